@@ -73,13 +73,10 @@ AsyncSource: TypeAlias = AsyncPool | Callable[[], "AsyncPool | Awaitable[Async |
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Classify an exception for a retry.
+    """Return the failure that an exception describes; None if it is no failure of the database.
 
     As ``on`` of a policy it retries transient failures, and a single statement after a lost connection only if the
     policy is ``idempotent``: it is unknown whether the statement took effect.
-
-    Returns:
-        The failure, or None if it is no failure of the database.
     """
     return sqlstate.failure_of(error, _code_of(error))
 

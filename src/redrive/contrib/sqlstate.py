@@ -48,20 +48,17 @@ FAILED_BEFORE = "25P02"
 
 
 class Condition(NamedTuple):
-    """A SQLSTATE, or a class of them.
+    """A SQLSTATE, or a class of them."""
 
-    Attributes:
-        code: five characters, or the two of a class.
-        reason: name of the condition in appendix A, used as a reason.
-        transient: True if the next attempt may succeed.
-        stage: how far a single statement got, outside of a transaction.
-        ends_session: True if the connection cannot be used afterwards.
-    """
-
+    #: Five characters, or the two of a class.
     code: str
+    #: The name of the condition in appendix A, used as a reason.
     reason: str
+    #: True if the next attempt may succeed.
     transient: bool = False
+    #: How far a single statement got, outside of a transaction.
     stage: Stage = Stage.ANSWERED
+    #: True if the connection cannot be used afterwards.
     ends_session: bool = False
 
     @property
@@ -175,14 +172,9 @@ FailureReader: TypeAlias = Callable[[BaseException], Failure | None]
 
 
 def failure_of(error: BaseException, code: str | None) -> Failure | None:
-    """Classify an exception for a retry.
+    """Return the failure of an exception with an SQLSTATE; None if it is no failure of a database.
 
-    Args:
-        error: the exception.
-        code: its SQLSTATE, or the one that describes the state of the connection; None if it is no error of a database.
-
-    Returns:
-        The failure, which is not a retry candidate if it would occur again; None if it is no failure of a database.
+    The code may also describe the state of the connection. A failure that would occur again is no candidate.
     """
     fate = fate_of(error)
     if isinstance(error, OutcomeUnknown) and fate is Fate.UNKNOWN:
@@ -208,11 +200,7 @@ def classifier(read: FailureReader, on: Iterable[str] | None) -> Classifier:
     """Return a classifier for the names in a policy's ``on``.
 
     It retries named transient failures; other database failures that are named exactly, by their reason or their own
-    class; and named exceptions that are no database failures.
-
-    Args:
-        read: a library's ``failure_of``.
-        on: exception types, their names, and reasons; None means all transient failures.
+    class; and named exceptions that are no database failures. With ``on=None`` it retries all transient failures.
     """
     names = None if on is None else frozenset(names_of(on, "on"))
 

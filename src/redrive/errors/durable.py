@@ -100,15 +100,11 @@ class NotTracked(RedriveError, LookupError):
 
 
 class DuplicateJob(RedriveError):
-    """Another job holds the key.
-
-    Attributes:
-        job_id: the job that holds it; None where it is another call of the same `enqueue_many`.
-        key: the key.
-    """
+    """Another job holds the key."""
 
     def __init__(self, message: str | None = None, *, job_id: int | None = None, key: str = "") -> None:
         super().__init__(message)
+        #: The job that holds it; None where it is another call of the same `enqueue_many`.
         self.job_id = job_id
         self.key = key
 

@@ -24,32 +24,22 @@ class ConfigurationError(RedriveError):
 
 
 class PolicyError(ConfigurationError, ValueError):
-    """The retry policy is not valid.
-
-    Attributes:
-        text: the text that was read, or "".
-        at: offset of the fault in ``text`` in characters, or None.
-        problem: the message without the drawing of the text and without a position.
-    """
+    """The retry policy is not valid."""
 
     def __init__(
         self, message: str | None = None, *, text: str = "", at: int | None = None, problem: str | None = None
     ) -> None:
         super().__init__(message)
+        #: The text that was read, or "".
         self.text = text
+        #: Offset of the fault in ``text`` in characters, or None.
         self.at = at
+        #: The message without the drawing of the text and without a position.
         self.problem = problem or str(self)
 
     @classmethod
     def with_caret(cls, text: str, at: int, problem: str, valid: str) -> Self:
-        """Return an error that shows the text, a caret under the fault, and a valid form.
-
-        Args:
-            text: the whole text, as the user wrote it.
-            at: offset of the fault in characters; ``len(text)`` where something is missing at the end.
-            problem: the fault, in one sentence without a full stop.
-            valid: what would be valid there.
-        """
+        """Return an error that shows the text, a caret under the fault, and a valid form."""
         shown = "".join(c if c.isprintable() else " " for c in text)
         return cls(f"{problem}\n    {shown}\n    {' ' * at}^ {valid}", text=text, at=at, problem=problem)
 
@@ -71,16 +61,13 @@ class ScheduleError(ConfigurationError, ValueError):
 
 
 class ScheduleSyntaxError(ScheduleError):
-    """A sentence about a schedule cannot be read.
+    """A sentence about a schedule cannot be read."""
 
-    Attributes:
-        problem: the fault.
-        line: its line, from 1.
-        column: its column, from 1.
-    """
-
+    #: The fault.
     problem: str
+    #: Counted from 1.
     line: int
+    #: Counted from 1.
     column: int
 
     @classmethod

@@ -43,13 +43,7 @@ class UnambiguousTimeout(RequestError, TimeoutError):
 
 
 class RequestCancelled(RequestError):
-    """The request is not sent again.
-
-    Attributes:
-        cancellation: why, as a stable word: ``NO_MORE_RETRIES``, ``CANCELLED``, ``SHUTDOWN``,
-            ``TOO_MANY_REQUESTS_IN_RETRY``.
-        reason: name of the reason that was not retried, or None.
-    """
+    """The request is not sent again."""
 
     default_cancellation = "CANCELLED"
 
@@ -57,7 +51,10 @@ class RequestCancelled(RequestError):
         self, message: str | None = None, *, cancellation: str | None = None, reason: str | None = None
     ) -> None:
         super().__init__(message)
+        #: The reason, as a stable word: ``NO_MORE_RETRIES``, ``CANCELLED``, ``SHUTDOWN``,
+        #: ``TOO_MANY_REQUESTS_IN_RETRY``.
         self.cancellation = cancellation or self.default_cancellation
+        #: Name of the reason that was not retried, or None.
         self.reason = reason
 
 
@@ -74,30 +71,24 @@ class TooManyInRetry(RequestCancelled):
 
 
 class CircuitOpen(RequestError):
-    """The circuit breaker of the endpoint is open; the request was not sent.
-
-    Attributes:
-        retry_after: the earliest time until the breaker admits a request; None if unknown.
-        permit: `redrive.orchestrator.Permit` of the probe that the client must send, or None.
-    """
+    """The circuit breaker of the endpoint is open; the request was not sent."""
 
     def __init__(
         self, message: str | None = None, *, retry_after: timedelta | None = None, permit: object = None
     ) -> None:
         super().__init__(message)
+        #: The earliest time until the breaker admits a request; None if unknown.
         self.retry_after = retry_after
+        #: `redrive.orchestrator.Permit` of the probe that the client must send, or None.
         self.permit = permit
 
 
 class Overloaded(RequestError):
-    """The target refuses too many calls; this one was not sent.
-
-    Attributes:
-        rejection: the present share of calls that are refused so, from 0 to 1.
-    """
+    """The target refuses too many calls; this one was not sent."""
 
     def __init__(self, message: str | None = None, *, rejection: float = 0.0) -> None:
         super().__init__(message)
+        #: The present share of calls that are refused so, from 0 to 1.
         self.rejection = rejection
 
 

@@ -27,14 +27,11 @@ _DEBUG, _WARNING = 10, 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AttemptEvent(JobEvent):
-    """An event of an attempt.
+    """An event of an attempt."""
 
-    Attributes:
-        attempt: the number of the attempt, from 1.
-        lease_id: the lease that it ran under, which identifies it.
-    """
-
+    #: The number of the attempt, from 1.
     attempt: int
+    #: The lease of the attempt, which identifies it.
     lease_id: int
 
 
@@ -43,18 +40,16 @@ class JobStarted(_AttemptEvent):
     """A handler is about to be called; the context manager that a sink returns is around the call.
 
     The manager receives the exception of the handler, a cancellation included, and cannot suppress it.
-
-    Attributes:
-        worker_id: the worker that runs it.
-        waited: the time since it was due.
-        delay: the delay that was decided before this attempt, if it is a retry.
-        trace: the text that a sink with ``carries`` has left with the job; see `redrive.observe`.
     """
 
     level: ClassVar[int] = _DEBUG
+    #: The worker that runs the attempt.
     worker_id: int
+    #: The time since the job was due.
     waited: timedelta
+    #: The delay that was decided before this attempt, if it is a retry.
     delay: timedelta | None = None
+    #: The text that a sink with ``carries`` has left with the job; see `redrive.observe`.
     trace: str | None = None
 
     def __str__(self) -> str:
@@ -63,12 +58,9 @@ class JobStarted(_AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AttemptEnded(_AttemptEvent):
-    """An attempt has ended.
+    """An attempt has ended."""
 
-    Attributes:
-        took: the time from its claim to its end by the clock of the database; None if no handler was called.
-    """
-
+    #: The time from the claim to the end by the clock of the database; None if no handler was called.
     took: timedelta | None
 
 
@@ -84,18 +76,14 @@ class JobSucceeded(_AttemptEnded):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AttemptFailed(_AttemptEnded):
-    """An attempt has failed.
-
-    Attributes:
-        rule: the part of the policy that decided, as a stable word.
-        reason: the reason of the failure, one upper-case word.
-        error_type: the qualified name of the exception, if there was one.
-        error: its text.
-    """
+    """An attempt has failed."""
 
     labels: ClassVar[tuple[str, ...]] = ("task", "queue", "reason", "rule")
+    #: The part of the policy that decided, as a stable word.
     rule: str
+    #: The reason of the failure, one upper-case word.
     reason: str
+    #: The qualified name of the exception, if there was one.
     error_type: str | None
     error: str | None
 
@@ -110,11 +98,11 @@ class JobRetryScheduled(_AttemptFailed):
     """An attempt has failed, and another one follows.
 
     Attributes:
-        delay: the delay until the next attempt.
         rule: the part of the policy that chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``.
     """
 
     outcome: ClassVar[str] = "retried"
+    #: The delay until the next attempt.
     delay: timedelta
 
     def __str__(self) -> str:
@@ -130,14 +118,14 @@ class JobDied(_AttemptFailed):
 
     Attributes:
         rule: why, as a stable word: ``attempts``, ``deadline``, ``permanent``, ``poison limit``, ``not_idempotent``.
-        why: the same as a sentence.
         reason: the reason of the failure: ``BAD_PAYLOAD``, ``DEADLINE``, ``POISON``, ``LOST_IN_FLIGHT``, ...
-        catch: the catch task that was enqueued with its death, if its policy names one.
     """
 
     level: ClassVar[int] = _WARNING
     outcome: ClassVar[str] = "died"
+    #: The reason as a sentence.
     why: str
+    #: The catch task that was enqueued with its death, if its policy names one.
     catch: str | None
 
     def __str__(self) -> str:
@@ -147,15 +135,12 @@ class JobDied(_AttemptFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnoozed(_AttemptEnded):
-    """A handler has raised `redrive.Snooze`; the attempt is given back and nothing is spent.
-
-    Attributes:
-        delay: the delay until the next attempt.
-        why: the text of the handler.
-    """
+    """A handler has raised `redrive.Snooze`; the attempt is given back and nothing is spent."""
 
     outcome: ClassVar[str] = "snoozed"
+    #: The delay until the next attempt.
     delay: timedelta
+    #: The text of the handler.
     why: str
 
     def __str__(self) -> str:
@@ -164,13 +149,10 @@ class JobSnoozed(_AttemptEnded):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSuspended(_AttemptEvent):
-    """A handler has returned `redrive.Pending`: its attempt stays open until it is completed from outside.
-
-    Attributes:
-        until: the end of the wait, at which the attempt fails.
-    """
+    """A handler has returned `redrive.Pending`: its attempt stays open until it is completed from outside."""
 
     outcome: ClassVar[str] = "suspended"
+    #: The end of the wait, at which the attempt fails.
     until: datetime
 
     def __str__(self) -> str:
@@ -179,18 +161,15 @@ class JobSuspended(_AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReleased(_AttemptEvent):
-    """A worker has given a job back unfinished; the attempt is given back and nothing is spent.
-
-    Attributes:
-        due_at: when it is due again.
-        hold: why, as a stable word: ``release``, ``unknown_task``, ``bad_payload``, ``breaker``.
-        why: the same as a sentence.
-    """
+    """A worker has given a job back unfinished; the attempt is given back and nothing is spent."""
 
     outcome: ClassVar[str] = "released"
     labels: ClassVar[tuple[str, ...]] = ("task", "queue", "hold")
+    #: The time at which the job is due again.
     due_at: datetime
+    #: The reason, as a stable word: ``release``, ``unknown_task``, ``bad_payload``, ``breaker``.
     hold: str
+    #: The reason as a sentence.
     why: str
 
     def __str__(self) -> str:
@@ -202,13 +181,11 @@ class JobRescued(_AttemptFailed):
     """A worker vanished with a job, or held it longer than its timeout; the job runs again.
 
     The rule is ``crash``, the reason ``WORKER_LOST``, and the error names the worker and its state.
-
-    Attributes:
-        worker_id: the worker that had the lease.
     """
 
     level: ClassVar[int] = _WARNING
     outcome: ClassVar[str] = "rescued"
+    #: The worker that had the lease.
     worker_id: int
 
     def __str__(self) -> str:

@@ -15,20 +15,17 @@ _INFO, _WARNING = 20, 30
 
 
 class Event:
-    """An event; ``str(event)`` describes it in one line.
-
-    Attributes:
-        channel: the name of the logger for such events.
-        level: the level of its log record, as a number of `logging`.
-        labels: the fields that have few values and so are fit for the labels of a metric. Ids, texts and numbers
-            are not; if a program generates names, neither are these (`redrive.observe.Bounded`).
-        outcome: how it ended, as one word; empty if nothing has ended.
-    """
+    """An event; ``str(event)`` describes it in one line."""
 
     __slots__ = ()
+    #: The name of the logger for such events.
     channel: ClassVar[str] = "redrive"
+    #: The level of its log record, as a number of `logging`.
     level: ClassVar[int] = _INFO
+    #: The fields that have few values and so are fit for the labels of a metric. Ids, texts and numbers are not; if
+    #: a program generates names, neither are these (`redrive.observe.Bounded`).
     labels: ClassVar[tuple[str, ...]] = ("name",)
+    #: How the call, job or request ended, as one word; empty if nothing has ended.
     outcome: ClassVar[str] = ""
 
     @property
@@ -38,37 +35,30 @@ class Event:
 
 
 class CallEvent(Event, Value):
-    """An event of a call in this process.
-
-    Attributes:
-        name: the qualified name of the called function.
-    """
+    """An event of a call in this process."""
 
     __slots__ = ("name",)
     channel = "redrive.calls"
+    #: The qualified name of the called function.
     name: str
 
 
 class CallRetryScheduled(CallEvent):
-    """An attempt has failed, and another one follows.
-
-    Attributes:
-        attempt: the number of the attempt that failed, from 1.
-        failure: the failure.
-        delay: the time until the next attempt.
-        rule: the part of the policy that chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``.
-        waited: the time that the call has waited before, in all.
-        elapsed: the time since its start, waits included.
-    """
+    """An attempt has failed, and another one follows."""
 
     __slots__ = ("attempt", "delay", "elapsed", "failure", "rule", "waited")
     _fields = ("name", "attempt", "failure", "delay", "rule", "waited", "elapsed")
     labels = ("name", "rule")
+    #: The number of the attempt that failed, from 1.
     attempt: int
     failure: Failure
+    #: The time until the next attempt.
     delay: timedelta
+    #: The part of the policy that chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``.
     rule: str
+    #: The time that the call has waited before, in all.
     waited: timedelta
+    #: The time since the start of the call, waits included.
     elapsed: timedelta
 
     def __init__(  # noqa: PLR0913 - one parameter a field
@@ -98,18 +88,15 @@ class CallRetryScheduled(CallEvent):
 
 
 class _CallEnded(CallEvent):
-    """A call has ended.
-
-    Attributes:
-        attempts: the number of attempts.
-        elapsed: its duration, waits included.
-        waited: the time that it waited between attempts.
-    """
+    """A call has ended."""
 
     __slots__ = ("attempts", "elapsed", "waited")
     _fields: ClassVar[tuple[str, ...]] = ("name", "attempts", "elapsed", "waited")
+    #: The number of attempts.
     attempts: int
+    #: The duration of the call, waits included.
     elapsed: timedelta
+    #: The time that it waited between attempts.
     waited: timedelta
 
     def __init__(self, *, name: str, attempts: int, elapsed: timedelta, waited: timedelta) -> None:
@@ -135,24 +122,21 @@ class CallSucceeded(_CallEnded):
 
 
 class CallGaveUp(_CallEnded):
-    """A call has failed, and no attempt follows. Its ``attempts`` is 0 if its breaker refused it.
-
-    Attributes:
-        rule: why, as a stable word: ``attempts``, ``deadline``, ``permanent``, ``not_matched``, ``budget``,
-            ``breaker``, ... (see `redrive.policy.GiveUp`).
-        why: the same as a sentence.
-        failure: the last failure; None if the function was not called.
-        error: the exception that is raised; None if a result was rejected.
-    """
+    """A call has failed, and no attempt follows. Its ``attempts`` is 0 if its breaker refused it."""
 
     __slots__ = ("error", "failure", "rule", "why")
     _fields = ("name", "attempts", "elapsed", "waited", "rule", "why", "failure", "error")
     labels = ("name", "rule")
     outcome = "gave up"
     level = _WARNING
+    #: The reason, as a stable word: ``attempts``, ``deadline``, ``permanent``, ``not_matched``, ``budget``,
+    #: ``breaker``, ... (see `redrive.policy.GiveUp`).
     rule: str
+    #: The reason as a sentence.
     why: str
+    #: The last failure; None if the function was not called.
     failure: Failure | None
+    #: The exception that is raised; None if a result was rejected.
     error: BaseException | None
 
     def __init__(  # noqa: PLR0913 - one parameter a field
@@ -179,22 +163,18 @@ class CallGaveUp(_CallEnded):
 
 
 class CallDeferred(_CallEnded):
-    """A call has failed, and may be repeated at an instant that it does not wait for (``over_deadline="defer"``).
-
-    Attributes:
-        at: when it may be repeated, aware.
-        rule: the part of the policy that chose the instant.
-        failure: the last failure.
-        error: the exception that is raised; None if a result was rejected.
-    """
+    """A call has failed, and may be repeated at an instant that it does not wait for (``over_deadline="defer"``)."""
 
     __slots__ = ("at", "error", "failure", "rule")
     _fields = ("name", "attempts", "elapsed", "waited", "at", "rule", "failure", "error")
     labels = ("name", "rule")
     outcome = "deferred"
+    #: The time at which the call may be repeated, aware.
     at: datetime
+    #: The part of the policy that chose the instant.
     rule: str
     failure: Failure | None
+    #: The exception that is raised; None if a result was rejected.
     error: BaseException | None
 
     def __init__(  # noqa: PLR0913 - one parameter a field

@@ -52,13 +52,7 @@ _DEBUG = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsEnqueuing(Event):
-    """Jobs of one task are about to be stored, all in one transaction.
-
-    Attributes:
-        task: name of the task.
-        queue: name of the queue.
-        count: number of jobs.
-    """
+    """Jobs of one task are about to be stored, all in one transaction."""
 
     channel: ClassVar[str] = "redrive.jobs"
     level: ClassVar[int] = _DEBUG
@@ -78,13 +72,7 @@ class JobsEnqueuing(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent(Event):
-    """An event of a job.
-
-    Attributes:
-        task: name of the task.
-        queue: name of the queue.
-        job_id: id of the job.
-    """
+    """An event of a job."""
 
     channel: ClassVar[str] = "redrive.jobs"
     labels: ClassVar[tuple[str, ...]] = ("task", "queue")
@@ -104,17 +92,14 @@ class JobEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnqueued(JobEvent):
-    """A new job has been stored. A job that was found by its key instead emits no event.
-
-    Attributes:
-        delay: the time until it is due.
-        in_transaction: True if it was stored in a transaction of the caller (``using=``). Then it exists only if
-            and when that one commits, which emits no event.
-    """
+    """A new job has been stored. A job that was found by its key instead emits no event."""
 
     level: ClassVar[int] = _DEBUG
     outcome: ClassVar[str] = "enqueued"
+    #: The time until the job is due.
     delay: timedelta
+    #: True if the job was stored in a transaction of the caller (``using=``). Then it exists only if and when that
+    #: transaction commits, which emits no event.
     in_transaction: bool
 
     def __str__(self) -> str:
@@ -124,14 +109,10 @@ class JobEnqueued(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled(JobEvent):
-    """A job was cancelled, by an operator, a program or its own handler.
-
-    Attributes:
-        attempt: the number of its present or last attempt; 0 if it had none.
-        why: the reason that was given.
-    """
+    """A job was cancelled, by an operator, a program or its own handler."""
 
     outcome: ClassVar[str] = "cancelled"
+    #: The number of the present or last attempt; 0 if there was none.
     attempt: int
     why: str
 
@@ -141,16 +122,10 @@ class JobCancelled(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCaught(JobEvent):
-    """A catch task has taken a dead job.
-
-    Attributes:
-        task: the catch task.
-        queue: its queue.
-        job_id: the dead job.
-        catch_id: the job that caught it.
-    """
+    """The job of a catch task has been created for a dead job (``job_id``)."""
 
     outcome: ClassVar[str] = "caught"
+    #: The job of the catch task.
     catch_id: int
 
     def __str__(self) -> str:

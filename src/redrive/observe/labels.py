@@ -19,9 +19,6 @@ class Bounded:
 
     Args:
         limit: distinct values of each label, `OTHER` not counted.
-
-    Raises:
-        ValueError: the limit is not positive.
     """
 
     def __init__(self, limit: int = 100) -> None:

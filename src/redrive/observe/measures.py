@@ -23,33 +23,23 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A counter or a histogram.
-
-    Attributes:
-        name: the name, with dots.
-        labels: the labels, in this order.
-        help: a description.
-        seconds: True for a histogram of durations, False for a counter.
-    """
+    """A counter or a histogram."""
 
     name: str
     labels: tuple[str, ...]
     help: str
+    #: True for a histogram of durations, False for a counter.
     seconds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The addition of one event to a metric.
-
-    Attributes:
-        metric: the metric.
-        amount: 1, or seconds.
-        values: the values of the metric's labels, in their order.
-    """
+    """The addition of one event to a metric."""
 
     metric: Metric
+    #: 1, or a number of seconds.
     amount: float
+    #: The values of the metric's labels, in their order.
     values: tuple[str, ...]
 
 

@@ -20,22 +20,19 @@ _WARNING = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronEvent(Event):
-    """An event of an occurrence of a cron.
-
-    Attributes:
-        schedule: the name of the cron.
-        occurs_at: when it was due.
-        late: the time between that and the decision.
-        job_id: the job that was created for it.
-        why: an explanation, for readers.
-    """
+    """An event of an occurrence of a cron."""
 
     channel: ClassVar[str] = "redrive.schedules"
     labels: ClassVar[tuple[str, ...]] = ("schedule",)
+    #: The name of the cron.
     schedule: str
+    #: The due time of the occurrence.
     occurs_at: datetime
+    #: The time between the due time and the decision.
     late: timedelta
+    #: The job that was created for it.
     job_id: int | None
+    #: An explanation for logs.
     why: str | None
 
     @property

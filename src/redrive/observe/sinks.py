@@ -74,11 +74,7 @@ _HERE: ContextVar[tuple[_Listener, ...] | None] = ContextVar("redrive.observe", 
 
 
 class Registration(Generic[S]):
-    """A registered sink. It receives events until `remove`, or the end of a ``with`` block. Calling it calls the sink.
-
-    Attributes:
-        sink: the sink.
-    """
+    """A registered sink. It receives events until `remove`, or the end of a ``with`` block. A call calls the sink."""
 
     def __init__(self, sink: S, listener: _Listener) -> None:
         self.sink = sink
@@ -160,15 +156,12 @@ def only(*sinks: Sink) -> Iterator[None]:
 
 
 class Wait:
-    """The context managers of sinks for one wait or one attempt. Only the first ``with`` block enters them.
-
-    Attributes:
-        kept: after entering, the text that a sink with ``carries`` leaves with the jobs in question, or None.
-    """
+    """The context managers of sinks for one wait or one attempt. Only the first ``with`` block enters them."""
 
     __slots__ = ("_entered", "_managers", "kept")
 
     def __init__(self, managers: tuple[tuple[_Listener, AbstractContextManager[Any]], ...] = ()) -> None:
+        #: After entering, the text that a sink with ``carries`` leaves with the jobs in question, or None.
         self.kept: str | None = None
         self._managers = managers
         self._entered: list[tuple[_Listener, AbstractContextManager[Any]]] = []
@@ -202,15 +195,7 @@ class Wait:
 
 
 def around(event: Event, *, but: Sink | None = None) -> Wait:
-    """Emit an event that a wait or an attempt follows.
-
-    Args:
-        event: the event.
-        but: a sink that has received it already.
-
-    Returns:
-        A context manager for the wait or the attempt.
-    """
+    """Emit an event that a wait or an attempt follows, and return a context manager for that."""
     listeners = _HERE.get()
     managers = []
     for listener in _LISTENERS if listeners is None else listeners:
@@ -222,14 +207,9 @@ def around(event: Event, *, but: Sink | None = None) -> Wait:
 
 
 def emit(event: Event, *, but: Sink | None = None) -> None:
-    """Emit an event that no wait follows.
-
-    Args:
-        event: the event.
-        but: a sink that has received it already.
-    """
+    """Emit an event that no wait follows."""
     with around(event, but=but):
-        """What a sink wants to have around a wait is around nothing."""
+        pass  # The context managers of the sinks enclose nothing.
 
 
 def carried() -> bool:
@@ -239,15 +219,11 @@ def carried() -> bool:
 
 
 def log(event: Event, *, level: int | None = None) -> None:
-    """Write an event to the standard library's logger of its `Event.channel`. This is a sink.
+    """Write an event to the logger of its `Event.channel`, by default at its own level. This is a sink.
 
     The message is the event as text. For programs each field is an attribute of the log record, by its name
     (``record.job_id``, ``record.delay`` in seconds; see `redrive.observe.facts`), and the event itself is
     ``record.event``.
-
-    Args:
-        event: the event.
-        level: a number of `logging`; by default the level of the event.
     """
     import logging
 
@@ -256,7 +232,7 @@ def log(event: Event, *, level: int | None = None) -> None:
 
     target, loudness = logger(event.channel), event.level if level is None else level
     if target.isEnabledFor(loudness):
-        # A field of somebody's own event may be called like what a log record has already, which would be an error.
+        # `logging` refuses extra fields with the name of an attribute of the log record; a user's event may have some.
         taken = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
         extra = {name: fact for name, fact in facts(event) if name not in taken}
         target.log(loudness, "%s", event, extra={**extra, "event": event})

@@ -19,16 +19,12 @@ _WARNING = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WorkerEvent(Event):
-    """An event of a worker.
-
-    Attributes:
-        worker_id: id of the worker.
-        queues: the queues that it serves; None means all.
-    """
+    """An event of a worker."""
 
     channel: ClassVar[str] = "redrive.workers"
     labels: ClassVar[tuple[str, ...]] = ()
     worker_id: int
+    #: The queues that it serves; None means all.
     queues: tuple[str, ...] | None
 
     @property
@@ -39,12 +35,9 @@ class _WorkerEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStarted(_WorkerEvent):
-    """A worker is registered and takes jobs from now on.
+    """A worker is registered and takes jobs from now on."""
 
-    Attributes:
-        concurrency: attempts that it runs at once.
-    """
-
+    #: Attempts that it runs at once.
     concurrency: int
 
     def __str__(self) -> str:
@@ -53,12 +46,9 @@ class WorkerStarted(_WorkerEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStopped(_WorkerEvent):
-    """A worker has signed off.
+    """A worker has signed off."""
 
-    Attributes:
-        abandoned: handlers that did not stop; their jobs were given back.
-    """
-
+    #: Handlers that did not stop; their jobs were given back.
     abandoned: int
 
     def __str__(self) -> str:
@@ -68,18 +58,15 @@ class WorkerStopped(_WorkerEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDutyFailed(_WorkerEvent):
-    """A background duty of a worker has failed because of a defect; it is restarted after a rest.
-
-    Attributes:
-        duty: the name of the duty in the log.
-        error: the class and the text of the exception.
-        failures: the number of failures in a row.
-    """
+    """A background duty of a worker has failed because of a defect; it is restarted after a rest."""
 
     level: ClassVar[int] = _WARNING
     labels: ClassVar[tuple[str, ...]] = ("duty",)
+    #: The name of the duty in the log.
     duty: str
+    #: The class and the text of the exception.
     error: str
+    #: The number of failures in a row.
     failures: int
 
     def __str__(self) -> str:

@@ -52,35 +52,32 @@ class _Owner(Protocol):
 
 
 class Attempt:
-    """One attempt in progress; the sending function gets it.
-
-    Attributes:
-        number: counted from 1.
-        reason: of its failure; None until then.
-        error: its exception; None until then.
-        delay: the wait after it; None if there is none.
-        hint: the time from the failure until the server wants the next request; a lower bound of the wait.
-        dispatched: True if it was sent.
-        answered: True if a response has come; None if unknown.
-        definite: True if it is known whether it took effect.
-        delivered: True if a part of its result has reached the caller.
-        endpoint: where it was sent.
-        local_address: the client's end of its connection; None if unknown.
-        channel_id: the id of its connection; None if unknown.
-    """
+    """One attempt in progress; the sending function gets it."""
 
     def __init__(self, number: int, owner: _Owner) -> None:
+        #: The number of the attempt, from 1.
         self.number = number
+        #: Reason of the failure; None until then.
         self.reason: Reason | None = None
+        #: Exception of the failure; None until then.
         self.error: BaseException | None = None
+        #: The wait after the attempt; None if there is none.
         self.delay: timedelta | None = None
+        #: The time from the failure until the server wants the next request; a lower bound of the wait.
         self.hint: timedelta | None = None
+        #: True if it was sent.
         self.dispatched = False
+        #: True if a response has come; None if unknown.
         self.answered: bool | None = None
+        #: True if it is known whether it took effect.
         self.definite = False
+        #: True if a part of its result has reached the caller.
         self.delivered = False
+        #: The endpoint that the attempt was sent to.
         self.endpoint: str | None = None
+        #: The client's end of its connection; None if unknown.
         self.local_address: str | None = None
+        #: The id of its connection; None if unknown.
         self.channel_id: str | None = None
         self._owner: _Owner | None = owner
         self._orphaned: Callable[[RequestAttemptRecord], None] | None = None
@@ -185,9 +182,5 @@ class Attempt:
             self._permit.settle(error, answered=self.answered is True or error is None)
 
     def release(self, orphaned: Callable[[RequestAttemptRecord], None] | None = None) -> None:
-        """Drop the reference to the request, which has ended.
-
-        Args:
-            orphaned: reports a later answer; None if it is not reported.
-        """
+        """Drop the reference to the request, which has ended; ``orphaned`` reports a later answer."""
         self._owner, self._orphaned = None, orphaned

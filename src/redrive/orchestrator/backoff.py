@@ -25,11 +25,7 @@ _CONTROLLED = tuple(timedelta(milliseconds=number) for number in (1, 10, 50, 100
 
 
 def controlled_backoff(retry_attempts: int) -> timedelta:
-    """Return the delay of an always-retry reason: 1, 10, 50, 100, 500, then 1000 ms (RFC 0049).
-
-    Args:
-        retry_attempts: retries so far.
-    """
+    """Return the delay of an always-retry reason by retries so far: 1, 10, 50, 100, 500, then 1000 ms (RFC 0049)."""
     return _CONTROLLED[min(retry_attempts, len(_CONTROLLED) - 1)]
 
 
@@ -123,15 +119,7 @@ class RandomJitter(Value):
         return nominal * self.fraction
 
     def bounds(self, nominal: float, offset: float) -> tuple[float, float]:
-        """Return the shortest and the longest delay that can be drawn, in seconds.
-
-        Args:
-            nominal: the delay of the backoff, in seconds.
-            offset: see `offset`, in seconds.
-
-        Raises:
-            PolicyValueError: the nominal delay is below the minimum or above the maximum.
-        """
+        """Return the shortest and the longest delay that can be drawn, in seconds."""
         bottom = self.minimum.total_seconds()
         top = float("inf") if self.maximum is None else self.maximum.total_seconds()
         if nominal > top:

@@ -36,16 +36,7 @@ async def delay_of(
 ) -> timedelta:
     """Return the delay before the next attempt, not yet capped; steps 2 to 4 of the orchestrator.
 
-    Args:
-        request: the failed request.
-        reason: of the failure.
-        error: the exception of the attempt, if any.
-        default: the strategy of a request that has none.
-
-    Raises:
-        Interrupted: the wait of the strategy was ended.
-        RequestCancelled: it is not retried, and ``error`` is None.
-        Exception: ``error``, if it is not retried; the exception of the strategy, or its translation of ``error``.
+    A request that is not retried raises ``error``, its translation by the strategy, or `RequestCancelled`.
     """
     scope = SCOPE.get()
     if request.attempt.delivered or (scope is not None and scope.off):
@@ -115,13 +106,7 @@ def log_scheduled(request: Request, reason: Reason, delay: timedelta) -> observe
 
 
 def log_refused(request: Request, reason: Reason, cause: BaseException | None) -> None:
-    """Emit the event of a request that is not retried, unless it has been completed by other code.
-
-    Args:
-        request: the request.
-        reason: of the failure.
-        cause: the exception of the attempt, or of the orchestrator.
-    """
+    """Emit the event of a request that is not retried, unless it has been completed by other code."""
     if request.completed:
         # Other code has ended it.
         return
@@ -135,24 +120,15 @@ _FLOOR = timedelta(milliseconds=1500)
 
 
 class WaitDecision(NamedTuple):
-    """A delay under a deadline.
-
-    Attributes:
-        delay: the wait.
-        expires: True if the deadline is at its end, so that the request is not sent again.
-    """
+    """A delay under a deadline."""
 
     delay: timedelta
+    #: True if the deadline is at its end, so that the request is not sent again.
     expires: bool
 
 
 def cap(delay: timedelta, remaining: float | None) -> WaitDecision:
-    """Return a delay cut to the remaining time.
-
-    Args:
-        delay: the delay of the strategy.
-        remaining: seconds until the deadline, negative after it; None without one.
-    """
+    """Return a delay cut to the remaining seconds, which are negative after the deadline and None without one."""
     if remaining is None:
         return WaitDecision(delay, expires=False)
     left = span(max(0.0, remaining))
@@ -186,8 +162,5 @@ def server_timeout(timeout: Duration) -> timedelta:
     """Return the timeout to send to the server: 90 % of the remaining time, and not less than 1.5 s (as the C++ SDK).
 
     The rest is for the response: a server that gives up in time can report whether a durable write took effect.
-
-    Args:
-        timeout: the remaining time of the request.
     """
     return max(parse_duration(timeout) * 9 // 10, _FLOOR)

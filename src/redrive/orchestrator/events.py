@@ -27,30 +27,24 @@ log = logger("redrive.orchestrator")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestEvent(observe.Event):
-    """An event of a request.
+    """An event of a request."""
 
-    Attributes:
-        attempts: retries so far.
-        id: of the request.
-        operation: its operation.
-        service: its service; None if not given.
-        endpoint: where it was sent last; None if it was not.
-        local_address: the client's end of its last connection; None if unknown.
-        channel_id: the id of that connection; None if unknown.
-        context: the caller's data.
-        timeout: the time for the whole request; None without a limit.
-        idempotent: True if it may be repeated when its effect is unknown.
-    """
-
+    #: Retries so far.
     attempts: int
     id: str
     operation: str
+    #: None if not given.
     service: str | None = None
+    #: The endpoint of the last attempt; None if the request was not sent.
     endpoint: str | None = None
+    #: The client's end of its last connection; None if unknown.
     local_address: str | None = None
+    #: The id of that connection; None if unknown.
     channel_id: str | None = None
     context: Mapping[str, Any]
+    #: The time for the whole request; None without a limit.
     timeout: timedelta | None = None
+    #: True if it may be repeated when its effect is unknown.
     idempotent: bool = False
 
     channel = "redrive.orchestrator"
@@ -97,16 +91,13 @@ _SPANS = frozenset({"delay", "elapsed", "late_by", "timeout"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseOrphaned(RequestEvent):
-    """An answer to a request that had timed out or was cancelled before.
+    """An answer to a request that had timed out or was cancelled before."""
 
-    Attributes:
-        number: of the answered attempt, counted from 1.
-        elapsed: from the start of the request to its end.
-        late_by: from the end of the request to the answer.
-    """
-
+    #: The number of the answered attempt, from 1.
     number: int
+    #: The time from the start of the request to its end.
     elapsed: timedelta
+    #: The time from the end of the request to the answer.
     late_by: timedelta
 
     def __str__(self) -> str:
@@ -116,16 +107,13 @@ class ResponseOrphaned(RequestEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryEvent(RequestEvent):
-    """A decision on a request.
+    """A decision on a request."""
 
-    Attributes:
-        reason: of the failed attempt.
-        delay: the wait; None for no retry.
-        cause: the exception of the attempt or of the orchestrator; None if unknown.
-    """
-
+    #: The reason of the failed attempt.
     reason: Reason
+    #: None for no retry.
     delay: timedelta | None = None
+    #: The exception of the attempt or of the orchestrator; None if unknown.
     cause: BaseException | None = None
 
     def _details(self) -> str:

@@ -38,15 +38,7 @@ class Interrupt:
             self._end()
 
     async def run(self, awaitable: Awaitable[T], left: _Left | None = None) -> T:
-        """Await an operation and return its result.
-
-        Args:
-            awaitable: the operation.
-            left: returns the seconds that are left, or None for no limit; by default there is no limit.
-
-        Raises:
-            Interrupted: it was ended.
-        """
+        """Await an operation for at most ``left()`` seconds and return its result, or raise `Interrupted`."""
         bound = left if left is not None and left() is not None else None
         try:
             return await (self._trio if in_trio() else self._asyncio)(awaitable, bound)

@@ -101,11 +101,7 @@ class Orchestrator:
             request.interrupt()
 
     def breaker(self, endpoint: str) -> CircuitBreaker | None:
-        """Return the circuit breaker of an endpoint; None if there are none. Reset it after a reconnect.
-
-        Args:
-            endpoint: as passed to `Attempt.dispatch`.
-        """
+        """Return the circuit breaker of an endpoint; None if there are none. Reset it after a reconnect."""
         if self._settings is not None and endpoint not in self._breakers:
             self._breakers[endpoint] = CircuitBreaker(self._settings)
         return self._breakers.get(endpoint)
@@ -322,12 +318,7 @@ class _EnclosingRequest:
 
 @contextmanager
 def published(request: Request, retries: Callable[[Exception], bool]) -> Iterator[None]:
-    """Make a request the enclosing call inside a ``with`` block, and in tasks started there.
-
-    Args:
-        request: the request.
-        retries: returns True for an error of the sending function that the orchestrator does not raise at once.
-    """
+    """Make a request the enclosing call inside a ``with`` block, and in tasks started there."""
     scope = SCOPE.get() or Scope()
     call = _EnclosingRequest(request, scope.call, retries)
     token = SCOPE.set(scope.with_(call=call))

@@ -74,14 +74,7 @@ class RetryReason(Reason):
 
     @staticmethod
     def parse(text: str) -> RetryReason:
-        """Return the reason in any of its spellings.
-
-        Args:
-            text: ``KV_LOCKED``, ``KvLocked``, ``kv_locked``, ``key_value_locked``.
-
-        Returns:
-            The reason; ``UNKNOWN`` for a text that is not a reason, or one that is registered elsewhere without flags.
-        """
+        """Return the reason of a text such as ``KV_LOCKED``, ``KvLocked`` or ``kv_locked``; ``UNKNOWN`` for others."""
         # It may be registered by `Reason.register`.
         exact = RetryReason.of(text)
         if exact.allows_non_idempotent_retry or exact.always_retry:

@@ -62,32 +62,28 @@ class RequestAttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """A request as a value; errors have it as ``__retry__``. The fields are those of `redrive.orchestrator.Request`.
-
-    Attributes:
-        retry_reasons: each reason once, in the order of its first appearance.
-        history: its attempts.
-        endpoint: where it was sent last; None if it was not.
-        is_ambiguous: True if it may have changed data and that is unknown.
-        elapsed: from its start to its end, or until now.
-        timeout: the time for the whole request; None without a limit.
-        local_address: the client's end of its last connection; None if unknown.
-        channel_id: the id of that connection; None if unknown.
-    """
+    """A request as a value; errors have it as ``__retry__``. The fields are those of `redrive.orchestrator.Request`."""
 
     id: str
     operation: str
     retry_attempts: int
+    #: Each reason once, in the order of its first appearance.
     retry_reasons: tuple[Reason, ...]
     history: tuple[RequestAttemptRecord, ...]
+    #: The endpoint of the last attempt; None if the request was not sent.
     endpoint: str | None
+    #: True if it may have changed data and that is unknown.
     is_ambiguous: bool
     context: Mapping[str, Any]
+    #: The time from the start of the request to its end, or until now.
     elapsed: timedelta
+    #: The time for the whole request; None without a limit.
     timeout: timedelta | None
     idempotent: bool
     service: str | None
+    #: The client's end of its last connection; None if unknown.
     local_address: str | None
+    #: The id of that connection; None if unknown.
     channel_id: str | None
 
     def to_dict(self) -> dict[str, Any]:

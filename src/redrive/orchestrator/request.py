@@ -101,16 +101,16 @@ class Request:
 
     The arguments are attributes of the same names, except timeout, span and on_completed.
 
-    Attributes:
-        attempt: the present attempt, or the next one.
-        retry_attempts: the number of retries.
-        completed: True if it has ended.
-        interrupt: ends its present wait; for the orchestrator.
-        admit: asks the circuit breaker of an endpoint; for the orchestrator.
-
     Raises:
         redrive.errors.PolicyError: the timeout cannot be read, or is negative.
     """
+
+    #: The present attempt, or the next one.
+    attempt: Attempt
+    #: Ends the present wait; for the orchestrator.
+    interrupt: Interrupt
+    #: Asks the circuit breaker of an endpoint; for the orchestrator.
+    admit: Callable[[str | None], Permit | None]
 
     def __init__(  # noqa: PLR0913 - one parameter for each property of a request
         self,
@@ -150,7 +150,7 @@ class Request:
         self._ended: float | None = None
         self._span = span
         self._on_completed = on_completed
-        self.admit: Callable[[str | None], Permit | None] = _admit_always
+        self.admit = _admit_always
         self._reasons: dict[Reason, None] = {}
         self._value: Any = None
         self._error: BaseException | None = None
@@ -306,12 +306,7 @@ class Request:
         BaseException.__setattr__(error, "__notes__", [*notes, record.note])
 
     def result(self) -> Any:
-        """Return the result.
-
-        Raises:
-            BaseException: its error.
-            RuntimeError: it has not ended.
-        """
+        """Return the result, or raise the error; raise RuntimeError if the request has not ended."""
         if not self.completed:
             raise RuntimeError(f"{self!r} has no result yet")
         if self._error is not None:

@@ -145,9 +145,6 @@ class TerminalErrors:
 
     The draft's reasons belong to connections, but a request only fails for `NODE_NOT_AVAILABLE`. This table keeps the
     reason of each failing connection until it succeeds, and returns the one that a request should fail for.
-
-    Args:
-        order: names of the terminal reasons, the most important one first; by default those of `TERMINAL`.
     """
 
     def __init__(self, order: Mapping[str, object] = TERMINAL) -> None:

@@ -55,14 +55,7 @@ class Backoff(Value):
         return False
 
     def draw(self, retry: int, previous: float | None, sample: float, before: float | None = None) -> float:
-        """Return the delay of a schedule that `draws`, in seconds.
-
-        Args:
-            retry: the number of the retry, from 1.
-            previous: the delay before the previous retry, in seconds, or None.
-            sample: a random number from [0, 1).
-            before: the sample of the previous retry, if the schedule `remembers` and the history has it.
-        """
+        """Return the delay of a schedule that `draws`, in seconds; ``sample`` is a random number from [0, 1)."""
         raise NotImplementedError
 
     @property
@@ -240,11 +233,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., float], bool]] = {
 
 
 def function_named(name: str) -> tuple[Callable[..., float], bool]:
-    """Return a registered function, and True if it draws its delays.
-
-    Raises:
-        PolicyValueError: the name is not registered.
-    """
+    """Return a registered function, and True if it draws its delays."""
     if name not in _FUNCTIONS:
         raise PolicyValueError(f"no backoff function {name!r} is registered; there are {', '.join(sorted(_FUNCTIONS))}")
     return _FUNCTIONS[name]

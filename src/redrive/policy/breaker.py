@@ -154,21 +154,16 @@ class BreakerSettings(Value):
 
 
 class BreakerState(NamedTuple):
-    """The state of a breaker. All instants are in microseconds.
-
-    Attributes:
-        status: its status.
-        era: number of the present era, and the token of the calls that are admitted in it.
-        since: when it opened, or when its canary was admitted; 0 otherwise.
-        slots: for each slot of the window that has results: its number, successes, failures.
-        successes: the sum of the slots.
-        failures: the same.
-    """
+    """The state of a breaker. All instants are in microseconds."""
 
     status: BreakerStatus
+    #: Number of the present era, and the token of the calls that are admitted in it.
     era: int = 0
+    #: The time at which the breaker opened, or at which its canary was admitted; 0 otherwise.
     since: int = 0
+    #: For each slot of the window that has results: its number, successes, failures.
     slots: tuple[tuple[int, int, int], ...] = ()
+    #: Sums over the slots.
     successes: int = 0
     failures: int = 0
 
@@ -216,16 +211,13 @@ Event: TypeAlias = Ask | SuccessReport | FailureReport | Dropped | Reset
 
 
 class Admitted(Value):
-    """The call may be sent.
-
-    Args:
-        token: for the report of its result.
-        is_canary: the breaker waits for this call.
-    """
+    """The call may be sent."""
 
     __slots__ = ("is_canary", "token")
     __match_args__ = _fields = ("token", "is_canary")
+    #: For the report of its result.
     token: int
+    #: The breaker waits for this call.
     is_canary: bool
 
     def __init__(self, token: int, *, is_canary: bool = False) -> None:
@@ -245,14 +237,11 @@ class Probe(Value):
 
 
 class Refused(Value):
-    """The call must not be sent.
-
-    Args:
-        retry_after: the earliest time until a canary.
-    """
+    """The call must not be sent."""
 
     __slots__ = ("retry_after",)
     __match_args__ = _fields = ("retry_after",)
+    #: The earliest time until a canary.
     retry_after: timedelta
 
     def __init__(self, retry_after: timedelta) -> None:
@@ -260,14 +249,11 @@ class Refused(Value):
 
 
 class Noted(Value):
-    """A report was received.
-
-    Args:
-        is_counted: False if it changed nothing, such as the report of a straggler.
-    """
+    """A report was received."""
 
     __slots__ = ("is_counted",)
     __match_args__ = _fields = ("is_counted",)
+    #: False if it changed nothing, such as the report of a straggler.
     is_counted: bool
 
     def __init__(self, *, is_counted: bool) -> None:
@@ -294,14 +280,7 @@ def initial(settings: BreakerSettings) -> BreakerState:
 
 
 def step(settings: BreakerSettings, state: BreakerState, event: Event, now: float) -> tuple[BreakerState, Answer]:
-    """Apply an event to a state, and return the new state and the answer.
-
-    Args:
-        settings: the settings.
-        state: the state before.
-        event: the request or the report.
-        now: seconds on a monotonic clock.
-    """
+    """Apply an event to a state, and return the new state and the answer. ``now`` is monotonic, in seconds."""
     at = round(now * 1_000_000)
     state = _aged(settings, state, at)
     if isinstance(event, Ask):

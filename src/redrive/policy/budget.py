@@ -56,15 +56,7 @@ _SLICES = 10
 
 
 class Window:
-    """Two counters over a sliding window of ten slices. Counts are whole numbers, so that no rounding errors add up.
-
-    Args:
-        seconds: the length of the window.
-
-    Attributes:
-        first: the first counter.
-        second: the second counter.
-    """
+    """Two counters over a sliding window of ten slices. Counts are whole numbers, so that no rounding errors add up."""
 
     __slots__ = ("_size", "_slices", "first", "second")
 
@@ -104,27 +96,14 @@ class Ledger:
         """Count a call that begins."""
 
     def spend(self, now: float, failure: Failure | None) -> float | None:
-        """Take the price of a retry.
-
-        Args:
-            now: the present instant.
-            failure: the failure that is retried; None for a hedge.
-
-        Returns:
-            The price, or None if the retry is refused.
-        """
+        """Take the price of a retry; return None if it is refused. ``failure`` is None for a hedge."""
         raise NotImplementedError
 
     def release(self, now: float) -> None:
         """Count the end of a retry that was granted."""
 
     def succeed(self, now: float, price: float | None) -> None:
-        """Count a call that succeeded.
-
-        Args:
-            now: the present instant.
-            price: the price of its last retry; None if it had none.
-        """
+        """Count a call that succeeded, with the price of its last retry."""
 
     def fail(self, now: float) -> None:
         """Count a call whose failure its policy would retry, but for which no retry was requested."""

@@ -66,15 +66,7 @@ _ANY = frozenset({"builtins.Exception", "builtins.BaseException"})
 
 
 def names_of(on: _One | Iterable[_One], field: str) -> tuple[str, ...]:
-    """Return exception types and reason names as sorted, unique names.
-
-    Args:
-        on: one or more exception classes, reason names (``TIMEOUT``) or qualified names (``httpx.ReadTimeout``).
-        field: its name in an error.
-
-    Raises:
-        PolicyValueError: ``on`` is empty, or an item is neither.
-    """
+    """Return exception types and reason names as sorted, unique names."""
     items: Iterable[object] = (on,) if isinstance(on, str | type) else on
     try:
         names = sorted({_name_of(item, field) for item in items})
@@ -109,13 +101,6 @@ def reading(
 
     A function given as ``on`` decides alone what is retried. With this one, the names of a stored policy stay in force:
     ``policy.with_(on=reading(read, policy.on))``.
-
-    Args:
-        read: describes an exception; it returns None for one that is not retried.
-        on: exception types, their qualified names or names of reasons; None: any failure that ``read`` describes.
-
-    Raises:
-        PolicyValueError: ``on`` is empty, is a classifier, or has an item that is not a name.
     """
     if callable(on) and not isinstance(on, type):
         raise PolicyValueError(f"on={on!r} is a classifier already: give names, or combine the two functions yourself")
@@ -165,13 +150,7 @@ def refuse_coroutine_function(function: object, field: str) -> None:
 
 
 def described(exception: BaseException, answer: Answer, stage: Stage) -> Failure:
-    """Describe an exception from the result of a classifier.
-
-    Args:
-        exception: the exception.
-        answer: the result of the classifier.
-        stage: how far the call got, unless the result is a whole `Failure`.
-    """
+    """Describe an exception from the result of a classifier."""
     if isinstance(answer, Failure):
         return answer if answer.candidate is not None else answer._replace(candidate=True)
     failure = Failure.of(exception, reason=answer if isinstance(answer, str) else None, stage=stage)
@@ -179,11 +158,7 @@ def described(exception: BaseException, answer: Answer, stage: Stage) -> Failure
 
 
 def answer_of(answer: object, field: str, function: object) -> Any:  # noqa: ANN401 - of either kind
-    """Return the result of a predicate or a classifier.
-
-    Raises:
-        PolicyValueError: the result is an awaitable, which would always count as true.
-    """
+    """Return the result of a predicate or a classifier; refuse an awaitable, which would always count as true."""
     if not hasattr(type(answer), "__await__"):
         return answer
     if hasattr(answer, "close"):
@@ -201,13 +176,7 @@ def is_control_flow(failure: Failure) -> bool:
 
 
 def matches(names: frozenset[str] | None, groups: str, failure: Failure) -> bool:
-    """Return True if a failure is one of those named; control flow is not checked.
-
-    Args:
-        names: type and reason names; None means any ``Exception``, and failures without an exception.
-        groups: ``all``, ``any`` or ``never``: how many leaves of a group must match.
-        failure: the failure.
-    """
+    """Return True if a failure is one of those named (None: any ``Exception``); control flow is not checked."""
     if not failure.leaves:
         if names is None:
             return not failure.types or "builtins.Exception" in failure.types

@@ -122,11 +122,7 @@ def _check_version(data: Mapping[str, Any], path: str) -> None:
 
 
 def backoff_to_dict(value: Backoff) -> dict[str, Any]:
-    """Return a backoff as JSON-able data: its kind and its fields.
-
-    Raises:
-        PolicyValueError: the backoff's class has no ``kind``.
-    """
+    """Return a backoff as JSON-able data: its kind and its fields."""
     if KINDS.get(value.kind) is not type(value):
         raise PolicyValueError(f"backoff: {type(value).__name__} has no kind of its own and cannot be stored")
     data: dict[str, Any] = {"kind": value.kind}
@@ -145,11 +141,7 @@ def backoff_to_dict(value: Backoff) -> dict[str, Any]:
 
 
 def backoff_from_dict(data: Mapping[str, Any]) -> Backoff:
-    """Build a backoff from the result of `backoff_to_dict`.
-
-    Raises:
-        PolicyValueError: a key is unknown or missing, or a value is not valid; the message names the key.
-    """
+    """Build a backoff from the result of `backoff_to_dict`."""
     return _backoff(data, "backoff")
 
 

@@ -281,18 +281,13 @@ class GiveUpOver(_Cut):
 
 
 class UpTo(_Cut):
-    """A schedule that ends where the sum of its nominal delays reaches a limit.
-
-    Args:
-        of: the schedule.
-        limit: the limit of the sum.
-        end: ``below``: the sum stays below the limit (as in cats-retry, and like a policy's deadline); ``within``: it
-            may equal the limit (backon); ``past``: the delay that reaches the limit is still taken (Finagle).
-    """
+    """A schedule that ends where the sum of its nominal delays reaches a limit."""
 
     __slots__ = ("end",)
     _fields = ("of", "limit", "end")
     kind = "up_to"
+    #: ``below``: the sum stays below the limit (as in cats-retry, and like a policy's deadline); ``within``: it may
+    #: equal the limit (backon); ``past``: the delay that reaches the limit is still taken (Finagle).
     end: str
 
     def __init__(self, of: Backoff, limit: Duration, *, end: str = "below") -> None:

@@ -165,19 +165,10 @@ class Decider(Value):
         return delay
 
     def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> float | None:
-        """Return the wait in the common case, without building a failure, a history and a decision.
+        """Return the seconds to wait in the common case, without building a history and a decision; None: use `decide`.
 
         The answer depends on the class of the exception, the number and the time only; a test compares it with
         `decide`.
-
-        Args:
-            exception: the exception.
-            attempts: executions so far, the failed one included.
-            elapsed: seconds since the start of the first attempt.
-            sample: a random number from [0, 1).
-
-        Returns:
-            The seconds to wait (`decide` would round them to microseconds); None: use `decide`.
         """
         try:
             low, spread = self._memo.waits[type(exception)][attempts]
@@ -306,15 +297,7 @@ class Decider(Value):
         now: datetime,  # noqa: ARG002 - only a combination has to know which of its parts decided
         sample: float,
     ) -> History:
-        """Return the history of the next attempt, after this failure was retried.
-
-        Args:
-            history: the history that `decide` got.
-            failure: the failure; it is counted for the rule that it matches.
-            delay: the wait before the next attempt.
-            now: the instant that `decide` got.
-            sample: the sample that `decide` got; a schedule that remembers keeps it.
-        """
+        """Return the history of the next attempt, after this failure was retried."""
         by_rule = history.by_rule
         if self._kept:
             by_rule = self._counted(by_rule, failure, sample)

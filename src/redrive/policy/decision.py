@@ -11,60 +11,48 @@ __all__ = ["Decision", "Defer", "GiveUp", "History", "Retry", "past_deadline"]
 
 
 class History(NamedTuple):
-    """The past of a call.
+    """The past of a call."""
 
-    Attributes:
-        attempts: executions charged so far, the failed one included; at least 1.
-        started_at: start of the first attempt, aware.
-        last_delay: the wait before the attempt that just failed, or None if it was the first.
-        by_rule: for each rule of the policy, the number of *earlier* failures that it matched; after these the numbers
-            that schedules keep (`redrive.policy.backoff_kinds.Smooth`). `Policy.advance` maintains it; () means that no
-            numbers were kept.
-    """
-
+    #: Executions charged so far, the failed one included; at least 1.
     attempts: int
+    #: Start of the first attempt, aware.
     started_at: datetime
+    #: The wait before the attempt that just failed, or None if it was the first.
     last_delay: timedelta | None = None
+    #: For each rule of the policy, the number of *earlier* failures that it matched; after these the numbers that
+    #: schedules keep (`redrive.policy.backoff_kinds.Smooth`). `Policy.advance` maintains it; () means that no
+    #: numbers were kept.
     by_rule: tuple[int, ...] = ()
 
 
 class Retry(NamedTuple):
-    """Wait, then call again.
+    """Wait, then call again."""
 
-    Attributes:
-        delay: the wait, counted from the moment of the failure.
-        nominal: the backoff before jitter and hints.
-        rule: the source of the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``; or ``deadline``: wait,
-            then time out *without* calling (``over_deadline="truncate"``, RFC 0049).
-    """
-
+    #: The wait, counted from the moment of the failure.
     delay: timedelta
+    #: The backoff before jitter and hints.
     nominal: timedelta
+    #: The source of the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``; or ``deadline``: wait, then
+    #: time out *without* calling (``over_deadline="truncate"``, RFC 0049).
     rule: str
 
 
 class Defer(NamedTuple):
-    """The next attempt is beyond the deadline: hand the call over to a durable job.
+    """The next attempt is beyond the deadline: hand the call over to a durable job."""
 
-    Attributes:
-        at: when the call may be repeated, aware.
-        rule: the source of the delay, as in `Retry`.
-    """
-
+    #: The time at which the call may be repeated, aware.
     at: datetime
+    #: The source of the delay, as in `Retry`.
     rule: str
 
 
 class GiveUp(NamedTuple):
-    """Do not call again; the *signal* of that name is `redrive.errors.GiveUp`.
+    """Do not call again; the *signal* of that name is `redrive.errors.GiveUp`."""
 
-    Attributes:
-        why: a sentence for logs.
-        rule: a stable word: ``attempts``, ``backoff`` (its delays are used up), ``deadline``, ``hint`` (longer than
-            ``max_hint``), ``permanent``, ``not_matched``, ``not_idempotent``, or ``rule 2 (httpx.ReadTimeout)``.
-    """
-
+    #: A sentence for logs.
     why: str
+    #: A stable word: ``attempts``, ``backoff`` (its delays are used up), ``deadline``, ``hint`` (longer than
+    #: ``max_hint``), ``permanent``, ``not_matched``, ``not_idempotent``, or ``rule 2 (httpx.ReadTimeout)``.
     rule: str
 
 
@@ -73,15 +61,7 @@ Decision: TypeAlias = Retry | Defer | GiveUp
 
 # A wait that would end at the deadline or after it is not started, as in Spring, cats-retry and tenacity.
 def past_deadline(retry: Retry, now: datetime, elapsed: timedelta, deadline: timedelta, mode: str) -> Decision:
-    """Return the decision for a wait that would not end before the deadline.
-
-    Args:
-        retry: the decision without a deadline.
-        now: the present instant.
-        elapsed: time since the first attempt started.
-        deadline: the limit of the whole call.
-        mode: the policy's ``over_deadline``: ``give_up``, ``defer`` or ``truncate``.
-    """
+    """Return the decision for a wait that would pass the deadline; ``mode`` is the policy's ``over_deadline``."""
     if mode == "defer":
         return Defer(now + retry.delay, retry.rule)
     whole, since = format_duration(deadline), _readable(elapsed)

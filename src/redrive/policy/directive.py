@@ -46,12 +46,7 @@ class _Word(NamedTuple):
 
 
 def read_directive(text: str) -> Directive:
-    """Read a directive in redrive's own form.
-
-    Raises:
-        PolicySyntaxError: the text cannot be read; the message points at the fault.
-        PolicyValueError: the text can be read but has an invalid value.
-    """
+    """Read a directive in redrive's own form."""
     words = _words(text)
     retries = _retries(text, words)
     minimum = _backoff(text, words, first=True)

@@ -36,14 +36,11 @@ _HORIZON = 10_000
 
 
 class Worst(NamedTuple):
-    """Bounds of one call.
+    """Bounds of one call."""
 
-    Attributes:
-        retries: the most retries; None if unbounded.
-        waiting: the longest total wait in seconds; None if unbounded.
-    """
-
+    #: The most retries; None if unbounded.
     retries: int | None
+    #: The longest total wait in seconds; None if unbounded.
     waiting: float | None
 
 
@@ -198,19 +195,16 @@ _AT_ONCE = Exponential(0)
 
 
 class Explanation(NamedTuple):
-    """The worst cases of a policy.
+    """The worst cases of a policy."""
 
-    Attributes:
-        executions: the most calls of the function; None if unbounded.
-        waiting: the longest total wait, without hints; None if unbounded.
-        time: the longest duration of the whole call, without hints; None if unbounded, for example because one attempt
-            may take any time (no ``attempt_timeout``, no ``deadline``).
-        sentence: the same in words.
-    """
-
+    #: The most calls of the function; None if unbounded.
     executions: int | None
+    #: The longest total wait, without hints; None if unbounded.
     waiting: timedelta | None
+    #: The longest duration of the whole call, without hints; None if unbounded, for example because one attempt may
+    #: take any time (no ``attempt_timeout``, no ``deadline``).
     time: timedelta | None
+    #: The bounds in words.
     sentence: str
 
     def __str__(self) -> str:

@@ -33,32 +33,28 @@ class Stage(Enum):
 
 
 class Failure(NamedTuple):
-    """One failed attempt, as plain data.
+    """One failed attempt, as plain data."""
 
-    Attributes:
-        types: qualified names of the exception's classes, most specific first, without ``object`` (and without
-            ``BaseException`` for an ordinary ``Exception``); empty if there was no exception.
-        message: the text of the exception.
-        reason: name of a reason; see `redrive.policy.reason`.
-        stage: how far the call got.
-        hint: the delay that the other side asks for, from now: a lower bound. With the reason ``RETRY_AFTER`` the
-            handler sets it, and it replaces the backoff.
-        permanent: the reason why the failure is final, if the handler declared it final; otherwise None.
-        candidate: True or False if a classifier, a signal or the engine has decided whether it may be retried; None
-            leaves that to the policy's ``on``.
-        leaves: for an exception group, the failures of its leaves, flattened.
-        rejected_by: for a result, the indexes (left to right) of the policies in a combination that reject it by
-            ``on_result``; None if they were not asked.
-    """
-
+    #: Qualified names of the exception's classes, most specific first, without ``object`` (and without
+    #: ``BaseException`` for an ordinary ``Exception``); empty if there was no exception.
     types: tuple[str, ...]
     message: str = ""
+    #: Name of a reason; see `redrive.policy.reason`.
     reason: str = "ERROR"
+    #: How far the call got.
     stage: Stage = Stage.ANSWERED
+    #: The delay that the other side asks for, from now: a lower bound. With the reason ``RETRY_AFTER`` the handler
+    #: sets it, and it replaces the backoff.
     hint: timedelta | None = None
+    #: The reason why the failure is final, if the handler declared it final; otherwise None.
     permanent: str | None = None
+    #: True or False if a classifier, a signal or the engine has decided whether it may be retried; None leaves that
+    #: to the policy's ``on``.
     candidate: bool | None = None
+    #: For an exception group, the failures of its leaves, flattened.
     leaves: tuple[Failure, ...] = ()
+    #: For a result, the indexes (left to right) of the policies in a combination that reject it by ``on_result``;
+    #: None if they were not asked.
     rejected_by: tuple[int, ...] | None = None
 
     @property

@@ -125,16 +125,13 @@ DIRECTIVE_SETS = ("attempts", "backoff", "catch")
 
 
 class Field(NamedTuple):
-    """One field of a policy.
+    """One field of a policy."""
 
-    Attributes:
-        check: ``(value, arguments)``: returns the value to keep; ``arguments`` are those of the whole constructor.
-        stored: its form in `redrive.policy.codec`; None for a field that cannot be stored.
-        directive: its value in every directive, unless it is one of `DIRECTIVE_SETS`.
-    """
-
+    #: ``(value, arguments)``: returns the value to keep; ``arguments`` are those of the whole constructor.
     check: Callable[[Any, Mapping[str, Any]], object]
+    #: The form in `redrive.policy.codec`; None for a field that cannot be stored.
     stored: str | None
+    #: The value in every directive, unless it is one of `DIRECTIVE_SETS`.
     directive: object = None
 
 

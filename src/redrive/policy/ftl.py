@@ -51,18 +51,15 @@ class _Token(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A parsed directive; durations are still text.
+    """A parsed directive; durations are still text."""
 
-    Attributes:
-        count: the number of retries, or None.
-        minimum: text of the minimum backoff, or "".
-        maximum: text of the maximum backoff, or "".
-        catch: ``verb`` or ``module.verb``, or None.
-    """
-
+    #: The number of retries, or None.
     count: int | None  # type: ignore[assignment]  # FTL's name; it hides an unused method of tuple
+    #: Text of the minimum backoff, or "".
     minimum: str
+    #: Text of the maximum backoff, or "".
     maximum: str
+    #: ``verb`` or ``module.verb``, or None.
     catch: str | None
 
     def problems(self) -> list[str]:
@@ -82,11 +79,7 @@ class Written(NamedTuple):
         return found
 
     def directive(self) -> Directive:
-        """Return the values, defaults filled in.
-
-        Raises:
-            PolicyValueError: FTL's validation finds a problem.
-        """
+        """Return the values, defaults filled in; raise `PolicyValueError` if FTL's validation finds a problem."""
         problems = self.problems()
         if problems:
             raise PolicyValueError("; ".join(problems))
@@ -104,12 +97,7 @@ class Written(NamedTuple):
 
 
 def read_directive(text: str) -> Directive:
-    """Read a directive as FTL does.
-
-    Raises:
-        PolicySyntaxError: with the text of FTL's schema parser; `go_message` gives the other one.
-        PolicyValueError: with the text of FTL's validation.
-    """
+    """Read a directive as FTL does."""
     return parse(text).directive()
 
 
@@ -121,11 +109,7 @@ def go_message(error: PolicySyntaxError) -> str:
 
 
 def parse(text: str) -> Written:
-    """Read the shape of a directive: ``[count] [min] [max] ["catch" [module "."] verb]``.
-
-    Raises:
-        PolicySyntaxError: with the text of FTL's schema parser.
-    """
+    """Read the shape of a directive: ``[count] [min] [max] ["catch" [module "."] verb]``."""
     tokens = _lex(text)
     count = None
     if tokens[0].kind == "number" and tokens[0].blank_after:
@@ -228,9 +212,6 @@ def parse_duration(text: str) -> timedelta:
     """Read a duration as FTL does: units d, h, m, s only; the empty text is zero.
 
     Spans for which FTL's 64-bit nanoseconds overflow are computed correctly, up to `redrive.policy.duration.LONGEST`.
-
-    Raises:
-        PolicyValueError: with FTL's text.
     """
     total, at, last = 0, 0, 0
     while at < len(text):

@@ -31,16 +31,13 @@ AMAZON_OVER = timedelta(seconds=5)
 
 
 class Hint(NamedTuple):
-    """A parsed hint.
+    """A parsed hint."""
 
-    Attributes:
-        delay: the delay from now on; None if the value cannot be read.
-        problem: the reason why it cannot be read; otherwise "".
-        stop: the server forbids a retry.
-    """
-
+    #: The delay from now on; None if the value cannot be read.
     delay: timedelta | None
+    #: The reason why the value cannot be read; otherwise "".
     problem: str = ""
+    #: True if the server forbids a retry.
     stop: bool = False
 
 
@@ -92,14 +89,9 @@ def grpc_pushback(value: str) -> Hint:
 
 
 def amazon(value: str, delay: timedelta, *, over: timedelta = AMAZON_OVER) -> timedelta:
-    """Return the wait that AWS's clients compute from an ``x-amz-retry-after``.
+    """Return the wait of AWS's clients: the milliseconds of ``x-amz-retry-after``, at most ``over`` above ``delay``.
 
     A client never waits more than ``over`` longer than its own delay, so that a faulty server cannot stop its clients.
-
-    Args:
-        value: the field's value in milliseconds; an unreadable one is ignored.
-        delay: the client's own delay.
-        over: the longest addition to it.
     """
     text = value.strip(" \t")
     if not _DIGITS.fullmatch(text):

@@ -38,9 +38,6 @@ class Jitter(Value):
         fraction: for ``plus`` only, zero or more.
         span: for ``added`` only.
 
-    Attributes:
-        span: in seconds.
-
     Raises:
         PolicyValueError: the kind, the fraction or the span is not valid.
     """
@@ -49,6 +46,7 @@ class Jitter(Value):
     _fields = ("kind", "fraction", "span")
     kind: str
     fraction: float
+    #: Seconds.
     span: float
     none: ClassVar[Jitter]
     full: ClassVar[Jitter]
@@ -90,13 +88,7 @@ class Jitter(Value):
         return self.kind in ("plus", "added")
 
     def apply(self, nominal: float, sample: float, floor: float = 0.0) -> float:
-        """Return the delay with jitter, in seconds.
-
-        Args:
-            nominal: the delay of the backoff, in seconds.
-            sample: a random number from [0, 1).
-            floor: lower bound of the backoff, in seconds.
-        """
+        """Return the delay with jitter; all in seconds, ``sample`` from [0, 1), ``floor`` is the lower bound."""
         kind = self.kind
         if kind == "full":
             return floor + sample * (nominal - floor)

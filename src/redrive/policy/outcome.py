@@ -30,44 +30,38 @@ T = TypeVar("T")
 
 
 class Try(NamedTuple):
-    """One attempt of a call.
+    """One attempt of a call."""
 
-    Attributes:
-        number: counted from 1.
-        started_after: its start, counted from the start of the call.
-        took: its duration.
-        failure: its failure; None if it succeeded.
-        decision: the decision after it; None if it succeeded.
-    """
-
+    #: The number of the attempt, from 1.
     number: int
+    #: The start of the attempt, counted from the start of the call.
     started_after: timedelta
+    #: The duration of the attempt.
     took: timedelta
+    #: None if the attempt succeeded.
     failure: Failure | None = None
+    #: The decision after the attempt; None if it succeeded.
     decision: Decision | None = None
 
 
 class Record(NamedTuple):
-    """The record of one call.
+    """The record of one call."""
 
-    Attributes:
-        function: qualified name of the function.
-        timeline: its attempts, in order.
-        elapsed: duration of the call, waits included.
-        rule: the reason of its end, as a stable word: that of the last decision, ``nested`` if the retries were left
-            to an outer call, or ``ok``.
-        why: the same as a sentence.
-        inner: the record of an inner call, which the last error carried before this one replaced it.
-        copies: of a hedged call, the records of its other copies, in the order of their start. The other fields
-            describe the copy that ended the call.
-    """
-
+    #: Qualified name of the function.
     function: str
+    #: The attempts, in order.
     timeline: tuple[Try, ...]
+    #: Duration of the call, waits included.
     elapsed: timedelta
+    #: Reason of the end, as a stable word: that of the last decision, ``nested`` if the retries were left to an
+    #: outer call, or ``ok``.
     rule: str
+    #: The reason of the end as a sentence.
     why: str
+    #: The record of an inner call, which the last error carried before this one replaced it.
     inner: Record | None = None
+    #: Of a hedged call, the records of its other copies, in the order of their start. The other fields describe the
+    #: copy that ended the call.
     copies: tuple[Record, ...] = ()
 
     @property
@@ -126,12 +120,7 @@ class _WithRecord(Value):
 
 
 class Ok(_WithRecord, Generic[T]):
-    """The call succeeded.
-
-    Attributes:
-        value: the result of the function.
-        record: the attempts.
-    """
+    """The call succeeded."""
 
     __slots__ = ("record", "value")
     __match_args__ = _fields = ("value", "record")
@@ -150,16 +139,15 @@ class GaveUp(_WithRecord):
     """The call failed and is not repeated.
 
     Attributes:
-        error: the last exception; None if the last result counted as a failure.
-        value: that result; None if there was an exception.
         rule: the stable word of `redrive.policy.GiveUp`, or ``nested`` or ``disabled``.
         why: a sentence for logs.
-        record: the attempts.
     """
 
     __slots__ = ("error", "record", "value")
     __match_args__ = _fields = ("error", "value", "record")
+    #: The last exception; None if the last result counted as a failure.
     error: Exception | None
+    #: The last result; None if there was an exception.
     value: Any
 
     def __init__(self, error: Exception | None, value: Any, record: Record) -> None:
@@ -178,11 +166,7 @@ class GaveUp(_WithRecord):
         return self.record.why
 
     def unwrap(self) -> Any:
-        """Raise the error; return a result that counted as a failure, as ``policy.call`` does.
-
-        Raises:
-            Exception: the last one, unchanged.
-        """
+        """Raise the error; return a result that counted as a failure, as ``policy.call`` does."""
         return _unwrapped(self.error, self.value)
 
 
@@ -190,17 +174,16 @@ class Deferred(_WithRecord):
     """The next attempt is beyond the deadline (``over_deadline="defer"``); a durable job can take over.
 
     Attributes:
-        at: when the call may be repeated, aware.
-        error: the last exception; None if the last result counted as a failure.
-        value: that result; None if there was an exception.
         rule: the source of the delay.
-        record: the attempts.
     """
 
     __slots__ = ("at", "error", "record", "value")
     __match_args__ = _fields = ("at", "error", "value", "record")
+    #: The time at which the call may be repeated, aware.
     at: datetime
+    #: The last exception; None if the last result counted as a failure.
     error: Exception | None
+    #: The last result; None if there was an exception.
     value: Any
 
     def __init__(self, at: datetime, error: Exception | None, value: Any, record: Record) -> None:
@@ -215,11 +198,7 @@ class Deferred(_WithRecord):
         return self.record.rule
 
     def unwrap(self) -> Any:
-        """Raise the error; return a result that counted as a failure, as ``policy.call`` does.
-
-        Raises:
-            Exception: the last one, unchanged.
-        """
+        """Raise the error; return a result that counted as a failure, as ``policy.call`` does."""
         return _unwrapped(self.error, self.value)
 
 
@@ -227,11 +206,7 @@ Outcome: TypeAlias = Ok[T] | GaveUp | Deferred
 
 
 def surface(error: Exception) -> NoReturn:
-    """Raise an error that was caught before, with the context that it had.
-
-    Raises:
-        Exception: the error.
-    """
+    """Raise an error that was caught before, with the context that it had."""
     context = error.__context__
     try:
         raise error

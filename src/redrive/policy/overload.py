@@ -34,19 +34,10 @@ THROTTLES = ("THROTTLED", "RETRY_AFTER")
 
 
 class Answers:
-    """A filter for failures and results that signal overload.
-
-    Args:
-        named: exception types, their names, or reasons; or a function of the exception that returns True. A policy's
-            classifier can be used: a failure matches if the returned reason is in `THROTTLES`.
-        on_result: a predicate for results; None if no result matches.
-        field: the name of ``named`` in messages.
-
-    Raises:
-        PolicyValueError: ``named`` is empty, ``on_result`` is not callable, or one of them is a coroutine function.
-    """
+    """A filter for failures and results that signal overload."""
 
     __slots__ = ("named", "on_result")
+    # A classifier of a policy can be used: a failure matches if the returned reason is in `THROTTLES`.
     named: tuple[str, ...] | Classifier
 
     def __init__(self, named: On, on_result: Callable[[Any], bool] | None, field: str) -> None:
@@ -156,18 +147,15 @@ _ROUNDING = 1e-9
 
 
 class Cubic(NamedTuple):
-    """The curve of the rate after a refusal.
+    """The curve of the rate after a refusal."""
 
-    Attributes:
-        most: the rate at which the target refused, per second.
-        failed_at: the instant of the refusal.
-        beta: the part of the rate that is kept.
-        scale: the speed of the growth.
-    """
-
+    #: The rate at which the target refused, per second.
     most: float = 0.0
+    #: The instant of the refusal.
     failed_at: float = 0.0
+    #: The part of the rate that is kept after a refusal.
     beta: float = 0.7
+    #: The speed of the growth.
     scale: float = 0.4
 
     @property
@@ -238,27 +226,19 @@ class Adaptive(Value):
 
 
 class AdaptiveRate:
-    """A token bucket with a measured and adapted rate.
-
-    Args:
-        now: the present instant.
-        rate: tokens per second from the start; by default unlimited before the first refusal.
-        cubic: the curve.
-        room: the least capacity of the bucket; a request for more tokens than the capacity waits for ever.
-
-    Attributes:
-        measured: requests per second as they were sent lately.
-        rate: tokens per second.
-        enabled: True if it limits.
-    """
+    """A token bucket with a measured and adapted rate."""
 
     def __init__(
         self, now: float = 0.0, *, rate: float | None = None, cubic: Cubic | None = None, room: float = _LEAST_ROOM
     ) -> None:
         self.cubic = (cubic or Cubic())._replace(failed_at=now)
+        #: Requests per second that were sent lately.
         self.measured = 0.0
+        #: True after the first refusal: the rate is limited.
         self.enabled = rate is not None
+        #: Tokens per second.
         self.rate = max(rate or 0.0, _LEAST_RATE) if self.enabled else 0.0
+        # The least capacity of the bucket. A request for more tokens than the capacity would wait for ever.
         self._least_room = room
         self._room = max(self.rate, room)
         self._tokens = 0.0
@@ -287,12 +267,7 @@ class AdaptiveRate:
         return self._tokens
 
     def report(self, now: float, *, throttled: bool) -> None:
-        """Record an answer of the target.
-
-        Args:
-            now: when it came.
-            throttled: True if the target refused the call because of its rate.
-        """
+        """Record an answer of the target; ``throttled`` if it refused the call because of its rate."""
         self._measure(now)
         if throttled:
             rate = min(self.measured, self.rate) if self.enabled else self.measured

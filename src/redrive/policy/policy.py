@@ -327,13 +327,9 @@ def _combined(sign: str, left: Policy, right: Policy) -> Policy:
 
 
 def gate(policy: Policy, **limits: Any) -> Policy:  # noqa: ANN401 - each field of a policy has its own type
-    """Return a policy that limits another through ``&`` in one respect and is neutral in all others.
-
-    Args:
-        policy: the policy to limit. Its deadline, or its lack of one, is copied, so that both can be changed together.
-        **limits: fields, as of `Policy`.
-    """
+    """Return a policy that limits another through ``&`` in one respect and is neutral in all others."""
     fields = {"on": BaseException, "attempts": _ALWAYS, "backoff": Exponential(0), "nested": policy.nested, **limits}
+    # The deadline of the policy, or its lack of one, is copied, so that both can be changed together.
     if policy.deadline_given:
         fields["deadline"] = policy.deadline if policy.parts is None else None
     if policy.parts is None:

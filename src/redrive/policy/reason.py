@@ -14,18 +14,15 @@ __all__ = ["Reason", "is_reason_name"]
 
 
 class Reason(NamedTuple):
-    """A registered reason.
+    """A registered reason."""
 
-    Attributes:
-        name: upper-case letters, digits and underscores.
-        allows_non_idempotent_retry: a call that is not idempotent may be repeated although its outcome is unknown
-            (RFC 0049, "Retry Reasons").
-        always_retry: the call is repeated with controlled backoff whatever the strategy decides (RFC 0049); only the
-            orchestrator uses this flag.
-    """
-
+    #: Upper-case letters, digits and underscores.
     name: str
+    #: True if a call that is not idempotent may be repeated although its outcome is unknown (RFC 0049, "Retry
+    #: Reasons").
     allows_non_idempotent_retry: bool = False
+    #: True if the call is repeated with controlled backoff whatever the strategy decides (RFC 0049); only the
+    #: orchestrator uses this flag.
     always_retry: bool = False
 
     @staticmethod

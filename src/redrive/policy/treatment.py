@@ -29,25 +29,22 @@ class Treatment(NamedTuple):
     """The backoff, limit and name for one kind of failure.
 
     A policy has one treatment for each rule and one for all other failures.
-
-    Attributes:
-        name: the value of `Retry.rule` and `GiveUp.rule`.
-        backoff: its schedule.
-        limit: executions; None for no limit.
-        own_limit: the limit is the rule's, not the policy's.
-        own_backoff: the schedule is the rule's, not the policy's.
-        unchanged: delays have no jitter.
-        upward: jitter only makes delays longer.
-        memory: index in `History.by_rule` of the sample that the schedule keeps; None if it keeps none.
     """
 
+    #: The value of `Retry.rule` and `GiveUp.rule`.
     name: str
     backoff: Backoff
+    #: Executions; None for no limit.
     limit: int | None
+    #: True if the limit is the rule's, not the policy's.
     own_limit: bool = False
+    #: True if the schedule is the rule's, not the policy's.
     own_backoff: bool = False
+    #: True if delays have no jitter.
     unchanged: bool = False
+    #: True if jitter only makes delays longer.
     upward: bool = False
+    #: Index in `History.by_rule` of the sample that the schedule keeps; None if it keeps none.
     memory: int | None = None
 
     def delay(self, retry: int) -> Delay | None:
@@ -77,20 +74,14 @@ class Treatment(NamedTuple):
 
 
 class Memo:
-    """Computed answers of one policy. They change no decision and are not part of the policy's value.
-
-    Args:
-        treatments: those of the policy.
-
-    Attributes:
-        verdicts: for the class names of a failure (and its reason), the index of its treatment, or -2 for none.
-        delays: for each treatment, the delays of the first retries.
-        waits: for a class of exceptions, the wait after each number of executions; see `Policy.quick`.
-    """
+    """Computed answers of one policy. They change no decision and are not part of the policy's value."""
 
     __slots__ = ("delays", "verdicts", "waits")
 
     def __init__(self, treatments: tuple[Treatment, ...]) -> None:
+        #: For the class names of a failure (and its reason), the index of its treatment, or -2 for none.
         self.verdicts: dict[object, int] = {}
+        #: For each treatment, the delays of the first retries.
         self.delays: tuple[dict[int, Delay], ...] = tuple([{} for _ in treatments])
+        #: For a class of exceptions, the wait after each number of executions; see `Policy.quick`.
         self.waits: dict[type, dict[int, Wait]] = {}

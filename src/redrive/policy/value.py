@@ -73,11 +73,7 @@ def _rebuild(cls: type[_V], arguments: dict[str, Any]) -> _V:
 
 
 def number(name: str, value: Any, *, above: float | None = None) -> float:  # noqa: ANN401 - checked here
-    """Return a finite number, zero or more, or above a bound.
-
-    Raises:
-        PolicyValueError: the value is not such a number.
-    """
+    """Return a finite number, zero or more, or above a bound."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     low = 0 if above is None else above
     if not is_number or not (value > low or (above is None and value == low)) or value == float("inf"):
@@ -88,22 +84,14 @@ def number(name: str, value: Any, *, above: float | None = None) -> float:  # no
 
 
 def whole(name: str, value: object) -> int:
-    """Return a whole number, zero or more.
-
-    Raises:
-        PolicyValueError: the value is not such a number.
-    """
+    """Return a whole number, zero or more."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise PolicyValueError(f"{name}={value!r}: it is a whole number, zero or more")
     return value
 
 
 def check_attempts(attempts: int | None, field: str) -> int | None:
-    """Return a number of executions, the first included, or None for no limit.
-
-    Raises:
-        PolicyValueError: the value is not a whole number, or less than 1.
-    """
+    """Return a number of executions, the first included, or None for no limit."""
     if attempts is None:
         return None
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:

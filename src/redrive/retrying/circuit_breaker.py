@@ -42,15 +42,12 @@ def is_timeout(error: BaseException) -> bool:
 
 
 class Permit:
-    """The permit of one call or one probe. Report exactly one result; further ones are ignored.
-
-    Attributes:
-        is_canary: True if the result of this call closes or opens the breaker.
-    """
+    """The permit of one call or one probe. Report exactly one result; further ones are ignored."""
 
     __slots__ = ("_breaker", "_token", "is_canary")
 
     def __init__(self, breaker: CircuitBreaker, token: int, *, is_canary: bool) -> None:
+        #: True if the result of this call closes or opens the breaker.
         self.is_canary = is_canary
         self._breaker = breaker
         self._token: int | None = token
@@ -68,12 +65,7 @@ class Permit:
         self._report(Dropped)
 
     def settle(self, error: BaseException | None, *, answered: bool) -> None:
-        """Report the end of a call.
-
-        Args:
-            error: its exception, or None.
-            answered: True if the other side has answered, also by a refusal.
-        """
+        """Report the end of a call; ``answered`` if the other side has answered, also by a refusal."""
         if error is not None and self._breaker.counts(error):
             self.failed()
         elif answered:

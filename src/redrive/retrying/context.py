@@ -75,9 +75,7 @@ class Call(Protocol):
     def repeats(self, error: Exception | None, result: object) -> bool:
         """Return True if its policy would retry this failure of an inner call as its own first failure.
 
-        Args:
-            error: the exception of the inner call; None if that rejects a result.
-            result: the rejected result.
+        The failure is an exception, or a rejected result if ``error`` is None.
         """
         ...
 
@@ -118,20 +116,18 @@ class Scope:
 
     `CallState` is a scope, too: a call in progress without other settings stands in `SCOPE` itself. Creating another
     object for it takes as long as deciding on a retry.
-
-    Attributes:
-        clock: reads the time and waits.
-        roll: returns samples from [0, 1).
-        off: True if retries are switched off.
-        trial: for tests, without waits: the number of attempts, and True if it is only an upper bound.
-        overrides: policies with the changes of their fields, the innermost last.
     """
 
     __slots__ = ()
+    #: Reads the time and waits.
     clock: Clock = SYSTEM
+    #: Returns samples from [0, 1).
     roll: Callable[[], float] = staticmethod(roll)
+    #: True if retries are switched off.
     off: bool = False
+    #: For tests, without waits: the number of attempts, and True if it is only an upper bound.
     trial: tuple[int, bool] | None = None
+    #: Policies with the changes of their fields, the innermost last.
     overrides: tuple[tuple[Policy, dict[str, Any]], ...] = ()
 
     @property
@@ -223,17 +219,14 @@ def using(*, clock: Clock | None = None, sample: float | None = None) -> Abstrac
 
 
 class Deadline:
-    """The end of the time that the enclosing call has.
-
-    Attributes:
-        at: the instant, aware.
-    """
+    """The end of the time that the enclosing call has."""
 
     __slots__ = ("_clock", "_ends", "at")
 
     def __init__(self, clock: Clock, ends: float) -> None:
         self._clock = clock
         self._ends = ends
+        #: The instant, aware.
         self.at: datetime = clock.now() + timedelta(seconds=ends - clock.monotonic())
 
     @property
@@ -279,18 +272,13 @@ def attempt() -> int:
 
 
 def enclosing(own: MarkedCall | None, error: BaseException | None) -> tuple[Call, ...]:
-    """Return the enclosing calls that retry.
-
-    Args:
-        own: the call that asks, which may be in `SCOPE`; None for other code.
-        error: the exception that it has just caught, if any. Its traceback begins with the frame that caught it, which
-            saves a search through the frames of the loop.
-    """
+    """Return the enclosing calls that retry."""
     found: tuple[Call, ...] = ()
     scope = SCOPE.get()
     if scope is not None:
         found = tuple([call for call in _published(scope) if call is not own and call.plan.retries])
     skip = own is not None and own.on_stack
+    # The traceback begins with the frame that caught the error, which saves a search through the frames of the loop.
     traceback = None if error is None else error.__traceback__
     frame: FrameType | None
     if traceback is None:

@@ -86,16 +86,12 @@ def _signature(function: Callable[..., Any]) -> Signature:
 
 
 class _Stream:
-    """The state of one retried generator.
-
-    Attributes:
-        call: the call.
-        thrown: the exception that the consumer is throwing in.
-    """
+    """The state of one retried generator."""
 
     def __init__(self, plan: Plan, mode: Mode) -> None:
         self.call: CallState = start(plan)
         self.call.on_stack = True
+        #: The exception that the consumer is throwing in.
         self.thrown: BaseException | None = None
         self._mode = mode
         self._yielded = False

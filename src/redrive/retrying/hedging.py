@@ -40,18 +40,7 @@ _LAST = ("permanent", "breaker")
 async def hedged_call(
     state: CallState, attempts: _Attempts, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Make a hedged call; return the result of the first copy that succeeds.
-
-    Args:
-        state: of the call as a whole.
-        attempts: makes the attempts of one copy.
-        function: the coroutine function.
-        args: its arguments.
-        kwargs: its keyword arguments.
-
-    Raises:
-        Exception: the error that decided the call, unchanged.
-    """
+    """Make a hedged call; return the result of the first copy that succeeds."""
     hedge = resolve_hedge(state.plan.policy, state.name)
     # An override has removed it.
     if hedge is None:
@@ -165,16 +154,12 @@ class _Copies:
 
 
 class TaskEnd(NamedTuple):
-    """The end of one task.
-
-    Attributes:
-        number: of the task.
-        value: its result; None if it raised.
-        error: its exception; None if it returned.
-    """
+    """The end of one task."""
 
     number: int
+    #: The result of the task; None if it raised.
     value: Any
+    #: The exception of the task; None if it returned.
     error: BaseException | None
 
 

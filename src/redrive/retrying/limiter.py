@@ -293,12 +293,9 @@ def _clock() -> Clock:
 
 
 class Rate(Protocol):
-    """The rate at which a limiter starts calls. The limiter has the lock.
+    """The rate at which a limiter starts calls. The limiter has the lock."""
 
-    Attributes:
-        is_provisional: True if the caller takes a turn again after its wait; otherwise the wait ends with its turn.
-    """
-
+    #: True if the caller takes a turn again after its wait; otherwise the wait ends with its turn.
     is_provisional: bool
 
     @property
@@ -307,23 +304,12 @@ class Rate(Protocol):
         ...
 
     def take(self, now: float, room: float, *, is_retry: bool) -> float:
-        """Take the next turn; return the seconds until then.
-
-        Args:
-            now: the present instant.
-            room: seconds until the deadline; a later turn is not taken.
-            is_retry: True for an attempt that is not the first.
-        """
+        """Take the next turn, and return the seconds until then; take none that is more than ``room`` seconds away."""
         ...
 
 
 class EvenRate:
-    """Turns at equal distances, reserved in the order of the requests.
-
-    Args:
-        rate: turns per second in the long run.
-        burst: turns that may be taken at once after an idle time.
-    """
+    """Turns at equal distances, reserved in the order of the requests."""
 
     is_provisional = False
 

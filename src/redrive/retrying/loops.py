@@ -31,11 +31,7 @@ def call(plan: Plan, function: Callable[..., Any], args: tuple[Any, ...], kwargs
 
 
 def proceed(state: CallState, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call the function until it succeeds or the policy gives up; return its last result.
-
-    Raises:
-        Exception: the last exception of the function, unchanged.
-    """
+    """Call the function until it succeeds or the policy gives up; return its last result."""
     state.plan.refuse_hedge("not one")
     state.plan.refuse_await("a plain function")
     token = state.publish()
@@ -79,11 +75,7 @@ async def acall(plan: Plan, function: _AsyncFunction, args: tuple[Any, ...], kwa
 
 
 async def aproceed(state: CallState, function: _AsyncFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call and await the function until it succeeds or the policy gives up; return its last result.
-
-    Raises:
-        Exception: the last exception of the function, unchanged.
-    """
+    """Call and await the function until it succeeds or the policy gives up; return its last result."""
     if state.hedges:
         from redrive.retrying.hedging import hedged_call
 
@@ -120,16 +112,7 @@ async def attempts(state: CallState, function: _AsyncFunction, args: tuple[Any, 
 
 
 async def afailed(state: CallState, error: Exception, *, timed_out: bool = False) -> bool:
-    """Decide on an attempt that raised; await the classifier if it is a coroutine function.
-
-    Args:
-        state: of the call.
-        error: the exception.
-        timed_out: True if redrive cancelled the attempt.
-
-    Returns:
-        True if the attempt is retried.
-    """
+    """Return True if an attempt that raised is retried; await the classifier if it is a coroutine function."""
     on = state.plan.policy.on
     if state.plan.awaits and not state.off and callable(on) and is_coroutine_function(on):
         at = state.clock.monotonic()

@@ -15,34 +15,7 @@ _LONGEST = 1 - 2.0**-53
 
 
 class Plan:
-    """A policy prepared for calls of one function in this process.
-
-    Args:
-        given: the policy as the user wrote it.
-        name: qualified name of the function, for messages.
-
-    Attributes:
-        given: as above; `Policy.override` finds the plan by it.
-        name: as above.
-        policy: the policy with the defaults of calls in process.
-        quick: `Policy.quick` of that policy.
-        limit: the deadline in seconds; None without one.
-        has_deadline: True if the user gave that deadline. Such a deadline cancels awaited attempts, and code below can
-            read it from the first attempt on. The default deadline of 45 s only ends the retrying, and costs a
-            successful call nothing.
-        timeout: seconds for one attempt; None for no limit.
-        retries: True if the policy ever calls again.
-        outer_first: True if the call leaves a retry to an enclosing call that would make it (``nested="outer"``).
-        checks_results: True if the policy has ``on_result``.
-        awaits: True if a classifier or a predicate is a coroutine function.
-        shares: True if the policy has a budget or a circuit breaker.
-        hedged: True if the policy has a hedge.
-        direct: True if a call needs no preparation; the compiled wrapper then makes the first attempt itself.
-
-    Raises:
-        PolicyValueError: the policy does not say what may be retried, has a field that calls in process do not
-            support, or hedges calls that are not idempotent. The message names the function.
-    """
+    """A policy prepared for calls of one function in this process."""
 
     __slots__ = (
         "awaits",
@@ -75,18 +48,32 @@ class Plan:
             )
         self.given = given
         self.name = name
+        #: The policy with the defaults of calls in process.
         self.policy = policy
+        #: `Policy.quick` of ``policy``.
         self.quick = policy.quick
+        #: The deadline in seconds; None without one.
         self.limit = None if policy.deadline is None else policy.deadline.total_seconds()
+        #: True if the user gave that deadline. Such a deadline cancels awaited attempts, and code below can read it
+        #: from the first attempt on. The default deadline of 45 s only ends the retrying, and costs a successful
+        #: call nothing.
         self.has_deadline = given.deadline_given and self.limit is not None
+        #: Seconds for one attempt; None for no limit.
         self.timeout = None if policy.attempt_timeout is None else policy.attempt_timeout.total_seconds()
+        #: True if the policy ever calls again.
         self.retries = policy.attempts != 1 or any(rule.attempts not in (None, 1) for rule in policy.rules)
+        #: True if the call leaves a retry to an enclosing call that would make it (``nested="outer"``).
         self.outer_first = policy.nested == "outer"
+        #: True if the policy has ``on_result``.
         self.checks_results = any(policy.predicates)
+        #: True if a classifier or a predicate is a coroutine function.
         self.awaits = self._coroutine_function() is not None
+        #: True if the policy has a budget or a circuit breaker.
         self.shares = policy.budget is not None or policy.breaker is not None
+        #: True if the policy has a hedge.
         self.hedged = policy.hedge is not None
         indirect = self.shares or self.hedged or self.checks_results or self.awaits
+        #: True if a call needs no preparation; the compiled wrapper then makes the first attempt itself.
         self.direct = not self.has_deadline and self.timeout is None and not indirect
 
     def refuse_hedge(self, kind: str) -> None:
@@ -116,12 +103,6 @@ class Plan:
         """Return True if the policy retries this failure as the first one of its call, also after the longest delay.
 
         Return False where a classifier or a predicate is a coroutine function or raises.
-
-        Args:
-            now: the present instant.
-            elapsed: seconds since the start of the call.
-            error: the exception; None if a result was rejected.
-            result: the result, without an error.
         """
         if not self.retries or self.awaits:
             return False

@@ -49,13 +49,7 @@ def wait_in(entry: Entry) -> timedelta:
 
 
 def timeline(last: Entry | None, started: float, backoff: Backoff) -> tuple[Try, ...]:
-    """Return all attempts of a call.
-
-    Args:
-        last: the last entry.
-        started: the start of the call, on the clock of the entries.
-        backoff: the policy's, for the nominal delays.
-    """
+    """Return all attempts of a call."""
     return tuple(
         Try(
             number,
@@ -76,12 +70,7 @@ def why(ended: GiveUp | Defer | None) -> str:
 
 
 def attach(error: Exception, make: Callable[[Record | None], Record]) -> None:
-    """Set the record of a call as ``__retry__`` of its last error, and add a note with its summary.
-
-    Args:
-        error: the last error.
-        make: returns the record, given that of an inner call which left the retrying to this one.
-    """
+    """Set the record of a call as ``__retry__`` of its last error, and add a note with its summary."""
     earlier = getattr(error, "__retry__", None)
     notes: list[str] = list(getattr(error, "__notes__", ()))
     inner = None

@@ -30,13 +30,10 @@ _NEW, _RUNNING, _RETRY, _OVER = "new", "running", "retry", "over"
 
 
 class Attempt:
-    """One attempt of a block. Enter it once.
-
-    Attributes:
-        result: the result of the block, for a policy with ``on_result``; set it inside the block.
-    """
+    """One attempt of a block. Enter it once."""
 
     def __init__(self, state: CallState, *, is_async: bool) -> None:
+        #: The result of the block, for a policy with ``on_result``; set it inside the block.
         self.result: Any = None
         self._call = state
         self._number = state.number
@@ -121,12 +118,7 @@ class Attempt:
 
 
 class AttemptIterator:
-    """The iterator over the attempts of one block, for ``for`` and ``async for``.
-
-    Args:
-        plan: the policy.
-        name: the name of the block, for messages.
-    """
+    """The iterator over the attempts of one block, for ``for`` and ``async for``."""
 
     def __init__(self, plan: Plan, name: str) -> None:
         self._plan = plan

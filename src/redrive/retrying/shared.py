@@ -45,16 +45,7 @@ _ANSWERED = ("disabled", "not_matched", "permanent")
 
 
 class SharedBudget:
-    """A retry budget with its present balance.
-
-    Args:
-        budget: the numbers.
-        key: the name, for messages.
-        ledger: the balance to begin with; by default that of an unused budget.
-
-    Attributes:
-        abandoned: for each call that was collected as garbage, whether a retry was in flight and whether it had begun.
-    """
+    """A retry budget with its present balance."""
 
     def __init__(self, budget: Budget, key: str = "", *, ledger: Ledger | None = None) -> None:
         if not isinstance(budget, Budget):
@@ -63,6 +54,7 @@ class SharedBudget:
             )
         self.budget = budget
         self.key = key
+        #: For each call that was collected as garbage, whether a retry was in flight and whether it had begun.
         self.abandoned: deque[tuple[bool, bool]] = deque()
         self._ledger = ledger or budget.open()
         self._lock = Lock()
@@ -98,15 +90,9 @@ class SharedBudget:
             return ledger.spend(now, failure)
 
     def settle(self, now: float, *, ok: bool | None, price: float | None, release: bool, end: bool) -> None:
-        """Record the end of a call, or of one copy of it.
-
-        Args:
-            now: the present instant.
-            ok: whether it succeeded; None if that is unknown or counted already.
-            price: the price of its last retry, if it had one.
-            release: whether a retry of it was in flight.
-            end: whether it was the copy that began the call.
-        """
+        """Record the end of a call, or of one copy of it."""
+        # `ok` is None if the success is unknown or counted already; `release` is True if a retry was in flight;
+        # `end` is True for the copy that began the call.
         with self._lock:
             ledger = self._current(now)
             if release:
@@ -176,12 +162,7 @@ def _now() -> float:
 
 
 class SharedRegistry(Generic[T]):
-    """The registered limits of one kind, by key.
-
-    Args:
-        kind: the policy field that names them, which is also the name of the function that registers them.
-        type: the class of the limits.
-    """
+    """The registered limits of one kind, by key."""
 
     def __init__(self, kind: str, type: type[T]) -> None:  # noqa: A002 - the parameter is a type
         self.kind = kind
@@ -190,16 +171,7 @@ class SharedRegistry(Generic[T]):
         self._lock = Lock()
 
     def register(self, key: str, given: object, make: Callable[[], T]) -> T:
-        """Return the limit under a key; create it if the key is new.
-
-        Args:
-            key: the name.
-            given: the settings; equal settings may be registered twice.
-            make: creates the limit.
-
-        Raises:
-            PolicyValueError: the key is no text, or it has other settings.
-        """
+        """Return the limit under a key; create it if the key is new. Equal settings may be registered twice."""
         if not isinstance(key, str) or not key:
             raise PolicyValueError(f"{key!r} is no key: the name of a {self.kind} is a text")
         with self._lock:
@@ -211,16 +183,7 @@ class SharedRegistry(Generic[T]):
         return found
 
     def resolve(self, value: object, policy: object, name: str) -> T | None:
-        """Return the limit of a policy field; None if the field is None.
-
-        Args:
-            value: of the field: a key or a limit.
-            policy: the policy, for messages.
-            name: the name of the called function, for messages.
-
-        Raises:
-            PolicyValueError: the key is not registered, or the value is neither a key nor a limit.
-        """
+        """Return the limit of a policy field; None if the field is None."""
         if value is None or isinstance(value, self._type):
             return value
         found = self._found.get(value) if isinstance(value, str) else None
@@ -321,17 +284,7 @@ def isolated() -> Iterator[None]:
 
 
 class Guard:
-    """The part of one call, or of one hedged copy of it, in its budget and its breaker.
-
-    Args:
-        policy: of the call.
-        name: the name of the called function.
-        monotonic: reads the call's clock.
-        hedging: True for a further copy of a call that has begun; `afford` charges it.
-
-    Raises:
-        PolicyValueError: a key of the policy is not registered.
-    """
+    """The part of one call, or of one hedged copy of it, in its budget and its breaker."""
 
     def __init__(self, policy: Any, name: str, monotonic: Callable[[], float], *, hedging: bool = False) -> None:
         self._begun = False
@@ -342,6 +295,7 @@ class Guard:
         self._monotonic = monotonic
         self._permit: Permit | None = None
         self._price: float | None = None
+        # False for a further copy of a call that has begun, which `afford` charges.
         self._is_first = not hedging
         # A retry that the budget has granted is in progress.
         self._in_flight = False

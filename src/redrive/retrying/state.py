@@ -68,25 +68,9 @@ _OFF = GiveUp("retries are switched off", "disabled")
 class CallState(Scope):
     """The state of one call.
 
-    Args:
-        plan: the policy.
-        started: the clock's monotonic reading at the start of the call.
-
     Attributes:
-        number: of the present attempt, or of the next one during a wait; counted from 1.
-        delay: seconds to wait before the next attempt.
         began: the start of the present attempt, on the clock.
-        clock: reads the time and waits.
-        ended: the decision that ended the call; None if it succeeded.
         live: True while the call is in progress.
-        outer: the enclosing call in the scope.
-        on_stack: True if a frame on the stack shows this call to `redrive.retrying.context`.
-        result: the last result that was rejected and is retried.
-        last: the entry of the last attempt that has ended.
-        guard: the part of this call in a budget and a breaker, if its policy names one.
-        above: the enclosing calls that retry, where its tasks do not have their frames on the stack.
-        wait: the context managers of observers around the next wait.
-        copies: the records of the other copies of a hedged call.
         is_copy: True for one copy of a hedged call: its retries emit events, its end does not.
     """
 
@@ -107,14 +91,22 @@ class CallState(Scope):
         "plan",
         "started",
     )
+    #: Reads the time and waits.
     clock: Clock = SYSTEM
+    #: The decision that ended the call; None if it succeeded.
     ended: GiveUp | Defer | None = None
+    #: The enclosing call in the scope.
     outer: Call | None = None
+    #: The last result that was rejected and is retried.
     result: Any = None
+    #: The part of this call in a budget and a breaker, if its policy names one.
     guard: Guard | None = None
+    #: The enclosing calls that retry, where its tasks do not have their frames on the stack.
     above: tuple[Call, ...] = ()
+    #: The context managers of observers around the next wait.
     wait: AbstractContextManager[None] = nullcontext()
     is_copy = False
+    #: The records of the other copies of a hedged call.
     copies: tuple[Record, ...] = ()
     _name: str | None = None
     _uid: str | None = None
@@ -132,13 +124,17 @@ class CallState(Scope):
             list_sources()
         self.plan = plan
         self.started = self.began = started
+        #: The number of the present attempt, or of the next one during a wait; from 1.
         self.number = 1
+        #: Seconds to wait before the next attempt.
         self.delay = 0.0
+        #: True if a frame on the stack shows this call to `redrive.retrying.context`.
         self.on_stack = self.live = True
         self._alone = not plan.outer_first
         self._monotonic = _MONOTONIC
         self._dice = roll
         self._quick = never_quick if LISTENERS else plan.quick
+        #: The entry of the last attempt that has ended.
         self.last: Entry | None = None
 
     @property
@@ -185,12 +181,7 @@ class CallState(Scope):
         return self.plan.hedged and not self.off and not self._instant
 
     def bind(self, scope: Scope | None, name: str | None) -> None:
-        """Prepare a call that no compiled wrapper makes.
-
-        Args:
-            scope: the present scope.
-            name: the name of the called function, if it is not that of the plan.
-        """
+        """Prepare a call that no compiled wrapper makes."""
         self.on_stack = False
         self._name = name
         if scope is not None:
@@ -258,11 +249,7 @@ class CallState(Scope):
         return self._truncated and self._close()
 
     def failed(self, error: Exception) -> bool:
-        """Decide on an attempt that raised.
-
-        Returns:
-            True if it is retried, after `delay`. Otherwise the error has its note and its record.
-        """
+        """Return True if an attempt that raised is retried, after `delay`; otherwise attach the note and the record."""
         # CPython 3.11 is slow to call attributes.
         monotonic, dice, quick = self._monotonic, self._dice, self._quick
         at = monotonic()
@@ -482,12 +469,7 @@ class CallState(Scope):
 
 
 def start(plan: Plan, name: str | None = None) -> CallState:
-    """Return the state of a new call in the present scope, before its first attempt.
-
-    Args:
-        plan: the policy.
-        name: the name of the called function, if it is not that of the plan.
-    """
+    """Return the state of a new call in the present scope, before its first attempt."""
     scope = SCOPE.get()
     clock = SYSTEM if scope is None else scope.clock
     state = CallState(plan if scope is None else scope.applied(plan), clock.monotonic())

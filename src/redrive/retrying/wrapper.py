@@ -120,24 +120,21 @@ _VARARGS, _VARKEYWORDS = 0x04, 0x08
 
 
 class Parts(NamedTuple):
-    """The functions that a wrapper calls.
+    """The functions that a wrapper calls."""
 
-    Attributes:
-        scope: returns the present scope; None where nothing is in force.
-        clock: returns seconds.
-        scoped: ``(plan, function, args, kwargs)``: makes the whole call under the present scope.
-        start: ``(plan, started)``: returns the `CallState` of a call after its first attempt has failed.
-        listeners: not empty while a listener receives events.
-        publish: ``(state)``: sets the present scope and returns a token.
-        reset: ``(token)``: restores the scope.
-    """
-
+    #: Returns the present scope; None where nothing is in force.
     scope: Callable[[], object]
+    #: Returns seconds.
     clock: Callable[[], float]
+    #: ``(plan, function, args, kwargs)``: makes the whole call under the present scope.
     scoped: Callable[..., Any]
+    #: ``(plan, started)``: returns the `CallState` of a call after its first attempt has failed.
     start: Callable[..., Any]
+    #: Not empty while a listener receives events.
     listeners: list[None]
+    #: ``(state)``: sets the present scope and returns a token.
     publish: Callable[[Any], object]
+    #: ``(token)``: restores the scope.
     reset: Callable[[Any], object]
 
 
@@ -161,14 +158,7 @@ _ANY = _Shape(rest="args", more="kwargs")
 
 
 def compile_wrapper(function: Callable[..., Any], plan: object, parts: Parts, *, is_async: bool) -> Callable[..., Any]:
-    """Return a wrapper with the function's parameters and defaults, but not yet its name and docstring.
-
-    Args:
-        function: the function to call; a coroutine function if ``is_async``.
-        plan: kept in the wrapper's frame and passed to ``parts.scoped`` and ``parts.start``.
-        parts: the other functions that the wrapper calls.
-        is_async: True for a wrapper that is a coroutine function; ``parts.scoped`` is one as well then.
-    """
+    """Return a wrapper with the function's parameters and defaults, but not yet its name and docstring."""
     shape = _shape(function)
     wrapper = _factory(shape, is_async=is_async)(function, plan, *parts)
     if shape is not _ANY and isinstance(function, FunctionType):

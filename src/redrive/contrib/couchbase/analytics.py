@@ -86,16 +86,11 @@ def classify_analytics(
 
 @dataclass(frozen=True, slots=True)
 class EnterpriseRow:
-    """The rule of an HTTP status of Enterprise Analytics, whatever the body.
-
-    Attributes:
-        http_status: of the response.
-        error: for the caller.
-        reason: of the retry; None: it is not retried.
-    """
+    """The rule of an HTTP status of Enterprise Analytics, whatever the body."""
 
     http_status: int
     error: SdkError
+    #: None: the request is not retried.
     reason: str | None = None
 
 
@@ -123,10 +118,6 @@ def classify_enterprise_analytics(
     """Return the verdict on a response of Enterprise Analytics.
 
     It has the error to report: the first that may not be retried, otherwise the first.
-
-    Args:
-        http_status: of the response.
-        errors: its errors.
     """
     final = next((error for error in errors if error.retry is not True), None)
     reported = final or (errors[0] if errors else None)

@@ -31,20 +31,15 @@ class _AnyStatus(Container[object]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyRow:
-    """What an HTTP status with certain words comes to; the first row that matches wins.
-
-    Attributes:
-        statuses: the HTTP statuses.
-        words: patterns, all of which must be found in the body.
-        literals: texts that the strict profile searches for instead; empty: it takes ``words`` too.
-        error: what the caller gets.
-        reason: under which reason it is retried; None: it is not.
-    """
+    """What an HTTP status with certain words comes to; the first row that matches wins."""
 
     statuses: Container[object]
+    #: Patterns, all of which must be found in the body.
     words: tuple[str, ...] = ()
+    #: Texts that the strict profile searches for instead; empty: it takes ``words`` too.
     literals: tuple[str, ...] = ()
     error: SdkError
+    #: None: the request is not retried.
     reason: str | None = None
 
     def matches(self, status: int, body: str, profile: Profile) -> bool:
@@ -108,23 +103,12 @@ def classify_search(http_status: int, body: str, *, profile: Profile = Profile.E
     """Return the verdict on a response of the search service.
 
     A partial success (some partitions failed) is a success; its body names the missing partitions.
-
-    Args:
-        http_status: of the response.
-        body: of the response.
-        profile: the set of rules; both have the same.
     """
     return _classify(SEARCH, http_status, body, profile)
 
 
 def classify_views(http_status: int, body: str, *, profile: Profile = Profile.EXTENDED) -> Verdict:
-    """Return the verdict on a response of the view service.
-
-    Args:
-        http_status: of the response.
-        body: of the response.
-        profile: the set of rules.
-    """
+    """Return the verdict on a response of the view service."""
     return _classify(VIEWS, http_status, body, profile)
 
 

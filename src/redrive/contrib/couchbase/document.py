@@ -11,12 +11,9 @@ _LONGEST = 80
 
 
 class Pairs(dict[str, object]):
-    """An object of a document, with the keys that it has more than once.
+    """An object of a document, with the keys that it has more than once."""
 
-    Attributes:
-        twice: those keys; the last value of each counts.
-    """
-
+    #: Keys that occur more than once; the last value of each counts.
     twice: tuple[str, ...] = ()
 
     @classmethod
@@ -32,9 +29,6 @@ def decode(text: bytes | str) -> object:
     """Read a document; its objects are `Pairs`.
 
     A number of more digits than Python turns into an ``int`` becomes a ``float``, as one with a fraction does.
-
-    Args:
-        text: the document.
 
     Raises:
         ValueError: it is not JSON, or nested too deeply.

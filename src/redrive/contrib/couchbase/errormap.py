@@ -86,21 +86,18 @@ _LONGEST_MS = timedelta.max // _MILLISECOND
 
 @dataclass(frozen=True, slots=True)
 class RetrySpec:
-    """How the server would like to be asked again; not used by default (RFC 0049 and 0069 leave it to the strategy).
+    """How the server would like to be asked again; not used by default (RFC 0049 and 0069 leave it to the strategy)."""
 
-    Attributes:
-        strategy: ``constant``, ``linear`` or ``exponential``.
-        interval: the unit of the delays. Exponential means this number of milliseconds to the power of the retries so
-            far, and not doubled as often.
-        after: the delay before the first retry.
-        ceil: no delay is longer; None for no bound.
-        max_duration: no attempt begins this long after the first one, or later; None for no bound.
-    """
-
+    #: ``constant``, ``linear`` or ``exponential``.
     strategy: str
+    #: The unit of the delays. Exponential means this number of milliseconds to the power of the retries so far, and
+    #: not doubled as often.
     interval: timedelta
+    #: The delay before the first retry.
     after: timedelta
+    #: No delay is longer; None for no bound.
     ceil: timedelta | None = None
+    #: No attempt begins this long after the first one, or later; None for no bound.
     max_duration: timedelta | None = None
 
     def delay(self, retries: int) -> timedelta:
@@ -141,24 +138,20 @@ _SHAPES: Mapping[str, Callable[[int, int, int], int]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ErrorMapEntry:
-    """The server's description of one status.
+    """The server's description of one status."""
 
-    Attributes:
-        status: 0 to 0xffff.
-        name: the server's name of the status.
-        description: one sentence.
-        attributes: the known ones.
-        unknown_attributes: the others.
-        spec: the server's retry delays, if it has any.
-        problems: one sentence for each field that could not be read.
-    """
-
+    #: 0 to 0xffff.
     status: int
+    #: The server's name of the status.
     name: str = ""
     description: str = ""
+    #: The known attributes.
     attributes: frozenset[str] = frozenset()
+    #: The other attributes.
     unknown_attributes: tuple[str, ...] = ()
+    #: The server's retry delays, if it has any.
     spec: RetrySpec | None = None
+    #: One sentence for each field that could not be read.
     problems: tuple[str, ...] = ()
 
     @property
@@ -169,18 +162,15 @@ class ErrorMapEntry:
 
 @dataclass(frozen=True, slots=True)
 class ErrorMap:
-    """The error map of one node.
+    """The error map of one node."""
 
-    Attributes:
-        version: of the format; a server may answer with a lower one than requested.
-        revision: of the content.
-        entries: by status.
-        ignored: keys that are not statuses, or with an entry that cannot be read.
-    """
-
+    #: The version of the format; a server may answer with a lower one than requested.
     version: int
+    #: The revision of the content.
     revision: int
+    #: The entries by status.
     entries: Mapping[int, ErrorMapEntry] = field(default_factory=dict)
+    #: Keys that are not statuses, or with an entry that cannot be read.
     ignored: tuple[str, ...] = ()
 
     def supersedes(self, other: ErrorMap) -> bool:
@@ -190,13 +180,9 @@ class ErrorMap:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something to log.
+    """Something to log."""
 
-    Attributes:
-        level: one of the levels of `logging`.
-        text: what happened.
-    """
-
+    #: One of the levels of `logging`.
     level: int
     text: str
 
@@ -206,15 +192,13 @@ class ErrorMapReading:
     """What became of a server's answer to the question for its error map.
 
     Without a map the connection goes on: unknown statuses are then not retried.
-
-    Attributes:
-        error_map: the map; None if there is none, or it cannot be read.
-        problem: why there is none; "" if there is.
-        remarks: what to log about it.
     """
 
+    #: None if there is no error map, or it cannot be read.
     error_map: ErrorMap | None
+    #: The reason why there is none; "" if there is.
     problem: str = ""
+    #: Log records about it.
     remarks: tuple[Remark, ...] = ()
 
 

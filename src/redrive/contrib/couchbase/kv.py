@@ -30,22 +30,17 @@ _SCAN_STEPS = frozenset({"range_scan_continue", "range_scan_cancel"})
 
 @dataclass(frozen=True, slots=True)
 class RetryRow:
-    """A status that is passed to the retry orchestrator.
-
-    Attributes:
-        status: as the server sends it.
-        reason: of the retry.
-        not_for: operations for which it has another meaning.
-        not_for_extended: further ones, in the extended profile.
-        extended_only: True if the strict profile has no such row.
-        refreshes: True if a newer configuration must be fetched first.
-    """
+    """A status that is passed to the retry orchestrator."""
 
     status: int
     reason: str
+    #: Operations for which the status has another meaning.
     not_for: frozenset[str] = _NONE
+    #: Further such operations, in the extended profile.
     not_for_extended: frozenset[str] = _NONE
+    #: True if the strict profile has no such row.
     extended_only: bool = False
+    #: True if a newer configuration must be fetched first.
     refreshes: bool = False
 
 
@@ -83,22 +78,18 @@ _NO_RETRY = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """The error of a status.
-
-    Attributes:
-        status: as the server sends it.
-        error: the error of RFC 0058; None for a status that is not a failure of the request.
-        name: the server's own name of the status, for messages.
-        instead: other errors for some operations, in pairs.
-        closes: True if the connection must be closed.
-        stage: answered, unless the answer leaves the effect open.
-    """
+    """The error of a status."""
 
     status: int
+    #: The error of RFC 0058; None for a status that is not a failure of the request.
     error: SdkError | None
+    #: The server's own name of the status, for messages.
     name: str
+    #: Other errors for some operations, in pairs.
     instead: tuple[tuple[str, SdkError], ...] = ()
+    #: True if the connection must be closed.
     closes: bool = False
+    #: Answered, unless the answer leaves the effect open.
     stage: Stage = Stage.ANSWERED
 
 

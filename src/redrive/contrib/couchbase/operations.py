@@ -56,18 +56,14 @@ class Idempotent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CouchbaseOperation:
-    """One operation of the key-value service.
+    """One operation of the key-value service."""
 
-    Attributes:
-        name: as the RFCs and SDKs call it.
-        opcode: in the binary protocol.
-        idempotent: when it counts as that.
-        family: what it belongs to.
-    """
-
+    #: The name in the RFCs and SDKs.
     name: str
     opcode: int
+    #: The condition under which the operation is idempotent.
     idempotent: Idempotent = Idempotent.NO
+    #: The family of operations.
     family: Family = Family.DATA
 
 
@@ -129,16 +125,12 @@ OPERATIONS: Mapping[str, CouchbaseOperation] = MappingProxyType({row.name: row f
 
 @dataclass(frozen=True, slots=True)
 class ServiceRow:
-    """When a request to a service that is spoken to over HTTP is idempotent.
-
-    Attributes:
-        service: its name.
-        option: the option of the request that decides; "" if all requests are idempotent.
-        value: what the option must be.
-    """
+    """When a request to a service that is spoken to over HTTP is idempotent."""
 
     service: str
+    #: The option of the request that decides; "" if all requests are idempotent.
     option: str = ""
+    #: The value that the option must have.
     value: str | bool = True
 
 
@@ -197,9 +189,5 @@ def payload_timeout(timeout: timedelta, elapsed: timedelta) -> timedelta:
 
     The server must not work longer than the client waits: a repeated request gets the remaining time, not the whole
     time again (as in the Go SDK).
-
-    Args:
-        timeout: of the whole request.
-        elapsed: since it began.
     """
     return max(timeout - elapsed, timedelta(0))

@@ -23,20 +23,15 @@ E = SdkError
 
 @dataclass(frozen=True, slots=True)
 class StatusRow:
-    """What a status code comes to.
-
-    Attributes:
-        code: its name.
-        error: what the caller gets.
-        reason: under which reason it is retried; None: it is not.
-        stage: whether it proves anything.
-        reading: what the caller gets instead if the call only reads or was never sent.
-    """
+    """What a status code comes to."""
 
     code: str
     error: SdkError
+    #: None: the request is not retried.
     reason: str | None = None
+    #: The progress of the request that the code proves.
     stage: Stage = Stage.ANSWERED
+    #: The error if the call only reads or was never sent.
     reading: SdkError | None = None
 
 
@@ -68,16 +63,12 @@ CODES: Mapping[str, StatusRow] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class PreconditionRow:
-    """What a violated precondition (with ``FAILED_PRECONDITION``) comes to.
+    """What a violated precondition (with ``FAILED_PRECONDITION``) comes to."""
 
-    Attributes:
-        violation: its type.
-        error: what the caller gets.
-        reason: under which reason it is retried; None: it is not.
-    """
-
+    #: The type of the violation.
     violation: str
     error: SdkError
+    #: None: the request is not retried.
     reason: str | None = None
 
 

@@ -41,18 +41,14 @@ TIMEOUTS = frozenset({E.AMBIGUOUS_TIMEOUT, E.UNAMBIGUOUS_TIMEOUT})
 
 @dataclass(frozen=True, slots=True)
 class SdkCode:
-    """What an error code of the SDK means.
+    """What an error code of the SDK means."""
 
-    Attributes:
-        code: the number; those of RFC 0058.
-        error: the error of that number.
-        stage: how far the request got.
-        reason: the reason to send it again; None: there is none.
-    """
-
+    #: The number in RFC 0058.
     code: int
     error: SdkError
+    #: How far the request got.
     stage: Stage = Stage.ANSWERED
+    #: The reason to send it again; None: there is none.
     reason: str | None = None
 
 
@@ -114,22 +110,17 @@ _CHOSEN_FROM_THE_PAST = (exceptions.DocumentLockedException, exceptions.Temporar
 
 @dataclass(frozen=True, slots=True)
 class SdkReport:
-    """The data of an exception of the SDK.
-
-    Attributes:
-        code: the error code; None if there is none.
-        error: its meaning; `SdkError.COUCHBASE_EXCEPTION` if unknown.
-        retry_attempts: the number of retries by the SDK.
-        retry_reasons: their reasons, by name.
-        last_dispatched_to: the last node; None if it was not sent, or the SDK does not name it.
-        last_dispatched_from: the client's end of that connection.
-    """
+    """The data of an exception of the SDK."""
 
     code: int | None
+    #: The meaning of the code; `SdkError.COUCHBASE_EXCEPTION` if unknown.
     error: SdkError
     retry_attempts: int = 0
+    #: Names of the reasons of the retries.
     retry_reasons: tuple[RetryReason, ...] = ()
+    #: The last node; None if it was not sent, or the SDK does not name it.
     last_dispatched_to: str | None = None
+    #: The client's end of that connection.
     last_dispatched_from: str | None = None
 
     @property
@@ -255,16 +246,10 @@ def _service_errors(
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Return the failure of an exception of the SDK, as the ``on`` of a policy.
+    """Return the failure of an exception of the SDK, as the ``on`` of a policy; None for other exceptions.
 
     A timeout is a candidate with the reason ``TIMEOUT``; an ambiguous one is *in flight*, so that a policy repeats only
     idempotent calls. An error with a reason of RFC 0049 is a candidate with that reason.
-
-    Args:
-        error: raised by a call.
-
-    Returns:
-        The failure; None for an exception that is not the SDK's, which is not a candidate.
     """
     if not isinstance(error, exceptions.CouchbaseException):
         return None

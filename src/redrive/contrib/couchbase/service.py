@@ -22,22 +22,18 @@ __all__ = ["AllCodes", "CodeError", "CodeReason", "CodeRow", "ServiceError", "fi
 
 @dataclass(frozen=True, slots=True)
 class ServiceError:
-    """One error of a service's response.
+    """One error of a service's response."""
 
-    Attributes:
-        code: of the service; 0 if the response has none.
-        message: its text.
-        retry: its flag, ``retry`` or (analytics) ``retriable``; None if it has none.
-        cause: its ``reason`` object; empty if it has none.
-        context: its other fields, and a ``reason`` that is not an object.
-        problems: one sentence for each field that could not be read.
-    """
-
+    #: 0 if the response has none.
     code: int
     message: str
+    #: The retry flag, ``retry`` or (analytics) ``retriable``; None if the response has none.
     retry: bool | None = None
+    #: The ``reason`` object; empty if the response has none.
     cause: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    #: The other fields, and a ``reason`` that is not an object.
     context: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    #: One sentence for each field that could not be read.
     problems: tuple[str, ...] = ()
 
     @property
@@ -53,11 +49,7 @@ class ServiceError:
 
 
 class AllCodes(Container[object]):
-    """Every code but some.
-
-    Args:
-        but: those.
-    """
+    """Every code but some."""
 
     def __init__(self, *, but: Iterable[int] = ()) -> None:
         self._but = frozenset(but)
@@ -68,20 +60,16 @@ class AllCodes(Container[object]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeRow:
-    """What an error must be like for the row to be about it.
-
-    Attributes:
-        codes: the codes.
-        message: a pattern that is searched for in the message; "" for any.
-        causes: the codes of the cause; empty for any, or none.
-        flagged: the error's retry flag must be true.
-        extended_only: the strict profile has no such row.
-    """
+    """What an error must be like for the row to be about it."""
 
     codes: Container[object]
+    #: A pattern that is searched for in the message; "" for any.
     message: str = ""
+    #: The codes of the cause; empty for any, or none.
     causes: frozenset[int] = frozenset()
+    #: True if the error's retry flag must be true.
     flagged: bool = False
+    #: True if the strict profile has no such row.
     extended_only: bool = False
 
     def matches(self, error: ServiceError, profile: Profile) -> bool:
@@ -97,24 +85,16 @@ class CodeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeReason(CodeRow):
-    """An error that goes to the retry orchestrator.
-
-    Attributes:
-        reason: under which reason.
-        prepares: the statement must be prepared anew first.
-    """
+    """An error that goes to the retry orchestrator."""
 
     reason: str
+    #: True if the statement must be prepared anew first.
     prepares: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeError(CodeRow):
-    """What the caller gets of an error.
-
-    Attributes:
-        error: the error of RFC 0058.
-    """
+    """What the caller gets of an error."""
 
     error: SdkError
 
@@ -123,13 +103,7 @@ R = TypeVar("R", bound=CodeRow)
 
 
 def first_match(rows: Iterable[R], error: ServiceError, profile: Profile) -> R | None:
-    """Return the first row that applies to an error; None if there is none.
-
-    Args:
-        rows: in order.
-        error: the error.
-        profile: the set of rules.
-    """
+    """Return the first row that applies to an error; None if there is none."""
     return next((row for row in rows if row.matches(error, profile)), None)
 
 

@@ -39,20 +39,15 @@ _NONE_AVAILABLE = "SOCKET_NOT_AVAILABLE"
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """Something that happened to a connection while a request waited for it.
-
-    Attributes:
-        event: what.
-        reason: the reason to retry.
-        stage: how far the request got.
-        error: what the caller gets if it is not retried.
-        closes: the connection must be closed.
-    """
+    """Something that happened to a connection while a request waited for it."""
 
     event: str
     reason: str
+    #: How far the request got.
     stage: Stage
+    #: The error of the caller if the request is not retried.
     error: SdkError = SdkError.REQUEST_CANCELED
+    #: True if the connection must be closed.
     closes: bool = False
 
 
@@ -84,32 +79,22 @@ EVENTS: Mapping[str, EventRow] = MappingProxyType(
 
 
 def classify_event(event: str) -> Verdict:
-    """Judge something that happened to a connection.
-
-    Args:
-        event: a name of `EVENTS`.
-
-    Raises:
-        KeyError: there is no such event.
-    """
+    """Judge something that happened to a connection."""
     row = EVENTS[event]
     return Verdict(row.reason, row.error, row.stage, detail=event, closes=row.closes)
 
 
 @dataclass(frozen=True, slots=True)
 class ExceptionRow:
-    """What an exception of an HTTP client, or of Python's sockets, means.
+    """What an exception of an HTTP client, or of Python's sockets, means."""
 
-    Attributes:
-        name: the qualified name of a class; its subclasses match too.
-        event: the event of `EVENTS` that it is; "" for none: it is not retried.
-        message: a pattern that must be found in its text.
-        error: what the caller gets where there is no event.
-    """
-
+    #: The qualified name of a class; its subclasses match too.
     name: str
+    #: The matching event of `EVENTS`; "" for none: the request is not retried.
     event: str
+    #: A pattern that must be found in the text of the exception.
     message: str = ""
+    #: The error of the caller where there is no event.
     error: SdkError = SdkError.COUCHBASE_EXCEPTION
 
 
@@ -145,9 +130,6 @@ EXCEPTIONS: tuple[ExceptionRow, ...] = (
 def classify_exception(failure: Failure) -> Verdict:
     """Judge an exception of an HTTP client or of a socket.
 
-    Args:
-        failure: the exception as data, by `redrive.policy.Failure.of`.
-
     Returns:
         The verdict. An exception that no row knows is not retried.
     """
@@ -162,14 +144,10 @@ def classify_exception(failure: Failure) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class HttpStatusRow:
-    """An HTTP status that asks for another attempt, where the service has no list of its own.
-
-    Attributes:
-        status: the status.
-        stage: whether it proves that nothing has happened.
-    """
+    """An HTTP status that asks for another attempt, where the service has no list of its own."""
 
     status: int
+    #: The progress of the request that the status proves.
     stage: Stage
 
 

@@ -109,26 +109,23 @@ class SdkError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The classification of a failed dispatch.
+    """The classification of a failed dispatch."""
 
-    Attributes:
-        reason: for the retry orchestrator; None: it must not be asked.
-        error: of the caller if there is no retry; None: the request has not failed.
-        stage: of the request. `Stage.ANSWERED` is a definite answer, after which a timeout is unambiguous.
-        detail: the server's text, for the error's message.
-        closes: the connection is in an unknown state and must be closed; other requests in flight on it are lost.
-        refreshes: a newer cluster configuration must be fetched before the next dispatch.
-        prepares: the cached plan is void: evict it and prepare anew, which is another request, instead of resending.
-        after: the earliest time of the next request, as a delay; a lower bound that jitter does not shorten.
-    """
-
+    #: The reason for the retry orchestrator; None: it must not be asked.
     reason: str | None
+    #: The error of the caller if there is no retry; None: the request has not failed.
     error: SdkError | None
+    #: The progress of the request. `Stage.ANSWERED` is a definite answer, after which a timeout is unambiguous.
     stage: Stage = Stage.ANSWERED
+    #: The server's text, for the error's message.
     detail: str = ""
+    #: True if the connection is in an unknown state and must be closed; other requests in flight on it are lost.
     closes: bool = False
+    #: True if a newer cluster configuration must be fetched before the next dispatch.
     refreshes: bool = False
+    #: True if the cached plan is void: evict it and prepare anew, which is another request, instead of resending.
     prepares: bool = False
+    #: The earliest time of the next request, as a delay; a lower bound that jitter does not shorten.
     after: timedelta | None = None
 
     @property

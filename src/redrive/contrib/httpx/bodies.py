@@ -37,18 +37,12 @@ _File: TypeAlias = Any
 
 
 class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of a request. It records that it was read, and starts again each time if it can.
-
-    Args:
-        stream: httpx's own stream, or a user's.
-
-    Attributes:
-        begun: True if a part of it has been read.
-    """
+    """The body of a request. It records that it was read, and starts again each time if it can."""
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream
         self._rewind = _rewinder(stream)
+        #: True if a part of it has been read.
         self.begun = False
 
     @property
@@ -102,14 +96,7 @@ def _nothing() -> None:
 
 
 class Part(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of an answer of which a part has been read: that part, then the rest.
-
-    Args:
-        chunks: the part that has been read.
-        stream: the stream to close.
-        rest: the unread rest, if there is one.
-        error: the error that ended the stream, raised after the chunks.
-    """
+    """The body of an answer of which a part has been read: that part, then the rest."""
 
     def __init__(
         self, chunks: list[bytes], stream: _Stream, rest: _Stream = None, error: Exception | None = None
@@ -180,11 +167,7 @@ def read(response: httpx.Response, limit: int | None) -> Exception | None:
 
 
 def read_whole(response: httpx.Response) -> None:
-    """Read the body of an answer to its end.
-
-    Raises:
-        Exception: the body broke off.
-    """
+    """Read the body of an answer to its end."""
     error = read(response, None)
     if error is not None:
         raise error

@@ -40,11 +40,7 @@ _GOOD = range(100, 400)
 
 
 def with_key(request: httpx.Request, option: KeyOption) -> httpx.Headers:
-    """Return the headers of a request, with a key if it needs one and has none; the request is not changed.
-
-    Raises:
-        RuntimeError: see `redrive.retrying.http.idempotency_key`.
-    """
+    """Return the headers of a request, with a key if it needs one and has none; the request is not changed."""
     headers = request.headers
     if option and request.method != "CONNECT" and not http.is_idempotent(request.method, headers):
         uid = None if option is True else option(request)
@@ -55,15 +51,7 @@ def with_key(request: httpx.Request, option: KeyOption) -> httpx.Headers:
 
 
 class RequestCall:
-    """The state that all attempts of one request share.
-
-    Args:
-        request: the request of the client.
-        headers: the headers to send.
-
-    Attributes:
-        name: for messages, events and metrics: method and host.
-    """
+    """The state that all attempts of one request share."""
 
     __slots__ = ("_headers", "_held", "_request", "body", "name")
 
@@ -72,6 +60,7 @@ class RequestCall:
         self._headers = headers
         self._held: dict[object, httpx.Response] = {}
         self.body = None if isinstance(request.stream, httpx.ByteStream) else Body(request.stream)
+        #: Method and host, for messages, events and metrics.
         self.name = f"{request.method} {request.url.host}"
 
     @property
@@ -109,11 +98,7 @@ class RequestCall:
         return self._held.pop(_copy(), None) if self._held else None
 
     def answer(self, outcome: Outcome[httpx.Response]) -> httpx.Response:
-        """Return the response for the caller.
-
-        Raises:
-            Exception: the exception of the last attempt, unless it stands for an answer.
-        """
+        """Return the response for the caller, or raise the last exception unless it stands for an answer."""
         error = None if isinstance(outcome, Ok) else outcome.error
         if isinstance(error, httpx.HTTPStatusError) and any(held is error.response for held in self._held.values()):
             response = error.response
@@ -133,28 +118,21 @@ class RequestCall:
 
 
 class RequestAttempt:
-    """One attempt of a request.
-
-    Args:
-        call: its call.
-        request: the copy that is sent.
-        sooner: seconds by which it ends before its deadline, or a tenth of the time if that is less.
-
-    Attributes:
-        request: the copy that is sent.
-        timeout: its timeouts by phase, kept up to date.
-    """
+    """One attempt of a request."""
 
     __slots__ = ("_call", "_deadline", "_given", "_sooner", "_trace", "_trail", "request", "timeout")
 
     def __init__(self, call: RequestCall, request: httpx.Request, *, sooner: float) -> None:
         self._call = call
+        #: The copy that is sent.
         self.request = request
         self._given: dict[str, float | None] = request.extensions.get("timeout") or {}
         self._trace: Callable[..., Any] | None = request.extensions.get("trace")
+        # Seconds by which the attempt ends before its deadline, or a tenth of the time if that is less.
         self._sooner = sooner
         self._trail = Trail()
         self._deadline = deadline()
+        #: The timeouts by phase, kept up to date.
         self.timeout = dict(self._given)
         self._cut()
 

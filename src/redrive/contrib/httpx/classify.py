@@ -47,33 +47,23 @@ _SPENT = "the body of the request is a stream that has been read and cannot be r
 
 
 class Evidence(NamedTuple):
-    """The evidence about a failed attempt.
-
-    Attributes:
-        request: its request.
-        stage: its progress.
-        spent: its body has been read, and cannot be read again.
-    """
+    """The evidence about a failed attempt."""
 
     request: httpx.Request
     stage: Stage
+    #: True if the body of the request has been read, and cannot be read again.
     spent: bool = False
 
 
 class Trail:
-    """The steps of httpcore in one attempt.
-
-    Attributes:
-        heard: httpcore has reported a step.
-        sent: it has begun to write the request.
-        stream: the number of its HTTP/2 stream.
-        answered: the head of the answer has arrived.
-    """
+    """The steps of httpcore in one attempt."""
 
     __slots__ = ("answered", "heard", "sent", "stream")
 
     def __init__(self) -> None:
+        # True if httpcore has reported a step, has begun to write the request, has received the head of the answer.
         self.heard = self.sent = self.answered = False
+        # The number of the HTTP/2 stream.
         self.stream: int | None = None
 
     def hear(self, event: str, info: Mapping[str, Any]) -> None:
@@ -109,7 +99,7 @@ def mark(error: BaseException, evidence: Evidence) -> None:
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Describe an error of an httpx client, for the policy of a function.
+    """Describe an error of an httpx client, for the policy of a function; return None for other errors.
 
     ::
 
@@ -119,13 +109,7 @@ def failure_of(error: BaseException) -> Failure | None:
 
     As with `redrive.retrying.http.failure_of`, the policy need not know the request: a failure is *in flight* only if
     the request may not be repeated. For a plain client only the class of the exception is known; a `RetryTransport`
-    under the function leaves the retries to it, and knows more.
-
-    Args:
-        error: an exception of httpx or of ``raise_for_status``.
-
-    Returns:
-        The failure; it is not a candidate if a retry would fail in the same way. None for other errors.
+    under the function leaves the retries to it, and knows more. A failure that a retry would repeat is no candidate.
     """
     if not isinstance(error, BY_DEFAULT) or (isinstance(error, TimeoutError) and _evidence(error) is None):
         return None
@@ -137,12 +121,7 @@ def failure_of(error: BaseException) -> Failure | None:
 
 
 def classifier(on: On | None) -> Classifier:
-    """Return the classifier of a transport.
-
-    Args:
-        on: the ``on`` of its policy: names that select from what can be retried, or a classifier. None: all that can be
-            retried.
-    """
+    """Return the classifier of a transport; ``on`` selects from what can be retried, and None selects all of it."""
     if not callable(on) or isinstance(on, type):
         return reading(_described, on or BY_DEFAULT)
     return _asking(on)

@@ -27,18 +27,7 @@ _REMEMBERED = 64
 
 
 def checked(policy: Policy | str | None, name: str, *, hedges: bool) -> Policy:
-    """Return the policy of a transport, checked.
-
-    Args:
-        policy: a policy, or a directive; None for the default.
-        name: of the transport, for messages.
-        hedges: True if the transport can send copies of a request: it is async, and also awaits predicates.
-
-    Raises:
-        PolicyValueError: the policy asks for something that in-process calls, or this transport, do not have.
-        PolicySyntaxError: the directive cannot be read.
-        TypeError: it is neither.
-    """
+    """Return the policy of a transport, checked."""
     if policy is not None and not isinstance(policy, Policy | str):
         raise TypeError(f"{name}() takes a policy or a directive, not {policy!r}")
     meant = Policy.parse(policy) if isinstance(policy, str) else policy or Policy()
@@ -52,17 +41,8 @@ def checked(policy: Policy | str | None, name: str, *, hedges: bool) -> Policy:
 
 
 def plan_for(policy: Policy, request: httpx.Request, call: RequestCall) -> Plan:
-    """Return the plan of a request.
-
-    Args:
-        policy: of the transport. The request may bring its own, as the extension ``redrive``, and an override may be
-            in force.
-        request: the request.
-        call: its call.
-
-    Raises:
-        TypeError: the extension is not a policy.
-    """
+    """Return the plan of a request."""
+    # A request may have a policy of its own, and overrides may be in force for either policy.
     own = base = request.extensions.get(EXTENSION, policy)
     if not isinstance(own, Policy):
         raise TypeError(f"extensions={{'{EXTENSION}': {own!r}}}: give a redrive.Policy")

@@ -37,9 +37,6 @@ class RetryTransport(httpx.BaseTransport):
         PolicyValueError: the policy is not valid here.
         PolicySyntaxError: the directive cannot be read.
         TypeError: the policy is neither a policy nor a directive.
-
-    Attributes:
-        policy: the policy as it was given, for ``with transport.policy.override(...):``.
     """
 
     def __init__(
@@ -50,6 +47,7 @@ class RetryTransport(httpx.BaseTransport):
         idempotency_key: KeyOption = False,
         read: int | None = SHORT,
     ) -> None:
+        #: The policy as it was given, for ``with transport.policy.override(...):``.
         self.policy = checked(policy, type(self).__name__, hedges=False)
         self._inner = inner or httpx.HTTPTransport()
         self._key = idempotency_key
@@ -128,9 +126,6 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
         PolicyValueError: the policy is not valid here.
         PolicySyntaxError: the directive cannot be read.
         TypeError: the policy is neither a policy nor a directive.
-
-    Attributes:
-        policy: the policy as it was given.
     """
 
     def __init__(
@@ -141,6 +136,7 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
         idempotency_key: KeyOption = False,
         read: int | None = SHORT,
     ) -> None:
+        #: The policy as it was given.
         self.policy = checked(policy, type(self).__name__, hedges=True)
         self._inner = inner or httpx.AsyncHTTPTransport()
         self._key = idempotency_key

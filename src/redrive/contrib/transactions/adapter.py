@@ -58,22 +58,15 @@ class Adapter(Protocol):
         ...
 
     def ask(self, statement: str, value: str | None = None) -> Steps[tuple[Any, ...]]:
-        """Execute a statement that returns one row.
-
-        Args:
-            statement: SQL with ``{value}`` as placeholder.
-            value: sent as a parameter, so that a prepared statement can be used again with another value.
-        """
+        """Execute a statement with ``{value}`` as placeholder, and return its only row."""
+        # The value is a parameter, so that a prepared statement can be used again with another value.
         ...
 
     def ready(self, question: str | None) -> Steps[tuple[Any, ...]]:
-        """Flush pending writes, and fail if the server would answer COMMIT with a rollback.
-
-        Args:
-            question: SQL that returns one row, which is returned; None returns an empty row.
+        """Flush pending writes, and return the row of ``question``, or an empty row.
 
         Raises:
-            RuntimeError: a statement has failed before; see `SWALLOWED`.
+            RuntimeError: a statement has failed before, so that COMMIT would roll back; see `SWALLOWED`.
         """
         ...
 

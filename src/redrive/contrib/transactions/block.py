@@ -29,17 +29,7 @@ _LIMIT = (
 
 
 class TransactionBlock(Generic[C]):
-    """A context manager for one transaction; enter it once, with ``with`` or ``async with`` as the library does.
-
-    Args:
-        adapter: adapter for the database.
-        prove: True to find out the outcome of a COMMIT without an answer on another connection.
-        isolation: one of `LEVELS`; None keeps the connection's own.
-
-    Raises:
-        TypeError: ``prove`` is True, and there is no way to another connection.
-        ValueError: the isolation level is unknown.
-    """
+    """A context manager for one transaction; enter it once, with ``with`` or ``async with`` as the library does."""
 
     def __init__(self, adapter: Adapter, *, prove: bool = False, isolation: str | None = None) -> None:
         if prove and not adapter.renewable:
@@ -47,6 +37,7 @@ class TransactionBlock(Generic[C]):
         if isolation is not None and isolation.lower() not in LEVELS:
             raise ValueError(f"isolation={isolation!r}: it is one of {', '.join(LEVELS)}")
         self._adapter = adapter
+        # True to find out the outcome of a COMMIT without an answer on another connection.
         self._prove = prove
         self._isolation = isolation
         self._is_async = False

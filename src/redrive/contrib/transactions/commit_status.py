@@ -34,28 +34,16 @@ _STATUS = f"SELECT CASE WHEN {_TIMELINE} = '{{timeline}}' THEN pg_xact_status('{
 
 
 class Receipt(NamedTuple):
-    """The identity of a transaction.
+    """The identity of a transaction."""
 
-    Attributes:
-        number: transaction id as text; None if it has written nothing.
-        timeline: the cluster and its timeline; None on a standby.
-    """
-
+    #: The transaction id as text; None if the transaction has written nothing.
     number: str | None
+    #: The cluster and its timeline; None on a standby.
     timeline: str | None
 
 
 def transaction_status(adapter: Adapter, receipt: Receipt, *, is_async: bool) -> Steps[str | None]:
-    """Read the outcome of a transaction from the server.
-
-    Args:
-        adapter: adapter of the lost connection; others like it are opened.
-        receipt: identity of the transaction.
-        is_async: True to await the pauses.
-
-    Returns:
-        `COMMITTED` or `ABORTED`, which are final; any other value means that the outcome is unknown.
-    """
+    """Return the outcome of a transaction: `COMMITTED` or `ABORTED`, which are final, or another value if unknown."""
     if receipt.number is None:
         # It has written nothing, so it can be repeated.
         return ABORTED

@@ -22,16 +22,7 @@ T = TypeVar("T")
 def decorator(
     enter: Callable[[], TransactionBlock[C]], policy: Policy | str, read: FailureReader
 ) -> Callable[[Callable[Concatenate[C, P], T]], Callable[P, T]]:
-    """Return a decorator that runs each call of a function in a transaction and retries it.
-
-    Args:
-        enter: returns the transaction of one attempt.
-        policy: a policy, or a directive.
-        read: the library's ``failure_of``.
-
-    Raises:
-        PolicyError: the policy is invalid.
-    """
+    """Return a decorator that runs each call of a function in a transaction and retries it."""
     given = Policy.parse(policy) if isinstance(policy, str) else policy
     on = given.on
     if on is None or not callable(on):
