@@ -42,13 +42,13 @@ def test_each_sqlite_statement_that_returns_rows_for_many_declares_it():
 
 
 def test_statements_are_read_once():
-    """A dialect's statements are kept in memory after the first reading."""
+    """Statements of a dialect are read from disk once."""
     assert loader.statements("sqlite") is loader.statements("sqlite")
     assert loader.migrations("sqlite") is loader.migrations("sqlite")
 
 
 def test_the_first_migration_is_read_from_its_file():
-    """A migration knows its number, its name, its phase and its script."""
+    """Migrations have a number, a name, a phase and a script."""
     first = loader.migrations("sqlite")[0]
 
     assert (1, "0001_pre_jobs", "pre") == (first.number, first.name, first.phase)
@@ -56,6 +56,6 @@ def test_the_first_migration_is_read_from_its_file():
 
 
 def test_an_unknown_dialect_has_no_statements():
-    """A dialect that does not exist cannot be read."""
+    """Loading an unknown dialect raises an error."""
     with pytest.raises(FileNotFoundError):
         loader.statements("klingon")

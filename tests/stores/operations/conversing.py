@@ -32,5 +32,5 @@ def single(asked: list[Query | Batch]) -> list[Query]:
 
 
 def names(asked: list[Query | Batch]) -> list[str]:
-    """The names of all statements, in an order in which they may run."""
+    """Return the names of all statements, in an order in which they may run."""
     return [query.name for query in single(asked)]

@@ -17,7 +17,7 @@ from tests.stores.operations.conversing import CLOCK, converse, names
 
 
 def test_reading_the_rest_asks_one_question():
-    """The workers, and what the database says of itself, are one question each."""
+    """Reading the workers, or the metadata of the database, takes one query each."""
     assert ((3, 4), [Query("workers", into=WorkerRecord)]) == converse(workers.workers(), [3, 4])
     assert ("f00", [Query("meta", {"key": "uid"})]) == converse(admin.identify("uid"), [("f00",)])
 
@@ -58,7 +58,7 @@ DEAD = job(state=State.DEAD, reason="ERROR", failures=3, finished_at=T0)
 
 @pytest.mark.parametrize("why", [None, "enough"])
 def test_cancelling_a_running_job_closes_its_attempt(why: str | None):
-    """A running job that is cancelled gets a line in its history; one that waits does not."""
+    """Cancelling a running job adds a line to its history; cancelling a waiting job does not."""
     running = job(state=State.RUNNING, lease_id=41, worker_id=2, claimed_at=T0, attempt=1)
     done, asked = converse(admin.cancel(7, why=why, actor="ann"), CLOCK, [running], [(7,)], [], [], [])
     expected = AttemptRecord(7, 41, 1, 2, T0, T0, AttemptOutcome.CANCELLED, verdict=why or "cancelled by an operator")
@@ -72,7 +72,7 @@ def test_cancelling_a_running_job_closes_its_attempt(why: str | None):
 
 
 def test_cancelling_what_is_final_changes_nothing():
-    """Where the job had ended before, a cancel answers no."""
+    """Cancelling a job that has ended returns False."""
     assert not converse(admin.cancel(7), CLOCK, [DEAD], [])[0]
 
 
@@ -92,7 +92,7 @@ def test_cancelling_what_is_final_changes_nothing():
     ],
 )
 def test_each_choice_has_its_statement(wanted: Filter, few: int | None, statements: list[str]):
-    """What is in no index is walked; of what is in one, the ids are read first, and few jobs are read by their ids."""
+    """Filters without an index walk the table, indexed ones read ids first, and few jobs are read by id."""
     found = [] if few is None else [[(number,) for number in range(1, few + 1)]]
     _, asked = converse(admin.select(wanted), *found, [])
 
@@ -102,7 +102,7 @@ def test_each_choice_has_its_statement(wanted: Filter, few: int | None, statemen
 
 
 def test_cancelling_gives_the_key_back():
-    """A job that is cancelled gives its unique key back, and a job that has none asks nothing for that."""
+    """Cancelling a job releases its unique key; for a job without a key, no statement is run for that."""
     keyed = job(key="u", key_until=KeyUntil.END)
     _, asked = converse(admin.cancel(7), CLOCK, [keyed], [(7,)], [], [])
 
@@ -110,7 +110,7 @@ def test_cancelling_gives_the_key_back():
 
 
 def test_cancelling_many_passes_over_what_has_ended():
-    """Of the jobs that fit those that have not ended are cancelled, and one line tells of all of them."""
+    """Cancel the matching jobs that have not ended, and write one audit line for all of them."""
     rows = [job(id=1), job(id=2, state=State.SUCCEEDED), job(id=3), job(id=4)]
     done, asked = converse(admin.cancel_all(Filter(limit=4)), CLOCK, rows, [(1,)], [], [(4,)], [])
 
@@ -120,19 +120,19 @@ def test_cancelling_many_passes_over_what_has_ended():
 
 
 def test_skipping_what_holds_up_nobody_leaves_no_line():
-    """A skip that changes nothing is not in the audit log; one that does is."""
+    """Only a skip that changes a job is written to the audit log."""
     assert (True, 4) == ((answer := converse(admin.skip(7), CLOCK, [DEAD], [(7,)], []))[0], len(answer[1]))
     assert (False, 3) == ((answer := converse(admin.skip(7), CLOCK, [DEAD], []))[0], len(answer[1]))
 
 
 def test_a_database_without_an_identity_is_damaged():
-    """The table may belong to another program; the error names it and what it lacks."""
+    """Reading the identity of a foreign table raises an error with the table's name and what it lacks."""
     with pytest.raises(StoreOpenError, match="redrive_meta has no uid"):
         converse(admin.identify("uid"), [])
 
 
 @pytest.mark.parametrize(("version", "compatible"), [(None, None), ("two", None), ("1", "")])
 def test_what_is_no_version_of_a_schema_is_refused(version: str | None, compatible: str | None):
-    """The error says that the table may belong to another program, and what to do."""
+    """Refuse an unreadable schema version: the error names the possible foreign table and what to do."""
     with pytest.raises(StoreOpenError, match="without the version of the schema"):
         schema.found(version, compatible)

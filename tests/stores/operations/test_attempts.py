@@ -21,7 +21,7 @@ WAITING = a_job(id=7, state=State.WAITING, lease_id=CLAIM.lease_id, scheduled_at
 
 
 def test_a_completion_needs_no_policy():
-    """One that this redrive cannot read does not stop it."""
+    """Completing an attempt does not need a readable policy."""
     operation = attempts.complete(7, CLAIM.lease_id, Succeeded(), 0.0)
     odd = replace(CLAIM, policy=UnreadablePolicy("no version 2"))
     answered, asked = converse(operation, CLOCK, [odd], [WAITING], [(CLAIM.lease_id,)], [])
@@ -31,7 +31,7 @@ def test_a_completion_needs_no_policy():
 
 
 def test_a_failure_needs_its_policy():
-    """Nothing is decided by a policy that cannot be read: a newer redrive may."""
+    """Failing an attempt needs a readable policy, since a newer redrive may be able to decide it."""
     operation = attempts.complete(7, CLAIM.lease_id, failed(), 0.0)
 
     with pytest.raises(StoreError, match="cannot be read by this redrive"):
@@ -39,7 +39,7 @@ def test_a_failure_needs_its_policy():
 
 
 def test_what_ends_under_the_answers_hands_is_told():
-    """Where somebody else ends the attempt between the look and the write, the answer looks again."""
+    """If another writer ends the attempt between the read and the write, the answer reads it again."""
     operation = attempts.complete(CLAIM.id, CLAIM.lease_id, Succeeded(b"1"), 0.0)
     line = decide(CLAIM, failed("boom"), T0, 0.0).closed
     ended = a_job(id=7, state=State.READY)
@@ -49,7 +49,7 @@ def test_what_ends_under_the_answers_hands_is_told():
 
 
 def test_an_unreadable_policy_waits_for_a_newer_worker():
-    """What follows the end of its wait is not decided, and it is set aside; the others of the pass are decided."""
+    """Waits with an unreadable policy are set aside undecided when they end; the others are decided."""
     operation = attempts.expire_waits(2, [0.0, 0.0])
     odd = replace(CLAIM, policy=UnreadablePolicy("no version 2"), lease_id=CLAIM.lease_id + 1)
     moved, asked = converse(operation, CLOCK, [odd, CLAIM], [(odd.lease_id,)], [(CLAIM.lease_id,)], [])

@@ -19,13 +19,13 @@ from tests.stores.operations.conversing import converse, names
 
 
 def claiming(count: int = 2, **options: Any) -> Operation[Claimed]:
-    """The operation that claims for worker 5."""
+    """Return the operation that claims for worker 5."""
     return leases.claim(5, count, lease_for=seconds(15), **options)
 
 
 @pytest.mark.parametrize(("due", "rest"), [(None, None), (T0 + seconds(9), seconds(9))])
 def test_a_claim_without_due_jobs_writes_nothing(due: object, rest: object):
-    """Where nothing is due a claim takes no lease and beats for nobody: an idle worker writes nothing."""
+    """Claims that find no due job take no lease and write no heartbeat."""
     answer, asked = converse(claiming(), [NextDue(T0, due)])
 
     assert Claimed((), rest) == answer
@@ -51,7 +51,7 @@ def test_a_claim_beats_and_takes_its_leases_in_one_go():
     ("due", "rest"), [(T0 - seconds(1), leases.CONTENDED), (T0 + seconds(9), seconds(9)), (None, None)]
 )
 def test_what_others_are_just_taking_is_not_waited_for_busily(due: object, rest: object):
-    """Where jobs are due and all of them are taken by others, the claimer rests for a moment, or until the next."""
+    """If other workers have locked all due jobs, the claimer pauses briefly, or until the next due time."""
     answer, asked = converse(claiming(), [NextDue(T0, T0)], [], [(5,)], [NextDue(T0, due)])
 
     assert Claimed((), rest) == answer
@@ -59,7 +59,7 @@ def test_what_others_are_just_taking_is_not_waited_for_busily(due: object, rest:
 
 
 def test_a_worker_that_is_struck_off_hears_so():
-    """Where a claim took nothing that was due, the worker asks whether it is known; it may not be."""
+    """If a claim gets none of the due jobs, it reports whether the worker is still registered."""
     answer, asked = converse(claiming(), [NextDue(T0, T0)], [], [])
 
     assert Claimed((), None, known=False) == answer
@@ -67,7 +67,7 @@ def test_a_worker_that_is_struck_off_hears_so():
 
 
 def test_a_claim_gives_back_what_it_cannot_read():
-    """A claimed row whose policy cannot be read is given back by the same operation; the others are answered."""
+    """Claimed rows with an unreadable policy are released by the same operation; the others are returned."""
     odd, good = claim(id=1, lease_id=11, policy=UnreadablePolicy("no version 2")), claim(id=2, lease_id=12)
     answer, asked = converse(claiming(), [NextDue(T0, T0)], [odd, good], [(11,)])
 

@@ -45,7 +45,7 @@ def test_every_operation_that_writes_asks_for_the_time_first(now: object):
 
 
 def test_an_anchor_that_still_holds_is_not_written_again():
-    """A second look at the same instant finds nothing to write."""
+    """Reading the clock a second time at the same instant writes nothing."""
     wall = clock.MachineClock(T0, None, "boot", 5)
     _, asked = converse(clock.keep(), [wall], [])
     (written,) = asked[1].many

@@ -30,7 +30,7 @@ from tests.stores.operations.conversing import CLOCK, converse, names, single
     ids=["get", "history", "payload", "no payload", "result", "no result"],
 )
 def test_reading_a_job_asks_one_question(build: Any, rows: list[Any], expected: object, query: Query):
-    """An operation that reads one thing of a job asks for it and answers it."""
+    """Operations that read one part of a job run one query and return its result."""
     assert (expected, [query]) == converse(build(7), rows)
 
 
@@ -39,7 +39,7 @@ BUILDS = [jobs.get, jobs.material, admin.cancel, redriving.retry]
 
 @pytest.mark.parametrize("build", BUILDS, ids=lambda each: each.__name__)
 def test_a_missing_job_is_not_found(build: Any):
-    """An operation on a job that is not there says which one is missing, and asks no further."""
+    """Operations on a missing job raise an error with its id, and run no further query."""
     operation = build(7)
     with pytest.raises(JobNotFound, match="there is no job 7"):
         converse(operation, *([CLOCK] if operation.writes else []), [])
@@ -47,7 +47,7 @@ def test_a_missing_job_is_not_found(build: Any):
 
 @pytest.mark.parametrize(("rows", "expected"), [([(b"{}",)], b"{}"), ([], None)])
 def test_material_is_read_in_one_transaction(rows: list[Any], expected: bytes | None):
-    """The material of a catch request is the job, its arguments and its history, asked for together."""
+    """Job, arguments and history of a catch request are read together in one transaction."""
     material, asked = converse(jobs.material(7), [job()], rows, [1])
 
     assert jobs.CatchMaterial(job(), expected, (1,)) == material
@@ -55,7 +55,7 @@ def test_material_is_read_in_one_transaction(rows: list[Any], expected: bytes | 
 
 
 def gate(first: int, last: int) -> list[jobs.NumberBlock]:
-    """What the query ``gate`` answers first where no queue is ordered, and these numbers are free."""
+    """Return the rows that the query ``gate`` yields first if no queue is ordered and these ids are free."""
     return [jobs.NumberBlock(T0, first, last)]
 
 
@@ -85,7 +85,7 @@ def test_enqueueing_asks_one_thing_and_writes_one():
 
 
 def test_the_trace_of_new_jobs_is_written_with_them():
-    """A trace costs no further statement, and it is written for new jobs only."""
+    """Traces are written for new jobs only, by the same statement that inserts them."""
     _, asked = converse(jobs.enqueue([new(), new()], trace="t"), gate(1, 2), [])
 
     assert ["gate", "policy_put", "job_insert_alike", "payload_insert", "trace_put"] == names(asked)
@@ -93,14 +93,14 @@ def test_the_trace_of_new_jobs_is_written_with_them():
 
 
 def test_enqueueing_without_payloads_writes_none():
-    """Where no job has arguments, none are written."""
+    """Enqueueing jobs without arguments writes no payloads."""
     _, asked = converse(jobs.enqueue([new(payload=None)]), gate(1, 1), [])
 
     assert ["gate", "policy_put", "job_insert_alike"] == names(asked)
 
 
 def test_enqueueing_nothing_asks_nothing():
-    """An empty enqueue has its answer at once."""
+    """Enqueueing an empty list returns at once."""
     with pytest.raises(StopIteration) as ended:
         next(jobs.enqueue([]).steps)
 
@@ -108,7 +108,7 @@ def test_enqueueing_nothing_asks_nothing():
 
 
 def test_only_the_job_itself_has_its_hard_timeout():
-    """A job carries the attempt timeout of its policy; a catch job has the usual hour."""
+    """Jobs carry the attempt timeout of their policy; a catch job has the default of one hour."""
     wanted = new(attempt_timeout="30s")
     _, asked = converse(jobs.enqueue([wanted, replace(wanted, parent_id=3)]), gate(1, 2), [])
 
@@ -138,7 +138,7 @@ def test_calls_that_are_alike_share_one_row_of_parameters(other: NewJob, expecte
 
 
 def test_one_job_alone_needs_no_lists():
-    """A job that comes alone is written from a row of parameters; one with a key has to be like the others."""
+    """Write a single job from one row of parameters; one with a key takes the form for several jobs."""
     alone, keyed = new(), replace(new(), key="k", key_until=KeyUntil.END)
     _, plain = converse(jobs.enqueue([alone]), gate(1, 1), [])
     _, other = converse(jobs.enqueue([keyed]), gate(1, 1), [(1,)], [])
@@ -148,6 +148,6 @@ def test_one_job_alone_needs_no_lists():
 
 
 def test_an_unknown_job_has_no_salt():
-    """Whoever asks for the idempotency key of a job that is not there gets an error that names it."""
+    """Reading the idempotency key of a missing job raises an error with its id."""
     with pytest.raises(JobNotFound, match="7"):
         converse(jobs.salt(7), [])

@@ -30,14 +30,14 @@ def taking(*wanted: KeyRequest) -> Operation[dict[int, Holder]]:
 
 
 def test_a_key_that_was_just_given_back_is_tried_again():
-    """A key that could not be taken, and that nobody holds a moment later, is taken at the second try."""
+    """If a key was taken at the first try and is free a moment later, the second try takes it."""
     lost, asked = converse(taking(MINE), [], [], [(7,)])
 
     assert ({}, ["keys_take", "keys_find", "keys_take"]) == (lost, names(asked))
 
 
 def test_a_key_that_changes_hands_too_quickly_is_given_up():
-    """A key that is taken at each try, and held by nobody after each, is an error that can be repeated."""
+    """If a key is taken at each try and has no holder after it, the error is retryable."""
     with pytest.raises(StoreBusy, match="the key 'u' changes hands too quickly"):
         converse(taking(MINE), *[[], []] * keys.TRIES)
 
@@ -73,7 +73,7 @@ STARTED = Holder("send", "u", 9, "send", State.READY, debounced=True)
 
 
 def test_a_burst_puts_off_the_job_of_a_quicker_call():
-    """Where another call takes the key of a job that has started before this one can, its job is put off."""
+    """If another call takes the key of a started job first, the debounced call postpones that call's job."""
     third = dataclasses.replace(STARTED, job_id=11)
     stands, asked = converse(placing(), [], [STARTED], [], [], [], [], [third], [(11,)], [])
 
@@ -92,21 +92,21 @@ def test_a_burst_of_one_batch_is_one_job_where_the_former_has_started():
 
 
 def test_a_burst_whose_key_is_snatched_by_another_kind_of_job_is_refused():
-    """The quicker job may be one that is not debounced: then this one is refused, and names it."""
+    """Refuse a debounced call if the job that took its key is not debounced; the error names that job."""
     third = dataclasses.replace(STARTED, job_id=11, debounced=False)
     with pytest.raises(DuplicateJob, match="held by job 11, which is not debounced"):
         converse(placing(), [], [STARTED], [], [], [], [], [third], [])
 
 
 def test_a_burst_gives_up_a_key_that_changes_hands_too_quickly():
-    """Where each job that holds the key starts before it can be put off, the error can be repeated."""
+    """If each holder of the key starts before it can be postponed, the error is retryable."""
     turn = [], [], [], [], [STARTED]
     with pytest.raises(StoreBusy, match="the key 'u' changes hands too quickly"):
         converse(placing(), [], [STARTED], *turn * keys.TRIES)
 
 
 def test_a_burst_takes_the_key_of_one_that_has_started():
-    """The job that has started and waits once more is closed, and gives its key to the next burst."""
+    """Close a job that has started and waits for its retry, and give its key to the next debounced job."""
     stands, asked = converse(placing(), [], [STARTED], [], [], [], [(7,)])
 
     assert ({}, ["keys_take", "keys_find", "bounce", "supersede", "keys_drop", "keys_take"]) == (stands, names(asked))

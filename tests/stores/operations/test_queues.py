@@ -18,14 +18,14 @@ from tests.stores.helpers import T0, new
 
 @pytest.fixture
 def memory() -> Iterator[Store]:
-    """A store in memory."""
+    """Return a store in memory."""
     store = open_store("memory://")
     yield store
     store.close()
 
 
 def test_what_is_claimed_by_turns_or_without_its_due_time_sets_no_floor():
-    """A floor is of a plain lane, and of a job whose due time is known."""
+    """Only jobs of a plain lane with a known due time set a floor."""
     parted = claim(partition="ann", scheduled_at=T0)
     unknown = claim(scheduled_at=None)
     plain = claim(scheduled_at=T0)
@@ -35,7 +35,7 @@ def test_what_is_claimed_by_turns_or_without_its_due_time_sets_no_floor():
 
 
 def test_a_declaration_that_says_nothing_new_writes_nothing(memory: Store):
-    """A worker that starts again finds its declarations as they are."""
+    """Declaring unchanged queue settings again writes nothing."""
     wanted = {"mail": QueueChange(concurrency=2)}
     memory.run(queues.declare(wanted, now=T0))
     before = memory.run(queues.settings("mail"))
@@ -46,7 +46,7 @@ def test_a_declaration_that_says_nothing_new_writes_nothing(memory: Store):
 
 
 def test_to_forget_what_nobody_has_set_is_no_event(memory: Store):
-    """A queue without settings stays so, and the audit log has no line of it."""
+    """Resetting a queue without settings changes nothing and writes no audit line."""
     memory.run(queues.forget("mail", now=T0))
 
     assert QueueSettings("mail") == memory.run(queues.settings("mail"))
@@ -64,7 +64,7 @@ def test_jobs_of_one_line_are_looked_up_once(memory: Store):
 
 
 def test_a_queue_that_is_paused_meanwhile_offers_nothing():
-    """Between the look at what is due and the look at the queue somebody may have paused it."""
+    """Offer no job of a queue that was paused between the read of the due jobs and the read of the queue."""
     offering = limited_queues._offer("mail", 5, T0, None, lanes.ClaimFilter(None, None))
     next(offering)
     with pytest.raises(StopIteration) as end:

@@ -1,4 +1,4 @@
-"""What recurs, driven by hand: what happens only where somebody else moves the same thing at the same time."""
+"""Schedules and tracked items, step by step: what happens if another transaction changes the same row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROW = ScheduleRecord(
 
 
 def running(number: int) -> TrackedItem:
-    """The row of a thing whose attempt is this job."""
+    """Return the row of a tracked item with this job as its open attempt."""
     state = refresh.trigger(POLICY, RefreshState(), now=T0 - HOUR, uid=str(number)).state
     return TrackedItem("fresh", "a", b"{}", None, DEFINITION.timing, T0, **columns(POLICY, state), job_id=number)
 
@@ -43,7 +43,7 @@ def partly(operation: Operation[Any], *answers: Sequence[Any]) -> list[Query]:
 
 
 def test_what_somebody_has_in_hand_is_left_to_him():
-    """A sweep looks for a job that it could not lock, and where it is there, leaves the thing alone."""
+    """Sweeps that cannot lock a job check that it exists, and then leave its item alone."""
     answers = [running(7)], [], [a_job(id=7)]
     done, asked = converse(finish.end_overdue(9, lucky()), CLOCK, *answers)
 
@@ -52,7 +52,7 @@ def test_what_somebody_has_in_hand_is_left_to_him():
 
 
 def test_a_thing_that_has_moved_since_the_look_is_left_alone():
-    """An idle thing that failed for too long, and has succeeded since, has nothing to be swept."""
+    """Idle items that failed for too long, and have succeeded since the read, are not swept."""
     failing = refresh.failure(POLICY, running(7).state, now=T0 - HOUR, uid="7").state
     before = replace(running(7), **columns(POLICY, failing), job_id=None)
     after = replace(before, **columns(POLICY, refresh.update(POLICY, failing, now=T0).state))
@@ -63,7 +63,7 @@ def test_a_thing_that_has_moved_since_the_look_is_left_alone():
 
 
 def test_a_job_that_became_the_things_meanwhile_is_not_waited_for():
-    """Where another attempt has begun while the lock was waited for, its job is locked only if nobody has it."""
+    """If another attempt began during the wait for the lock, its job is locked only if it is free."""
     operation = manage.update("fresh", "a", 0.0)
     old, new = running(7), running(8)
     ended = a_job(id=7, state=State.CANCELLED)
@@ -76,7 +76,7 @@ def test_a_job_that_became_the_things_meanwhile_is_not_waited_for():
 
 
 def test_a_job_that_somebody_keeps_is_left_to_him():
-    """Whoever does not let go of the job of the new attempt ends it: the thing moves on without that."""
+    """If the job of the new attempt stays locked, the item is updated without it; the lock's owner ends it."""
     operation = manage.untrack("fresh", "a")
     old, new = running(7), running(8)
     tries = [[] for _ in range(manage.TRIES)]
@@ -89,7 +89,7 @@ def test_a_job_that_somebody_keeps_is_left_to_him():
 
 
 def test_a_former_attempt_that_goes_on_is_ended_too():
-    """Who has begun another attempt could not cancel the one before, since its job was ours: so that falls to us."""
+    """If another transaction began an attempt while this one held the former job, this one ends the former job."""
     operation = manage.update("fresh", "a", 0.0)
     answers = CLOCK, [ROW], [running(7)], [a_job(id=7)], [running(8)], [a_job(id=8)], [running(8)], [(7,)], [(8,)]
     asked = partly(operation, *answers)
@@ -98,14 +98,14 @@ def test_a_former_attempt_that_goes_on_is_ended_too():
 
 
 def test_a_thing_that_somebody_has_untracked_meanwhile_is_not_found():
-    """Where the thing is gone when its lock is had, that is the answer."""
+    """If the item was deleted before its row could be locked, the operation reports it as not found."""
     operation = manage.update("fresh", "a", 0.0)
     with pytest.raises(NotTracked):
         converse(operation, CLOCK, [ROW], [running(7)], [a_job(id=7)], [], [])
 
 
 def test_a_job_that_is_gone_is_nobodys():
-    """A thing whose job was pruned is updated without one to be cancelled."""
+    """Updating an item with a pruned job cancels no job."""
     operation = manage.untrack("fresh", "a")
     untracked, asked = converse(operation, CLOCK, [running(7)], [], [running(7)], [running(7)], [("a",)])
 
@@ -114,7 +114,7 @@ def test_a_job_that_is_gone_is_nobodys():
 
 
 def test_the_deadline_counts_and_not_the_sweep():
-    """A job that is gone is reported as failed at the deadline of its thing."""
+    """Missing jobs are reported as failed at the deadline of their item, not at the time of the sweep."""
     thing = running(7)
     moved, asked = converse(
         finish.end_overdue(9, lucky()), CLOCK, [thing], [], [], [ROW], [thing], []

@@ -26,12 +26,12 @@ KEYED = replace(DEAD, key="u", key_until=KeyUntil.END)
 
 
 def family(number: int) -> JobFamily:
-    """Nothing is in the way of this job."""
+    """Return the rows of a job that has no obstacle to a redrive."""
     return changed(FREE, id=number)
 
 
 def test_retrying_a_waiting_job_makes_it_due():
-    """A waiting job is made due, and nothing else is asked."""
+    """Retrying a waiting job makes it due and runs no further query."""
     assert Query("hasten", {"id": 7, "now": T0}) == converse(redriving.retry(7), CLOCK, [job()], [], [])[1][2]
 
 
@@ -46,7 +46,7 @@ def test_retrying_a_waiting_job_makes_it_due():
     ids=["failed", "poisoned", "expired", "cancelled"],
 )
 def test_retrying_forgives_the_failure_that_was_final(row: JobRecord, forgiven: int):
-    """A dead job is forgiven its last failure; one that ended without a failure has none to be forgiven."""
+    """Retrying a dead job subtracts its last failure; a job that ended without a failure keeps its count."""
     _, asked = converse(redriving.retry(7), CLOCK, [row], [FREE], [(7,)], [])
     start = {"ids": [7], "first_at": T0, "spacing": timedelta(0), "queue": None, "forgive": forgiven}
 
@@ -55,7 +55,7 @@ def test_retrying_forgives_the_failure_that_was_final(row: JobRecord, forgiven: 
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.SUCCEEDED])
 def test_retrying_what_cannot_be_is_refused(state: State):
-    """A job that runs or has succeeded is refused before its family is asked for."""
+    """Retrying a running or succeeded job is refused before its related jobs are read."""
     with pytest.raises(IllegalMove, match=f"a {state} job cannot redrive"):
         converse(redriving.retry(7), CLOCK, [job(state=state)])
 
@@ -78,7 +78,7 @@ OBSTACLES = [
 
 @pytest.mark.parametrize(("row", "kin", "why"), OBSTACLES)
 def test_an_obstacle_refuses_a_retry(row: JobRecord, kin: JobFamily, why: str):
-    """A job that must stay as it is is not run once more, and the refusal says why."""
+    """Refuse a retry of a job with an obstacle, and give the reason."""
     with pytest.raises(IllegalMove) as refused:
         converse(redriving.retry(7), CLOCK, [row], [kin])
 
@@ -87,7 +87,7 @@ def test_an_obstacle_refuses_a_retry(row: JobRecord, kin: JobFamily, why: str):
 
 @pytest.mark.parametrize(("row", "kin", "why"), [*OBSTACLES, (job(), FREE, "is ready")])
 def test_an_obstacle_keeps_a_job_from_a_redrive(row: JobRecord, kin: JobFamily, why: str):
-    """A job that must stay as it is is kept, with the reason, and nothing is written for it."""
+    """Keep a job with an obstacle in a redrive, report the reason, and write nothing for it."""
     redriven, asked = converse(redriving.redrive(Filter()), CLOCK, [row], [kin])
 
     assert Redriven((), ((7, why),)) == redriven
@@ -116,7 +116,7 @@ def test_a_redrive_starts_one_of_each_family():
 
 
 def test_a_dry_run_writes_nothing():
-    """A dry run answers the same and does not ask for the writing."""
+    """Dry runs return the same result and run no writing statement."""
     redriven, asked = converse(redriving.dry_run(Filter()), [DEAD], [FREE])
 
     assert Redriven((7,)) == redriven
@@ -124,14 +124,14 @@ def test_a_dry_run_writes_nothing():
 
 
 def test_a_key_that_is_held_refuses_a_retry():
-    """A dead job whose key another one holds is not run once more, and the refusal names the other one."""
+    """Retrying a dead job is refused if another job holds its key; the error names that job."""
     holder = Holder(KEYED.task, "u", 9, KEYED.task, State.READY, debounced=False)
     with pytest.raises(IllegalMove, match="job 7 stays dead: its key 'u' is held by job 9"):
         converse(redriving.retry(7), CLOCK, [KEYED], [FREE], [], [holder])
 
 
 def test_a_key_that_is_taken_in_the_last_moment_keeps_the_job():
-    """A job whose key was free when it was looked at, and is not when it is to be taken, stays dead."""
+    """If a job's key is free when read but taken before the redrive takes it, the job stays dead."""
     holder = Holder(KEYED.task, "u", 9, KEYED.task, State.READY, debounced=False)
     redriven, asked = converse(redriving.redrive(Filter()), CLOCK, [KEYED], [FREE], [], [], [holder])
 
@@ -140,7 +140,7 @@ def test_a_key_that_is_taken_in_the_last_moment_keeps_the_job():
 
 
 def test_a_redrive_goes_on_reading_until_it_has_enough():
-    """The limit counts what is started: where jobs are kept, more are read, and the answer says where it stopped."""
+    """Limits count started jobs: if jobs are kept, more are read, and the result has the cursor."""
     kept = [replace(DEAD, id=number, caught_at=T0) for number in range(1, 101)]
     free = [replace(DEAD, id=number) for number in (101, 102)]
     kin = [family(number) for number in range(1, 103)]
@@ -152,7 +152,7 @@ def test_a_redrive_goes_on_reading_until_it_has_enough():
 
 
 def test_a_rate_spaces_due_times_out():
-    """The first one is due after so long, the next ones each so much later, on another queue if one is named."""
+    """Space the due times by the given interval, from the given start, on another queue if one is named."""
     operation = redriving.redrive(Filter(), queue="q2", spacing=seconds(2), first_after=seconds(5))
     _, asked = converse(operation, CLOCK, [DEAD], [FREE], [(7,)], [])
 
@@ -161,7 +161,7 @@ def test_a_rate_spaces_due_times_out():
 
 
 def test_a_redrive_of_nothing_leaves_no_line():
-    """Where nothing fits nothing is written, neither to jobs nor to the audit log."""
+    """If no job matches, a redrive writes neither jobs nor an audit line."""
     redriven, asked = converse(redriving.redrive(Filter()), CLOCK, [])
 
     assert (Redriven(()), ["clock", "jobs_oldest"]) == (redriven, names(asked))

@@ -11,7 +11,7 @@ from tests.stores.operations.conversing import CLOCK, converse, names
 
 
 def test_an_app_without_tasks_declares_nothing():
-    """Where there is nothing to be written down no statement is run."""
+    """If there are no tasks to declare, no statement is run."""
     assert (None, []) == ((answer := list(retention.declare({}).steps)) or None, answer)
 
 
@@ -23,7 +23,7 @@ def test_for_ever_is_written_as_nothing():
 
 
 def test_a_full_batch_goes_on_behind_its_last_job():
-    """A survey that found as much as one transaction deletes goes on there, not at the end of its stride."""
+    """After a full batch, the next one continues behind its last job, not at the end of its range."""
     ids = [(number,) for number in range(1, retention.BATCH + 1)]
     found, _ = converse(retention.survey(0, RetentionTimes(None, None), now=T0), CLOCK, ids, [("p",)], [(10**6,)])
 
@@ -32,7 +32,7 @@ def test_a_full_batch_goes_on_behind_its_last_job():
 
 @pytest.mark.parametrize(("deleted", "asked"), [([("d",)], []), ([], ["policy_retire"])], ids=["deleted", "not yet"])
 def test_a_policy_is_retired_unless_it_was_deleted(deleted: list[tuple[str]], asked: list[str]):
-    """Forgetting a policy retires it where there was nothing to delete, and else asks no more."""
+    """Forgetting a policy retires it if no policy was deleted; otherwise no further statement is run."""
     _, all_asked = converse(retention.forget_policy("d", now=T0), CLOCK, deleted, *([[]] if asked else []))
 
     assert ["clock", "policy_forget", *asked] == names(all_asked)

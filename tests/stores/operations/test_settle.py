@@ -20,7 +20,7 @@ from tests.stores.operations.conversing import CLOCK, converse, names
 
 
 def settling(*endings: tuple[Claim, Any]) -> Operation[Settled]:
-    """The operation that settles these."""
+    """Return the operation that settles these endings."""
     return leases.settle([Ending(*each, 0.0) for each in endings])
 
 
@@ -43,7 +43,7 @@ def test_successes_travel_together():
 
 
 def test_a_stale_success_leaves_no_result():
-    """A success whose lease is not current is lost: its result is not written, and its history is asked for it."""
+    """Successes under a stale lease are lost: no result is written, and the history is read."""
     a, b = of(1, 2)
     operation = settling((a, Succeeded(b"1")), (b, Succeeded(b"2")))
     settled, asked = converse(operation, CLOCK, [(12,)], [], [], [], [])
@@ -54,7 +54,7 @@ def test_a_stale_success_leaves_no_result():
 
 
 def test_of_two_leases_of_one_job_only_the_current_one_counts():
-    """A batch that holds a job under its lost and under its present lease writes the result of the present one."""
+    """If a batch holds a stale and the current lease of one job, the current one's result is written."""
     old, present = claim(id=1, lease_id=11), claim(id=1, lease_id=12)
     operation = settling((old, Succeeded(b"old")), (present, Succeeded(b"new")))
     settled, asked = converse(operation, CLOCK, [(12,)], [], [], [], [])
@@ -64,14 +64,14 @@ def test_of_two_leases_of_one_job_only_the_current_one_counts():
 
 
 def test_successes_without_results_write_none():
-    """Where no handler returned anything, no result is written."""
+    """If no handler returned a value, no result is written."""
     _, asked = converse(settling((of(1)[0], Succeeded())), CLOCK, [(11,)], [])
 
     assert "result_put" not in names(asked)
 
 
 def test_a_failure_is_written_with_its_history():
-    """A failure writes its job and its line, and nothing else."""
+    """Settling a failure writes the job and its history line only."""
     settled, asked = converse(settling((claim(), failed())), CLOCK, [(41,)], [])
 
     assert ["clock", "settle", "attempt_insert"] == names(asked)
@@ -101,7 +101,7 @@ def test_a_failure_is_written_with_its_history():
 
 
 def test_a_death_is_written_with_its_catch_job():
-    """The last failure writes its job, its line and its catch job in one conversation (law 6)."""
+    """Settling a final failure writes the job, its history line and its catch job in one transaction."""
     parent = claim(policy=policy("0 catch mend"))
     _, asked = converse(settling((parent, failed())), CLOCK, [(41,)], [], [(9, 9)], [])
 
@@ -112,7 +112,7 @@ def test_a_death_is_written_with_its_catch_job():
 
 
 def test_a_catch_job_s_success_stamps_its_parent():
-    """The success of a catch job writes its job, its line, its result and its parent's stamp."""
+    """Settling the success of a catch job writes the job, its line, its result and the parent's stamp."""
     settled, asked = converse(settling((CATCHING, Succeeded(b"1"))), CLOCK, [(41,)], [], [], [])
 
     assert ["clock", "settle", "attempt_insert", "result_put", "caught"] == names(asked)
@@ -122,12 +122,12 @@ def test_a_catch_job_s_success_stamps_its_parent():
 
 @pytest.mark.parametrize("outcome", [Released("shutdown"), Expired()], ids=["release", "expired"])
 def test_what_was_not_executed_writes_no_history(outcome: object):
-    """An attempt that was given back, or never started, writes its job only."""
+    """Settling a released or never started attempt writes the job only."""
     assert ["clock", "settle"] == names(converse(settling((claim(), outcome)), CLOCK, [(41,)])[1])
 
 
 def test_nothing_is_written_for_a_lost_lease():
-    """Where the lease is not current, neither history nor catch job is written, only the history is asked."""
+    """For a stale lease, neither history nor catch job is written; only the history is read."""
     parent = claim(policy=policy("0 catch mend"))
     settled, asked = converse(settling((parent, failed())), CLOCK, [], [], [])
 
@@ -139,19 +139,19 @@ def test_nothing_is_written_for_a_lost_lease():
     ("lines", "lost"), [([(41, "failed")], False), ([(41, "succeeded")], True), ([(40, "failed")], True), ([], True)]
 )
 def test_a_lost_lease_is_told_from_a_lost_reply(lines: list[Any], lost: bool):
-    """An ending that its own lease has written before is settled, any other one is lost (D25)."""
+    """Endings that were already written under the same lease are settled, all others are lost."""
     settled, _ = converse(settling((claim(), failed())), CLOCK, [], lines, [])
 
     assert (lost, not lost) == (settled.lost == {41}, len(settled.moved) == 1)
 
 
 def test_an_empty_settle_asks_only_the_time():
-    """A settle of nothing writes nothing."""
+    """Settling an empty batch writes nothing."""
     assert (Settled((), frozenset()), 1) == ((answer := converse(settling(), CLOCK))[0], len(answer[1]))
 
 
 def test_a_sweep_strikes_off_and_takes_what_is_lost():
-    """A sweep strikes off who is silent or gone, and writes their attempts, each guarded by its lease."""
+    """Sweeps remove dead workers and write their attempts, each guarded by its lease."""
     a, b = of(1, 2)
     moved, asked = converse(leases.sweep(9, gone={6, 4}), CLOCK, [], [a, b], [(11,)], [], [])
 
@@ -174,7 +174,7 @@ def test_a_sweep_strikes_off_and_takes_what_is_lost():
     ids=["no timeout", "too long", "not too long", "a catch job has none"],
 )
 def test_a_sweep_says_which_of_its_two_reasons_it_had(changes: dict[str, Any], why: str):
-    """A lost attempt says whether it took too long, grace included, or its worker fell silent."""
+    """Lost attempts record whether they exceeded the timeout plus grace, or their worker sent no heartbeat."""
     lost = claim(claimed_at=T0 - seconds(30) - GRACE, **changes)
     _, asked = converse(leases.sweep(9), CLOCK, [], [lost], [(41,)], [], [])
 
@@ -182,7 +182,7 @@ def test_a_sweep_says_which_of_its_two_reasons_it_had(changes: dict[str, Any], w
 
 
 def test_a_sweep_sets_aside_what_it_cannot_read():
-    """An attempt whose policy cannot be read is held, out of the way; the sweep goes on with the next."""
+    """Attempts with an unreadable policy are held, and the sweep continues with the next one."""
     odd, good = claim(id=1, lease_id=11, policy=UnreadablePolicy("no version 2")), claim(id=2, lease_id=12)
     moved, asked = converse(leases.sweep(9), CLOCK, [], [odd, good], [(11,)], [(12,)], [], [])
 
@@ -191,7 +191,7 @@ def test_a_sweep_sets_aside_what_it_cannot_read():
 
 
 def test_a_sweep_that_is_told_how_often_it_comes_prolongs_first():
-    """What no sweep has seen is added to the leases before any of them is found to have run out."""
+    """Sweeps with a known interval first extend the leases by the time in which no sweep ran."""
     _, asked = converse(leases.sweep(9, every=seconds(5)), CLOCK, [], [], [])
 
     assert ["clock", "workers_late", "workers_bury", "lost"] == names(asked)
@@ -199,5 +199,5 @@ def test_a_sweep_that_is_told_how_often_it_comes_prolongs_first():
 
 
 def test_a_sweep_of_nothing():
-    """Where nobody is lost a sweep answers nothing."""
+    """If no worker is dead, a sweep returns an empty result."""
     assert () == converse(leases.sweep(9), CLOCK, [], [])[0]

@@ -36,7 +36,7 @@ def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
 
 
 def test_who_is_stuck_is_told_apart_by_his_silence():
-    """The database ends the sessions that stopped in the middle of a statement so long ago, and says how many."""
+    """End database sessions that were idle in a transaction for too long, and return their number."""
     count, asked = converse(workers.end_stuck(), [(71, True), (72, True)])
 
     assert (2, {"silent_for": seconds(5)}) == (count, asked[0].params)
@@ -44,7 +44,7 @@ def test_who_is_stuck_is_told_apart_by_his_silence():
 
 @pytest.mark.parametrize("rows", [[(5,)], []])
 def test_a_heartbeat_answers_life_and_leases(rows: list[Any]):
-    """A heartbeat tells a worker whether it is registered, and what it still holds."""
+    """Heartbeats return whether the worker is registered, and which leases it holds."""
     pulse, asked = converse(workers.beat(5, seconds(15)), rows, [(11,), (12,)])
 
     assert Pulse(bool(rows), frozenset({11, 12})) == pulse
@@ -52,13 +52,13 @@ def test_a_heartbeat_answers_life_and_leases(rows: list[Any]):
 
 
 def test_a_heartbeat_that_promises_nothing_asks_nothing():
-    """A heartbeat that extends by nothing is refused before the database hears of it."""
+    """Heartbeats that extend by no time are refused before any query."""
     with pytest.raises(ValueError, match="got 0:00:00"):
         next(workers.beat(5, seconds(0)).steps)
 
 
 def test_leaving_gives_back_first():
-    """A leaving worker gives back what it holds, and is struck off then."""
+    """Leaving workers release their jobs first and are then removed."""
     released = [workers.ReleasedJob(1, "send", None, None), workers.ReleasedJob(2, "send", "u", KeyUntil.END)]
     given, asked = converse(workers.leave(5), CLOCK, released, [])
 
@@ -68,7 +68,7 @@ def test_leaving_gives_back_first():
 
 
 def test_leaving_takes_keys_again():
-    """A job that gave its key back when it started takes it again when its worker leaves."""
+    """Jobs that released their key at their start take it again when their worker leaves."""
     released = [workers.ReleasedJob(1, "send", "u", KeyUntil.START)]
     _, asked = converse(workers.leave(5), CLOCK, released, [(1,)], [])
 

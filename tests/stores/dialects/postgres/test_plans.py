@@ -1,4 +1,4 @@
-"""Claims and settles find their rows by the indexes made for them, whatever else the table holds."""
+"""Claims and settles on PostgreSQL find their rows by index, regardless of the other rows in the table."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Plans:
         return list(_nodes(rows[0][0][0]["Plan"]))
 
     def cost(self, name: str, *, writes: bool = True, **changes: str) -> int:
-        """How many pages a statement touches."""
+        """Return the number of pages that a statement touches."""
         top = self.explain(name, writes=writes, **changes)[0]
         return top["Shared Hit Blocks"] + top["Shared Read Blocks"]
 
@@ -72,7 +72,7 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def made(count: int, *, kind: str = "ready") -> str:
-    """A schema with so many jobs in six lanes; those that have ended or wait are beside twenty that are due."""
+    """Return a schema with this many jobs in six lanes; finished and waiting jobs stand beside twenty due ones."""
     url = postgres.url()
     store = open_store(url)
     store.run(workers.register("h:1", concurrency=1, lease_for=LONG, now=T0))
@@ -94,7 +94,7 @@ def made(count: int, *, kind: str = "ready") -> str:
 
 @pytest.mark.parametrize("name", HOT)
 def test_no_everyday_statement_walks_the_jobs(name: str):
-    """Nothing is read from end to end, though the planner has never looked at the table and thinks that it is small."""
+    """No table is read from end to end, even though the planner has no statistics and assumes a small table."""
     with postgres.connect() as connection:
         nodes = Plans(connection, made(FEW)).explain(name)
 
@@ -112,7 +112,7 @@ BY_ID = {"close_succeeded": "ready", "settle_succeeded": "ready", "claim_chosen"
 
 @pytest.mark.parametrize("name", BY_ID)
 def test_jobs_are_found_by_their_ids_and_not_by_their_state(name: str):
-    """An index of running or ready jobs, though the planner takes it for empty, may be full of entries of the past."""
+    """Look jobs up by id: an index on running or ready jobs may be full of dead entries that the planner ignores."""
     schema = made(FEW, kind=BY_ID[name])
     with postgres.connect() as connection:
         if BY_ID[name] == "succeeded":
@@ -138,13 +138,13 @@ LISTS = {
 
 @pytest.fixture(scope="module")
 def succeeded() -> str:
-    """A schema in which twenty jobs are due and 20,000 have succeeded."""
+    """Return a schema with twenty due and 20,000 succeeded jobs."""
     return made(20_001, kind="succeeded")
 
 
 @pytest.mark.parametrize("what", LISTS)
 def test_a_list_of_what_has_not_succeeded_reads_nothing_that_has(succeeded: str, what: str):
-    """A list of what waits, runs or is dead touches no page of the jobs that have succeeded."""
+    """Listing waiting, running or dead jobs touches no page of the succeeded jobs."""
     with postgres.connect() as connection:
         plans = Plans(connection, succeeded)
         nodes = plans.explain(what.partition(",")[0], writes=False, **FILTER | LISTS[what])
@@ -176,7 +176,7 @@ def test_a_claim_locks_no_more_than_it_takes():
 @pytest.mark.case("D40")
 @pytest.mark.parametrize("left", [100, 0])
 def test_a_held_snapshot_does_not_make_claims_dearer(left: int):
-    """After 3,000 jobs whose dead entries nobody may clean, a claim walks no more of them than the first one did."""
+    """After 3,000 jobs with dead entries that vacuum cannot remove, a claim walks no more than the first one did."""
     url = postgres.url()
     store = open_store(url)
     worker = store.run(workers.register("h:1", concurrency=1, lease_for=LONG, now=T0))

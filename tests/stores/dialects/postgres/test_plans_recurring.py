@@ -1,4 +1,4 @@
-"""Starts, sweeps and looks find their things by the indexes made for them, however many are kept fresh."""
+"""Starts, sweeps and reads of tracked items find their rows by index, however many items there are."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ASKED: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def made(kind: str, count: int) -> str:
-    """A schema in which so many things wait or run, twenty of them for something that comes first."""
+    """Return a schema with this many waiting or running items, twenty of them for a schedule that comes first."""
     url = postgres.url()
     store = open_store(url)
     store.run(schedules.declare([FRESH, cron()], now=T0))
@@ -75,7 +75,7 @@ def made(kind: str, count: int) -> str:
 
 
 def copy(connection: psycopg.Connection, schema: str, count: int) -> None:
-    """Let there be so many things like the first one, each with a job number of its own."""
+    """Insert this many copies of the first item, each with its own job id."""
     table = f"{schema}.redrive_refreshes"
     columns = [
         row[0]
@@ -96,13 +96,13 @@ def copy(connection: psycopg.Connection, schema: str, count: int) -> None:
 
 @pytest.fixture(scope="module")
 def schemas() -> dict[tuple[str, int], str]:
-    """A small and a large schema of each kind."""
+    """Return a small and a large schema of each kind."""
     return {(kind, count): made(kind, count) for kind in ("wait", "run") for count in (FEW, MANY)}
 
 
 @pytest.mark.parametrize("name", ASKED)
 def test_a_statement_costs_the_same_whatever_is_kept_fresh(schemas: dict[tuple[str, int], str], name: str):
-    """With forty times as many things a statement touches hardly more pages, and reads no table from end to end."""
+    """With forty times as many items, statements touch few more pages and read no table from end to end."""
     kind, changes = ASKED[name]
     values = {**VALUES, **changes}
     with postgres.connect() as connection:
@@ -129,7 +129,7 @@ def test_a_start_locks_no_more_than_it_takes(schemas: dict[tuple[str, int], str]
 
 @pytest.mark.parametrize("name", ["refresh_get", "refreshes_select", "refreshes_troubled", "schedules_due"])
 def test_what_only_reads_costs_the_same_too(schemas: dict[tuple[str, int], str], name: str):
-    """A transaction that only reads may walk tables, but these statements leave the planner no reason to."""
+    """Read-only transactions could walk tables, but these statements give the planner no reason to."""
     kind, changes = ASKED[name]
     with postgres.connect() as connection:
         few, many = (

@@ -62,7 +62,7 @@ class Counted:
         return 0
 
     def claim(self, count: int = 10, at: float = 0) -> Operation[leases.Claimed]:
-        """The operation that claims."""
+        """Return the operation that claims."""
         return leases.claim(self.worker, count, lease_for=LONG, now=T0 + seconds(at))
 
     def fill(self, count: int, **options: Any) -> None:
@@ -141,7 +141,7 @@ def test_a_claim_costs_the_same_whatever_waits(made, kind: str):
 
 @pytest.mark.parametrize("kind", ["scheduled", "retrying", "succeeded", "running"])
 def test_an_idle_claim_costs_the_same_whatever_waits(made, kind: str):
-    """A claim that finds nothing due costs the same with 20,000 jobs that wait, run or have ended."""
+    """Claims that find no due job cost the same with 20,000 waiting, running or finished jobs."""
     costs = []
     for count in (FEW, MANY):
         database = made(kind, count)
@@ -153,7 +153,7 @@ def test_an_idle_claim_costs_the_same_whatever_waits(made, kind: str):
 
 
 def test_the_cost_of_a_claim_follows_what_it_takes(made):
-    """A claim of a hundred jobs costs less than ten claims of ten: batches pay."""
+    """Claiming a hundred jobs at once costs less than claiming ten jobs ten times."""
     database = made("due", MANY)
     ten, hundred = database.steps(database.claim(10)), database.steps(database.claim(100))
 
@@ -177,7 +177,7 @@ def test_a_settle_costs_the_same_whatever_is_kept(made, kind: str, outcome: obje
 
 @pytest.mark.parametrize("kind", ["scheduled", "retrying", "succeeded"])
 def test_a_sweep_costs_the_same_whatever_is_kept(made, kind: str):
-    """A sweep looks at what runs, not at what waits or has ended."""
+    """Sweeps read running jobs, not waiting or finished ones."""
     costs = [made(kind, count).steps(leases.sweep(100, now=T0)) for count in (FEW, MANY)]
 
     assert costs[1] <= FLAT * max(costs[0], 100)
@@ -228,7 +228,7 @@ ALLOWED = {
 
 
 def plan(name: str) -> Sequence[str]:
-    """The lines of SQLite's plan for a statement."""
+    """Return the lines of SQLite's plan for a statement."""
     database = Counted()
     rows = database.connection.execute(
         f"EXPLAIN QUERY PLAN {loader.statements('sqlite')[name]}", encode(PARAMS)
@@ -239,7 +239,7 @@ def plan(name: str) -> Sequence[str]:
 
 @pytest.mark.parametrize("name", HOT)
 def test_no_statement_of_everyday_walks_the_jobs(name: str):
-    """The plan of no everyday statement walks a whole table of jobs, attempts, payloads or policies."""
+    """Plans of the frequent statements never scan all jobs, attempts, payloads or policies."""
     big = ("redrive_jobs", "job", "parent", "child", "twin", "redrive_attempts", "redrive_payloads", "redrive_policies")
     walks = [line for line in plan(name) if line.startswith("SCAN") and line.split()[1] in big]
 
@@ -248,7 +248,7 @@ def test_no_statement_of_everyday_walks_the_jobs(name: str):
 
 @pytest.mark.parametrize("name", ["claim", "next_due"])
 def test_claims_walk_the_index_of_ready_rows(name: str):
-    """Claims find lanes and jobs in the partial index of ready rows, and nowhere else."""
+    """Claims find lanes and jobs in the partial index of ready rows only."""
     lines = [line for line in plan(name) if "redrive_jobs_" in line]
 
     assert any("redrive_jobs_ready (queue=? AND priority=?" in line for line in lines)
@@ -333,7 +333,7 @@ def test_a_list_of_what_has_not_succeeded_reads_nothing_that_has(ended: tuple[Co
 
 
 def test_the_jobs_of_those_lists_are_there(ended: tuple[Counted, Counted]):
-    """The lists of the test above are not empty."""
+    """Lists in the test above are not empty."""
     found = {each: len(ended[1].run(admin.select(Filter(state=each)))) for each in CHOICES["state"]}
     held = {each: len(ended[1].run(admin.select(Filter(hold=each)))) for each in CHOICES["hold"]}
 

@@ -24,8 +24,8 @@ QUEUES = [f"q{n:02}" for n in range(20)]
 
 
 def backlog(count: int) -> Counted:
-    """A database in which so many jobs are ready, as many run, and half as many each are to be retried, or are ready
-    and blocked: by the head of an ordered queue, and by saturated partitions; over twenty queues."""
+    """Return a database over twenty queues with this many ready and as many running jobs, and half as many of each of
+    these: jobs that wait for a retry, jobs blocked by the head of an ordered queue, jobs of saturated partitions."""
     database = Counted()
 
     def put(many: int, queue: str | None = None, partition: str | None = None, **options: Any) -> None:
@@ -57,7 +57,7 @@ def backlog(count: int) -> Counted:
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[Counted, Counted]]:
-    """A small backlog and one of ten times the size."""
+    """Return a small backlog and one of ten times the size."""
     made = backlog(FEW), backlog(MANY)
     yield made
     for each in made:
@@ -66,8 +66,8 @@ def pair() -> Iterator[tuple[Counted, Counted]]:
 
 @pytest.mark.case("D39")
 def test_a_claim_costs_the_same_whatever_is_blocked(pair: tuple[Counted, Counted]):
-    """A claim of ten takes at most 1.2 times the steps that it takes with a tenth of the rows, whatever is ready, runs,
-    is to be retried, or is ready and blocked by its line, its partition, its queue, or a pause."""
+    """With ten times the rows, a claim of ten takes at most 1.2 times the steps, whether the rows are ready, running,
+    waiting for a retry, or blocked by an ordered partition, a limit or a pause."""
     costs = [database.steps(database.claim()) for database in pair]
 
     assert costs[1] <= FLAT * costs[0]
@@ -75,8 +75,8 @@ def test_a_claim_costs_the_same_whatever_is_blocked(pair: tuple[Counted, Counted
 
 @pytest.mark.case("D39")
 def test_a_claim_visits_a_bounded_number_of_rows(pair: tuple[Counted, Counted]):
-    """A claim of ten over twenty plain and four special queues takes no more steps than a few for each row that it may
-    look at: four for each queue and place, and those that it looks through in special queues."""
+    """Claiming ten jobs over twenty plain and four special queues visits a bounded number of rows: four for each queue
+    and slot, and those that a claim may examine in special queues."""
     visits = 4 * 24 * 10 + 2 * limited_queues.WINDOW + limited_queues.VISITS
 
     assert pair[1].steps(pair[1].claim()) * 5 <= 60 * visits
@@ -84,7 +84,7 @@ def test_a_claim_visits_a_bounded_number_of_rows(pair: tuple[Counted, Counted]):
 
 @pytest.mark.case("D39")
 def test_a_saturated_queue_is_not_looked_through(pair: tuple[Counted, Counted]):
-    """Where only a saturated queue and a paused one have due jobs, however many, a claim looks at no job of them."""
+    """If only a saturated and a paused queue have due jobs, a claim reads none of these jobs."""
     costs = []
     for database in pair:
         looked: list[str] = []
@@ -99,7 +99,7 @@ def test_a_saturated_queue_is_not_looked_through(pair: tuple[Counted, Counted]):
 
 
 def test_one_special_queue_costs_the_others_nothing():
-    """A claim of plain queues runs one statement more than none where a special queue has nothing due."""
+    """Claims of plain queues run one more statement if a special queue without due jobs exists."""
     database = Counted()
     database.run(queues.change("limited_queues", QueueChange(concurrency=1), now=T0))
     database.run(jobs.enqueue([new(), new(queue="limited_queues", delay=3600)], now=T0))
@@ -130,7 +130,7 @@ PARAMS: dict[str, object] = {
      "queue_holders", "heads", "claim_chosen"],
 )  # fmt: skip
 def test_no_statement_of_a_claim_walks_the_jobs(name: str):
-    """The plan of no statement of a claim scans the table of jobs, or an index of it beyond its first row."""
+    """Plans of the claim's statements scan neither the table of jobs nor an index of it beyond the first row."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     migrate.migrate(connection.cursor(), "sqlite", "planned")
     params = encode({**PARAMS, "after": "a"} if name in ("queue_shares", "queue_lines") else PARAMS)
@@ -152,7 +152,7 @@ def test_no_statement_of_a_claim_walks_the_jobs(name: str):
 
 
 def test_starts_are_counted_by_their_queue():
-    """The starts of a queue are found by its name, and forgotten when no window reaches them."""
+    """Starts of a queue are found by its name, and deleted when no window contains them."""
     database = Counted()
     database.run(queues.change("default", QueueChange(rate=None), now=T0))
     lines = database.connection.execute(

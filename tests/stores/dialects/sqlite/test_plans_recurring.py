@@ -22,7 +22,7 @@ FRESH = keeping(give_up_after=100 * HOUR)
 
 
 def wait(database: Counted, count: int) -> None:
-    """So many things wait for their schedule, twenty of them for one that comes first."""
+    """Return this many items that wait for their schedule, twenty of them for one that comes first."""
     things = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
     database.run(manage.track(FRESH, things, lucky(), at_once=False, now=HALF))
     early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
@@ -30,7 +30,7 @@ def wait(database: Counted, count: int) -> None:
 
 
 def run(database: Counted, count: int) -> None:
-    """So many things run, twenty of them since long ago."""
+    """Return this many running items, twenty of them started long ago."""
     early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
     database.run(manage.track(FRESH, early, lucky(), now=T0))
     things = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
@@ -42,7 +42,7 @@ KINDS = {"wait": wait, "run": run}
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[Callable[[str, int], Counted]]:
-    """Makes databases that hold so many things of a kind, each once."""
+    """Create databases with this many items of a kind, each once."""
     known: dict[tuple[str, int], Counted] = {}
 
     def make(kind: str, count: int) -> Counted:
@@ -76,7 +76,7 @@ ASKED: dict[str, tuple[str, Callable[[Counted], Operation[Any]]]] = {
 
 @pytest.mark.parametrize("what", ASKED)
 def test_what_is_asked_costs_the_same_whatever_is_kept_fresh(made: Callable[[str, int], Counted], what: str):
-    """With forty times as many things, everything takes at most 1.2 times the steps."""
+    """With forty times as many items, each statement takes at most 1.2 times the steps."""
     kind, operation = ASKED[what]
     few, many = (database.steps(operation(database)) for database in (made(kind, count) for count in (FEW, MANY)))
 
@@ -85,7 +85,7 @@ def test_what_is_asked_costs_the_same_whatever_is_kept_fresh(made: Callable[[str
 
 @pytest.mark.parametrize("outcome", [Succeeded(b"1"), failed()], ids=["success", "failure"])
 def test_an_answer_costs_the_same_whatever_is_kept_fresh(made: Callable[[str, int], Counted], outcome: Any):
-    """The settle of five attempts finds five things by their keys."""
+    """Settling five attempts finds five items by their keys."""
     costs = []
     for count in (FEW, MANY):
         database = made("run", count)

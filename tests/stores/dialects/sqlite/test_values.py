@@ -44,18 +44,18 @@ ROW = ("a", 7, 1_000_000, 1_500_000, "ready", "[1,2]", freeze(POLICY).document, 
 
 @given(INSTANTS)
 def test_an_instant_survives(instant: datetime):
-    """An instant is written as whole microseconds and read back as it was."""
+    """Instants are written as whole microseconds and read back unchanged."""
     assert instant == from_micros(to_micros(instant))
 
 
 @given(INSTANTS, INSTANTS)
 def test_instants_keep_their_order(one: datetime, other: datetime):
-    """The database compares numbers as we compare instants."""
+    """Stored numbers compare in the same order as the instants."""
     assert (one < other) == (to_micros(one) < to_micros(other))
 
 
 def test_an_instant_of_another_zone_is_the_same_instant():
-    """An aware instant is written in UTC, whatever its zone."""
+    """Aware instants are written in UTC, whatever their zone."""
     tokyo = datetime(2026, 1, 1, 9, tzinfo=timezone(timedelta(hours=9)))
 
     assert to_micros(datetime(2026, 1, 1, tzinfo=UTC)) == to_micros(tokyo)
@@ -63,13 +63,13 @@ def test_an_instant_of_another_zone_is_the_same_instant():
 
 
 def test_an_instant_without_a_zone_is_refused():
-    """A naive instant is nowhere in time, and is not written."""
+    """Refuse to write a naive instant."""
     with pytest.raises(TypeError):
         to_micros(datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
 
 
 def test_parameters_are_written_by_their_types():
-    """Instants and spans become microseconds, lists JSON, and all else stays as it is."""
+    """Instants and durations become microseconds, lists become JSON, and other values stay unchanged."""
     params = {
         "at": datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=UTC),
         "after": timedelta(seconds=2, microseconds=7),
@@ -99,7 +99,7 @@ def test_numbers_and_their_texts_are_written_together(monkeypatch: pytest.Monkey
 
 @given(SPANS)
 def test_a_span_survives(span: timedelta):
-    """A span is written as whole microseconds and read back as it was."""
+    """Durations are written as whole microseconds and read back unchanged."""
     (micros,) = encode({"after": span}).values()
 
     assert span == timedelta(microseconds=micros)
@@ -126,7 +126,7 @@ def test_a_row_becomes_a_record():
 
 
 def test_optional_columns_are_read_where_they_are_there():
-    """A column that may be NULL is read by its type where it is not."""
+    """Nullable columns are decoded by their type unless they are NULL."""
     (bare, full) = decoder(Record, COLUMNS)([ROW, (*ROW[:9], 2_000_000, "dead", '["a"]')])
 
     assert (None, None, None) == (bare.maybe_at, bare.maybe_state, bare.maybe_names)
@@ -141,13 +141,13 @@ def test_columns_may_come_in_any_order():
 
 
 def test_a_statement_that_lacks_a_column_fails_at_once():
-    """A statement without a column that its record needs is found when the decoder is made, before any row."""
+    """Decoders for a statement that lacks a column of the record cannot be created, before any row is read."""
     with pytest.raises(ValueError, match="not in tuple"):
         decoder(Record, COLUMNS[1:])
 
 
 def test_a_policy_that_cannot_be_read_does_not_stop_its_row():
-    """A row whose policy this redrive does not understand is read all the same, and marked."""
+    """Rows with a policy that this redrive cannot read are read and marked."""
     row = tuple('{"version":2}' if name == "policy" else value for name, value in zip(COLUMNS, ROW, strict=True))
 
     (record,) = decoder(Record, COLUMNS)([row])
@@ -156,5 +156,5 @@ def test_a_policy_that_cannot_be_read_does_not_stop_its_row():
 
 
 def test_no_rows_are_no_records():
-    """A statement that answered nothing is read as nothing."""
+    """Decoding an empty result returns no records."""
     assert [] == decoder(Record, COLUMNS)([])
