@@ -1,4 +1,4 @@
-"""The colour in which each test of the conformance suite uses each store, and a check that no operation misses one.
+"""The colours, synchronous or asynchronous, in which the conformance tests use each store, and a check of coverage.
 
 Both colours of a store run the same operations and the same SQL, so a test uses each store in one of them. The tests
 of a module alternate. The two stores of SQLite share a driver and always get different colours. Turso's asynchronous
@@ -21,13 +21,13 @@ BOTH = {
     "test_a_look_shows_what_is_left",
     "test_a_queue_begins_without_settings",
     "test_an_attempt_can_ask_whether_it_is_current",
-    "test_code_declares_until_somebody_has_changed_the_queue",
+    "test_code_declares_until_an_operator_has_changed_the_queue",
     "test_how_long_it_is_until_a_wait_ends",
     "test_many_are_cancelled_at_once",
     "test_a_held_job_is_released_by_repolicy",
-    "test_nobody_who_works_is_stuck",
+    "test_working_sessions_are_not_stuck",
     "test_old_occurrences_are_forgotten",
-    "test_things_are_counted",
+    "test_items_are_counted",
     "test_what_is_untracked_is_gone",
     "test_workers_that_left_long_ago_are_forgotten",
 }

@@ -1,4 +1,4 @@
-"""How long the state machine of the stores looks for trouble.
+"""The number of examples of the stores' state machine.
 
 ``pytest tests/stores/test_state_machine.py --hypothesis-profile=deep`` looks for many minutes, and elsewhere each time.
 """

@@ -17,7 +17,7 @@ def main() -> None:
     url, colour, rounds = sys.argv[1:]
     store = Harness(url, colour)
     me = store.worker(f"contender:{sys.argv[0]}")
-    print("ready", flush=True)  # noqa: T201 - said to the parent
+    print("ready", flush=True)  # noqa: T201 - read by the parent process
     sys.stdin.readline()
     enqueued: list[int] = []
     claimed: list[tuple[int, int]] = []
@@ -28,7 +28,7 @@ def main() -> None:
         settled = store.settle(*[(claim, Succeeded(b"1")) for claim in claims])
         assert not settled.lost
     store.close()
-    print(json.dumps({"enqueued": enqueued, "claimed": claimed}))  # noqa: T201 - said to the parent
+    print(json.dumps({"enqueued": enqueued, "claimed": claimed}))  # noqa: T201 - read by the parent process
 
 
 main()

@@ -45,10 +45,10 @@ SHARED = ("file", "postgres")
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 LEASE = timedelta(seconds=15)
-"""How long a worker is believed, unless said otherwise."""
+"""The default lease of a worker."""
 
 LONG = timedelta(days=1000)
-"""How long the worker of a test that is not about workers is believed."""
+"""The lease of the worker in tests that are not about workers."""
 
 
 def seconds(count: float) -> timedelta:
@@ -56,7 +56,7 @@ def seconds(count: float) -> timedelta:
     return timedelta(seconds=count)
 
 
-def new(  # what one may say of a job, by keyword
+def new(  # the fields of a job, by keyword
     task: str = "send",
     *,
     retry: str = "2 1s",
@@ -177,10 +177,12 @@ class Harness:
         tasks: Sequence[str] | None = None,
         cursors: Sequence[LaneCursor] = (),
     ) -> Claimed:
-        """Claim jobs, and hear how long to rest."""
-        who, life = (self.me, LONG) if worker is None else (worker, LEASE)
+        """Claim jobs, and return them with the pause until the next claim."""
+        worker_id, lease_for = (self.me, LONG) if worker is None else (worker, LEASE)
         return self.do(
-            leases.claim(who, count, lease_for=life, queues=queues, tasks=tasks, cursors=cursors, now=self.now)
+            leases.claim(
+                worker_id, count, lease_for=lease_for, queues=queues, tasks=tasks, cursors=cursors, now=self.now
+            )
         )
 
     def claim(self, count: int = 1, **options: Any) -> tuple[Claim, ...]:
@@ -223,8 +225,8 @@ class Harness:
 
     def report(self, *reports: tuple[Claim, str | None]) -> frozenset[int]:
         """Write the progress of attempts, and return which are current."""
-        said = [attempts.ProgressReport(claim.id, claim.lease_id, details) for claim, details in reports]
-        return self.do(attempts.report(said, now=self.now))
+        entries = [attempts.ProgressReport(claim.id, claim.lease_id, details) for claim, details in reports]
+        return self.do(attempts.report(entries, now=self.now))
 
     def dead(self, wanted: NewJob | None = None) -> int:
         """Enqueue a job and let it die at its first attempt."""

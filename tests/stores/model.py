@@ -1,4 +1,4 @@
-"""A small reference model of a store: what should happen, written without SQL, without the engine, and without haste.
+"""A small reference model of a store: the expected results, written without SQL and without the engine.
 
 It knows four policies by heart (`KINDS`) and keeps jobs as plain objects. Nothing of it comes from the code under test,
 except the names of states.
@@ -15,7 +15,7 @@ __all__ = ["KINDS", "Ending", "Held", "Kind", "Model", "ModelJob"]
 
 @dataclass(frozen=True)
 class Kind:
-    """A policy, as the model knows it: its directive, and what follows from it, in seconds."""
+    """A policy of the model: its directive and its effects, in seconds."""
 
     directive: str
     delays: tuple[int, ...]
@@ -74,7 +74,7 @@ class ModelJob:
     finished: datetime | None = None
     returning: bool = False
     closed: dict[int, str] = field(default_factory=dict)
-    said: dict[int, str] = field(default_factory=dict)
+    outcomes: dict[int, str] = field(default_factory=dict)
 
     @property
     def row(self) -> tuple[object, ...]:
@@ -110,7 +110,7 @@ class Ending:
 
 
 class Model:
-    """What a store should do."""
+    """The expected behaviour of a store."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
@@ -120,7 +120,7 @@ class Model:
         self.requests: dict[str, int] = {}
         self.limits: dict[str, int] = {}
         self.unstopped: dict[int, tuple[str, int]] = {}
-        """Queue and worker of cancelled attempts whose handlers have not stopped, by lease."""
+        """Queue and worker of cancelled attempts with handlers that have not stopped, by lease."""
         self.paused: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------- arriving
@@ -243,7 +243,7 @@ class Model:
         assert lease is not None
         if how in CLOSINGS:
             job.closed[lease] = CLOSINGS[how]
-            job.said[lease] = how
+            job.outcomes[lease] = how
         if how not in ("release", "expired"):
             job.crashes = 0
         match how:
@@ -349,7 +349,7 @@ class Model:
         """Answer for an attempt; was it ended by this? None where that is refused."""
         job = self.jobs[held.job]
         if job.lease != held.lease:
-            return False if job.said.get(held.lease) == how else None
+            return False if job.outcomes.get(held.lease) == how else None
         self._end(job, how, 0)
         self._return()
         return True

@@ -1,4 +1,4 @@
-"""What recurs, for tests: definitions with short names, and the operations on them in one line each.
+"""Schedules for tests: definitions with short names, and the operations on them in one line each.
 
 The clock of a `Harness` stands at `T0`, which is noon; what these definitions make is due at half past.
 """
@@ -35,7 +35,7 @@ from tests.stores.helpers import T0, Harness, seconds
 MINUTE, HOUR = seconds(60), seconds(3600)
 
 HALF = T0 + 30 * MINUTE
-"""The first occurrence of whatever is made here."""
+"""The first occurrence of the schedules that are created here."""
 
 HOURLY = Schedule.cron("30 * * * *")
 
@@ -65,11 +65,11 @@ def cron(pattern: str = "30 * * * *", **changes: Any) -> CronDefinition:
 
 
 def keeping(
-    *, name: str = "fresh", told: bool = True, job: JobTemplate | None = None, **policy: Any
+    *, name: str = "fresh", notify: bool = True, job: JobTemplate | None = None, **policy: Any
 ) -> RefreshDefinition:
     """Return a refresh at half past each hour, of ten minutes, with two retries after five minutes, by default."""
     given: dict[str, Any] = {"schedule": HOURLY, "timeout": 10 * MINUTE, "delays": (5 * MINUTE, 5 * MINUTE)}
-    on_disabled = made("mourn", parameter="news") if told else None
+    on_disabled = made("mourn", parameter="news") if notify else None
     return RefreshDefinition(name, RefreshPolicy(**{**given, **policy}), job or made(), on_disabled)
 
 
@@ -134,16 +134,16 @@ class Clockwork:
 
     def track(self, *keys: str, **how: Any) -> frozenset[str]:
         """Track items."""
-        things = [manage.NewItem(key, b'{"id":1}') for key in keys]
-        return self.do(manage.track(self.definition, things, lucky(), now=self.now, **how))
+        items = [manage.NewItem(key, b'{"id":1}') for key in keys]
+        return self.do(manage.track(self.definition, items, lucky(), now=self.now, **how))
 
-    def thing(self, key: str = "a") -> TrackedItem:
+    def item(self, key: str = "a") -> TrackedItem:
         """Return the row of an item."""
         return self.do(read.get(self.name, key))
 
     def state(self, key: str = "a") -> RefreshState:
         """Return the state of an item."""
-        return self.thing(key).state
+        return self.item(key).state
 
     def running(self, key: str = "a", **how: Any) -> Claim:
         """Track an item, and claim its first attempt."""
@@ -215,9 +215,9 @@ class Clockwork:
 
     def rename(self, key: str, *, job_id: int) -> None:
         """Change the job id in the row of an item."""
-        thing = self.thing(key)
-        names = columns(self.definition.policy, thing.state)
-        row = {"schedule": self.name, "key": key, "timing": thing.timing, **names, "job_id": job_id}
+        item = self.item(key)
+        names = columns(self.definition.policy, item.state)
+        row = {"schedule": self.name, "key": key, "timing": item.timing, **names, "job_id": job_id}
         self.ask(Query("refresh_put", many=[row]))
 
     def settling(self, *claims: Claim) -> Operation[leases.Settled]:

@@ -58,8 +58,8 @@ def _start(store: Store, _: int) -> None:
 def _track(store: Store, seed: int) -> None:
     orders = itertools.cycle(itertools.permutations(KEYS))
     for order in itertools.islice(orders, seed, seed + ROUNDS):
-        things = [NewItem(key, b"{}") for key in order]
-        store.run(manage.track(DEFINITION, things, lucky(), **_now()))
+        items = [NewItem(key, b"{}") for key in order]
+        store.run(manage.track(DEFINITION, items, lucky(), **_now()))
 
 
 def _people(store: Store, seed: int) -> None:
@@ -72,13 +72,13 @@ def _people(store: Store, seed: int) -> None:
         try:
             wants[2 if step % 11 == 0 else step % 2](KEYS[step * seed % 3])
         except NotTracked:
-            continue  # somebody else has untracked it
+            continue  # another thread has untracked it
 
 
 EVERYBODY = [_work, _work, _sweep, _sweep, _start, _track, _people, _people, _people]
 
 
-def test_whoever_moves_the_same_things_at_once():
+def test_concurrent_changes_of_the_same_items():
     """No operation fails by a deadlock, the invariants hold, and each remaining attempt belongs to its item."""
     url = postgres.url()
     root = Clockwork(Harness(url, "sync"), DEFINITION)
@@ -90,7 +90,7 @@ def test_whoever_moves_the_same_things_at_once():
     errors = [each.exception() for each in running if each.exception()]
     root.track(*KEYS)
     going = sorted(job.id for job in root.jobs() if job.state not in FINAL)
-    expected = sorted(thing.job_id for key in KEYS if (thing := root.thing(key)).job_id is not None)
+    expected = sorted(item.job_id for key in KEYS if (item := root.item(key)).job_id is not None)
     findings = root.do(checks.check()).findings
     for each in (root.store, *stores):
         each.close()

@@ -280,7 +280,7 @@ def test_the_table_of_another_program_is_an_error_of_the_store(dialect: str, scr
             look(migrated=migrated)
 
 
-def test_who_waited_for_the_lock_finds_it_done(cursor: sqlite3.Cursor):
+def test_a_migration_that_waited_for_the_lock_finds_it_done(cursor: sqlite3.Cursor):
     """Processes that waited for the lock while another one migrated migrate nothing."""
 
     class Late:

@@ -13,7 +13,7 @@ def steps(first: int, *, second: int = 0):
     return sum(rows) + second
 
 
-def test_an_operation_says_whether_it_writes():
+def test_an_operation_declares_whether_it_writes():
     """Generator functions become operations with their name, which read or write as declared."""
     read, write = reads(steps)(1), writes(steps)(1)
 

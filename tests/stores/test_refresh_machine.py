@@ -32,7 +32,7 @@ POLICIES = {
     "goes on": keeping(delays=(MINUTE, 20 * MINUTE), strategy=Strategy.UNTIL_SUCCESS, on_exhausted=Exhausted.WAIT_NEXT),
     "other": keeping(schedule=Schedule.cron("45 */2 * * *"), strategy=Strategy.WHICHEVER_FIRST, delays=(MINUTE,)),
 }
-"""What may be declared."""
+"""The policies that may be declared."""
 
 LATE = st.sampled_from([0, 60, 601, 2000, 8000])
 """So many seconds pass, so that walks lead far."""
@@ -73,7 +73,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
     def newest(self, key: str) -> str:
         """Return the token of the attempt that has just begun, which the model reads from the store."""
-        return str(self.clockwork.thing(key).job_id)
+        return str(self.clockwork.item(key).job_id)
 
     @initialize()
     def arrive(self) -> None:

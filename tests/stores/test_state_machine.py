@@ -2,7 +2,7 @@
 
 Enqueues with and without keys, bursts, claims by several workers, endings of every kind, late endings under lost
 leases, heartbeats, crashes, sweeps, operators, pruning, and time that passes; after each step the whole store is
-compared with `tests.stores.model`, so that an unexpected change (I2), or a lost job (I3), appears at once, and the
+compared with `tests.stores.model`, so that an unexpected change, or a lost job, appears at once, and the
 invariant checker must find no problem. At the end workers return and finish all jobs."""
 
 from __future__ import annotations
@@ -333,7 +333,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert () == self.store.do(checks.check()).findings
 
     def _is_as_the_model_says(self) -> None:
-        """No job has vanished (I3), and none has changed but by what was done to it (I2)."""
+        """No job has vanished, and none has changed but by what was done to it."""
         expected = {number: job.row for number, job in self.model.jobs.items()}
         actual = {
             row.id: (
@@ -346,28 +346,28 @@ class StoreMachine(RuleBasedStateMachine):
         assert expected == actual
 
     def _a_lease_has_one_job(self) -> None:
-        """No lease is held twice, and a job has one exactly if an attempt of it is open (I1)."""
+        """No lease is held twice, and a job has one exactly if an attempt of it is open."""
         leases = Counter(row.lease_id for row in self.rows if row.lease_id is not None)
 
         assert all(count == 1 for count in leases.values())
         assert len(leases) == sum(row.state.value in ("running", "waiting") for row in self.rows)
 
     def _limits_hold(self) -> None:
-        """No more jobs of a queue run than its limit, or than ran when that was set (I5)."""
+        """No more jobs of a queue run than its limit, or than ran when that was set."""
         for queue, limit in self.model.limits.items():
             running = sum(row.state.value == "running" and row.queue == queue for row in self.rows)
             assert running <= max(limit, self.most[queue])
             self.most[queue] = running
 
     def _attempts_are_bounded(self) -> None:
-        """No job has failed more often than its policy allows, with what operators have forgiven (I4)."""
+        """No job has failed more often than its policy allows, with what operators have forgiven."""
         for job in self.model.jobs.values():
             allowed = len(job.kind.delays) + 1 + job.forgiven
             failures = sum(line == "failed" for line in job.closed.values())
             assert job.parent is not None or failures <= allowed
 
     def _one_death_is_caught_once(self) -> None:
-        """Dead jobs have at most one catch job that is not final, and are caught by exactly one (I6)."""
+        """Dead jobs have at most one catch job that is not final, and are caught by exactly one."""
         for job in self.model.jobs.values():
             children = [row for row in self.rows if row.parent_id == job.id]
             assert sum(row.state.value not in FINAL for row in children) <= 1
@@ -375,7 +375,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert sum(row.state.value == "succeeded" for row in children) <= (job.caught is not None)
 
     def _what_is_stored_is_what_happens(self) -> None:
-        """Jobs that wait for a retry are due exactly at the time in their history (I7)."""
+        """Jobs that wait for a retry are due exactly at the time in their history."""
         waiting = [row for row in self.rows if row.hold is Hold.RETRY]
         for row in waiting[-2:]:
             line = self.store.history(row.id)[-1]
@@ -383,7 +383,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert row.scheduled_at == line.finished_at + line.delay
 
     def teardown(self) -> None:
-        """Finish every job that is not final (I3), and compare the histories."""
+        """Finish every job that is not final, and compare the histories."""
         try:
             if self.known:
                 self._finish()
@@ -408,8 +408,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _compare_histories(self) -> None:
         for number, job in self.model.jobs.items():
-            told = {line.lease_id: line.outcome.value for line in self.store.history(number)}
-            assert job.closed == told
+            closed = {line.lease_id: line.outcome.value for line in self.store.history(number)}
+            assert job.closed == closed
 
 
 class FileMachine(StoreMachine):

@@ -36,7 +36,7 @@ from tests.stores.helpers import new
         ),
     ],
 )
-def test_a_url_says_which_database_and_how(url: str, expected: SQLiteSettings):
+def test_a_url_names_the_database_and_its_settings(url: str, expected: SQLiteSettings):
     """URLs contain the path and the settings of a store; by default it is durable and waits for locks."""
     assert expected == parse_url(url)
 

@@ -1,4 +1,4 @@
-"""What of the URL of a store is shown."""
+"""Secrets in store URLs, which are never shown."""
 
 from __future__ import annotations
 
@@ -152,13 +152,13 @@ def test_no_message_about_a_url_has_its_password(scheme: str, place: str):
         url = place.format(scheme=scheme, password=f"{before}{SECRET}{after}")
         try:
             if url.startswith("postgres"):
-                said = str(parse_url(url)) + repr(parse_url(url))
+                text = str(parse_url(url)) + repr(parse_url(url))
             else:
                 open_store(url).close()
-                said = ""
+                text = ""
         except ConfigurationError as error:
-            said = "".join(traceback.format_exception(error))
-        assert SECRET not in said, url
+            text = "".join(traceback.format_exception(error))
+        assert SECRET not in text, url
 
 
 @pytest.mark.parametrize("connect", [psycopg.connect, lambda dsn: asyncio.run(asyncpg.connect(dsn))])

@@ -21,7 +21,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
-    """A new, empty store."""
+    """Yield a new, empty store."""
     kind, colour = request.param
     with harness(kind, colour, tmp_path) as opened:
         yield opened
@@ -29,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
 
 @pytest.fixture
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
-    """A new, empty store that other processes can open too."""
+    """Yield a new, empty store that other processes can open too."""
     kind, colour = request.param
     with harness(kind, colour, tmp_path) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""Attempts that wait for an answer from outside: nobody runs them, and only their own answer ends them."""
+"""Attempts that wait for an external answer: no worker runs them, and only their own answer ends them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
 def held(job: JobRecord) -> tuple[object, ...]:
-    """What a job says of its open attempt."""
+    """Return the row of a job and its open attempt."""
     return job.state, job.lease_id, job.worker_id, job.attempt, job.failures, job.crashes
 
 
 def test_a_suspended_attempt_stays_open(store: Harness):
-    """The job waits until the end of the wait under its lease; nothing is written into its history."""
+    """Suspended jobs keep their lease until the end of the wait and get no history line."""
     claim = store.take(new())
     moved = store.end(claim, Suspended(seconds(60)))
     job = store.job(claim.id)
@@ -48,7 +48,7 @@ def test_what_waits_is_not_claimed_swept_or_given_back(store: Harness):
 
 
 def test_crashes_before_a_wait_are_forgiven(store: Harness):
-    """A handler that came as far as to wait has not crashed."""
+    """Suspending a handler resets the crash count."""
     worker = store.worker(lease_for=seconds(1))
     store.take(new(), worker=worker)
     store.wait(20)
@@ -59,8 +59,8 @@ def test_crashes_before_a_wait_are_forgiven(store: Harness):
     assert (1, 0) == (claim.crashes, store.job(claim.id).crashes)
 
 
-def test_a_wait_that_is_said_twice_began_once(store: Harness):
-    """A settle whose reply got lost is sent again: the wait ends when the first one said (I7)."""
+def test_a_wait_that_is_settled_twice_began_once(store: Harness):
+    """Settling a suspension again after a lost reply keeps the end of the first wait."""
     claim = store.wait_for_answer()
     before = store.everything()
     store.wait(1)
@@ -87,7 +87,7 @@ def test_a_worker_does_not_end_what_waits(store: Harness, outcome):
 
 
 def test_a_completion_ends_the_attempt(store: Harness):
-    """The job has succeeded with the result, and the history has one line under the lease of the attempt."""
+    """Completing an attempt sets the result and adds one history line under the lease of the attempt."""
     claim = store.wait_for_answer()
     store.wait(10)
 
@@ -100,7 +100,7 @@ def test_a_completion_ends_the_attempt(store: Harness):
 
 
 def test_a_failure_is_decided_by_the_policy(store: Harness):
-    """A retry is due after its backoff, under a new attempt; after the last one the job is dead."""
+    """Failed attempts are retried after their backoff; after the last one the job is dead."""
     claim = store.wait_for_answer(new(retry="1 5s"))
     store.answer(claim, failed("card declined"))
     job = store.job(claim.id)
@@ -117,7 +117,7 @@ def test_a_failure_is_decided_by_the_policy(store: Harness):
 
 
 def test_a_permanent_failure_calls_the_catch(store: Harness):
-    """An answer that says so is as final as a handler that does."""
+    """Permanent failures in an answer are as final as those of a handler."""
     claim = store.wait_for_answer(new(retry="5 1s catch mend"))
     store.answer(claim, FATAL)
 
@@ -136,7 +136,7 @@ def test_a_catch_job_may_wait_too(store: Harness):
 
 @pytest.mark.parametrize("outcome", [Succeeded(b"1"), Succeeded(), failed()], ids=["result", "nothing", "failure"])
 def test_an_answer_may_come_before_the_wait_begins(store: Harness, outcome):
-    """The outside was faster than the handler: its answer ends the attempt, and the wait that follows is no loss."""
+    """Answers that arrive before the suspension end the attempt, and the suspension is not lost."""
     claim = store.take(new())
     answered = store.answer(claim, outcome)
     before = store.everything()
@@ -148,7 +148,7 @@ def test_an_answer_may_come_before_the_wait_begins(store: Harness, outcome):
 
 @pytest.mark.parametrize("outcome", [Succeeded(b"1"), Succeeded(), failed()], ids=["result", "nothing", "failure"])
 def test_the_same_answer_twice_counts_once(store: Harness, outcome):
-    """Its reply may have been lost: the second one has not ended the attempt, and is not refused (D25)."""
+    """Its reply may have been lost: the second one has not ended the attempt, and is not refused."""
     claim = store.wait_for_answer(new(retry="3 1s catch mend"))
     first = store.answer(claim, outcome)
     before = store.everything()
@@ -158,32 +158,32 @@ def test_the_same_answer_twice_counts_once(store: Harness, outcome):
 
 
 def other_answer(store: Harness, claim: Claim) -> str:
-    """Somebody else has answered otherwise."""
+    """Answer the attempt differently, and return the expected error."""
     store.answer(claim, Succeeded(b"2"))
     return f"attempt {claim.id}.{claim.lease_id} has ended before: succeeded, with another result"
 
 
 def failure_before(store: Harness, claim: Claim) -> str:
-    """It has failed before."""
+    """Fail the attempt, and return the expected error."""
     store.answer(claim, failed("boom"))
     return f"attempt {claim.id}.{claim.lease_id} has ended before: failed: boom \\(ERROR\\)"
 
 
 def cancelled(store: Harness, claim: Claim) -> str:
-    """The job was cancelled."""
+    """Cancel the job, and return the expected error."""
     store.cancel(claim.id, "ordered twice")
     return f"attempt {claim.id}.{claim.lease_id} has ended before: cancelled: ordered twice"
 
 
 def too_late(store: Harness, claim: Claim) -> str:
-    """The wait was over."""
+    """Let the wait end, and return the expected error."""
     store.wait(60)
     store.lapse()
     return f"attempt {claim.id}.{claim.lease_id} has ended before: failed: no answer came in time \\(TIMEOUT\\)"
 
 
 def runs_again(store: Harness, claim: Claim) -> str:
-    """A later attempt is open."""
+    """Open a later attempt, and return the expected error."""
     store.answer(claim, failed("boom"))
     store.wait(1)
     store.end(store.take(), Suspended(seconds(60)))
@@ -192,7 +192,7 @@ def runs_again(store: Harness, claim: Claim) -> str:
 
 @pytest.mark.parametrize("happened", [other_answer, failure_before, cancelled, too_late, runs_again])
 def test_a_stale_answer_changes_nothing(store: Harness, happened: Callable[[Harness, Claim], str]):
-    """An attempt that is over is not ended again: the answer is refused, and told what ended it (I2)."""
+    """Answers to an ended attempt are refused, and the refusal names what ended it."""
     claim = store.wait_for_answer()
     why = happened(store, claim)
     before = store.everything()
@@ -205,7 +205,7 @@ def test_a_stale_answer_changes_nothing(store: Harness, happened: Callable[[Harn
 
 
 def test_an_answer_to_what_was_given_back_is_refused(store: Harness):
-    """An attempt without a line in the history is over too: the job runs under another one."""
+    """Answers to a released attempt are refused: it has no history line, and the job runs under another one."""
     claim = store.take(new())
     store.end(claim, Released("shutdown"))
     again = store.take()
@@ -245,7 +245,7 @@ def test_a_wait_that_is_over_has_failed(store: Harness):
 
 @pytest.mark.parametrize("outcome", [Succeeded(b"1"), failed()], ids=["result", "failure"])
 def test_an_answer_after_the_end_of_the_wait_is_refused(store: Harness, outcome):
-    """The clock of the database decides, also where no worker has ended the attempt yet."""
+    """Answers after the end of the wait are refused by the database's clock, even before a worker ends it."""
     claim = store.wait_for_answer()
     store.wait(60)
     before = store.everything()
@@ -257,7 +257,7 @@ def test_an_answer_after_the_end_of_the_wait_is_refused(store: Harness, outcome)
 
 
 def test_an_answer_in_the_last_moment_counts(store: Harness):
-    """The wait ends at its due time, and not before."""
+    """Answers a millisecond before the end of the wait count."""
     claim = store.wait_for_answer()
     store.wait(59.999)
 
@@ -283,7 +283,7 @@ def test_how_long_it_is_until_a_wait_ends(store: Harness):
 
 
 def test_what_must_not_be_repeated_dies_at_the_end_of_its_wait(store: Harness):
-    """Nobody knows whether what was started outside took effect."""
+    """Jobs that must not be repeated are dead at the end of their wait: the external effect is unknown."""
     claim = store.wait_for_answer(new(retry="5 1s", idempotent=False))
     store.wait(60)
     store.lapse()
@@ -293,7 +293,7 @@ def test_what_must_not_be_repeated_dies_at_the_end_of_its_wait(store: Harness):
 
 
 def test_waits_end_in_pieces_and_in_order(store: Harness):
-    """A pass ends no more than its budget, those first that were over first."""
+    """Passes end as many waits as their budget allows, the earliest first."""
     claims = [store.wait_for_answer(new(), seconds_at_most=60 - number) for number in range(3)]
     store.wait(60)
 
@@ -332,10 +332,10 @@ def test_a_waiting_job_can_be_cancelled(store: Harness):
 
 
 def test_answers_at_once_end_an_attempt_once(store: Harness):
-    """Of eight that say something else at the same moment one is heard."""
+    """Of eight different answers at the same moment one is accepted."""
     claim = store.wait_for_answer()
-    said = [Succeeded(str(number).encode()) for number in range(8)]
-    results = store.at_once([attempts.complete(claim.id, claim.lease_id, each, 0.0, now=store.now) for each in said])
+    answers = [Succeeded(str(number).encode()) for number in range(8)]
+    results = store.at_once([attempts.complete(claim.id, claim.lease_id, each, 0.0, now=store.now) for each in answers])
     (heard,) = [each for each in results if isinstance(each, Transition)]
 
     assert 7 == sum(isinstance(each, LeaseLost) for each in results)

@@ -13,7 +13,7 @@ from tests.stores.helpers import FATAL, T0, Harness, failed, new, seconds
 
 @pytest.mark.parametrize("delay", [0, 60])
 def test_a_waiting_job_can_be_cancelled(store: Harness, delay: int):
-    """A job that is due or waits is cancelled, says when, and never runs (D29)."""
+    """Cancelled jobs that were due or waiting have an end time and never run."""
     number = store.put(new(delay=delay))
     store.wait(5)
 
@@ -28,7 +28,7 @@ def test_a_waiting_job_can_be_cancelled(store: Harness, delay: int):
 
 
 def test_a_waiting_retry_can_be_cancelled(store: Harness):
-    """A job between two attempts is cancelled; its history stays."""
+    """Cancelling a job between two attempts keeps its history."""
     claim = store.take(new())
     store.end(claim, failed())
 
@@ -38,7 +38,7 @@ def test_a_waiting_retry_can_be_cancelled(store: Harness):
 
 
 def test_a_running_job_can_be_cancelled(store: Harness):
-    """A running job is cancelled at once, and its attempt is closed as cancelled (D30)."""
+    """Cancelling a running job takes effect at once and closes its attempt as cancelled."""
     claim = store.take(new())
     store.wait(3)
 
@@ -52,7 +52,7 @@ def test_a_running_job_can_be_cancelled(store: Harness):
 
 
 def test_a_handler_that_finishes_afterwards_changes_nothing(store: Harness):
-    """The success of a job that was cancelled meanwhile is refused, and its result is not kept (D30)."""
+    """Successes of a job that was cancelled are refused, and their results are discarded."""
     claim = store.take(new())
     store.cancel(claim.id)
     before = store.everything()
@@ -63,7 +63,7 @@ def test_a_handler_that_finishes_afterwards_changes_nothing(store: Harness):
 
 @pytest.mark.parametrize("state", ["succeeded", "dead", "cancelled"])
 def test_a_final_job_stays_as_it_is(store: Harness, state: str):
-    """Cancelling a job that has ended is no error and changes nothing (D29)."""
+    """Cancelling a job that has ended is no error and changes nothing."""
     claim = store.take(new())
     if state == "cancelled":
         store.cancel(claim.id)
@@ -77,7 +77,7 @@ def test_a_final_job_stays_as_it_is(store: Harness, state: str):
 
 
 def test_an_unknown_job_is_not_found(store: Harness):
-    """Cancelling a job that does not exist says which one is missing (D29)."""
+    """Cancelling a missing job raises an error with its id."""
     with pytest.raises(JobNotFound, match="there is no job 404"):
         store.cancel(404)
 

@@ -1,4 +1,4 @@
-"""The invariant checker: silent on what the engine does, and loud on what it would never do."""
+"""The invariant checker: no finding for valid states, and one for each violated invariant."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.stores.recurring import HALF, Clockwork, cron
 
 
 def found(store: Harness) -> list[str]:
-    """The rules that are broken."""
+    """Return the violated rules."""
     return sorted({each.rule for each in store.do(checks.check()).findings})
 
 
 def busy(store: Harness) -> None:
-    """A bit of everything: jobs in all states, with keys, catches and histories."""
+    """Return a store with jobs in all states, with keys, catches and histories."""
     keyed = replace(new(), key="u", key_until=KeyUntil.START, idempotency_key="k")
     store.enqueue(keyed, new(), new(), new(retry="0 catch mend"), new(delay=60))
     first, second, third, fourth = store.claim(4)
@@ -48,7 +48,7 @@ def test_nothing_is_found_where_only_the_engine_was(store: Harness):
 
 
 def test_a_check_walks_in_strides(store: Harness):
-    """A check says where to go on, and at the end that there are no more jobs."""
+    """Checks return the next start id, or the end of the table."""
     store.enqueue(new(), new(), new())
 
     assert [2, None] == [store.do(checks.check(after, stride=2)).last_id for after in (0, 2)]
@@ -71,7 +71,7 @@ BREAKAGES = {
     "UPDATE redrive_attempts SET lease_id = (SELECT max(lease_id) FROM redrive_attempts) WHERE job_id = 1": ["leases"],
     "UPDATE redrive_attempts SET lease_id = 1000 << 20 WHERE job_id = 1": ["leases"],
 }
-"""What nobody should do, and which rules it breaks."""
+"""Invalid changes of the database, and the rules that they violate."""
 
 
 @pytest.mark.parametrize(("statement", "rules"), BREAKAGES.items())
@@ -100,7 +100,7 @@ def mutated(store: Harness, name: str, old: str, new: str) -> Iterator[None]:
 
 @pytest.fixture
 def memory() -> Iterator[Harness]:
-    """A store in memory, whose statements can be changed."""
+    """Return a store in memory with statements that can be changed."""
     store = Harness("memory://", "sync")
     yield store
     store.close()
@@ -108,7 +108,7 @@ def memory() -> Iterator[Harness]:
 
 @pytest.mark.parametrize("by", ["code", "a person"])
 def test_a_limit_that_is_not_counted_is_found(memory: Harness, by: str):
-    """Where more attempts run than the limit of their queue allows, whoever has set it, while they run."""
+    """More running attempts than the limit of their queue are a finding while they run."""
     limit = QueueChange(concurrency=1)
     now = memory.now
     memory.do(queues.declare({"q": limit}, now=now) if by == "code" else queues.change("q", limit, now=now))
@@ -124,7 +124,7 @@ def test_a_limit_that_is_not_counted_is_found(memory: Harness, by: str):
 
 
 def test_a_limit_that_the_code_lowers_is_nothing_to_find(memory: Harness):
-    """What ran before a deploy has lowered the limit goes on, and is no error."""
+    """Attempts that ran before a deployment lowered the limit are no finding."""
     memory.do(queues.declare({"q": QueueChange(concurrency=2)}, now=memory.now))
     memory.enqueue(*[new(queue="q")] * 2)
     memory.claim(2)
@@ -135,7 +135,7 @@ def test_a_limit_that_the_code_lowers_is_nothing_to_find(memory: Harness):
 
 
 def test_a_job_that_was_handed_out_twice_is_found(memory: Harness):
-    """A claim that hands out a job which has a lease leaves an attempt that never ends, also when the job has."""
+    """Claiming a job that already has a lease leaves an attempt open for ever, which is a finding."""
     memory.enqueue(new())
     (first,) = memory.claim(1)
     memory.enqueue(new())
@@ -171,7 +171,7 @@ def test_attempts_that_overlap_are_found(memory: Harness):
 
 
 def recurring(store: Harness) -> Clockwork:
-    """Things that run, wait for a retry, were given up and are paused, and a cron that has fired."""
+    """Return a store with running, retrying, disabled and paused items, and a cron that has fired."""
     clockwork = Clockwork(store)
     clockwork.track("runs", "fails", "over", "rests", "again")
     claims = {claim.origin: claim for claim in store.claim(5)}
@@ -192,7 +192,7 @@ def test_nothing_is_found_of_what_recurs(store: Harness):
 
 
 def test_an_attempt_that_a_person_runs_again_is_nothing_to_find(store: Harness):
-    """The job of a former attempt may run beside the present one where somebody wants that."""
+    """Former attempts that an operator reruns beside the present one are no finding."""
     clockwork = Clockwork(store)
     clockwork.track("a")
     clockwork.trigger()
@@ -201,24 +201,24 @@ def test_an_attempt_that_a_person_runs_again_is_nothing_to_find(store: Harness):
     assert [] == found(store)
 
 
-def test_a_thing_that_waits_for_nobody_is_found(store: Harness):
-    """A thing whose job is not there, or has ended without it, or is for something else, stands for ever."""
+def test_an_item_that_waits_for_no_job_is_found(store: Harness):
+    """Items with a missing, ended or foreign job never continue, which is a finding."""
     clockwork = recurring(store)
     over, other = clockwork.jobs()[2].id, store.put()
-    told = []
+    texts = []
     for number in (4711, over, other):
         clockwork.rename("rests", job_id=number)
-        told += [each.text for each in store.do(checks.check()).findings if each.id == number]
+        texts += [each.text for each in store.do(checks.check()).findings if each.id == number]
 
     assert [
         "fresh/rests waits for job 4711, which is not there",
         f"fresh/rests waits for job {over}, which is for refresh:fresh/over",
         f"fresh/rests waits for job {other}, which is for nothing",
-    ] == told
+    ] == texts
 
 
-def test_a_thing_whose_attempt_has_ended_untold_is_found(store: Harness):
-    """Where nobody could read what the end of an attempt means, that is found until the deadline."""
+def test_an_item_that_missed_the_end_of_its_attempt_is_found(store: Harness):
+    """If the end of an attempt could not update its item, that is a finding until the deadline."""
     clockwork = Clockwork(store)
     claim = clockwork.running()
     clockwork.spoil_policy()
@@ -232,18 +232,18 @@ def test_a_thing_whose_attempt_has_ended_untold_is_found(store: Harness):
     )
 
 
-def test_an_attempt_that_nobody_waits_for_is_found(store: Harness):
-    """An attempt whose thing waits for another one runs in vain."""
+def test_an_attempt_without_a_waiting_item_is_found(store: Harness):
+    """Running attempts of an item that waits for another attempt are a finding."""
     clockwork = recurring(store)
-    first, second = (clockwork.thing(key).job_id for key in ("runs", "rests"))
+    first, second = (clockwork.item(key).job_id for key in ("runs", "rests"))
     clockwork.rename("runs", job_id=second or 0)
     texts = {each.text for each in store.do(checks.check()).findings}
 
     assert f"job {first} is running, but fresh/runs waits for job {second}" in texts
 
 
-def test_a_cron_that_has_made_somebody_elses_job_is_found(store: Harness):
-    """The job that a cron has made last says that it is for this cron."""
+def test_a_cron_with_a_job_of_another_origin_is_found(store: Harness):
+    """If the latest job of a cron has another origin, that is a finding."""
     clockwork = recurring(store)
     other = store.put()
     row = {name: getattr(clockwork.schedule(), name) for name in ("name", "paused_at", "resumed_at", "next_at")}

@@ -19,11 +19,11 @@ from tests.engine.helpers import claim
 from tests.stores.helpers import FATAL, LONG, T0, Harness, failed, new, seconds
 
 UNREADABLE = NewJob("send", "default", -9, b"{}", FrozenPolicy(Policy(), '{"version": 2}', "f00d"))
-"""A job whose policy was written by a redrive that this one does not know."""
+"""A job with a policy that was written by a newer redrive."""
 
 
 def tasks(claims: tuple[Claim, ...]) -> list[str]:
-    """The names of the tasks that were claimed."""
+    """Return the names of the tasks that were claimed."""
     return [claim.task for claim in claims]
 
 
@@ -85,7 +85,7 @@ def test_a_claim_takes_the_first_of_all_lanes(store: Harness, seed: int):
 
 
 def test_leases_follow_the_order_of_the_claims(store: Harness):
-    """The claims of one batch come in the order of their leases, which is the order in which they should start."""
+    """Claims of one batch are ordered by lease, which is the order in which they start."""
     store.enqueue(new(priority=2), new(priority=1), new(priority=3))
     ids = [claim.lease_id for claim in store.claim(3)]
 
@@ -96,7 +96,7 @@ def test_leases_follow_the_order_of_the_claims(store: Harness):
 
 
 def test_a_claim_takes_from_the_named_queues_only(store: Harness):
-    """A worker that serves some queues takes no job of another one."""
+    """Workers that serve some queues claim no job of another one."""
     store.enqueue(new("a", queue="mail"), new("b", queue="pay"), new("c", queue="mail"), new("d", queue="slow"))
 
     assert ["a", "b", "c"] == tasks(store.claim(9, queues=["mail", "pay"]))
@@ -113,7 +113,7 @@ def test_queues_without_jobs_answer_nothing(store: Harness, queues: list[str]):
 
 
 def test_a_queue_is_known_by_its_whole_name(store: Harness):
-    """A queue whose name begins like another's, or holds characters of SQL and JSON, is a queue of its own."""
+    """Queues are distinct if a name is a prefix of another, or contains characters of SQL or JSON."""
     names = ["mail", "mail2", "Mail", "a%b", 'a"b', "a'b", "ünï", "[]"]
     store.enqueue(*[new(name, queue=name) for name in names])
 
@@ -126,7 +126,7 @@ def test_a_queue_is_known_by_its_whole_name(store: Harness):
 
 @pytest.mark.parametrize("delay", [0.001, 1, 90, 86_400 * 400])
 def test_never_early(store: Harness, delay: float):
-    """A millisecond before its due time a job cannot be claimed; at its due time it can (D01)."""
+    """Jobs cannot be claimed a millisecond before their due time, and can be at it."""
     store.put(new(delay=delay))
     store.now += seconds(delay) - timedelta(milliseconds=1)
     early = store.claimed()
@@ -138,7 +138,7 @@ def test_never_early(store: Harness, delay: float):
 
 @pytest.mark.parametrize("lane", [{}, {"queue": "other"}, {"priority": -1}], ids=["same lane", "queue", "priority"])
 def test_never_early_in_the_company_of_due_jobs(store: Harness, lane: dict[str, object]):
-    """A claim that finds due jobs takes none along that is due a millisecond later, in whatever lane it stands."""
+    """Claims of due jobs take none that is due a millisecond later, in any lane."""
     store.enqueue(new("now", delay=1), new("later", delay=1.001, **lane))
     store.wait(1)
 
@@ -155,7 +155,7 @@ def test_an_early_job_hides_no_due_one(store: Harness):
 
 
 def test_the_rest_is_until_the_next_due_job(store: Harness):
-    """When a look finds nothing due, a worker may rest until the next job of its queues is due."""
+    """If no job is due, a worker may pause until the next due time in its queues."""
     store.enqueue(new(), new(delay=60), new(queue="other", delay=10))
 
     assert 1 == len(store.claimed(5).claims)
@@ -164,14 +164,14 @@ def test_the_rest_is_until_the_next_due_job(store: Harness):
 
 
 def test_there_is_no_rest_after_a_claim_that_took_something(store: Harness):
-    """A claim that took jobs answers at once, and no rest: the next look finds out, while these jobs run."""
+    """Claims that took jobs return no pause: the next claim determines it while these jobs run."""
     store.enqueue(new(), new())
 
     assert [timedelta(0)] * 2 == [store.claimed(1).rest_for, store.claimed(5).rest_for]
 
 
 def test_with_nothing_waiting_there_is_nothing_to_rest_for(store: Harness):
-    """Where no job waits, a claim answers that nothing is known to become due."""
+    """If no job waits, a claim returns no next due time."""
     assert leases.Claimed((), None) == store.claimed()
     store.put()
     store.claimed(5)
@@ -182,7 +182,7 @@ def test_with_nothing_waiting_there_is_nothing_to_rest_for(store: Harness):
 
 
 def test_a_claim_holds_all_that_its_attempt_needs(store: Harness):
-    """A claim brings the whole job: names, counters, instants, arguments and policy."""
+    """Claims contain the whole job: names, counters, instants, arguments and policy."""
     number = store.put(new("send", retry="5 1s", queue="mail", priority=3, payload=b"[1]"))
     store.wait(7)
     claim = store.take()
@@ -214,8 +214,8 @@ def test_a_claim_holds_all_that_its_attempt_needs(store: Harness):
     assert expected == claim
 
 
-def test_a_claimed_job_says_who_runs_it(store: Harness):
-    """A claimed job is running, and names its lease, its worker and the start of its attempt."""
+def test_a_claimed_job_names_its_worker(store: Harness):
+    """Claimed jobs are running, and have a lease, a worker and the start of their attempt."""
     store.put()
     store.wait(9)
     claim = store.take()
@@ -228,7 +228,7 @@ def test_a_claimed_job_says_who_runs_it(store: Harness):
 
 
 def test_a_later_attempt_remembers_the_first(store: Harness):
-    """The second claim of a job counts on, and keeps the start of the first attempt, from which deadlines count."""
+    """Claiming a job again continues its count, and keeps the start of the first attempt for deadlines."""
     first = store.take(new(retry="5 1s"))
     store.end(first, failed())
     store.wait(1)
@@ -239,7 +239,7 @@ def test_a_later_attempt_remembers_the_first(store: Harness):
 
 
 def test_a_running_job_cannot_be_claimed(store: Harness):
-    """A job that one worker holds is not given to another (I1)."""
+    """Jobs held by one worker are not claimed by another."""
     store.take(new())
 
     assert () == store.claim(worker=store.worker())
@@ -247,7 +247,7 @@ def test_a_running_job_cannot_be_claimed(store: Harness):
 
 @pytest.mark.parametrize("state", ["succeeded", "dead", "cancelled"])
 def test_an_ended_job_cannot_be_claimed(store: Harness, state: str):
-    """A final job is never claimed."""
+    """Final jobs are never claimed."""
     number = store.dead() if state == "dead" else store.put()
     if state == "succeeded":
         store.end(store.take())
@@ -263,7 +263,7 @@ def test_an_ended_job_cannot_be_claimed(store: Harness, state: str):
 
 
 def test_a_lease_is_never_repeated(store: Harness):
-    """Whatever ended the attempt before, the next lease of a job is larger than all leases before it (I1)."""
+    """Whatever ended the attempt before, the next lease of a job is larger than all leases before it."""
     claim = store.take(new(retry="9 1s"))
     seen = [claim.lease_id]
     for outcome in (failed(), Snoozed(seconds(1)), Released("shutdown"), Lost("gone"), FATAL):
@@ -288,7 +288,7 @@ def test_leases_are_unique_across_jobs_and_workers(store: Harness):
 
 
 def test_of_eight_contenders_one_gets_the_due_retry(store: Harness):
-    """In many trials, eight claims at the same time for one due retry have exactly one winner (D34)."""
+    """In many trials, eight claims at the same time for one due retry have exactly one winner."""
     store.end(store.take(new(retry="999 1s", payload=None)), failed())
     rivals = [store.worker(f"rival:{n}", lease_for=LONG) for n in range(8)]
     winners = []
@@ -320,7 +320,7 @@ def test_contenders_share_a_batch_without_overlap(store: Harness):
 @pytest.mark.parametrize("places", [None, 9], ids=["plain", "limited"])
 @pytest.mark.parametrize("gone", ["never", "left", "struck off"])
 def test_a_worker_that_is_not_registered_gets_nothing(store: Harness, gone: str, places: int | None):
-    """A worker that is not registered, or not any more, is told so and gets no job, of whatever queue."""
+    """Claims by a worker that is not registered, or no longer, return no job and report that, for each queue."""
     if places is not None:
         store.do(queues.change("default", QueueChange(concurrency=places), now=store.now))
     worker = 404 if gone == "never" else store.worker()
@@ -336,7 +336,7 @@ def test_a_worker_that_is_not_registered_gets_nothing(store: Harness, gone: str,
 
 
 def test_a_claim_is_a_heartbeat(store: Harness):
-    """A worker that claims is believed anew, so that the next sweep does not take what it has just got."""
+    """Claiming extends the worker's lease, so that the next sweep does not take the claimed jobs."""
     worker = store.worker()
     store.wait(14)
     claim = store.take(new(), worker=worker)
@@ -350,7 +350,7 @@ def test_a_claim_is_a_heartbeat(store: Harness):
 
 
 def test_a_policy_that_cannot_be_read_stops_no_other_job(store: Harness):
-    """A job whose policy this redrive cannot read is given back, visibly and unspent; the others are claimed."""
+    """Jobs with an unreadable policy are released unspent with a visible hold; the others are claimed."""
     odd, good = store.enqueue(UNREADABLE, new())
     claims = store.claim(2)
     row = store.job(odd)
@@ -364,7 +364,7 @@ def test_a_policy_that_cannot_be_read_stops_no_other_job(store: Harness):
 
 
 def test_a_policy_that_cannot_be_read_is_looked_at_again(store: Harness):
-    """A claim that met only unreadable jobs has no rest: it may have passed by readable ones."""
+    """Claims that met only unreadable jobs return no pause, since readable ones may follow."""
     store.enqueue(UNREADABLE, new())
 
     claimed = store.claimed(1)
@@ -374,7 +374,7 @@ def test_a_policy_that_cannot_be_read_is_looked_at_again(store: Harness):
 
 
 def test_a_policy_that_cannot_be_read_can_be_listed_and_cancelled(store: Harness):
-    """People can still look at a job whose policy cannot be read, and end it."""
+    """Jobs with an unreadable policy can be listed and cancelled."""
     number = store.put(UNREADABLE)
 
     assert [number] == [job.id for job in store.jobs()]
@@ -407,7 +407,7 @@ def test_claims_with_floors_take_the_same_in_the_same_order(store: Harness, seed
 
 
 def test_behind_floors_everything_new_is_found_at_once(store: Harness):
-    """A new job, a retry, a released one and one in an unknown lane are taken by the next claim with floors."""
+    """New, retried and released jobs, and jobs of unknown lanes, are taken by the next claim with floors."""
     first = store.take(new("a", queue="m"))
     again, given = store.take(new("b", queue="m")), store.take(new("c", queue="m"))
     known = lanes.advanced(lanes.advanced((), [first]), [again, given])
@@ -421,7 +421,7 @@ def test_behind_floors_everything_new_is_found_at_once(store: Harness):
 
 
 def test_a_late_commit_below_a_floor_is_found_by_the_next_look_without(store: Harness):
-    """A job that was due before the floor, and committed after it was set, is taken when the claimer looks at all."""
+    """Jobs due before the floor but committed after it are taken by the next claim without floors."""
     store.wait(5)
     known = lanes.advanced((), [store.take(new("punctual"))])
     store.wait(-3)

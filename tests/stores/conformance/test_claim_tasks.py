@@ -1,4 +1,4 @@
-"""A claim takes only jobs of the tasks that its worker has."""
+"""Claims by task: workers claim only jobs of the tasks that they have."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_tasks_share_one_order(store: Harness):
 
 
 def test_no_task_is_no_job(store: Harness):
-    """A worker without tasks takes nothing."""
+    """Workers without tasks claim nothing."""
     store.put(new("mine"))
 
     assert [] == taken(store, tasks=[])
@@ -69,7 +69,7 @@ def test_special_queues_serve_only_the_tasks_that_are_asked_for(store: Harness, 
 
 
 def test_partitions_of_other_tasks_take_no_turn(store: Harness):
-    """A worker with one free slot reaches its partition though hundreds of others have only jobs of another task."""
+    """Claiming one job reaches its partition though hundreds of others have only jobs of another task."""
     store.do(queues.change("default", QueueChange(per_partition=1), now=T0))
     crowd = [replace(new("other"), partition=f"p{n:03}") for n in range(limited_queues.WINDOW * 2)]
     own = [replace(new("mine"), partition=f"q{n}") for n in range(limited_queues.WINDOW + 1)]
@@ -85,7 +85,7 @@ def test_partitions_of_other_tasks_take_no_turn(store: Harness):
 
 
 def test_a_line_waits_for_the_worker_of_its_first_job(store: Harness):
-    """In an ordered queue a worker does not overtake a first job whose task it does not have."""
+    """Workers of an ordered queue do not overtake a first job with a task that they lack."""
     store.do(queues.change("default", QueueChange(ordered=True), now=T0))
     store.enqueue(replace(new("other"), partition="a"), replace(new("mine"), partition="a"))
 
@@ -96,7 +96,7 @@ def test_a_line_waits_for_the_worker_of_its_first_job(store: Harness):
 
 
 def test_a_long_line_waits_for_the_worker_of_its_first_job(store: Harness):
-    """The same holds where more lines wait than a claim looks through."""
+    """Ordered partitions wait for their first job's task even if more wait than a claim examines."""
     store.do(queues.change("default", QueueChange(ordered=True), now=T0))
     lines = [f"p{n:03}" for n in range(limited_queues.WINDOW + 1)]
     store.enqueue(*[replace(new("other"), partition=line) for line in lines])
@@ -116,8 +116,8 @@ def test_jobs_of_other_tasks_are_not_held(store: Harness):
     assert (None, T0) == (store.job(number).hold, store.job(number).scheduled_at)
 
 
-def test_a_due_job_whose_task_no_live_worker_has_is_known(store: Harness):
-    """A job is served if a live worker of its queue has its task; one that has left or fallen silent does not count."""
+def test_a_due_job_with_a_task_that_no_live_worker_has_is_reported(store: Harness):
+    """Jobs are served if a live worker of their queue has their task; stopped and silent workers do not count."""
     store.do(workers.register("a:1", concurrency=1, lease_for=seconds(9), queues=["mail"], tasks=["mine"], now=T0))
     store.do(workers.register("b:1", concurrency=1, lease_for=LONG, tasks=["both"], now=T0))
     pairs = [("mine", "mail"), ("mine", "other"), ("both", "mail"), ("both", "other"), ("none", "mail")]

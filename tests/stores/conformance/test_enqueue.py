@@ -17,7 +17,7 @@ ESCAPED = rb'{"a":"\"\\\u0000\ud83d\ude00\n","b":[1.0,null]}'
 
 
 def test_a_new_job_is_ready_and_due(store: Harness):
-    """A job that was enqueued without delay is ready, due now, and has no past."""
+    """Jobs enqueued without delay are ready, due now, and have no history."""
     number = store.put(new("send", retry="5 1s catch mend", queue="mail", priority=3))
     expected = JobRecord(
         id=number,
@@ -55,7 +55,7 @@ def test_a_new_job_is_ready_and_due(store: Harness):
 
 
 def test_a_delayed_job_is_due_later(store: Harness):
-    """A delay counts from the instant of the enqueueing, and the job says that it was scheduled."""
+    """Delays count from the time of the enqueue, and the job is marked as scheduled."""
     row = store.job(store.put(new(delay=90)))
 
     assert (T0, T0 + seconds(90), Hold.DELAY) == (row.enqueued_at, row.scheduled_at, row.hold)
@@ -77,13 +77,13 @@ def test_ids_are_never_repeated(store: Harness):
 
 
 def test_enqueueing_nothing_takes_nothing(store: Harness):
-    """An empty enqueue answers no ids and inserts no job."""
+    """Enqueueing an empty list returns no ids and inserts no job."""
     assert [] == store.enqueue()
     assert () == store.jobs()
 
 
 def test_jobs_are_enqueued_all_or_none(store: Harness):
-    """Where one of several jobs is refused, none of them is there."""
+    """If one of several jobs is refused, none is inserted."""
     with pytest.raises(StoreError):
         store.enqueue(new(), new(queue=""), new())
 
@@ -105,7 +105,7 @@ def test_a_refused_enqueue_undoes_only_itself(store: Harness):
     "payload", [b"{}", '{"name":"Zoë"}'.encode(), b'"' + b"x" * 300_000 + b'"', ESCAPED, b"", None]
 )
 def test_a_payload_comes_back_as_it_was(store: Harness, payload: bytes | None):
-    """The arguments of a job are kept to the byte, and their absence too."""
+    """Arguments of a job, or their absence, are stored byte for byte."""
     number = store.put(new(payload=payload))
 
     assert payload == store.do(jobs.payload(number))
@@ -122,7 +122,7 @@ def test_each_job_keeps_its_own_policy(store: Harness):
 
 
 def test_a_policy_that_is_there_already_is_shared(store: Harness):
-    """A policy that an earlier job brought is used again by a later one."""
+    """Policies that an earlier job brought are shared by later ones."""
     first, second = store.put(new(retry="5 1s")), store.put(new(retry="5 1s"))
 
     assert store.job(first).policy == store.job(second).policy
@@ -130,7 +130,7 @@ def test_a_policy_that_is_there_already_is_shared(store: Harness):
 
 @pytest.mark.parametrize("read", [jobs.get, jobs.material])
 def test_an_unknown_job_is_not_found(store: Harness, read):
-    """Reading a job that does not exist says which one is missing."""
+    """Reading a missing job raises an error with its id."""
     with pytest.raises(JobNotFound) as missing:
         store.do(read(404))
 
@@ -138,12 +138,12 @@ def test_an_unknown_job_is_not_found(store: Harness, read):
 
 
 def test_a_result_comes_back_as_it_was(store: Harness):
-    """What handlers answered is kept byte for byte, of each job its own, however many end together."""
-    said = [ESCAPED, '"Zo\u00eb"'.encode(), b"7"]
-    claims = [store.take(new()) for _ in said]
-    store.settle(*((claim, Succeeded(result)) for claim, result in zip(claims, said, strict=True)))
+    """Results are stored byte for byte, each with its own job, even if many jobs are settled together."""
+    results = [ESCAPED, '"Zo\u00eb"'.encode(), b"7"]
+    claims = [store.take(new()) for _ in results]
+    store.settle(*((claim, Succeeded(result)) for claim, result in zip(claims, results, strict=True)))
 
-    assert said == [store.result(claim.id) for claim in claims]
+    assert results == [store.result(claim.id) for claim in claims]
 
 
 def test_each_of_many_jobs_has_its_own_payload(store: Harness):
@@ -155,12 +155,12 @@ def test_each_of_many_jobs_has_its_own_payload(store: Harness):
 
 
 def test_a_job_without_payload_or_result_has_none(store: Harness):
-    """The payload and the result of an unknown job are None, since nothing is kept of it."""
+    """Payload and result of an unknown job are None."""
     assert (None, None) == (store.do(jobs.payload(404)), store.do(jobs.result(404)))
 
 
 def test_the_material_of_a_catch_is_all_there_is(store: Harness):
-    """What a catch request is made of: the job that gave up, its arguments, and every attempt, oldest first."""
+    """Catch requests contain the dead job, its arguments, and all attempts, oldest first."""
     claim = store.take(new(retry="1 1s catch mend", payload=b"[7]"))
     store.end(claim, failed("first"))
     store.wait(1)
@@ -173,14 +173,14 @@ def test_the_material_of_a_catch_is_all_there_is(store: Harness):
 
 
 def test_the_material_of_a_job_without_payload(store: Harness):
-    """A job without arguments has material without them."""
+    """Material of a job without arguments has None as its payload."""
     number = store.put(new(payload=None))
 
     assert (None, ()) == (store.do(jobs.material(number)).payload, store.do(jobs.material(number)).attempts)
 
 
 def test_a_database_has_a_name_of_its_own(store: Harness):
-    """The uid of a database is the same at each reading."""
+    """Reading the uid of a database returns the same value each time."""
     uid = store.do(admin.identify("uid"))
 
     assert 16 == len(uid)
@@ -188,7 +188,7 @@ def test_a_database_has_a_name_of_its_own(store: Harness):
 
 
 def test_without_an_injected_instant_the_database_s_clock_rules(store: Harness):
-    """An operation that is told no instant uses the one clock of the database: a job is due when it is enqueued."""
+    """Operations without an injected instant use the database's clock: a job is due when it is enqueued."""
     (number,) = store.do(jobs.enqueue([new()]))
     row = store.job(number)
 

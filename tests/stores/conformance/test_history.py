@@ -8,12 +8,12 @@ from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
 def test_an_unknown_job_has_no_history(store: Harness):
-    """The history of a job that was never executed, or does not exist, is empty."""
+    """Jobs that are missing or were never executed have an empty history."""
     assert ((), ()) == (store.history(store.put()), store.history(404))
 
 
 def test_every_execution_leaves_a_line_in_order(store: Harness):
-    """The history tells all executions of a job, oldest first, over retries, crashes and redrives."""
+    """History lists all executions of a job, oldest first, across retries, crashes and redrives."""
     number = store.put(new(retry="9 1s"))
     for outcome in (failed("a"), Snoozed(seconds(1)), Released("shutdown"), Lost("b"), failed("c"), FATAL):
         store.end(store.take(), outcome)
@@ -30,7 +30,7 @@ def test_every_execution_leaves_a_line_in_order(store: Harness):
 
 
 def test_what_is_stored_is_what_happened(store: Harness):
-    """Each stored delay is the span from the end of its attempt to the earliest start of the next (I7, D08)."""
+    """Each stored delay is the span from the end of its attempt to the earliest start of the next."""
     number = store.put(new(retry="9 1s 1m", jitter="full"))
     for sample in (0.1, 0.9, 0.5, 0.0, 0.99):
         claim = store.take()
@@ -46,7 +46,7 @@ def test_what_is_stored_is_what_happened(store: Harness):
 
 
 def test_lines_of_other_jobs_do_not_mix(store: Harness):
-    """The history of a job holds its own lines only."""
+    """Histories hold the lines of their own job only."""
     store.enqueue(*[new() for _ in range(3)])
     claims = store.claim(3)
     store.settle(*[(claim, failed(f"of {claim.id}")) for claim in claims])
@@ -57,7 +57,7 @@ def test_lines_of_other_jobs_do_not_mix(store: Harness):
 
 
 def test_a_result_is_kept_with_its_job(store: Harness):
-    """A job that succeeded has the result of that success; a result of None leaves none."""
+    """Succeeded jobs have the result of that success; a result of None is not stored."""
     first, second = store.take(new()), store.take(new())
     store.end(first, Succeeded(b"[1,2]"))
     store.end(second, Succeeded(None))

@@ -1,4 +1,4 @@
-"""Keys: who holds one, what happens to the others, and when it is free again."""
+"""Unique and idempotency keys: holders, conflicts and release."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
 def keyed(key: str = "u", until: str = "end", **changes: Any) -> NewJob:
-    """A job with a unique key."""
+    """Return a job with a unique key."""
     task = changes.pop("task", "send")
     return replace(new(task), key=key, key_until=KeyUntil(until), **changes)
 
 
 def named(key: str = "k", **changes: Any) -> NewJob:
-    """A job with an idempotency key."""
+    """Return a job with an idempotency key."""
     task = changes.pop("task", "send")
     return replace(new(task), idempotency_key=key, **changes)
 
@@ -33,7 +33,7 @@ EXISTING = {"on_conflict": OnConflict.EXISTING}
 
 
 def debounced(payload: bytes = b"{}", *, quiet: float = 2, at_most: float = 5, key: str = "u") -> NewJob:
-    """One call of a burst."""
+    """Return one of several debounced calls."""
     job = keyed(key, "start", payload=payload, on_conflict=OnConflict.BOUNCE)
     return replace(job, delay=seconds(quiet), latest=seconds(at_most))
 
@@ -42,7 +42,7 @@ def debounced(payload: bytes = b"{}", *, quiet: float = 2, at_most: float = 5, k
 
 
 def test_a_second_job_with_a_key_is_refused(store: Harness):
-    """An enqueue under a key that is held is refused, and says by which job; nothing was inserted."""
+    """Enqueueing under a held key is refused with the holder's id, and inserts nothing."""
     first = store.put(keyed())
     with pytest.raises(DuplicateJob, match=f"send: the key 'u' is held by job {first}") as refused:
         store.put(keyed())
@@ -71,7 +71,7 @@ def test_two_of_one_batch_cannot_share_a_key(store: Harness):
 
 
 def test_the_existing_job_can_be_the_answer(store: Harness):
-    """Who is content with the other job gets its id, and hears that it was there; the new ones are inserted."""
+    """Callers that accept the existing job get its id and a flag; the new jobs are inserted."""
     first = store.put(keyed())
     placed = store.do(jobs.enqueue([new(), keyed(**EXISTING), keyed("v", **EXISTING), keyed("v", **EXISTING)]))
 
@@ -89,7 +89,7 @@ def test_a_key_belongs_to_its_task(store: Harness):
 
 @pytest.mark.parametrize("outcome", [Succeeded(), FATAL, Cancelled("enough")], ids=lambda each: type(each).__name__)
 def test_the_end_of_a_job_frees_its_key(store: Harness, outcome: Outcome):
-    """A key is held while its job is ready and while it runs, and free when the job has ended, in whatever way."""
+    """Keys are held while their job is ready or running, and free after any end of it."""
     claim = store.take(keyed())
     with pytest.raises(DuplicateJob):
         store.put(keyed())
@@ -99,15 +99,15 @@ def test_the_end_of_a_job_frees_its_key(store: Harness, outcome: Outcome):
 
 
 def test_a_cancel_frees_the_key(store: Harness):
-    """An operator who cancels a job frees its key."""
+    """Cancelling a job frees its key."""
     store.cancel(store.put(keyed()))
     store.cancel(store.take(keyed()).id)
 
     assert store.put(keyed())
 
 
-def test_a_late_success_frees_nobody_s_key(store: Harness):
-    """A job that was cancelled while it ran has lost its key; its late success does not free that of the next one."""
+def test_a_late_success_frees_no_key(store: Harness):
+    """Late successes of a cancelled job do not free the key, which the next job holds."""
     claim = store.take(keyed())
     store.cancel(claim.id)
     second = store.put(keyed())
@@ -133,8 +133,8 @@ RETURNS = [failed(), Snoozed(seconds(1)), Released("shutdown")]
 
 
 @pytest.mark.parametrize("outcome", RETURNS, ids=lambda each: type(each).__name__)
-def test_who_comes_back_takes_its_key_again(store: Harness, outcome: Outcome):
-    """A job that has to run once more holds its key again, if it is free."""
+def test_a_job_that_runs_again_takes_its_key_again(store: Harness, outcome: Outcome):
+    """Jobs that run again take their key again if it is free."""
     claim = store.take(keyed(until="start"))
     store.end(claim, outcome)
     with pytest.raises(DuplicateJob) as refused:
@@ -144,8 +144,8 @@ def test_who_comes_back_takes_its_key_again(store: Harness, outcome: Outcome):
 
 
 @pytest.mark.parametrize("outcome", RETURNS, ids=lambda each: type(each).__name__)
-def test_who_cannot_have_its_key_back_is_superseded(store: Harness, outcome: Outcome):
-    """A job that has to run once more, and whose key another one holds, is cancelled and names that one."""
+def test_a_job_that_cannot_take_its_key_again_is_superseded(store: Harness, outcome: Outcome):
+    """Jobs that must run again while another one holds their key are cancelled and name that job."""
     claim = store.take(keyed(until="start"))
     second = store.put(keyed(until="start"))
     moved = store.end(claim, outcome)
@@ -158,7 +158,7 @@ def test_who_cannot_have_its_key_back_is_superseded(store: Harness, outcome: Out
 
 
 def test_what_is_lost_takes_its_key_again_or_is_superseded(store: Harness):
-    """A sweep gives each job its key back, or closes it; one conflict holds up no other job."""
+    """Sweeps give each lost job its key back or cancel it; one conflict affects no other job."""
     worker = store.worker()
     store.enqueue(keyed("a", "start"), new(), keyed("b", "start"))
     first, plain, other = (claim.id for claim in store.claim(3, worker=worker))
@@ -173,7 +173,7 @@ def test_what_is_lost_takes_its_key_again_or_is_superseded(store: Harness):
 
 
 def test_a_leaving_worker_gives_keys_back_too(store: Harness):
-    """What a leaving worker gives back takes its key again, or is superseded."""
+    """Jobs released by a leaving worker take their key again, or are superseded."""
     worker = store.worker()
     store.enqueue(keyed("a", "start"), keyed("b", "start"))
     first, second = (claim.id for claim in store.claim(2, worker=worker))
@@ -184,7 +184,7 @@ def test_a_leaving_worker_gives_keys_back_too(store: Harness):
 
 
 def test_a_redriven_job_takes_its_key_again(store: Harness):
-    """A dead job that is redriven holds its key again; one whose key another one holds stays dead, and says why."""
+    """Redriven dead jobs take their key again; if another job holds it, they stay dead with the reason."""
     free, taken = (store.dead(keyed(name)) for name in ("a", "b"))
     holder = store.put(keyed("b"))
     dry = store.redrive(dry_run=True)
@@ -197,7 +197,7 @@ def test_a_redriven_job_takes_its_key_again(store: Harness):
 
 
 def test_of_two_dead_jobs_with_one_key_the_older_one_is_redriven(store: Harness):
-    """Where two dead jobs share a key one is started, the other one stays dead and names it; a dry run foretells it."""
+    """Of two dead jobs with one key, one is started and the other stays dead and names it, also in a dry run."""
     older, younger = store.dead(keyed()), store.dead(keyed())
     dry = store.redrive(dry_run=True)
     done = store.redrive()
@@ -207,7 +207,7 @@ def test_of_two_dead_jobs_with_one_key_the_older_one_is_redriven(store: Harness)
 
 
 def test_a_retry_takes_the_key_again(store: Harness):
-    """An operator's retry takes the key again; where another one holds it, the retry is refused."""
+    """Retrying a job takes its key again, and is refused if another job holds the key."""
     dead = store.dead(keyed())
     holder = store.put(keyed())
     with pytest.raises(IllegalMove, match=f"its key 'u' is held by job {holder}"):
@@ -242,7 +242,7 @@ def test_an_idempotency_key_answers_the_first_job(store: Harness):
 
 
 def test_an_idempotency_key_names_one_task(store: Harness):
-    """The same key under another task is refused, in the database and within a batch."""
+    """Reusing an idempotency key for another task is refused, in the database and within a batch."""
     first = store.put(named())
     with pytest.raises(DuplicateJob, match=f"the idempotency key 'k' belongs to job {first} of the task send"):
         store.put(named(task="mail"))
@@ -251,7 +251,7 @@ def test_an_idempotency_key_names_one_task(store: Harness):
 
 
 def test_an_idempotency_key_goes_with_the_job_that_was_the_answer(store: Harness):
-    """A request that was answered with the holder of its unique key is answered with the same job for ever."""
+    """Requests answered with the holder of their unique key get the same job at each repetition."""
     holder = store.put(keyed())
     request = keyed(idempotency_key="k", **EXISTING)
     placed = store.do(jobs.enqueue([request, request], now=store.now))
@@ -296,7 +296,7 @@ def test_the_next_call_after_the_start_makes_a_new_job(store: Harness):
 
 
 def test_a_retry_that_waits_is_superseded_by_the_next_burst(store: Harness):
-    """A debounced job that has started and waits for its retry gives way to the next call: its arguments are newer."""
+    """Debounced jobs that wait for a retry are superseded by the next call, which has newer arguments."""
     first = store.put(debounced(b"0"))
     store.wait(2)
     store.end(store.take(), failed())
@@ -308,7 +308,7 @@ def test_a_retry_that_waits_is_superseded_by_the_next_burst(store: Harness):
 
 
 def test_a_job_that_is_due_by_hand_stays_due(store: Harness):
-    """A debounced job that an operator made due gets the arguments of the next call and is not put off again."""
+    """Debounced jobs that an operator made due get the next call's arguments and are not postponed."""
     first = store.put(debounced(b"0"))
     store.retry(first)
 
@@ -325,7 +325,7 @@ def test_a_burst_in_one_batch_is_one_job(store: Harness):
 
 @pytest.mark.parametrize("until", ["start", "end"])
 def test_what_is_not_debounced_is_not_put_off(store: Harness, until: str):
-    """A debounced call whose key an ordinary job holds is refused."""
+    """Debounced calls are refused if an ordinary job holds their key."""
     store.put(keyed(until=until))
     with pytest.raises(DuplicateJob, match="which is not debounced"):
         store.put(debounced())

@@ -1,4 +1,4 @@
-"""What operators do to many jobs, and the log of it, on every store."""
+"""Operations of operators on many jobs, and their audit log, on every store."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.stores.helpers import Harness, failed, new, seconds
 
 
 def log(store: Harness) -> list[tuple[str, str, object]]:
-    """The audit log, newest first: who, what, which jobs."""
+    """Return the audit log, newest first: actor, action, job ids."""
     lines = store.do(audit.audit())
     assert {store.now} == {line.at for line in lines}
     return [(line.actor, line.action, msgspec.json.decode(line.details)["ids"]) for line in lines]
 
 
 def test_many_are_cancelled_at_once(store: Harness):
-    """Those that fit and have not ended are cancelled, a running one with a line in its history; the log tells it."""
+    """Cancel the matching unfinished jobs, close running attempts, and write an audit line."""
     running, dead = store.take(new()), store.dead()
     waiting, other = store.enqueue(new(delay=5), new("mail"))
     done = store.do(admin.cancel_all(Filter(task="send", limit=3), why="enough", actor="ann", now=store.now))
@@ -37,7 +37,7 @@ def test_many_are_cancelled_at_once(store: Harness):
 
 
 def test_the_log_is_read_in_pages(store: Harness):
-    """The newest lines come first, and those before one line can be asked for."""
+    """Pages of the audit log begin with the newest lines, or before a given line."""
     for number in store.enqueue(new(), new(), new()):
         store.cancel(number)
     newest, *_ = store.do(audit.audit(limit=1))
@@ -47,7 +47,7 @@ def test_the_log_is_read_in_pages(store: Harness):
 
 
 def test_a_dead_job_is_skipped_once(store: Harness):
-    """A skip stamps a dead job; one that was skipped or caught is left alone, one that is not dead is refused."""
+    """Skipping stamps a dead job; skipped or caught jobs stay unchanged, jobs that are not dead are refused."""
     dead, caught = store.dead(), store.dead(new(retry="0 catch mend"))
     store.end(store.take())
 
@@ -61,7 +61,7 @@ def test_a_dead_job_is_skipped_once(store: Harness):
 
 
 def test_waiting_jobs_get_another_policy(store: Harness):
-    """The policy and its hard timeout are replaced; due times, states and what runs are left."""
+    """Changing the policy replaces policy and timeout; due times, states and open attempts stay."""
     present = freeze(Policy.parse("9 5s").with_(attempt_timeout="7s").durable())
     first = store.take(new(retry="2 1m"))
     store.end(first, failed())

@@ -1,4 +1,4 @@
-"""Several processes on one store: nobody is refused, and every job is claimed once."""
+"""Several processes on one store: no operation is refused, and every job is claimed once."""
 
 from __future__ import annotations
 

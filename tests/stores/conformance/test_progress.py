@@ -1,4 +1,4 @@
-"""What handlers say of themselves, and that only the present attempt may say anything."""
+"""Progress reports of handlers, accepted from the current attempt only."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from redrive.stores.operations import attempts, workers
 from tests.stores.helpers import Harness, failed, new, seconds
 
 
-def test_what_was_said_last_is_kept(store: Harness):
-    """The details, under which lease, and when."""
+def test_the_last_report_is_kept(store: Harness):
+    """Reports store the details, the lease and the time."""
     claim = store.take(new())
     before = store.progress(claim.id)
     store.report((claim, '{"done":1}'))
@@ -19,8 +19,8 @@ def test_what_was_said_last_is_kept(store: Harness):
     assert Progress(claim.id, claim.lease_id, '{"done":2}', store.now) == store.progress(claim.id)
 
 
-def test_nothing_new_leaves_what_was_said(store: Harness):
-    """A heartbeat without details moves the time only."""
+def test_a_heartbeat_without_details_keeps_the_last_report(store: Harness):
+    """Heartbeats without details change the time only."""
     claim = store.take(new())
     store.report((claim, "[1]"))
     store.wait(5)
@@ -30,15 +30,15 @@ def test_nothing_new_leaves_what_was_said(store: Harness):
 
 
 def test_nothing_at_all_is_null(store: Harness):
-    """A first heartbeat without details is a sign of life."""
+    """Store a first heartbeat without details with null details."""
     claim = store.take(new())
     store.report((claim, None))
 
     assert Progress(claim.id, claim.lease_id, "null", store.now) == store.progress(claim.id)
 
 
-def test_a_stale_attempt_says_nothing(store: Harness):
-    """What is said under a lost lease changes nothing, and the others of the batch are heard (D16)."""
+def test_a_stale_attempt_reports_nothing(store: Harness):
+    """Reports under a lost lease change nothing, and the others of the batch are stored."""
     zombie = store.take(new(retry="3 1s"))
     store.end(zombie, failed())
     store.wait(1)
@@ -54,8 +54,8 @@ def _said(store: Harness, number: int) -> str | None:
     return progress and progress.details
 
 
-def test_what_was_said_outlives_the_attempt(store: Harness):
-    """The next attempt, and people, see how far the last one was."""
+def test_progress_outlives_the_attempt(store: Harness):
+    """Progress of the last attempt can be read by the next attempt and by operators."""
     claim = store.take(new())
     store.report((claim, "50"))
     store.end(claim)
@@ -65,7 +65,7 @@ def test_what_was_said_outlives_the_attempt(store: Harness):
 
 
 def test_an_attempt_can_ask_whether_it_is_current(store: Harness):
-    """It is until it ends, whoever ends it; also while it waits."""
+    """Attempts are current until they end, also while they wait."""
     claim = store.take(new())
     ask = [(claim.id, claim.lease_id), (claim.id, claim.lease_id + 1), (claim.id + 1, claim.lease_id)]
 

@@ -14,13 +14,13 @@ from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
 def read(store: Harness) -> dict[tuple[str, DepthState], tuple[int, datetime | None]]:
-    """How full each queue is."""
+    """Return the depths of the queues."""
     lines: tuple[Depth, ...] = store.do(module.depths(now=store.now)).queues
     return {(line.queue, line.standing): (line.jobs, line.oldest_at) for line in lines}
 
 
 def test_an_empty_store_has_no_depths(store: Harness):
-    """Where no job is, no queue is named, but the instant is told."""
+    """Empty stores return the instant and no queues."""
     assert (store.now, ()) == (store.do(module.depths(now=store.now)).at, store.do(module.depths(now=store.now)).queues)
 
 
@@ -48,7 +48,7 @@ def test_each_queue_is_counted_by_what_its_jobs_are_doing(store: Harness):
 
 
 def test_it_counts_no_further_than_it_may(store: Harness, monkeypatch: pytest.MonkeyPatch):
-    """Of a queue that is too full the limit is told, and of too many queues the first by name."""
+    """Counts stop at their limit, and the list of queues stops at its limit in the order of names."""
     monkeypatch.setattr(module, "MOST", 3)
     monkeypatch.setattr(module, "WIDEST", 2)
     store.enqueue(*[new(queue="a")] * 5, new(queue="b"), new(queue="c"))

@@ -22,7 +22,7 @@ from tests.stores.helpers import FATAL, LEASE, LONG, T0, Harness, failed, new, s
 
 
 def of(partition: str, task: str = "send", **options: Any) -> NewJob:
-    """A job of a partition."""
+    """Return a job of a partition."""
     return replace(new(task, **options), partition=partition)
 
 
@@ -42,7 +42,7 @@ def partitions(claims: tuple[Claim, ...]) -> list[str | None]:
 
 
 def running(store: Harness) -> int:
-    """How many attempts are open."""
+    """Return the number of open attempts."""
     return sum(job.state is State.RUNNING for job in store.jobs())
 
 
@@ -50,13 +50,13 @@ def running(store: Harness) -> int:
 
 
 def test_a_queue_begins_without_settings(store: Harness):
-    """Of a queue nothing is set until somebody does, and it is in no list."""
+    """New queues have no settings and are not listed."""
     assert QueueSettings("mail") == store.do(queues.settings("mail"))
     assert () == store.do(queues.queues())
 
 
 def test_what_is_not_given_stays_and_none_takes_away(store: Harness):
-    """A change changes what it names; None takes a limit away, and each change is stamped."""
+    """Changes set the named fields only; None removes a limit, and each change is stamped."""
     limit(store, concurrency=5, rate=Rate(10, seconds(60)), aging_for=seconds(300))
     store.wait(1)
     after = limit(store, rate=None, ordered=True, per_partition=2)
@@ -73,9 +73,8 @@ def test_what_is_not_given_stays_and_none_takes_away(store: Harness):
     assert (after,) == store.do(queues.queues())
 
 
-def test_code_declares_until_somebody_has_changed_the_queue(store: Harness):
-    """A declaration holds, and a later one replaces it, until a person has changed the queue; after forget it holds
-    again."""
+def test_code_declares_until_an_operator_has_changed_the_queue(store: Harness):
+    """Declarations replace each other until an operator changes the queue; after forget they apply again."""
 
     def declare(concurrency: int) -> int | None:
         store.do(queues.declare({"default": QueueChange(concurrency=concurrency)}, now=store.now))
@@ -93,7 +92,7 @@ def test_code_declares_until_somebody_has_changed_the_queue(store: Harness):
 
 
 def test_a_paused_queue_starts_nothing(store: Harness):
-    """While a queue is paused none of its jobs is claimed and nobody waits for them; what runs may end."""
+    """While a queue is paused its jobs are not claimed and set no due time; running ones may end."""
     first, second = store.enqueue(new(), new())
     claim = store.take()
     limit(store, paused=True)
@@ -114,7 +113,7 @@ def test_a_pause_remembers_its_beginning(store: Harness):
 
 
 def test_a_paused_queue_with_partitions_starts_nothing(store: Harness):
-    """A pause holds jobs of partitions too."""
+    """Pauses hold jobs of partitions too."""
     store.enqueue(of("a"), of("b"))
     limit(store, paused=True)
 
@@ -159,7 +158,7 @@ def test_jobs_of_all_queues_stand_in_one_order(store: Harness):
 
 
 def test_a_limit_counts_what_runs_already(store: Harness):
-    """A limit that is set while jobs run counts them."""
+    """Limits that are set while jobs run count these jobs."""
     store.enqueue(*[new() for _ in range(4)])
     first = store.claim(2)
     limit(store, concurrency=2)
@@ -170,7 +169,7 @@ def test_a_limit_counts_what_runs_already(store: Harness):
 
 
 def test_a_lower_limit_takes_nothing_away(store: Harness):
-    """Where more run than a new limit allows, they go on, and the next starts when few enough are left."""
+    """Lowering a limit stops no running attempt, and the next starts once few enough are left."""
     limit(store, concurrency=3)
     store.enqueue(*[new() for _ in range(5)])
     claims = store.claim(9)
@@ -184,7 +183,7 @@ def test_a_lower_limit_takes_nothing_away(store: Harness):
     "how", ["success", "failure", "death", "release", "cancel", "cancel and leave", "cancel and die", "leave", "lost"]
 )
 def test_whatever_ends_an_attempt_frees_its_place(store: Harness, how: str):
-    """A place comes back with the attempt that took it, whatever became of that."""
+    """Ended attempts release their slot, whatever their outcome."""
     limit(store, concurrency=1)
     store.enqueue(new(), new(priority=1))
     worker = store.worker()
@@ -218,7 +217,7 @@ def test_whatever_ends_an_attempt_frees_its_place(store: Harness, how: str):
     "outcome", [Succeeded(b"1"), failed(), Cancelled("enough")], ids=["succeeds", "fails", "agrees"]
 )
 def test_a_cancelled_handler_holds_its_place_until_it_has_stopped(store: Harness, outcome: Outcome):
-    """When a running job of a queue with one place is cancelled, the next one starts when its handler has stopped."""
+    """If a running job is cancelled, the next one of its queue starts after its handler has stopped."""
     limit(store, concurrency=1)
     first, second, third = store.enqueue(new(), new(), new())
     claim = store.take()
@@ -234,7 +233,7 @@ def test_a_cancelled_handler_holds_its_place_until_it_has_stopped(store: Harness
 
 
 def test_a_cancelled_handler_holds_the_place_of_its_partition(store: Harness):
-    """The limit of each partition counts it too; other partitions go on."""
+    """Limits of a partition count a cancelled handler until it stops; other partitions continue."""
     limit(store, per_partition=1)
     store.enqueue(of("a"), of("a"), of("b"))
     (claim, _) = store.claim(9)
@@ -260,12 +259,12 @@ def test_a_cancelled_handler_holds_its_line_up(store: Harness, crowd: int):
 
 
 def drained_claim(store: Harness) -> list[int]:
-    """What a few claims get, so that a walk through many partitions comes round."""
+    """Return the jobs of several claims, enough to examine all partitions."""
     return [number for _ in range(3) for number in ids(store.claim(9))]
 
 
 def test_a_thread_beyond_its_timeout_holds_its_place(store: Harness):
-    """An attempt whose handler goes on in a thread counts until that has stopped, and so its own retry waits."""
+    """Timed-out attempts with a running thread keep their slot until it stops, and their retry waits."""
     limit(store, concurrency=1)
     store.enqueue(new())
     claim = store.take()
@@ -277,8 +276,8 @@ def test_a_thread_beyond_its_timeout_holds_its_place(store: Harness):
     assert ((), [claim.id]) == (before, ids(store.claim(9)))
 
 
-def test_a_place_that_is_held_says_by_whom(store: Harness):
-    """The job of a handler that has not stopped is named where another one waits for its place."""
+def test_the_holder_of_a_slot_is_named(store: Harness):
+    """If a job waits for a slot, the job of the handler that has not stopped is named."""
     limit(store, concurrency=1)
     first, second = store.enqueue(new(), new())
     store.take()
@@ -289,7 +288,7 @@ def test_a_place_that_is_held_says_by_whom(store: Harness):
 
 
 def test_a_limit_that_is_set_counts_handlers_that_have_not_stopped(store: Harness):
-    """What was cancelled before the limit was set counts as what runs."""
+    """Limits set after a cancellation count the cancelled handlers that still run."""
     first, _ = store.enqueue(new(), new())
     store.claim(1)
     store.cancel(first)
@@ -299,7 +298,7 @@ def test_a_limit_that_is_set_counts_handlers_that_have_not_stopped(store: Harnes
 
 
 def test_a_sweep_of_a_living_worker_keeps_the_place(store: Harness):
-    """An attempt that is taken from a worker that lives has a handler that may still run."""
+    """Attempts taken from a live worker keep their slot, since their handler may still run."""
     limit(store, concurrency=1)
     store.enqueue(new(attempt_timeout="30s"))
     claim = store.take()
@@ -382,7 +381,7 @@ def test_each_partition_has_its_limit(store: Harness):
 
 
 def test_both_limits_hold_together(store: Harness):
-    """The limit of the queue and that of each partition hold at the same time."""
+    """Limits of the queue and of each partition hold at the same time."""
     limit(store, concurrency=3, per_partition=2)
     store.enqueue(*[of("a") for _ in range(9)], *[of("b") for _ in range(9)])
 
@@ -391,7 +390,7 @@ def test_both_limits_hold_together(store: Harness):
 
 
 def test_a_saturated_partition_is_nothing_to_wait_for(store: Harness):
-    """Where all that is due belongs to saturated partitions, a worker waits for the next due job only."""
+    """If all due jobs belong to saturated partitions, a worker waits for the next due job only."""
     limit(store, per_partition=1)
     store.enqueue(of("a"), of("a"), of("b", delay=30))
     store.claim(1)
@@ -452,7 +451,7 @@ CROWD = limited_queues.VISITS + 50
 
 
 def test_a_partition_behind_a_crowd_is_found(store: Harness):
-    """Where more is due than a claim looks through, and all of it is blocked but the last partition, that is found."""
+    """If more jobs are due than a claim examines and only the last partition is free, its job is found."""
     limit(store, per_partition=1)
     store.enqueue(*[of(f"p{n:04}", priority=k) for k in range(2) for n in range(CROWD)])
     taken, _ = walk(store, until=CROWD)
@@ -465,7 +464,7 @@ def test_a_partition_behind_a_crowd_is_found(store: Harness):
 
 
 def test_a_walk_that_finds_nothing_comes_to_rest(store: Harness):
-    """Where hundreds of partitions are blocked a worker looks through them piece by piece, then waits for an event."""
+    """If hundreds of partitions are blocked, a worker examines them in several claims and then waits."""
     limit(store, per_partition=1)
     store.enqueue(*[of(f"p{n:04}") for n in range(CROWD)] * 2)
     walk(store, until=CROWD)
@@ -502,7 +501,7 @@ def test_the_head_of_a_line_blocks_it(store: Harness):
 
 @pytest.mark.case("D33")
 def test_an_ordered_queue_refuses_a_job_without_a_partition(store: Harness):
-    """An ordered queue takes no job that says not in which line it stands; nothing of that enqueue is there."""
+    """Ordered queues refuse a job without a partition, and with it the whole enqueue."""
     limit(store, ordered=True)
     with pytest.raises(ConfigurationError, match="queue 'default' is ordered"):
         store.enqueue(of("a"), new())
@@ -513,7 +512,7 @@ def test_an_ordered_queue_refuses_a_job_without_a_partition(store: Harness):
 @pytest.mark.case("D33")
 @pytest.mark.parametrize("how", ["retry", "redrive", "skip"])
 def test_a_dead_head_blocks_its_line_until_an_operator_acts(store: Harness, how: str):
-    """When the head is dead, those behind it stay blocked until it is retried and has succeeded, or is skipped."""
+    """Dead heads block their partition until an operator skips them, or retries them and they succeed."""
     limit(store, ordered=True)
     first, second = store.enqueue(of("a"), of("a"))
     store.end(store.take(), FATAL)
@@ -535,7 +534,7 @@ def test_a_dead_head_blocks_its_line_until_an_operator_acts(store: Harness, how:
 
 @pytest.mark.case("D33")
 def test_the_catch_of_a_dead_head_runs_and_frees_its_line(store: Harness):
-    """The catch job of a dead head stands in no line; when it has succeeded, the next of the line runs."""
+    """Catch jobs of a dead head run outside the order; after their success the next job of the partition runs."""
     limit(store, ordered=True)
     _, second = store.enqueue(of("a", retry="0 catch mend"), of("a"))
     store.end(store.take(), FATAL)
@@ -547,8 +546,8 @@ def test_the_catch_of_a_dead_head_runs_and_frees_its_line(store: Harness):
     assert [second] == ids(store.claim(9))
 
 
-def test_a_cancelled_head_blocks_nobody(store: Harness):
-    """A job that was cancelled makes way."""
+def test_a_cancelled_head_blocks_no_job(store: Harness):
+    """Cancelled heads do not block their partition."""
     limit(store, ordered=True)
     first, second = store.enqueue(of("a"), of("a"))
     store.cancel(first)
@@ -557,7 +556,7 @@ def test_a_cancelled_head_blocks_nobody(store: Harness):
 
 
 def test_a_delayed_head_blocks_its_line(store: Harness):
-    """The order is that of enqueueing: a head that is due later is waited for."""
+    """Ordered queues follow the order of enqueueing: jobs wait for a head that is due later."""
     limit(store, ordered=True)
     first, second = store.enqueue(of("a", delay=60), of("a"))
 
@@ -570,7 +569,7 @@ def test_a_delayed_head_blocks_its_line(store: Harness):
 
 
 def test_a_free_line_behind_many_blocked_ones_is_found(store: Harness):
-    """Where hundreds of lines are blocked by heads that wait for their retry, a free line is found piece by piece."""
+    """If hundreds of partitions are blocked by retries of their heads, a free one is found in several claims."""
     limit(store, ordered=True)
     store.enqueue(*[of(f"p{n:04}", retry="5 1h") for n in range(CROWD)])
     heads, _ = walk(store, until=CROWD)
@@ -583,7 +582,7 @@ def test_a_free_line_behind_many_blocked_ones_is_found(store: Harness):
 
 
 def test_blocked_lines_are_nothing_to_spin_for(store: Harness):
-    """Where all of hundreds of lines are blocked, a worker waits until the first head is due again."""
+    """If hundreds of partitions are all blocked, a worker waits until the first head is due again."""
     limit(store, ordered=True)
     store.enqueue(*[of(f"p{n:04}", retry="5 1h") for n in range(CROWD)])
     heads, _ = walk(store, until=CROWD)
@@ -618,7 +617,7 @@ def test_a_rate_holds_in_every_window(store: Harness):
 
 
 def test_a_worker_rests_until_the_rate_allows_more(store: Harness):
-    """Where a rate is used up, a worker rests until its window lets go of the oldest start, neither longer nor less."""
+    """If a rate is used up, a worker waits exactly until the oldest start leaves the window."""
     limit(store, rate=Rate(2, seconds(10)))
     store.enqueue(new(), new(), new(), new())
     first = store.claimed(1)
@@ -652,8 +651,8 @@ def test_retries_count_as_starts(store: Harness):
 @pytest.mark.case("D38")
 @pytest.mark.parametrize("limited", [False, True])
 def test_a_rescued_job_with_high_priority_comes_first(store: Harness, limited: bool):
-    """A job with a high priority that was rescued is claimed before fresh ones with a low one; with equal priorities
-    the one that has been due for longer comes first."""
+    """Rescued jobs with a high priority are claimed before new ones with a low one; with equal priorities the job that
+    was due first is claimed first."""
     if limited:
         limit(store, concurrency=9)
     urgent = store.put(new(priority=-1))
@@ -683,8 +682,8 @@ def test_aging_lifts_a_job_that_waits(store: Harness):
 # ---------------------------------------------------------------------------------------------------- why
 
 
-def test_a_job_says_what_holds_it_up(store: Harness):
-    """What a job's line is made of: its queue's settings, the head of its line, the holders of places, the rate."""
+def test_circumstances_name_what_delays_a_job(store: Harness):
+    """Circumstances of a job contain its queue's settings, partition head, slot holders and rate."""
     limit(store, "limited", concurrency=1)
     limit(store, "rated", rate=Rate(1, seconds(10)))
     limit(store, "ordered", ordered=True)
@@ -706,8 +705,8 @@ def test_a_job_says_what_holds_it_up(store: Harness):
     assert {number: found[number][1].standing for number in made} == {number: read[number].standing for number in made}
 
 
-def test_a_job_says_what_its_workers_and_its_catch_are_doing(store: Harness):
-    """What a job's line is made of: the clock of the database, the workers that have not left, the latest catch job."""
+def test_circumstances_name_workers_and_the_catch_job(store: Harness):
+    """Circumstances of a job contain the database's time, the live workers and the latest catch job."""
     store.wait(1)
     dead = store.dead(new(retry="0 catch mend"))
     catch = store.take()
@@ -726,8 +725,8 @@ def test_a_job_says_what_its_workers_and_its_catch_are_doing(store: Harness):
     assert {} == store.do(queues.circumstances([], now=store.now))
 
 
-def test_the_clock_of_the_database_says_since_when_a_job_is_due(store: Harness):
-    """Where no instant is injected, the answer has that of the transaction."""
+def test_circumstances_have_the_time_of_the_database(store: Harness):
+    """If no instant is injected, the result has that of the transaction."""
     number = store.do(jobs.enqueue([new()])).ids[0]
     job, around = store.do(queues.status(number))
 
@@ -749,7 +748,7 @@ def test_starts_are_never_more_than_the_rate_over_many_claims(store: Harness):
 
 
 def test_a_rate_that_is_not_used_up_holds_up_nothing(store: Harness):
-    """The circumstances of a job name no instant at which its queue may start something again."""
+    """If the rate is not used up, the circumstances of a job have no next start of its queue."""
     limit(store, "mail", rate=Rate(2, seconds(10)))
     (number,) = store.enqueue(new(queue="mail"))
     standing = store.do(queues.status(number, now=store.now))[1].standing

@@ -1,4 +1,4 @@
-"""Redrive: dead jobs are started again, by filter, each once, and what stays says why."""
+"""Redrive: dead jobs are started again by filter, each once, and kept jobs have a reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
 def test_a_dead_job_starts_again_with_all_forgiven(store: Harness):
-    """A redriven job is due now, with no failures and no crashes; its history and its count of attempts stay."""
+    """Redriven jobs are due now without failures and crashes; their history and attempt count stay."""
     rules = [Rule("builtins.ValueError", attempts=9)]
     number = store.put(new(retry="5 1s", rules=rules))
     for _ in range(2):
@@ -33,7 +33,7 @@ def test_a_dead_job_starts_again_with_all_forgiven(store: Harness):
 
 
 def test_a_redriven_job_gets_all_its_attempts_again(store: Harness):
-    """A redriven job fails as often as a new one before it is dead."""
+    """Redriven jobs fail as often as new ones before they are dead."""
     number = store.put(new(retry="2 1s"))
     for _ in range(3):
         store.end(store.take(), failed())
@@ -66,7 +66,7 @@ def test_a_poisoned_job_can_be_redriven(store: Harness):
     assert (State.READY, 0) == (store.job(number).state, store.job(number).crashes)
 
 
-def test_each_job_that_stays_says_why(store: Harness):
+def test_each_kept_job_has_a_reason(store: Harness):
     """Jobs that fit the filter but cannot be started again are kept as they are, each with the reason."""
     store.enqueue(new(delay=99), new(), new(), new(retry="2 1s catch mend"), new(retry="2 1s catch mend"))
     running, done, caught, catching = store.claim(4)
@@ -94,8 +94,8 @@ def test_each_job_that_stays_says_why(store: Harness):
     assert before == store.everything()
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(store: Harness):
-    """A dry run answers what the run then does, kept jobs included, and moves nothing (D47)."""
+def test_a_dry_run_returns_the_same_and_changes_nothing(store: Harness):
+    """Dry runs return the same result as the run, kept jobs included, and change nothing."""
     ids = [store.dead() for _ in range(3)]
     store.put(new(delay=99))
     store.dead(new(retry="2 1s catch mend"))
@@ -109,7 +109,7 @@ def test_a_dry_run_says_the_same_and_changes_nothing(store: Harness):
 
 
 def test_a_filter_bounds_what_is_redriven(store: Harness):
-    """Only the jobs that fit are started again (D47)."""
+    """Only the jobs that fit are started again."""
     a, b = store.dead(new("a")), store.dead(new("b"))
 
     assert Redriven((b,)) == store.redrive(Filter(state=State.DEAD, task="b"))
@@ -117,7 +117,7 @@ def test_a_filter_bounds_what_is_redriven(store: Harness):
 
 
 def test_the_oldest_go_first(store: Harness):
-    """Where a limit cuts, the oldest of the dead jobs are started again, in the order of their ids."""
+    """Limits select the oldest dead jobs, in the order of their ids."""
     ids = [store.dead() for _ in range(5)]
 
     assert tuple(ids[:2]) == store.redrive(Filter(state=State.DEAD, limit=2)).ids
@@ -125,7 +125,7 @@ def test_the_oldest_go_first(store: Harness):
 
 
 def test_a_second_redrive_moves_nothing(store: Harness):
-    """A job that was started again is not started again twice."""
+    """Redriving a second time starts no job twice."""
     number = store.dead()
     store.redrive()
 
@@ -146,7 +146,7 @@ def test_of_redrives_at_once_one_moves_a_job(store: Harness):
 
 
 def test_of_a_family_one_is_redriven(store: Harness):
-    """Where a dead job and its ended catch job both fit, the dead job runs again, and its catch job does not (I6)."""
+    """If a dead job and its ended catch job both match, only the dead job runs again."""
     parent = store.dead(new(retry="2 1s catch mend"))
     child = parent + 1
     store.cancel(child)
@@ -156,7 +156,7 @@ def test_of_a_family_one_is_redriven(store: Harness):
 
 
 def test_of_two_catch_jobs_of_one_parent_one_is_redriven(store: Harness):
-    """Two ended catch jobs of one dead job do not both run again: one death is caught once (I6)."""
+    """Two ended catch jobs of one dead job do not both run again: one death is caught once."""
     parent = store.dead(new(retry="2 1s catch mend"))
     store.cancel(2)
     store.retry(parent)
@@ -168,7 +168,7 @@ def test_of_two_catch_jobs_of_one_parent_one_is_redriven(store: Harness):
 
 
 def test_a_catch_job_is_redriven_while_its_parent_is_dead(store: Harness):
-    """An ended catch job of a job that is still dead and uncaught can be started again, and catches it."""
+    """Ended catch jobs of a dead, uncaught job can be started again, and catch it."""
     parent = store.dead(new(retry="2 1s catch mend"))
     store.cancel(2)
 
@@ -178,7 +178,7 @@ def test_a_catch_job_is_redriven_while_its_parent_is_dead(store: Harness):
 
 
 def test_a_catch_job_is_kept_when_its_parent_lives_again(store: Harness):
-    """A catch job of a job that was started again has nothing to catch, and must not stand in the way of the next."""
+    """Catch jobs are kept if their parent was started again, since they would block its next one."""
     parent = store.dead(new(retry="0 catch mend"))
     store.cancel(2)
     store.redrive(Filter(ids=(parent,)))
@@ -191,7 +191,7 @@ def test_a_catch_job_is_kept_when_its_parent_lives_again(store: Harness):
 
 
 def test_a_catch_job_is_kept_when_its_parent_was_caught(store: Harness):
-    """A catch job of a job that another one has caught is not started again."""
+    """Catch jobs are kept if another one has caught their parent."""
     parent = store.dead(new(retry="2 1s catch mend"))
     store.cancel(2)
     store.retry(parent)
@@ -204,7 +204,7 @@ def test_a_catch_job_is_kept_when_its_parent_was_caught(store: Harness):
 
 
 def test_a_catch_job_is_kept_while_its_twin_is_about(store: Harness):
-    """A catch job is not started again while another one of the same parent waits or runs."""
+    """Catch jobs are kept while another one of the same parent waits or runs."""
     parent = store.dead(new(retry="2 1s catch mend"))
     store.cancel(2)
     store.retry(parent)

@@ -23,19 +23,19 @@ def survey(store: Harness, keep: RetentionTimes = WEEK, **options: int) -> Surve
 
 
 def prune(store: Harness, keep: RetentionTimes = WEEK) -> int:
-    """One pass."""
+    """Run one pass."""
     return store.do(retention.prune(survey(store, keep)))
 
 
 def succeeded(store: Harness) -> int:
-    """A job that has succeeded."""
+    """Return a succeeded job."""
     claim = store.take(new())
     store.end(claim)
     return claim.id
 
 
 def test_what_ended_long_enough_ago_is_deleted(store: Harness):
-    """Succeeded and cancelled jobs are deleted when they were kept as long as was said, and not before."""
+    """Succeeded and cancelled jobs are deleted after their retention time, and not before."""
     ended = succeeded(store)
     gone = store.put()
     store.cancel(gone)
@@ -51,7 +51,7 @@ def test_what_ended_long_enough_ago_is_deleted(store: Harness):
 
 
 def test_what_has_not_ended_is_never_deleted(store: Harness):
-    """Jobs that are due, wait for a retry or run, and dead ones that nobody caught, stay for ever."""
+    """Due, retrying, running, and uncaught dead jobs are never deleted."""
     store.dead()
     store.end(store.take(new()), failed())
     store.take(new())
@@ -62,16 +62,16 @@ def test_what_has_not_ended_is_never_deleted(store: Harness):
     assert 4 == len(store.jobs())
 
 
-def test_the_dead_go_where_the_app_says_so(store: Harness):
-    """Dead jobs that nobody has caught are deleted only where it was said for how long they are kept."""
+def test_dead_jobs_are_deleted_if_the_app_declares_so(store: Harness):
+    """Uncaught dead jobs are deleted only if a retention time for them is set."""
     store.dead()
     store.wait(10)
 
     assert (0, 0, 1) == tuple(prune(store, RetentionTimes(None, span)) for span in (None, seconds(11), seconds(10)))
 
 
-def test_a_task_may_say_for_itself(store: Harness):
-    """What is written down of a task goes before what the pruner says; for ever is a span too."""
+def test_a_task_may_have_its_own_retention(store: Harness):
+    """Retention times of a task take precedence over those of the pruner, even an unlimited one."""
     store.enqueue(new("short"), new("long"), new("always"), new("other"))
     for claim in store.claim(4):
         store.end(claim)
@@ -89,7 +89,7 @@ def test_a_task_may_say_for_itself(store: Harness):
 
 
 def test_a_parent_goes_after_its_children(store: Harness):
-    """A caught job is kept until its catch job has been deleted, and its time counts from when it was caught."""
+    """Caught jobs are kept until their catch job is deleted; their retention time counts from the catch."""
     parent = store.dead(new(retry="0 catch mend"))
     store.wait(5)
     store.end(store.take())
@@ -104,7 +104,7 @@ def test_a_parent_goes_after_its_children(store: Harness):
 
 
 def test_a_dead_parent_outlives_its_cancelled_catch_job(store: Harness):
-    """Where a catch job was cancelled only that one is deleted: the dead job waits for somebody."""
+    """If a catch job was cancelled, only that job is deleted, and the dead job stays."""
     parent = store.dead(new(retry="0 catch mend"))
     store.cancel(parent + 1)
     store.wait(10)
@@ -112,8 +112,8 @@ def test_a_dead_parent_outlives_its_cancelled_catch_job(store: Harness):
     assert (1, [parent]) == (prune(store), [job.id for job in store.jobs()])
 
 
-def test_what_was_started_again_meanwhile_stays(store: Harness):
-    """A cancelled job that is redriven between the look and the deletion is not deleted, nor if it has died again."""
+def test_a_job_that_was_started_again_is_not_deleted(store: Harness):
+    """Cancelled jobs that are redriven between the read and the deletion stay, even if they died again."""
     number = store.put()
     store.cancel(number)
     store.wait(10)
@@ -128,7 +128,7 @@ def test_what_was_started_again_meanwhile_stays(store: Harness):
 
 
 def test_an_idempotency_key_is_free_when_its_job_is_deleted(store: Harness):
-    """A request makes a new job when the one that it made before is not kept any more."""
+    """Requests create a new job after their former job was deleted."""
     request = replace(new(), idempotency_key="k")
     first = store.put(request)
     store.end(store.take())
@@ -140,7 +140,7 @@ def test_an_idempotency_key_is_free_when_its_job_is_deleted(store: Harness):
 
 
 def test_a_survey_walks_in_strides(store: Harness):
-    """A survey looks at so many ids, says where to go on, and at the end that there are no more."""
+    """Surveys read a limited range of ids and return the next start id, or the end of the table."""
     numbers = [succeeded(store) for _ in range(5)]
     store.wait(10)
     first = survey(store, stride=2)
@@ -158,7 +158,7 @@ def forget(store: Harness, digest: str) -> frozenset[str]:
 
 
 def test_a_policy_goes_a_day_after_it_was_seen_that_no_job_has_it(store: Harness):
-    """A policy that no job has is retired, and deleted a day later; one that a job has stays."""
+    """Policies without jobs are retired, and deleted a day later; those with a job stay."""
     number = store.put(new(retry="9 1s"))
     (digest,) = store.do(retention.policies(now=store.now))
     assert {digest} == forget(store, digest)
@@ -178,7 +178,7 @@ def test_a_policy_goes_a_day_after_it_was_seen_that_no_job_has_it(store: Harness
 
 
 def test_a_retired_policy_that_is_used_again_stays(store: Harness):
-    """A job that gets a policy after it was retired can be read when the retired one is deleted."""
+    """Retired policies that a job uses again are not deleted."""
     store.cancel(store.put(new(retry="9 1s")))
     store.wait(10)
     prune(store)
@@ -193,7 +193,7 @@ def test_a_retired_policy_that_is_used_again_stays(store: Harness):
 
 
 def test_workers_that_left_long_ago_are_forgotten(store: Harness):
-    """A worker that left is forgotten after a while, one that lives and one whose leases nobody has swept are not."""
+    """Workers that left are deleted after a while; live workers and unswept ones are not."""
     gone, alive = store.worker("gone"), store.worker("alive", lease_for=timedelta(days=2))
     store.leave(gone)
     store.wait(100)

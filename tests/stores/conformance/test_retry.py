@@ -13,7 +13,7 @@ from tests.stores.helpers import FATAL, Harness, failed, new
 
 
 def fails_left(store: Harness, number: int) -> int:
-    """How many more failures it takes until the job is dead."""
+    """Return the number of failures until the job is dead."""
     count = 0
     while store.job(number).state is State.READY:
         store.wait(10_000)
@@ -23,7 +23,7 @@ def fails_left(store: Harness, number: int) -> int:
 
 
 def test_a_waiting_job_becomes_due(store: Harness):
-    """A job that waits, for whatever reason, is due now; its counters stay."""
+    """Waiting jobs become due now, whatever they wait for; their counters stay."""
     claim = store.take(new(retry="5 1h"))
     store.end(claim, failed())
     store.wait(5)
@@ -36,7 +36,7 @@ def test_a_waiting_job_becomes_due(store: Harness):
 
 
 def test_a_job_that_is_due_keeps_its_place(store: Harness):
-    """A job that is due already stays where it is in the line."""
+    """Jobs that are already due keep their due time."""
     first, second = store.put(), store.put()
     store.wait(5)
     before = store.everything()
@@ -47,7 +47,7 @@ def test_a_job_that_is_due_keeps_its_place(store: Harness):
 
 
 def test_a_dead_job_gets_exactly_one_attempt_more(store: Harness):
-    """A job whose retries are exhausted is started again with one failure forgiven: one more, and it is dead (I4)."""
+    """Retried jobs that exhausted their retries have one failure subtracted: one attempt more."""
     number = store.put(new(retry="2 1s"))
     assert 3 == fails_left(store, number)
     store.retry(number)
@@ -61,7 +61,7 @@ def test_a_dead_job_gets_exactly_one_attempt_more(store: Harness):
 
 
 def test_the_one_attempt_more_is_counted_by_rules_too(store: Harness):
-    """A job that the limit of a rule has ended gets exactly one attempt more as well (I4)."""
+    """Jobs ended by the limit of a rule get exactly one more attempt too."""
     rules = [Rule("builtins.ValueError", attempts=4)]
     number = store.put(new(retry="1 1s", rules=rules))
     assert 4 == fails_left(store, number)
@@ -71,7 +71,7 @@ def test_the_one_attempt_more_is_counted_by_rules_too(store: Harness):
 
 
 def test_a_job_that_gave_up_early_gets_one_attempt_more(store: Harness):
-    """A job that a permanent failure has ended is run once more, with the retries that it had left."""
+    """Jobs ended by a permanent failure run again with the retries that they had left."""
     number = store.dead(new(retry="2 1s"))
     store.retry(number)
 
@@ -80,7 +80,7 @@ def test_a_job_that_gave_up_early_gets_one_attempt_more(store: Harness):
 
 
 def test_a_cancelled_job_has_nothing_to_be_forgiven(store: Harness):
-    """A job that was cancelled between two attempts goes on with the retries that it had left."""
+    """Jobs cancelled between two attempts continue with the retries that they had left."""
     rules = [Rule("builtins.ValueError", attempts=3)]
     claim = store.take(new(retry="1 1s", rules=rules))
     store.end(claim, failed())
@@ -92,7 +92,7 @@ def test_a_cancelled_job_has_nothing_to_be_forgiven(store: Harness):
 
 
 def test_an_expired_job_starts_with_a_new_deadline(store: Harness):
-    """A job that was too late for its deadline is run once more; the deadline counts anew, the failures stay."""
+    """Expired jobs run again with a new deadline; their failures stay."""
     number = store.put(new(retry="3 1s", deadline="90s"))
     store.end(store.take(), failed())
     store.wait(600)
@@ -104,7 +104,7 @@ def test_an_expired_job_starts_with_a_new_deadline(store: Harness):
 
 
 def test_a_poisoned_job_is_given_three_more_crashes(store: Harness):
-    """A job that killed its workers starts again without the memory of its crashes."""
+    """Jobs that crashed their workers start again with a crash count of zero."""
     number = store.put(new(retry="2 1s"))
     for _ in range(3):
         store.end(store.take(), Lost("gone"))
@@ -115,7 +115,7 @@ def test_a_poisoned_job_is_given_three_more_crashes(store: Harness):
 
 @pytest.mark.parametrize("state", ["running", "succeeded"])
 def test_what_runs_or_has_succeeded_is_refused(store: Harness, state: str):
-    """A running or succeeded job cannot be run once more; the refusal says what it is, and changes nothing."""
+    """Retrying a running or succeeded job is refused with its state, and changes nothing."""
     claim = store.take(new())
     if state == "succeeded":
         store.end(claim, Succeeded())
@@ -127,13 +127,13 @@ def test_what_runs_or_has_succeeded_is_refused(store: Harness, state: str):
 
 
 def test_an_unknown_job_is_not_found(store: Harness):
-    """Running a job once more that does not exist says which one is missing."""
+    """Retrying a missing job raises an error with its id."""
     with pytest.raises(JobNotFound, match="there is no job 404"):
         store.retry(404)
 
 
 def test_a_caught_job_is_refused(store: Harness):
-    """A job that its catch task has dealt with is not run again."""
+    """Refuse to retry a job that its catch task has handled."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
     store.end(store.take())
     with pytest.raises(IllegalMove) as refusal:
@@ -144,7 +144,7 @@ def test_a_caught_job_is_refused(store: Harness):
 
 @pytest.mark.parametrize("runs", [False, True])
 def test_a_job_that_is_being_caught_is_refused(store: Harness, runs: bool):
-    """While its catch job waits or runs, a dead job is not run again; the refusal says what to do first."""
+    """Retrying a dead job is refused while its catch job waits or runs, with the step to take first."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
     if runs:
         store.take()
@@ -164,7 +164,7 @@ def test_a_job_whose_catch_was_cancelled_can_run_again(store: Harness):
 
 
 def test_a_catch_job_can_run_once_more(store: Harness):
-    """An ended catch job of a job that is still dead can be run once more, and catches it."""
+    """Ended catch jobs of a job that is still dead can be retried, and catch it."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
     store.cancel(2)
     store.retry(2)
@@ -175,7 +175,7 @@ def test_a_catch_job_can_run_once_more(store: Harness):
 
 @pytest.mark.parametrize("fate", ["waits", "succeeded"])
 def test_a_catch_job_of_a_job_that_was_started_again_is_refused(store: Harness, fate: str):
-    """A catch job whose parent was started again has nothing to catch any more."""
+    """Retrying a catch job is refused if its parent was started again."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
     store.cancel(2)
     store.retry(1)
@@ -188,7 +188,7 @@ def test_a_catch_job_of_a_job_that_was_started_again_is_refused(store: Harness, 
 
 
 def test_a_second_catch_job_is_refused_while_the_first_is_about(store: Harness):
-    """Of two catch jobs of one parent only one may run: one death is caught once (I6)."""
+    """Of two catch jobs of one parent only one may run: one death is caught once."""
     number = store.put(new(retry="2 1s catch mend"))
     store.end(store.take(), FATAL)
     store.cancel(2)

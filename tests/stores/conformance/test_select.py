@@ -1,4 +1,4 @@
-"""Select: jobs are found by what people know of them."""
+"""Selection of jobs by filters."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tests.stores.helpers import FATAL, Harness, failed, new
 
 
 def ids(store: Harness, **conditions) -> list[int]:
-    """The ids of the jobs that fit, oldest first."""
+    """Return the ids of the matching jobs, oldest first."""
     wanted = Filter(**{"oldest_first": True} | conditions)
     return [job.id for job in store.do(admin.select(wanted))]
 
 
 @pytest.fixture
 def full(store: Harness) -> Harness:
-    """A store with a job of each kind: 1 dead and caught by 2, 3 dead, 4 ready after a failure, 5 ready, 6 running."""
+    """Return a store with these jobs: 1 dead and caught by 2, 3 dead, 4 failed and ready, 5 ready, 6 running."""
     store.end(store.take(new("pay", retry="2 1s catch mend", queue="money")), FATAL)
     store.end(store.take())
     store.end(store.take(new("send", queue="mail")), FATAL)
@@ -62,7 +62,7 @@ def full(store: Harness) -> Harness:
     ids=str,
 )
 def test_all_conditions_must_hold(full: Harness, conditions: dict[str, object], expected: list[int]):
-    """A filter answers the jobs for which every given condition holds, in the order asked for."""
+    """Filters match the jobs that fulfil every given condition, in the requested order."""
     assert expected == ids(full, **conditions)
 
 
@@ -77,7 +77,7 @@ def test_what_waits_for_one_reason_comes_by_when_it_is_due(store: Harness):
 
 
 def test_many_are_found_as_few_are(full: Harness, monkeypatch: pytest.MonkeyPatch):
-    """Where more jobs are in a state than are read by their ids, the same ones are found in the same order."""
+    """If more jobs match than are read by id, the same jobs are found in the same order."""
     monkeypatch.setattr(admin, "FEW", 2)
 
     assert [4, 5] == ids(full, state=State.READY)
@@ -94,5 +94,5 @@ def test_at_most_a_hundred_are_read_unasked(store: Harness):
 
 
 def test_the_rows_are_those_of_get(full: Harness):
-    """A selected job is the same as the job that is read by its id."""
+    """Selected jobs equal the jobs read by id."""
     assert all(job == full.job(job.id) for job in full.jobs())

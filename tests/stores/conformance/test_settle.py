@@ -42,7 +42,7 @@ def outcomes(*names: str) -> pytest.MarkDecorator:
 
 @outcomes()
 def test_a_transition_is_written_as_it_was_decided(store: Harness, outcome: Outcome):
-    """The row of the job and its history say what the engine decided, field by field."""
+    """Job row and history line contain each field of the engine's decision."""
     claim = store.take(new(retry="5 1s"))
     store.wait(3)
     moved = store.end(claim, outcome)
@@ -62,7 +62,7 @@ def test_a_transition_is_written_as_it_was_decided(store: Harness, outcome: Outc
 
 @outcomes()
 def test_the_next_claim_goes_on_from_the_last_transition(store: Harness, outcome: Outcome):
-    """What the next attempt is told of the past is what the last one left."""
+    """Next claims contain the counters that the last transition wrote."""
     claim = store.take(new(retry="5 1s"))
     moved = store.end(claim, outcome)
     store.wait(1000)
@@ -81,7 +81,7 @@ def test_the_next_claim_goes_on_from_the_last_transition(store: Harness, outcome
 
 @pytest.mark.parametrize("retry", ["5 1s", "0 catch mend"], ids=["job", "catch job"])
 def test_a_success_clears_the_failure(store: Harness, retry: str):
-    """A job that has succeeded has no reason and no error, so a search for its reason does not return it."""
+    """Succeeded jobs have no reason and no error, so that a search for the reason skips them."""
     store.end(store.take(new(retry=retry)), failed("boom", reason="TIMEOUT"))
     store.wait(1)
     claim = store.take()
@@ -97,7 +97,7 @@ def test_a_success_clears_the_failure(store: Harness, retry: str):
 
 @outcomes("snooze", "release", "cancel")
 def test_what_is_no_failure_forgets_no_failure(store: Harness, outcome: Outcome):
-    """A job still says why its last failed attempt failed, whatever happened to it since."""
+    """Later transitions keep the reason of the last failed attempt, except a success."""
     store.end(store.take(new(retry="5 1s")), failed("boom", reason="TIMEOUT"))
     store.wait(1)
     claim = store.take()
@@ -107,7 +107,7 @@ def test_what_is_no_failure_forgets_no_failure(store: Harness, outcome: Outcome)
 
 
 def test_a_release_keeps_the_delay_of_the_retry_it_gave_back(store: Harness):
-    """An attempt that was given back leaves the backoff where it was."""
+    """Released attempts do not change the backoff."""
     store.end(store.take(new(retry="5 1s")), failed())
     store.wait(1)
     store.end(store.take(), Released("shutdown"))
@@ -116,7 +116,7 @@ def test_a_release_keeps_the_delay_of_the_retry_it_gave_back(store: Harness):
 
 
 def test_ten_retries_from_5_s_to_60_s(store: Harness):
-    """The delays of D01: 5, 10, 20, 40 and then 60 s, each from its failure, none claimable a millisecond early."""
+    """Backoff delays are 5, 10, 20, 40 and then 60 s from each failure, and no retry is claimable early."""
     expected = [5, 10, 20, 40, *[60] * 6]
     store.put(new(retry="10 5s 1m"))
     for delay in expected:
@@ -135,7 +135,7 @@ def test_ten_retries_from_5_s_to_60_s(store: Harness):
 
 
 def test_a_hint_beats_the_backoff_and_both_are_kept(store: Harness):
-    """A retry time that the error dictates is kept beside the computed one, with the reason for it (D05)."""
+    """Retry times that the error gives are stored beside the computed ones, with their reason."""
     claim = store.take(new(retry="3 5s"))
     store.end(claim, failed(hint=timedelta(minutes=15)))
     (attempt,) = store.history(claim.id)
@@ -145,7 +145,7 @@ def test_a_hint_beats_the_backoff_and_both_are_kept(store: Harness):
 
 
 def test_failures_are_counted_by_rule_across_attempts(store: Harness):
-    """The counts of each rule survive in the row, and end the job where a rule says so."""
+    """Failure counts of each rule are stored in the row, and end the job at the rule's limit."""
     rules = [Rule("builtins.OSError", attempts=9), Rule("builtins.ValueError", attempts=3)]
     claim = store.take(new(retry="9 1s", rules=rules))
     counts = []
@@ -187,7 +187,7 @@ def test_a_batch_of_every_kind_is_written(store: Harness):
 
 
 def test_an_empty_batch_changes_nothing(store: Harness):
-    """A settle of nothing answers nothing."""
+    """Settling an empty batch returns an empty result."""
     store.put()
     before = store.everything()
 
@@ -251,7 +251,7 @@ BEFORE = [_released, _cancelled, _swept, _taken_over, _finished_by_another, _sno
 @pytest.mark.parametrize("happened", BEFORE, ids=lambda each: each.__name__.strip("_"))
 @outcomes("success", "result", "failure", "fatal", "release", "expired")
 def test_a_stale_ending_changes_nothing(store: Harness, happened, outcome: Outcome):
-    """Whatever took the lease away, no ending under it changes a state, a result, a history or a catch (D15)."""
+    """Whatever took the lease away, no ending under it changes a state, a result, a history or a catch."""
     claim = store.take(new(retry="5 1s catch mend"))
     happened(store, claim)
     before = store.everything()
@@ -265,7 +265,7 @@ def test_a_stale_ending_changes_nothing(store: Harness, happened, outcome: Outco
 
 @outcomes("success", "result", "hinted", "failure", "fatal", "snooze", "cancel", "lost")
 def test_the_second_settle_of_the_same_ending_is_not_lost(store: Harness, outcome: Outcome):
-    """A settle whose reply got lost may be sent again: it changes nothing more, and is not called lost (D25)."""
+    """Settling the same ending again after a lost reply changes nothing and is not reported as lost."""
     claim = store.take(new(retry="5 1s catch mend"))
     first = store.settle((claim, outcome))
     before = store.everything()
@@ -276,7 +276,7 @@ def test_the_second_settle_of_the_same_ending_is_not_lost(store: Harness, outcom
 
 @outcomes("release", "unknown", "expired")
 def test_the_second_settle_of_what_was_not_executed_changes_nothing(store: Harness, outcome: Outcome):
-    """An ending without an execution leaves no line to recognise it by: sent again it is lost, and changes nothing."""
+    """Endings without an execution leave no line: settled again, they are lost and change nothing."""
     claim = store.take(new(retry="5 1s catch mend"))
     store.settle((claim, outcome))
     before = store.everything()
@@ -286,7 +286,7 @@ def test_the_second_settle_of_what_was_not_executed_changes_nothing(store: Harne
 
 
 def test_the_second_settle_is_recognised_after_the_next_claim(store: Harness):
-    """A settle that is sent again after the retry was claimed is recognised, and disturbs the new attempt not."""
+    """Settling again after the retry was claimed is recognised and does not affect the new attempt."""
     claim = store.take(new(retry="5 1s"))
     store.end(claim, failed())
     store.wait(1)
@@ -299,7 +299,7 @@ def test_the_second_settle_is_recognised_after_the_next_claim(store: Harness):
 
 
 def test_another_ending_under_a_settled_lease_is_lost(store: Harness):
-    """A lease that was settled as failed cannot be settled as succeeded."""
+    """Leases that were settled as failed cannot be settled as succeeded."""
     claim = store.take(new(retry="5 1s"))
     store.end(claim, failed())
     before = store.everything()
@@ -325,7 +325,7 @@ def test_of_endings_at_once_one_counts(store: Harness):
 
 
 def test_the_catch_job_is_written_with_the_death(store: Harness):
-    """With its last failure a job leaves its catch job: at once, on its queue, under its policy (D45)."""
+    """With its last failure a job leaves its catch job: at once, on its queue, under its policy."""
     parent = store.take(new("send", retry="2 1s catch mend", queue="mail", priority=4))
     store.wait(3)
     store.end(parent, FATAL)
@@ -340,8 +340,8 @@ def test_the_catch_job_is_written_with_the_death(store: Harness):
     assert None is store.take().payload
 
 
-def test_a_caught_job_says_when(store: Harness):
-    """When the catch job has succeeded, the dead job is stamped as caught, and stays dead."""
+def test_a_caught_job_is_stamped(store: Harness):
+    """After its catch job has succeeded, a dead job is stamped as caught and stays dead."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
     store.wait(5)
     store.end(store.take())
@@ -352,7 +352,7 @@ def test_a_caught_job_says_when(store: Harness):
 
 
 def test_a_failing_catch_is_tried_until_it_succeeds(store: Harness):
-    """A catch job that fails comes back at the parent's last delay, as often as it takes (seed 001)."""
+    """Failing catch jobs are retried without limit, at the parent's last delay."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
     for _ in range(9):
         store.end(store.take(), failed())
@@ -367,7 +367,7 @@ def test_a_failing_catch_is_tried_until_it_succeeds(store: Harness):
 
 
 def test_a_dead_catch_job_is_not_caught_in_turn(store: Harness):
-    """A catch job that dies leaves no further catch job, and its parent uncaught."""
+    """Dead catch jobs create no further catch job, and their parent stays uncaught."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
     store.end(store.take(), failed(reason="BAD_PAYLOAD", permanent="no such parameter"))
 
@@ -376,7 +376,7 @@ def test_a_dead_catch_job_is_not_caught_in_turn(store: Harness):
 
 
 def test_a_catch_job_survives_crashes_and_is_shown_as_stuck(store: Harness):
-    """A catch job that loses worker after worker stays ready, comes back ever later, and says so from the fifth on."""
+    """Catch jobs that crash workers stay ready with growing delays, and are marked as stuck from the fifth."""
     store.end(store.take(new(retry="1 1s catch mend")), FATAL)
     waits = []
     for _ in range(5):
@@ -390,7 +390,7 @@ def test_a_catch_job_survives_crashes_and_is_shown_as_stuck(store: Harness):
 
 
 def test_what_a_shutdown_cuts_off_is_recorded(store: Harness):
-    """A job whose handler had begun is given back with a line in its history; one that may not be repeated is dead."""
+    """Jobs that a shutdown interrupts get a history line; those that may not be repeated are dead."""
     again, once = store.enqueue(new(retry="1 1s catch mend"), new(retry="1 1s catch mend", idempotent=False))
     for claim in store.claim(2):
         store.end(claim, Released("worker 1 shut down", started=True))
@@ -404,7 +404,7 @@ def test_what_a_shutdown_cuts_off_is_recorded(store: Harness):
 
 
 def test_an_expired_job_is_caught(store: Harness):
-    """A job whose deadline passed before it could start leaves its catch job too."""
+    """Jobs that expire before their start create their catch job too."""
     store.end(store.take(new(retry="2 1s catch mend", deadline="90s")), Expired())
 
     assert ["send", "mend"] == [job.task for job in store.jobs()]
@@ -412,14 +412,14 @@ def test_an_expired_job_is_caught(store: Harness):
 
 
 def test_a_success_leaves_no_catch_job(store: Harness):
-    """A job that succeeds needs no catch."""
+    """Succeeded jobs create no catch job."""
     store.end(store.take(new(retry="2 1s catch mend")))
 
     assert 1 == len(store.jobs())
 
 
-def test_a_job_whose_arguments_nobody_can_read_dies_in_time(store: Harness):
-    """It waits a quarter of an hour, whoever looks at it, and spends nothing until then."""
+def test_a_job_with_unreadable_arguments_dies_in_time(store: Harness):
+    """Jobs with unreadable arguments wait a quarter of an hour, spend nothing, and are then dead."""
     claim = store.take(new(retry="2 1s catch mend"))
     ends = store.now + seconds(900)
     while True:
@@ -436,7 +436,7 @@ def test_a_job_whose_arguments_nobody_can_read_dies_in_time(store: Harness):
 
 @pytest.mark.parametrize("end", ["redriven", "given back"])
 def test_the_wait_for_other_code_begins_anew_where_the_job_does(store: Harness, end: str):
-    """A redriven job has all the time again; one that its worker gave back has what is left."""
+    """Redriven jobs with unreadable arguments get the full time again; released ones keep the remainder."""
     worker = store.worker()
     first = store.take(new(), worker=worker)
     store.end(first, Unreadable("no field 'amount'"))
@@ -452,7 +452,7 @@ def test_the_wait_for_other_code_begins_anew_where_the_job_does(store: Harness, 
 
 
 def test_a_history_line_names_its_attempt(store: Harness):
-    """The history of a plain success names its lease, its ordinal, its worker, and its two instants."""
+    """History lines of a success contain the lease, the number, the worker and the two instants."""
     claim = store.take(new())
     store.wait(2)
     store.end(claim, Succeeded(b"1"))
@@ -462,7 +462,7 @@ def test_a_history_line_names_its_attempt(store: Harness):
 
 
 def test_a_job_that_waits_is_held_for_its_reason(store: Harness):
-    """A job that waits after an attempt says why."""
+    """Jobs that wait after an attempt have its reason as their hold."""
     holds = []
     for outcome in (failed(), Snoozed(seconds(1)), Released("x"), Released("x", hold=Hold.UNKNOWN_TASK), Lost("x")):
         claim = store.take(new(retry="5 1s"))

@@ -1,4 +1,4 @@
-"""Stats: how many jobs there are, told apart as people do."""
+"""Job counts by state and condition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EMPTY = Stats(due=0, scheduled=0, retrying=0, running=0, waiting=0, succeeded=0,
 
 
 def counted(store: Harness, **options) -> Stats:
-    """The counts at the present instant."""
+    """Return the counts at the present instant."""
     return store.do(admin.stats(now=store.now, **options))
 
 

@@ -18,7 +18,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 def test_the_jobs_of_a_silent_worker_run_again(store: Harness):
-    """When a worker's lease has run out, its job is due at once, unspent, and its history says why (D14)."""
+    """Jobs of a worker with an expired lease are due at once, unspent, with a reason in the history."""
     worker = store.worker()
     claim = store.take(new(), worker=worker)
     store.wait(15)
@@ -34,7 +34,7 @@ def test_the_jobs_of_a_silent_worker_run_again(store: Harness):
 
 
 def test_a_lease_holds_to_its_last_millisecond(store: Harness):
-    """A millisecond before its lease runs out, a silent worker loses nothing."""
+    """Silent workers lose nothing until a millisecond before their lease expires."""
     store.take(new(), worker=store.worker())
     store.now += seconds(15) - MILLISECOND
 
@@ -44,7 +44,7 @@ def test_a_lease_holds_to_its_last_millisecond(store: Harness):
 
 
 def test_a_worker_that_beats_is_never_swept(store: Harness):
-    """A long, healthy attempt is never taken from a worker that beats (D22)."""
+    """Long attempts are never taken from a worker that sends heartbeats."""
     worker = store.worker()
     claim = store.take(new(), worker=worker)
     for _ in range(50):
@@ -56,7 +56,7 @@ def test_a_worker_that_beats_is_never_swept(store: Harness):
 
 
 def test_a_worker_loses_only_its_own(store: Harness):
-    """When one worker falls silent, the others keep what they hold."""
+    """If one worker stops its heartbeats, the others keep their jobs."""
     dead, alive = store.worker("a:1"), store.worker("b:1", lease_for=LONG)
     lost, kept = store.take(new(), worker=dead), store.take(new(), worker=alive)
     store.wait(15)
@@ -66,7 +66,7 @@ def test_a_worker_loses_only_its_own(store: Harness):
 
 
 def test_the_work_of_a_sweep_is_bounded(store: Harness):
-    """A sweep takes no more leases than its budget, worker by worker, and the next one goes on (D21)."""
+    """Sweeps take at most as many leases as their budget, worker by worker, and the next one continues."""
     worker = store.worker(lease_for=LONG)
     store.enqueue(*[new() for _ in range(7)])
     claims = [*store.claim(3, worker=worker), *store.claim(4, worker=worker)]
@@ -78,7 +78,7 @@ def test_the_work_of_a_sweep_is_bounded(store: Harness):
 
 
 def test_nothing_to_sweep(store: Harness):
-    """Where nobody is lost a sweep answers nothing and changes nothing."""
+    """If no worker is dead, a sweep returns an empty result and changes nothing."""
     store.enqueue(new(), new(delay=60))
     store.take()
     before = store.everything()
@@ -137,7 +137,7 @@ def test_a_database_that_is_away_again_and_again_does_not_save_a_dead_worker(sto
 
 
 def test_a_healthy_worker_survives_a_database_that_is_away_again_and_again(store: Harness):
-    """One heartbeat between two absences is enough."""
+    """Between two outages of the database, one heartbeat is enough for a worker to survive."""
     worker = store.worker()
     store.take(new(), worker=worker)
     taken = []
@@ -149,7 +149,7 @@ def test_a_healthy_worker_survives_a_database_that_is_away_again_and_again(store
 
 
 def test_an_absence_is_forgiven_once_however_many_sweep(store: Harness):
-    """The time is added in the row of the worker: the second sweep after the absence adds nothing."""
+    """Outages extend the worker's row once: the second sweep after one adds nothing."""
     store.take(new(), worker=store.worker())
 
     assert [0, 0, 0, 0, 0, 1] == sweeps(store, 40, 0, 0, 5, 4.9, 0.1)
@@ -174,7 +174,7 @@ def test_after_a_clock_was_set_back_nothing_is_taken_early(store: Harness):
 
 
 def test_an_attempt_that_ended_in_an_absence_can_be_settled(store: Harness):
-    """A worker that was cut off has some time to write the attempts that have outlived their timeouts meanwhile."""
+    """Workers get time after an outage to settle attempts that outlived their timeouts during it."""
     worker = store.worker()
     claim = store.take(new(attempt_timeout="10s"), worker=worker)
     absent = sweeps(store, 1, 38)
@@ -186,7 +186,7 @@ def test_an_attempt_that_ended_in_an_absence_can_be_settled(store: Harness):
 
 
 def test_an_attempt_that_hangs_after_an_absence_is_taken(store: Harness):
-    """The grace after an absence ends: then the hard timeout holds as ever."""
+    """After the grace following an outage, the hard timeout applies again."""
     worker = store.worker()
     store.take(new(attempt_timeout="10s"), worker=worker)
     store.wait(38)
@@ -214,7 +214,7 @@ def test_an_attempt_that_outlives_its_timeout_is_taken_from_the_living(store: Ha
 
 
 def test_the_grace_can_be_chosen(store: Harness):
-    """The grace that a sweep gives is an argument of it."""
+    """Sweeps take the grace as an argument."""
     store.take(new(attempt_timeout="30s"))
     store.wait(31)
 
@@ -223,7 +223,7 @@ def test_the_grace_can_be_chosen(store: Harness):
 
 
 def test_the_timeout_counts_from_the_present_attempt(store: Harness):
-    """The hard timeout of a second attempt counts from its own start."""
+    """Hard timeouts of a second attempt count from its own start."""
     store.end(store.take(new(attempt_timeout="30s")), Lost("gone"))
     store.wait(100)
     store.take()
@@ -233,7 +233,7 @@ def test_the_timeout_counts_from_the_present_attempt(store: Harness):
 
 
 def test_a_catch_job_has_no_timeout_of_its_parent_s(store: Harness):
-    """The attempt timeout is the parent's: its catch job may take longer."""
+    """Attempt timeouts of the parent do not apply to its catch job."""
     store.end(store.take(new(retry="2 1s catch mend", attempt_timeout="30s")), FATAL)
     store.take()
     store.wait(3600)
@@ -245,7 +245,7 @@ def test_a_catch_job_has_no_timeout_of_its_parent_s(store: Harness):
 
 
 def test_the_third_crash_is_poison(store: Harness):
-    """A job that three workers in a row did not survive is dead, and its catch job is there (D19)."""
+    """Jobs that crash three workers in a row are dead and have a catch job."""
     store.put(new(retry="9 1s catch mend"))
     for n in range(3):
         store.take(worker=store.worker(f"victim:{n}"))
@@ -259,7 +259,7 @@ def test_the_third_crash_is_poison(store: Harness):
 
 
 def test_a_task_that_may_not_be_repeated_is_dead_after_one_crash(store: Harness):
-    """A lost attempt of a task that is not idempotent is final: at most once, honestly."""
+    """Lost attempts of a task that is not idempotent are final, since it runs at most once."""
     store.take(new(retry="9 1s catch mend", idempotent=False), worker=store.worker())
     store.wait(15)
     store.sweep()
@@ -269,7 +269,7 @@ def test_a_task_that_may_not_be_repeated_is_dead_after_one_crash(store: Harness)
 
 
 def test_a_lost_job_takes_its_turn(store: Harness):
-    """A rescued job with a small priority comes before fresh ones with a larger (D38)."""
+    """Rescued jobs with a small priority are claimed before new ones with a larger one."""
     urgent = store.take(new(priority=-1), worker=store.worker())
     store.wait(15)
     store.sweep()
@@ -282,7 +282,7 @@ def test_a_lost_job_takes_its_turn(store: Harness):
 
 
 def test_a_zombie_settles_nothing(store: Harness):
-    """What a worker writes after it was swept changes nothing, also while nobody has taken its job yet (D15)."""
+    """Settlements by a swept worker change nothing, even before its job is claimed again."""
     claim = store.take(new(), worker=store.worker())
     store.wait(15)
     store.sweep()
@@ -293,7 +293,7 @@ def test_a_zombie_settles_nothing(store: Harness):
 
 
 def test_a_worker_that_is_late_but_not_swept_may_settle(store: Harness):
-    """A lease that ran out but was not taken away is still current: the work is not thrown away."""
+    """Expired leases that were not swept are still current, and their results are stored."""
     claim = store.take(new(), worker=store.worker())
     store.wait(3600)
 
@@ -302,7 +302,7 @@ def test_a_worker_that_is_late_but_not_swept_may_settle(store: Harness):
 
 
 def test_a_swept_worker_is_struck_off(store: Harness):
-    """A worker whose lease ran out is not registered any more, and hears so at its next heartbeat."""
+    """Workers with an expired lease are removed, and their next heartbeat reports it."""
     worker = store.worker()
     store.wait(15)
     store.sweep()
@@ -334,7 +334,7 @@ def test_sweepers_at_once_do_it_once(store: Harness):
 
 @pytest.mark.parametrize("budget", [1, 100])
 def test_a_sweep_without_workers(store: Harness, budget: int):
-    """A store that never had a worker can be swept."""
+    """Stores without workers can be swept."""
     assert () == store.sweep(budget)
 
 

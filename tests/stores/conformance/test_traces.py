@@ -1,4 +1,4 @@
-"""What links the attempts of a job to the traces of whoever watches: kept with the job, for those who ask."""
+"""Trace contexts that link the attempts of a job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_trace_is_kept_from_the_enqueue_on(store: Harness):
 
 
 def test_a_failed_attempt_leaves_its_trace_for_the_next(store: Harness):
-    """Whatever leads to another attempt replaces the trace, if the attempt has left one; and nothing else does."""
+    """Transitions to another attempt replace the trace if the attempt has one; no other operation does."""
     number = put(store, "a")
     end(store, store.take(), failed(), "b")
     after_failure = store.do(jobs.trace(number))
@@ -55,7 +55,7 @@ def test_a_success_leaves_no_trace(store: Harness):
 
 
 def test_an_attempt_without_a_lease_leaves_no_trace(store: Harness):
-    """What it says is not written, and neither is its trace."""
+    """Attempts without a lease write neither their ending nor their trace."""
     number = put(store, "a")
     lost = msgspec.structs.replace(store.take(), lease_id=999)
     end(store, lost, failed(), "b")
@@ -75,7 +75,7 @@ def test_a_catch_job_has_the_trace_of_the_job_that_it_catches(store: Harness):
 
 
 def test_an_enqueue_that_finds_its_job_leaves_that_jobs_trace(store: Harness):
-    """A job whose key leads to another one is not new, and the other keeps its own trace."""
+    """Enqueues that return an existing job keep that job's trace."""
     keyed = msgspec.structs.replace(new(), idempotency_key="once")
     (first,) = store.do(jobs.enqueue([keyed], trace="a", now=store.now)).ids
     (second,) = store.do(jobs.enqueue([keyed], trace="b", now=store.now)).ids
@@ -84,7 +84,7 @@ def test_an_enqueue_that_finds_its_job_leaves_that_jobs_trace(store: Harness):
 
 
 def test_a_pruned_job_takes_its_trace_with_it(store: Harness):
-    """Nothing of a deleted job is left."""
+    """Deleting a job deletes its trace."""
     number = put(store, "a")
     store.end(store.take())
     store.wait(10)

@@ -1,4 +1,4 @@
-"""Jobs whose policies cannot be read are held where operators see them, and keep no other job from anything."""
+"""Jobs with unreadable policies: they are held, visible to operators, and block no other job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FUNCTION = {"works": True}
 
 
 def tariff(retry: int) -> float:
-    """A backoff function of an application, which fails at a bad time."""
+    """Return a delay, or raise SystemExit after ``break_it()``."""
     if not FUNCTION["works"]:
         raise SystemExit("no tariff")
     return 1.0
@@ -48,12 +48,12 @@ def break_it() -> None:
 
 
 def held(store: Harness) -> list[tuple[int, State]]:
-    """The jobs that are held for their policies."""
+    """Return the jobs that are held for their policies."""
     return [(job.id, job.state) for job in store.do(select(Filter(hold=Hold.BAD_POLICY)))]
 
 
 def test_a_due_job_is_held_and_the_others_are_claimed(store: Harness):
-    """A function that raises anything while the policy is read costs no claim."""
+    """If a function raises while the policy is read, only its own job is held."""
     odd, good = store.enqueue(ODD, new())
     break_it()
     claims = store.claim(2)
@@ -96,7 +96,7 @@ def test_waits_that_are_over_and_cannot_be_decided_do_not_block_the_others(store
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_what_is_held_is_decided_once_its_policy_can_be_read(store: Harness, waits: bool):
-    """The next look does it, or an operator who gives the job another policy: then at once."""
+    """Held jobs are decided by the next pass, or once an operator changes their policy."""
     dead = store.worker()
     by_itself, by_hand = store.take(ODD, worker=dead), store.take(ODD, worker=dead)
     if waits:
@@ -139,7 +139,7 @@ def test_a_held_job_is_released_by_repolicy(store: Harness):
 
 
 def test_a_decision_that_raises_ends_its_own_job_only(store: Harness):
-    """The policy was read, and raises when the wait is over: the job is dead, with the traceback in its history."""
+    """If a readable policy raises after the wait, the job is dead, with the traceback in its history."""
     odd, good = store.take(ODD), store.take(new())
     for claim in (odd, good):
         store.end(claim, Suspended(seconds(10)))

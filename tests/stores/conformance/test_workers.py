@@ -15,12 +15,12 @@ from tests.stores.helpers import T0, Harness, failed, new, seconds
 
 
 def all_of(store: Harness) -> tuple[WorkerRecord, ...]:
-    """The workers that have not left."""
+    """Return the workers that have not left."""
     return store.do(workers.workers())
 
 
 def test_a_worker_is_listed_as_it_registered(store: Harness):
-    """A registered worker is listed with its name, its slots, its queues and its instants."""
+    """Registered workers are listed with their name, slots, queues and instants."""
     number = store.do(workers.register("host:77", concurrency=8, lease_for=seconds(15), queues=["mail", "pay"], now=T0))
     end = T0 + seconds(15)
     expected = WorkerRecord(
@@ -31,7 +31,7 @@ def test_a_worker_is_listed_as_it_registered(store: Harness):
 
 
 def test_without_queues_a_worker_serves_all(store: Harness):
-    """A worker that named no queues serves all, which is not the same as none."""
+    """Workers that named no queues serve all queues, which differs from an empty list."""
     store.worker()
     store.do(workers.register("idle:1", concurrency=1, lease_for=seconds(15), queues=[], now=T0))
 
@@ -56,7 +56,7 @@ def test_workers_are_listed_oldest_first(store: Harness):
 
 
 def test_a_heartbeat_extends_a_life(store: Harness):
-    """A heartbeat says when it came, and that the worker is believed from then on."""
+    """Heartbeats store their time and the new end of the worker's lease."""
     worker = store.worker()
     store.wait(10)
     pulse = store.beat(worker)
@@ -67,7 +67,7 @@ def test_a_heartbeat_extends_a_life(store: Harness):
 
 
 def test_a_heartbeat_never_shortens_a_life(store: Harness):
-    """A heartbeat that promises less than an earlier one takes nothing back (D17)."""
+    """Heartbeats with a shorter extension than an earlier one do not shorten the lease."""
     worker = store.worker(lease_for=seconds(60))
     store.wait(1)
     store.beat(worker, seconds(5))
@@ -77,7 +77,7 @@ def test_a_heartbeat_never_shortens_a_life(store: Harness):
 
 @pytest.mark.parametrize("life", [timedelta(0), seconds(-1)], ids=str)
 def test_a_heartbeat_that_extends_by_nothing_is_refused(store: Harness, life: timedelta):
-    """A heartbeat must promise some time; one that promises none is refused and changes nothing (D17)."""
+    """Heartbeats that extend by no time are refused and change nothing."""
     worker = store.worker()
     before = all_of(store)
     with pytest.raises(ValueError, match="a heartbeat must extend the lease by more than nothing"):
@@ -87,7 +87,7 @@ def test_a_heartbeat_that_extends_by_nothing_is_refused(store: Harness, life: ti
 
 
 def test_a_heartbeat_answers_what_the_worker_holds(store: Harness):
-    """A worker hears which leases it holds, so that it can stop what it has lost (D16)."""
+    """Heartbeats return the leases that the worker holds, so that it can stop lost attempts."""
     worker, other = store.worker(), store.worker()
     store.enqueue(*[new() for _ in range(4)])
     a, b, c = store.claim(3, worker=worker)
@@ -99,13 +99,13 @@ def test_a_heartbeat_answers_what_the_worker_holds(store: Harness):
 
 
 def test_an_unknown_worker_is_not_alive(store: Harness):
-    """A worker that never registered hears so, and its heartbeat registers nobody."""
+    """Heartbeats of an unknown worker report that, and register no worker."""
     assert Pulse(alive=False, leases=frozenset()) == store.beat(404)
     assert () == all_of(store)
 
 
 def test_a_worker_that_leaves_gives_back_what_it_holds(store: Harness):
-    """What a leaving worker still holds is due at once, with nothing spent and no line in its history (D11)."""
+    """Jobs of a leaving worker are due at once, unspent and without a history line."""
     store.end(store.take(new(retry="5 1s")), failed("boom"))
     store.wait(1)
     worker = store.worker()
@@ -122,7 +122,7 @@ def test_a_worker_that_leaves_gives_back_what_it_holds(store: Harness):
 
 
 def test_a_worker_that_left_holds_nothing(store: Harness):
-    """What a worker writes after it left is fenced off."""
+    """Settlements by a worker that left are refused."""
     worker = store.worker()
     claim = store.take(new(), worker=worker)
     store.leave(worker)
@@ -132,7 +132,7 @@ def test_a_worker_that_left_holds_nothing(store: Harness):
 
 
 def test_leaving_twice_changes_nothing(store: Harness):
-    """The second farewell gives nothing back, and an unknown worker can say it too."""
+    """Leaving a second time, or as an unknown worker, changes nothing."""
     worker = store.worker()
     store.leave(worker)
     store.take(new())
@@ -141,7 +141,7 @@ def test_leaving_twice_changes_nothing(store: Harness):
     assert State.RUNNING == store.job(1).state
 
 
-def test_a_leaving_worker_takes_nobody_else_s_jobs_along(store: Harness):
+def test_a_leaving_worker_releases_only_its_own_jobs(store: Harness):
     """Only what the leaving worker holds is given back."""
     worker = store.worker()
     mine = store.take(new())
@@ -151,8 +151,8 @@ def test_a_leaving_worker_takes_nobody_else_s_jobs_along(store: Harness):
     assert State.RUNNING == store.job(mine.id).state
 
 
-def test_nobody_who_works_is_stuck(store: Harness):
-    """Where all processes say their statements to the end, nothing is cut off, and nothing changes."""
+def test_working_sessions_are_not_stuck(store: Harness):
+    """If all processes finish their statements, no session is ended and nothing changes."""
     held = store.take(new())
 
     assert 0 == store.do(workers.end_stuck(seconds(0)))

@@ -52,7 +52,7 @@ def test_the_first_migration_is_read_from_its_file():
     first = loader.migrations("sqlite")[0]
 
     assert (1, "0001_pre_jobs", "pre") == (first.number, first.name, first.phase)
-    assert first.script.startswith("-- Jobs, attempts, workers: the first schema.")
+    assert first.script.startswith("-- The first schema.")
 
 
 def test_an_unknown_dialect_has_no_statements():

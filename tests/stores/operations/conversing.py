@@ -10,7 +10,7 @@ from redrive.stores.query import Batch, Operation, Query
 from tests.stores.helpers import T0
 
 CLOCK = [Instant(T0)]
-"""What the query ``clock`` answers first in most conversations."""
+"""The first row of the query ``clock`` in most tests."""
 
 
 def converse(operation: Operation[Any], *answers: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -1,4 +1,4 @@
-"""What operators do, driven by hand."""
+"""Operations of operators, step by step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_filter_becomes_parameters():
     assert None is converse(admin.select(Filter()), [])[1][0].params["ids"]
 
 
-def test_counting_is_told_the_instant():
+def test_counting_takes_the_instant():
     """Counts are taken at the instant of the transaction."""
     counts = Stats(1, 2, 3, 4, 5, 6, 7, 8, 9)
     answer, asked = converse(admin.stats(after_id=3, task="t"), CLOCK, [counts])
@@ -119,7 +119,7 @@ def test_cancelling_many_passes_over_what_has_ended():
     assert CancelResult(()) == converse(admin.cancel_all(Filter()), CLOCK, [])[0]
 
 
-def test_skipping_what_holds_up_nobody_leaves_no_line():
+def test_a_skip_without_effect_leaves_no_line():
     """Only a skip that changes a job is written to the audit log."""
     assert (True, 4) == ((answer := converse(admin.skip(7), CLOCK, [DEAD], [(7,)], []))[0], len(answer[1]))
     assert (False, 3) == ((answer := converse(admin.skip(7), CLOCK, [DEAD], []))[0], len(answer[1]))

@@ -1,4 +1,4 @@
-"""What answers do with rows that are not as they should be."""
+"""Answers to attempts with unexpected rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_failure_needs_its_policy():
         converse(operation, CLOCK, [replace(CLAIM, policy=UnreadablePolicy("no version 2"))], [WAITING])
 
 
-def test_what_ends_under_the_answers_hands_is_told():
+def test_an_attempt_that_ends_during_its_answer_is_read_again():
     """If another writer ends the attempt between the read and the write, the answer reads it again."""
     operation = attempts.complete(CLAIM.id, CLAIM.lease_id, Succeeded(b"1"), 0.0)
     line = decide(CLAIM, failed("boom"), T0, 0.0).closed

@@ -75,7 +75,7 @@ def test_enqueueing_writes_each_policy_once():
     assert [42, 44] == [row["job_id"] for row in payloads.many]
 
 
-def test_enqueueing_asks_one_thing_and_writes_one():
+def test_enqueueing_reads_once_and_writes_once():
     """Enqueueing reads one statement outside of the transaction, and writes one batch, which is the transaction."""
     _, asked = converse(jobs.enqueue([new(), new()]), gate(1, 2), [])
 

@@ -91,7 +91,7 @@ def test_a_burst_of_one_batch_is_one_job_where_the_former_has_started():
     assert ({8: 7}, "keys_find") == (stands, names(asked)[-1])
 
 
-def test_a_burst_whose_key_is_snatched_by_another_kind_of_job_is_refused():
+def test_a_debounced_call_is_refused_if_another_kind_of_job_takes_its_key():
     """Refuse a debounced call if the job that took its key is not debounced; the error names that job."""
     third = dataclasses.replace(STARTED, job_id=11, debounced=False)
     with pytest.raises(DuplicateJob, match="held by job 11, which is not debounced"):

@@ -45,7 +45,7 @@ def test_a_declaration_that_says_nothing_new_writes_nothing(memory: Store):
     assert 2 == before.concurrency
 
 
-def test_to_forget_what_nobody_has_set_is_no_event(memory: Store):
+def test_forgetting_a_queue_without_settings_is_not_recorded(memory: Store):
     """Resetting a queue without settings changes nothing and writes no audit line."""
     memory.run(queues.forget("mail", now=T0))
 

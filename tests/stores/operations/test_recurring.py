@@ -42,7 +42,7 @@ def partly(operation: Operation[Any], *answers: Sequence[Any]) -> list[Query]:
     return asked
 
 
-def test_what_somebody_has_in_hand_is_left_to_him():
+def test_a_job_that_is_locked_is_left_alone():
     """Sweeps that cannot lock a job check that it exists, and then leave its item alone."""
     answers = [running(7)], [], [a_job(id=7)]
     done, asked = converse(finish.end_overdue(9, lucky()), CLOCK, *answers)
@@ -51,7 +51,7 @@ def test_what_somebody_has_in_hand_is_left_to_him():
     assert ["clock", "refresh_overdue", "job_locks", "job_get"] == names(asked)
 
 
-def test_a_thing_that_has_moved_since_the_look_is_left_alone():
+def test_an_item_that_changed_since_the_read_is_left_alone():
     """Idle items that failed for too long, and have succeeded since the read, are not swept."""
     failing = refresh.failure(POLICY, running(7).state, now=T0 - HOUR, uid="7").state
     before = replace(running(7), **columns(POLICY, failing), job_id=None)
@@ -62,7 +62,7 @@ def test_a_thing_that_has_moved_since_the_look_is_left_alone():
     assert "refresh_idle" == names(asked)[-1]
 
 
-def test_a_job_that_became_the_things_meanwhile_is_not_waited_for():
+def test_the_job_of_a_newer_attempt_is_not_waited_for():
     """If another attempt began during the wait for the lock, its job is locked only if it is free."""
     operation = manage.update("fresh", "a", 0.0)
     old, new = running(7), running(8)
@@ -75,7 +75,7 @@ def test_a_job_that_became_the_things_meanwhile_is_not_waited_for():
     assert 8 == asked[-1].params["id"]
 
 
-def test_a_job_that_somebody_keeps_is_left_to_him():
+def test_a_job_that_stays_locked_is_left_alone():
     """If the job of the new attempt stays locked, the item is updated without it; the lock's owner ends it."""
     operation = manage.untrack("fresh", "a")
     old, new = running(7), running(8)
@@ -97,14 +97,14 @@ def test_a_former_attempt_that_goes_on_is_ended_too():
     assert [7, 8] == [each.params["id"] for each in asked if each.name == "cancel"]
 
 
-def test_a_thing_that_somebody_has_untracked_meanwhile_is_not_found():
+def test_an_item_that_was_untracked_during_the_wait_is_not_found():
     """If the item was deleted before its row could be locked, the operation reports it as not found."""
     operation = manage.update("fresh", "a", 0.0)
     with pytest.raises(NotTracked):
         converse(operation, CLOCK, [ROW], [running(7)], [a_job(id=7)], [], [])
 
 
-def test_a_job_that_is_gone_is_nobodys():
+def test_a_pruned_job_is_not_cancelled():
     """Updating an item with a pruned job cancels no job."""
     operation = manage.untrack("fresh", "a")
     untracked, asked = converse(operation, CLOCK, [running(7)], [], [running(7)], [running(7)], [("a",)])
@@ -115,11 +115,11 @@ def test_a_job_that_is_gone_is_nobodys():
 
 def test_the_deadline_counts_and_not_the_sweep():
     """Missing jobs are reported as failed at the deadline of their item, not at the time of the sweep."""
-    thing = running(7)
+    item = running(7)
     moved, asked = converse(
-        finish.end_overdue(9, lucky()), CLOCK, [thing], [], [], [ROW], [thing], []
+        finish.end_overdue(9, lucky()), CLOCK, [item], [], [], [ROW], [item], []
     )  # fmt: skip
     (row,) = asked[-1].many or ()
 
     assert 1 == moved
-    assert thing.deadline_at + timedelta(minutes=5) == row["refresh_at"]
+    assert item.deadline_at + timedelta(minutes=5) == row["refresh_at"]

@@ -138,7 +138,7 @@ def test_nothing_is_written_for_a_lost_lease():
 @pytest.mark.parametrize(
     ("lines", "lost"), [([(41, "failed")], False), ([(41, "succeeded")], True), ([(40, "failed")], True), ([], True)]
 )
-def test_a_lost_lease_is_told_from_a_lost_reply(lines: list[Any], lost: bool):
+def test_a_lost_lease_is_distinguished_from_a_lost_reply(lines: list[Any], lost: bool):
     """Endings that were already written under the same lease are settled, all others are lost."""
     settled, _ = converse(settling((claim(), failed())), CLOCK, [], lines, [])
 
@@ -173,7 +173,7 @@ def test_a_sweep_strikes_off_and_takes_what_is_lost():
     ],
     ids=["no timeout", "too long", "not too long", "a catch job has none"],
 )
-def test_a_sweep_says_which_of_its_two_reasons_it_had(changes: dict[str, Any], why: str):
+def test_a_sweep_records_its_reason(changes: dict[str, Any], why: str):
     """Lost attempts record whether they exceeded the timeout plus grace, or their worker sent no heartbeat."""
     lost = claim(claimed_at=T0 - seconds(30) - GRACE, **changes)
     _, asked = converse(leases.sweep(9), CLOCK, [], [lost], [(41,)], [], [])
@@ -190,7 +190,7 @@ def test_a_sweep_sets_aside_what_it_cannot_read():
     assert [("set_aside", 11), ("settle", 12)] == [(each.name, each.many[0]["lease_id"]) for each in asked[3:5]]
 
 
-def test_a_sweep_that_is_told_how_often_it_comes_prolongs_first():
+def test_a_sweep_with_a_known_interval_prolongs_first():
     """Sweeps with a known interval first extend the leases by the time in which no sweep ran."""
     _, asked = converse(leases.sweep(9, every=seconds(5)), CLOCK, [], [], [])
 

@@ -35,7 +35,7 @@ def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
     } == asked[2].params
 
 
-def test_who_is_stuck_is_told_apart_by_his_silence():
+def test_stuck_sessions_are_recognised_by_their_silence():
     """End database sessions that were idle in a transaction for too long, and return their number."""
     count, asked = converse(workers.end_stuck(), [(71, True), (72, True)])
 
@@ -77,8 +77,8 @@ def test_leaving_takes_keys_again():
 
 def test_trouble_and_a_longer_timeout_are_one_statement_each():
     """They name the worker, and the attempt by its lease."""
-    _, told = converse(workers.report(5, "settling: KeyError"), [])
+    _, asked = converse(workers.report(5, "settling: KeyError"), [])
     _, longer = converse(workers.prolong(7, 41, seconds(9)), [])
 
-    assert ("worker_trouble", {"id": 5, "trouble": "settling: KeyError"}) == (told[0].name, told[0].params)
+    assert ("worker_trouble", {"id": 5, "trouble": "settling: KeyError"}) == (asked[0].name, asked[0].params)
     assert {"job_id": 7, "lease_id": 41, "timeout_for": seconds(9)} == longer[0].params

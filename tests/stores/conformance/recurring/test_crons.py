@@ -28,17 +28,17 @@ STARTED, QUEUED, SKIPPED, MISSED = (
 
 @pytest.fixture
 def clockwork(store: Harness) -> Clockwork:
-    """What recurs in a new store."""
+    """Return a helper for schedules in a new store."""
     return Clockwork(store)
 
 
 def states(clockwork: Clockwork) -> list[State]:
-    """The states of the jobs that were made, oldest first."""
+    """Return the states of the created jobs, oldest first."""
     return [job.state for job in clockwork.jobs()]
 
 
 def decisions(clockwork: Clockwork) -> list[tuple[datetime, OccurrenceDecision]]:
-    """What became of all occurrences, oldest first."""
+    """Return the decisions on all occurrences, oldest first."""
     found = clockwork.do(schedules.occurrences("nightly"))
     return [(each.occurs_at, each.decision) for each in reversed(found)]
 
@@ -47,7 +47,7 @@ def decisions(clockwork: Clockwork) -> list[tuple[datetime, OccurrenceDecision]]
 
 
 def test_an_occurrence_makes_one_job(clockwork: Clockwork):
-    """Where an occurrence has come, its job is made as declared, and says which occurrence it is for."""
+    """Occurrences that are due create their job as declared, with the occurrence as its origin."""
     clockwork.declare(cron(job=replace(made(), queue="slow", priority=3)))
     clockwork.until(HALF)
     (fired,) = clockwork.fire()
@@ -59,7 +59,7 @@ def test_an_occurrence_makes_one_job(clockwork: Clockwork):
 
 
 def test_the_job_of_an_occurrence_can_be_run(clockwork: Clockwork):
-    """A worker claims it with arguments that are none, and with the policy that was declared."""
+    """Workers claim the job of an occurrence with empty arguments and the declared policy."""
     clockwork.declare(cron(job=made(retry="3 5s")))
     clockwork.until(HALF)
     clockwork.fire()
@@ -80,7 +80,7 @@ def test_the_row_moves_on(clockwork: Clockwork):
 
 
 def test_nothing_is_fired_before_its_time(clockwork: Clockwork):
-    """Whoever looks early, or a second time, starts nothing."""
+    """Firing early, or a second time, starts nothing."""
     clockwork.declare(cron())
     early = clockwork.fire()
     clockwork.until(HALF)
@@ -91,7 +91,7 @@ def test_nothing_is_fired_before_its_time(clockwork: Clockwork):
 
 
 def test_a_clock_that_goes_back_fires_nothing_twice(clockwork: Clockwork):
-    """An instant that was passed over is not looked at again."""
+    """Occurrences that were passed over are not fired again after the clock goes back."""
     clockwork.declare(cron())
     clockwork.until(HALF)
     clockwork.fire()
@@ -102,15 +102,15 @@ def test_a_clock_that_goes_back_fires_nothing_twice(clockwork: Clockwork):
     assert ((), ()) == (early, clockwork.fire())
 
 
-def test_a_cron_that_nobody_declared_is_not_found(clockwork: Clockwork):
-    """Whoever fires, triggers or fills in what is not there is told so."""
+def test_an_undeclared_cron_is_not_found(clockwork: Clockwork):
+    """Firing, triggering or backfilling an undeclared cron raises an error."""
     for operation in (crons.fire("no"), crons.trigger("no"), crons.backfill("no", T0, T0)):
         with pytest.raises(ScheduleNotFound, match="there is no schedule 'no'"):
             clockwork.do(operation)
 
 
 def test_a_refresh_is_no_cron(clockwork: Clockwork):
-    """A refresh does not fire, and who triggers it as a cron is asked of which key."""
+    """Refreshes do not fire; triggering one as a cron raises an error that asks for the item's key."""
     clockwork.declare(keeping())
 
     assert () == clockwork.fire("fresh")
@@ -119,7 +119,7 @@ def test_a_refresh_is_no_cron(clockwork: Clockwork):
 
 
 def test_the_last_occurrence_of_a_cron_with_an_end_is_fired(clockwork: Clockwork):
-    """A cron that is bound to a year fires for the last time in it, and never again."""
+    """Crons limited to a year fire for the last time in that year."""
     last = datetime(2026, 12, 31, 23, 0, tzinfo=UTC)
     clockwork.declare(cron("0 0 23 31 12 * 2026"))
     clockwork.until(last)
@@ -146,7 +146,7 @@ def test_of_two_contenders_one_fires(shared: Harness, round_: int):
 
 
 def test_skip_leaves_an_occurrence_out(clockwork: Clockwork):
-    """While a job runs its successor is left out, and the row tells which job that was."""
+    """While a job runs, its successor is skipped, and the row names the running job."""
     first = clockwork.follows(Overlap.SKIP)
     (_, skipped) = reversed(clockwork.do(schedules.occurrences("nightly")))
 
@@ -155,8 +155,8 @@ def test_skip_leaves_an_occurrence_out(clockwork: Clockwork):
 
 
 @pytest.mark.parametrize("overlap", Overlap)
-def test_one_that_has_ended_is_in_nobodys_way(clockwork: Clockwork, overlap: Overlap):
-    """After the end of the job before it, an occurrence is started whatever was said of overlaps."""
+def test_an_ended_predecessor_blocks_no_occurrence(clockwork: Clockwork, overlap: Overlap):
+    """After its predecessor has ended, an occurrence starts under every overlap policy."""
     clockwork.declare(cron(overlap=overlap))
     clockwork.until(HALF)
     clockwork.fire()
@@ -167,7 +167,7 @@ def test_one_that_has_ended_is_in_nobodys_way(clockwork: Clockwork, overlap: Ove
 
 
 def test_one_that_waits_for_its_retry_has_not_ended(clockwork: Clockwork):
-    """A job between two attempts is in the way as one that runs."""
+    """Jobs between two attempts block an occurrence like running ones."""
     clockwork.declare(cron(job=made(retry="5 3h")))
     clockwork.until(HALF)
     clockwork.fire()
@@ -215,7 +215,7 @@ ENDS: dict[str, Any] = {
 
 @pytest.mark.parametrize("how", ENDS)
 def test_what_waits_is_started_where_its_predecessor_ends(clockwork: Clockwork, how: str):
-    """The job of a queued occurrence is made by the very transaction that ends the one before it."""
+    """Create the job of a queued occurrence in the transaction that ends its predecessor."""
     first = clockwork.follows(Overlap.QUEUE)
     clockwork.store.wait(90)
     ENDS[how](clockwork.store, first)
@@ -228,7 +228,7 @@ def test_what_waits_is_started_where_its_predecessor_ends(clockwork: Clockwork, 
 
 
 def test_what_waits_is_started_when_its_predecessor_is_poison(clockwork: Clockwork):
-    """A job that has killed three workers ends by the sweep, and what waits for it is started by that."""
+    """If a sweep ends a job that has crashed three workers, the same sweep starts the queued occurrence."""
     store = clockwork.store
     clockwork.declare(cron(overlap=Overlap.QUEUE))
     clockwork.until(HALF)
@@ -274,8 +274,8 @@ def test_many_ends_start_each_once(clockwork: Clockwork):
     }
 
 
-def test_what_nobody_has_told_is_seen_at_the_next_occurrence(clockwork: Clockwork):
-    """Where a predecessor ended and nobody could read what waits for it, the next occurrence finds that out."""
+def test_an_unprocessed_end_is_seen_at_the_next_occurrence(clockwork: Clockwork):
+    """If a predecessor's end did not start the queued occurrence, the next occurrence detects that."""
     first = clockwork.follows(Overlap.QUEUE)
     document = clockwork.schedule().document
     clockwork.spoil_schedule("nightly")
@@ -289,7 +289,7 @@ def test_what_nobody_has_told_is_seen_at_the_next_occurrence(clockwork: Clockwor
 
 
 def test_a_turn_that_comes_in_a_pause_is_left_out(clockwork: Clockwork):
-    """What waits for its predecessor is not started while the cron is paused."""
+    """Queued occurrences are not started while the cron is paused."""
     first = clockwork.follows(Overlap.QUEUE)
     clockwork.do(schedules.pause("nightly", now=clockwork.now))
     clockwork.store.end(first)
@@ -344,11 +344,11 @@ def test_all_missed_occurrences_of_a_window_are_started(clockwork: Clockwork):
     assert [f"cron:nightly/2026-01-01T{hour}:30:00Z" for hour in (16, 17)] == [e.origin for e in clockwork.jobs()]
 
 
-# ------------------------------------------------------------------------------------------------------------ by people
+# --------------------------------------------------------------------------------------------------------- by operators
 
 
 def test_a_trigger_starts_at_once(clockwork: Clockwork):
-    """Who triggers a cron gets a job now; what is planned stays planned, and the audit log has a line."""
+    """Triggering a cron creates a job at once, leaves the plan unchanged and writes an audit line."""
     clockwork.declare(cron())
     done = clockwork.do(crons.trigger("nightly", actor="ann", now=T0))
     (line,) = clockwork.do(audit.audit())
@@ -361,7 +361,7 @@ def test_a_trigger_starts_at_once(clockwork: Clockwork):
 
 
 def test_a_trigger_heeds_neither_pauses_nor_overlaps(clockwork: Clockwork):
-    """A cron that is paused and runs is started all the same."""
+    """Triggering a paused or running cron starts a job all the same."""
     clockwork.declare(cron())
     clockwork.until(HALF)
     clockwork.fire()
@@ -372,7 +372,7 @@ def test_a_trigger_heeds_neither_pauses_nor_overlaps(clockwork: Clockwork):
 
 
 def test_two_triggers_at_one_instant_are_two(clockwork: Clockwork):
-    """Whoever triggers twice gets two jobs, also where the clock stands still."""
+    """Triggering twice creates two jobs, even at the same instant."""
     clockwork.declare(cron())
     first, second = (clockwork.do(crons.trigger("nightly", now=T0)) for _ in range(2))
 
@@ -381,7 +381,7 @@ def test_two_triggers_at_one_instant_are_two(clockwork: Clockwork):
 
 
 def test_the_triggered_job_is_the_predecessor(clockwork: Clockwork):
-    """An occurrence that comes while a triggered job runs is one that overlaps."""
+    """Occurrences that are due while a triggered job runs overlap with it."""
     clockwork.declare(cron())
     clockwork.do(crons.trigger("nightly", now=T0))
     clockwork.until(HALF)
@@ -413,7 +413,7 @@ def test_a_second_backfill_starts_nothing(clockwork: Clockwork):
 
 
 def test_a_backfill_takes_what_was_skipped(clockwork: Clockwork):
-    """An occurrence that was left out can be started later."""
+    """Backfilling can start an occurrence that was skipped."""
     clockwork.follows(Overlap.SKIP)
     (done,) = clockwork.backfill(HALF, HALF + HOUR)
 
@@ -422,7 +422,7 @@ def test_a_backfill_takes_what_was_skipped(clockwork: Clockwork):
 
 
 def test_what_was_filled_in_is_not_fired_again(clockwork: Clockwork):
-    """An occurrence that a backfill has started does not start when the worker comes to it."""
+    """Occurrences that a backfill has started are not started again by the worker."""
     clockwork.declare(cron(overlap=Overlap.ALLOW))
     clockwork.until(HALF)
     clockwork.backfill(HALF, HALF)
@@ -432,14 +432,14 @@ def test_what_was_filled_in_is_not_fired_again(clockwork: Clockwork):
 
 
 def test_a_span_without_occurrences_is_filled_in_with_nothing(clockwork: Clockwork):
-    """Where the cron never occurs in a span, nothing is started, and nothing is in the audit log."""
+    """Backfilling a range without occurrences starts nothing and writes no audit line."""
     clockwork.declare(cron())
 
     assert ((), ()) == (clockwork.backfill(T0 - MINUTE, T0), clockwork.do(audit.audit()))
 
 
 def test_a_backfill_is_of_the_past(clockwork: Clockwork):
-    """What is to come is not filled in, and neither is more than anybody can mean."""
+    """Backfills of the future, or of too many occurrences, are refused."""
     clockwork.declare(cron("* * * * * *"))
     with pytest.raises(ScheduleError, match="that is not past; occurrences to come are started when they come"):
         clockwork.backfill(T0, T0 + MINUTE)
@@ -453,7 +453,7 @@ def test_a_backfill_is_of_the_past(clockwork: Clockwork):
 
 
 def test_occurrences_are_listed_the_latest_first(clockwork: Clockwork):
-    """A page of them ends where it was said, and the next one begins before that."""
+    """Pages of occurrences, latest first, end at the limit; the next page begins before the last line."""
     clockwork.declare(cron(overlap=Overlap.ALLOW))
     for hour in range(3):
         clockwork.until(HALF + hour * HOUR)
@@ -465,7 +465,7 @@ def test_occurrences_are_listed_the_latest_first(clockwork: Clockwork):
 
 
 def test_old_occurrences_are_forgotten(clockwork: Clockwork):
-    """Those that were decided longer ago than said are deleted, the oldest first, a batch at a time."""
+    """Delete occurrences decided before the given time, the oldest first, in batches."""
     clockwork.declare(cron(overlap=Overlap.ALLOW))
     for hour in range(4):
         clockwork.until(HALF + hour * HOUR)
@@ -510,7 +510,7 @@ def test_an_occurrence_that_was_started_is_not_started_again_by_a_clock_that_was
 
 
 def test_a_cron_that_is_paused_or_is_none_is_not_reckoned_anew(clockwork: Clockwork):
-    """A pause is ended by a person, who has it reckoned anew; a refresh is no cron."""
+    """After the clock was set back, neither a paused cron nor a refresh is replanned as a cron."""
     clockwork.until(T0 + 999 * HOUR)
     clockwork.declare(cron(), keeping())
     clockwork.do(schedules.pause("nightly", now=clockwork.now))

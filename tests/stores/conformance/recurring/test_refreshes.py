@@ -1,4 +1,4 @@
-"""Things that are kept fresh: starts, answers, deadlines, and the end of trying."""
+"""Tracked items: starts, answers, deadlines, and giving up."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tests.stores.helpers import LEASE, T0, Harness, failed, seconds
 from tests.stores.recurring import HALF, HOUR, HOURLY, MINUTE, Clockwork, keeping, lucky, made
 
 PERMANENT = failed("401", permanent="The password is wrong", reason="GAVE_UP")
-"""An attempt says that no other one can succeed, and why, for the person whose data it is."""
+"""A permanent failure with a reason for the owner of the data."""
 
 
 @pytest.fixture
 def clockwork(store: Harness) -> Clockwork:
-    """What recurs in a new store."""
+    """Return a helper for schedules in a new store."""
     return Clockwork(store)
 
 
-def told(clockwork: Clockwork) -> list[dict[str, Any]]:
-    """What the task was told that hears of things which were given up."""
+def notifications(clockwork: Clockwork) -> list[dict[str, Any]]:
+    """Return the payloads that the notification task for disabled items received."""
     payloads = [clockwork.do(jobs.payload(job.id)) for job in clockwork.jobs("mourn")]
     return [json.loads(each)["news"] for each in payloads]
 
 
 def sound(clockwork: Clockwork) -> bool:
-    """Is nothing found by the invariant checker?"""
+    """Return True if the invariant checker finds no error."""
     return clockwork.do(checks.check()).findings == ()
 
 
@@ -45,7 +45,7 @@ def sound(clockwork: Clockwork) -> bool:
 
 
 def test_what_is_due_is_started(clockwork: Clockwork):
-    """At its time a thing gets a job with its arguments, which says what it is for, and a deadline."""
+    """Due items get a job with their arguments and origin, and a deadline."""
     clockwork.track("a", at_once=False)
     early = clockwork.start()
     clockwork.until(HALF)
@@ -64,7 +64,7 @@ def test_what_is_due_is_started(clockwork: Clockwork):
 
 
 def test_what_runs_is_not_started_again(clockwork: Clockwork):
-    """A thing whose attempt has no answer yet is not due, however late it is."""
+    """Items with an open attempt are not due, however late they are."""
     clockwork.track("a")
     store_jobs = clockwork.jobs()
     clockwork.until(HALF)
@@ -74,7 +74,7 @@ def test_what_runs_is_not_started_again(clockwork: Clockwork):
 
 
 def test_the_earliest_are_started_first(clockwork: Clockwork):
-    """Of things that are due, as many as the budget allows are started, in the order in which they became due."""
+    """Start as many due items as the budget allows, in the order of their due times."""
     clockwork.track("late", at_once=False)
     clockwork.definition = keeping(schedule=Schedule.cron("15 * * * *"))
     clockwork.track("early", at_once=False, own=policy_document(clockwork.definition.policy))
@@ -84,8 +84,8 @@ def test_the_earliest_are_started_first(clockwork: Clockwork):
 
 
 @pytest.mark.parametrize("round_", range(3))
-def test_a_fleet_starts_each_thing_once(shared: Harness, round_: int):
-    """Four workers that look at the same instant start forty things once each, with a job each."""
+def test_a_fleet_starts_each_item_once(shared: Harness, round_: int):
+    """If four workers run at the same instant, each of forty items gets one job."""
     clockwork = Clockwork(shared)
     keys = [f"k{number:02}" for number in range(40)]
     clockwork.track(*keys, at_once=False)
@@ -98,14 +98,14 @@ def test_a_fleet_starts_each_thing_once(shared: Harness, round_: int):
     assert sound(clockwork)
 
 
-def test_things_that_start_together_get_their_own_jobs(clockwork: Clockwork):
-    """The rows of things that start alike name the jobs that were made for them, and for nobody else."""
+def test_items_that_start_together_get_their_own_jobs(clockwork: Clockwork):
+    """Rows of items that start together name the jobs that were created for them."""
     keys = ["a", "b", "c"]
     clockwork.track(*keys, at_once=False)
     clockwork.until(HALF)
     clockwork.start()
 
-    assert {f"refresh:fresh/{key}": clockwork.thing(key).job_id for key in keys} == {
+    assert {f"refresh:fresh/{key}": clockwork.item(key).job_id for key in keys} == {
         job.origin: job.id for job in clockwork.jobs()
     }
 
@@ -131,12 +131,12 @@ def test_jitter_keeps_late_ones_apart(store: Harness):
 
 
 def test_a_refresh_that_nobody_knows_starts_nothing(clockwork: Clockwork):
-    """Where nothing was ever declared or tracked there is nothing to be started, swept or reckoned."""
+    """Refreshes without a declaration or tracked items have nothing to start, sweep or reschedule."""
     assert ((), 0, 0) == (clockwork.start(), clockwork.sweep(), clockwork.replan())
 
 
 def test_a_schedule_that_ends_completes(store: Harness):
-    """After the last refresh of its schedule a thing is complete, and waits for nothing."""
+    """After the last refresh of its schedule an item is complete and has no due time."""
     clockwork = Clockwork(store, keeping(schedule=Schedule.cron("0 30 12 1 1 * 2026")))
     clockwork.track("a", at_once=False)
     clockwork.until(HALF)
@@ -151,7 +151,7 @@ def test_a_schedule_that_ends_completes(store: Harness):
 
 
 def test_success_waits_for_the_next_planned_refresh(clockwork: Clockwork):
-    """The settle of a success clears what was counted, and plans the next refresh."""
+    """Settling a success resets the counters and plans the next refresh."""
     claim = clockwork.running()
     clockwork.store.wait(60)
     clockwork.store.end(claim)
@@ -163,7 +163,7 @@ def test_success_waits_for_the_next_planned_refresh(clockwork: Clockwork):
 
 
 def test_many_answers_are_written_together(clockwork: Clockwork):
-    """Successes and failures of one flush move each its own thing."""
+    """Successes and failures settled in one batch each update their own item."""
     clockwork.track("a", "b", "c", "d")
     claims = {claim.origin[-1]: claim for claim in clockwork.store.claim(4) if claim.origin}
     endings = [(claims["a"], Succeeded()), (claims["b"], failed()), (claims["c"], Succeeded()), (claims["d"], failed())]
@@ -176,7 +176,7 @@ def test_many_answers_are_written_together(clockwork: Clockwork):
 
 
 def test_a_failure_is_tried_again_after_the_delay(clockwork: Clockwork):
-    """A failure leads to a retry as the refresh says, counted from the failure; the streak began with its start."""
+    """Failures lead to a retry after the refresh's backoff; the failing period begins at the attempt's start."""
     claim = clockwork.running()
     clockwork.store.wait(30)
     clockwork.store.end(claim, failed("boom"))
@@ -190,7 +190,7 @@ def test_a_failure_is_tried_again_after_the_delay(clockwork: Clockwork):
 
 
 def test_the_refresh_has_taken_the_failure(clockwork: Clockwork):
-    """The dead job of an attempt is stamped as caught, so that nobody redrives it, and it is pruned like a success."""
+    """Dead jobs of an attempt are stamped as caught: they are not redriven, and are pruned like successes."""
     claim = clockwork.running()
     clockwork.store.end(claim, failed("boom"))
     job = clockwork.store.job(claim.id)
@@ -200,18 +200,18 @@ def test_the_refresh_has_taken_the_failure(clockwork: Clockwork):
 
 
 def test_a_permanent_failure_gives_up_with_its_reason(clockwork: Clockwork):
-    """Where the attempt says that no other one can succeed, the thing is disabled, with that reason."""
+    """Permanent failures disable the item with the reason of the failure."""
     clockwork.store.end(clockwork.running(), PERMANENT)
-    thing = clockwork.thing()
+    item = clockwork.item()
 
-    assert (True, "The password is wrong") == (thing.disabled_until_update, thing.disabled_reason)
-    assert (None, None, None) == (thing.refresh_at, thing.job_id, thing.sweep_at)
+    assert (True, "The password is wrong") == (item.disabled_until_update, item.disabled_reason)
+    assert (None, None, None) == (item.refresh_at, item.job_id, item.sweep_at)
     assert () == clockwork.start()
 
 
 @pytest.mark.parametrize("reason", ["BAD_PAYLOAD", "BAD_RESULT"])
 def test_a_fault_of_the_program_is_no_reason_to_give_up(clockwork: Clockwork, reason: str):
-    """A failure that is permanent for the job, because the code is wrong, is an ordinary one for the thing."""
+    """Job failures that are permanent because of a defect in the code are ordinary failures of the item."""
     clockwork.store.end(clockwork.running(), failed("no such field", permanent="no such field", reason=reason))
 
     assert not clockwork.state().disabled_until_update
@@ -219,7 +219,7 @@ def test_a_fault_of_the_program_is_no_reason_to_give_up(clockwork: Clockwork, re
 
 
 def test_what_the_other_side_wants_is_heeded(clockwork: Clockwork):
-    """A retry comes no earlier than the other side has asked for."""
+    """Retries are not due before the time that the remote service asked for."""
     claim = clockwork.running()
     clockwork.store.end(claim, Failed(Failure((), "429", "RETRY_AFTER", hint=9 * MINUTE)))
 
@@ -227,7 +227,7 @@ def test_what_the_other_side_wants_is_heeded(clockwork: Clockwork):
 
 
 def test_a_retry_that_does_not_fit_waits_for_the_planned_refresh(clockwork: Clockwork):
-    """A retry that would not end before the next planned refresh is that refresh, and counts as the retry."""
+    """Retries that would not end before the next planned refresh take its place and count as the retry."""
     clockwork.running()
     clockwork.until(T0 + 16 * MINUTE)
     clockwork.sweep()
@@ -241,7 +241,7 @@ def test_a_retry_that_does_not_fit_waits_for_the_planned_refresh(clockwork: Cloc
 
 @pytest.mark.parametrize("outcome", [Cancelled("no more"), Expired()], ids=["cancelled", "expired"])
 def test_an_attempt_that_ends_without_an_answer_has_failed(clockwork: Clockwork, outcome: Any):
-    """A handler that cancels its job, and a job whose own deadline has passed, are failures of the attempt."""
+    """Cancellation by the handler and an expired job deadline are failures of the attempt."""
     clockwork.store.end(clockwork.running(), outcome)
 
     assert (T0 + 5 * MINUTE, None) == (clockwork.state().refresh_at, clockwork.state().attempt_uid)
@@ -249,7 +249,7 @@ def test_an_attempt_that_ends_without_an_answer_has_failed(clockwork: Clockwork,
 
 
 def test_an_operator_who_cancels_the_job_fails_the_attempt(clockwork: Clockwork):
-    """The thing goes on with its retry when the job of its attempt is cancelled from outside."""
+    """Items continue with their retry if an operator cancels the job of their attempt."""
     claim = clockwork.running()
     clockwork.store.cancel(claim.id)
 
@@ -259,7 +259,7 @@ def test_an_operator_who_cancels_the_job_fails_the_attempt(clockwork: Clockwork)
 
 
 def test_a_job_that_goes_on_tells_nothing(clockwork: Clockwork):
-    """An attempt that waits for an answer from outside still runs; its answer ends it."""
+    """Attempts that wait for an external answer are still open; the answer ends them."""
     claim = clockwork.running()
     clockwork.store.end(claim, Suspended(seconds(300)))
     waiting = clockwork.state()
@@ -270,7 +270,7 @@ def test_a_job_that_goes_on_tells_nothing(clockwork: Clockwork):
 
 
 def test_the_end_of_a_wait_is_a_failure(clockwork: Clockwork):
-    """Where nobody has answered in time from outside, the attempt has failed."""
+    """If no external answer arrives in time, the attempt has failed."""
     clockwork.store.end(clockwork.running(), Suspended(seconds(60)))
     clockwork.store.wait(60)
     clockwork.store.lapse()
@@ -279,14 +279,14 @@ def test_the_end_of_a_wait_is_a_failure(clockwork: Clockwork):
 
 
 def test_a_job_that_is_retried_by_hand_changes_nothing(clockwork: Clockwork):
-    """An operator may run the job of an old attempt again; its answer is stale, since another attempt has its place."""
+    """Operators may rerun the job of an old attempt; its answer is stale, since a newer attempt replaced it."""
     claim = clockwork.running()
     clockwork.store.cancel(claim.id)
     clockwork.store.retry(claim.id)
-    before = clockwork.thing()
+    before = clockwork.item()
     clockwork.store.end(clockwork.store.take())
 
-    assert before == clockwork.thing()
+    assert before == clockwork.item()
     assert sound(clockwork)
 
 
@@ -294,15 +294,15 @@ def test_a_job_that_is_retried_by_hand_changes_nothing(clockwork: Clockwork):
 
 
 def test_a_crash_keeps_the_attempt(clockwork: Clockwork):
-    """The job of a worker that fell silent runs again, under its deadline: it is the same attempt."""
+    """After its worker has died, the job runs again under its deadline as the same attempt."""
     clockwork.track("a")
     first = clockwork.store.take(worker=clockwork.store.worker())
-    before = clockwork.thing()
+    before = clockwork.item()
     clockwork.store.wait(LEASE.total_seconds() + 1)
     clockwork.store.sweep()
     second = clockwork.store.take()
 
-    assert (first.id, before) == (second.id, clockwork.thing())
+    assert (first.id, before) == (second.id, clockwork.item())
     clockwork.store.end(second)
     assert HALF == clockwork.state().refresh_at
 
@@ -336,13 +336,13 @@ def test_what_may_not_be_repeated_fails_at_the_first_crash(store: Harness):
 
 
 def test_before_the_deadline_there_is_nothing_to_sweep(clockwork: Clockwork):
-    """A sweep that comes a moment early changes nothing."""
+    """Sweeping before the deadline changes nothing."""
     clockwork.running()
     clockwork.until(T0 + 10 * MINUTE - timedelta.resolution)
-    before = clockwork.thing()
+    before = clockwork.item()
 
     assert 0 == clockwork.sweep()
-    assert before == clockwork.thing()
+    assert before == clockwork.item()
 
 
 def test_an_overdue_attempt_has_failed_at_its_deadline(clockwork: Clockwork):
@@ -359,19 +359,19 @@ def test_an_overdue_attempt_has_failed_at_its_deadline(clockwork: Clockwork):
     assert sound(clockwork)
 
 
-def test_whoever_runs_an_overdue_attempt_loses_its_lease(clockwork: Clockwork):
-    """An answer that comes after the sweep changes nothing."""
+def test_a_sweep_revokes_the_lease_of_an_overdue_attempt(clockwork: Clockwork):
+    """Answers after the sweep change nothing."""
     claim = clockwork.running()
     clockwork.until(T0 + 10 * MINUTE)
     clockwork.sweep()
-    before = clockwork.thing()
+    before = clockwork.item()
 
     assert frozenset({claim.lease_id}) == clockwork.store.settle((claim, Succeeded())).lost
-    assert before == clockwork.thing()
+    assert before == clockwork.item()
 
 
 def test_an_answer_between_the_deadline_and_the_sweep_counts(clockwork: Clockwork):
-    """A success that comes late, but before anybody has swept, is a success."""
+    """Successes after the deadline, but before the sweep, count as successes."""
     claim = clockwork.running()
     clockwork.until(T0 + 11 * MINUTE)
     clockwork.store.end(claim)
@@ -380,7 +380,7 @@ def test_an_answer_between_the_deadline_and_the_sweep_counts(clockwork: Clockwor
 
 
 def test_an_attempt_that_waits_in_its_queue_is_not_overdue(clockwork: Clockwork):
-    """The time allowed counts from the claim: a job that no worker has claimed stays, and nothing has failed."""
+    """Deadlines count from the claim: an unclaimed job stays, and its attempt has not failed."""
     clockwork.track("a")
     clockwork.until(T0 + 3 * HOUR)
     swept = clockwork.sweep()
@@ -402,7 +402,7 @@ def test_a_trigger_over_an_attempt_that_waits_in_its_queue_spends_no_retry(clock
 
 
 def test_a_trigger_over_an_attempt_that_was_claimed_late_spends_no_retry(clockwork: Clockwork):
-    """The time allowed counts from the claim: it has not failed, so the new attempt is the first one."""
+    """Triggering over an attempt that was claimed late spends no retry: the new attempt is the first one."""
     clockwork.track("a")
     clockwork.until(T0 + 9 * MINUTE)
     clockwork.store.take()
@@ -433,7 +433,7 @@ def test_an_attempt_that_was_claimed_late_has_all_its_time(clockwork: Clockwork)
 
 
 def test_an_attempt_that_fails_after_a_wait_in_its_queue_is_reckoned_from_the_claim(store: Harness):
-    """The limit in time counts from the first attempt that a worker has begun."""
+    """Limits in time count from the start of the first attempt that a worker has claimed."""
     clockwork = Clockwork(store, keeping(give_up_after=HOUR, delays=(5 * MINUTE,)))
     clockwork.track("a")
     clockwork.until(T0 + 2 * HOUR)
@@ -448,7 +448,7 @@ def test_an_attempt_that_fails_after_a_wait_in_its_queue_is_reckoned_from_the_cl
 
 
 def test_what_cannot_be_read_is_not_put_off(clockwork: Clockwork):
-    """Where the policy of a thing or its refresh cannot be read, what runs ends at its deadline, and the rest waits."""
+    """If an item's policy or refresh is unreadable, open attempts end at their deadline and others wait."""
     first, second = clockwork.running("a"), clockwork.running("b")
     clockwork.spoil_policy("a")
     clockwork.until(T0 + 10 * MINUTE)
@@ -464,7 +464,7 @@ def test_what_cannot_be_read_is_not_put_off(clockwork: Clockwork):
 
 
 def test_a_snooze_does_not_move_the_deadline(clockwork: Clockwork):
-    """A handler that asks to be called later has the time that it was allowed at first."""
+    """Snoozed attempts keep their first deadline."""
     claim = clockwork.running()
     clockwork.store.end(claim, Snoozed(9 * MINUTE))
     clockwork.until(T0 + 9 * MINUTE)
@@ -481,8 +481,8 @@ def test_a_snooze_does_not_move_the_deadline(clockwork: Clockwork):
     assert sound(clockwork)
 
 
-def test_a_sweep_that_comes_late_for_a_late_deadline_tells_the_time_of_the_real_one(store: Harness):
-    """The row of an attempt that has waited in its queue has a later deadline than the attempt."""
+def test_a_late_sweep_reports_the_deadline_of_the_attempt(store: Harness):
+    """Sweeps report the deadline of the attempt, not the later one in its item's row."""
     clockwork = Clockwork(store, keeping(timeout=seconds(3), delays=(5 * MINUTE,)))
     clockwork.track("a")
     clockwork.until(T0 + seconds(3))
@@ -496,7 +496,7 @@ def test_a_sweep_that_comes_late_for_a_late_deadline_tells_the_time_of_the_real_
 
 
 def test_a_success_spreads_the_next_start(store: Harness):
-    """The sample of a success is that of its next planned start: each thing keeps apart from the others."""
+    """Samples of successes spread the next planned starts: each item has its own."""
     clockwork = Clockwork(store, keeping(jitter=10 * MINUTE))
     claims = [clockwork.running(key) for key in "abc"]
     for claim, sample in zip(claims, (0.0, 0.25, 0.5), strict=True):
@@ -505,8 +505,8 @@ def test_a_success_spreads_the_next_start(store: Harness):
     assert [HALF, HALF + 2.5 * MINUTE, HALF + 5 * MINUTE] == [clockwork.state(key).refresh_at for key in "abc"]
 
 
-def test_things_that_are_lost_together_are_spread_too(store: Harness):
-    """The sweep of a dead worker has no samples; the numbers of the jobs stand for them."""
+def test_items_that_are_lost_together_are_spread_too(store: Harness):
+    """Sweeping a dead worker has no samples; the job ids replace them."""
     clockwork = Clockwork(
         store, keeping(jitter=10 * MINUTE, delays=(), on_exhausted=Exhausted.WAIT_NEXT, job=made(idempotent=False))
     )
@@ -532,8 +532,8 @@ def test_an_attempt_that_waits_for_an_answer_is_overdue_too(clockwork: Clockwork
     assert sound(clockwork)
 
 
-def test_an_attempt_whose_job_is_gone_is_swept(clockwork: Clockwork):
-    """A row that names a job which nobody has any more fails at its deadline like any other."""
+def test_an_attempt_with_a_missing_job_is_swept(clockwork: Clockwork):
+    """Attempts with a missing job fail at their deadline like any other."""
     clockwork.track("a")
     clockwork.rename("a", job_id=4711)
     clockwork.until(T0 + 10 * MINUTE)
@@ -542,8 +542,8 @@ def test_an_attempt_whose_job_is_gone_is_swept(clockwork: Clockwork):
     assert (None, T0 + 15 * MINUTE) == (clockwork.state().attempt_uid, clockwork.state().refresh_at)
 
 
-def test_an_attempt_whose_job_has_ended_untold_is_swept(clockwork: Clockwork):
-    """Where a job ended and nobody could read what that means, the deadline tells."""
+def test_an_attempt_that_missed_the_end_of_its_job_is_swept(clockwork: Clockwork):
+    """If a job's end did not update its item, the attempt fails at the deadline."""
     claim = clockwork.running()
     document = clockwork.schedule("fresh").document
     clockwork.spoil_schedule()
@@ -571,7 +571,7 @@ def test_a_sweep_has_a_budget(clockwork: Clockwork):
 
 
 def test_of_a_sweep_and_an_answer_one_counts(shared: Harness):
-    """A sweep and an answer that come at once end the attempt once, whoever is first."""
+    """Concurrent sweeps and answers end the attempt once, in any order."""
     clockwork = Clockwork(shared)
     claim = clockwork.running()
     clockwork.until(T0 + 10 * MINUTE)
@@ -587,7 +587,7 @@ def test_of_a_sweep_and_an_answer_one_counts(shared: Harness):
 
 
 def exhausted(clockwork: Clockwork) -> None:
-    """Let the first attempt of a thing fail, and its two retries."""
+    """Let the first attempt of an item and its two retries fail."""
     clockwork.store.end(clockwork.running(), failed("first"))
     for text in ("second", "third"):
         clockwork.until(clockwork.state().refresh_at or T0)
@@ -596,17 +596,17 @@ def exhausted(clockwork: Clockwork) -> None:
 
 
 def test_when_all_retries_have_failed_it_is_given_up(clockwork: Clockwork):
-    """The thing is disabled, with a reason for the person whose data it is, until it is updated."""
+    """Items with exhausted retries are disabled with a reason until they are updated."""
     exhausted(clockwork)
-    thing = clockwork.thing()
+    item = clockwork.item()
 
-    assert (True, "Cannot refresh after 3 attempt(s)") == (thing.disabled_until_update, thing.disabled_reason)
-    assert [thing] == [clockwork.thing() for _ in clockwork.do(read.select("fresh", troubled=True))]
+    assert (True, "Cannot refresh after 3 attempt(s)") == (item.disabled_until_update, item.disabled_reason)
+    assert [item] == [clockwork.item() for _ in clockwork.do(read.select("fresh", troubled=True))]
     assert sound(clockwork)
 
 
-def test_who_is_to_be_told_is_told_once(clockwork: Clockwork):
-    """The job that tells of it is made by the transaction that gives up, and by nothing else."""
+def test_the_notification_job_is_created_once(clockwork: Clockwork):
+    """Create the notification job only in the transaction that disables the item."""
     clockwork.definition = keeping(on_give_up=(Action("email", "customer"),))
     exhausted(clockwork)
     clockwork.until(T0 + 5 * HOUR)
@@ -624,12 +624,12 @@ def test_who_is_to_be_told_is_told_once(clockwork: Clockwork):
             "failing_since": "2026-01-01T12:00:00Z",
             "actions": [{"name": "email", "to": "customer", "text": None}],
         }
-    ] == told(clockwork)
+    ] == notifications(clockwork)
 
 
-def test_nobody_need_be_told(store: Harness):
+def test_a_notification_task_is_optional(store: Harness):
     """Without a task for that, giving up writes the row, and no job."""
-    clockwork = Clockwork(store, keeping(told=False, delays=()))
+    clockwork = Clockwork(store, keeping(notify=False, delays=()))
     store.end(clockwork.running(), failed())
 
     assert clockwork.state().disabled_until_update
@@ -637,7 +637,7 @@ def test_nobody_need_be_told(store: Harness):
 
 
 def test_exhausted_is_not_given_up(store: Harness):
-    """Where the policy says so, the next planned refresh begins anew when all retries are used up."""
+    """If the policy allows it, exhausted items start again at the next planned refresh."""
     clockwork = Clockwork(store, keeping(delays=(), on_exhausted=Exhausted.WAIT_NEXT))
     store.end(clockwork.running(), failed())
 
@@ -646,44 +646,44 @@ def test_exhausted_is_not_given_up(store: Harness):
         clockwork.state().attempt_no,
         clockwork.state().attempts_since_success,
     )
-    assert [] == told(clockwork)
+    assert [] == notifications(clockwork)
 
 
 def test_a_deadline_may_be_the_end(store: Harness):
-    """Where the last attempt times out, the sweep gives up, and tells."""
+    """If the last attempt times out, the sweep disables the item and creates the notification job."""
     clockwork = Clockwork(store, keeping(delays=()))
     clockwork.running()
     clockwork.until(T0 + HOUR)
     clockwork.sweep()
 
     assert clockwork.state().disabled_until_update
-    assert ["the deadline of the refresh has passed"] == [each["error"] for each in told(clockwork)]
+    assert ["the deadline of the refresh has passed"] == [each["error"] for each in notifications(clockwork)]
 
 
 def test_it_is_given_up_when_nothing_has_succeeded_for_too_long(store: Harness):
-    """A thing that waits for its retry is given up at the moment that the policy names, not when the retry is due."""
+    """Items that wait for a retry are disabled at the policy's time limit, not when the retry is due."""
     clockwork = Clockwork(store, keeping(delays=(3 * HOUR,), strategy=Strategy.UNTIL_SUCCESS, give_up_after=HOUR))
     store.end(clockwork.running(), failed("boom"))
-    sweep_at = clockwork.thing().sweep_at
+    sweep_at = clockwork.item().sweep_at
     clockwork.until(T0 + HOUR - timedelta.resolution)
     early = clockwork.sweep()
     clockwork.until(T0 + HOUR)
 
     assert (T0 + HOUR, 0, 1) == (sweep_at, early, clockwork.sweep())
     assert "No successful refresh for too long" == clockwork.state().disabled_reason
-    assert [None] == [each["error"] for each in told(clockwork)]
+    assert [None] == [each["error"] for each in notifications(clockwork)]
     assert 0 == clockwork.sweep()
 
 
 def test_a_start_that_would_be_too_late_gives_up(store: Harness):
-    """Where no sweep came in time, the start gives up instead, and says why."""
+    """If no sweep ran in time, the start disables the item and stores the reason."""
     clockwork = Clockwork(store, keeping(give_up_after=HOUR))
     store.end(clockwork.running(), failed())
     clockwork.until(T0 + HOUR)
     (turned,) = clockwork.start()
 
     assert MoveResult("a", RefreshOutcome.GAVE_UP, None, "No successful refresh for too long") == turned
-    assert 1 == len(told(clockwork))
+    assert 1 == len(notifications(clockwork))
 
 
 def test_success_ends_the_streak(store: Harness):
@@ -691,7 +691,7 @@ def test_success_ends_the_streak(store: Harness):
     clockwork = Clockwork(store, keeping(give_up_after=HOUR))
     store.end(clockwork.running())
 
-    assert None is clockwork.thing().sweep_at
+    assert None is clockwork.item().sweep_at
     clockwork.until(T0 + 5 * HOUR)
     assert 0 == clockwork.sweep()
 
@@ -700,7 +700,7 @@ def test_success_ends_the_streak(store: Harness):
 
 
 def test_a_policy_that_means_nothing_is_given_up(clockwork: Clockwork):
-    """A thing whose own policy this redrive cannot read is disabled when it is due, and the reason is the error."""
+    """Items with an unreadable policy of their own are disabled when due, with the error as the reason."""
     clockwork.track("a", at_once=False)
     clockwork.spoil_policy()
     clockwork.until(HALF)
@@ -708,11 +708,11 @@ def test_a_policy_that_means_nothing_is_given_up(clockwork: Clockwork):
 
     assert RefreshOutcome.GAVE_UP is turned.outcome
     assert "the stored policy is no JSON" in (clockwork.state().disabled_reason or "")
-    assert 1 == len(told(clockwork))
+    assert 1 == len(notifications(clockwork))
 
 
 def test_a_policy_that_means_nothing_is_no_reason_to_lose_an_answer(clockwork: Clockwork):
-    """The answer of its attempt ends the job; what that means for the thing is seen at the deadline."""
+    """Answers for an item with an unreadable policy end the job; the item is decided at the deadline."""
     claim = clockwork.running()
     clockwork.spoil_policy()
     clockwork.store.end(claim)
@@ -722,7 +722,7 @@ def test_a_policy_that_means_nothing_is_no_reason_to_lose_an_answer(clockwork: C
 
 
 def test_what_fails_and_has_a_policy_that_means_nothing_is_given_up(store: Harness):
-    """The sweep of a thing that has failed for too long gives it up even so."""
+    """Sweeps disable an item that failed for too long even if its policy is unreadable."""
     clockwork = Clockwork(store, keeping(give_up_after=HOUR))
     store.end(clockwork.running(), failed())
     clockwork.spoil_policy()
@@ -733,7 +733,7 @@ def test_what_fails_and_has_a_policy_that_means_nothing_is_given_up(store: Harne
 
 
 def test_a_refresh_that_only_a_newer_redrive_can_read_waits(store: Harness):
-    """Nothing of it is started, swept or reckoned, and nothing is lost."""
+    """Refreshes that need a newer redrive are not started, swept, rescheduled or deleted."""
     clockwork = Clockwork(store, keeping(give_up_after=HOUR))
     clockwork.track("waits", at_once=False)
     store.end(clockwork.running("fails"), failed())
@@ -752,7 +752,7 @@ OTHER = Schedule.cron("45 * * * *")
 
 
 def test_another_policy_reckons_anew_a_batch_at_a_time(clockwork: Clockwork):
-    """After a deployment each thing waits for the next refresh of the new schedule; each is reckoned once."""
+    """After a deployment each item is rescheduled once, in batches, to the new schedule's next refresh."""
     clockwork.track("a", "b", "c", at_once=False)
     clockwork.declare(keeping(schedule=OTHER))
     counts = [clockwork.replan(budget=2) for _ in range(3)]
@@ -762,7 +762,7 @@ def test_another_policy_reckons_anew_a_batch_at_a_time(clockwork: Clockwork):
 
 
 def test_the_same_policy_reckons_nothing(clockwork: Clockwork):
-    """Where only the jobs are made otherwise, no thing moves."""
+    """If only the job template changes, no item is rescheduled."""
     clockwork.track("a", at_once=False)
     clockwork.declare(keeping(job=made("other")))
 
@@ -770,7 +770,7 @@ def test_the_same_policy_reckons_nothing(clockwork: Clockwork):
 
 
 def test_what_runs_is_reckoned_anew_and_goes_on(clockwork: Clockwork):
-    """A running attempt keeps its job and its deadline, and its failure leads where the new policy says."""
+    """Rescheduling keeps the job and deadline of an open attempt; its failure follows the new policy."""
     claim = clockwork.running()
     clockwork.declare(keeping(delays=(MINUTE,)))
     clockwork.replan()
@@ -781,7 +781,7 @@ def test_what_runs_is_reckoned_anew_and_goes_on(clockwork: Clockwork):
 
 
 def test_policies_of_their_own_follow_no_deployment(clockwork: Clockwork):
-    """A thing with a policy of its own is not reckoned anew when the code has another one."""
+    """Items with their own policy are not rescheduled after a deployment."""
     own = policy_document(RefreshPolicy(schedule=HOURLY))
     clockwork.track("a", at_once=False, own=own)
     clockwork.declare(keeping(schedule=OTHER))
@@ -793,7 +793,7 @@ def test_policies_of_their_own_follow_no_deployment(clockwork: Clockwork):
 
 
 def test_late_starts_and_late_claims_follow_the_plan(store: Harness):
-    """A retry that fits to the second is made there, though the look, the claim and the settlement take 0.3 s each."""
+    """Retries that just fit take place although start, claim and settlement are each 0.3 s late."""
     late = timedelta(seconds=0.3)
     clockwork = Clockwork(store, keeping(timeout=HOUR / 2, delays=(timedelta(0),) * 3))
     clockwork.track("a", at_once=False)
@@ -810,8 +810,8 @@ def test_late_starts_and_late_claims_follow_the_plan(store: Harness):
     assert [0, 1800, 3600, 5400] == [round(each.total_seconds()) // 10 * 10 for each in begun]
 
 
-def test_things_that_are_ahead_of_the_clock_are_reckoned_anew_a_page_at_a_time(clockwork: Clockwork):
-    """After the clock was set back, each waits for the next planned refresh from now on; the audit log tells."""
+def test_items_that_are_ahead_of_the_clock_are_replanned_in_pages(clockwork: Clockwork):
+    """After the clock was set back, items are replanned from now on; the audit log has a line."""
     clockwork.until(T0 + 999 * HOUR)
     clockwork.track("a", "b", "c", at_once=False)
     running = clockwork.running("d")
@@ -834,7 +834,7 @@ def test_things_that_are_ahead_of_the_clock_are_reckoned_anew_a_page_at_a_time(c
 
 
 def test_what_cannot_be_read_stays_ahead_of_the_clock(clockwork: Clockwork):
-    """Nothing is reckoned of a policy or a refresh that this redrive cannot read, or that is not there."""
+    """Items with an unreadable or missing policy or refresh are not rescheduled."""
     clockwork.until(T0 + 999 * HOUR)
     clockwork.track("a", at_once=False)
     clockwork.spoil_policy()

@@ -1,4 +1,4 @@
-"""What is declared of schedules, when something of them is due, and the switches of people."""
+"""Declared schedules, their due times, and the operators' switches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping
 
 
 def looked(clockwork: Clockwork) -> dict[str, ScheduleStatus]:
-    """What is due, by name."""
+    """Return the due schedules by name."""
     return {each.name: each for each in clockwork.do(schedules.status(now=clockwork.now))}
 
 
@@ -23,7 +23,7 @@ def looked(clockwork: Clockwork) -> dict[str, ScheduleStatus]:
 
 
 def test_what_is_declared_is_kept(store: Harness):
-    """The database answers what the code has declared, and when a cron occurs next."""
+    """Declared schedules are stored, crons together with their next occurrence."""
     clockwork = Clockwork(store)
     clockwork.declare(cron(), keeping())
 
@@ -33,7 +33,7 @@ def test_what_is_declared_is_kept(store: Harness):
 
 
 def test_nothing_may_be_declared(store: Harness):
-    """An app without schedules declares none."""
+    """Apps without schedules declare none."""
     Clockwork(store).declare()
 
     assert () == store.do(schedules.select())
@@ -46,14 +46,14 @@ def test_schedules_are_read_by_name(store: Harness):
     assert ["nightly"] == [each.name for each in store.do(schedules.select(["nightly", "other"]))]
 
 
-def test_a_schedule_that_nobody_declared_is_not_found(store: Harness):
-    """Whoever asks for one schedule by a wrong name is told what makes schedules."""
+def test_an_undeclared_schedule_is_not_found(store: Harness):
+    """Reading a schedule by an unknown name raises an error that explains how schedules are created."""
     with pytest.raises(ScheduleNotFound, match="there is no schedule 'nightly'; .* whose code declares it"):
         Clockwork(store).schedule()
 
 
 def test_the_same_once_more_changes_nothing(store: Harness):
-    """A second worker that declares the same leaves all as it is, and so does a deployment of the same code."""
+    """Declaring the same again, by a second worker or a deployment, changes nothing."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
     before = clockwork.schedule()
@@ -64,7 +64,7 @@ def test_the_same_once_more_changes_nothing(store: Harness):
 
 
 def test_a_deployment_of_other_jobs_moves_nothing_that_is_planned(store: Harness):
-    """Where only what is made is declared otherwise, an occurrence that is due stays due."""
+    """If only the job template changes, a due occurrence stays due."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
     clockwork.until(HALF + MINUTE)
@@ -74,7 +74,7 @@ def test_a_deployment_of_other_jobs_moves_nothing_that_is_planned(store: Harness
 
 
 def test_a_deployment_of_another_pattern_plans_anew(store: Harness):
-    """Where another pattern is declared, the next occurrence is the first one of that."""
+    """If the pattern changes, the next occurrence is the first one of the new pattern."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
     clockwork.declare(cron("45 * * * *"))
@@ -83,7 +83,7 @@ def test_a_deployment_of_another_pattern_plans_anew(store: Harness):
 
 
 def test_another_place_is_another_timing(store: Harness):
-    """The same pattern on the clock of another place is planned anew."""
+    """Changing the time zone of the same pattern replans the cron."""
     clockwork = Clockwork(store)
     clockwork.declare(cron("0 13 * * *"))
     clockwork.declare(cron("0 13 * * *", tz="America/New_York"))
@@ -92,7 +92,7 @@ def test_another_place_is_another_timing(store: Harness):
 
 
 def test_a_cron_may_become_a_refresh(store: Harness):
-    """A name that is used for something else has nothing of what it was."""
+    """Reusing a cron's name for a refresh keeps no state of the cron."""
     clockwork = Clockwork(store)
     clockwork.declare(cron(overlap=Overlap.QUEUE))
     clockwork.until(HALF)
@@ -105,7 +105,7 @@ def test_a_cron_may_become_a_refresh(store: Harness):
 
 
 def test_what_only_a_newer_redrive_can_read_is_left_alone(store: Harness):
-    """A document that this redrive cannot read has no definition, fires nothing, and whoever wants it is told so."""
+    """Unreadable documents have no definition and fire nothing; reading their definition raises an error."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
     clockwork.spoil_schedule("nightly")
@@ -120,8 +120,8 @@ def test_what_only_a_newer_redrive_can_read_is_left_alone(store: Harness):
 # -------------------------------------------------------------------------------------------------------------- looking
 
 
-def test_a_look_tells_when_a_cron_is_due(store: Harness):
-    """The next occurrence of a cron is when it is due, and the look tells the instant at which that was asked."""
+def test_the_status_has_the_due_time_of_a_cron(store: Harness):
+    """Crons are due at their next occurrence; the result includes the instant of the query."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
 
@@ -130,7 +130,7 @@ def test_a_look_tells_when_a_cron_is_due(store: Harness):
     )
 
 
-def test_a_look_tells_when_the_first_thing_is_due(store: Harness):
+def test_the_status_has_the_due_time_of_the_first_item(store: Harness):
     """Of a refresh the earliest start counts; what runs, is paused or was given up does not."""
     clockwork = Clockwork(store)
     clockwork.running("runs")
@@ -143,8 +143,8 @@ def test_a_look_tells_when_the_first_thing_is_due(store: Harness):
     assert None is looked(clockwork)["fresh"].due_at
 
 
-def test_a_look_tells_when_time_makes_a_difference(store: Harness):
-    """The earliest deadline of all attempts stands in every line."""
+def test_the_status_has_the_earliest_deadline(store: Harness):
+    """Lines include the earliest deadline of all attempts."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
     clockwork.track("a")
@@ -154,8 +154,8 @@ def test_a_look_tells_when_time_makes_a_difference(store: Harness):
     assert {T0 + 10 * MINUTE} == {each.sweep_at for each in looked(clockwork).values()}
 
 
-def test_a_look_tells_of_things_that_were_reckoned_by_an_older_policy(store: Harness):
-    """After a deployment of another policy a refresh is stale until all its things were reckoned anew."""
+def test_the_status_is_stale_while_items_follow_an_older_policy(store: Harness):
+    """After a deployment of another policy a refresh is stale until all its items have been rescheduled."""
     clockwork = Clockwork(store)
     clockwork.track("a", at_once=False)
     stale = [looked(clockwork)["fresh"].is_stale]
@@ -170,7 +170,7 @@ def test_a_look_tells_of_things_that_were_reckoned_by_an_older_policy(store: Har
 
 
 def test_a_paused_schedule_is_never_due(store: Harness):
-    """While it is paused, a look says nothing of it, and nothing fires, whoever asks."""
+    """Paused schedules are not listed as due and do not fire."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
     store.do(schedules.pause("nightly", now=store.now))
@@ -181,7 +181,7 @@ def test_a_paused_schedule_is_never_due(store: Harness):
 
 
 def test_what_was_planned_for_a_pause_is_left_out(store: Harness):
-    """A cron that is resumed waits for its next occurrence."""
+    """Resumed crons continue with their next occurrence."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
     store.do(schedules.pause("nightly", now=store.now))
@@ -194,7 +194,7 @@ def test_what_was_planned_for_a_pause_is_left_out(store: Harness):
 
 
 def test_a_second_pause_is_none(store: Harness):
-    """Who pauses what is paused changes nothing, and who resumes what goes on neither."""
+    """Pausing a paused schedule, or resuming an active one, changes nothing."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
     unpaused = store.do(schedules.resume("nightly", now=store.now))
@@ -206,7 +206,7 @@ def test_a_second_pause_is_none(store: Harness):
 
 
 def test_switches_stand_in_the_audit_log(store: Harness):
-    """Who has paused and resumed a schedule is recorded, and when."""
+    """Record the actor and the time of each pause and resume."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
     store.do(schedules.pause("nightly", actor="ann", now=store.now))
@@ -218,7 +218,7 @@ def test_switches_stand_in_the_audit_log(store: Harness):
 
 
 def test_a_deployment_does_not_end_a_pause(store: Harness):
-    """What was paused stays so, whatever is declared."""
+    """Paused schedules stay paused after a new declaration."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
     store.do(schedules.pause("nightly", now=store.now))

@@ -1,4 +1,4 @@
-"""What people want of things that are kept fresh: tracking, updates, triggers, pauses."""
+"""Operations on tracked items: track, update, trigger, pause."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from tests.stores.helpers import T0, Harness, failed
 from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, lucky
 
 OWN = policy_document(RefreshPolicy(schedule=Schedule.cron("45 * * * *"), timeout=2 * MINUTE, delays=(MINUTE,)))
-"""A policy of somebody's own."""
+"""A policy of an item's own."""
 
 
 @pytest.fixture
 def clockwork(store: Harness) -> Clockwork:
-    """What recurs in a new store."""
+    """Return a helper for schedules in a new store."""
     return Clockwork(store)
 
 
 def sound(clockwork: Clockwork) -> bool:
-    """Is nothing found by the invariant checker?"""
+    """Return True if the invariant checker finds no error."""
     return clockwork.do(checks.check()).findings == ()
 
 
 # ------------------------------------------------------------------------------------------------------------- tracking
 
 
-def test_a_new_thing_is_started_at_once(clockwork: Clockwork):
-    """Where something is tracked its first attempt has a job when the call returns."""
+def test_a_new_item_is_started_at_once(clockwork: Clockwork):
+    """Tracking a new item creates the job of its first attempt before the call returns."""
     assert {"a"} == clockwork.track("a")
     (job,) = clockwork.jobs()
-    thing = clockwork.thing()
+    item = clockwork.item()
 
-    assert (job.id, T0, T0 + 10 * MINUTE) == (thing.job_id, thing.started_at, thing.deadline_at)
-    assert (T0, None, clockwork.definition.timing) == (thing.tracked_at, thing.own, thing.timing)
+    assert (job.id, T0, T0 + 10 * MINUTE) == (item.job_id, item.started_at, item.deadline_at)
+    assert (T0, None, clockwork.definition.timing) == (item.tracked_at, item.own, item.timing)
     assert ("refresh:fresh/a", b'{"id":1}', b'{"id":1}') == (
         job.origin,
         clockwork.do(jobs.payload(job.id)),
-        thing.payload,
+        item.payload,
     )
     assert sound(clockwork)
 
 
-def test_a_new_thing_may_wait_for_its_schedule(clockwork: Clockwork):
+def test_a_new_item_may_wait_for_its_schedule(clockwork: Clockwork):
     """With at_once=False the first attempt is the next planned refresh."""
     clockwork.track("a", at_once=False)
 
@@ -62,61 +62,61 @@ def test_a_new_thing_may_wait_for_its_schedule(clockwork: Clockwork):
 
 
 def test_tracking_writes_what_no_worker_has_declared_yet(clockwork: Clockwork):
-    """A web server may track something before a worker has ever started; what workers declare later counts."""
+    """Web servers may track items before a worker has started; later declarations of workers replace theirs."""
     clockwork.track("a")
 
     assert clockwork.definition == clockwork.schedule("fresh").definition
 
 
 def test_what_the_database_has_counts(clockwork: Clockwork):
-    """Where the code of a process is older than what was declared last, things are tracked by the newer one."""
+    """If a process runs older code, items are tracked by the newer declaration in the database."""
     newer = keeping(schedule=Schedule.cron("45 * * * *"))
     clockwork.declare(newer)
     clockwork.track("a", at_once=False)
 
     assert newer == clockwork.schedule("fresh").definition
-    assert (T0 + 45 * MINUTE, newer.timing) == (clockwork.state().refresh_at, clockwork.thing().timing)
+    assert (T0 + 45 * MINUTE, newer.timing) == (clockwork.state().refresh_at, clockwork.item().timing)
 
 
-def test_a_known_thing_gets_other_arguments(clockwork: Clockwork):
-    """Who tracks a thing once more changes its arguments from its next attempt on, and starts nothing."""
+def test_a_known_item_gets_other_arguments(clockwork: Clockwork):
+    """Tracking a known item changes the arguments of its next attempts and starts nothing."""
     clockwork.track("a")
     before = clockwork.state()
-    things = [NewItem("a", b'{"id":2}')]
-    fresh = clockwork.do(manage.track(clockwork.definition, things, lucky(), now=clockwork.now))
+    items = [NewItem("a", b'{"id":2}')]
+    fresh = clockwork.do(manage.track(clockwork.definition, items, lucky(), now=clockwork.now))
 
-    assert (frozenset(), before, b'{"id":2}') == (fresh, clockwork.state(), clockwork.thing().payload)
+    assert (frozenset(), before, b'{"id":2}') == (fresh, clockwork.state(), clockwork.item().payload)
     assert 1 == len(clockwork.jobs())
 
 
 def test_many_are_tracked_together(clockwork: Clockwork):
-    """Of several things those that are new are told, and each of these has its own job."""
+    """Tracking several items returns the new ones, and each of these has its own job."""
     clockwork.track("b")
     fresh = clockwork.track("a", "b", "c")
 
     assert {"a", "c"} == fresh
     assert {"refresh:fresh/a", "refresh:fresh/b", "refresh:fresh/c"} == {job.origin for job in clockwork.jobs()}
     assert {job.origin[-1:]: job.id for job in clockwork.jobs() if job.origin} == {
-        key: clockwork.thing(key).job_id for key in "abc"
+        key: clockwork.item(key).job_id for key in "abc"
     }
 
 
 def test_nothing_may_be_tracked(clockwork: Clockwork):
-    """An empty list of things is no error, and makes nothing."""
+    """Tracking an empty list creates nothing and is no error."""
     assert frozenset() == clockwork.track()
     assert [] == clockwork.jobs()
 
 
-def test_a_key_that_is_there_twice_is_one_thing(clockwork: Clockwork):
-    """Where a list names a key twice, the last arguments count, and one job is made."""
-    things = [NewItem("a", b"1"), NewItem("a", b"2")]
-    fresh = clockwork.do(manage.track(clockwork.definition, things, lucky(), now=clockwork.now))
+def test_a_key_that_is_there_twice_is_one_item(clockwork: Clockwork):
+    """If a list names a key twice, the last arguments count, and one job is created."""
+    items = [NewItem("a", b"1"), NewItem("a", b"2")]
+    fresh = clockwork.do(manage.track(clockwork.definition, items, lucky(), now=clockwork.now))
 
-    assert ({"a"}, b"2", 1) == (fresh, clockwork.thing().payload, len(clockwork.jobs()))
+    assert ({"a"}, b"2", 1) == (fresh, clockwork.item().payload, len(clockwork.jobs()))
 
 
 def test_keys_are_any_text(clockwork: Clockwork):
-    """Slashes, colons, quotes and other alphabets are nothing special: the answer finds its thing."""
+    """Keys may contain slashes, colons, quotes and any alphabet; the answer still finds its item."""
     key = "a/b:c'\"%_ \\ ключ"
     clockwork.track(key)
     clockwork.store.end(clockwork.store.take())
@@ -125,17 +125,17 @@ def test_keys_are_any_text(clockwork: Clockwork):
 
 
 def test_jitter_is_drawn_for_each(store: Harness):
-    """Things that are tracked together are spread over the jitter, each by its own luck."""
+    """Items that are tracked together are spread over the jitter, each by its own sample."""
     clockwork = Clockwork(store, keeping(jitter=10 * MINUTE))
-    things = [NewItem(key, b"{}") for key in "ab"]
-    store.do(manage.track(clockwork.definition, things, iter([0.0, 0.5]), at_once=False, now=T0))
+    items = [NewItem(key, b"{}") for key in "ab"]
+    store.do(manage.track(clockwork.definition, items, iter([0.0, 0.5]), at_once=False, now=T0))
 
     assert [HALF, HALF + 5 * MINUTE] == [clockwork.state(key).refresh_at for key in "ab"]
 
 
 @pytest.mark.parametrize("round_", range(3))
-def test_of_two_that_track_a_thing_one_starts_it(shared: Harness, round_: int):
-    """Processes that track the same things at the same time, in different orders, make one job of each."""
+def test_of_two_that_track_an_item_one_starts_it(shared: Harness, round_: int):
+    """Processes that track the same items concurrently in different orders create one job for each."""
     clockwork = Clockwork(shared)
     keys = [f"k{number}" for number in range(10)]
     wanted = [[NewItem(key, b"{}") for key in order] for order in (keys, keys[::-1], keys[5:] + keys[:5])]
@@ -149,57 +149,57 @@ def test_of_two_that_track_a_thing_one_starts_it(shared: Harness, round_: int):
 # ------------------------------------------------------------------------------------------------ policies of their own
 
 
-def test_a_thing_may_have_a_policy_of_its_own(clockwork: Clockwork):
+def test_an_item_may_have_a_policy_of_its_own(clockwork: Clockwork):
     """Its schedule, its timeout and its retries are those of its own policy."""
     claim = clockwork.running(own=OWN)
 
-    assert (OWN, T0 + 2 * MINUTE) == (clockwork.thing().own, clockwork.state().deadline_at)
+    assert (OWN, T0 + 2 * MINUTE) == (clockwork.item().own, clockwork.state().deadline_at)
     clockwork.store.end(claim, failed())
     assert T0 + MINUTE == clockwork.state().refresh_at
 
 
 def test_the_timeout_of_its_own_policy_cuts_its_attempts_off(clockwork: Clockwork):
-    """The job of such a thing has that timeout, so that its worker ends the attempt in time."""
+    """Jobs of an item with its own policy have that policy's timeout, so that the worker enforces it."""
     claim = clockwork.running(own=OWN)
 
     assert 2 * MINUTE == claim.policy.attempt_timeout
 
 
-def test_a_policy_that_nobody_understands_is_refused(clockwork: Clockwork):
-    """Nothing is tracked by a policy that cannot be read; the error says why."""
+def test_an_unreadable_policy_is_refused(clockwork: Clockwork):
+    """Tracking with an unreadable policy is refused with the reason."""
     with pytest.raises(ScheduleError, match="policy.version: 99 is not 1"):
         clockwork.track("a", own='{"version": 99}')
     with pytest.raises(NotTracked):
-        clockwork.thing()
+        clockwork.item()
 
 
-def test_another_policy_reckons_a_known_thing_anew(clockwork: Clockwork):
-    """Who tracks a known thing by another policy moves its next planned refresh, and its later failures."""
+def test_another_policy_replans_a_known_item(clockwork: Clockwork):
+    """Tracking a known item with another policy replans its next refresh and applies to its later failures."""
     clockwork.track("a", at_once=False)
     clockwork.track("a", own=OWN)
     own = clockwork.state().refresh_at
     clockwork.track("a")
 
     assert (T0 + 45 * MINUTE, HALF) == (own, clockwork.state().refresh_at)
-    assert None is clockwork.thing().own
+    assert None is clockwork.item().own
 
 
 # ----------------------------------------------------------------------------------------------------------- untracking
 
 
 def test_what_is_untracked_is_gone(clockwork: Clockwork):
-    """Nothing is left of a thing that is not tracked any more, and nothing of it is started."""
+    """Untracking deletes the item, and it is not started again."""
     clockwork.track("a", at_once=False)
 
     assert [True, False] == [clockwork.untrack(), clockwork.untrack()]
     clockwork.until(HALF)
     assert () == clockwork.start()
     with pytest.raises(NotTracked, match="fresh does not track an item with the key 'a'"):
-        clockwork.thing()
+        clockwork.item()
 
 
 def test_untracking_cancels_what_runs(clockwork: Clockwork):
-    """The attempt of a thing that is not tracked any more is cancelled; its late answer changes nothing."""
+    """Untracking cancels the open attempt; its late answer changes nothing."""
     claim = clockwork.running()
     clockwork.untrack()
     job, (line,) = clockwork.store.job(claim.id), clockwork.store.history(claim.id)
@@ -214,7 +214,7 @@ def test_untracking_cancels_what_runs(clockwork: Clockwork):
 
 
 def test_what_is_tracked_again_is_new(clockwork: Clockwork):
-    """A thing that comes back has forgotten its failures, and an answer of its former life does not reach it."""
+    """Items that are tracked again start without failures; answers to former attempts do not reach them."""
     claim = clockwork.running()
     clockwork.untrack()
     clockwork.track("a")
@@ -225,7 +225,7 @@ def test_what_is_tracked_again_is_new(clockwork: Clockwork):
 
 
 def test_nothing_is_untracked_of_a_refresh_that_nobody_knows(clockwork: Clockwork):
-    """Who untracks what never was is told that it was not."""
+    """Untracking items of an unknown refresh reports that they were not tracked."""
     assert not clockwork.untrack()
 
 
@@ -233,7 +233,7 @@ def test_nothing_is_untracked_of_a_refresh_that_nobody_knows(clockwork: Clockwor
 
 
 def test_an_update_enables_what_was_given_up(store: Harness):
-    """After a person has changed the thing it starts at once, as if nothing had ever failed."""
+    """Updating a disabled item starts it at once and resets its failures."""
     clockwork = Clockwork(store, keeping(delays=()))
     store.end(clockwork.running(), failed())
     store.wait(60)
@@ -252,7 +252,7 @@ def test_an_update_enables_what_was_given_up(store: Harness):
 
 
 def test_an_update_may_wait_for_the_schedule(store: Harness):
-    """With at_once=False the thing is enabled, and starts at its next planned refresh."""
+    """With at_once=False the item is enabled and starts at its next planned refresh."""
     clockwork = Clockwork(store, keeping(delays=()))
     store.end(clockwork.running(), failed())
     turned = clockwork.update(at_once=False)
@@ -261,7 +261,7 @@ def test_an_update_may_wait_for_the_schedule(store: Harness):
 
 
 def test_an_update_cancels_what_runs(clockwork: Clockwork):
-    """The running attempt refreshes what is not any more: it is cancelled, and another one begins."""
+    """Updating cancels the open attempt, which has outdated arguments, and starts another one."""
     first = clockwork.running()
     turned = clockwork.update()
 
@@ -274,18 +274,18 @@ def test_an_update_cancels_what_runs(clockwork: Clockwork):
 
 
 def test_a_superseded_attempt_changes_nothing(clockwork: Clockwork):
-    """Success and failure of an attempt that another one has taken the place of are refused, whoever tells them."""
+    """Successes and failures of a superseded attempt are refused."""
     first = clockwork.running()
     clockwork.update()
-    before = clockwork.thing()
+    before = clockwork.item()
 
     for outcome in (Succeeded(), failed()):
         assert frozenset({first.lease_id}) == clockwork.store.settle((first, outcome)).lost
-    assert before == clockwork.thing()
+    assert before == clockwork.item()
 
 
 def test_an_update_of_what_is_paused_starts_nothing(clockwork: Clockwork):
-    """A thing that is paused, or whose refresh is, is enabled and begins when that is over."""
+    """Updating a paused item, or one of a paused refresh, enables it; it starts after the pause."""
     for key, paused in (("a", "a"), ("b", None)):
         clockwork.track(key, at_once=False)
         clockwork.pause(paused)
@@ -299,7 +299,7 @@ def test_an_update_of_what_is_paused_starts_nothing(clockwork: Clockwork):
 
 
 def test_updates_of_users_are_no_business_of_the_audit_log(clockwork: Clockwork):
-    """What an operator does is recorded, and what the program does for its users is not."""
+    """Operators' actions are recorded in the audit log, the program's own updates are not."""
     clockwork.track("a")
     clockwork.update()
     clockwork.update(actor="ann")
@@ -311,7 +311,7 @@ def test_updates_of_users_are_no_business_of_the_audit_log(clockwork: Clockwork)
 
 
 def test_a_trigger_starts_before_its_time(clockwork: Clockwork):
-    """Who triggers a thing gets an attempt now; the audit log says who that was, and which job it made."""
+    """Triggering an item starts an attempt at once; the audit log records the actor and the job."""
     clockwork.track("a", at_once=False)
     turned = clockwork.do(manage.trigger("fresh", "a", 0.0, actor="ann", now=T0))
     (line,) = clockwork.do(audit.audit())
@@ -321,7 +321,7 @@ def test_a_trigger_starts_before_its_time(clockwork: Clockwork):
 
 
 def test_a_trigger_supersedes_what_runs(clockwork: Clockwork):
-    """The running attempt is cancelled, and the new one takes its number: no retry is spent."""
+    """Triggering cancels the open attempt; the new one takes its number and spends no retry."""
     first = clockwork.running()
     clockwork.trigger()
 
@@ -332,17 +332,17 @@ def test_a_trigger_supersedes_what_runs(clockwork: Clockwork):
 
 
 def test_what_was_given_up_is_not_triggered(store: Harness):
-    """A thing that is disabled wants an update; a trigger changes nothing, and leaves no line."""
+    """Triggering a disabled item changes nothing and writes no audit line; it needs an update."""
     clockwork = Clockwork(store, keeping(delays=()))
     store.end(clockwork.running(), failed())
-    before = clockwork.thing()
+    before = clockwork.item()
 
     assert MoveResult("a", RefreshOutcome.DISABLED) == clockwork.trigger()
-    assert (before, ()) == (clockwork.thing(), clockwork.do(audit.audit()))
+    assert (before, ()) == (clockwork.item(), clockwork.do(audit.audit()))
 
 
 def test_a_trigger_heeds_no_pause(clockwork: Clockwork):
-    """A thing that is paused starts when somebody wants it now, and stays paused."""
+    """Triggering a paused item starts an attempt, and the item stays paused."""
     clockwork.track("a", at_once=False)
     clockwork.pause()
 
@@ -352,14 +352,14 @@ def test_a_trigger_heeds_no_pause(clockwork: Clockwork):
 
 @pytest.mark.parametrize("round_", range(3))
 def test_of_many_triggers_at_once_the_last_one_runs(shared: Harness, round_: int):
-    """Each makes a job; all but one of these are cancelled, and that one is the attempt of the thing."""
+    """Concurrent triggers each create a job; all but one are cancelled, and that one is the item's attempt."""
     clockwork = Clockwork(shared)
     clockwork.track("a")
     answers = shared.at_once([manage.trigger("fresh", "a", 0.0, now=T0) for _ in range(4)])
     going = [job.id for job in clockwork.jobs() if job.state is State.READY]
 
     assert [RefreshOutcome.STARTED] * 4 == [each.outcome for each in answers]
-    assert ([clockwork.thing().job_id], 5) == (going, len(clockwork.jobs()))
+    assert ([clockwork.item().job_id], 5) == (going, len(clockwork.jobs()))
     assert sound(clockwork)
 
 
@@ -367,7 +367,7 @@ def test_of_many_triggers_at_once_the_last_one_runs(shared: Harness, round_: int
 
 
 def test_what_is_paused_is_not_started(clockwork: Clockwork):
-    """A thing that is paused is not due, and goes on at its next planned refresh when it is resumed."""
+    """Paused items are not due, and resumed ones continue at their next planned refresh."""
     clockwork.track("a", at_once=False)
     clockwork.pause()
     clockwork.until(HALF + MINUTE)
@@ -379,7 +379,7 @@ def test_what_is_paused_is_not_started(clockwork: Clockwork):
 
 
 def test_what_runs_may_finish_in_a_pause(clockwork: Clockwork):
-    """The answer of an attempt counts while its thing is paused."""
+    """Answers to an open attempt count while its item is paused."""
     claim = clockwork.running()
     clockwork.pause()
     clockwork.store.end(claim)
@@ -388,7 +388,7 @@ def test_what_runs_may_finish_in_a_pause(clockwork: Clockwork):
 
 
 def test_an_attempt_in_a_pause_is_overdue_like_any_other(clockwork: Clockwork):
-    """A pause does not put a deadline off; the retry waits for the end of the pause."""
+    """Deadlines of attempts hold during a pause; the retry waits for its end."""
     clockwork.running()
     clockwork.pause()
     clockwork.until(HALF)
@@ -401,17 +401,17 @@ def test_an_attempt_in_a_pause_is_overdue_like_any_other(clockwork: Clockwork):
 
 
 def test_a_pause_gives_nothing_up(store: Harness):
-    """While a thing is paused nothing is given up, however long it has failed."""
+    """Items that are paused are not disabled, however long they have failed."""
     clockwork = Clockwork(store, keeping(give_up_after=HOUR))
     store.end(clockwork.running(), failed())
     clockwork.pause()
     clockwork.until(T0 + 5 * HOUR)
 
-    assert (None, 0) == (clockwork.thing().sweep_at, clockwork.sweep())
+    assert (None, 0) == (clockwork.item().sweep_at, clockwork.sweep())
 
 
 def test_a_refresh_that_is_paused_starts_nothing(clockwork: Clockwork):
-    """While the whole refresh is paused no thing of it is started, and others are."""
+    """While a refresh is paused, its items are not started, and those of other refreshes are."""
     clockwork.track("a", at_once=False)
     other = Clockwork(clockwork.store, keeping(name="other"))
     other.track("a", at_once=False)
@@ -422,7 +422,7 @@ def test_a_refresh_that_is_paused_starts_nothing(clockwork: Clockwork):
 
 
 def test_what_was_planned_for_a_pause_of_all_is_left_out(clockwork: Clockwork):
-    """When the refresh is resumed, things wait for their next planned refresh; what is planned for now is started."""
+    """Resuming a refresh skips the refreshes planned during the pause; those planned for now start."""
     clockwork.track("a", at_once=False)
     clockwork.pause(None)
     clockwork.until(HALF + MINUTE)
@@ -435,7 +435,7 @@ def test_what_was_planned_for_a_pause_of_all_is_left_out(clockwork: Clockwork):
 
 
 def test_a_retry_that_became_due_in_a_pause_of_all_is_made(clockwork: Clockwork):
-    """When the refresh is resumed, a retry that should have been made meanwhile is made."""
+    """Resuming a refresh starts the retries that became due during the pause."""
     clockwork.store.end(clockwork.running(), failed())
     clockwork.pause(None)
     clockwork.until(T0 + 20 * MINUTE)
@@ -445,8 +445,8 @@ def test_a_retry_that_became_due_in_a_pause_of_all_is_made(clockwork: Clockwork)
     assert 2 == clockwork.state().attempt_no
 
 
-def test_what_somebody_wants_in_a_pause_is_done_after_it(clockwork: Clockwork):
-    """A thing that is tracked while the refresh is paused starts when that is over: it was no planned refresh."""
+def test_an_item_tracked_in_a_pause_starts_after_it(clockwork: Clockwork):
+    """Items tracked while the refresh is paused start after the pause: theirs is no planned refresh."""
     clockwork.declare(clockwork.definition)
     clockwork.pause(None)
     clockwork.track("a")
@@ -461,28 +461,28 @@ def test_what_somebody_wants_in_a_pause_is_done_after_it(clockwork: Clockwork):
 
 
 def test_what_is_not_tracked_is_not_found(clockwork: Clockwork):
-    """Whoever wants something of a thing that is not there is told which one that is."""
+    """Operations on an item that is not tracked raise an error with its key."""
     clockwork.declare(clockwork.definition)
     for name, wants in {
         "update": clockwork.update,
         "trigger": clockwork.trigger,
         "pause": clockwork.pause,
         "resume": clockwork.resume,
-        "get": clockwork.thing,
+        "get": clockwork.item,
     }.items():
         with pytest.raises(NotTracked, match="fresh does not track an item with the key 'zzz'"):
             wants("zzz")
         assert [] == clockwork.jobs(), name
 
 
-def test_a_refresh_without_things_is_not_found(clockwork: Clockwork):
-    """Where nothing was ever tracked, that is said."""
+def test_a_refresh_without_items_is_not_found(clockwork: Clockwork):
+    """Operations on a refresh without items raise an error."""
     with pytest.raises(NotTracked, match="there is no refresh 'fresh', since nothing was ever tracked under it"):
         clockwork.update()
 
 
-def test_a_cron_has_no_things(clockwork: Clockwork):
-    """Who names a cron where a refresh is meant is told so."""
+def test_a_cron_has_no_items(clockwork: Clockwork):
+    """Naming a cron instead of a refresh raises an error."""
     clockwork.declare(cron())
 
     with pytest.raises(IllegalMove, match="'nightly' is a cron: it has no keys"):
@@ -490,7 +490,7 @@ def test_a_cron_has_no_things(clockwork: Clockwork):
 
 
 def test_what_only_a_newer_redrive_can_read_is_not_touched(clockwork: Clockwork):
-    """People are told that this redrive cannot do what they want."""
+    """Operations on a refresh that needs a newer redrive raise an error."""
     claim = clockwork.running()
     clockwork.spoil_schedule()
     with pytest.raises(StoreError, match="'fresh' cannot be read by this redrive: a newer one may"):
@@ -500,7 +500,7 @@ def test_what_only_a_newer_redrive_can_read_is_not_touched(clockwork: Clockwork)
 
 
 def test_an_update_by_a_policy_that_means_nothing_is_undone(clockwork: Clockwork):
-    """Where the own policy of a thing cannot be read, an update changes nothing: its attempt runs on."""
+    """If an item's own policy is unreadable, an update is rolled back and its attempt continues."""
     claim = clockwork.running()
     clockwork.spoil_policy()
     with pytest.raises(ScheduleError, match="no JSON"):
@@ -512,8 +512,8 @@ def test_an_update_by_a_policy_that_means_nothing_is_undone(clockwork: Clockwork
 # -------------------------------------------------------------------------------------------------------------- looking
 
 
-def test_things_are_counted(store: Harness):
-    """Each refresh tells how many things it has, and how many of them run, fail, are given up or paused."""
+def test_items_are_counted(store: Harness):
+    """Counts of a refresh include all, running, failing, disabled and paused items."""
     clockwork = Clockwork(store, keeping(delays=(MINUTE,)))
     clockwork.track("runs", "fails", "retries", "over", "rests")
     claims = {claim.origin: claim for claim in store.claim(5)}
@@ -529,8 +529,8 @@ def test_things_are_counted(store: Harness):
     assert ["fails", "over", "retries"] == [each.key for each in store.do(read.select("fresh", troubled=True))]
 
 
-def test_things_are_listed_by_their_keys(clockwork: Clockwork):
-    """A page holds as many as were asked for, without their arguments, and the next one begins after it."""
+def test_items_are_listed_by_their_keys(clockwork: Clockwork):
+    """Pages of items hold the given number without arguments; the next page begins after the last key."""
     clockwork.track("c", "a", "b")
     page = clockwork.do(read.select("fresh", limit=2))
     rest = clockwork.do(read.select("fresh", after="b"))
@@ -539,8 +539,8 @@ def test_things_are_listed_by_their_keys(clockwork: Clockwork):
     assert {None} == {each.payload for each in page}
 
 
-def test_the_names_of_refreshes_part_their_things(clockwork: Clockwork):
-    """Two refreshes may have things of one key, and an answer reaches the one that it is about."""
+def test_items_of_two_refreshes_may_share_a_key(clockwork: Clockwork):
+    """Items of two refreshes may have the same key; an answer reaches the item of its own refresh."""
     other = Clockwork(clockwork.store, keeping(name="other"))
     clockwork.track("a")
     other.track("a", at_once=False)

@@ -27,7 +27,7 @@ VALUES: dict[str, str] = {
 }  # fmt: skip
 
 POOLED = PostgresSettings("", "", pgbouncer=True)
-"""So that each transaction says what a session has said otherwise."""
+"""Settings with which each transaction repeats the settings of its session."""
 
 FILTER = dict.fromkeys(["state", "hold", "task", "queue", "reason", "error", "caught"], "NULL") | {
     "after_id": "0", "oldest_first": "false", "most": "100",
@@ -39,7 +39,7 @@ FEW, MANY = 501, 200_001
 
 
 class Plans:
-    """A schema with so many jobs of a kind, and what statements would do there."""
+    """A schema with a number of jobs of one kind, and the plans of statements there."""
 
     def __init__(self, connection: psycopg.Connection, schema: str) -> None:
         self.connection = connection
@@ -169,7 +169,7 @@ def test_a_claim_locks_no_more_than_it_takes():
         nodes = Plans(connection, made(FEW)).explain("claim")
 
     locked = [each["Actual Rows"] * each["Actual Loops"] for each in nodes if each["Node Type"] == "LockRows"]
-    # Older versions say the rows of each loop without a fraction.
+    # Older versions print the rows of each loop without a fraction.
     assert 9 <= sum(locked) <= 10
 
 

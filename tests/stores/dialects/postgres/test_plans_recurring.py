@@ -38,7 +38,7 @@ EACH = {
     for name, value in VALUES.items()
     if name not in {"key", "keys", "names", "job_ids", "count", "after", "now"}
 } | {"key": KEYS, "job_id": "'{NULL,NULL,NULL}'"}
-"""The same for a statement over arrays: three things."""
+"""The same for a statement over arrays, with three items."""
 
 ASKED: dict[str, tuple[str, dict[str, str]]] = {
     "refresh_due": ("wait", {}),
@@ -55,7 +55,7 @@ ASKED: dict[str, tuple[str, dict[str, str]]] = {
     "schedules_due": ("wait", {}),
     "schedules_select": ("wait", {}),
 }
-"""What is asked, of how many things that do what, and with which values."""
+"""The statements, with the kind of items and the values of each."""
 
 
 def made(kind: str, count: int) -> str:

@@ -1,4 +1,4 @@
-"""What statements cost: work grows with what is asked for, not with what waits, runs or has ended."""
+"""Costs of statements, which grow with the requested rows, not with the number of other jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LANES = [{"queue": queue, "priority": priority} for queue in ("a", "b", "c") for
 FEW, MANY = 1_000, 20_000
 
 FLAT = 1.2
-"""How much more the work may be with twenty times as many rows (DESIGN, Cost)."""
+"""The permitted growth of the work with twenty times as many rows."""
 
 
 class Counted:
@@ -128,7 +128,7 @@ BACKLOGS = {
 @pytest.mark.parametrize("kind", BACKLOGS)
 def test_a_claim_costs_the_same_whatever_waits(made, kind: str):
     """With 20,000 jobs of any kind in six lanes, a claim of ten takes at most 1.2 times the steps that it takes with
-    1,000 (D39)."""
+    1,000."""
     costs = []
     for count in (FEW, MANY):
         database = made(kind, count)
@@ -262,7 +262,7 @@ OPERATORS = {
     "survey": lambda: retention.survey(0, RetentionTimes(LONG, None), stride=500, now=T0),
     "check": lambda: checks.check(0, stride=500),
 }
-"""What operators and the pruner read; each is bounded by what it asks for."""
+"""Reads of operators and the pruner; each is bounded by its limit."""
 
 
 @pytest.mark.parametrize("kind", ["scheduled", "succeeded"])

@@ -1,4 +1,4 @@
-"""What a claim of special queues costs: it grows with what is asked for, not with what is blocked or saturated."""
+"""Costs of claims in special queues, which grow with the requested jobs, not with blocked or saturated ones."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_no_statement_of_a_claim_walks_the_jobs(name: str):
     firsts = {
         "SCAN redrive_jobs USING INDEX redrive_jobs_ready",
         "SCAN redrive_jobs USING INDEX redrive_jobs_parted",
-        "SCAN line",  # the loose scan itself, whose name that is
+        "SCAN line",  # the name of the loose scan itself
         "SCAN first",  # of it, the row that it begins with
         "SCAN head",  # the first rows of a lane, which were found by probes
     }

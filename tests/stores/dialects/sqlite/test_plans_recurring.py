@@ -1,4 +1,4 @@
-"""What crons and refreshes cost: a look, a start and an answer cost the same whatever is kept fresh beside."""
+"""Costs of crons and refreshes, which do not depend on the number of other tracked items."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FRESH = keeping(give_up_after=100 * HOUR)
 
 def wait(database: Counted, count: int) -> None:
     """Return this many items that wait for their schedule, twenty of them for one that comes first."""
-    things = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
-    database.run(manage.track(FRESH, things, lucky(), at_once=False, now=HALF))
+    items = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
+    database.run(manage.track(FRESH, items, lucky(), at_once=False, now=HALF))
     early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
     database.run(manage.track(FRESH, early, lucky(), at_once=False, now=T0))
 
@@ -33,8 +33,8 @@ def run(database: Counted, count: int) -> None:
     """Return this many running items, twenty of them started long ago."""
     early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
     database.run(manage.track(FRESH, early, lucky(), now=T0))
-    things = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
-    database.run(manage.track(FRESH, things, lucky(), now=HALF))
+    items = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
+    database.run(manage.track(FRESH, items, lucky(), now=HALF))
 
 
 KINDS = {"wait": wait, "run": run}
@@ -71,7 +71,7 @@ ASKED: dict[str, tuple[str, Callable[[Counted], Operation[Any]]]] = {
     "a page of trouble": ("run", lambda _: read.select("fresh", limit=10, troubled=True)),
     "a check": ("wait", lambda _: checks.check(0, stride=100)),
 }
-"""What is asked for, of databases that hold what."""
+"""The statements, with the kind of database that each of them uses."""
 
 
 @pytest.mark.parametrize("what", ASKED)

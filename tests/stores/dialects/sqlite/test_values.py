@@ -1,4 +1,4 @@
-"""How values look in SQLite."""
+"""Values in SQLite."""
 
 from __future__ import annotations
 

@@ -1,37 +1,37 @@
--- The schema of redrive on PostgreSQL, for readers. What runs are the migrations; a test proves both equal.
+-- The schema of redrive on PostgreSQL, for readers. Databases are created by the migrations; a test compares both.
 --
 -- Everything lives in one schema of the user's choice; names are written without it here, and the driver puts it before
 -- them. Instants are timestamptz and end in _at; spans are intervals and end in _for or _delay; ids are 64 bits wide.
--- Tables are told apart by how they change: redrive_jobs is narrow and updated often; payloads, results, policies and
--- attempts are written once. A claim therefore never rewrites a payload.
+-- Tables group columns by how often they change: redrive_jobs is narrow and updated often; payloads, results, policies
+-- and attempts are written once. A claim therefore never rewrites a payload.
 --
 -- Tables that grow with every job have no foreign keys. A check of one costs as much as a third of the job, and locks
 -- the row it points to. Rows of jobs are written by one transaction with their job, and deleted by the trigger below.
 
--- The one place that reads the clock of the database (ADR 0001). Not that of the transaction: one of the user's, which
--- enqueues at its end, may have begun long ago.
+-- The database's clock; statements read it only through this view. It is not the start of the transaction: a
+-- transaction of the user that enqueues at its end may have begun long ago.
 CREATE VIEW redrive_clock AS
 SELECT clock_timestamp() AS now;
 
--- Who this database is, and which schema it has.
+-- The identity of this database, and the version of its schema.
 CREATE TABLE redrive_meta (
     key text PRIMARY KEY,
     value text NOT NULL
 );
 
--- Numbers that are handed out once and never again. Nobody waits for anybody to get one.
+-- Sequences that return each number once. No transaction waits for another one to get a number.
 CREATE SEQUENCE redrive_job_ids AS bigint;
 CREATE SEQUENCE redrive_lease_ids AS bigint;
 CREATE SEQUENCE redrive_worker_ids AS bigint;
 
--- Policies, frozen into the jobs that name them by the digest of their text. The digest is not unique: an enqueue that
--- sees no row inserts one, also where a transaction that has not ended has inserted the same. So no enqueue waits for the
--- transaction of another one.
+-- Policies. Jobs refer to them by the digest of their text. The digest is not unique: an
+-- enqueue that sees no row inserts one, even if an open transaction has inserted the same policy. Therefore no enqueue
+-- waits for the transaction of another one.
 CREATE TABLE redrive_policies (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     digest text COLLATE "C" NOT NULL,
     document text NOT NULL,
-    retired_at timestamptz                -- no job had it; enqueues insert it anew, and this row is deleted a day later
+    retired_at timestamptz                -- when no job had it; deleted a day later, enqueues insert it again
 );
 
 CREATE INDEX redrive_policies_digest ON redrive_policies (digest);
@@ -41,25 +41,25 @@ CREATE TABLE redrive_workers (
     name text NOT NULL,
     host text,
     pid bigint,
-    birth text,                           -- tells this process from a later one of the same number on the same host
-    lock_id integer,                      -- the lock that its session holds as long as it lives
+    birth text,                           -- distinguishes it from a later process with the same pid on the host
+    lock_id integer,                      -- the advisory lock that its session holds
     concurrency integer NOT NULL CHECK (concurrency > 0),
     queues text[],                        -- NULL: all queues
-    tasks text[],                         -- whose jobs it claims; NULL: all tasks
+    tasks text[],                         -- the tasks that it claims; NULL: all tasks
     started_at timestamptz NOT NULL,
     heartbeat_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
     stopped_at timestamptz,
-    late_at timestamptz,                  -- when a sweep last found its heartbeat to be late
+    late_at timestamptz,                  -- when a sweep last found its heartbeat late
     resumed_at timestamptz,               -- its first heartbeat after a long silence
-    trouble text,                         -- which of its background duties fail because of a defect, and why
-    CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens a life
+    trouble text,                         -- its background tasks that fail because of a defect, with the errors
+    CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens the lease
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 
 CREATE INDEX redrive_workers_present ON redrive_workers (id) WHERE stopped_at IS NULL;
 
--- Handlers that go on although their attempts have ended: cancelled ones that have not stopped yet, and threads beyond
--- their timeout. They take up places of their queues until they have stopped, or their worker is gone.
+-- Handlers that continue after their attempts have ended: cancelled ones that have not stopped yet, and threads beyond
+-- their timeout. They occupy slots of their queues until they have stopped or their worker is removed.
 CREATE TABLE redrive_unstopped (
     lease_id bigint PRIMARY KEY,
     job_id bigint NOT NULL,
@@ -70,24 +70,24 @@ CREATE TABLE redrive_unstopped (
 
 CREATE INDEX redrive_unstopped_of ON redrive_unstopped (queue, partition);
 
--- Queues that are not like the others: paused, limited or ordered, or served by turns. People change them while
--- workers run; the next claim obeys.
+-- Queues with settings: paused, limited or ordered ones, and those with partitions served in rotation. Operators change
+-- the settings while workers run; they apply from the next claim on.
 CREATE TABLE redrive_queues (
     name text COLLATE "C" PRIMARY KEY CHECK (name <> ''),
     paused_at timestamptz,
-    concurrency integer CHECK (concurrency >= 0),         -- attempts at once, in all workers together
-    per_partition integer CHECK (per_partition > 0),      -- attempts at once of each partition
+    concurrency integer CHECK (concurrency >= 0),         -- running attempts, in all workers together
+    per_partition integer CHECK (per_partition > 0),      -- running attempts of each partition
     rate_count integer CHECK (rate_count > 0),            -- starts within any span of rate_for
     rate_for interval CHECK (rate_for > interval '0'),
-    ordered boolean NOT NULL DEFAULT false,               -- each partition strictly one after the other
-    aging_for interval CHECK (aging_for > interval '0'),  -- a job that waited so long counts as one priority higher
-    turn text COLLATE "C",                                -- the partition that was served last; the next one is first
-    changed_at timestamptz,                               -- by a person; NULL: nobody has set anything, and code may
-    set_at timestamptz,                                   -- when code or a person has set what holds
+    ordered boolean NOT NULL DEFAULT false,               -- each partition runs one job at a time, in order
+    aging_for interval CHECK (aging_for > interval '0'),  -- each such wait raises a job by one priority
+    turn text COLLATE "C",                                -- the partition served last; the next one is first
+    changed_at timestamptz,                               -- by an operator; NULL: no operator has, and code may
+    set_at timestamptz,                                   -- when code or an operator set the current values
     CHECK ((rate_count IS NULL) = (rate_for IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 
--- The last starts of each queue with a rate, as many as the rate allows.
+-- The latest starts of each queue with a rate, at most as many as the rate allows.
 CREATE TABLE redrive_starts (
     queue text COLLATE "C" NOT NULL REFERENCES redrive_queues (name) ON DELETE CASCADE,
     lease_id bigint NOT NULL,
@@ -95,8 +95,8 @@ CREATE TABLE redrive_starts (
     PRIMARY KEY (queue, lease_id)
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
--- A claim and a settle each leave a dead row behind, so this table is cleaned early and at full speed. No update of a
--- state can be a heap-only one, but one that stays on its page is cheaper: hence the space.
+-- A claim and a settle each leave a dead row, so this table is vacuumed early and at full speed. An update of the state
+-- cannot be heap-only, but it is cheaper if the row stays on its page: the fillfactor reserves space for that.
 CREATE TABLE redrive_jobs (
     id bigint PRIMARY KEY,
     task text COLLATE "C" NOT NULL CHECK (task <> ''),
@@ -111,17 +111,17 @@ CREATE TABLE redrive_jobs (
         )
     ),
     policy text COLLATE "C" NOT NULL,
-    partition text COLLATE "C" CHECK (partition <> ''), -- whose turn it is in its queue: a tenant, an account
+    partition text COLLATE "C" CHECK (partition <> ''), -- a tenant or account within its queue
     key text COLLATE "C",                 -- unique in its task
     key_until text CHECK (key_until IN ('start', 'end')),
-    origin text,                          -- what it is for: cron:name/instant, refresh:name/key; NULL: a task by itself
-    slot text COLLATE "C",                -- the limited queue of which this attempt takes up a place
+    origin text,                          -- cron:name/instant, refresh:name/key; NULL: enqueued by the application
+    slot text COLLATE "C",                -- the limited queue in which this attempt occupies a slot
     parent_id bigint,
-    salt bigint NOT NULL,                 -- random; a part of its idempotency key, because a database that is restored
-                                          -- from a backup hands out its id again
+    salt bigint NOT NULL,                 -- random part of its idempotency key, because a database that is restored
+                                          -- from a backup assigns its id again
     enqueued_at timestamptz NOT NULL,
     scheduled_at timestamptz NOT NULL,
-    latest_at timestamptz,                -- a debounced job is not put off beyond this
+    latest_at timestamptz,                -- a debounced job is not postponed beyond this
     started_at timestamptz,
     claimed_at timestamptz,
     finished_at timestamptz,
@@ -135,7 +135,7 @@ CREATE TABLE redrive_jobs (
     redrives integer NOT NULL DEFAULT 0 CHECK (redrives >= 0),
     by_rule integer[],                    -- failures matched by each rule of the policy
     last_delay interval,
-    unreadable_at timestamptz,            -- since when no worker has been able to read its arguments
+    unreadable_at timestamptz,            -- the time since which no worker can read its arguments
     lease_id bigint,
     worker_id bigint,
     reason text,
@@ -145,14 +145,14 @@ CREATE TABLE redrive_jobs (
     CHECK ((state IN ('running', 'waiting')) = (lease_id IS NOT NULL)),
     CHECK ((lease_id IS NULL) = (worker_id IS NULL)),
     CHECK (lease_id IS NULL OR claimed_at IS NOT NULL),
-    -- only what runs takes up a place
+    -- only running jobs occupy a slot
     CHECK (slot IS NULL OR state = 'running'),
     CHECK ((key IS NULL) = (key_until IS NULL)),
     -- it has a finishing time if and only if it is final
     CHECK ((state IN ('succeeded', 'dead', 'cancelled')) = (finished_at IS NOT NULL)),
-    -- only what is ready is held back, and what is over and cannot be decided
+    -- only ready jobs are held, and attempts that ended but cannot be decided
     CHECK (hold IS NULL OR state = 'ready' OR (hold = 'bad_policy' AND (state = 'running' OR state = 'waiting'))),
-    -- only the dead are caught
+    -- only dead jobs are caught
     CHECK (caught_at IS NULL OR state = 'dead'),
     CHECK (skipped_at IS NULL OR state = 'dead')
 ) WITH (
@@ -161,10 +161,10 @@ CREATE TABLE redrive_jobs (
     autovacuum_analyze_threshold = 2000, autovacuum_analyze_scale_factor = 0.02
 );
 
--- What a claim walks: ready rows only, so that a million waiting retries or finished jobs cost it nothing. Within a
--- lane (queue, priority and task) they lead with the order of the claim. The task belongs to the lane because a worker
--- claims only the tasks that it has: it passes over a million jobs of another task by one probe. Jobs with a partition,
--- whose turn is counted, have an index of their own, and one more by partition.
+-- Indexes for claims: ready rows only, so that waiting retries and finished jobs do not slow claims down. Within a lane
+-- (queue, priority and task) rows are in the order of the claim. The task belongs to the lane because a worker claims
+-- only the tasks that it has: one index probe skips all jobs of another task. Jobs with a partition have indexes of
+-- their own, since partitions are served in rotation.
 CREATE INDEX redrive_jobs_ready ON redrive_jobs (queue, priority, task, scheduled_at, id)
 WHERE state = 'ready' AND partition IS NULL;
 CREATE INDEX redrive_jobs_parted ON redrive_jobs (queue, priority, task, scheduled_at, id)
@@ -193,7 +193,7 @@ WITH RECURSIVE lane AS (
 SELECT queue, priority, task FROM lane
 WHERE NOT EXISTS (SELECT FROM redrive_queues WHERE name = lane.queue);
 
--- The lanes of the other queues, unless they are paused; for jobs with and without a partition apart.
+-- The lanes of the other queues, unless they are paused; separate for jobs with and without a partition.
 CREATE VIEW redrive_special_lanes AS
 WITH RECURSIVE loose AS (
     SELECT known.name AS queue, first.priority, first.task
@@ -235,38 +235,38 @@ UNION ALL
 SELECT queue, priority, task, true AS is_parted FROM parted
 WHERE NOT EXISTS (SELECT FROM redrive_queues WHERE name = parted.queue AND paused_at IS NOT NULL);
 
--- What the sweep walks.
+-- Indexes for the sweep.
 CREATE INDEX redrive_jobs_running ON redrive_jobs (worker_id) WHERE state = 'running';
 CREATE INDEX redrive_jobs_waiting ON redrive_jobs (scheduled_at) WHERE state = 'waiting';
 
--- What a claim of a limited queue counts.
+-- The occupied slots, which a claim of a limited queue counts.
 CREATE INDEX redrive_jobs_slots ON redrive_jobs (slot, partition) WHERE slot IS NOT NULL;
 
--- What an ordered queue walks: the first of each line, whatever it is doing, blocks those behind it.
+-- The order of an ordered queue: the first job of each partition, in any unfinished state, blocks those behind it.
 CREATE INDEX redrive_jobs_lines ON redrive_jobs (queue, partition, id)
 WHERE partition IS NOT NULL AND (
     state = 'ready' OR state = 'running' OR state = 'waiting'
     OR (state = 'dead' AND caught_at IS NULL AND skipped_at IS NULL)
 );
 
--- What redrive and people walk.
+-- Indexes for redriving and listing dead jobs.
 CREATE INDEX redrive_jobs_dead ON redrive_jobs (id) WHERE state = 'dead' AND caught_at IS NULL;
 CREATE INDEX redrive_jobs_caught ON redrive_jobs (id) WHERE caught_at IS NOT NULL;
 
--- What waits for a reason of its own, such as a retry, by when it is due. A job that is due at once is not in it.
+-- Jobs that are held, for example for a retry, by due time. A job that was enqueued without delay is not in it.
 CREATE INDEX redrive_jobs_held ON redrive_jobs (hold, scheduled_at, id) WHERE hold IS NOT NULL;
 
--- The catch job of a dead one: at most one that is still unfinished.
+-- The unfinished catch job of a dead job: at most one.
 CREATE UNIQUE INDEX redrive_jobs_catching ON redrive_jobs (parent_id)
 WHERE parent_id IS NOT NULL AND state IN ('ready', 'running', 'waiting');
 
--- The catch jobs of a dead one, ended or not: nothing is pruned before its children.
+-- All catch jobs of a dead job: no job is pruned before its children.
 CREATE INDEX redrive_jobs_children ON redrive_jobs (parent_id) WHERE parent_id IS NOT NULL;
 
--- Who holds a key. A unique key is held until its job starts or ends; an idempotency key until its job is pruned.
+-- The holders of keys. A unique key is held until its job starts or ends; an idempotency key until its job is pruned.
 CREATE TABLE redrive_keys (
     kind text COLLATE "C" NOT NULL CHECK (kind IN ('unique', 'idempotency')),
-    scope text COLLATE "C" NOT NULL,      -- of a unique key: its task; idempotency keys have one scope, ''
+    scope text COLLATE "C" NOT NULL,      -- the task of a unique key; '' for idempotency keys
     key text COLLATE "C" NOT NULL,
     job_id bigint NOT NULL,
     PRIMARY KEY (kind, scope, key)
@@ -284,7 +284,7 @@ CREATE TABLE redrive_results (
     result bytea NOT NULL
 );
 
--- One line per closed execution, never changed. The present execution is the job row itself.
+-- Closed attempts, one row each, never changed. The open attempt is in the row of the job.
 CREATE TABLE redrive_attempts (
     job_id bigint NOT NULL,
     lease_id bigint NOT NULL,
@@ -303,11 +303,11 @@ CREATE TABLE redrive_attempts (
     rule text,
     verdict text,
     PRIMARY KEY (job_id, lease_id),
-    -- a failure says why
+    -- a failure has a reason
     CHECK (outcome NOT IN ('failed', 'lost') OR (reason IS NOT NULL AND rule IS NOT NULL))
 );
 
--- What a handler last said of itself.
+-- The latest progress report of each handler.
 CREATE TABLE redrive_progress (
     job_id bigint PRIMARY KEY,
     lease_id bigint NOT NULL,
@@ -315,28 +315,28 @@ CREATE TABLE redrive_progress (
     at timestamptz NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
 
--- What links the attempts of a job to where it was enqueued, in the traces of whoever watches; most jobs have none.
+-- Trace contexts, which link the attempts of a job to the trace of its enqueue; most jobs have none.
 CREATE TABLE redrive_traces (
     job_id bigint PRIMARY KEY,
     trace text NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
 
--- What recurs, as the code last declared it: crons and refreshes.
+-- Schedules as the code last declared them: crons and refreshes.
 CREATE TABLE redrive_schedules (
     name text COLLATE "C" PRIMARY KEY CHECK (name <> ''),
     kind text COLLATE "C" NOT NULL CHECK (kind IN ('cron', 'refresh')),
-    document text NOT NULL,               -- JSON: when it is due, and the jobs that it makes
-    timing text COLLATE "C" NOT NULL,     -- digest of when it is due
+    document text NOT NULL,               -- JSON: when it is due, and its job template
+    timing text COLLATE "C" NOT NULL,     -- digest of the part that determines due times
     declared_at timestamptz NOT NULL,
     paused_at timestamptz,
-    resumed_at timestamptz,               -- what was planned for the time of the last pause is left out
-    next_at timestamptz,                  -- of a cron: the next occurrence; nobody has looked at it yet
-    job_id bigint,                        -- of a cron: the job that was made last
+    resumed_at timestamptz,               -- occurrences planned during the last pause are skipped
+    next_at timestamptz,                  -- of a cron: the next occurrence, not decided yet
+    job_id bigint,                        -- of a cron: the latest job
     queued_at timestamptz,                -- of a cron: the occurrence that waits for the end of that job
     CHECK (kind = 'cron' OR (next_at IS NULL AND job_id IS NULL AND queued_at IS NULL))
 );
 
--- What became of the occurrences of crons: a row each, so that whatever happens each is fired once.
+-- Decisions on the occurrences of crons, one row each, so that each occurrence is decided once.
 CREATE TABLE redrive_occurrences (
     schedule text COLLATE "C" NOT NULL,
     occurs_at timestamptz NOT NULL,
@@ -350,13 +350,13 @@ CREATE TABLE redrive_occurrences (
 
 CREATE INDEX redrive_occurrences_old ON redrive_occurrences (decided_at);
 
--- The things that are kept fresh, and where each of them stands (seed 004).
+-- Tracked items of refreshes with their state.
 CREATE TABLE redrive_refreshes (
     schedule text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL CHECK (key <> ''),
     payload bytea NOT NULL,
-    own text,                             -- a policy of its own, as JSON; NULL: that of the schedule
-    timing text COLLATE "C" NOT NULL,     -- digest of the policy by which its times were reckoned
+    own text,                             -- the item's own policy as JSON; NULL: that of the schedule
+    timing text COLLATE "C" NOT NULL,     -- digest of the policy from which its times were computed
     tracked_at timestamptz NOT NULL,
     refresh_at timestamptz,
     deadline_at timestamptz,
@@ -364,10 +364,10 @@ CREATE TABLE redrive_refreshes (
     started_at timestamptz,
     due_at timestamptz,
     failing_since timestamptz,
-    sweep_at timestamptz,                 -- when time alone makes a difference
+    sweep_at timestamptz,                 -- the next deadline or time limit
     attempt_no integer NOT NULL CHECK (attempt_no >= 0),
     attempts_since_success integer NOT NULL CHECK (attempts_since_success >= 0),
-    job_id bigint,                        -- the job of the running attempt, whose number is the attempt's token
+    job_id bigint,                        -- the job of the open attempt; its id is the attempt's token
     disabled_until_update boolean NOT NULL,
     disabled_reason text,
     completed boolean NOT NULL,
@@ -376,27 +376,27 @@ CREATE TABLE redrive_refreshes (
     -- an attempt runs if and only if it has a deadline
     CHECK ((job_id IS NULL) = (deadline_at IS NULL)),
     CHECK (job_id IS NULL OR sweep_at IS NOT NULL),
-    -- who gave up says why, and does nothing until the next update
+    -- a disabled item has a reason, and no due time until the next update
     CHECK (disabled_until_update = (disabled_reason IS NOT NULL)),
     CHECK (NOT disabled_until_update OR (refresh_at IS NULL AND job_id IS NULL AND sweep_at IS NULL))
 ) WITH (
     fillfactor = 70, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02
 );
 
--- What a look for due ones walks: those that wait, and nothing else.
+-- Waiting items by due time, for the query that finds due items.
 CREATE INDEX redrive_refreshes_due ON redrive_refreshes (schedule, refresh_at)
 WHERE refresh_at IS NOT NULL AND job_id IS NULL AND NOT paused;
 
 CREATE INDEX redrive_refreshes_sweep ON redrive_refreshes (sweep_at) WHERE sweep_at IS NOT NULL;
 
--- Those without a policy of their own, for the day on which the code has another one.
+-- Items without a policy of their own, which are rescheduled if the policy of the code changes.
 CREATE INDEX redrive_refreshes_timing ON redrive_refreshes (schedule, timing) WHERE own IS NULL;
 
--- Those that people ask for: what has failed last time, and what was given up. One that succeeds is never among them.
+-- Failing and disabled items, which operators list. An item that has just succeeded is not in it.
 CREATE INDEX redrive_refreshes_trouble ON redrive_refreshes (schedule, key)
 WHERE disabled_until_update OR attempts_since_success > 1 OR (attempts_since_success = 1 AND job_id IS NULL);
 
--- Every change that a person made.
+-- The audit log: each change made by an operator.
 CREATE TABLE redrive_audit (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL,
@@ -405,7 +405,7 @@ CREATE TABLE redrive_audit (
     details text NOT NULL                 -- JSON
 );
 
--- What belongs to a job goes with it: one statement for each table, whatever the number of jobs.
+-- Deletes the rows that belong to deleted jobs, with one statement for each table, for any number of jobs.
 CREATE FUNCTION redrive_forget() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     DELETE FROM redrive_keys WHERE job_id IN (SELECT id FROM gone);

@@ -1,30 +1,30 @@
--- The schema of redrive on SQLite, for readers. What runs are the migrations; a test proves both equal.
+-- The schema of redrive on SQLite, for readers. Databases are created by the migrations; a test compares both.
 --
 -- Instants are whole microseconds since 1970 in UTC and end in _at; spans are microseconds and end in _for or _delay.
--- Tables are told apart by how they change: redrive_jobs is narrow and updated often; payloads, results, policies and
--- attempts are written once. A claim therefore never rewrites a payload.
+-- Tables group columns by how often they change: redrive_jobs is narrow and updated often; payloads, results, policies
+-- and attempts are written once. A claim therefore never rewrites a payload.
 
--- The one place that reads the clock of the database (ADR 0001). Milliseconds are what SQLite has.
+-- The database's clock; statements read it only through this view. SQLite's resolution is one millisecond.
 CREATE VIEW redrive_clock AS
 SELECT CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000 AS now;
 
--- Who this database is, and which schema it has.
+-- The identity of this database, and the version of its schema.
 CREATE TABLE redrive_meta (
     key TEXT PRIMARY KEY,
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Numbers that are handed out once and never again: job ids, lease ids, worker ids.
+-- Sequences that return each number once: job ids, lease ids, worker ids.
 CREATE TABLE redrive_sequences (
     name TEXT PRIMARY KEY,
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Policies, frozen into the jobs that name them by the digest of their text.
+-- Policies. Jobs refer to them by the digest of their text.
 CREATE TABLE redrive_policies (
     digest TEXT PRIMARY KEY,
     document TEXT NOT NULL,
-    retired_at INTEGER                    -- no job had it; unless an enqueue uses it again, it is deleted a day later
+    retired_at INTEGER                    -- when no job had it; deleted a day later unless an enqueue uses it again
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE redrive_workers (
@@ -32,23 +32,23 @@ CREATE TABLE redrive_workers (
     name TEXT NOT NULL,
     host TEXT,
     pid INTEGER,
-    birth TEXT,                           -- tells this process from a later one of the same number on the same host
-    lock_id INTEGER,                      -- PostgreSQL: the lock that its session holds as long as it lives
+    birth TEXT,                           -- distinguishes it from a later process with the same pid on the host
+    lock_id INTEGER,                      -- PostgreSQL: the advisory lock that its session holds
     concurrency INTEGER NOT NULL CHECK (concurrency > 0),
     queues TEXT,                          -- a JSON list; NULL: all queues
-    tasks TEXT,                           -- a JSON list: whose jobs it claims; NULL: all tasks
+    tasks TEXT,                           -- a JSON list: the tasks that it claims; NULL: all tasks
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
     stopped_at INTEGER,
-    late_at INTEGER,                      -- when a sweep last found its heartbeat to be late
+    late_at INTEGER,                      -- when a sweep last found its heartbeat late
     resumed_at INTEGER,                   -- its first heartbeat after a long silence
-    trouble TEXT,                         -- which of its background duties fail because of a defect, and why
-    CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens a life
+    trouble TEXT,                         -- its background tasks that fail because of a defect, with the errors
+    CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens the lease
 ) STRICT;
 
--- Handlers that go on although their attempts have ended: cancelled ones that have not stopped yet, and threads beyond
--- their timeout. They take up places of their queues until they have stopped, or their worker is gone.
+-- Handlers that continue after their attempts have ended: cancelled ones that have not stopped yet, and threads beyond
+-- their timeout. They occupy slots of their queues until they have stopped or their worker is removed.
 CREATE TABLE redrive_unstopped (
     lease_id INTEGER PRIMARY KEY,
     job_id INTEGER NOT NULL,
@@ -59,24 +59,24 @@ CREATE TABLE redrive_unstopped (
 
 CREATE INDEX redrive_unstopped_of ON redrive_unstopped (queue, partition);
 
--- Queues that are not like the others: paused, limited or ordered, or served by turns. People change them while
--- workers run; the next claim obeys.
+-- Queues with settings: paused, limited or ordered ones, and those with partitions served in rotation. Operators change
+-- the settings while workers run; they apply from the next claim on.
 CREATE TABLE redrive_queues (
     name TEXT PRIMARY KEY CHECK (name <> ''),
     paused_at INTEGER,
-    concurrency INTEGER CHECK (concurrency >= 0),         -- attempts at once, in all workers together
-    per_partition INTEGER CHECK (per_partition > 0),      -- attempts at once of each partition
+    concurrency INTEGER CHECK (concurrency >= 0),         -- running attempts, in all workers together
+    per_partition INTEGER CHECK (per_partition > 0),      -- running attempts of each partition
     rate_count INTEGER CHECK (rate_count > 0),            -- starts within any span of rate_for
     rate_for INTEGER CHECK (rate_for > 0),
-    ordered INTEGER NOT NULL DEFAULT 0 CHECK (ordered IN (0, 1)),  -- each partition strictly one after the other
-    aging_for INTEGER CHECK (aging_for > 0),              -- a job that waited so long counts as one priority higher
-    turn TEXT,                                            -- the partition that was served last; the next one is first
-    changed_at INTEGER,                                   -- by a person; NULL: nobody has set anything, and code may
-    set_at INTEGER,                                       -- when code or a person has set what holds
+    ordered INTEGER NOT NULL DEFAULT 0 CHECK (ordered IN (0, 1)),  -- each partition runs one job at a time, in order
+    aging_for INTEGER CHECK (aging_for > 0),              -- each such wait raises a job by one priority
+    turn TEXT,                                            -- the partition served last; the next one is first
+    changed_at INTEGER,                                   -- by an operator; NULL: no operator has, and code may
+    set_at INTEGER,                                       -- when code or an operator set the current values
     CHECK ((rate_count IS NULL) = (rate_for IS NULL))
 ) STRICT, WITHOUT ROWID;
 
--- The last starts of each queue with a rate, as many as the rate allows.
+-- The latest starts of each queue with a rate, at most as many as the rate allows.
 CREATE TABLE redrive_starts (
     queue TEXT NOT NULL REFERENCES redrive_queues (name) ON DELETE CASCADE,
     lease_id INTEGER NOT NULL,
@@ -84,8 +84,8 @@ CREATE TABLE redrive_starts (
     PRIMARY KEY (queue, lease_id)
 ) STRICT, WITHOUT ROWID;
 
--- What is checked in every row is written with OR, which stops at the first hit. For IN, SQLite makes a table of the
--- list, anew for each row: that was a third of what a job costs the database.
+-- Checks of each row use OR, which stops at the first match. For IN, SQLite builds a table of the list for each row,
+-- which took a third of the time of a job.
 CREATE TABLE redrive_jobs (
     id INTEGER PRIMARY KEY,
     task TEXT NOT NULL CHECK (task <> ''),
@@ -102,17 +102,17 @@ CREATE TABLE redrive_jobs (
         )
     ),
     policy TEXT NOT NULL REFERENCES redrive_policies (digest),
-    partition TEXT CHECK (partition <> ''), -- whose turn it is in its queue: a tenant, an account
+    partition TEXT CHECK (partition <> ''), -- a tenant or account within its queue
     key TEXT,                             -- unique in its task
     key_until TEXT CHECK (key_until IS NULL OR key_until = 'start' OR key_until = 'end'),
-    origin TEXT,                          -- what it is for: cron:name/instant, refresh:name/key; NULL: a task by itself
-    slot TEXT,                            -- the limited queue of which this attempt takes up a place
+    origin TEXT,                          -- cron:name/instant, refresh:name/key; NULL: enqueued by the application
+    slot TEXT,                            -- the limited queue in which this attempt occupies a slot
     parent_id INTEGER REFERENCES redrive_jobs (id),
-    salt INTEGER NOT NULL,                -- random; a part of its idempotency key, because a database that is restored
-                                          -- from a backup hands out its id again
+    salt INTEGER NOT NULL,                -- random part of its idempotency key, because a database that is restored
+                                          -- from a backup assigns its id again
     enqueued_at INTEGER NOT NULL,
     scheduled_at INTEGER NOT NULL,
-    latest_at INTEGER,                    -- a debounced job is not put off beyond this
+    latest_at INTEGER,                    -- a debounced job is not postponed beyond this
     started_at INTEGER,
     claimed_at INTEGER,
     finished_at INTEGER,
@@ -124,9 +124,9 @@ CREATE TABLE redrive_jobs (
     crashes INTEGER NOT NULL DEFAULT 0 CHECK (crashes >= 0),
     snoozes INTEGER NOT NULL DEFAULT 0 CHECK (snoozes >= 0),
     redrives INTEGER NOT NULL DEFAULT 0 CHECK (redrives >= 0),
-    by_rule TEXT,                         -- a JSON list: failures matched by each rule of the policy
+    by_rule TEXT,                         -- a JSON list: the failures matched by each rule of the policy
     last_delay INTEGER,
-    unreadable_at INTEGER,                -- since when no worker has been able to read its arguments
+    unreadable_at INTEGER,                -- the time since which no worker can read its arguments
     lease_id INTEGER,
     worker_id INTEGER,
     reason TEXT,
@@ -136,22 +136,22 @@ CREATE TABLE redrive_jobs (
     CHECK ((state = 'running' OR state = 'waiting') = (lease_id IS NOT NULL)),
     CHECK ((lease_id IS NULL) = (worker_id IS NULL)),
     CHECK (lease_id IS NULL OR claimed_at IS NOT NULL),
-    -- only what runs takes up a place
+    -- only running jobs occupy a slot
     CHECK (slot IS NULL OR state = 'running'),
     CHECK ((key IS NULL) = (key_until IS NULL)),
     -- it has a finishing time if and only if it is final
     CHECK ((state = 'succeeded' OR state = 'dead' OR state = 'cancelled') = (finished_at IS NOT NULL)),
-    -- only what is ready is held back, and what is over and cannot be decided
+    -- only ready jobs are held, and attempts that ended but cannot be decided
     CHECK (hold IS NULL OR state = 'ready' OR (hold = 'bad_policy' AND (state = 'running' OR state = 'waiting'))),
-    -- only the dead are caught
+    -- only dead jobs are caught
     CHECK (caught_at IS NULL OR state = 'dead'),
     CHECK (skipped_at IS NULL OR state = 'dead')
 ) STRICT;
 
--- What a claim walks: ready rows only, so that a million waiting retries or finished jobs cost it nothing. Within a
--- lane (queue, priority and task) it leads with the order of the claim. The task belongs to the lane because a worker
--- claims only the tasks that it has: it passes over a million jobs of another task by one probe. Jobs with a partition
--- stand apart: their partitions are served by turns.
+-- Indexes for claims: ready rows only, so that waiting retries and finished jobs do not slow claims down. Within a lane
+-- (queue, priority and task) rows are in the order of the claim. The task belongs to the lane because a worker claims
+-- only the tasks that it has: one index probe skips all jobs of another task. Jobs with a partition have indexes of
+-- their own, since partitions are served in rotation.
 CREATE INDEX redrive_jobs_ready ON redrive_jobs (queue, priority, task, scheduled_at, id)
 WHERE state = 'ready' AND partition IS NULL;
 CREATE INDEX redrive_jobs_parted ON redrive_jobs (queue, priority, task, scheduled_at, id)
@@ -193,7 +193,7 @@ WITH RECURSIVE lane (id, queue, priority, task) AS (
 SELECT queue, priority, task FROM lane
 WHERE NOT EXISTS (SELECT 1 FROM redrive_queues WHERE name = lane.queue);
 
--- The lanes of the other queues, unless they are paused; for jobs with and without a partition apart.
+-- The lanes of the other queues, unless they are paused; separate for jobs with and without a partition.
 CREATE VIEW redrive_special_lanes AS
 WITH RECURSIVE loose (id, queue, priority, task) AS (
     SELECT job.id, job.queue, job.priority, job.task
@@ -255,40 +255,40 @@ UNION ALL
 SELECT queue, priority, task, 1 AS is_parted FROM parted
 WHERE NOT EXISTS (SELECT 1 FROM redrive_queues WHERE name = parted.queue AND paused_at IS NOT NULL);
 
--- What the sweep walks.
+-- Indexes for the sweep.
 CREATE INDEX redrive_jobs_running ON redrive_jobs (worker_id) WHERE state = 'running';
 CREATE INDEX redrive_jobs_waiting ON redrive_jobs (scheduled_at) WHERE state = 'waiting';
 
--- What a claim of a limited queue counts.
+-- The occupied slots, which a claim of a limited queue counts.
 CREATE INDEX redrive_jobs_slots ON redrive_jobs (slot, partition) WHERE slot IS NOT NULL;
 
--- What an ordered queue walks: the first of each line, whatever it is doing, blocks those behind it.
+-- The order of an ordered queue: the first job of each partition, in any unfinished state, blocks those behind it.
 CREATE INDEX redrive_jobs_lines ON redrive_jobs (queue, partition, id)
 WHERE partition IS NOT NULL AND (
     state = 'ready' OR state = 'running' OR state = 'waiting'
     OR (state = 'dead' AND caught_at IS NULL AND skipped_at IS NULL)
 );
 
--- What redrive and people walk.
+-- Indexes for redriving and listing dead jobs.
 CREATE INDEX redrive_jobs_dead ON redrive_jobs (id) WHERE state = 'dead' AND caught_at IS NULL;
 CREATE INDEX redrive_jobs_caught ON redrive_jobs (id) WHERE caught_at IS NOT NULL;
 
--- What waits for a reason of its own, such as a retry, by when it is due. A job that is due at once is not in it.
+-- Jobs that are held, for example for a retry, by due time. A job that was enqueued without delay is not in it.
 CREATE INDEX redrive_jobs_held ON redrive_jobs (hold, scheduled_at, id) WHERE hold IS NOT NULL;
 
--- The catch job of a dead one: at most one that is still unfinished.
+-- The unfinished catch job of a dead job: at most one.
 CREATE UNIQUE INDEX redrive_jobs_catching ON redrive_jobs (parent_id)
 WHERE parent_id IS NOT NULL AND state IN ('ready', 'running', 'waiting');
 
--- The catch jobs of a dead one, ended or not: nothing is pruned before its children.
+-- All catch jobs of a dead job: no job is pruned before its children.
 CREATE INDEX redrive_jobs_children ON redrive_jobs (parent_id) WHERE parent_id IS NOT NULL;
 
--- Who holds a key. A unique key is held until its job starts or ends; an idempotency key until its job is pruned.
+-- The holders of keys. A unique key is held until its job starts or ends; an idempotency key until its job is pruned.
 CREATE TABLE redrive_keys (
     kind TEXT NOT NULL CHECK (kind = 'unique' OR kind = 'idempotency'),
-    scope TEXT NOT NULL,                  -- of a unique key: its task; idempotency keys have one scope, ''
+    scope TEXT NOT NULL,                  -- the task of a unique key; '' for idempotency keys
     key TEXT NOT NULL,
-    -- deferred, because a job is inserted only after it has its keys
+    -- deferred, because a job is inserted after its keys
     job_id INTEGER NOT NULL REFERENCES redrive_jobs (id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
     PRIMARY KEY (kind, scope, key)
 ) STRICT, WITHOUT ROWID;
@@ -305,7 +305,7 @@ CREATE TABLE redrive_results (
     result BLOB NOT NULL
 ) STRICT;
 
--- One line per closed execution, never changed. The present execution is the job row itself.
+-- Closed attempts, one row each, never changed. The open attempt is in the row of the job.
 CREATE TABLE redrive_attempts (
     job_id INTEGER NOT NULL REFERENCES redrive_jobs (id) ON DELETE CASCADE,
     lease_id INTEGER NOT NULL,
@@ -327,11 +327,11 @@ CREATE TABLE redrive_attempts (
     rule TEXT,
     verdict TEXT,
     PRIMARY KEY (job_id, lease_id),
-    -- a failure says why
+    -- a failure has a reason
     CHECK ((outcome <> 'failed' AND outcome <> 'lost') OR (reason IS NOT NULL AND rule IS NOT NULL))
 ) STRICT, WITHOUT ROWID;
 
--- What a handler last said of itself.
+-- The latest progress report of each handler.
 CREATE TABLE redrive_progress (
     job_id INTEGER PRIMARY KEY REFERENCES redrive_jobs (id) ON DELETE CASCADE,
     lease_id INTEGER NOT NULL,
@@ -339,28 +339,28 @@ CREATE TABLE redrive_progress (
     at INTEGER NOT NULL
 ) STRICT;
 
--- What links the attempts of a job to where it was enqueued, in the traces of whoever watches; most jobs have none.
+-- Trace contexts, which link the attempts of a job to the trace of its enqueue; most jobs have none.
 CREATE TABLE redrive_traces (
     job_id INTEGER PRIMARY KEY REFERENCES redrive_jobs (id) ON DELETE CASCADE,
     trace TEXT NOT NULL
 ) STRICT;
 
--- What recurs, as the code last declared it: crons and refreshes.
+-- Schedules as the code last declared them: crons and refreshes.
 CREATE TABLE redrive_schedules (
     name TEXT PRIMARY KEY CHECK (name <> ''),
     kind TEXT NOT NULL CHECK (kind = 'cron' OR kind = 'refresh'),
-    document TEXT NOT NULL,               -- JSON: when it is due, and the jobs that it makes
-    timing TEXT NOT NULL,                 -- digest of when it is due
+    document TEXT NOT NULL,               -- JSON: when it is due, and its job template
+    timing TEXT NOT NULL,                 -- digest of the part that determines due times
     declared_at INTEGER NOT NULL,
     paused_at INTEGER,
-    resumed_at INTEGER,                   -- what was planned for the time of the last pause is left out
-    next_at INTEGER,                      -- of a cron: the next occurrence; nobody has looked at it yet
-    job_id INTEGER,                       -- of a cron: the job that was made last
+    resumed_at INTEGER,                   -- occurrences planned during the last pause are skipped
+    next_at INTEGER,                      -- of a cron: the next occurrence, not decided yet
+    job_id INTEGER,                       -- of a cron: the latest job
     queued_at INTEGER,                    -- of a cron: the occurrence that waits for the end of that job
     CHECK (kind = 'cron' OR (next_at IS NULL AND job_id IS NULL AND queued_at IS NULL))
 ) STRICT, WITHOUT ROWID;
 
--- What became of the occurrences of crons: a row each, so that whatever happens each is fired once.
+-- Decisions on the occurrences of crons, one row each, so that each occurrence is decided once.
 CREATE TABLE redrive_occurrences (
     schedule TEXT NOT NULL,
     occurs_at INTEGER NOT NULL,
@@ -374,13 +374,13 @@ CREATE TABLE redrive_occurrences (
 
 CREATE INDEX redrive_occurrences_old ON redrive_occurrences (decided_at);
 
--- The things that are kept fresh, and where each of them stands (seed 004).
+-- Tracked items of refreshes with their state.
 CREATE TABLE redrive_refreshes (
     schedule TEXT NOT NULL,
     key TEXT NOT NULL CHECK (key <> ''),
     payload BLOB NOT NULL,
-    own TEXT,                             -- a policy of its own, as JSON; NULL: that of the schedule
-    timing TEXT NOT NULL,                 -- digest of the policy by which its times were reckoned
+    own TEXT,                             -- the item's own policy as JSON; NULL: that of the schedule
+    timing TEXT NOT NULL,                 -- digest of the policy from which its times were computed
     tracked_at INTEGER NOT NULL,
     refresh_at INTEGER,
     deadline_at INTEGER,
@@ -388,10 +388,10 @@ CREATE TABLE redrive_refreshes (
     started_at INTEGER,
     due_at INTEGER,
     failing_since INTEGER,
-    sweep_at INTEGER,                     -- when time alone makes a difference
+    sweep_at INTEGER,                     -- the next deadline or time limit
     attempt_no INTEGER NOT NULL CHECK (attempt_no >= 0),
     attempts_since_success INTEGER NOT NULL CHECK (attempts_since_success >= 0),
-    job_id INTEGER,                       -- the job of the running attempt, whose number is the attempt's token
+    job_id INTEGER,                       -- the job of the open attempt; its id is the attempt's token
     disabled_until_update INTEGER NOT NULL CHECK (disabled_until_update IN (0, 1)),
     disabled_reason TEXT,
     completed INTEGER NOT NULL CHECK (completed IN (0, 1)),
@@ -400,25 +400,25 @@ CREATE TABLE redrive_refreshes (
     -- an attempt runs if and only if it has a deadline
     CHECK ((job_id IS NULL) = (deadline_at IS NULL)),
     CHECK (job_id IS NULL OR sweep_at IS NOT NULL),
-    -- who gave up says why, and does nothing until the next update
+    -- a disabled item has a reason, and no due time until the next update
     CHECK (disabled_until_update = (disabled_reason IS NOT NULL)),
     CHECK (NOT disabled_until_update OR (refresh_at IS NULL AND job_id IS NULL AND sweep_at IS NULL))
 ) STRICT;
 
--- What a look for due ones walks: those that wait, and nothing else.
+-- Waiting items by due time, for the query that finds due items.
 CREATE INDEX redrive_refreshes_due ON redrive_refreshes (schedule, refresh_at)
 WHERE refresh_at IS NOT NULL AND job_id IS NULL AND NOT paused;
 
 CREATE INDEX redrive_refreshes_sweep ON redrive_refreshes (sweep_at) WHERE sweep_at IS NOT NULL;
 
--- Those without a policy of their own, for the day on which the code has another one.
+-- Items without a policy of their own, which are rescheduled if the policy of the code changes.
 CREATE INDEX redrive_refreshes_timing ON redrive_refreshes (schedule, timing) WHERE own IS NULL;
 
--- Those that people ask for: what has failed last time, and what was given up. One that succeeds is never among them.
+-- Failing and disabled items, which operators list. An item that has just succeeded is not in it.
 CREATE INDEX redrive_refreshes_trouble ON redrive_refreshes (schedule, key)
 WHERE disabled_until_update OR attempts_since_success > 1 OR (attempts_since_success = 1 AND job_id IS NULL);
 
--- Every change that a person made.
+-- The audit log: each change made by an operator.
 CREATE TABLE redrive_audit (
     id INTEGER PRIMARY KEY,
     at INTEGER NOT NULL,
