@@ -1,11 +1,10 @@
-"""What the chaos tests share: an app under load, its receiver, and the audit of both afterwards.
+"""Shared parts of the chaos tests: an app under load, its receiver, and the audit of both afterwards.
 
-Each scenario goes the same way: processes work, something terrible happens, things go on, and in the end the `audit`
-compares three records that know nothing of each other: what producers were told (``acknowledged.log``), what handlers
-really did (``executions.log``, the receiver) and what redrive has written into its database.
+Each scenario has the same steps: processes work, a fault occurs, the processes recover, and finally the `audit`
+compares three independent records: the acknowledgements to producers (``acknowledged.log``), the executions of
+handlers (``executions.log``, the receiver), and the database of redrive.
 
-The short form is part of ``make test``. ``make chaos`` sets ``REDRIVE_CHAOS=long``: the same tests with larger numbers.
-"""
+The short form is part of ``make test``. ``make chaos`` sets ``REDRIVE_CHAOS=long``, which makes the numbers larger."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ long_only = pytest.mark.skipif(not LONG_FORM, reason="takes minutes: make chaos"
 
 
 def sized(short: int, long: int) -> int:
-    """A number of the form that runs."""
+    """Return the number for the form of the test that runs."""
     return long if LONG_FORM else short
 
 
@@ -111,7 +110,7 @@ async def brief(number: int, context: Context) -> int:
 
 @app.task
 async def hold(number: int, context: Context) -> int:
-    """Wait to be told, in the first execution only."""
+    """Wait for the test, in the first execution only."""
     note("run", context.attempt_uid)
     while context.attempt == 1 and not (HERE / "go").exists():
         await asyncio.sleep(0.01)
@@ -145,7 +144,7 @@ with open("acknowledged.log", "a") as log:
 
 @contextlib.contextmanager
 def load(folder: Path, kind: str, *, url: str | None = None) -> Iterator[Stage]:
-    """The app in a folder, and what it leaves to be looked at."""
+    """Return the app in a folder, and stop it at the end."""
     with processes.stage(folder, kind, work=WORK, url=url) as stage:
         yield stage
 
@@ -162,7 +161,7 @@ def enough(stage: Stage, *producers: Process) -> None:
 
 
 def acknowledged(stage: Stage) -> list[int]:
-    """The jobs whose enqueue had returned before whatever happened to their producer."""
+    """Return the jobs with an enqueue that had returned before the fault hit their producer."""
     log = stage.folder / "acknowledged.log"
     lines = log.read_text().splitlines(keepends=True) if log.exists() else []
     return [int(line) for line in lines if line.endswith("\n")]
@@ -198,13 +197,12 @@ def everything(app: App) -> dict[int, tuple[JobRecord, tuple[AttemptRecord, ...]
     return {job.id: (job, app.job(job.id).attempts) for job in jobs}
 
 
-def audit(stage: Stage, told: Iterable[int] | None = None) -> None:
-    """What is true after any chaos, when everything has ended.
+def audit(stage: Stage, enqueued: Iterable[int] | None = None) -> None:
+    """Check what holds after any fault, when all jobs have ended.
 
     Args:
-        stage: where.
-        told: the jobs that producers were told they had enqueued; by default those of `produce`.
-    """
+        stage: the app and its processes.
+        enqueued: the jobs that producers know to be enqueued; by default those of `produce`."""
     kept = everything(stage.app)
     attempts = [attempt for _, history in kept.values() for attempt in history]
     leases = {uid(attempt): attempt for attempt in attempts}
@@ -213,7 +211,7 @@ def audit(stage: Stage, told: Iterable[int] | None = None) -> None:
 
     assert () == (found := stage.app.database.verify()), found
     # Nothing acknowledged is lost, and everything has come to an end.
-    assert set() == set(acknowledged(stage) if told is None else told) - set(kept)
+    assert set() == set(acknowledged(stage) if enqueued is None else enqueued) - set(kept)
     assert set() == {job.state for job, _ in kept.values()} - set(FINAL)
     # The receiver counts what the leases count: each ran once, and what did not run was lost before it began.
     assert len(set(executed)) == len(executed)

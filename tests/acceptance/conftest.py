@@ -12,6 +12,6 @@ from tests.acceptance.processes import Stage, stage
 
 @pytest.fixture(name="stage", params=["sqlite", "postgres"])
 def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """An app in a folder and a database of its own; whatever it starts ends with the test."""
+    """Return an app in a folder and a database of its own; its processes end with the test."""
     with stage(tmp_path, request.param) as opened:
         yield opened

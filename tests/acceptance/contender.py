@@ -18,11 +18,10 @@ __all__ = ["Contender"]
 
 
 class Contender:
-    """Claims, settles, and now and then says something of an attempt that is not its own any more.
+    """A process that claims and settles, and now and then settles an attempt that it no longer holds.
 
     Args:
-        store: shared with the others.
-    """
+        store: the store that all contenders share."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,16 +30,15 @@ class Contender:
         self._stale: Claim | None = None
 
     def claim(self, seconds: float, sweeping: bool) -> int | None:
-        """Take the job, which is due or to be swept, if nobody else does; answer the lease.
+        """Claim the due or expired job if no other contender does; return the lease.
 
-        Whoever had it last says once more that it succeeded, which must not be believed.
-        """
+        The previous holder reports its success once more, which must be refused."""
         now = T0 + timedelta(seconds=seconds)
         if sweeping:
             self._store.run(leases.sweep(10, grace=timedelta(0), now=now))
         claimed = self._claimed(now)
         while not claimed.claims and claimed.rest_for is not None and claimed.rest_for <= CONTENDED:
-            # Somebody has it in hand, perhaps only to find that it is not his: as a worker does, look again.
+            # Another contender may hold the row only for a check: claim again, as a worker does.
             claimed = self._claimed(now)
         self._insist(seconds)
         self._mine = claimed.claims[0] if claimed.claims else None
@@ -50,7 +48,7 @@ class Contender:
         return self._store.run(leases.claim(self._me, 1, lease_for=LONG, now=now))
 
     def end(self, seconds: float, how: str) -> None:
-        """Settle what was taken, as a failure, or say nothing more of it; the others say stale things meanwhile."""
+        """Settle the claimed job as a failure, or abandon it; the others send stale outcomes at the same time."""
         if self._mine is None:
             self._insist(seconds)
             return
@@ -72,10 +70,10 @@ def main() -> None:
     """Obey."""
     store = open_store(sys.argv[1])
     contender = Contender(store)
-    print("null", flush=True)  # noqa: T201 - said to the parent: ready
+    print("null", flush=True)  # noqa: T201 - a reply to the parent: ready
     for line in sys.stdin:
         command, *arguments = json.loads(line)
-        print(json.dumps(getattr(contender, command)(*arguments)), flush=True)  # noqa: T201 - said to the parent
+        print(json.dumps(getattr(contender, command)(*arguments)), flush=True)  # noqa: T201 - a reply to the parent
     store.close()
 
 

@@ -1,8 +1,7 @@
-"""Real worker processes on a real database, and a record of executions that does not depend on redrive.
+"""Real worker processes on a real database, and a record of executions that is independent of redrive.
 
-Every handler writes one line, synced to the disk, before it does anything else. The line names its execution
-(``<job>.<lease>``), so that what redrive says it did can be compared with what really happened.
-"""
+Every handler first writes one line, synced to the disk. The line names its execution (``<job>.<lease>``), so that the
+records of redrive can be compared with the executions."""
 
 from __future__ import annotations
 
@@ -58,8 +57,8 @@ def note(*words: object) -> None:
     os.close(file)
 
 
-def told() -> bool:
-    """Has the test said that handlers may go on?"""
+def released() -> bool:
+    """Return True if the test lets handlers continue."""
     return (HERE / "go").exists()
 
 
@@ -73,10 +72,10 @@ async def quick(number: int, context: Context) -> int:
 
 @app.task
 async def hold(number: int, context: Context) -> str:
-    """Wait to be told, in the first execution only."""
+    """Wait for the test, in the first execution only."""
     note("run", context.attempt_uid)
     try:
-        while context.attempt == 1 and not told():
+        while context.attempt == 1 and not released():
             await asyncio.sleep(0.005)
     except asyncio.CancelledError:
         note("stopped", context.attempt_uid)
@@ -86,41 +85,41 @@ async def hold(number: int, context: Context) -> str:
 
 @app.task
 def hold_in_thread(number: int, context: Context) -> str:
-    """Wait to be told, in a thread."""
+    """Wait for the test, in a thread."""
     note("run", context.attempt_uid)
-    while context.attempt == 1 and not told():
+    while context.attempt == 1 and not released():
         time.sleep(0.005)
     return f"execution {context.attempt}"
 
 
 @app.task
 async def hog(number: int, context: Context) -> str:
-    """Wait to be told, and let nothing else run meanwhile."""
+    """Wait for the test, and block the event loop."""
     note("run", context.attempt_uid)
-    while context.attempt == 1 and not told():
+    while context.attempt == 1 and not released():
         time.sleep(0.005)
     return f"execution {context.attempt}"
 
 
 @app.task
 def spin(number: int, context: Context) -> str:
-    """Compute until told, in a thread."""
+    """Compute until the test releases it, in a thread."""
     note("run", context.attempt_uid)
-    while context.attempt == 1 and not told():
+    while context.attempt == 1 and not released():
         sum(range(1000))
     return f"execution {context.attempt}"
 
 
 def compute() -> None:
-    """Compute until told, or until the worker is gone."""
+    """Compute until the test releases it, or until the worker is gone."""
     worker = os.getppid()
-    while os.getppid() == worker and not told():
+    while os.getppid() == worker and not released():
         sum(range(1000))
 
 
 @app.task
 async def spin_in_pool(number: int, context: Context) -> str:
-    """Compute until told, in another process, and say so now and then."""
+    """Compute in another process until the test releases it, with a heartbeat now and then."""
     note("run", context.attempt_uid)
     if context.attempt == 1:
         with concurrent.futures.ProcessPoolExecutor(1) as pool:
@@ -186,8 +185,8 @@ class Process:
     popen: subprocess.Popen[bytes]
     log: Path
 
-    def says(self, pattern: str) -> bool:
-        """Has it logged a line with this pattern?"""
+    def logged(self, pattern: str) -> bool:
+        """Return True if it has logged a line with this pattern."""
         return bool(re.findall(pattern, self.log.read_text()))
 
     def send(self, number: signal.Signals) -> None:
@@ -196,7 +195,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Does it still run?"""
+        """Return True if it still runs."""
         return self.popen.poll() is None
 
     def ended(self) -> int:
@@ -216,7 +215,7 @@ class Stage:
 
     @property
     def app(self) -> App:
-        """The app, as this process sees it."""
+        """Return the app in this process."""
         app: App = self.module.app
         return app
 
@@ -240,7 +239,7 @@ class Stage:
     def ready_worker(self, *options: str) -> Process:
         """Start a worker, and wait until it serves."""
         worker = self.worker(*options)
-        self.until(lambda: worker.says("serves all queues"))
+        self.until(lambda: worker.logged("serves all queues"))
         return worker
 
     def stop(self, process: Process) -> None:
@@ -287,13 +286,13 @@ class Stage:
         self.until(lambda: self.app.jobs.stats().unfinished == 0)
 
     def go(self) -> None:
-        """Tell waiting handlers to go on."""
+        """Let waiting handlers continue."""
         (self.folder / "go").touch()
 
-    # -------------------------------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------------------------------- records
 
     def noted(self, kind: str) -> list[str]:
-        """What handlers have written, in order."""
+        """Return the lines of the handlers, in order."""
         log = self.folder / "executions.log"
         lines = log.read_text().splitlines() if log.exists() else []
         return [line.partition(" ")[2] for line in lines if line.partition(" ")[0] == kind]
@@ -308,12 +307,12 @@ class Stage:
         return self.app.jobs.select(Filter(oldest_first=True, limit=10_000))
 
     def leases(self, *outcomes: str) -> set[str]:
-        """The executions that redrive has recorded as ended so."""
+        """Return the executions that redrive has recorded with this outcome."""
         return {uid(each) for job in self.jobs() for each in self.app.job(job.id).attempts if each.outcome in outcomes}
 
 
 def uid(attempt: AttemptRecord) -> str:
-    """The name of an execution, as its handler writes it."""
+    """Return the name of an execution, as its handler writes it."""
     return f"{attempt.job_id}.{attempt.lease_id}"
 
 

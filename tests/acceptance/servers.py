@@ -42,12 +42,12 @@ class Server:
         self.start()
 
     def url(self, **options: str) -> str:
-        """The URL of a store in a schema that nobody has used."""
+        """Return the URL of a store in an unused schema."""
         wanted = {"host": str(self.folder), "schema": postgres.fresh(), **options}
         return "postgresql://postgres@/postgres?" + "&".join(f"{name}={quote(text)}" for name, text in wanted.items())
 
     def connect(self, *, autocommit: bool = True) -> psycopg.Connection:
-        """A connection of the test's own."""
+        """Open a separate connection for the test."""
         return psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres", autocommit=autocommit)
 
     def ask(self, statement: str, *parameters: object) -> list[tuple]:
@@ -55,7 +55,7 @@ class Server:
         with self.connect() as connection:
             return connection.execute(statement, parameters).fetchall()
 
-    # ------------------------------------------------------------------------------------------------- terrible things
+    # -------------------------------------------------------------------------------------------------------- faults
 
     def start(self) -> None:
         """Start, as often as it takes: one that was killed leaves processes behind, which end in their own time."""

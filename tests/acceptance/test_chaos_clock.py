@@ -20,7 +20,7 @@ pytestmark = marks
 
 
 def faketime() -> str | None:
-    """The library that makes a process believe in another time, if it is installed."""
+    """Return the library that shifts the time of a process, if it is installed."""
     return next(map(str, Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
 
 
@@ -39,14 +39,14 @@ main()
 
 @pytest.fixture(name="stage", params=["sqlite", "postgres"])
 def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """The app of the chaos tests."""
+    """Return the app of the chaos tests."""
     with load(tmp_path, request.param) as stage:
         stage.lease_for = LONG
         yield stage
 
 
 def step(stage: Stage, hours: float) -> None:
-    """Let the clock of the database go wrong by so much, for everybody at once."""
+    """Shift the clock of the database for all processes."""
     if stage.kind == "sqlite":
         with contextlib.closing(sqlite3.connect(stage.folder / "jobs.db", timeout=PATIENCE)) as db:
             db.executescript(
@@ -64,8 +64,8 @@ def step(stage: Stage, hours: float) -> None:
 
 
 def test_the_clock_of_the_database_steps(stage: Stage):
-    """An hour on, and two hours back: what is enqueued in between runs in between, nothing is lost, and nothing ends
-    twice."""
+    """After steps of an hour forward and two hours back, jobs that were enqueued in between have run, none is lost,
+    and none has ended twice."""
     held = stage.module.hold.enqueue_many(range(20))
     for _ in range(2):
         stage.ready_worker("--concurrency", "20")
@@ -119,15 +119,15 @@ def _anchored(stage: Stage) -> bool:
 
 
 def test_the_clock_of_a_worker_does_not_matter(stage: Stage):
-    """One worker believes that it is five hours later, another one that it is five hours earlier: retries are due when
-    the database says so, and no lease is lost."""
+    """With one worker five hours ahead and another five hours behind, retries are due by the clock of the database,
+    and no lease is lost."""
     _check_work_of(
         [stage.run(sys.executable, "-c", SKEWED, hours, "worker", "work:app") for hours in ("5", "-5")], stage
     )
 
 
 def test_the_clock_of_a_workers_machine_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The same where whatever reads a clock in these processes reads a wrong one, and PostgreSQL reads another."""
+    """Shift every clock in these processes, but not that of PostgreSQL."""
     with load(tmp_path, "postgres") as stage:
         stage.lease_for = LONG
         workers = []
@@ -143,7 +143,7 @@ def test_the_clock_of_a_workers_machine_does_not_matter(tmp_path: Path, monkeypa
 def _check_work_of(workers: list[Process], stage: Stage) -> None:
     began = datetime.now(UTC)
     for worker in workers:
-        stage.until(lambda worker=worker: worker.says("serves all queues"))
+        stage.until(lambda worker=worker: worker.logged("serves all queues"))
     jobs = [*stage.module.flaky.enqueue_many(range(20)), *stage.module.hopeless.enqueue_many(range(5))]
     ended(stage)
     attempts = [each for _, history in everything(stage.app).values() for each in history]

@@ -24,7 +24,7 @@ ROOM = 256 * 1024
 
 @pytest.fixture(name="disk")
 def _disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk with room for what the test enqueues in the end, and no more."""
+    """Mount a disk with room for the jobs of the test, and no more."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={sized(8, 64)}m", "redrive-test", str(folder)]
@@ -39,7 +39,7 @@ def _disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(name="stage")
 def _stage(disk: Path, tmp_path: Path) -> Iterator[Stage]:
-    """The app of the chaos tests; only its database is on the small disk."""
+    """Return the app of the chaos tests, with its database on the small disk."""
     with load(tmp_path, "sqlite", url=f"sqlite:///{disk}/jobs.db") as stage:
         stage.lease_for = LONG
         yield stage
@@ -64,7 +64,7 @@ def _enqueue_without_end(stage: Stage, jobs: list[Job[int]]) -> None:
 
 
 def test_a_full_disk_loses_nothing(stage: Stage, disk: Path):
-    """What does not fit is refused in words; a worker that cannot write waits, and goes on when there is room."""
+    """Writes without room raise an error; a worker that cannot write waits, and continues when there is room."""
     held = stage.module.hold.enqueue_many(range(sized(20, 200)))
     jobs: list[Job[int]] = [*held]
     worker = stage.ready_worker("--concurrency", str(len(held)))
@@ -75,7 +75,7 @@ def test_a_full_disk_loses_nothing(stage: Stage, disk: Path):
             _enqueue_without_end(stage, jobs)
         _fill(disk)
         stage.go()
-        stage.until(lambda: worker.says("settling .* waits: .*disk is full"))
+        stage.until(lambda: worker.logged("settling .* waits: .*disk is full"))
         (disk / "ballast").unlink()
         ended(stage)
 

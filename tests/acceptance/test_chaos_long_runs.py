@@ -1,4 +1,4 @@
-"""What a worker must keep up for long: its memory, and its work while somebody looks at an old snapshot."""
+"""Workers over a long time: their memory, and their work beside a transaction with an old snapshot."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ BATCH = 5_000
 
 @pytest.fixture(name="stage", params=["sqlite", "postgres"])
 def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """The app of the chaos tests."""
+    """Return the app of the chaos tests."""
     with load(tmp_path, request.param) as stage:
         stage.lease_for = LONG
         yield stage
 
 
 def megabytes(process: Process, field: str) -> float:
-    """What Linux says of a process: ``VmRSS``, its memory now, or ``VmHWM``, the most it ever was."""
+    """Return a figure of Linux for a process: ``VmRSS``, its memory now, or ``VmHWM``, its peak."""
     status = Path(f"/proc/{process.popen.pid}/status").read_text()
     return int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)[1]) / 1024
 
@@ -53,7 +53,7 @@ def test_a_worker_that_drains_many_jobs_stays_small(stage: Stage):
 
 @contextlib.contextmanager
 def held_snapshot(stage: Stage) -> Iterator[None]:
-    """Somebody has begun to read, and does not end."""
+    """Hold a read transaction open."""
     if stage.kind == "sqlite":
         with contextlib.closing(sqlite3.connect(stage.folder / "jobs.db", isolation_level=None)) as db:
             db.execute("BEGIN")

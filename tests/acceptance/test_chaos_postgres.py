@@ -26,21 +26,21 @@ LISTENING = "%pg_try_advisory_lock%"
 
 @pytest.fixture(scope="module", name="server")
 def _server() -> Iterator[Server]:
-    """A server that only these tests use."""
+    """Start a server that only these tests use."""
     with own(Path(tempfile.mkdtemp(prefix="redrive-chaos-"))) as server:
         yield server
 
 
 @pytest.fixture(name="stage")
 def _stage(server: Server, tmp_path: Path) -> Iterator[Stage]:
-    """The app of the chaos tests on that server; leases outlast what happens to it."""
+    """Return the app of the chaos tests on that server, with leases longer than the faults."""
     with load(tmp_path, "postgres", url=server.url()) as stage:
         stage.lease_for = LONG
         yield stage
 
 
 def _stop_workers(stage: Stage) -> None:
-    """The processes that have been there all the time end in good order."""
+    """Check that the processes that ran all the time end in good order."""
     for each in stage.processes:
         if each.alive:
             each.send(signal.SIGTERM)
@@ -68,8 +68,8 @@ def test_sessions_that_are_ended_in_the_middle_cost_nothing(stage: Stage, server
 
 
 def test_an_outage_longer_than_the_lease_counts_as_no_crash(server: Server, tmp_path: Path, monkeypatch):
-    """The database is away for longer than a lease, twice: no worker was dead, no attempt is lost. The workers, which
-    cannot know whether others see the database, have given their attempts back, and run them again."""
+    """After two outages longer than a lease no worker counts as dead, and no attempt is lost. Workers cannot know
+    whether others reach the database, so they have given their attempts back, and run them again."""
     monkeypatch.setenv("BEAT", "500ms")
     with load(tmp_path, "postgres", url=server.url()) as stage:
         stage.lease_for = "3s"
@@ -178,7 +178,7 @@ def test_an_exhausted_server_is_waited_for(stage: Stage, server: Server):
     stage.until(lambda: _all_are_mine(server, taken))
     with pytest.raises(StoreError, match="cannot be reached.*too many clients"):
         stage.module.quick.enqueue(0)
-    stage.until(lambda: stage.processes[0].says("waits: .*too many clients"))
+    stage.until(lambda: stage.processes[0].logged("waits: .*too many clients"))
     for each in taken:
         each.close()
     ended(stage)

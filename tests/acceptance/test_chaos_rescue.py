@@ -20,7 +20,7 @@ JOBS = 10
 
 @pytest.fixture(name="stage", params=["sqlite", "postgres"])
 def _stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """The app of the chaos tests, with the default lease and heartbeat."""
+    """Return the app of the chaos tests, with the default lease and heartbeat."""
     monkeypatch.setenv("BEAT", "5s")
     with load(tmp_path, request.param) as stage:
         stage.lease_for = "15s"
@@ -37,7 +37,7 @@ process.present = lambda: Process("elsewhere", os.getpid(), None)
 from redrive.cli import main
 main()
 """
-"""A worker that cannot be told to be on this machine."""
+"""A worker without a sign that it is on this machine."""
 
 
 def _longest_gap(stage: Stage, victim: Process, number: signal.Signals) -> timedelta:
@@ -72,8 +72,8 @@ def test_the_jobs_of_a_worker_that_was_killed_elsewhere_run_again_within_three_s
 
 @long_only
 @pytest.mark.parametrize("stage", ["sqlite"], indirect=True)
-def test_the_jobs_of_a_worker_whose_death_nobody_sees_run_again_within_twenty_seconds(stage: Stage):
-    """Its lease is 15 s, and nobody can tell sooner."""
+def test_the_jobs_of_a_worker_that_dies_unseen_run_again_within_twenty_seconds(stage: Stage):
+    """Without a sign of its death the jobs of a worker run again after its lease of 15 s."""
     assert timedelta(seconds=20) >= _longest_gap(stage, _stranger(stage), signal.SIGKILL)
 
 

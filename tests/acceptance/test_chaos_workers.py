@@ -31,14 +31,13 @@ pytestmark = marks
 
 @pytest.fixture(name="stage", params=["sqlite", "postgres"])
 def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """The app of the chaos tests."""
+    """Return the app of the chaos tests."""
     with load(tmp_path, request.param) as stage:
         yield stage
 
 
 def test_workers_that_are_killed_under_load_lose_nothing(stage: Stage):
-    """Kill -9 at each named point, and from outside at any moment; a producer is killed too, and all it was told of
-    comes to its end."""
+    """Kill -9 at each named point and at any moment; all jobs that a killed producer had enqueued end."""
     producer = produce(stage)
     neighbour = stage.ready_worker("--concurrency", "10")
     for _ in range(sized(1, 20)):
@@ -60,7 +59,7 @@ def test_workers_that_are_killed_under_load_lose_nothing(stage: Stage):
 
 @contextlib.contextmanager
 def writes_wait(stage: Stage) -> Iterator[None]:
-    """Nobody can write within this block: what tries waits."""
+    """Block all writes within this block: other writers wait."""
     if stage.kind == "sqlite":
         with contextlib.closing(
             sqlite3.connect(stage.folder / "jobs.db", timeout=PATIENCE, isolation_level=None)
@@ -92,12 +91,11 @@ def _is_settling(stage: Stage) -> bool:
 
 
 def test_what_a_stopped_worker_writes_late_changes_nothing(stage: Stage):
-    """It is stopped while it settles a batch, sleeps past its lease, and wakes up when all its jobs have run elsewhere:
-    every one of its endings is refused.
+    """Stop a worker while it settles a batch, until its leases have expired and all its jobs have run elsewhere:
+    each of its outcomes is refused.
 
-    On PostgreSQL it is stopped in the middle of the transaction, which holds the rows of its jobs, and even of a
-    statement: it has been told how that one is understood, and should say now with which values it is to run.
-    """
+    On PostgreSQL it is stopped in the transaction that holds the rows of its jobs, and even within a statement, between
+    the reply to its Parse and its Bind."""
     sleeper = stage.worker("--concurrency", "200")
     jobs = stage.module.hold.enqueue_many(range(sized(20, 200)))
     progress(stage, len(jobs))
@@ -111,7 +109,7 @@ def test_what_a_stopped_worker_writes_late_changes_nothing(stage: Stage):
     ended(stage)
     before = everything(stage.app)
     sleeper.send(signal.SIGCONT)
-    stage.until(lambda: all(sleeper.says(rf"job {job.id}: its lease was lost") for job in jobs))
+    stage.until(lambda: all(sleeper.logged(rf"job {job.id}: its lease was lost") for job in jobs))
     for each in (sleeper, living):
         each.send(signal.SIGTERM)
 

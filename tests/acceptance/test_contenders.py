@@ -1,4 +1,4 @@
-"""Eight contenders on one due retry: one wins each time, and nobody's stale word is believed."""
+"""Eight contenders on one due retry: one wins each time, and no stale outcome is accepted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TRIALS = sized(200, 1_000)
 TIMEOUT = 5
 
 Crowd = Callable[..., list[Any]]
-"""Lets all contenders do the same thing at the same time, and answers what each has to say."""
+"""Call the same method of all contenders at the same time, and return their replies."""
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def threads(store: Store) -> Iterator[Crowd]:
 
 @pytest.mark.parametrize("kind", STORES)
 def test_one_contender_wins_and_no_stale_write_is_accepted(kind: str, tmp_path: Path):
-    """Every trial has exactly one winner, which fails or vanishes; former holders say that they succeeded, in vain."""
+    """Each trial has exactly one winner, which fails or vanishes; the successes of former holders are refused."""
     url, trials = STORES[kind](tmp_path), TRIALS if kind != "turso" else sized(20, 1_000)  # it takes 0.3 s for each
     with contextlib.closing(open_store(url)) as store:
         job = store.run(jobs.enqueue([new(retry=f"{2 * trials} 1s 1s", attempt_timeout=f"{TIMEOUT}s")], now=T0)).ids[0]

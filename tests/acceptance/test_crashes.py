@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
 def check_history(stage: Stage) -> None:
-    """What is true after any crash: attempts are numbered without a gap, and no execution took place twice."""
+    """Check that attempts are numbered without a gap, and that no execution took place twice."""
     for job in stage.jobs():
         numbers = [attempt.number for attempt in stage.app.job(job.id).attempts]
         assert list(range(1, len(numbers) + 1)) == numbers
@@ -39,7 +39,7 @@ def test_a_worker_that_dies_at_a_bad_moment_loses_nothing(stage: Stage, point: s
     assert list(range(20)) == [job.result() for job in jobs]
     assert [0] * 20 == [job.failures for job in stage.jobs()]
     assert set() == succeeded - executed
-    if point == "after_claim":  # leases were taken and no handler had started
+    if point == "after_claim":  # leases were claimed, and no handler had started
         assert (10, set(), {2}) == (len(lost), lost & executed, by)
     elif point == "before_settle":  # handlers had ended and nothing was written
         assert (True, {2}) == (bool(lost & executed), by)
@@ -68,10 +68,9 @@ def test_handlers_that_are_killed_run_again(stage: Stage, task: str):
 
 @pytest.mark.parametrize("how", ["kill", "leave"])
 def test_a_job_that_kills_its_worker_is_stopped_and_its_neighbours_live(stage: Stage, how: str):
-    """A supervisor restarts the worker again and again: after three deaths the killer is dead, the others are done.
+    """After three deaths in a row, each with a restart of the worker, the killer is dead, and the others are done.
 
-    It makes no difference whether the process is killed or its event loop ends by an exception.
-    """
+    This holds if the process is killed, and if its event loop ends by an exception."""
     killer = stage.module.app.tasks[how].enqueue(0)
     neighbours = stage.module.quick.enqueue_many(range(4))
     deaths = 0
@@ -113,7 +112,7 @@ for number in itertools.count():
 
 
 def test_what_was_acknowledged_is_never_lost(stage: Stage):
-    """A producer is killed while it enqueues: each job whose enqueue() had returned comes to its end."""
+    """Kill a producer while it enqueues: each job with a returned enqueue() comes to its end."""
     producer = stage.run(sys.executable, "-c", PRODUCER, stdout=subprocess.PIPE)
     assert producer.popen.stdout
     acknowledged = [int(producer.popen.stdout.readline()) for _ in range(50)]

@@ -1,4 +1,4 @@
-"""A fleet that fires crons, and loses whoever is at it: each occurrence has one job, and none is missed."""
+"""Crons of a fleet that loses the worker that starts them: each occurrence has one job, and none is missed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def tick(context: Context) -> None:
 
 @pytest.fixture(name="stage", params=["sqlite", "postgres"])
 def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """An app with a cron, in a folder and a database of its own."""
+    """Return an app with a cron, in a folder and a database of its own."""
     with stage(tmp_path, request.param, work=WORK) as opened:
         yield opened
 
@@ -71,7 +71,7 @@ def fired(stage: Stage) -> list[Occurrence]:
 def test_the_fleet_goes_on_where_one_dies_at_the_tick(stage: Stage):
     """Of three workers the one dies that fires, after the occurrence and before its job: another one fires it anew."""
     fleet = [stage.worker() for _ in range(3)]
-    stage.until(lambda: all(each.says("serves all queues") for each in fleet))
+    stage.until(lambda: all(each.logged("serves all queues") for each in fleet))
     stage.until(lambda: len(stage.app.schedules.select()) == 1 and len(fired(stage)) >= 2)
     (stage.folder / "die").touch()
     stage.until(lambda: [each.alive for each in fleet].count(False) == 1)

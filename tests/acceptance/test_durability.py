@@ -18,14 +18,14 @@ JOBS = 30
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A server whose commits reach the disk up to ten seconds after they are acknowledged, unless a client objects."""
+    """Start a server with commits that reach the disk up to ten seconds late, unless a client objects."""
     folder = Path(tempfile.mkdtemp(prefix="redrive-lax-"))
     with own(folder, "synchronous_commit=off", "wal_writer_delay=10s") as running:
         yield running
 
 
 def test_no_acknowledged_job_is_lost_with_the_server(server: Server):
-    """Every job whose enqueue has returned is there after the server was killed and has recovered."""
+    """Each job with a returned enqueue exists after the server was killed and has recovered."""
     app = App(server.url())
 
     @app.task

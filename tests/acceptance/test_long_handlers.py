@@ -1,4 +1,4 @@
-"""Handlers that outlast many leases: as long as their worker lives, nobody takes them away."""
+"""Handlers that outlast many leases: while their worker lives, no other worker takes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEASE = "2s"
 
 
 def last_beat(stage: Stage, worker_id: int) -> datetime:
-    """When a worker was last heard of."""
+    """Return the time of the last heartbeat of a worker."""
     return next(worker.heartbeat_at for worker in stage.app.workers.select() if worker.id == worker_id)
 
 
@@ -36,7 +36,7 @@ def test_a_long_healthy_handler_is_never_rescued(stage: Stage):
     """Three leases long, and three more while its worker drains, with three idle workers looking: one attempt each."""
     stage.lease_for = LEASE
     busy = stage.worker()
-    stage.until(lambda: busy.says("serves all queues"))
+    stage.until(lambda: busy.logged("serves all queues"))
     (worker,) = stage.app.workers.select()
     jobs = [stage.app.tasks[name].enqueue(0) for name in LONG if name != "hog"]
     stage.until(lambda: len(stage.executions) == len(LONG) - 1)

@@ -45,7 +45,7 @@ async def quick(context: Context) -> None:
 
 @app.refresh("Refresh every 30 days; allow 1 hour; on the first failure, retry after 1 hour")
 async def patient(context: Context) -> None:
-    """Wait to be told, in the first execution only."""
+    """Wait for the test, in the first execution only."""
     note("run", context.attempt_uid, (await patient.aget("k")).attempt_no)
     while context.attempt == 1 and not (HERE / "go").exists():
         await asyncio.sleep(0.005)
@@ -53,7 +53,7 @@ async def patient(context: Context) -> None:
 
 @app.refresh("Refresh every 30 days; allow 1 second; on the first failure, retry immediately; then every 2 seconds")
 async def hog(context: Context) -> None:
-    """In the first attempt, wait to be told, and let nothing else run meanwhile."""
+    """In the first attempt, wait for the test, and block the event loop."""
     is_first = not (HERE / "begun").exists()
     (HERE / "begun").touch()
     note("run", context.attempt_uid, context.key)
@@ -81,20 +81,20 @@ KEYS = [f"customer/{number}" for number in range(60)]
 
 @pytest.fixture(name="scene", params=["sqlite", "postgres"])
 def _scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-    """The app on a new database."""
+    """Return the app on a new database."""
     with stage(tmp_path, request.param, work=WORK) as opened:
         yield opened
 
 
 def refresh(scene: Stage, name: str) -> Refresh:
-    """One of the refreshes."""
+    """Return one of the refreshes."""
     found = scene.app.schedules.declared[name]
     assert isinstance(found, Refresh)
     return found
 
 
 def rested(scene: Stage, name: str) -> TrackedItem:
-    """Wait until the only thing of a refresh has succeeded."""
+    """Wait until the only item of a refresh has succeeded."""
     found = refresh(scene, name)
     scene.until(lambda: found.get("k").job_id is None and found.get("k").attempt_no == 0)
     scene.all_ended()
@@ -102,11 +102,11 @@ def rested(scene: Stage, name: str) -> TrackedItem:
 
 
 def settled(scene: Stage) -> list[list[str]]:
-    """How the executions of each job ended, oldest job first."""
+    """Return the outcomes of the executions of each job, oldest job first."""
     return [[str(each.outcome) for each in scene.app.job(job.id).attempts] for job in scene.jobs()]
 
 
-def test_a_fleet_starts_each_thing_once(scene: Stage):
+def test_a_fleet_starts_each_item_once(scene: Stage):
     """Sixty are due in one instant, and three workers look: each is started by one of them, and run once."""
     for _ in range(2):
         scene.worker()

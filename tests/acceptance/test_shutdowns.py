@@ -16,15 +16,15 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 @pytest.mark.parametrize("twice", [True, False], ids=["second signal", "time is up"])
 def test_a_task_that_is_not_idempotent_runs_once_though_a_shutdown_cuts_it_off(stage: Stage, twice: bool):
-    """The attempt is recorded as lost in flight, and the next worker runs only its catch task; what may be repeated is
-    given back."""
+    """Attempts that a shutdown cuts off are recorded as lost in flight, and the next worker runs only the catch task;
+    idempotent ones are given back."""
     stage.lease_for = LONG
     once, again = stage.module.once.enqueue(1), stage.module.hold.enqueue(2)
     worker = stage.worker("--shutdown-timeout", "30s" if twice else "100ms")
     stage.until(lambda: len(stage.executions) == 2)
     worker.send(signal.SIGTERM)
     if twice:
-        stage.until(lambda: worker.says("finishes 2 running jobs"))
+        stage.until(lambda: worker.logged("finishes 2 running jobs"))
         worker.send(signal.SIGTERM)
 
     assert 0 == worker.ended()
@@ -62,7 +62,7 @@ def test_workers_of_an_older_deploy_do_not_starve_new_tasks(tmp_path: Path, kind
         stage.lease_for = LONG
         (tmp_path / "old.py").write_text(OLD)
         old = [stage.run(sys.executable, "-m", "redrive", "worker", "old:app") for _ in range(3)]
-        stage.until(lambda: all(each.says("serves all queues") for each in old))
+        stage.until(lambda: all(each.logged("serves all queues") for each in old))
         stage.ready_worker("--concurrency", "2")
         jobs = stage.module.quick.enqueue_many(range(60))
         stage.all_ended()

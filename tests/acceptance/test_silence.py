@@ -42,14 +42,14 @@ class Stopped:
 
 @pytest.fixture(name="server")
 def _server() -> Iterator[Server]:
-    """A server of the test's own."""
+    """Start a separate server."""
     with own(Path(tempfile.mkdtemp(prefix="redrive-silence-"))) as server:
         yield server
 
 
 @pytest.fixture(name="stopped")
 def _stopped(server: Server) -> Iterator[Stopped]:
-    """What is stopped goes on before the server is told to end."""
+    """Stop a process with SIGSTOP, and continue it before the server is stopped."""
     stopped = Stopped()
     yield stopped
     stopped.resume()
@@ -57,14 +57,14 @@ def _stopped(server: Server) -> Iterator[Stopped]:
 
 @pytest.fixture(name="stage")
 def _stage(server: Server, tmp_path: Path) -> Iterator[Stage]:
-    """An app on that server, with short leases."""
+    """Return an app on that server, with short leases."""
     with stage(tmp_path, "postgres", url=server.url()) as opened:
         opened.lease_for = LEASE
         yield opened
 
 
 def hearts(server: Server) -> list[int]:
-    """The server processes that the heartbeat of the named worker talks to."""
+    """Return the server processes of the heartbeat connection of the named worker."""
     return [row[0] for row in server.ask("SELECT pid FROM pg_stat_activity WHERE application_name = %s", HEART)]
 
 
@@ -81,14 +81,14 @@ def fleet(stage: Stage, server: Server, monkeypatch: pytest.MonkeyPatch) -> Proc
 
 
 def beats(stage: Stage) -> dict[int, object]:
-    """When each worker has beaten last."""
+    """Return the time of the last heartbeat of each worker."""
     return {each.id: each.heartbeat_at for each in stage.app.workers.select()}
 
 
 def test_a_heartbeat_that_gets_no_answer_goes_on_by_another_connection(
     stage: Stage, server: Server, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ):
-    """The job is not lost and runs once, and the worker ends when it is told to."""
+    """Run the job once without a loss, and end the worker when it is stopped."""
     worker = fleet(stage, server, monkeypatch)
     stopped.stop(*hearts(server))
     stage.until(lambda: len(hearts(server)) == 2)
@@ -106,8 +106,8 @@ def test_a_heartbeat_that_gets_no_answer_goes_on_by_another_connection(
 def test_a_worker_whose_heartbeat_has_no_connection_ends_its_attempts_before_others_start_them(
     stage: Stage, server: Server, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ):
-    """No new connection can be opened: the handler is cancelled first, its job runs again then, and nothing is spent.
-    The worker ends when it is told to, while all that lasts."""
+    """If no connection can be opened, the handler is cancelled, then its job runs again, with no attempt spent.
+    The worker ends when it is stopped during the outage."""
     worker = fleet(stage, server, monkeypatch)
     leader = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
     stopped.stop(*hearts(server), leader)

@@ -1,4 +1,4 @@
-"""Conformance cases that only real processes can tell: workers and producers that are killed, without clean-up."""
+"""Conformance cases that need real processes: workers and producers that are killed, without clean-up."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ class Shop:
         return process
 
     def worker(self, *, dies: str | None = None) -> subprocess.Popen[str]:
-        """Start a worker, which may be told at which named point to kill itself."""
+        """Start a worker, with the named point at which it kills itself, if any."""
         fault = {} if dies is None else {"REDRIVE_FAULT": dies}
         return self.start("-m", "redrive", "worker", "work:app", "--quiet", **fault)
 
     def acknowledged(self) -> list[int]:
-        """The ids that the producer has printed, each after its enqueue had returned."""
+        """Return the ids that the producer has printed, each after its enqueue had returned."""
         return [int(line) for line in (self.folder / "out.txt").read_text().splitlines(keepends=True) if "\n" in line]
 
     def wait(self, condition) -> None:
@@ -117,7 +117,7 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path):
-    """A folder with a program to be run."""
+    """Return a folder with a program to be run."""
     shop = Shop(tmp_path)
     yield shop
     shop.close()
@@ -125,7 +125,7 @@ def shop(tmp_path):
 
 @pytest.fixture
 def work(shop, monkeypatch):
-    """The program of the folder, imported here too: its app and its tasks."""
+    """Import the program of the folder here too, and return its app and its tasks."""
     monkeypatch.chdir(shop.folder)
     names: dict = {"__name__": "work"}
     exec(compile(WORK, "work.py", "exec"), names)  # noqa: S102 - the test's own text
@@ -136,7 +136,7 @@ def work(shop, monkeypatch):
 @pytest.mark.case("D19")
 @pytest.mark.parametrize(("how", "status"), [("kill", -signal.SIGKILL), ("exit", 3)])
 def test_a_job_that_kills_its_process_is_bounded(shop, work, how, status):
-    """A job that kills its worker does so three times and is dead as poison; the jobs beside it all succeed unspent."""
+    """After three killed workers the job is dead as poison; all jobs beside it succeed with no attempt spent."""
     app: App = work["app"]
     killer = work["die"].enqueue(how)
     neighbours = work["harmless"].enqueue_many(range(3))
@@ -162,7 +162,7 @@ def test_a_job_that_kills_its_process_is_bounded(shop, work, how, status):
 
 @pytest.mark.case("I3")
 def test_what_was_acknowledged_comes_to_an_end(shop, work):
-    """Each job whose enqueue had returned before its producer was killed ends, though workers were killed meanwhile:
+    """Each job with a returned enqueue ends after its producer and some workers were killed:
     after a claim, before and after a settle, and from outside."""
     app: App = work["app"].open()
     producer = shop.start("producer.py")

@@ -22,7 +22,7 @@ DEATHS = [
 
 @pytest.mark.case("D26")
 def test_a_row_is_written_once_whenever_its_worker_dies(stage: Stage):
-    """A supervisor restarts the worker after each SIGKILL: one row per job, written by the attempt that succeeded."""
+    """Restart the worker after each SIGKILL: one row per job exists, from the attempt that succeeded."""
     loan = stage.app.store.begin()
     loan.connection.execute("CREATE TABLE orders (number INTEGER, attempt TEXT)")
     loan.commit()
@@ -47,5 +47,5 @@ def test_a_row_is_written_once_whenever_its_worker_dies(stage: Stage):
 
 
 def _attempts(job, outcome: str) -> list[str]:
-    """The attempts that ended so."""
+    """Return the attempts with this outcome."""
     return [f"{each.job_id}.{each.lease_id}" for each in job.attempts if each.outcome == outcome]

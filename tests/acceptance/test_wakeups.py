@@ -1,4 +1,4 @@
-"""Workers that are not told of new jobs, or told too late, or do not know their task."""
+"""Workers without notifications of new jobs, with late ones, or without the task."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _wait(stage: Stage) -> timedelta:
 
 @pytest.mark.case("D60")
 def test_without_notifications_a_job_starts_within_one_interval(tmp_path: Path):
-    """With ``notify=off`` nobody tells the worker anything; it looks by itself."""
+    """With ``notify=off`` the worker receives no notification, and polls."""
     with load(tmp_path, "postgres", url=postgres.url(notify="off")) as stage:
         stage.lease_for = LONG
         stage.ready_worker()
@@ -46,7 +46,7 @@ def test_without_notifications_a_job_starts_within_one_interval(tmp_path: Path):
 
 @pytest.mark.case("D60")
 def test_with_a_listener_a_job_starts_at_once(tmp_path: Path):
-    """Half of them within 50 ms (told by the database's own clock)."""
+    """Half of the jobs start within 50 ms, by the clock of the database."""
     with load(tmp_path, "postgres") as stage:
         stage.lease_for = LONG
         stage.ready_worker()
@@ -98,15 +98,15 @@ class Wire:
 
 @pytest.fixture(name="wire")
 def _wire() -> Iterator[Wire]:
-    """A wire to the server of the tests."""
+    """Return a proxy to the server of the tests."""
     wire = Wire(postgres.server())
     yield wire
     wire.close()
 
 
 @long_only
-def test_a_listener_that_hears_nothing_any_more_is_replaced(tmp_path: Path, wire: Wire):
-    """Its connection is dropped without a word: it is noticed and replaced, and meanwhile jobs start by the net."""
+def test_a_listener_without_a_connection_is_replaced(tmp_path: Path, wire: Wire):
+    """Drop its connection without a reset: it is replaced, and until then jobs start by polling."""
     with load(tmp_path, "postgres", url=postgres.url(direct=f"127.0.0.1:{wire.port}")) as stage:
         stage.lease_for = LONG
         stage.ready_worker()
@@ -128,14 +128,14 @@ app = App((work.HERE / "url").read_text(), heartbeat_every="200ms")
 @pytest.mark.case("D60")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_job_of_an_unknown_task_waits_for_a_worker_that_knows_it(tmp_path: Path, kind: str):
-    """A worker without the task leaves the job where it is, and the job says so; one that has the task
+    """Workers without the task leave the job where it is, with this as its reason; one that has the task
     runs it at once."""
     with load(tmp_path, kind) as stage:
         stage.lease_for = LONG
         (tmp_path / "without.py").write_text(WITHOUT)
         ignorant = stage.run(sys.executable, "-m", "redrive", "worker", "without:app")
         job = stage.module.quick.enqueue(7)
-        stage.until(lambda: ignorant.says("serves all queues"))
+        stage.until(lambda: ignorant.logged("serves all queues"))
         stage.until(lambda: "no live worker has the task 'quick'" in job.refresh().why)
         record = job.record
         stage.ready_worker()

@@ -1,4 +1,4 @@
-"""Several workers on one file, and workers that are told to stop, or are stopped."""
+"""Workers on one file, and workers that are stopped or suspended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_two_workers_share_the_work(stage: Stage):
 
 
 def test_an_idle_worker_is_woken(stage: Stage):
-    """A job of another process is claimed long before the second after which an idle worker looks by itself."""
+    """Jobs of another process are claimed long before the next poll of an idle worker, after a second."""
     stage.lease_for = LONG
     stage.ready_worker()
     waits = []
@@ -52,7 +52,7 @@ def test_a_worker_that_was_believed_dead_changes_nothing(stage: Stage):
     before = stage.jobs()
     stage.go()
     sleeper.send(signal.SIGCONT)
-    stage.until(lambda: sleeper.says(f"job {hogged.id}: .*lease"))
+    stage.until(lambda: sleeper.logged(f"job {hogged.id}: .*lease"))
     sleeper.send(signal.SIGTERM)
     living.send(signal.SIGTERM)
 
@@ -63,7 +63,7 @@ def test_a_worker_that_was_believed_dead_changes_nothing(stage: Stage):
 
 
 def test_the_handlers_of_a_worker_that_was_believed_dead_are_stopped(stage: Stage):
-    """What it lost while it was stopped it learns at its first beat."""
+    """After a suspension the worker learns at its first heartbeat which attempts it has lost."""
     job = stage.module.hold.enqueue(1)
     sleeper = stage.worker()
     stage.until(lambda: len(stage.executions) == 1)
@@ -85,7 +85,7 @@ def test_one_signal_drains(stage: Stage):
     stage.until(lambda: len(stage.executions) == 1)
     waiting = stage.module.quick.enqueue(2)
     worker.send(signal.SIGTERM)
-    stage.until(lambda: worker.says("finishes 1 running jobs"))
+    stage.until(lambda: worker.logged("finishes 1 running jobs"))
     stage.go()
 
     assert (0, "execution 1") == (worker.ended(), job.result())
@@ -100,7 +100,7 @@ def test_two_signals_give_back(stage: Stage, task: str):
     worker = stage.worker()
     stage.until(lambda: len(stage.executions) == 5)
     worker.send(signal.SIGINT)
-    stage.until(lambda: worker.says("finishes 5 running jobs"))
+    stage.until(lambda: worker.logged("finishes 5 running jobs"))
     worker.send(signal.SIGINT)
     status = worker.ended()
     between = stage.jobs()

@@ -29,14 +29,14 @@ def charge(cents: int) -> int:
 
 @app.task
 async def stop() -> None:
-    """Tell the worker to stop."""
+    """Stop the worker."""
     os.kill(os.getpid(), signal.SIGTERM)
 '''
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command said, and how it ended."""
+class Output:
+    """The output of a command, and its exit status."""
 
     status: int | str | None
     out: str
@@ -45,7 +45,7 @@ class Said:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
-    """The App of a module ``shop`` in the current folder; forgotten in the end."""
+    """Create a module ``shop`` with an App in the current folder, and unload it at the end."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -58,15 +58,15 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
 
 
 @pytest.fixture
-def redrive(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+def redrive(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
     """Run a command line as a shell would, in this process."""
 
-    def run(*words: str) -> Said:
+    def run(*words: str) -> Output:
         capsys.readouterr()
         monkeypatch.setattr(sys, "argv", ["redrive", *words])
         with pytest.raises(SystemExit) as left:
             main()
         out, err = capsys.readouterr()
-        return Said(left.value.code or 0, out, err)
+        return Output(left.value.code or 0, out, err)
 
     return run

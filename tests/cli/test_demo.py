@@ -28,8 +28,8 @@ PATIENCE = 90  # seconds until a test gives up; the demo itself must be done wit
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a finished demo said, and how it ended."""
+class Output:
+    """The output of a finished demo, and its exit status."""
 
     status: int
     out: str
@@ -37,18 +37,18 @@ class Said:
 
     @property
     def sentence(self) -> str:
-        """The last line."""
+        """Return the last line."""
         return self.out.splitlines()[-1]
 
     def number(self, row: str) -> int:
-        """A number of the table."""
+        """Return a number of the table."""
         (line,) = (line for line in self.out.splitlines() if line.strip().startswith(f"{row}  "))
         return int(line.strip().removeprefix(row).split()[0])
 
 
 @pytest.fixture
 def environment(monkeypatch, tmp_path):
-    """A folder to run in, with this checkout's redrive importable."""
+    """Return a folder to run in, with the redrive of this checkout on the path."""
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT / "src"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -57,15 +57,15 @@ def environment(monkeypatch, tmp_path):
 QUICK = "94"  # a seed at which all of the first 60 events recover or are gone: no seven attempts to wait for
 
 
-def run(*options: str, command: tuple[str, ...] = DEMO) -> Said:
+def run(*options: str, command: tuple[str, ...] = DEMO) -> Output:
     """Run the demo to its end."""
     done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    return Said(done.returncode, done.stdout, done.stderr)
+    return Output(done.returncode, done.stdout, done.stderr)
 
 
 @contextlib.contextmanager
 def started(*options: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A demo that delivers already, and the process ids of its workers."""
+    """Start a demo, and return it after its first deliveries with the process ids of its workers."""
     with subprocess.Popen([*DEMO, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         workers = []
         for line in process.stdout:
@@ -79,35 +79,35 @@ def started(*options: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
             process.kill()
 
 
-def ended(process: subprocess.Popen[str]) -> Said:
-    """The rest of what it says."""
+def ended(process: subprocess.Popen[str]) -> Output:
+    """Return the remaining output."""
     out, err = process.communicate(timeout=PATIENCE)
-    return Said(process.returncode, out, err)
+    return Output(process.returncode, out, err)
 
 
 def lines(path: Path) -> list[dict]:
-    """A JSONL file."""
+    """Return the objects of a JSONL file."""
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
 def input_lines(count: int) -> list[bytes]:
-    """The first events that ship."""
+    """Return the first events that ship."""
     return (EXAMPLE / "events.jsonl").read_bytes().split(b"\n")[:count]
 
 
-def test_nothing_is_lost_and_everything_is_told(environment):
+def test_all_events_are_delivered_and_reported(environment):
     """Thirty events, a killed worker: exit status 0, the sentence, the kill and its aftermath, and intact bodies."""
-    said = run("--events", "30", "--db", "demo.db")
-    assert (0, "") == (said.status, said.err)
-    assert said.sentence.startswith("30 events in: ")
-    assert ", 0 lost; " in said.sentence
-    assert said.sentence.endswith(" by their idempotency key.")
-    assert 30 == said.number("events in") == said.number("delivered") + said.number("caught")
-    assert said.number("after retries") > 0
-    assert said.number("repeats under the same key") > 0
-    assert "(SIGKILL)" in said.out
-    assert "all ran again elsewhere" in said.out
-    assert "\x1b" not in said.out
+    output = run("--events", "30", "--db", "demo.db")
+    assert (0, "") == (output.status, output.err)
+    assert output.sentence.startswith("30 events in: ")
+    assert ", 0 lost; " in output.sentence
+    assert output.sentence.endswith(" by their idempotency key.")
+    assert 30 == output.number("events in") == output.number("delivered") + output.number("caught")
+    assert output.number("after retries") > 0
+    assert output.number("repeats under the same key") > 0
+    assert "(SIGKILL)" in output.out
+    assert "all ran again elsewhere" in output.out
+    assert "\x1b" not in output.out
     assert "Traceback" not in (environment / "demo.db.log").read_text()
     sent = {hashlib.sha256(line).hexdigest() for line in input_lines(30)}
     received = {entry["digest"] for entry in lines(environment / "demo.db.ledger.jsonl") if entry["digest"]}
@@ -123,29 +123,29 @@ def test_a_second_run_counts_only_its_own(environment):
     assert 12 == len(keys)
 
 
-def test_a_broken_line_is_told_and_costs_no_other(environment):
-    """One line on standard error with number and text, the good lines delivered, exit status 2."""
+def test_a_broken_line_is_reported_and_costs_no_other(environment):
+    """Report number and text in one line on standard error, deliver the good lines, and exit with 2."""
     good = input_lines(4)
     (environment / "in.jsonl").write_bytes(b"\n".join([*good[:2], b'{"id": "evt', *good[2:]]))
-    said = run("--input", "in.jsonl", "--db", "demo.db")
-    assert (2, 1) == (said.status, said.err.count("\n"))
-    assert "in.jsonl, line 3 " in said.err
-    assert '{"id": "evt' in said.err
-    assert said.sentence.startswith("4 events in: ")
-    assert ", 0 lost; " in said.sentence
-    assert 1 == said.number("broken lines of the input")
+    output = run("--input", "in.jsonl", "--db", "demo.db")
+    assert (2, 1) == (output.status, output.err.count("\n"))
+    assert "in.jsonl, line 3 " in output.err
+    assert '{"id": "evt' in output.err
+    assert output.sentence.startswith("4 events in: ")
+    assert ", 0 lost; " in output.sentence
+    assert 1 == output.number("broken lines of the input")
 
 
 def test_ctrl_c_once_drains_and_the_next_run_delivers_the_rest(environment):
     """Exit status 130, what runs is finished, the rest is counted, and a later run delivers exactly that."""
     with started("--events", "40", "--seed", QUICK, "--db", "demo.db") as (process, _):
         process.send_signal(signal.SIGINT)
-        said = ended(process)
-    left = said.number("still queued")
-    assert (130, 1) == (said.status, said.err.count("\n"))
-    assert "finishing what runs now" in said.out
-    assert f"{left} events are safe in the database" in said.err
-    assert "redrive demo --events 0 --db demo.db" in said.err
+        output = ended(process)
+    left = output.number("still queued")
+    assert (130, 1) == (output.status, output.err.count("\n"))
+    assert "finishing what runs now" in output.out
+    assert f"{left} events are safe in the database" in output.err
+    assert "redrive demo --events 0 --db demo.db" in output.err
     later = run("--events", "0", "--seed", QUICK, "--db", "demo.db")
     assert (0, "") == (later.status, later.err)
     assert (left, 0, 0) == (later.number("events in"), later.number("lost"), running(environment / "demo.db"))
@@ -153,31 +153,31 @@ def test_ctrl_c_once_drains_and_the_next_run_delivers_the_rest(environment):
 
 
 def test_ctrl_c_twice_stops_at_once_and_the_jobs_run_later(environment):
-    """The second one does not wait for workers that do not answer; what they held is delivered by a later run."""
+    """After the second Ctrl-C the demo does not wait for workers; a later run delivers their jobs."""
     with started("--events", "40", "--seed", QUICK, "--db", "demo.db") as (process, workers):
         freeze(environment / "demo.db", workers)
         process.send_signal(signal.SIGINT)
         while "finishing what runs now" not in process.stdout.readline():
             pass
         process.send_signal(signal.SIGINT)
-        said = ended(process)
-    assert (130, 0) == (said.status, said.number("lost"))
+        output = ended(process)
+    assert (130, 0) == (output.status, output.number("lost"))
     assert running(environment / "demo.db") > 0
     later = run("--events", "0", "--seed", QUICK, "--db", "demo.db")
     assert (0, "") == (later.status, later.err)
-    assert (said.number("still queued"), 0) == (later.number("events in"), running(environment / "demo.db"))
+    assert (output.number("still queued"), 0) == (later.number("events in"), running(environment / "demo.db"))
 
 
 def freeze(database: Path, workers: list[int]) -> None:
     """Stop the workers at a moment when jobs are running; one of them may have been killed already."""
     while True:
-        tell(workers, signal.SIGSTOP)
+        signal_all(workers, signal.SIGSTOP)
         if running(database):
             return
-        tell(workers, signal.SIGCONT)
+        signal_all(workers, signal.SIGCONT)
 
 
-def tell(workers: list[int], number: signal.Signals) -> None:
+def signal_all(workers: list[int], number: signal.Signals) -> None:
     """Send a signal to those that live."""
     for pid in workers:
         with contextlib.suppress(ProcessLookupError):
@@ -185,7 +185,7 @@ def tell(workers: list[int], number: signal.Signals) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux ends processes when their parent is killed")
-def test_a_demo_that_is_killed_leaves_nobody_behind(environment):
+def test_a_demo_that_is_killed_leaves_no_process_behind(environment):
     """SIGKILL to the demo itself ends its workers, and the next run on the same database delivers the rest."""
     with started("--events", "20", "--seed", QUICK, "--db", "demo.db") as (process, workers):
         living = watched(workers)
@@ -198,7 +198,7 @@ def test_a_demo_that_is_killed_leaves_nobody_behind(environment):
 
 
 def watched(workers: list[int]) -> list[int]:
-    """A descriptor for each worker that lives; it becomes readable when the worker ends."""
+    """Return a descriptor for each living worker, which becomes readable when the worker ends."""
     descriptors = []
     for pid in workers:
         with contextlib.suppress(ProcessLookupError):
@@ -207,7 +207,7 @@ def watched(workers: list[int]) -> list[int]:
 
 
 def running(database: Path) -> int:
-    """How many jobs are held by a worker, living or dead."""
+    """Return the number of jobs that a worker holds, living or dead."""
     with sqlite3.connect(database) as connection:
         (count,) = connection.execute("SELECT count(*) FROM redrive_jobs WHERE state = 'running'").fetchone()
     connection.close()
@@ -218,7 +218,7 @@ def running(database: Path) -> int:
 
 
 def doctored(environment: Path, file: str, old: str, new: str) -> tuple[str, ...]:
-    """A demo of an example with one line changed."""
+    """Run a demo of an example with one line changed."""
     folder = shutil.copytree(EXAMPLE, environment / "doctored")
     text = (folder / file).read_text(encoding="utf-8")
     assert 1 == text.count(old)
@@ -234,41 +234,41 @@ def doctored(environment: Path, file: str, old: str, new: str) -> tuple[str, ...
 
 
 def test_a_ledger_that_does_not_confirm_a_delivery_is_a_loss(environment):
-    """The receiver's books lack one event that the database calls delivered: exit status 1, and the job is named."""
+    """If the ledger of the receiver lacks a delivered event, the demo names its job and exits with 1."""
     command = doctored(
         environment,
         "ledger.py",
         'self._file.write(msgspec.json.encode(entry) + b"\\n")',
         'entry.event == "evt_0002" or self._file.write(msgspec.json.encode(entry) + b"\\n")',
     )
-    said = run("--events", "3", "--db", "demo.db", command=command)
-    assert (1, 1) == (said.status, said.number("lost"))
-    assert "lost: job 2: the receiver never answered 2xx under its key" in said.out
-    assert ", 1 lost; " in said.sentence
+    output = run("--events", "3", "--db", "demo.db", command=command)
+    assert (1, 1) == (output.status, output.number("lost"))
+    assert "lost: job 2: the receiver never answered 2xx under its key" in output.out
+    assert ", 1 lost; " in output.sentence
 
 
 def test_a_catch_without_its_dead_letter_is_a_loss(environment):
-    """The dead-letter file lacks an event that the database calls caught: exit status 1."""
+    """If the dead-letter file lacks a caught event, the demo exits with 1."""
     command = doctored(environment, "delivery.py", "with _DEAD_LETTERS.open(", 'with Path("/dev/null").open(')
     event = b'{"id":"%s","type":"t","created_at":"2026-01-01T00:00:00Z","data":{}}'
     (environment / "in.jsonl").write_bytes(event % gone())
-    said = run("--input", "in.jsonl", "--db", "demo.db", command=command)
-    assert (1, 1) == (said.status, said.number("lost"))
-    assert "it is not in the dead-letter file" in said.out
+    output = run("--input", "in.jsonl", "--db", "demo.db", command=command)
+    assert (1, 1) == (output.status, output.number("lost"))
+    assert "it is not in the dead-letter file" in output.out
 
 
 def gone() -> bytes:
-    """The id of an event that the receiver answers with 410, at the default seed."""
+    """Return the id of an event that the receiver answers with 410, at the default seed."""
     code = "from plan import *; print(next(n for n in range(999) if plan_for(7, str(n)).act(1) is Act.GONE))"
     return subprocess.check_output([sys.executable, "-c", code], cwd=EXAMPLE).strip()
 
 
-def test_workers_that_die_are_told_and_nothing_is_lost(environment):
-    """If no worker is left the demo stops with status 1, says why, and the events stay queued."""
+def test_workers_that_die_are_reported_and_nothing_is_lost(environment):
+    """If no worker is left, the demo exits with 1 and the reason, and the events stay queued."""
     command = doctored(environment, "delivery.py", "return httpx.AsyncClient(trust_env=False)", "os._exit(3)")
-    said = run("--events", "3", "--db", "demo.db", command=command)
-    assert (1, 3, 0) == (said.status, said.number("still queued"), said.number("lost"))
-    assert "all workers have ended, the last with status 3" in said.err
+    output = run("--events", "3", "--db", "demo.db", command=command)
+    assert (1, 3, 0) == (output.status, output.number("still queued"), output.number("lost"))
+    assert "all workers have ended, the last with status 3" in output.err
 
 
 # ----------------------------------------------------------------------------------------------------------- bad input
@@ -278,9 +278,9 @@ def test_a_port_that_is_taken_is_one_line_and_enqueues_nothing(environment):
     """Exit status 2, one line that names the port, and no job in the database."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        said = run("--port", port, "--db", "demo.db")
-    assert (2, "", 1) == (said.status, said.out, said.err.count("\n"))
-    assert f"port {port} of 127.0.0.1" in said.err
+        output = run("--port", port, "--db", "demo.db")
+    assert (2, "", 1) == (output.status, output.out, output.err.count("\n"))
+    assert f"port {port} of 127.0.0.1" in output.err
     again = run("--events", "0", "--db", "demo.db")
     assert (0, 0) == (again.status, again.number("events in"))
 
@@ -288,14 +288,14 @@ def test_a_port_that_is_taken_is_one_line_and_enqueues_nothing(environment):
 def test_a_file_that_is_no_database_stays_as_it_is(environment):
     """Exit status 2, one line that names the file, and the file untouched."""
     (environment / "diary").write_text("dear diary")
-    said = run("--db", "diary")
-    assert (2, "", 1) == (said.status, said.out, said.err.count("\n"))
-    assert "is not an SQLite database" in said.err
+    output = run("--db", "diary")
+    assert (2, "", 1) == (output.status, output.out, output.err.count("\n"))
+    assert "is not an SQLite database" in output.err
     assert "dear diary" == (environment / "diary").read_text()
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         (("--db", "missing/demo.db"), "missing does not exist"),
         (("--db", "postgresql://host/db"), "SQLite file"),
@@ -304,10 +304,10 @@ def test_a_file_that_is_no_database_stays_as_it_is(environment):
     ],
     ids=["folder", "store", "input", "empty"],
 )
-def test_what_cannot_work_is_refused_in_one_line(environment, options, told):
+def test_what_cannot_work_is_refused_in_one_line(environment, options, expected):
     """Exit status 2, one line on standard error, nothing on standard output, and no file left behind."""
     (environment / "empty.jsonl").write_bytes(b"")
-    said = run(*options)
-    assert (2, "", 1) == (said.status, said.out, said.err.count("\n"))
-    assert told in said.err
+    output = run(*options)
+    assert (2, "", 1) == (output.status, output.out, output.err.count("\n"))
+    assert expected in output.err
     assert ["empty.jsonl"] == [path.name for path in environment.iterdir() if path.is_file()]

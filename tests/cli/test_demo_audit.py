@@ -16,7 +16,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def case(state=State.SUCCEEDED, *, attempt=1, number=1, caught=False, **more) -> Delivery:
-    """A delivery as the database tells it, under the key `k<number>`."""
+    """Return a delivery as the database reports it, under the key `k<number>`."""
     job = JobRecord(
         id=number,
         task="deliver",
@@ -52,13 +52,13 @@ def case(state=State.SUCCEEDED, *, attempt=1, number=1, caught=False, **more) ->
 
 
 def request(status, *, key="k1", number=1, accepted=False, duplicate=False) -> LedgerLine:
-    """A request as the receiver tells it."""
+    """Return a request as the receiver records it."""
     return LedgerLine(key, number, status, accepted, duplicate)
 
 
-def fate(*, said: Delivery, ledger=(), letters=()) -> EventFate:
-    """The verdict on one event."""
-    ((verdict,), _) = audit((said,), tuple(ledger), tuple(map(DeadLetter, letters)))
+def fate(*, delivery: Delivery, ledger=(), letters=()) -> EventFate:
+    """Return the verdict on one event."""
+    ((verdict,), _) = audit((delivery,), tuple(ledger), tuple(map(DeadLetter, letters)))
     return verdict.fate
 
 
@@ -68,8 +68,8 @@ def numbers(cases, ledger) -> dict[str, int]:
 
 
 def test_delivered_needs_both_witnesses():
-    """A job that succeeded is delivered if the receiver answered 2xx under its key."""
-    assert EventFate.DELIVERED is fate(said=case(), ledger=[request(200)])
+    """Jobs that succeeded are delivered if the receiver answered 2xx under their key."""
+    assert EventFate.DELIVERED is fate(delivery=case(), ledger=[request(200)])
 
 
 @pytest.mark.parametrize(
@@ -78,44 +78,44 @@ def test_delivered_needs_both_witnesses():
     ids=["nothing", "500", "reset", "410", "302", "another key"],
 )
 def test_a_success_that_the_receiver_does_not_confirm_is_lost(ledger):
-    """The database alone is not believed: without a 2xx under its very key a succeeded job is lost."""
-    assert EventFate.LOST is fate(said=case(), ledger=ledger)
+    """Without a 2xx under exactly its key a succeeded job is lost, whatever the database reports."""
+    assert EventFate.LOST is fate(delivery=case(), ledger=ledger)
 
 
 def test_caught_needs_the_dead_letter():
-    """A dead job is caught if its catch task succeeded and its dead letter is in the file."""
-    said = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
-    assert EventFate.CAUGHT is fate(said=said, ledger=[request(500)], letters=["k9"])
+    """Dead jobs are caught if their catch task succeeded and their dead letter is in the file."""
+    delivery = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
+    assert EventFate.CAUGHT is fate(delivery=delivery, ledger=[request(500)], letters=["k9"])
 
 
 @pytest.mark.parametrize("letters", [[], ["k8"]], ids=["nothing", "another key"])
 def test_a_catch_that_the_dead_letter_file_does_not_confirm_is_lost(letters):
-    """The database alone is not believed: a caught job whose dead letter is missing is lost."""
-    said = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
-    assert EventFate.LOST is fate(said=said, ledger=[request(500)], letters=letters)
+    """Without its dead letter a caught job is lost, whatever the database reports."""
+    delivery = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
+    assert EventFate.LOST is fate(delivery=delivery, ledger=[request(500)], letters=letters)
 
 
 def test_gone_is_caught_after_a_410():
-    """A caught job whose receiver answered 410 is told apart from one that ran out of retries."""
-    said = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
-    assert EventFate.GONE is fate(said=said, ledger=[request(410)], letters=["k9"])
+    """Distinguish a caught job with the answer 410 from one that ran out of retries."""
+    delivery = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
+    assert EventFate.GONE is fate(delivery=delivery, ledger=[request(410)], letters=["k9"])
 
 
 @pytest.mark.parametrize("state", [State.READY, State.RUNNING])
 def test_a_job_that_can_still_run_is_unfinished(state):
-    """What is queued or running is neither delivered nor lost, even if the receiver has answered 2xx."""
-    assert EventFate.UNFINISHED is fate(said=case(state), ledger=[request(200)])
+    """Queued and running jobs are neither delivered nor lost, even if the receiver has answered 2xx."""
+    assert EventFate.UNFINISHED is fate(delivery=case(state), ledger=[request(200)])
 
 
 def test_a_dead_job_is_unfinished_while_its_catch_task_is_to_come():
     """Between death and catch nothing is lost yet."""
-    assert EventFate.UNFINISHED is fate(said=case(State.DEAD, catching=True))
+    assert EventFate.UNFINISHED is fate(delivery=case(State.DEAD, catching=True))
 
 
 @pytest.mark.parametrize("state", [State.DEAD, State.CANCELLED])
 def test_a_job_that_ended_without_delivery_or_catch_is_lost(state):
-    """Dead without a catch, or cancelled: nobody has the event."""
-    assert EventFate.LOST is fate(said=case(state), ledger=[request(500)])
+    """Jobs that are dead without a catch, or cancelled, are lost."""
+    assert EventFate.LOST is fate(delivery=case(state), ledger=[request(500)])
 
 
 def test_only_what_took_more_than_one_attempt_counts_as_retried():
@@ -125,7 +125,7 @@ def test_only_what_took_more_than_one_attempt_counts_as_retried():
     assert (2, 1, 1) == (table["delivered"], table["after retries"], table["lost"])
 
 
-def test_repeats_are_told_from_duplicates():
+def test_repeats_are_no_duplicates():
     """Every request after the first under a key is a repeat; it is a duplicate if the event had been taken before."""
     ledger = (
         request(500),
@@ -141,7 +141,7 @@ def test_repeats_are_told_from_duplicates():
 
 
 def test_a_receiver_that_takes_an_event_twice_is_found_out():
-    """Two acceptances under one key are a defect, whatever the database says."""
+    """Two acceptances under one key are a defect, whatever the database reports."""
     table = numbers((case(),), (request(200, accepted=True), request(200, number=2, accepted=True)))
     assert 1 == table["accepted twice"]
 
@@ -152,14 +152,14 @@ def test_a_file_that_is_not_there_has_no_lines(tmp_path):
 
 
 def test_fields_that_do_not_matter_are_passed_over_and_half_a_line_is_left_for_later(tmp_path):
-    """The reader takes what it needs of whole lines."""
+    """Read the needed fields of complete lines only."""
     path = tmp_path / "letters"
     path.write_text('{"key":"k9","attempts":7}\n{"key":"k1')
     assert (DeadLetter("k9"),) == read_lines(path, DeadLetter)
 
 
 def test_a_broken_line_in_a_witness_is_an_error(tmp_path):
-    """A ledger that cannot be read is not taken for an empty one."""
+    """Raise an error for an unreadable ledger instead of treating it as empty."""
     path = tmp_path / "letters"
     path.write_text("hello\n")
     with pytest.raises(msgspec.DecodeError):

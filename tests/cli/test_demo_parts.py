@@ -30,12 +30,12 @@ class Event(msgspec.Struct):
 
 @dataclass
 class Clock:
-    """A clock that stands still until it is told otherwise."""
+    """A clock that stands still until a test moves it."""
 
     time: float = 0.0
 
     def monotonic(self) -> float:
-        """The time that it was told."""
+        """Return the time that the test has set."""
         return self.time
 
 
@@ -85,13 +85,13 @@ def test_a_database_is_named_by_path_or_url(db, path):
 
 @pytest.mark.parametrize("db", ["postgresql://host/db", "memory://", "sqlite://", ":memory:", "", "sqlite://host/x"])
 def test_a_database_that_several_processes_cannot_share_is_refused(db):
-    """Another store, or one in memory, is refused in one line that says what to give."""
+    """Refuse another store, or one in memory, in one line that names a suitable one."""
     with pytest.raises(ConfigurationError, match="SQLite file"):
         Files.of(db)
 
 
 def test_the_url_survives_odd_characters():
-    """A path with a blank, a question mark or a percent sign is the same path in the URL."""
+    """Blanks, question marks and percent signs in a path survive in the URL."""
     files = Files(Path("/data/50% of what?.db"))
     assert files == Files.of(files.url)
 
@@ -104,7 +104,7 @@ def test_no_two_files_of_a_database_coincide():
 
 
 def test_the_example_is_found():
-    """The folder that the demo runs has its program and its events."""
+    """Find the folder with the program and the events of the demo."""
     assert {"delivery.py", "receiver.py", "events.jsonl"} <= {path.name for path in program_folder().iterdir()}
 
 
@@ -127,7 +127,7 @@ def test_terminals_that_cannot_redraw_get_plain_lines(monkeypatch):
 
 
 def test_plain_lines_have_the_time_and_all_five_counts_unwrapped():
-    """One line has everything, however narrow the console is."""
+    """Print all counts in one line, however narrow the console is."""
     display, clock, output = plain()
     clock.time = 2.5
     display.show(Counter(queued=1, running=2, retrying=3, delivered=4, caught=5), 15)
@@ -182,10 +182,10 @@ REQUESTS = (
 
 
 def report(run: Result, *, terminal: bool) -> str:
-    """What is printed about a run."""
-    said = io.StringIO()
-    show_report(Console(file=said, force_terminal=terminal, width=120), run)
-    return said.getvalue()
+    """Return the printed report of a run."""
+    printed = io.StringIO()
+    show_report(Console(file=printed, force_terminal=terminal, width=120), run)
+    return printed.getvalue()
 
 
 def test_the_sentence_says_it_all():
@@ -198,7 +198,7 @@ def test_the_sentence_says_it_all():
 
 
 def test_what_is_still_queued_is_in_the_sentence():
-    """After an interruption the sentence says how much is left."""
+    """After an interruption the sentence gives the number of queued jobs."""
     assert "0 lost, 1 still queued;" in sentence(Result((EventVerdict(1, EventFate.UNFINISHED, 0),)))
 
 
@@ -219,35 +219,35 @@ def test_the_table_fits_into_eighty_columns():
 
 
 def test_lost_events_are_named():
-    """A loss is told with the job and with what is missing."""
+    """Report a loss with the job and the missing record."""
     run = Result((EventVerdict(7, EventFate.LOST, 1, "the receiver never answered 2xx under its key"),))
     assert "lost: job 7: the receiver never answered 2xx under its key\n" in report(run, terminal=False)
 
 
 def test_a_report_without_a_terminal_is_plain_text():
     """No frames, no escape codes, and the sentence stands last."""
-    said = report(Result(FINDINGS, REQUESTS), terminal=False)
-    assert said.isascii()
-    assert "\x1b" not in said
-    assert sentence(Result(FINDINGS, REQUESTS)) == said.splitlines()[-1]
+    printed = report(Result(FINDINGS, REQUESTS), terminal=False)
+    assert printed.isascii()
+    assert "\x1b" not in printed
+    assert sentence(Result(FINDINGS, REQUESTS)) == printed.splitlines()[-1]
 
 
 def test_a_report_in_a_terminal_is_a_table():
-    """A frame around the numbers, and the sentence below."""
-    said = report(Result(FINDINGS, REQUESTS, seconds=12.3), terminal=True)
-    assert "after 12.3 s" in said
-    assert "┃" in said
-    assert sentence(Result(FINDINGS, REQUESTS)) in said
+    """Print the numbers in a frame, and the sentence below."""
+    printed = report(Result(FINDINGS, REQUESTS, seconds=12.3), terminal=True)
+    assert "after 12.3 s" in printed
+    assert "┃" in printed
+    assert sentence(Result(FINDINGS, REQUESTS)) in printed
 
 
 @pytest.mark.parametrize(
-    ("jobs", "told"), [({1, 2}, "all ran again elsewhere"), ({1, 5}, "1 ran again elsewhere")], ids=["all", "some"]
+    ("jobs", "expected"), [({1, 2}, "all ran again elsewhere"), ({1, 5}, "1 ran again elsewhere")], ids=["all", "some"]
 )
-def test_the_killed_workers_jobs_are_followed_up(jobs, told):
-    """The table says how many deliveries the killed worker held and how many of them were finished by others."""
+def test_the_killed_workers_jobs_are_followed_up(jobs, expected):
+    """Count the deliveries that the killed worker held, and those of them that other workers finished."""
     findings = (*FINDINGS, EventVerdict(5, EventFate.LOST, 1, "gone"))
     run = Result(findings, killed="worker 1", held=frozenset(jobs))
-    assert ("held by worker 1 when killed", 2, told) == rows(run)[-1]
+    assert ("held by worker 1 when killed", 2, expected) == rows(run)[-1]
 
 
 # ----------------------------------------------------------------------------------------------------------- signals

@@ -1,4 +1,4 @@
-"""Errors are one line that says what was wrong and what to do; the exit status tells whose fault it was."""
+"""Errors in one line with the cause and the remedy; the exit status separates wrong calls from failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BROKEN = {
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with modules that are wrong in one way each; forgotten in the end."""
+    """Return a folder with modules that are each wrong in one way, and unload them at the end."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for name, source in BROKEN.items():
@@ -78,35 +78,35 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ],
 )
 def test_a_wrong_app_is_one_line_and_status_2(redrive, folder: Path, reference, expected):
-    """Whatever is wrong with the reference, the module or the app, it is said without a traceback."""
-    said = redrive("worker", reference)
+    """Errors in the reference, the module or the app are reported without a traceback."""
+    output = redrive("worker", reference)
 
-    assert (2, "", f"redrive: {expected.format(folder=folder)}\n") == (said.status, said.out, said.err)
+    assert (2, "", f"redrive: {expected.format(folder=folder)}\n") == (output.status, output.out, output.err)
 
 
 def test_a_url_that_is_not_understood_is_status_2(redrive):
-    """The App itself is configured wrongly; one line lists the forms."""
-    said = redrive("jobs", "list", "strange:app")
+    """Report a wrong configuration of the App itself in one line that lists the forms."""
+    output = redrive("jobs", "list", "strange:app")
 
-    assert (2, 1) == (said.status, len(said.err.splitlines()))
-    assert said.err.startswith("redrive: the store URL 'mysql://x' is not understood; forms: sqlite:///relative.db, ")
+    assert (2, 1) == (output.status, len(output.err.splitlines()))
+    assert output.err.startswith("redrive: the store URL 'mysql://x' is not understood; forms: sqlite:///relative.db, ")
 
 
 def test_a_database_that_cannot_be_had_is_status_1(redrive, folder: Path):
-    """The call is right, the world is not."""
-    said = redrive("jobs", "list", "nowhere:app")
+    """Exit with 1 if the call is correct and the database is unreachable."""
+    output = redrive("jobs", "list", "nowhere:app")
 
-    assert 1 == said.status
-    assert said.err.startswith(f"redrive: {folder}/no/such/folder/jobs.db cannot be opened: the directory ")
-    assert said.err.endswith("does not exist; make it first\n")
+    assert 1 == output.status
+    assert output.err.startswith(f"redrive: {folder}/no/such/folder/jobs.db cannot be opened: the directory ")
+    assert output.err.endswith("does not exist; make it first\n")
 
 
 def test_a_directive_that_cannot_be_read_names_the_function(redrive):
-    """One line, and below it the directive with a caret."""
-    said = redrive("jobs", "list", "directive:app")
-    first, text, caret = said.err.splitlines()
+    """Print one line, and below it the directive with a caret."""
+    output = redrive("jobs", "list", "directive:app")
+    first, text, caret = output.err.splitlines()
 
-    assert 2 == said.status
+    assert 2 == output.status
     assert first.startswith("redrive: task directive.charge: ")
     assert ("    5 1y", text.index("y")) == (text, caret.index("^"))
 
@@ -121,7 +121,7 @@ def test_an_app_is_found_in_a_package(folder: Path):
 
 
 def test_an_error_of_loading_is_for_programs_too():
-    """Whoever loads an app by its reference gets an AppLoadError."""
+    """Programs that load an app by its reference get an AppLoadError."""
     with pytest.raises(AppLoadError, match="there is no module 'nope'"):
         load_app("nope:app")
 
@@ -129,32 +129,32 @@ def test_an_error_of_loading_is_for_programs_too():
 # ------------------------------------------------------------------------------------------------------------- help
 
 
-def test_the_version_is_said(redrive):
-    """And nothing else is done."""
-    said = redrive("--version")
+def test_the_version_is_printed(redrive):
+    """Print the version, and do no more."""
+    output = redrive("--version")
 
-    assert (0, f"redrive {__version__}\n", "") == (said.status, said.out, said.err)
+    assert (0, f"redrive {__version__}\n", "") == (output.status, output.out, output.err)
 
 
 @pytest.mark.parametrize("words", [["--help"], ["worker", "--help"], ["jobs", "--help"], ["jobs", "redrive", "--help"]])
 def test_help_is_there_for_each_command(redrive, words):
-    """It goes to standard output, and says how the command is used."""
-    said = redrive(*words)
+    """Print the usage of the command on standard output."""
+    output = redrive(*words)
 
-    assert (0, "", True) == (said.status, said.err, "Usage: " in said.out)
+    assert (0, "", True) == (output.status, output.err, "Usage: " in output.out)
 
 
 @pytest.mark.parametrize("words", [[], ["jobs"]])
 def test_a_command_is_asked_for(redrive, words):
     """Without a command there is help, and the status of a wrong call."""
-    said = redrive(*words)
+    output = redrive(*words)
 
-    assert (2, True) == (said.status, "Commands" in said.out + said.err)
+    assert (2, True) == (output.status, "Commands" in output.out + output.err)
 
 
 @pytest.mark.parametrize("words", [["nonsense"], ["jobs", "nonsense"], ["jobs", "show", "shop:app", "seven"]])
 def test_a_wrong_call_is_status_2(redrive, words):
-    """A command or an argument that is not there."""
+    """Exit with 2 for an unknown command or argument."""
     assert 2 == redrive(*words).status
 
 
@@ -167,7 +167,7 @@ def test_a_wrong_call_is_status_2(redrive, words):
     ],
 )
 def test_python_m_redrive_is_the_command(folder: Path, words, status, out, err):
-    """`python -m redrive` says what `redrive` says, and no traceback."""
+    """Running `python -m redrive` prints the same as `redrive`, without a traceback."""
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}
     command = [sys.executable, "-m", "redrive", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)

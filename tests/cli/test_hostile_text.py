@@ -17,7 +17,7 @@ import pytest
 
 from redrive.policy import Policy
 from tests.cli.commands import lines, walk
-from tests.cli.conftest import Said
+from tests.cli.conftest import Output
 
 EVIL = (
     "canary\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\x08\x7f\u202eb\u2066\u200f\u2028\r\n"
@@ -64,7 +64,7 @@ def dies(text: str) -> None:
 
 @app.task
 async def stop() -> None:
-    """Tell the worker to stop."""
+    """Stop the worker."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -94,10 +94,10 @@ WORDS = {
 def hostile(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    redrive: Callable[..., Said],
+    redrive: Callable[..., Output],
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[ModuleType]:
-    """A module with an App whose database is full of hostile names and texts, after a worker has run for a while."""
+    """Create a module with an App and a database full of hostile names and texts, after some work of a worker."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -117,14 +117,14 @@ def hostile(
     del sys.modules["hostile"]
 
 
-def everything(said: Said, caplog: pytest.LogCaptureFixture) -> str:
+def everything(output: Output, caplog: pytest.LogCaptureFixture) -> str:
     """All that a command has written, with its log as a handler of the standard library writes it."""
     formatter = logging.Formatter("%(name)s %(message)s")
-    return "\n".join([said.out, said.err, *(formatter.format(each) for each in caplog.records)])
+    return "\n".join([output.out, output.err, *(formatter.format(each) for each in caplog.records)])
 
 
 def faults(text: str) -> list[str]:
-    """What a text does that it should not."""
+    """Return the harmful effects of a text."""
     plain = COLOUR.sub("", text)
     return [
         *(
@@ -137,7 +137,7 @@ def faults(text: str) -> list[str]:
 
 @pytest.mark.parametrize("colour", [False, True], ids=["pipe", "terminal"])
 def test_no_command_lets_a_hostile_text_through(
-    *, colour: bool, hostile: ModuleType, redrive: Callable[..., Said], caplog, monkeypatch: pytest.MonkeyPatch
+    *, colour: bool, hostile: ModuleType, redrive: Callable[..., Output], caplog, monkeypatch: pytest.MonkeyPatch
 ):
     """Every command, in every form, over hostile names and texts: nothing of them acts or is a line of its own."""
     if colour:
@@ -150,11 +150,11 @@ def test_no_command_lets_a_hostile_text_through(
         caplog.clear()
         if line[0] == "worker":
             hostile.stop.enqueue()
-        said = redrive(*line)
-        assert [] == faults(everything(said, caplog)), line
-        assert "Traceback" not in said.err, (line, said.err)
-        if "canary" in said.out + said.err:
-            assert re.search(r"canary\\(u00|x)1b\]52;c;", said.out + said.err), line
+        output = redrive(*line)
+        assert [] == faults(everything(output, caplog)), line
+        assert "Traceback" not in output.err, (line, output.err)
+        if "canary" in output.out + output.err:
+            assert re.search(r"canary\\(u00|x)1b\]52;c;", output.out + output.err), line
             shown.append(line)
 
     assert len(shown) > 30
@@ -175,8 +175,8 @@ def test_each_line_of_the_log_of_a_worker_is_an_entry_or_indented(hostile: Modul
     assert [] == [line for line in lines if line and not re.match(r"    |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,", line)]
 
 
-def test_json_is_exact(hostile: ModuleType, redrive: Callable[..., Said]):
-    """A program that reads the JSON gets the names and texts as they are."""
+def test_json_is_exact(hostile: ModuleType, redrive: Callable[..., Output]):
+    """Programs that read the JSON get the names and texts unchanged."""
     redrive("worker", "hostile:app")
     hostile.app.job(2).retry(actor=EVIL)
     listed = [json.loads(line) for line in redrive("jobs", "list", "hostile:app", "--json").out.splitlines()]
@@ -189,7 +189,7 @@ def test_json_is_exact(hostile: ModuleType, redrive: Callable[..., Said]):
     assert (EVIL, EVIL) == (done["actor"], key["key"])
 
 
-def test_what_is_no_json_in_the_database_is_a_text(hostile: ModuleType, redrive: Callable[..., Said]):
+def test_what_is_no_json_in_the_database_is_a_text(hostile: ModuleType, redrive: Callable[..., Output]):
     """Another program may write anything into a payload: JSON on several lines, bytes that are no text, or no JSON."""
     redrive("worker", "hostile:app")
 
@@ -235,22 +235,22 @@ def others(folder: Path) -> dict[tuple[str, ...], list[list[str]]]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, which is the current one."""
+    """Return an empty folder, and make it the current one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     return tmp_path
 
 
-def test_hostile_arguments_and_files_do_nothing_either(folder: Path, redrive: Callable[..., Said]):
-    """The commands without an app show what they are given, in tables, drawings and errors."""
+def test_hostile_arguments_and_files_do_nothing_either(folder: Path, redrive: Callable[..., Output]):
+    """Commands without an app escape their arguments in tables, drawings and errors."""
     tried = others(folder)
     assert {path for path, command in walk() if "app" not in {each.name for each in command.params}} == set(tried)
 
     for path, forms in tried.items():
         for words in forms:
-            said = redrive(*path, *words)
-            assert [] == faults(said.out + said.err), (path, words)
-            assert "Traceback" not in said.err, (path, words, said.err)
+            output = redrive(*path, *words)
+            assert [] == faults(output.out + output.err), (path, words)
+            assert "Traceback" not in output.err, (path, words, output.err)
     drawing = (folder / "a.svg").read_text()
     assert ([], True) == (faults(drawing), "canary\\u001b" in drawing)
 
@@ -273,25 +273,25 @@ def test_hostile_arguments_and_files_do_nothing_either(folder: Path, redrive: Ca
     ],
     ids=repr,
 )
-def test_hostile_arguments_do_nothing_in_errors(folder: Path, redrive: Callable[..., Said], words: list[str]):
+def test_hostile_arguments_do_nothing_in_errors(folder: Path, redrive: Callable[..., Output], words: list[str]):
     """Whatever is wrong, the error repeats it escaped."""
     (folder / "raising.py").write_text(f"raise KeyError({EVIL!r}) from ValueError({EVIL!r})")
-    said = redrive(*words)
+    output = redrive(*words)
 
-    assert (2, "") == (said.status, said.out)
-    assert [] == faults(said.err)
+    assert (2, "") == (output.status, output.out)
+    assert [] == faults(output.err)
 
 
-def test_an_unexpected_error_is_an_escaped_traceback(hostile: ModuleType, redrive: Callable[..., Said], monkeypatch):
-    """A defect is shown in full, with the errors that it came from, and nothing of them acts."""
+def test_an_unexpected_error_is_an_escaped_traceback(hostile: ModuleType, redrive: Callable[..., Output], monkeypatch):
+    """Show an unexpected error in full with its causes, all of it escaped."""
 
     def defect(*_: object, **__: object) -> None:
         raise KeyError(EVIL) from OSError(EVIL)
 
     monkeypatch.setattr(hostile.app.jobs, "select", defect)
-    said = redrive("jobs", "list", "hostile:app")
+    output = redrive("jobs", "list", "hostile:app")
 
-    assert (1, "") == (said.status, said.out)
-    assert "redrive: an unexpected error:" == said.err.splitlines()[0]
-    assert ("OSError: canary\\u001b" in said.err, "KeyError: 'canary\\x1b" in said.err) == (True, True)
-    assert [] == faults(said.err)
+    assert (1, "") == (output.status, output.out)
+    assert "redrive: an unexpected error:" == output.err.splitlines()[0]
+    assert ("OSError: canary\\u001b" in output.err, "KeyError: 'canary\\x1b" in output.err) == (True, True)
+    assert [] == faults(output.err)

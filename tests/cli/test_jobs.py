@@ -1,4 +1,4 @@
-"""`redrive jobs`: tables for people, JSON for programs, and what may be done to jobs."""
+"""`redrive jobs`: tables for readers, JSON for programs, and actions on jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 @pytest.fixture
 def ran(shop: App) -> App:
-    """A shop with one job of each kind: succeeded, retrying, dead, scheduled on another queue."""
+    """Return a shop with one job of each kind: succeeded, retrying, dead, scheduled on another queue."""
     charge = shop.tasks["charge"]
     jobs = [charge.enqueue(5), charge.enqueue(13), charge.enqueue(-5)]
     charge.options(delay="1h", queue="[slow]").enqueue(6)
@@ -57,7 +57,7 @@ def invoke(*words: str) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """The rows of a table without its heading, cut at the gaps between columns."""
+    """Return the rows of a table without its heading, cut at the gaps between columns."""
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()[1:]]
 
 
@@ -65,7 +65,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_jobs_are_listed_newest_first_with_the_reason_why_they_wait(ran: App):
-    """One line each, error texts as they are: brackets in them are no markup."""
+    """Print one line per job with the unchanged error text: brackets in it are no markup."""
     listed = rows(invoke("list", "shop:app"))
 
     assert [["4", "charge", "[slow]", "ready", "0"], ["3", "charge", "default", "dead", "1"]] == [
@@ -90,14 +90,14 @@ def test_jobs_are_listed_newest_first_with_the_reason_why_they_wait(ran: App):
     ],
 )
 def test_programs_get_json(ran: App, options, expected):
-    """One object in a line for each job that fits all filters."""
+    """Print one object per line for each job that passes all filters."""
     found = [json.loads(line) for line in invoke("list", "shop:app", "--json", *options).splitlines()]
 
     assert expected == [job["id"] for job in found]
 
 
 def test_a_job_in_json_has_all_of_its_row(ran: App):
-    """State, times in UTC, the policy as data, and the line that people read."""
+    """Include the state, times in UTC, the policy as data, and the reason in words."""
     (job,) = [json.loads(line) for line in invoke("list", "shop:app", "--json", "--state", "dead").splitlines()]
 
     assert ("charge", "dead", "GAVE_UP", "negative [red]amount") == (
@@ -139,7 +139,7 @@ def test_a_job_is_shown_with_its_history(ran: App):
 
 
 def test_a_shown_job_in_json_has_its_payload_and_history(ran: App):
-    """The payload is the JSON that it is, not a text of it."""
+    """Nest the payload as JSON, not as a string."""
     job = json.loads(invoke("show", "shop:app", "2", "--json"))
 
     assert {"cents": 13} == job["payload"]
@@ -183,7 +183,7 @@ def test_a_waiting_job_is_hastened(ran: App):
 
 
 def test_a_job_is_cancelled_once(ran: App):
-    """The second time it says how the job had ended."""
+    """Report the end state of the job at a second cancel."""
     assert "job 4 is cancelled\n" == invoke("cancel", "shop:app", "4", "--why", "ordered twice")
     assert "job 4 had ended before: cancelled\n" == invoke("cancel", "shop:app", "4")
     assert "ordered twice" == ran.job(4).record.note
@@ -193,7 +193,7 @@ def test_a_job_is_cancelled_once(ran: App):
     "choice", [("3",), ("--task", "charge"), ("--queue", "default"), ("--reason", "GAVE_UP"), ("--error", "[red]")]
 )
 def test_dead_jobs_are_redriven_by_id_or_by_filter(ran: App, choice):
-    """A dry run changes nothing and says what the real one will do."""
+    """Dry runs change no job and report what the real run will do."""
     dry = invoke("redrive", "shop:app", *choice, "--dry-run")
     before = ran.jobs.stats().dead
     done = invoke("redrive", "shop:app", *choice)
@@ -209,8 +209,8 @@ def test_redriving_says_how_many(ran: App):
     assert "2 jobs are redriven\n" == invoke("redrive", "shop:app", "3", "4")
 
 
-def test_what_cannot_be_redriven_says_why(ran: App):
-    """One line each on standard error; the others are redriven."""
+def test_refused_redrives_show_the_reason(ran: App):
+    """Print one line per refused job on standard error; the others are redriven."""
     result = CliRunner().invoke(cli, ["jobs", "redrive", "shop:app", "1", "3"])
 
     assert ("1 job is redriven\n", "job 1 is succeeded\n") == (result.stdout, result.stderr)
@@ -218,10 +218,10 @@ def test_what_cannot_be_redriven_says_why(ran: App):
 
 def test_redriving_everything_must_be_asked_for(redrive, shop: App):
     """Without ids and without a filter nothing happens, and the message lists the filters."""
-    said = redrive("jobs", "redrive", "shop:app")
+    output = redrive("jobs", "redrive", "shop:app")
 
-    assert 2 == said.status
-    assert "give ids, or at least one of --task, --queue, --reason, --error" in " ".join(said.err.split())
+    assert 2 == output.status
+    assert "give ids, or at least one of --task, --queue, --reason, --error" in " ".join(output.err.split())
 
 
 # -------------------------------------------------------------------------------------------------------------- errors
@@ -229,31 +229,31 @@ def test_redriving_everything_must_be_asked_for(redrive, shop: App):
 
 @pytest.mark.parametrize("command", ["show", "retry", "cancel"])
 def test_an_unknown_job_is_one_line(redrive, shop: App, command):
-    """The exit status is 1: the call was right, the job is not there."""
-    said = redrive("jobs", command, "shop:app", "99")
+    """Exit with 1: the call is correct, and the job does not exist."""
+    output = redrive("jobs", command, "shop:app", "99")
 
-    assert (1, "", "redrive: there is no job 99\n") == (said.status, said.out, said.err)
+    assert (1, "", "redrive: there is no job 99\n") == (output.status, output.out, output.err)
 
 
 def test_unknown_jobs_of_several_are_named(redrive, ran: App):
-    """What is there is redriven all the same, and said."""
-    said = redrive("jobs", "redrive", "shop:app", "3", "99", "98")
+    """Redrive and report the jobs that exist all the same."""
+    output = redrive("jobs", "redrive", "shop:app", "3", "99", "98")
 
-    assert (1, "1 job is redriven\n") == (said.status, said.out)
-    assert "redrive: there is no job 98, 99 in sqlite:///shop.db?synchronous=normal\n" == said.err
+    assert (1, "1 job is redriven\n") == (output.status, output.out)
+    assert "redrive: there is no job 98, 99 in sqlite:///shop.db?synchronous=normal\n" == output.err
 
 
 def test_what_the_state_does_not_allow_is_one_line(redrive, ran: App):
-    """The message says what would be possible."""
-    said = redrive("jobs", "retry", "shop:app", "1")
+    """Name the actions that the state allows."""
+    output = redrive("jobs", "retry", "shop:app", "1")
 
     expected = "redrive: a succeeded job cannot redrive; possible from here: nothing: it is finished for good\n"
-    assert (1, expected) == (said.status, said.err)
+    assert (1, expected) == (output.status, output.err)
 
 
 @pytest.mark.acceptance
 def test_the_commands_work_in_a_process_of_their_own(ran: App):
-    """`python -m redrive jobs` in the folder of the app, as a person runs it."""
+    """`python -m redrive jobs` in the folder of the app, as a user runs it."""
     ran.close()
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}
     command = [sys.executable, "-m", "redrive", "jobs", "list", "shop:app", "--json", "--state", "dead"]
@@ -263,16 +263,16 @@ def test_the_commands_work_in_a_process_of_their_own(ran: App):
     assert 3 == json.loads(done.stdout)["id"]
 
 
-# ------------------------------------------------------------------------------------------- what a handler says itself
+# ---------------------------------------------------------------------------------------------------------- progress
 
 
 @pytest.fixture
 def asking(shop: App) -> App:
-    """A shop with a job that has said how far it is, and waits for an answer from outside."""
+    """Return a shop with a job that has reported its progress, and waits for an external answer."""
 
     @shop.task
     async def ask(context: Context) -> Pending:
-        """Say something, and ask somebody else."""
+        """Report progress, and return Pending."""
         await context.aheartbeat({"asked": "the [bank]"})
         return Pending("1h")
 
@@ -290,8 +290,8 @@ def asking(shop: App) -> App:
     return shop
 
 
-def test_what_a_handler_says_is_shown(asking: App):
-    """When, and what; and a waiting job shows the token by which it can be answered."""
+def test_progress_is_shown(asking: App):
+    """Show the progress with its time; a waiting job also shows the token for its answer."""
     lines = invoke("show", "shop:app", "1").splitlines()
     lease = asking.job(1).record.lease_id
 
@@ -300,9 +300,9 @@ def test_what_a_handler_says_is_shown(asking: App):
     assert [True] == [line.endswith('ago: {"asked":"the [bank]"}') for line in lines if line.startswith("progress, ")]
 
 
-def test_what_a_handler_says_is_json(asking: App):
-    """The details are the JSON that they are; a job that has said nothing shows null."""
+def test_progress_is_json(asking: App):
+    """Nest the details as JSON; a job without a report shows null."""
     asking.tasks["charge"].enqueue(1)
-    said, silent = (json.loads(invoke("show", "shop:app", number, "--json"))["progress"] for number in ("1", "2"))
+    reported, silent = (json.loads(invoke("show", "shop:app", number, "--json"))["progress"] for number in ("1", "2"))
 
-    assert ({"asked": "the [bank]"}, None) == (said["details"], silent)
+    assert ({"asked": "the [bank]"}, None) == (reported["details"], silent)

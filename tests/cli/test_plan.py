@@ -22,7 +22,7 @@ STORED = json.dumps(Policy.parse("2 1s catch tidy").to_dict(), indent=1)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to read from and write to, and no terminal that the environment pretends."""
+    """Return a folder to read from and write to, in an environment without a terminal."""
     monkeypatch.chdir(tmp_path)
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "NO_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def patient(folder: Path) -> Path:
-    """The policy of the how-to page, as a file."""
+    """Write the policy of the how-to page to a file."""
     (example,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, str] = {}
     exec(example, names)  # noqa: S102 - our own page, which Sybil executes too
@@ -51,7 +51,7 @@ def test_the_page_shows_what_is_printed(redrive, patient, command, output):
 
 
 def test_the_page_shows_the_drawing(redrive, patient, folder):
-    """The picture of the how-to page is what ``--svg`` writes."""
+    """Compare the picture of the how-to page with the output of ``--svg``."""
     said = redrive("plan", "patient.json", "--svg", "drawn.svg")
 
     assert (0, "the timeline is drawn in drawn.svg\n") == (said.status, said.err)
@@ -60,7 +60,7 @@ def test_the_page_shows_the_drawing(redrive, patient, folder):
 
 @pytest.mark.acceptance
 def test_a_real_process_draws_without_colours(folder):
-    """Into a pipe it writes 100 columns of plain text, and nothing else."""
+    """Write 100 columns of plain text into a pipe, without escape codes."""
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src"), "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, "-m", "redrive", "plan", "5 1s catch recover"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
@@ -72,7 +72,7 @@ def test_a_real_process_draws_without_colours(folder):
 
 
 def test_a_policy_is_read_from_wherever_it_is(redrive, folder, monkeypatch):
-    """A directive, JSON, a path, a file by ``@``, and standard input all lead to the same plan."""
+    """Read the same plan from a directive, JSON, a path, a file by ``@``, and standard input."""
     (folder / "stored.JSON").write_text(STORED)
     (folder / "said.txt").write_bytes(b"\xef\xbb\xbf2 1s catch tidy\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STORED.encode())))
@@ -82,7 +82,7 @@ def test_a_policy_is_read_from_wherever_it_is(redrive, folder, monkeypatch):
 
 
 def test_a_catch_task_may_be_called_json(redrive):
-    """A directive of several words is no file."""
+    """Directives of several words are no file names."""
     said = redrive("plan", "0 catch tasks.json")
 
     assert "catch tasks.json: after the last failure" in said.out
@@ -122,7 +122,7 @@ def test_strict_is_ftl(redrive):
 
 
 def test_a_terminal_gets_its_width_and_colours(redrive, monkeypatch):
-    """Where the output is a terminal, or is said to be one."""
+    """Use the width and colours of a terminal, real or forced by the environment."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -149,7 +149,7 @@ def test_a_name_that_cannot_be_written_is_no_traceback(redrive, monkeypatch):
 
 
 def test_a_fault_is_shown_with_a_caret(redrive):
-    """The error of the policy is printed as it is."""
+    """Print the error of the policy unchanged."""
     said = redrive("plan", "5 1y")
 
     assert (2, "") == (said.status, said.out)
@@ -192,7 +192,7 @@ def test_json_that_cannot_be_read_is_shown_with_its_line(redrive, folder):
     ],
 )
 def test_what_is_wrong_is_one_line_and_status_2(redrive, folder, words, expected):
-    """Whatever was wrong, nothing else is printed."""
+    """Print one line, and no other output, for any wrong call."""
     (folder / "binary.json").write_bytes(b"{\xff")
     (folder / "early.json").write_text('{"version": 1}')
     said = redrive("plan", *words)

@@ -26,12 +26,12 @@ HOSTILE = Policy(on='a.<b>&"c"\x1b[31m#:;', attempts=2, deadline=None)
 
 
 def made(policy: Policy, title: str = "a policy") -> PolicyPlan:
-    """A plan."""
+    """Return a plan."""
     return plan_of(policy, title=title)
 
 
 def text(policy: Policy, width: int = 60, glyphs=BLOCKS) -> list[str]:
-    """The lines of a plan, without style."""
+    """Return the lines of a plan, without style."""
     return [line.plain for line in as_text(made(policy), width=width, glyphs=glyphs)]
 
 
@@ -57,12 +57,12 @@ succeeds
 
 
 def test_a_missed_deadline_in_text():
-    """The retry that does not fit is struck, the catch comes at the failure before it, the deadline is a line."""
+    """Strike the retry that does not fit, show the catch at the failure before it, and the deadline as a line."""
     assert MISSED_TEXT.splitlines() == text(MISSED)[:14]
 
 
 def test_jitter_in_text():
-    """The band reaches from the earliest moment to the latest, the wait before jitter lies in it."""
+    """Draw the band from the earliest moment to the latest, with the wait before jitter inside."""
     lines = text(DRAWN, width=52)
 
     assert [
@@ -115,7 +115,7 @@ def test_a_wait_of_nothing_is_a_mark():
 
 
 def test_a_far_deadline_leaves_the_picture_alone():
-    """It is only told, since bars that end before the middle tell nothing."""
+    """Print a far deadline as text only, since bars that end before the middle are unreadable."""
     lines = text(MISSED.with_(deadline="1h"))
 
     assert not any("┊" in line for line in lines)
@@ -143,7 +143,7 @@ def test_styles_say_nothing_alone():
 
 
 def test_escape_codes_in_names_are_not_printed():
-    """A name from a file cannot paint the terminal."""
+    """Names from a file cannot send escape codes to the terminal."""
     assert not any("\x1b" in line for line in text(HOSTILE))
 
 
@@ -162,7 +162,7 @@ def test_escape_codes_in_names_are_not_printed():
     ],
 )
 def test_ticks_are_round(end, most, ticks):
-    """As many as there is room for, at steps that people count in."""
+    """Choose as many ticks as there is room for, at round steps."""
     axis = Axis(timedelta(milliseconds=0.3) if end == "0.3ms" else Policy(deadline=end).deadline)
 
     assert ticks == [shown(tick) for tick in axis.ticks(most)]
@@ -202,9 +202,9 @@ def test_durations_are_as_precise_as_people_want_them(value, words):
 
 
 def test_json_has_all_figures_in_seconds():
-    """One line, with the policy itself."""
+    """Print one line, with the policy itself."""
     line = as_json(made(DRAWN), DRAWN)
-    said = json.loads(line)
+    printed = json.loads(line)
 
     assert "\n" not in line
     assert {
@@ -212,20 +212,20 @@ def test_json_has_all_figures_in_seconds():
         "wait": {"low": 2.0, "nominal": 4.0, "high": 4.0},
         "at": {"low": 4.0, "nominal": 8.0, "high": 8.0},
         "in_time": "yes",
-    } == said["sections"][0]["retries"][1]
-    assert (3, 8.0, None, None) == (said["executions"], said["waiting"], said["time"], said["catch"])
-    assert DRAWN == Policy.from_dict(said["policy"])
+    } == printed["sections"][0]["retries"][1]
+    assert (3, 8.0, None, None) == (printed["executions"], printed["waiting"], printed["time"], printed["catch"])
+    assert DRAWN == Policy.from_dict(printed["policy"])
 
 
 def test_json_says_what_does_not_fit():
     """And the deadline, the catch and the end."""
-    said = json.loads(as_json(made(MISSED), MISSED))
+    printed = json.loads(as_json(made(MISSED), MISSED))
 
-    assert ["yes", "yes", "no"] == [row["in_time"] for row in said["sections"][0]["retries"]]
+    assert ["yes", "yes", "no"] == [row["in_time"] for row in printed["sections"][0]["retries"]]
     assert (5.0, {"task": "tidy", "every": 8.0}, 3.0) == (
-        said["deadline"],
-        said["catch"],
-        said["sections"][0]["ends"]["high"],
+        printed["deadline"],
+        printed["catch"],
+        printed["sections"][0]["ends"]["high"],
     )
 
 
@@ -283,7 +283,7 @@ def test_the_axis_of_mermaid_fits_the_length(policy, form):
 
 
 def test_a_section_without_retries_is_no_section_in_mermaid():
-    """Since it would be empty; a comment tells of it."""
+    """Replace the section, which would be empty, by a comment."""
     drawn = as_mermaid(made(RULED))
 
     assert "section rule 2" not in drawn
@@ -294,7 +294,7 @@ def test_a_section_without_retries_is_no_section_in_mermaid():
 
 
 def shapes(policy: Policy) -> list[str]:
-    """The classes of all shapes of a drawing, texts left out, its legend and page too."""
+    """Return the classes of all shapes of a drawing, without texts, legend and page."""
     root = ET.fromstring(as_svg(made(policy)))  # noqa: S314 - our own
     found = [each.get("class", "") for each in root.iter() if each.tag not in {f"{SVG}text", f"{SVG}svg"}]
     return [name for name in found if name not in {"", "page", "grid"}]
@@ -348,7 +348,7 @@ def test_a_drawing_follows_light_and_dark():
     style = ET.fromstring(as_svg(made(MISSED))).find(f"{SVG}style").text  # noqa: S314 - our own
     light, dark = style.split("@media (prefers-color-scheme: dark) {")
     rule = re.compile(r"^(\S+ \S+) \{ (.*) \}$", re.MULTILINE)
-    coloured = {selector for selector, said in rule.findall(light) if "#" in said}
+    coloured = {selector for selector, body in rule.findall(light) if "#" in body}
 
     assert coloured == {selector for selector, _ in rule.findall(dark)}
     assert all(selector.startswith(".redrive-plan ") for selector, _ in rule.findall(style))

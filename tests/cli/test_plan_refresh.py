@@ -1,4 +1,4 @@
-"""`redrive plan` of a refresh policy in English: the charts of seed 004."""
+"""`redrive plan` of a refresh policy in English: the charts of the refresh-with-retry-policy document."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ POLICY = """- Refresh the model every 2 hours in Europe/Kyiv
 START = ("--start", "2025-01-01T08:00:00")
 
 
-def said(*words: str, encoding: str = "utf-8") -> str:
-    """What a command prints."""
+def printed(*words: str, encoding: str = "utf-8") -> str:
+    """Return the output of a command."""
     result = CliRunner(charset=encoding).invoke(cli, ["plan", *words], catch_exceptions=False)
     assert 0 == result.exit_code, result.output
     return result.stdout
@@ -30,7 +30,7 @@ def said(*words: str, encoding: str = "utf-8") -> str:
 
 def test_attempts_are_bars_on_the_wall_clock():
     """Success, retry, and what follows, as the seed draws them."""
-    lines = said(POLICY, "--answers", "fail 4m, timeout, ok 2m", *START).splitlines()
+    lines = printed(POLICY, "--answers", "fail 4m, timeout, ok 2m", *START).splitlines()
 
     assert "Refresh the model every 2 hours in Europe/Kyiv" == lines[0]
     assert ["08:00  Refresh", "08:04  Retry 1", "10:00  Scheduled refresh (retry 2)"] == [
@@ -44,14 +44,14 @@ def test_attempts_are_bars_on_the_wall_clock():
 
 def test_without_answers_the_worst_case_is_shown():
     """Each attempt times out, until it gives up; a chart of more than a day has dates."""
-    lines = said("Refresh daily; allow 20 hours; retry immediately; panic", *START).splitlines()
+    lines = printed("Refresh daily; allow 20 hours; retry immediately; panic", *START).splitlines()
     assert "then it gives up: Cannot refresh after 2 attempt(s); panic" in lines
     assert lines[2].startswith("Thu 02 00:00  Refresh")
 
 
 def test_a_refresh_on_demand_begins_at_once():
     """Without a schedule there are no planned refreshes to be drawn, and a success is the end of it."""
-    lines = said(
+    lines = printed(
         "Send a request; allow 90 seconds; retry immediately",
         "--answers",
         "ok 1s",
@@ -63,26 +63,26 @@ def test_a_refresh_on_demand_begins_at_once():
 
 
 def test_a_retry_that_is_due_is_announced():
-    """What follows the last answer may be a retry."""
-    assert "then retry 2 at 08:24" in said(POLICY, "--answers", "fail 4m, fail 10m", *START)
+    """After the last answer a retry may follow."""
+    assert "then retry 2 at 08:24" in printed(POLICY, "--answers", "fail 4m, fail 10m", *START)
 
 
-def test_what_is_hardly_meant_is_told_below_the_picture():
-    """The warnings of `RefreshPolicy.lint`; in Mermaid as comments."""
+def test_warnings_are_printed_below_the_picture():
+    """Print the warnings of `RefreshPolicy.lint`, in Mermaid as comments."""
     text = "Refresh every 2 hours; allow 2 hours; retry immediately"
     warning = "warning: No retry can ever be made between two planned refreshes"
 
-    assert said(text, *START).splitlines()[-1].startswith(warning)
-    assert said(text, *START, "--mermaid").startswith("%% then ")
-    assert f"\n%% {warning}" in said(text, *START, "--mermaid")
-    assert "warning" not in said("Refresh every 2 hours; give up after one week", *START)
+    assert printed(text, *START).splitlines()[-1].startswith(warning)
+    assert printed(text, *START, "--mermaid").startswith("%% then ")
+    assert f"\n%% {warning}" in printed(text, *START, "--mermaid")
+    assert "warning" not in printed("Refresh every 2 hours; give up after one week", *START)
 
 
 def test_mermaid_and_svg_show_the_same(tmp_path: Path):
     """Both have a bar for each attempt, and the planned refreshes."""
     words = (POLICY, "--answers", "fail 4m, timeout, ok 2m", *START)
-    mermaid = said(*words, "--mermaid")
-    said(*words, "--svg", str(tmp_path / "refresh.svg"))
+    mermaid = printed(*words, "--mermaid")
+    printed(*words, "--svg", str(tmp_path / "refresh.svg"))
     drawn = ET.parse(tmp_path / "refresh.svg").getroot()  # noqa: S314 - it was written one line before
     bars = [each.get("class") for each in drawn.iter("{http://www.w3.org/2000/svg}rect")]
 
@@ -113,18 +113,18 @@ def test_mermaid_and_svg_show_the_same(tmp_path: Path):
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(words: tuple[str, ...], error: type[Exception], message: str):
-    """The error says what was wrong and what would be right."""
+def test_a_mistake_is_one_line(words: tuple[str, ...], error: type[Exception], message: str):
+    """Name the mistake and the correct form in the error."""
     with pytest.raises(error, match=message):
         CliRunner().invoke(cli, ["plan", *words], catch_exceptions=False)
 
 
 def test_a_file_and_standard_input_may_be_in_english(tmp_path: Path):
-    """A policy in English is drawn alike from the command line, from a file, and from standard input."""
+    """Draw a policy in English alike from the command line, from a file, and from standard input."""
     path = tmp_path / "policy.txt"
     path.write_text(POLICY, encoding="utf-8")
-    typed = said(POLICY, *START)
-    assert typed == said(f"@{path}", *START)
+    typed = printed(POLICY, *START)
+    assert typed == printed(f"@{path}", *START)
     assert typed == CliRunner().invoke(cli, ["plan", "-", *START], input=POLICY, catch_exceptions=False).stdout
 
 
@@ -141,6 +141,6 @@ def test_a_file_and_standard_input_may_be_in_english(tmp_path: Path):
         ('{"on": []}', False),
     ],
 )
-def test_sentences_are_told_from_directives(text: str, expected: bool):
-    """A directive begins with a number or with its catch."""
+def test_sentences_are_no_directives(text: str, expected: bool):
+    """Directives begin with a number or with their catch."""
     assert expected is is_english(text)

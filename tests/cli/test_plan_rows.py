@@ -1,4 +1,4 @@
-"""The rows of a plan: what `Policy.decide` would say, worked out without waiting."""
+"""Rows of a plan: the decisions of `Policy.decide`, computed without waiting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def made(policy: Policy, retries: int = 20) -> PolicyPlan:
-    """A plan, whatever its name."""
+    """Return a plan, whatever its name."""
     return plan_of(policy, title="a policy", retries=retries)
 
 
@@ -26,7 +26,7 @@ def seconds(band: Band) -> tuple[float, float, float]:
 
 
 def rows(policy: Policy, retries: int = 20) -> tuple[Row, ...]:
-    """The rows of the first section."""
+    """Return the rows of the first section."""
     return made(policy, retries).sections[0].rows
 
 
@@ -38,7 +38,7 @@ def named(policy: Policy) -> dict[str, tuple[str, list[float]]]:
 
 
 def steady(**changes: object) -> Policy:
-    """A policy without jitter or deadline that waits a second each time, changed."""
+    """Return a policy without jitter or deadline that waits a second each time, with changes."""
     arguments = {"attempts": 4, "deadline": None, "backoff": Backoff.constant(1), "jitter": "none", **changes}
     return Policy(**arguments)
 
@@ -105,12 +105,12 @@ POLICIES = {
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_what_happens_lies_in_the_band(policy):
-    """For whatever luck, each retry that is decided stands in the plan, and comes when it says."""
-    dice = (number * 0.618034 % 1 for number in count())  # spread evenly over [0, 1)
+    """For any random sample, each decided retry is in the plan, within its band."""
+    samples = (number * 0.618034 % 1 for number in count())  # spread evenly over [0, 1)
     drawn = {section.name: section.rows for section in made(policy).sections}
     for kind in kinds(policy):
         for _ in range(50):
-            happened = list(journey(policy, kind.failure, dice))
+            happened = list(journey(policy, kind.failure, samples))
             assert len(happened) <= len(drawn[kind.name])
             for row, (wait, at) in zip(drawn[kind.name], happened, strict=False):
                 assert row.wait.low <= wait <= row.wait.high
@@ -118,11 +118,11 @@ def test_what_happens_lies_in_the_band(policy):
                 assert not row.struck
 
 
-def journey(policy: Policy, failure: Failure, dice: Iterator[float]) -> Iterator[tuple[timedelta, timedelta]]:
-    """The waits and moments of the retries after one failure after another; attempts take no time."""
+def journey(policy: Policy, failure: Failure, samples: Iterator[float]) -> Iterator[tuple[timedelta, timedelta]]:
+    """Return the waits and moments of the retries after consecutive failures; attempts take no time."""
     history, at = History(1, START), timedelta(0)
     while True:
-        now, sample = START + at, next(dice)
+        now, sample = START + at, next(samples)
         decision = policy.decide(history, failure, now, sample)
         if not isinstance(decision, Retry) or decision.rule == "deadline":
             return
@@ -149,8 +149,8 @@ def test_a_wait_that_ends_at_the_deadline_does_not_fit():
     assert ["yes", "no", "no"] == [row.in_time for row in rows(steady(deadline="2s"))]
 
 
-def test_luck_may_decide_about_the_deadline():
-    """Where the shortest waits fit and the longest do not; then nobody can say when it ends."""
+def test_jitter_may_decide_about_the_deadline():
+    """If the shortest waits fit and the longest do not, the end is open."""
     (section,) = made(steady(deadline="2500ms", jitter="equal")).sections
 
     assert ["yes", "yes", "maybe"] == [row.in_time for row in section.rows]
@@ -206,8 +206,8 @@ def test_the_catch_comes_last_at_its_interval():
     assert (3, 3, 3) == seconds(plan.sections[0].ends)
 
 
-def test_no_retries_are_said():
-    """A catch then comes at once."""
+def test_a_plan_without_retries_has_a_note():
+    """Without retries a catch comes at once."""
     (section,) = made(Policy.parse("0 catch recover")).sections
 
     assert ("no retry", (), (0, 0, 0)) == (section.detail, section.rows, seconds(section.ends))
@@ -247,8 +247,8 @@ def test_each_rule_is_a_section():
     } == named(policy)
 
 
-def test_a_rule_that_is_never_met_is_told():
-    """An earlier rule takes its failures, by their ancestors too."""
+def test_a_rule_that_is_never_met_is_noted():
+    """Earlier rules take the failures of a later one, also by their ancestor classes."""
     policy = steady(rules=(Rule(OSError, attempts=2), Rule(TimeoutError, attempts=9)))
 
     assert "never met: an earlier rule takes these failures" == named(policy)["rule 2 (TimeoutError)"][0]
@@ -272,7 +272,7 @@ def test_a_classifier_is_taken_to_accept():
 
 
 def test_the_parts_of_a_combination_may_part():
-    """What only one part retries goes by that part; failures that fare alike share a section."""
+    """Failures that only one part retries follow that part; failures with equal plans share a section."""
     policy = steady(on=(OSError, "app.Slow"), attempts=3) | steady(on="app.Locked", backoff=Backoff.constant(5))
 
     assert {"app.Locked": ("", [5, 10, 15]), "app.Slow, OSError": ("", [1, 2])} == named(policy)
@@ -286,7 +286,7 @@ def test_a_combination_may_retry_anything():
 
 
 def test_what_only_limits_a_policy_has_no_failures_of_its_own():
-    """A bound on all retries, or a minimum of all waits, adds neither a kind of failure nor a note about hints."""
+    """Bounds on all retries and minimums of all waits add neither a kind of failure nor a note about hints."""
     ruled = steady(on=OSError, rules=(Rule("app.Slow", attempts=9),), deadline=None).take(2)
     lifted = steady(on=OSError, attempts=2).at_least(7)
 
@@ -322,7 +322,7 @@ def test_what_cannot_be_drawn_is_said(policy, note):
     assert note in " ".join(made(policy).notes)
 
 
-def test_the_deadlines_of_a_combination_are_told_apart():
+def test_the_deadlines_of_a_combination_are_distinguished():
     """Each part keeps its own, and none of them is *the* deadline."""
     notes = made(steady(deadline="1m") | steady(deadline="2m")).notes
 

@@ -1,4 +1,4 @@
-"""`redrive queues`: what is set for queues, for people and for programs, and changing it."""
+"""`redrive queues`: the limits of queues, for readers and for programs, and changes of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def invoke(*words: str) -> str:
 
 
 def test_limits_are_set_one_by_one(shop: App):
-    """What is given is changed, what is not given stays, and ``none`` takes a limit away."""
+    """Change the given limits, keep the others, and remove a limit by ``none``."""
     first = invoke("limit", "shop:app", "mail", "--concurrency", "5", "--rate", "5/1.8s", "--ordered", "--aging", "5m")
     second = invoke("limit", "shop:app", "mail", "--concurrency", "none", "--per-partition", "2", "--unordered")
 
@@ -35,7 +35,7 @@ def test_limits_are_set_one_by_one(shop: App):
 
 
 def test_a_queue_is_paused_and_resumed(shop: App):
-    """Pause and resume say what is set then."""
+    """Print the new state after pause and resume."""
     paused = invoke("pause", "shop:app", "mail")
 
     assert paused.startswith("queue mail: paused since 20")
@@ -52,7 +52,7 @@ def test_what_is_set_can_be_forgotten(shop: App):
 
 
 def test_queues_are_listed(shop: App):
-    """The list has a row for each queue that is not like the others, markup in names included."""
+    """Print a row for each queue with settings of its own, markup in names included."""
     shop.queue("[b]mail").limit(concurrency=5)
     shop.queue("slow").pause()
     lines = invoke("list", "shop:app").splitlines()
@@ -74,7 +74,7 @@ def test_programs_read_json(shop: App):
 
 
 def test_show_names_the_holders_of_places(shop: App):
-    """For a limited queue it says who holds its places; for another one nothing of the kind."""
+    """Print the holders of places of a limited queue, and none for an unlimited one."""
     before = invoke("show", "shop:app", "default")
     shop.queue("default").limit(concurrency=5)
 
@@ -83,7 +83,7 @@ def test_show_names_the_holders_of_places(shop: App):
 
 
 def test_jobs_say_what_their_queue_holds_up(shop: App):
-    """Lists and pages of jobs say that a queue is paused."""
+    """Show in lists and pages of jobs that a queue is paused."""
     job = shop.tasks["charge"].enqueue(5)
     shop.queue("default").pause()
     runner = CliRunner()
@@ -104,7 +104,7 @@ def test_jobs_say_what_their_queue_holds_up(shop: App):
 )
 @pytest.mark.usefixtures("shop")
 def test_a_limit_that_makes_no_sense_is_refused(redrive, words: tuple[str, ...], message: str):
-    """What cannot be a limit is refused in one line, with the status of a wrong call."""
+    """Refuse an impossible limit in one line, with the status of a wrong call."""
     answer = redrive("queues", "limit", "shop:app", "mail", *words)
 
     assert 2 == answer.status

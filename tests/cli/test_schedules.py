@@ -1,4 +1,4 @@
-"""`redrive schedules`: crons and refreshes for people and for programs, and acting on them."""
+"""`redrive schedules`: crons and refreshes for readers and for programs, and actions on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from redrive.testing import drain
-from tests.cli.conftest import Said
+from tests.cli.conftest import Output
 
 MARKET = '''
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ def night() -> None:
 
 
 @app.task
-def told(disabled: Disabled) -> None:
+def notified(disabled: Disabled) -> None:
     """Hear of it."""
 
 
@@ -39,7 +39,7 @@ def told(disabled: Disabled) -> None:
     Allow 10 minutes
     On the first failure, retry after 1 hour
     Give up after the final unsuccessful retry
-""", on_disabled=told)
+""", on_disabled=notified)
 def prices(shop: str) -> None:
     """Fail for some."""
     if shop == "away":
@@ -51,7 +51,7 @@ def prices(shop: str) -> None:
 
 @pytest.fixture
 def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """A module with a cron and a refresh, whose time stands still until told otherwise."""
+    """Return a module with a cron and a refresh, and a clock that stands still until a test moves it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
@@ -65,7 +65,7 @@ def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
 
 @pytest.fixture
 def worked(market: ModuleType) -> ModuleType:
-    """The same, a day and three things later."""
+    """Return the same module a day and three tracked items later."""
     for shop in ("open", "away", "closed"):
         market.prices.track(shop, shop)
     drain(market.app, within="1d")
@@ -73,25 +73,25 @@ def worked(market: ModuleType) -> ModuleType:
 
 
 @pytest.fixture
-def say(redrive: Callable[..., Said]) -> Callable[..., str]:
-    """Run a command that succeeds, and answer what it said."""
+def shown(redrive: Callable[..., Output]) -> Callable[..., str]:
+    """Run a command that succeeds, and return its output."""
 
     def run(command: str, *words: str) -> str:
-        said = redrive("schedules", command, "market:app", *words)
-        assert (0, "") == (said.status, said.err)
-        return said.out
+        text = redrive("schedules", command, "market:app", *words)
+        assert (0, "") == (text.status, text.err)
+        return text.out
 
     return run
 
 
 @pytest.fixture
-def tell(say: Callable[..., str]) -> Callable[..., list[dict[str, Any]]]:
+def parsed(shown: Callable[..., str]) -> Callable[..., list[dict[str, Any]]]:
     """Run a command that succeeds with --json, and answer the objects."""
-    return lambda command, *words: [json.loads(line) for line in say(command, *words, "--json").splitlines()]
+    return lambda command, *words: [json.loads(line) for line in shown(command, *words, "--json").splitlines()]
 
 
 def cells(line: str) -> list[str]:
-    """The cells of a line of a table."""
+    """Return the cells of a line of a table."""
     return [part.strip() for part in line.split("  ") if part.strip()]
 
 
@@ -99,9 +99,9 @@ def cells(line: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("market")
-def test_what_no_worker_has_declared_is_listed(say: Callable[..., str]):
-    """The list has what the code declares, also before a worker has started."""
-    head, *lines = say("list").splitlines()
+def test_what_no_worker_has_declared_is_listed(shown: Callable[..., str]):
+    """List the declarations of the code, also before a worker has started."""
+    head, *lines = shown("list").splitlines()
 
     assert ["name", "kind", "when", "next", "state", "last"] == cells(head)
     assert [
@@ -111,9 +111,9 @@ def test_what_no_worker_has_declared_is_listed(say: Callable[..., str]):
 
 
 @pytest.mark.usefixtures("worked")
-def test_schedules_are_listed_with_what_is_next_and_how_it_went(say: Callable[..., str]):
-    """Of a cron the latest occurrence, of a refresh how many things are in trouble."""
-    _, *lines = say("list").splitlines()
+def test_schedules_are_listed_with_what_is_next_and_how_it_went(shown: Callable[..., str]):
+    """Show the latest occurrence of a cron, and the number of items in trouble of a refresh."""
+    _, *lines = shown("list").splitlines()
     night = "2026-03-30 00:30:00 UTC", "active", "2026-03-29 01:00:00 UTC started"
     prices = "2026-03-29 14:00:00 UTC", "active", "3 tracked, 2 given up"
 
@@ -121,30 +121,30 @@ def test_schedules_are_listed_with_what_is_next_and_how_it_went(say: Callable[..
     assert ["prices", "refresh", "Refresh every 2 hours", *prices] == cells(lines[1])
 
 
-def test_what_the_code_has_lost_is_listed(worked: ModuleType, say: Callable[..., str]):
-    """The list says so; what was declared is still known."""
+def test_what_the_code_has_lost_is_listed(worked: ModuleType, shown: Callable[..., str]):
+    """List schedules that the code no longer declares, marked as such."""
     worked.app.tasks.pop("night")
     worked.prices.pause()
-    _, lost, paused = say("list").splitlines()
+    _, lost, paused = shown("list").splitlines()
 
     assert "30 3 * * * in Europe/Kyiv" == cells(lost)[2]
     assert "not in the code of this app" == cells(lost)[4]
     assert ["-", "paused since 2026-03-29 12:00:00 UTC"] == cells(paused)[3:5]
 
 
-def test_what_only_a_newer_redrive_can_read_is_listed(worked: ModuleType, say: Callable[..., str]):
-    """It is there, and says why no more is known."""
+def test_what_only_a_newer_redrive_can_read_is_listed(worked: ModuleType, shown: Callable[..., str]):
+    """List a schedule of a newer redrive, with the reason why its details are missing."""
     worked.app.store.script(lambda cursor: cursor.execute("UPDATE redrive_schedules SET document = '{}'"))
 
-    assert ["declared by a newer redrive"] * 2 == [cells(line)[2] for line in say("list").splitlines()[1:]]
-    assert "declared by a newer redrive" in say("show", "night").splitlines()
-    assert "  declared by a newer redrive" in say("show", "prices", "open").splitlines()
+    assert ["declared by a newer redrive"] * 2 == [cells(line)[2] for line in shown("list").splitlines()[1:]]
+    assert "declared by a newer redrive" in shown("show", "night").splitlines()
+    assert "  declared by a newer redrive" in shown("show", "prices", "open").splitlines()
 
 
 @pytest.mark.usefixtures("worked")
-def test_programs_read_the_list(tell: Callable[..., list[dict[str, Any]]]):
-    """One object in a line for each schedule, with all that is known of it."""
-    night, prices = tell("list")
+def test_programs_read_the_list(parsed: Callable[..., list[dict[str, Any]]]):
+    """Print one object per line for each schedule, with all its fields."""
+    night, prices = parsed("list")
 
     assert ("night", "cron", "active", True) == tuple(night[name] for name in ("name", "kind", "state", "in_code"))
     assert ("2026-03-30T00:30:00Z", "2026-03-29T01:00:00Z") == (night["due_at"], night["last"]["occurs_at"])
@@ -153,17 +153,17 @@ def test_programs_read_the_list(tell: Callable[..., list[dict[str, Any]]]):
 
 
 @pytest.mark.usefixtures("market")
-def test_programs_read_what_no_worker_has_declared(tell: Callable[..., list[dict[str, Any]]]):
-    """What the code says is there, and what the database would say is null."""
-    night, _ = tell("list")
+def test_programs_read_what_no_worker_has_declared(parsed: Callable[..., list[dict[str, Any]]]):
+    """Print the declaration of the code, and null for the fields of the database."""
+    night, _ = parsed("list")
 
     assert ("Europe/Kyiv", None, None) == (night["definition"]["tz"], night["declared_at"], night["due_at"])
 
 
 @pytest.mark.usefixtures("worked")
-def test_a_cron_is_shown(say: Callable[..., str]):
-    """What was declared, the next five occurrences on both clocks, and what became of past ones."""
-    lines = say("show", "night").splitlines()
+def test_a_cron_is_shown(shown: Callable[..., str]):
+    """Print the declaration, the next five occurrences on both clocks, and the outcomes of past ones."""
+    lines = shown("show", "night").splitlines()
 
     assert [
         "cron night: active",
@@ -178,17 +178,17 @@ def test_a_cron_is_shown(say: Callable[..., str]):
     assert ["2026-03-29 01:00:00 UTC", "2026-03-29 01:00:00 UTC", "started"] == cells(lines[12])[:3]
 
 
-def test_the_window_is_shown_where_it_matters(market: ModuleType, say: Callable[..., str]):
-    """That is where all is caught up on."""
+def test_the_window_is_shown_where_it_matters(market: ModuleType, shown: Callable[..., str]):
+    """Show the window if all missed occurrences are caught up on."""
     market.app.cron("@daily", name="all", overlap="allow", catch_up="all", window="2h")(lambda: None)
 
-    assert "overlap: allow, catch-up: all within 2h" in say("show", "all").splitlines()
+    assert "overlap: allow, catch-up: all within 2h" in shown("show", "all").splitlines()
 
 
 @pytest.mark.usefixtures("worked")
-def test_a_refresh_is_shown(say: Callable[..., str]):
-    """Its policy in English, and the things that are in trouble."""
-    lines = say("show", "prices").splitlines()
+def test_a_refresh_is_shown(shown: Callable[..., str]):
+    """Print its policy in English, and the items that are in trouble."""
+    lines = shown("show", "prices").splitlines()
 
     assert [
         "policy:",
@@ -196,7 +196,7 @@ def test_a_refresh_is_shown(say: Callable[..., str]):
         "  Allow 10 minutes to complete",
         "  On the first failure, retry after 1 hour",
     ] == lines[2:6]
-    assert "on_disabled: told on default" in lines
+    assert "on_disabled: notified on default" in lines
     assert "items: 3 tracked, 2 given up" in lines
     assert [
         ["away", "given up: Cannot refresh after 2 attempt(s)", "2", "2026-03-28 12:00:00 UTC"],
@@ -204,18 +204,18 @@ def test_a_refresh_is_shown(say: Callable[..., str]):
     ] == [cells(line) for line in lines[-2:]]
 
 
-def test_a_refresh_without_things_is_shown(market: ModuleType, say: Callable[..., str]):
-    """Nothing is tracked, and nothing."""
+def test_a_refresh_without_items_is_shown(market: ModuleType, shown: Callable[..., str]):
+    """Print that no item is tracked, and no table."""
     market.app.refresh("Refresh every hour", name="bare")(lambda: None)
-    lines = say("show", "bare").splitlines()
+    lines = shown("show", "bare").splitlines()
 
     assert {"items: none", "on_disabled: nothing"} <= set(lines)
 
 
 @pytest.mark.usefixtures("worked")
-def test_programs_read_a_schedule(tell: Callable[..., list[dict[str, Any]]]):
-    """What comes, what came, and what is in trouble."""
-    (night,), (prices,) = tell("show", "night"), tell("show", "prices")
+def test_programs_read_a_schedule(parsed: Callable[..., list[dict[str, Any]]]):
+    """Print the next and past occurrences, and the items in trouble."""
+    (night,), (prices,) = parsed("show", "night"), parsed("show", "prices")
 
     assert "2026-03-30T00:30:00Z" == night["next"][0]
     assert ["2026-03-29T01:00:00Z"] == [each["occurs_at"] for each in night["occurrences"]]
@@ -223,10 +223,10 @@ def test_programs_read_a_schedule(tell: Callable[..., list[dict[str, Any]]]):
 
 
 @pytest.mark.usefixtures("worked")
-def test_a_thing_is_shown_in_full(say: Callable[..., str], tell: Callable[..., list[dict[str, Any]]]):
+def test_an_item_is_shown_in_full(shown: Callable[..., str], parsed: Callable[..., list[dict[str, Any]]]):
     """Every field of its state, its arguments and its policy."""
-    lines = say("show", "prices", "away").splitlines()
-    (plain,) = tell("show", "prices", "away")
+    lines = shown("show", "prices", "away").splitlines()
+    (plain,) = parsed("show", "prices", "away")
 
     assert "prices/away: given up: Cannot refresh after 2 attempt(s)" == lines[0]
     assert 'tracked 2026-03-28 12:00:00 UTC, arguments {"shop":"away"}' == lines[1]
@@ -235,10 +235,10 @@ def test_a_thing_is_shown_in_full(say: Callable[..., str], tell: Callable[..., l
     assert plain["policy"].startswith("Refresh every 2 hours\n")
 
 
-def test_a_policy_of_its_own_is_shown(market: ModuleType, say: Callable[..., str]):
-    """With whose it is."""
+def test_a_policy_of_its_own_is_shown(market: ModuleType, shown: Callable[..., str]):
+    """Show the policy with its source."""
     market.prices.keeping(policy="Refresh every day", at_once=False).track("1", "open")
-    lines = say("show", "prices", "1").splitlines()
+    lines = shown("show", "prices", "1").splitlines()
 
     assert ["prices/1: fresh, due 2026-03-29 00:00:00 UTC", "policy, its own:", "  Refresh every day at 00:00"] == [
         lines[0],
@@ -246,13 +246,13 @@ def test_a_policy_of_its_own_is_shown(market: ModuleType, say: Callable[..., str
     ]
 
 
-def test_things_say_where_they_stand(market: ModuleType, say: Callable[..., str]):
+def test_items_show_their_state(market: ModuleType, shown: Callable[..., str]):
     """Running, failing, paused or completed."""
     market.prices.track("run", "open")
-    running = say("show", "prices", "run").splitlines()[0]
+    running = shown("show", "prices", "run").splitlines()[0]
     market.prices.track("away", "away")
     drain(market.app, within="1s")
-    failing = say("show", "prices", "away").splitlines()[0]
+    failing = shown("show", "prices", "away").splitlines()[0]
     with pytest.warns(RuntimeWarning, match="refresh 'once' has no occurrence any more"):
         once = market.app.refresh('Refresh by rule "FREQ=DAILY;COUNT=1"', name="once")(lambda: None)
     once.track("1")
@@ -260,83 +260,85 @@ def test_things_say_where_they_stand(market: ModuleType, say: Callable[..., str]
 
     assert "prices/run: attempt 1 runs as job 1" == running
     assert "prices/away: failing, due 2026-03-28 13:00:00 UTC" == failing
-    assert "once/1: completed" == say("show", "once", "1").splitlines()[0]
+    assert "once/1: completed" == shown("show", "once", "1").splitlines()[0]
 
 
 # -------------------------------------------------------------------------------------------------------------- acting
 
 
-def test_a_cron_is_triggered(worked: ModuleType, say: Callable[..., str], tell: Callable[..., list[dict[str, Any]]]):
-    """It says which job was made, and stands in the audit log with who did it."""
-    said = say("trigger", "night", "--actor", "ann")
-    (plain,) = tell("trigger", "night")
+def test_a_cron_is_triggered(
+    worked: ModuleType, shown: Callable[..., str], parsed: Callable[..., list[dict[str, Any]]]
+):
+    """Print the new job, and record the action and its actor in the audit log."""
+    text = shown("trigger", "night", "--actor", "ann")
+    (plain,) = parsed("trigger", "night")
     last, first = worked.night.occurrences(limit=2)
 
-    assert f"cron night was started as job {first.job_id}\n" == said
+    assert f"cron night was started as job {first.job_id}\n" == text
     assert ("triggered by ann", last.job_id) == (first.note, plain["job_id"])
     assert "ann" == worked.app.database.audit()[1].actor
 
 
-def test_a_thing_is_triggered(worked: ModuleType, say: Callable[..., str]):
-    """It says which job was made."""
-    said = say("trigger", "prices", "open")
+def test_an_item_is_triggered(worked: ModuleType, shown: Callable[..., str]):
+    """Print the new job."""
+    text = shown("trigger", "prices", "open")
 
-    assert f"prices/open: attempt 1 runs as job {worked.prices.get('open').job_id}\n" == said
+    assert f"prices/open: attempt 1 runs as job {worked.prices.get('open').job_id}\n" == text
 
 
-def test_a_thing_that_was_given_up_is_updated(
-    worked: ModuleType, redrive: Callable[..., Said], say: Callable[..., str]
+def test_an_item_that_was_given_up_is_updated(
+    worked: ModuleType, redrive: Callable[..., Output], shown: Callable[..., str]
 ):
-    """To trigger it is an error that says what helps; to update it is what helps."""
+    """Triggering it is an error that names the remedy; updating it is the remedy."""
     refused = redrive("schedules", "trigger", "market:app", "prices", "closed")
-    said = say("update", "prices", "closed", "--actor", "ann")
+    text = shown("update", "prices", "closed", "--actor", "ann")
 
     assert (1, "prices/closed was given up (the shop is [b]closed) until it is updated") == (
         refused.status,
         refused.err.removeprefix("redrive: ").partition(":")[0],
     )
-    assert f"prices/closed: attempt 1 runs as job {worked.prices.get('closed').job_id}\n" == said
+    assert f"prices/closed: attempt 1 runs as job {worked.prices.get('closed').job_id}\n" == text
     assert [("update", "ann")] == [(each.action, each.actor) for each in worked.app.database.audit()]
 
 
 @pytest.mark.usefixtures("worked")
-def test_a_schedule_is_paused_and_resumed(say: Callable[..., str], tell: Callable[..., list[dict[str, Any]]]):
-    """Pause and resume say where it stands then."""
-    assert "cron night: paused since 2026-03-29 12:00:00 UTC\n" == say("pause", "night")
-    assert "cron night: active\n" == say("resume", "night")
-    assert ["2026-03-29T12:00:00Z"] == [each["paused_at"] for each in tell("pause", "prices")]
-    assert "refresh prices: active\n" == say("resume", "prices")
+def test_a_schedule_is_paused_and_resumed(shown: Callable[..., str], parsed: Callable[..., list[dict[str, Any]]]):
+    """Print the new state after pause and resume."""
+    assert "cron night: paused since 2026-03-29 12:00:00 UTC\n" == shown("pause", "night")
+    assert "cron night: active\n" == shown("resume", "night")
+    assert ["2026-03-29T12:00:00Z"] == [each["paused_at"] for each in parsed("pause", "prices")]
+    assert "refresh prices: active\n" == shown("resume", "prices")
 
 
 @pytest.mark.usefixtures("worked")
-def test_a_thing_is_paused_and_resumed(say: Callable[..., str], tell: Callable[..., list[dict[str, Any]]]):
-    """The other things go on."""
-    assert "prices/open: paused, fresh, due 2026-03-29 14:00:00 UTC\n" == say("pause", "prices", "open")
-    assert [False] == [each["paused"] for each in tell("resume", "prices", "open")]
+def test_an_item_is_paused_and_resumed(shown: Callable[..., str], parsed: Callable[..., list[dict[str, Any]]]):
+    """Pause one item, while the others continue."""
+    assert "prices/open: paused, fresh, due 2026-03-29 14:00:00 UTC\n" == shown("pause", "prices", "open")
+    assert [False] == [each["paused"] for each in parsed("resume", "prices", "open")]
 
 
-def test_a_paused_schedule_shows_what_would_come(worked: ModuleType, say: Callable[..., str]):
+def test_a_paused_schedule_shows_what_would_come(worked: ModuleType, shown: Callable[..., str]):
     """Occurrences are counted from now on, as they are after a resume."""
     worked.night.pause()
     worked.app.clock.advance("3d")
-    lines = say("show", "night").splitlines()
+    lines = shown("show", "night").splitlines()
 
     assert ["next: -", "  2026-04-02 00:30:00 UTC   Thu 2026-04-02 03:30:00 EEST"] == lines[5:7]
 
 
 @pytest.mark.parametrize("since", ["2026-03-25", "2026-03-25T02:00+02:00"])
-def test_occurrences_are_backfilled(worked: ModuleType, say: Callable[..., str], since: str):
-    """An instant without an offset is UTC; doing it twice is doing it once."""
-    first, second = (say("backfill", "night", "--since", since) for _ in range(2))
+def test_occurrences_are_backfilled(worked: ModuleType, shown: Callable[..., str], since: str):
+    """Read an instant without an offset as UTC; a repeated backfill changes nothing."""
+    first, second = (shown("backfill", "night", "--since", since) for _ in range(2))
 
     assert ("cron night: 4 occurrences were started\n", "cron night: 0 occurrences were started\n") == (first, second)
     assert datetime(2026, 3, 25, 1, 30, tzinfo=UTC) == worked.night.occurrences()[-1].occurs_at
 
 
 @pytest.mark.usefixtures("worked")
-def test_programs_read_what_was_backfilled(tell: Callable[..., list[dict[str, Any]]]):
-    """The occurrences that were started."""
-    (plain,) = tell("backfill", "night", "--since", "2026-03-25", "--until", "2026-03-26")
+def test_programs_read_what_was_backfilled(parsed: Callable[..., list[dict[str, Any]]]):
+    """Print the occurrences that were started."""
+    (plain,) = parsed("backfill", "night", "--since", "2026-03-25", "--until", "2026-03-26")
 
     assert ["2026-03-25T01:30:00Z"] == [each["occurs_at"] for each in plain["started"]]
 
@@ -358,18 +360,18 @@ def test_programs_read_what_was_backfilled(tell: Callable[..., list[dict[str, An
     ],
 )
 def test_what_cannot_be_done_is_one_clear_line(
-    redrive: Callable[..., Said], words: tuple[str, ...], status: int, message: str
+    redrive: Callable[..., Output], words: tuple[str, ...], status: int, message: str
 ):
-    """The status is 1 where the thing could not be had, and 2 for a wrong call."""
+    """Exit with 1 if the item does not exist, and with 2 for a wrong call."""
     command, *rest = words
-    said = redrive("schedules", command, "market:app", *rest)
+    text = redrive("schedules", command, "market:app", *rest)
 
-    assert (status, "") == (said.status, said.out)
-    assert message in said.err
+    assert (status, "") == (text.status, text.out)
+    assert message in text.err
 
 
-def test_an_app_without_schedules_has_an_empty_list(shop: Any, redrive: Callable[..., Said]):
-    """The head of the table, and nothing below it; the error of a name says that there are none."""
+def test_an_app_without_schedules_has_an_empty_list(shop: Any, redrive: Callable[..., Output]):
+    """Print the head of an empty table; an unknown name raises an error that there are none."""
     listed = redrive("schedules", "list", "shop:app").out.splitlines()
     refused = redrive("schedules", "show", "shop:app", "nope").err
 

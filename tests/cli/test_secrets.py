@@ -16,7 +16,7 @@ from redrive.errors import RedriveError, StoreError
 from redrive.runtime.worker import Worker
 from tests import postgres
 from tests.cli.commands import lines
-from tests.cli.conftest import Said
+from tests.cli.conftest import Output
 
 CANARY = "kanarienvogel"
 
@@ -33,7 +33,7 @@ def charge(cents: int) -> int:
 
 @app.task
 async def stop() -> None:
-    """Tell the worker to stop."""
+    """Stop the worker."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 @app.cron("0 9 * * *")
@@ -47,7 +47,7 @@ def prices(shop: str) -> None:
 
 
 def reachable(place: str) -> str:
-    """The URL of a database that is there, with the canary in a place."""
+    """Return the URL of a reachable database, with the canary in one part of it."""
     good = postgres.url()
     return {
         "the password": good.replace("postgres@", f"postgres:{CANARY}@"),
@@ -99,7 +99,7 @@ FEW = [each for each in LINES if each[:2] in (["jobs", "list"], ["jobs", "redriv
 
 
 def test_every_command_that_takes_an_app_is_tried():
-    """The commands that this module finds are not none, and one with an unknown argument would fail to be collected."""
+    """Find at least one command in this module; one with an unknown argument would fail at collection."""
     assert len(LINES) > 30
 
 
@@ -124,15 +124,15 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
     del sys.modules["canary_shop"]
 
 
-def everything(said: Said, caplog: pytest.LogCaptureFixture) -> str:
-    """All that a command has said, tracebacks of its logs included."""
+def everything(output: Output, caplog: pytest.LogCaptureFixture) -> str:
+    """Return the output of a command, including tracebacks in its logs."""
     formatter = logging.Formatter("%(name)s %(message)s")
-    return "\n".join([said.out, said.err, *(formatter.format(each) for each in caplog.records)])
+    return "\n".join([output.out, output.err, *(formatter.format(each) for each in caplog.records)])
 
 
 @pytest.mark.parametrize("place", ["the password", "a password with escapes", "password="])
 def test_no_command_shows_the_password_of_a_database_that_is_there(
-    place: str, shop: Callable, redrive: Callable[..., Said], caplog: pytest.LogCaptureFixture
+    place: str, shop: Callable, redrive: Callable[..., Output], caplog: pytest.LogCaptureFixture
 ):
     """Whatever is asked of an app, what succeeds and what fails, the password is in no answer and in no log."""
     app = shop(reachable(place))
@@ -142,9 +142,9 @@ def test_no_command_shows_the_password_of_a_database_that_is_there(
         app.tasks["charge"].enqueue(1)
         if line[0] == "worker":
             app.tasks["stop"].enqueue()
-        said = redrive(*line)
-        statuses.add(said.status)
-        assert CANARY not in everything(said, caplog), line
+        output = redrive(*line)
+        statuses.add(output.status)
+        assert CANARY not in everything(output, caplog), line
 
     assert {0, 1, 2} >= statuses >= {0, 1}
     shown = f"{app!r} {app.job(1)!r} {app.store!r} {app.tasks!r} {app.workers.select()!r} {app.queue('default')!r}"
@@ -153,14 +153,14 @@ def test_no_command_shows_the_password_of_a_database_that_is_there(
 
 @pytest.mark.parametrize("place", BROKEN)
 def test_no_command_shows_the_password_of_a_url_that_leads_nowhere(
-    place: str, shop: Callable, redrive: Callable[..., Said], caplog: pytest.LogCaptureFixture
+    place: str, shop: Callable, redrive: Callable[..., Output], caplog: pytest.LogCaptureFixture
 ):
-    """Where the database cannot be opened, whether its URL is understood or not, no error shows the password."""
+    """If the database cannot be opened, whether or not its URL is valid, no error shows the password."""
     app = shop(BROKEN[place])
     for line in LINES if place in {"an unknown scheme", "a server that is away"} else FEW:
-        said = redrive(*line)
-        assert said.status in {1, 2}, (line, said)
-        assert CANARY not in everything(said, caplog), line
+        output = redrive(*line)
+        assert output.status in {1, 2}, (line, output)
+        assert CANARY not in everything(output, caplog), line
 
     with pytest.raises(Exception, match=".") as failed:
         app.open()
@@ -185,7 +185,7 @@ def test_no_error_of_a_program_shows_the_password(entry: str, place: str, shop: 
 
 
 def test_the_password_of_the_environment_is_not_shown(
-    shop: Callable, redrive: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shop: Callable, redrive: Callable[..., Output], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     """Libpq and asyncpg take PGPASSWORD where the URL has none."""
     monkeypatch.setenv("PGPASSWORD", CANARY)
@@ -207,9 +207,9 @@ def test_the_password_of_the_environment_is_not_shown(
 )
 @pytest.mark.parametrize("how", ["app", "include", "unexpected"])
 def test_errors_of_other_libraries_are_cleared(
-    text: str, how: str, tmp_path: Path, redrive: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+    text: str, how: str, tmp_path: Path, redrive: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
 ):
-    """A module may connect to databases of its own when it is imported, and fail with an error that has the URL."""
+    """Modules may connect to databases of their own at import, and fail with an error that contains the URL."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     failing = f"raise ValueError({text!r}) from RuntimeError({text!r})"
@@ -224,16 +224,16 @@ def test_errors_of_other_libraries_are_cleared(
     (tmp_path / f"{name}.py").write_text(source[how])
     (tmp_path / f"{name}_more.py").write_text(failing)
     monkeypatch.delitem(sys.modules, name, raising=False)
-    said = redrive("jobs", "list", f"{name}:app") if how != "include" else redrive("worker", f"{name}:app")
+    output = redrive("jobs", "list", f"{name}:app") if how != "include" else redrive("worker", f"{name}:app")
 
-    assert said.status in {1, 2}
-    assert ("***" in said.err, "ValueError" in said.err) == (True, True)
-    errors = [line for line in said.err.splitlines() if "raise ValueError" not in line]  # the source is no error
+    assert output.status in {1, 2}
+    assert ("***" in output.err, "ValueError" in output.err) == (True, True)
+    errors = [line for line in output.err.splitlines() if "raise ValueError" not in line]  # the source is no error
     assert CANARY not in "".join(errors)
 
 
 def shown_error(error: BaseException) -> str:
-    """An error and the ones that it came from, with their notes, without the lines of source between."""
+    """Return an error and its causes, with their notes, without the lines of source between."""
     found: list[str] = []
     each: BaseException | None = error
     while each is not None:

@@ -13,7 +13,7 @@ from redrive.simulate import SCENARIOS, run, scenario
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to draw into, and no terminal that the environment pretends."""
+    """Return a folder to draw into, in an environment without a terminal."""
     monkeypatch.chdir(tmp_path)
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "NO_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
@@ -21,11 +21,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_table_shows_each_contender(redrive):
-    """The question, the setting, the headings and a line for each contender; nothing is cut off."""
-    said = redrive("simulate", "pushback", "--clients", "5")
+    """Print the question, the setting, the headings and a line for each contender, all uncut."""
+    output = redrive("simulate", "pushback", "--clients", "5")
 
-    title, setting, heads, *rows = said.out.splitlines()
-    assert 0 == said.status
+    title, setting, heads, *rows = output.out.splitlines()
+    assert 0 == output.status
     assert "pushback: Does anybody call before the instant that the target has named?" == title
     assert setting.endswith("(Here there are 5 clients, not 100.)")
     assert ["calls too early", "peak after it, per 100 ms", "success [%]"] == heads.strip().split("  ")
@@ -36,30 +36,30 @@ def test_a_table_shows_each_contender(redrive):
 
 def test_your_policy_stands_beside_the_others(redrive):
     """It is the last line, under the name of its directive."""
-    said = redrive("simulate", "deadline", "--clients", "9", "--policy", "5 1s 20s")
+    output = redrive("simulate", "deadline", "--clients", "9", "--policy", "5 1s 20s")
 
-    assert said.out.rstrip().splitlines()[-1].startswith("yours: 5 1s 20s  ")
+    assert output.out.rstrip().splitlines()[-1].startswith("yours: 5 1s 20s  ")
 
 
 def test_data_for_programs_is_one_object_in_a_line(redrive):
-    """It says all about itself, and what never ends is null."""
+    """Print the whole result as one object, with null for contenders that never end."""
     (line,) = redrive(
         "simulate", "deadline", "--clients", "9", "--seed", "3", "--seeds", "2", "--json"
     ).out.splitlines()
-    told = json.loads(line)
+    printed = json.loads(line)
 
-    assert ("deadline", 9, [3, 4]) == (told["scenario"], told["clients"], told["seeds"])
-    endless = next(each for each in told["contenders"] if each["name"] == "exponential")
+    assert ("deadline", 9, [3, 4]) == (printed["scenario"], printed["clients"], printed["seeds"])
+    endless = next(each for each in printed["contenders"] if each["name"] == "exponential")
     assert {"mean": None, "low": None, "high": None} == endless["figures"]["longest overshoot"]
 
 
 def test_a_drawing_is_valid_and_the_same_each_time(redrive, folder):
-    """The folder is made, and the seed decides alone what is drawn."""
+    """Create the folder, and draw the same for the same seed."""
     first = redrive("simulate", "pushback", "--clients", "9", "--svg", "a", "--policy", '{"version": 1}')
     drawn = [redrive("simulate", "pushback", "--clients", "9", "--svg", where) for where in ("b", "c")]
 
     assert 2 == first.status
-    assert [0, 0] == [said.status for said in drawn]
+    assert [0, 0] == [output.status for output in drawn]
     texts = [(folder / where / "pushback.svg").read_text() for where in ("b", "c")]
     assert texts[0] == texts[1]
     assert "{http://www.w3.org/2000/svg}svg" == ET.fromstring(texts[0]).tag  # noqa: S314 - our own drawing
@@ -74,8 +74,8 @@ def test_a_drawing_is_valid_and_the_same_each_time(redrive, folder):
     ],
 )
 def test_a_wrong_word_is_answered_in_one_line(redrive, folder, words, message):
-    """What was wrong and what would be right; nothing is printed but that."""
+    """Print the mistake and the correct form, and no other output."""
     (folder / "taken").write_text("a file")
-    said = redrive("simulate", *words)
+    output = redrive("simulate", *words)
 
-    assert (2, f"redrive: {message}\n") == (said.status, said.err)
+    assert (2, f"redrive: {message}\n") == (output.status, output.err)

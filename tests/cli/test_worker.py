@@ -1,4 +1,4 @@
-"""`redrive worker`: it runs the jobs of an app until it is told to stop."""
+"""`redrive worker`: run the jobs of an app until the process is stopped."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging, "shutdown", lambda: None)
 
 
-def test_a_worker_runs_until_it_is_told_to_stop(shop: App):
+def test_a_worker_runs_until_it_is_stopped(shop: App):
     """SIGTERM drains it: what was running is done, the status is 0, and the app is closed."""
     shop.tasks["charge"].enqueue(5)
     shop.tasks["stop"].options(priority=1).enqueue()
@@ -78,14 +78,14 @@ def test_its_options_reach_the_worker(shop: App, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_options_that_mean_nothing_are_named(redrive, shop: App, words, why):
-    """The status is 2: the call was wrong."""
-    said = redrive("worker", "shop:app", *words)
+    """Exit with 2: the call is wrong."""
+    output = redrive("worker", "shop:app", *words)
 
-    assert (2, True) == (said.status, why in said.err)
+    assert (2, True) == (output.status, why in output.err)
 
 
 def test_a_handler_that_hangs_in_a_thread_ends_with_the_process(shop: App, leaving):
-    """Its job has been given back; the process does not wait for a thread that nobody can stop."""
+    """After giving its job back, the process does not wait for a thread that cannot be stopped."""
     go = threading.Event()
 
     @shop.task
@@ -104,7 +104,7 @@ def test_a_handler_that_hangs_in_a_thread_ends_with_the_process(shop: App, leavi
 
 
 def test_a_handler_that_ignores_the_stop_ends_with_the_process(shop: App, leaving, monkeypatch: pytest.MonkeyPatch):
-    """A coroutine that swallows every cancellation cannot keep the process."""
+    """Coroutines that suppress every cancellation cannot keep the process alive."""
 
     async def run(self: Worker) -> None:
         """Run it on an event loop."""
@@ -117,7 +117,7 @@ def test_a_handler_that_ignores_the_stop_ends_with_the_process(shop: App, leavin
 
 
 def test_idle_threads_are_not_stuck(shop: App):
-    """A process whose handlers have all ended leaves the ordinary way."""
+    """After the end of all handlers the process exits in the ordinary way."""
     done = threading.Thread(target=lambda: None, name="redrive-handler_0")
     done.start()
     done.join()
@@ -127,7 +127,7 @@ def test_idle_threads_are_not_stuck(shop: App):
 
 @pytest.mark.acceptance
 def test_a_worker_is_a_process(shop: App, tmp_path: Path):
-    """The installed command runs a job, says which worker it is, and ends with status 0 on SIGTERM."""
+    """Run a job by the installed command, print the worker, and exit with 0 on SIGTERM."""
     shop.tasks["stop"].enqueue()
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}
     command = [sys.executable, "-m", "redrive", "worker", "shop:app"]
@@ -138,7 +138,7 @@ def test_a_worker_is_a_process(shop: App, tmp_path: Path):
 
 
 def test_a_worker_serves_its_metrics(shop: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
-    """`--metrics` counts from then on, and serves the numbers where it says."""
+    """Count from the start with `--metrics`, and serve the numbers at its address."""
     seen: list[object] = []
     monkeypatch.setattr(prometheus, "metrics", seen.append)
     monkeypatch.setattr(prometheus, "serve", lambda address: seen.append(address) or SimpleNamespace(url="there"))
@@ -151,7 +151,7 @@ def test_a_worker_serves_its_metrics(shop: App, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_metrics_need_their_package(shop: App, monkeypatch: pytest.MonkeyPatch):
-    """Where it is missing, one line says what to install."""
+    """Without the package one line names what to install."""
     monkeypatch.setitem(sys.modules, "redrive.contrib.prometheus", None)
     result = CliRunner().invoke(cli, ["worker", "shop:app", "--metrics", ":0"])
 

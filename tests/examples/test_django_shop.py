@@ -72,7 +72,7 @@ class Shop:
         while not holds():
             if time.monotonic() > deadline:  # noqa: TID251 - as above
                 logs = "\n".join(each.read_text() for each in self.folder.glob("worker-*.log"))
-                raise AssertionError(f"waited for {PATIENCE} s; the workers say\n{logs}")
+                raise AssertionError(f"waited for {PATIENCE} s; the workers logged\n{logs}")
             time.sleep(0.02)  # noqa: TID251 - as above
 
     def close(self) -> None:

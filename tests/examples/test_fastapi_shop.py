@@ -47,7 +47,7 @@ def until(holds, server: Server) -> None:
     deadline = time.monotonic() + PATIENCE  # noqa: TID251 - real processes, real time
     while not holds():
         if time.monotonic() > deadline or server.process.poll() is not None:  # noqa: TID251 - as above
-            raise AssertionError(f"waited in vain; the server says\n{server.log.read_text()}")
+            raise AssertionError(f"waited in vain; the server logged\n{server.log.read_text()}")
         time.sleep(0.02)  # noqa: TID251 - as above
 
 

@@ -85,7 +85,7 @@ def test_a_line_separator_inside_a_string_does_not_end_the_line(tmp_path):
     ],
     ids=["cut", "text", "array", "date", "field", "bytes", "depth"],
 )
-def test_a_broken_line_is_told_with_its_number_and_costs_no_other(tmp_path, line, why):
+def test_a_broken_line_is_reported_with_its_number_and_costs_no_other(tmp_path, line, why):
     """Whatever is wrong with a line, it is reported by number, text and reason, and its neighbours are read."""
     path = tmp_path / "events.jsonl"
     path.write_bytes(GOOD + b"\n\n" + line + b"\n" + GOOD)

@@ -85,7 +85,7 @@ def test_it_answers_as_planned(receiver, act, status, retry_after):
     assert (act, status, act is Act.ACCEPT) == (entry.act, entry.status, entry.accepted)
 
 
-def test_it_takes_down_who_sent_what(receiver):
+def test_the_ledger_records_each_request(receiver):
     """Each entry names job, event, key and the number under the key, and has the digest of the exact bytes."""
     event_id = event_that_meets(Act.ACCEPT)
     receiver.post(event_id, "key-1")
@@ -128,7 +128,7 @@ def test_a_slow_answer_comes_after_the_sender_has_left(receiver):
     assert (Act.SLOW, None, True) == (entry.act, entry.status, entry.accepted)
 
 
-def test_a_repeat_after_acceptance_is_told_as_a_duplicate(receiver):
+def test_a_repeat_after_acceptance_is_reported_as_a_duplicate(receiver):
     """Repeats under an accepted key are not taken again, and are answered 200."""
     event_id = event_that_meets(Act.RESET_AFTER_BODY, Act.ACCEPT)
     with pytest.raises(httpx.ReadError):
@@ -195,33 +195,33 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
     """Exit status 2 and one line that names the port."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        status, said = refusal("--ledger", str(tmp_path / "l"), "--port", str(port))
-    assert (2, 1) == (status, said.count("\n"))
-    assert f"port {port} of 127.0.0.1" in said
+        status, message = refusal("--ledger", str(tmp_path / "l"), "--port", str(port))
+    assert (2, 1) == (status, message.count("\n"))
+    assert f"port {port} of 127.0.0.1" in message
 
 
 def test_a_port_that_does_not_exist_is_one_line(tmp_path):
     """Report a wrong port with exit status 2 and one line that names the possible ports."""
-    status, said = refusal("--ledger", str(tmp_path / "l"), "--port", "65536")
-    assert (2, "there is no port 65536: ports are 0 to 65535\n") == (status, said)
+    status, message = refusal("--ledger", str(tmp_path / "l"), "--port", "65536")
+    assert (2, "there is no port 65536: ports are 0 to 65535\n") == (status, message)
 
 
 def test_a_ledger_that_is_none_is_not_overwritten(ledger):
     """Refuse a file of another format in one line, and leave it as it is."""
     ledger.write_text("dear diary\n")
-    status, said = refusal("--ledger", str(ledger))
-    assert (2, 1) == (status, said.count("\n"))
+    status, message = refusal("--ledger", str(ledger))
+    assert (2, 1) == (status, message.count("\n"))
     assert "dear diary\n" == ledger.read_text()
 
 
 def test_a_ledger_belongs_to_one_receiver(receiver, ledger):
     """Second receivers on the same ledger refuse to start, in one line."""
-    status, said = refusal("--ledger", str(ledger))
-    assert (2, f"another receiver writes {ledger}: stop that one first\n") == (status, said)
+    status, message = refusal("--ledger", str(ledger))
+    assert (2, f"another receiver writes {ledger}: stop that one first\n") == (status, message)
 
 
 def test_a_ledger_that_cannot_be_written_is_one_line(tmp_path):
     """Exit status 2 and one line that names the file."""
-    status, said = refusal("--ledger", str(tmp_path / "missing" / "ledger.jsonl"))
-    assert (2, 1) == (status, said.count("\n"))
-    assert "ledger.jsonl" in said
+    status, message = refusal("--ledger", str(tmp_path / "missing" / "ledger.jsonl"))
+    assert (2, 1) == (status, message.count("\n"))
+    assert "ledger.jsonl" in message

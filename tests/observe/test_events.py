@@ -1,4 +1,4 @@
-"""Events: frozen values that say themselves in one line."""
+"""Events: frozen values with a text of one line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EVENTS = [SCHEDULED, SUCCEEDED, GAVE_UP, DEFERRED]
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_an_event_is_a_value(event):
-    """An event is frozen, hashable, equal to its copy, and travels by pickle."""
+    """Events are frozen, hashable, equal to their copies, and can be pickled."""
     with pytest.raises(AttributeError):
         event.name = "another"
 
@@ -77,13 +77,13 @@ def test_an_event_is_a_value(event):
         ),
     ],
 )
-def test_an_event_says_itself(event, level, text):
-    """The text of an event is one line for people, and it knows how loud it is."""
+def test_an_event_has_a_text(event, level, text):
+    """Texts of events are one line, and each event has a log level."""
     assert (level, text) == (event.level, str(event))
     assert ("redrive.calls", "app.fetch") == (event.channel, event.name)
 
 
-def test_what_an_event_is_about_is_told_by_its_class():
-    """The base of all events has no name of its own."""
+def test_the_class_of_an_event_names_its_subject():
+    """Classes name the subject of their events; the base class has no name of its own."""
     with pytest.raises(NotImplementedError):
         _ = Event().name

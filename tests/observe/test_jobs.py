@@ -1,4 +1,4 @@
-"""The events of durable jobs: what they say, to people, to programs and to metrics."""
+"""Events of durable jobs: their texts, their facts, and their metrics."""
 
 from __future__ import annotations
 
@@ -85,24 +85,24 @@ def test_labels_are_fields_with_few_values(text: str):
     assert set(event.labels) <= known & {"task", "queue", "reason", "rule", "hold", "duty"}
 
 
-def test_every_event_of_the_room_is_known_by_name():
-    """The names that `redrive.observe` offers are there, whichever is asked for first."""
+def test_every_event_is_exported_by_name():
+    """Each name that `redrive.observe` exports exists, whichever is imported first."""
     assert [] == [name for name in observe.__all__ if not hasattr(observe, name)]
 
 
 def test_facts_are_plain_values():
-    """Spans are seconds, instants ISO 8601, lists words; what was left with a job is nobody's business."""
+    """Spans are seconds, instants ISO 8601, lists words; the trace of a job is left out."""
     started = EVENTS["job 7 (charge) starts: attempt 2 on worker 3"]
     suspended = observe.JobSuspended(**ATTEMPT, until=AT)
-    told = dict(facts(started)) | dict(facts(suspended)) | dict(facts(EVENTS["worker 3 starts, 9 at once, on a, b"]))
+    shown = dict(facts(started)) | dict(facts(suspended)) | dict(facts(EVENTS["worker 3 starts, 9 at once, on a, b"]))
 
-    assert (1.0, "2026-01-01T00:00:00+00:00", "a, b") == (told["waited"], told["until"], told["queues"])
-    assert (None, "mail", 7) == (told["delay"], told["queue"], told["job_id"])
-    assert "trace" not in told
+    assert (1.0, "2026-01-01T00:00:00+00:00", "a, b") == (shown["waited"], shown["until"], shown["queues"])
+    assert (None, "mail", 7) == (shown["delay"], shown["queue"], shown["job_id"])
+    assert "trace" not in shown
 
 
 def test_facts_of_a_call_name_the_call_and_its_failure():
-    """The name is called `call`, the failure becomes three facts, and the exception itself is left out."""
+    """Facts of a call have its name as `call` and three facts of its failure, without the exception."""
     event = observe.CallGaveUp(
         name="fetch",
         attempts=1,
@@ -113,14 +113,14 @@ def test_facts_of_a_call_name_the_call_and_its_failure():
         failure=Failure(("builtins.ValueError",), "bad"),
         error=ValueError("bad"),
     )
-    told = dict(facts(event))
+    shown = dict(facts(event))
 
-    assert ("fetch", "builtins.ValueError", "bad") == (told["call"], told["error_type"], told["error"])
-    assert "name" not in told
+    assert ("fetch", "builtins.ValueError", "bad") == (shown["call"], shown["error_type"], shown["error"])
+    assert "name" not in shown
 
 
-def test_facts_of_anything_else_are_what_it_shows():
-    """An enumeration is its name, any other object its repr, and an event without fields has none."""
+def test_facts_of_other_objects_are_their_text():
+    """Enumerations become their name, other objects their repr; events without fields have no facts."""
 
     class Own(observe.CallEvent):
         _fields = ("kind", "blob")
@@ -153,7 +153,7 @@ def test_the_logging_sink_gives_programs_the_facts(caplog: pytest.LogCaptureFixt
 
 
 def test_a_label_has_room_for_so_many_values():
-    """Those that come first keep their names; the others share one, and each label counts for itself."""
+    """Values that come first keep their names, the others share one, and each label counts separately."""
     bounded = Bounded(limit=2)
 
     assert ["a", "b", OTHER, "a", OTHER] == [bounded.value("queue", value) for value in "abcac"]
@@ -161,7 +161,7 @@ def test_a_label_has_room_for_so_many_values():
 
 
 def test_a_label_without_room_is_refused():
-    """One value is the least."""
+    """Require room for at least one value."""
     with pytest.raises(ValueError, match="at least, got limit=0"):
         Bounded(limit=0)
 
@@ -195,8 +195,8 @@ def test_an_attempt_is_counted_once():
     assert 6 == sum(name == "redrive.job.duration" for name, _ in booked)
 
 
-def test_the_logging_sink_is_quiet_where_nobody_reads(caplog: pytest.LogCaptureFixture):
-    """An event that is not loud enough for its logger is not written."""
+def test_the_logging_sink_respects_the_level_of_its_logger(caplog: pytest.LogCaptureFixture):
+    """Events below the level of the logger are not written."""
     with caplog.at_level(logging.WARNING, "redrive.jobs"):
         observe.log(EVENTS["job 7 (charge) succeeded at attempt 2"])
 
@@ -204,7 +204,7 @@ def test_the_logging_sink_is_quiet_where_nobody_reads(caplog: pytest.LogCaptureF
 
 
 def test_calls_that_were_retried_are_counted_by_their_end():
-    """One that succeeded has no rule; one that is deferred has that which chose the instant."""
+    """Calls that succeeded have no rule; deferred ones have the rule that chose the instant."""
     succeeded = observe.CallSucceeded(name="fetch", attempts=2, elapsed=SECOND, waited=SECOND)
     assert [("fetch", "succeeded", "")] == [each.values for each in measures(succeeded)]
     event = observe.CallDeferred(

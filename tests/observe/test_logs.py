@@ -18,7 +18,7 @@ EVIL = f"boom\x1b[2J\u202e\n{FORGED}"
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """What a handler of the standard library writes with its own formatter."""
+    """Return the text that a handler of the standard library writes with its own formatter."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
@@ -52,14 +52,14 @@ def nested() -> None:
 
 
 def test_an_error_text_is_no_line(written: io.StringIO):
-    """The text of an error stands escaped in the line of its record."""
+    """Escape the text of an error in the line of its record."""
     logger("redrive.test").warning("job %d failed %.1f times: %s", 7, 2, ConnectionError(EVIL))
 
     assert f"WARNING job 7 failed 2.0 times: boom\\u001b[2J\\u202e\\n{FORGED}\n" == written.getvalue()
 
 
 def test_a_traceback_is_indented(written: io.StringIO):
-    """The texts of a chain of errors are escaped, and no line of them begins where a record begins."""
+    """Escape the texts of chained errors, and begin none of their lines like a record."""
     try:
         nested()
     except KeyError:
@@ -72,7 +72,7 @@ def test_a_traceback_is_indented(written: io.StringIO):
 
 
 def test_a_block_keeps_its_lines(written: io.StringIO):
-    """A traceback that is a text is shown like one that is not."""
+    """Show a traceback that is a string like any other."""
     logger("redrive.test").error("it failed%s", Block(f"Traceback:\n  {EVIL}"))
 
     assert f"ERROR it failed\n    Traceback:\n      boom\\u001b[2J\\u202e\n    {FORGED}\n" == written.getvalue()
@@ -80,7 +80,7 @@ def test_a_block_keeps_its_lines(written: io.StringIO):
 
 @pytest.mark.parametrize("given", ["argument", "traceback"])
 def test_a_strange_error_can_be_logged(written: io.StringIO, given: str):
-    """An exception whose text or attributes cannot be had is named by its class."""
+    """Name an exception by its class if its text or attributes cannot be read."""
     try:
         strange()
     except Strange as error:
@@ -94,7 +94,7 @@ def test_a_strange_error_can_be_logged(written: io.StringIO, given: str):
 
 
 def test_events_are_one_line_with_escaped_facts(written: io.StringIO, caplog: pytest.LogCaptureFixture):
-    """The sink writes an event as one line, and its facts are safe for formatters that show them."""
+    """Write an event as one line, with facts that are safe for formatters that show them."""
     observe.log(WorkerStarted(worker_id=1, queues=(EVIL,), concurrency=5))
 
     assert f"INFO worker 1 starts, 5 at once, on boom\\u001b[2J\\u202e\\n{FORGED}\n" == written.getvalue()

@@ -1,4 +1,4 @@
-"""The events of crons: what they say, and that they are told where somebody listens."""
+"""Events of crons: their texts, and when they are emitted."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def test_an_occurrence_is_counted_by_its_outcome(text: str):
 
 
 @pytest.fixture
-def heard() -> Iterator[list[observe.Event]]:
-    """The events of crons, as they are told."""
-    told: list[observe.Event] = []
-    with observe.only(lambda event: told.append(event) if isinstance(event, observe.CronEvent) else None):
-        yield told
+def emitted() -> Iterator[list[observe.Event]]:
+    """Return the events of crons, as they are emitted."""
+    found: list[observe.Event] = []
+    with observe.only(lambda event: found.append(event) if isinstance(event, observe.CronEvent) else None):
+        yield found
 
 
-def hear(overlap: str, catch_up: str, heard: list[observe.Event]) -> list[str]:
-    """Run an hourly cron whose first job takes three hours, then be away for two; answer what was told."""
+def play(overlap: str, catch_up: str, emitted: list[observe.Event]) -> list[str]:
+    """Run an hourly cron with a first job of three hours, then stop for two; return the texts of the events."""
     clock = VirtualClock(AT - timedelta(minutes=30))
     app = App("memory://", clock=clock)
 
@@ -72,25 +72,27 @@ def hear(overlap: str, catch_up: str, heard: list[observe.Event]) -> list[str]:
     clock.advance("2h30m")
     drain(app, within="1s")
     app.close()
-    return [type(event).__name__ for event in heard]
+    return [type(event).__name__ for event in emitted]
 
 
 @pytest.mark.parametrize(
-    ("overlap", "catch_up", "told"),
+    ("overlap", "catch_up", "expected"),
     [
         ("skip", "one", ["CronStarted", "CronSkipped", "CronSkipped", "CronStarted", "CronStarted", "CronStarted"]),
         ("queue", "none", ["CronStarted", "CronQueued", "CronSkipped", "CronStarted", "CronStarted", "CronMissed"]),
     ],
 )
-def test_what_becomes_of_occurrences_is_told(heard: list[observe.Event], overlap: str, catch_up: str, told: list[str]):
-    """Each once, by whoever has decided it; one that has waited is not told again."""
-    assert told == hear(overlap, catch_up, heard)
+def test_the_fate_of_each_occurrence_is_emitted(
+    emitted: list[observe.Event], overlap: str, catch_up: str, expected: list[str]
+):
+    """Emit each occurrence once, from the process that decided it; a waiting one is not repeated."""
+    assert expected == play(overlap, catch_up, emitted)
 
 
-def test_an_event_says_how_late_it_is(heard: list[observe.Event]):
-    """The last one has waited for a worker for half an hour; it names its job and its occurrence."""
-    hear("skip", "one", heard)
-    last = heard[-1]
+def test_an_event_shows_how_late_it_is(emitted: list[observe.Event]):
+    """Show in the text that the last occurrence waited half an hour for a worker, with its job and occurrence."""
+    play("skip", "one", emitted)
+    last = emitted[-1]
 
     assert isinstance(last, observe.CronStarted)
     assert ("hourly", timedelta(minutes=30), True) == (last.schedule, last.late, last.job_id is not None)

@@ -1,4 +1,4 @@
-"""Sinks: who hears, what they may have around a wait, and that they break nothing."""
+"""Sinks: the events that they receive, their managers around waits, and isolation of their failures."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ EVENT = CallSucceeded(name="app.fetch", attempts=2, elapsed=ZERO, waited=ZERO)
 
 
 class Log:
-    """A sink that writes down what is done to it.
+    """A sink that records its calls.
 
     Attributes:
-        lines: ``told``, ``enter``, ``exit`` in order.
-    """
+        lines: ``enter``, ``exit`` in order."""
 
     def __init__(self):
         self.lines = []
 
     @contextmanager
     def __call__(self, event):
-        """Be told; the generator runs when the manager is entered."""
+        """Record its entry and its exit as a manager."""
         self.lines.append("enter")
         try:
             yield
@@ -38,8 +37,8 @@ class Log:
             self.lines.append("exit")
 
 
-def test_a_sink_that_was_added_hears_until_it_is_removed():
-    """An event reaches a sink after `add`, and no more after `remove`, which may be repeated."""
+def test_an_added_sink_is_called_until_it_is_removed():
+    """Sinks receive events after `add` and none after `remove`, which may be repeated."""
     seen = []
     registration = observe.add(seen.append)
     observe.emit(EVENT)
@@ -76,7 +75,7 @@ def test_a_decorated_sink_can_be_called():
     assert [EVENT] == seen
 
 
-def test_a_sink_that_is_added_twice_is_told_once():
+def test_a_sink_that_is_added_twice_is_called_once():
     """Two registrations of one sink make one telling, until both are removed."""
     seen = []
     first, second = observe.add(seen.append), observe.add(seen.append)
@@ -90,8 +89,8 @@ def test_a_sink_that_is_added_twice_is_told_once():
     assert not LISTENERS
 
 
-def test_sinks_are_told_in_the_order_in_which_they_were_added():
-    """The first one added hears first."""
+def test_sinks_are_called_in_the_order_in_which_they_were_added():
+    """Call the sink that was added first before the others."""
     order = []
     with observe.add(lambda event: order.append("a")), observe.add(lambda event: order.append("b")):
         observe.emit(EVENT)
@@ -100,7 +99,7 @@ def test_sinks_are_told_in_the_order_in_which_they_were_added():
 
 
 def test_only_silences_everybody_else():
-    """Inside `only` the sinks that it names hear, and those that were added do not."""
+    """Inside `only` its sinks are called, and the added ones are not."""
     everywhere, here = [], []
     with observe.add(everywhere.append), observe.only(here.append):
         observe.emit(EVENT)
@@ -112,21 +111,21 @@ def test_only_silences_everybody_else():
 
 
 def test_only_is_for_this_task_and_those_it_starts():
-    """A task started inside `only` tells its sinks; one beside it does not."""
+    """Tasks started inside `only` call its sinks; concurrent tasks do not."""
     here = []
 
     async def main():
-        told, go = asyncio.Event(), asyncio.Event()
+        called, go = asyncio.Event(), asyncio.Event()
 
         async def beside():
             await go.wait()
             observe.emit(EVENT)
-            told.set()
+            called.set()
 
         task = asyncio.create_task(beside())
         with observe.only(here.append):
             go.set()
-            await told.wait()
+            await called.wait()
             assert [] == here
             await asyncio.create_task(inside())
         await task
@@ -139,7 +138,7 @@ def test_only_is_for_this_task_and_those_it_starts():
 
 
 def test_threads_add_and_remove_at_once():
-    """After many threads have added and removed sinks, nobody is left and the audience is empty."""
+    """After many threads have added and removed sinks, no sink is left."""
 
     def work():
         for _ in range(300):
@@ -172,7 +171,7 @@ def test_what_is_no_function_is_no_sink():
 
 
 def test_a_manager_is_around_the_wait():
-    """What a sink returns is entered before the wait and exited after it."""
+    """Enter the manager of a sink before the wait, and exit it afterwards."""
     log = Log()
     with observe.only(log):
         wait = observe.around(EVENT)
@@ -186,7 +185,7 @@ def test_a_manager_is_around_the_wait():
 
 
 def test_without_a_wait_a_manager_is_entered_and_exited_at_once():
-    """An event that no wait follows runs a sink's manager completely."""
+    """Without a wait after the event, the manager of a sink runs completely."""
     log = Log()
     with observe.only(log):
         observe.emit(EVENT)
@@ -196,7 +195,7 @@ def test_without_a_wait_a_manager_is_entered_and_exited_at_once():
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, asyncio.CancelledError, ValueError])
 def test_an_interrupted_wait_exits_each_manager_once(interruption):
-    """What ends a wait passes through all managers, the last one entered first, and none can swallow it."""
+    """Exceptions of a wait pass through all managers, the last one first, and none can suppress them."""
     order = []
 
     class Manager:
@@ -223,7 +222,7 @@ def test_an_interrupted_wait_exits_each_manager_once(interruption):
 
 @pytest.mark.parametrize("where", ["enter", "exit"])
 def test_an_interruption_inside_a_manager_leaves_none_open(where):
-    """A thread that is interrupted while a sink works still exits what was entered."""
+    """Threads that are interrupted while a sink works exit the managers that were entered."""
     log = Log()
 
     class Slow:
@@ -244,7 +243,7 @@ def test_an_interruption_inside_a_manager_leaves_none_open(where):
 
 
 class Broken:
-    """A manager that fails where it is told to."""
+    """A manager that fails in the prescribed method."""
 
     def __init__(self, where):
         self.where = where
@@ -262,7 +261,7 @@ class Broken:
 
 
 def failing(where):
-    """A sink that fails in the place of that name."""
+    """Return a sink that fails in the place of that name."""
 
     def sink(event):
         if where == "sink":
@@ -288,7 +287,7 @@ def test_a_sink_that_fails_is_logged_once(where, caplog):
 
 
 def test_a_manager_that_was_not_entered_is_not_exited():
-    """A manager whose enter fails sees no exit."""
+    """Managers with a failed enter are not exited."""
     broken = Broken("enter")
     with observe.only(lambda event: broken):
         observe.emit(EVENT)
@@ -296,8 +295,8 @@ def test_a_manager_that_was_not_entered_is_not_exited():
     assert (1, 0) == (broken.entered, broken.exited)
 
 
-def test_a_sink_does_not_hear_itself():
-    """What is told while a sink works is told to nobody."""
+def test_a_sink_does_not_receive_its_own_events():
+    """Events that are emitted while a sink works reach no sink."""
     seen = []
 
     def sink(event):
@@ -311,7 +310,7 @@ def test_a_sink_does_not_hear_itself():
 
 
 def test_a_sink_that_is_interrupted_interrupts():
-    """A sink cannot keep Ctrl-C from its program."""
+    """Sinks cannot suppress Ctrl-C."""
 
     def sink(event):
         raise KeyboardInterrupt
@@ -334,8 +333,8 @@ def test_the_log_sink_writes_one_line(caplog):
     assert ("app.fetch succeeded after 2 attempts in 0.00 s", EVENT) == (record.getMessage(), record.event)
 
 
-def test_one_who_has_heard_already_is_left_out():
-    """`but` names a sink that is not told."""
+def test_a_sink_can_be_left_out():
+    """Leave out the sink that `but` names."""
     seen = []
     with observe.only(seen.append):
         observe.emit(EVENT, but=seen.append)
@@ -387,8 +386,8 @@ def test_a_sink_that_carries_nothing_leaves_what_is_there():
             assert "a" == around.kept
 
 
-def test_who_carries_is_known_everywhere():
-    """A sink that was added for the whole process counts, until it is removed."""
+def test_a_global_sink_carries_traces_in_all_tasks():
+    """Sinks that were added for the whole process count in all tasks, until they are removed."""
     with observe.add(Carrier("a")):
         assert observe.carried()
     assert not observe.carried()

@@ -12,27 +12,27 @@ from redrive.stores.store import Store
 from tests.runtime.helpers import PATIENCE, working
 
 
-def lose_a_reply(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Let the reply to the first claim that takes something be lost; answer where it goes instead."""
+def lose_a_reply(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Let the reply to the first claim that claims a job be lost; return the list that receives it."""
     lost: list[object] = []
-    arun = Store.arun
+    arun = store.arun
 
-    async def losing(self: Store, operation, **options):
-        result = await arun(self, operation, **options)
+    async def losing(operation, **options):
+        result = await arun(operation, **options)
         if getattr(result, "claims", ()) and not lost:
             lost.append(result)
             message = "the connection was lost"
             raise StoreUnreachable(message)
         return result
 
-    monkeypatch.setattr(Store, "arun", losing)
+    monkeypatch.setattr(store, "arun", losing)
     return lost
 
 
 @pytest.mark.parametrize("slots", [1, 5])
 def test_what_was_claimed_without_a_reply_is_given_back(filed: App, monkeypatch: pytest.MonkeyPatch, caplog, slots):
     """Workers give back leases that they do not know, and run their jobs; no attempt is spent."""
-    lost = lose_a_reply(monkeypatch)
+    lost = lose_a_reply(filed.store, monkeypatch)
 
     @filed.task
     async def double(number: int) -> int:

@@ -14,14 +14,14 @@ from tests.simulation.replay import memory_folder
 
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
-    """A folder for stores in files, in memory where the system has that."""
+    """Return a folder for stores in files, in memory if the system offers that."""
     with tempfile.TemporaryDirectory(dir=memory_folder()) as name:
         yield Path(name)
 
 
 @pytest.fixture(scope="session")
 def image(folder: Path) -> bytes:
-    """An empty database with redrive's schema."""
+    """Return an empty database with the schema of redrive."""
     return template(folder)
 
 

@@ -47,13 +47,12 @@ def template(folder: Path) -> bytes:
 
 
 class TappedStore(Store):
-    """A driver of the product, or of `Server`, whose statements the simulation sees.
+    """A driver of the product, or of `Server`, with statements that the simulation observes.
 
     Args:
-        simulation: that sees them.
-        process: that opened the store.
-        driver: that runs them.
-    """
+        simulation: the observing simulation.
+        process: the process that opened the store.
+        driver: the driver that runs the statements."""
 
     def __init__(self, simulation: Any, process: Process, driver: Any) -> None:
         super().__init__("simulated")
@@ -110,7 +109,7 @@ class TappedStore(Store):
         return 0
 
     def version(self) -> int:
-        """A number that changes when there may be a change."""
+        """Return a number that changes when the data may have changed."""
         return self._driver.version()
 
     def watch(
@@ -125,12 +124,11 @@ class TappedStore(Store):
 
 
 class TappedTransaction:
-    """A lent connection whose operations are tapped.
+    """A lent connection with operations that the simulation observes.
 
     Args:
-        driver: that lent it.
-        loan: what the driver lent.
-    """
+        driver: the driver that lent it.
+        loan: the connection of that driver."""
 
     def __init__(self, driver: TappedStore, loan: Any) -> None:
         self.connection = loan.connection

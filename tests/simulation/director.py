@@ -26,11 +26,10 @@ STOP = 30.0
 
 
 class Director:
-    """Carries out the plan of one simulation. It has a method for each kind of step, called ``_do_`` and the kind.
+    """The execution of the plan of one simulation, with a method for each kind of step: ``_do_`` and the kind.
 
     Args:
-        simulation: whose plan.
-    """
+        simulation: the simulation with the plan."""
 
     def __init__(self, simulation: Any) -> None:
         self._simulation = simulation
@@ -78,7 +77,7 @@ class Director:
         return [row for row in rows if row.state not in FINAL and row.task != product.CRON] + [self._left] * self._left
 
     def _has_ticked(self) -> bool:
-        """Has a run of the cron started since the faults ended?"""
+        """Return True if a run of the cron has started since the faults ended."""
         return self._simulation.plan.seed % SOME > 0 or any(
             self._simulation.observer.jobs[job].task == product.CRON and starts[0].at >= self._calm_at
             for job, starts in self._simulation.observer.ledger.starts.items()
@@ -180,7 +179,7 @@ class Director:
         self._simulation.weather.stalls.append((step.target, step.how, self._simulation.scheduler.now + step.seconds))
 
     def _do_mute(self, step: Step) -> None:
-        """The next heartbeat of this process is never answered: the server process of its connection is stopped."""
+        """Stop the server process of this connection, so that the next heartbeat is never answered."""
         self._simulation.weather.mutes.add((step.target, "beat"))
 
     def _do_silence(self, step: Step) -> None:

@@ -1,9 +1,8 @@
-"""The plan of a simulation: what clients, operators and faults do, and when. A seed makes a plan; a plan is data.
+"""The plan of a simulation: actions of clients and operators, faults, and their times. A seed makes a plan.
 
-A profile says which faults and which kinds of handlers a seed may draw. `DEFAULT` holds those that the product
-survives. Each of the other profiles holds kinds that the present code is known not to survive; the comment above it
-names the defect. When that is repaired, its line in `test_profiles.py` goes, and its kinds move to `DEFAULT`.
-"""
+Each profile lists the faults and the kinds of handlers that a seed may draw. `DEFAULT` holds those that the product
+survives. Each of the other profiles holds kinds that the present code does not survive; the comment above it
+names the defect. After a repair its line in `test_profiles.py` is deleted, and its kinds move to `DEFAULT`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Runs a plan: clients, workers with their duties, operators and faults, in one process, in virtual time.
+"""Execution of a plan: clients, workers with their duties, operators and faults, in one process, in virtual time.
 
-A simulation has three phases. While the plan is active, things go wrong. Then all faults end, and the fleet has to
-bring every job to its end (`not_drained` otherwise). At last the workers are told to stop, and have to.
-"""
+A simulation has three phases. During the plan faults occur. Then all faults end, and the fleet has to bring every
+job to its end (`not_drained` otherwise). Finally the workers are stopped, and have to end."""
 
 from __future__ import annotations
 
@@ -67,15 +66,14 @@ class Member:
     """A place in the fleet, in which one process follows another.
 
     Args:
-        name: of its processes.
-        app: that they use, one after the other.
+        name: name of its processes.
+        app: app that they use, one after the other.
 
     Attributes:
         process: the present one.
-        worker: that the process runs; the client has none.
+        worker: the worker of the process; the client has none.
         loop: the event loop of the worker.
-        stopping: True once the worker has been told to stop.
-    """
+        stopping: True once the worker has been stopped."""
 
     def __init__(self, name: str, app: App) -> None:
         self.name = name
@@ -258,7 +256,7 @@ class Simulation:
         self.scheduler.spawn(process, lambda: self._work(member, process), "main")
 
     def _work(self, member: Member, process: Process) -> None:
-        """The main thread of a worker process."""
+        """Run the main thread of a worker process."""
         error: BaseException | None = None
         try:
             member.app.open()
@@ -278,7 +276,7 @@ class Simulation:
         if error is not None and not isinstance(error, StoreError):
             self.observer.violated("worker_died", f"{member.name} ended with {type(error).__name__}: {error}")
         elif error is None and not member.stopping:
-            self.observer.violated("worker_died", f"{member.name} ended, and was not told to")
+            self.observer.violated("worker_died", f"{member.name} ended without a stop")
         if self.phase != "stopping":
             self.scheduler.spawn(self.truth, lambda: self._again(member), "supervisor")
 

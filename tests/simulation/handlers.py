@@ -1,4 +1,4 @@
-"""What the handlers of the simulated tasks do: what the plan says of their job."""
+"""Handlers of the simulated tasks, which follow the plan of their job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLOW_TRANSACTION = 5.0
 
 
 CLEANING = 1.0
-"""Seconds that a handler takes to stop which is told to."""
+"""Seconds that a handler takes to stop."""
 
 
 class Unnamed(BaseException):
@@ -37,7 +37,7 @@ class Handlers:
         self._steps = {step.number: step for step in simulation.plan.steps if step.kind == "enqueue"}
 
     async def asleep(self, ctx: Any, number: int) -> int:
-        """Do what the plan says of a job, in a coroutine."""
+        """Follow the plan of a job, in a coroutine."""
         with self._running(ctx):
             how, seconds = self._steps[number].how, self._steps[number].seconds
             if how == "block":
@@ -60,7 +60,7 @@ class Handlers:
             return number
 
     def sleep(self, ctx: Any, number: int) -> int:
-        """Do what the plan says of a job, in a thread."""
+        """Follow the plan of a job, in a thread."""
         with self._running(ctx):
             self._simulation.scheduler.sleep(self._steps[number].seconds)
             self._end(self._steps[number].how, ctx)

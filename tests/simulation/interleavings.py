@@ -154,7 +154,7 @@ class Search:
             yield f"{name} crashes", lambda i=index: _with(world, i, alive=False, held=None, ended=None)
             if actor.held is None and actor.claims < self._claims:
                 yield f"{name} claims", lambda i=index: self._claim(world, i, now)
-                yield f"{name} claims, reply lost", lambda i=index: self._claim(world, i, now, heard=False)
+                yield f"{name} claims, reply lost", lambda i=index: self._claim(world, i, now, received=False)
             if actor.held is not None:
                 yield f"{name} beats", lambda i=index: self._beat(world, i, now)
             if actor.ended is not None:
@@ -165,7 +165,7 @@ class Search:
                     yield f"{name} settles {how}", lambda i=index, w=ended: self._settle(w, i, now)
                     yield (
                         f"{name} settles {how}, reply lost",
-                        lambda i=index, w=ended: self._settle(w, i, now, heard=False),
+                        lambda i=index, w=ended: self._settle(w, i, now, received=False),
                     )
         yield "a worker sweeps", lambda: self._sweep(world, now)
         if not world.cancelled:
@@ -173,13 +173,13 @@ class Search:
         if world.leases < self._spans:
             yield "a lease's time passes", lambda: replace(world, leases=world.leases + 1)
 
-    def _claim(self, world: World, index: int, now: Any, *, heard: bool = True) -> World:
+    def _claim(self, world: World, index: int, now: Any, *, received: bool = True) -> World:
         actor = world.actors[index]
         claimed = self._run(leases.claim(actor.id, 1, lease_for=LEASE, now=now))
-        if not claimed.known and heard:
+        if not claimed.known and received:
             fresh = self._run(workers.register("again", concurrency=1, lease_for=LEASE, now=now))
             return _with(world, index, id=fresh, claims=actor.claims + 1)
-        held = claimed.claims[0] if claimed.claims and heard else None
+        held = claimed.claims[0] if claimed.claims and received else None
         return _with(world, index, held=held, claims=actor.claims + 1)
 
     def _beat(self, world: World, index: int, now: Any) -> World:
@@ -192,7 +192,7 @@ class Search:
             return world
         return _with(world, index, held=None, ended=None)  # the handler is stopped
 
-    def _settle(self, world: World, index: int, now: Any, *, heard: bool = True) -> World:
+    def _settle(self, world: World, index: int, now: Any, *, received: bool = True) -> World:
         actor = world.actors[index]
         assert actor.held is not None
         assert actor.ended is not None
@@ -203,7 +203,7 @@ class Search:
             self._problem(world, f"lease {actor.held.lease_id} is not current, and its settle changed the job")
         if current and settled.lost:
             self._problem(world, f"lease {actor.held.lease_id} is current, and its settle was refused")
-        return _with(world, index, held=None, ended=None) if heard else world
+        return _with(world, index, held=None, ended=None) if received else world
 
     def _sweep(self, world: World, now: Any) -> World:
         before = self._job()

@@ -1,8 +1,7 @@
-"""What must hold after each transaction and after each start of a handler, whatever the faults.
+"""Invariants that hold after each transaction and after each start of a handler, whatever the faults.
 
-The observer keeps two records that are made independently: the rows of the database before and after each commit, and
-the ledger of what clients were acknowledged and handlers did. Each invariant has a name; `NAMES` says what it means.
-"""
+The observer keeps two independent records: the rows of the database before and after each commit, and a ledger of
+acknowledgements to clients and of executions of handlers. Each invariant has a name; `NAMES` gives its meaning."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from tests.simulation.scheduler import Process
 __all__ = ["NAMES", "Ledger", "Observer", "Violation", "reader"]
 
 NAMES = {
-    "acknowledged_job_lost": "a job that a client was acknowledged is in the database for ever",
+    "acknowledged_job_lost": "a job that a client was acknowledged stays in the database",
     "two_leases": "a lease is granted once, and only to a job that has no other lease",
     "stale_write": "a write under a lease that is not current changes nothing",
     "lease_taken_early": "a lease ends before its time only where its worker has died",
@@ -33,7 +32,7 @@ NAMES = {
     "started_twice": "a task with idempotent=False starts once",
     "cron_fired_twice": "an occurrence of a cron makes one job",
     "cron_silent": "a cron fires while a worker is there",
-    "effect_doubled": "what a handler writes in ctx.transaction() is there once if the job succeeded, else not",
+    "effect_doubled": "writes in ctx.transaction() exist once if the job succeeded, and not otherwise",
     "success_without_run": "a job succeeds only under a lease whose handler returned",
     "not_drained": "when the faults stop, all jobs end",
     "worker_died": "a worker ends only when it is stopped or killed",
@@ -42,13 +41,13 @@ NAMES = {
     # Where no fault can break them:
     "false_loss": "an attempt is declared lost only where its worker was killed or frozen",
     "overlap": "two handlers of one job do not run side by side in healthy processes",
-    "stop_hangs": "a worker that is told to stop ends",
+    "stop_hangs": "a worker that is stopped ends",
     "early_cron": "an occurrence is not fired before its time",
     "slow_transaction": "a short ctx.transaction() ends soon, however many handlers want one",
 }
 
 MOST_STARTS = 40
-"""Starts of one job's handler after which it is not making progress; an honest one has less than ten."""
+"""Starts of one job's handler after which it is not making progress; a correct one has less than ten."""
 
 SLACK = 2.0
 """Seconds for which a handler may run on after another worker has started the job: the cancellation is on its way."""
@@ -191,18 +190,18 @@ class Observer:
 
     def _moved(self, old: Row, new: Row, operations: frozenset[str], named: frozenset[int], process: Process) -> None:
         if old.state in FINAL and new.state != old.state and not operations & _STARTS_AGAIN:
-            self.violated("ended_twice", f"job {old.id} was {old.state} and became {new.state} by {_said(operations)}")
+            self.violated("ended_twice", f"job {old.id} was {old.state} and became {new.state} by {_named(operations)}")
         if old.state == State.RUNNING and new.state == State.CANCELLED and old.lease not in named:
             self._cancelled[old.lease or 0] = old.worker
         if old.lease is not None and new.lease != old.lease and old.lease not in named:
             if not operations & _ENDS_LEASES:
-                text = f"job {old.id}: lease {old.lease} was ended by {_said(operations)} under {sorted(named)}"
+                text = f"job {old.id}: lease {old.lease} was ended by {_named(operations)} under {sorted(named)}"
                 self.violated("stale_write", text)
             elif "sweep" in operations:
                 self._swept(old, new, process)
         ended = old.state == State.READY and new.state in (State.SUCCEEDED, State.DEAD)
         if ended and "claim" not in operations:
-            self.violated("stale_write", f"job {old.id} became {new.state} without a lease by {_said(operations)}")
+            self.violated("stale_write", f"job {old.id} became {new.state} without a lease by {_named(operations)}")
         if new.lease is not None and new.lease != old.lease:
             self._claimed(old, new, operations, named)
         elif new.attempt not in (old.attempt, old.attempt - (old.lease is not None)):
@@ -222,7 +221,7 @@ class Observer:
             self.violated("attempt_gap", f"job {new.id}: a claim made attempt {new.attempt} of {old.attempt}")
 
     def _swept(self, old: Row, new: Row, process: Process) -> None:
-        """A sweep has taken a lease: was the worker silent for long enough, or dead?"""
+        """Check that the worker of a swept lease was silent for long enough, or dead."""
         _, pid, expires_at, stopped_at = self._workers.get(old.worker or 0, (0, None, 0, 0))
         holder = self._simulation.by_pid(pid)
         now = to_micros(self._simulation.database_time(process))
@@ -247,10 +246,10 @@ class Observer:
 
     def _stale_reports(self, queries: Iterable[Query]) -> dict[int, int]:
         """Collect the reports of attempts that had lost their job before this transaction: lease by job."""
-        said = [params for query in queries if query.name == "progress_put" for params in query.many or ()]
+        reports = [params for query in queries if query.name == "progress_put" for params in query.many or ()]
         current = {job: row.lease for job, row in self.jobs.items()}
-        fresh = {each["job_id"] for each in said if current.get(each["job_id"]) == each["lease_id"]}
-        return {each["job_id"]: each["lease_id"] for each in said if each["job_id"] not in fresh}
+        fresh = {each["job_id"] for each in reports if current.get(each["job_id"]) == each["lease_id"]}
+        return {each["job_id"]: each["lease_id"] for each in reports if each["job_id"] not in fresh}
 
     def _reported(self, stale: dict[int, int]) -> None:
         for row in self._read("SELECT job_id, lease_id, details, at FROM redrive_progress"):
@@ -346,7 +345,7 @@ def _leases(queries: Iterable[Query]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _said(operations: Iterable[str]) -> str:
+def _named(operations: Iterable[str]) -> str:
     return " + ".join(sorted(operations)) or "an unknown operation"
 
 

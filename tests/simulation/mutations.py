@@ -1,8 +1,7 @@
-"""Faults that are put into the product, to prove that the simulation finds such faults.
+"""Faults that are injected into the product, to prove that the simulation finds such faults.
 
-A mutation changes a statement or a function while its block runs. A text that is to be replaced has to be there: where
-the product changes, its mutation fails until somebody has adapted it.
-"""
+A mutation changes a statement or a function while its block runs. The text that it replaces must exist: after a
+change of the product its mutation fails until it is adapted."""
 
 from __future__ import annotations
 
@@ -90,7 +89,7 @@ def _at_most_once_released() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _fired_again() -> Iterator[None]:
-    """The cron does not move on, and what was started before counts as new."""
+    """Keep the cron from moving on, and count earlier starts as new."""
     same = ("occurrence_put", "WHERE redrive_occurrences.decision <> 'started'", "WHERE 1")
     with _sql(("schedule_move", "next_at = :next_at", "next_at = next_at"), same):
         yield
@@ -98,21 +97,21 @@ def _fired_again() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unguarded() -> Iterator[None]:
-    """The attempts go on although no heartbeat was written."""
+    """Let the attempts continue although no heartbeat was written."""
     with mock.patch.object(Attempts, "expired", return_value=None):
         yield
 
 
 @contextlib.contextmanager
 def _patient() -> Iterator[None]:
-    """The heartbeat waits for its answer without limit, and nothing else looks after the lease."""
+    """Let the heartbeat wait for its answer without limit, and disable the check of the lease."""
     with mock.patch.object(Heartbeat, "_patience", return_value=math.inf), _unguarded():
         yield
 
 
 @contextlib.contextmanager
 def _joined() -> Iterator[None]:
-    """The heartbeat waits for its answer without limit, and so does the stop of the worker."""
+    """Let the heartbeat and the stop of the worker wait for the answer without limit."""
     with (
         mock.patch.object(Heartbeat, "_patience", return_value=math.inf),
         mock.patch.object(heartbeat, "LAST_WAIT", None),
@@ -122,7 +121,7 @@ def _joined() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _any_cancellation() -> Iterator[None]:
-    """A handler that cancels itself counts as one that the worker has cancelled."""
+    """Treat the cancellation of a handler by itself as one by the worker."""
     made = Executor.__init__
 
     def init(executor: Executor, *args: Any, **kwargs: Any) -> None:

@@ -1,8 +1,7 @@
-"""The one place that knows which parts of redrive use threads, wall clocks, process ids and random numbers.
+"""Table of the parts of redrive that use threads, wall clocks, process ids and random numbers.
 
-`simulated` replaces them for the time of one simulation. Whoever moves such a use in `src/redrive` changes the table
-here; nothing else of the simulation depends on it.
-"""
+`simulated` replaces them during one simulation. If such a use in `src/redrive` moves, the table here changes with it;
+no other part of the simulation depends on it."""
 
 from __future__ import annotations
 
@@ -49,11 +48,10 @@ LOOK = 0.1
 
 
 class Time(Clock):
-    """The clock of the process that runs.
+    """The clock of the running process.
 
     Args:
-        scheduler: whose virtual time it reads.
-    """
+        scheduler: the scheduler with the virtual time."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

@@ -54,18 +54,17 @@ class Strand:
     """A simulated thread.
 
     Args:
-        scheduler: that runs it.
-        process: that it belongs to.
-        target: what it runs.
-        name: for people.
+        scheduler: the scheduler that runs it.
+        process: the process that it belongs to.
+        target: the function that it runs.
+        name: the name in messages.
 
     Attributes:
         loop: the event loop that runs in this strand, or None.
         pending: the statement that this strand is about to run.
         lingering: True while its transaction may pause between two statements.
         done: True once the target has returned.
-        error: what the target raised, or None.
-    """
+        error: the exception of the target, or None."""
 
     def __init__(self, scheduler: Scheduler, process: Process, target: Callable[[], object], name: str) -> None:
         self.scheduler = scheduler
@@ -255,7 +254,7 @@ class Scheduler:
         self.current = None
 
     def _advance(self, most: float) -> bool:
-        """Jump to the next timer, and make the strands ready whose time has come."""
+        """Jump to the next timer, and make its strands ready."""
         while self._timers:
             when, _, strand, ticket = self._timers[0]
             if strand.ticket != ticket or strand.done or strand.process.dead:

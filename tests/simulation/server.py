@@ -74,7 +74,7 @@ class Server:
             raise
 
     def version(self) -> int:
-        """The number of commits so far."""
+        """Return the number of commits so far."""
         return self._hall.commits
 
     async def watch(
@@ -118,19 +118,18 @@ class Server:
 
 
 class Hall:
-    """The database in memory: one connection, and a queue of those that want it.
+    """The database in memory: one connection, and a queue of strands that wait for it.
 
     Args:
-        simulation: that it belongs to.
+        simulation: the simulation that it belongs to.
         image: the empty database.
 
     Attributes:
-        connection: to the database.
-        owner: the process whose transaction is open.
+        connection: the connection to the database.
+        owner: the process with the open transaction.
         commits: transactions so far.
-        wakes: those after which a worker should look.
-        queries: the statements of the open transaction, each with the name of its operation.
-    """
+        wakes: those after which a worker should poll.
+        queries: the statements of the open transaction, each with the name of its operation."""
 
     def __init__(self, simulation: Any, image: bytes) -> None:
         self._simulation = simulation

@@ -48,7 +48,7 @@ def test_a_mutation_is_found(name, image, folder, figure):
 
 
 def test_without_the_mutation_its_seed_is_green(image, folder):
-    """The seeds that find mutations find nothing in the product itself."""
+    """Seeds that find mutations find no fault in the product itself."""
     plans = [make(seed, MUTATIONS[name][2]) for name, seed in FOUND.items()]
 
     assert [None] * len(FOUND) == [simulate(plan, image, folder).violation for plan in plans]
@@ -73,7 +73,7 @@ def test_a_failing_plan_shrinks_to_what_it_takes(image, folder):
 
 
 def test_a_plan_that_does_not_fail_cannot_be_shrunk(image, folder):
-    """Shrinking says so at once."""
+    """Raise an error at once."""
     with pytest.raises(ValueError, match="seed 0 does not fail"):
         shrink(make(0), lambda plan: simulate(plan, image, folder).violation)
 

@@ -23,12 +23,12 @@ def scheduled(*bodies, seed=0):
 
 
 def test_time_jumps_to_the_next_timer():
-    """An hour of sleep is an hour of virtual time."""
+    """Sleep for an hour in an hour of virtual time."""
     assert 3600.0 == scheduled(lambda scheduler: scheduler.sleep(3600)).now
 
 
 def test_a_seed_names_one_interleaving():
-    """The order of the strands is the same for the same seed, and not for all seeds."""
+    """Repeat the order of the strands for the same seed, but not for all seeds."""
 
     def orders(seed):
         order = []
@@ -65,7 +65,7 @@ def test_a_killed_process_runs_no_other_instruction():
 
 
 def test_a_frozen_process_goes_on_later():
-    """What it was to do meanwhile is done as soon as it goes on."""
+    """Run the postponed work as soon as the process continues."""
     seen = []
 
     def body(scheduler):
@@ -107,7 +107,7 @@ def test_an_event_loop_waits_in_virtual_time():
 
 
 def test_threads_wait_for_events_and_locks():
-    """An event wakes the thread that waits for it, and a lock keeps others out while its holder sleeps."""
+    """Events wake the thread that waits for them, and locks exclude others while their holder sleeps."""
     seen = []
 
     def body(scheduler):

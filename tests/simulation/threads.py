@@ -163,11 +163,10 @@ class _Thread:
 
 
 class Queues:
-    """Stands in for the module ``queue``.
+    """A replacement of the module ``queue``.
 
     Args:
-        scheduler: whose strands put and get.
-    """
+        scheduler: the scheduler of the strands that put and get."""
 
     Empty = Empty
 
