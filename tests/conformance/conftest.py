@@ -1,4 +1,4 @@
-"""The conformance plugin: runs the tables of a folder of case files and counts what came out, group by group."""
+"""The conformance plugin: runs the tables of a folder of case files and counts the outcomes, group by group."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the plan and start counting, for tests of the whole run: told ones stand in other folders."""
+    """Load the plan and start counting, for tests of the whole run: other folders test cases by hand too."""
     pytest.register_assert_rewrite("tests.conformance.adapters")
     try:
         config.stash[_PLAN] = load_plan(_other_folder(config) or OWN_CASES)
@@ -46,13 +46,13 @@ def _other_folder(config: pytest.Config) -> Path | None:
 
 @pytest.fixture(scope="session")
 def plan(pytestconfig: pytest.Config) -> Plan:
-    """The plan of this run."""
+    """Return the plan of this run."""
     return pytestconfig.stash[_PLAN]
 
 
 @pytest.fixture(scope="session")
 def own_plan() -> Plan:
-    """The plan of the project's own case files."""
+    """Return the plan of the project's own case files."""
     return load_plan()
 
 
@@ -79,7 +79,7 @@ def compared(pytestconfig: pytest.Config) -> Callable[[], object]:
 
 
 class _Counting:
-    """Watches every test of the run, wherever it stands."""
+    """A plugin that watches every test of the run, in all folders."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -88,7 +88,7 @@ class _Counting:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Note which case each test stands for; with another folder of cases, keep the tables only."""
+        """Record which case each test stands for; with another folder of cases, keep the tables only."""
         if _other_folder(config):
             others = [item for item in items if not _table_keys(item)]
             items[:] = [item for item in items if _table_keys(item)]

@@ -1,13 +1,13 @@
-"""Cases that redrive answers otherwise on purpose: ``deviations.toml``, read and checked.
+"""Cases that redrive answers differently on purpose: ``deviations.toml``, read and checked.
 
 An entry names a case by its key, or by its fingerprint where the key would be clumsy, and gives the reason. A table
-case also has ``answer``: what redrive answers instead, exactly as the adapter reports it. The case passes as an
-expected failure only if the adapter reports this answer; with any other one, and with the answer that the case
-expects, the test fails. A told case has no ``answer``: its hand-written test asserts what redrive does instead.
+case also has ``answer``: redrive's answer, exactly as the adapter reports it. The case passes as an expected failure
+only if the adapter reports this answer; with any other one, and with the answer that the case expects, the test fails.
+A case with a hand-written test has no ``answer``: the test asserts redrive's behaviour.
 
 An answer is the right side of the comparison that fails in the adapter (``assert expected == given``), or ``given`` of
-a `Mismatch`, or, where redrive raises one of its errors, the class and the message. `plain` turns it into what TOML
-can express.
+a `Mismatch`, or, where redrive raises one of its errors, the class and the message. `plain` turns it into a value that
+TOML can express.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DECIMALS = 9
 
 
 class Mismatch(AssertionError):
-    """An answer that is not the expected one, for what ``assert expected == given`` cannot compare, such as bounds.
+    """An unexpected answer, for values that ``assert expected == given`` cannot compare, such as bounds.
 
     Attributes:
         given: the answer; a deviation names it.
@@ -54,8 +54,8 @@ class Deviation:
     """One entry.
 
     Attributes:
-        reason: why redrive answers otherwise.
-        answer: what it answers, as TOML has it; `MISSING` for a told case.
+        reason: why redrive answers differently.
+        answer: redrive's answer, as TOML has it; `MISSING` for a case with a hand-written test.
     """
 
     reason: str
@@ -98,7 +98,7 @@ def plain(answer: Any) -> Any:
     """Express an answer in the types of TOML.
 
     Args:
-        answer: what an adapter compared.
+        answer: the value that an adapter compared.
 
     Returns:
         Texts, numbers, lists and tables; None is the text ``null``, a duration its seconds, an error its class and
@@ -129,7 +129,7 @@ class Deviations:
     entries: dict[str, Deviation]
 
     def of(self, case: Case) -> Deviation | None:
-        """Return the entry of a case; None if redrive answers it as the file says."""
+        """Return the entry of a case; None if redrive gives the answer of the file."""
         return self.entries.get(case.key) or self.entries.get(case.fingerprint)
 
     def problems(self, cases: Iterable[Case]) -> list[str]:

@@ -1,16 +1,16 @@
-"""Which case is run, which is told, and which waits: ``groups.toml``, read and checked.
+"""The treatment of each case: run by an adapter, tested by hand, or waiting; ``groups.toml``, read and checked.
 
 A group has up to three kinds of cases, and the listing must place each case exactly once:
 
 * ``table = "tests.conformance.adapters.ftl.duration_parse"``: a function runs them. It takes every case of the group
-  that is not named below, also those that it has never seen.
-* ``told = ["D01", ...]``: a hand-written test tells them. The tests carry ``@pytest.mark.case("D01")``.
+  that is not named below, also new ones.
+* ``told = ["D01", ...]``: a hand-written test covers them. The tests carry ``@pytest.mark.case("D01")``.
 * ``not_yet = [{part = 3, reason = "...", cases = ["D12"]}]``: nothing runs them until that part of the series is
-  built. Instead of ``cases``, an entry may name ``words``: it takes every case that says one of them, as a value or as
-  the name of a field, also those that the listing has never seen. An entry with neither takes the rest of the group.
-  ``part = "later"`` is a part after the five that are planned.
+  built. Instead of ``cases``, an entry may name ``words``: it takes every case that contains one of them, as a value or
+  as the name of a field, also new ones. An entry with neither takes the rest of the group. ``part = "later"`` is a part
+  after the five that are planned.
 
-Another folder of cases may have groups that the listing does not know. Nothing runs their cases, and the report counts
+Another folder of cases may have groups that are not in the listing. Nothing runs their cases, and the report counts
 them as not yet; in the project's own files they are an error (test_listing.py).
 """
 
@@ -33,11 +33,11 @@ PARTS = (1, 2, 3, 4, 5, "later")
 
 
 class ListingError(Exception):
-    """The listing says something that cannot be."""
+    """A contradiction or an unknown key in the listing."""
 
 
 class Status(Enum):
-    """What becomes of a case."""
+    """The treatment of a case."""
 
     TABLE = "table"
     TOLD = "told"
@@ -50,9 +50,9 @@ class NotYet:
 
     Attributes:
         part: the number of the part in the series of five, or ``"later"``.
-        reason: what of it they wait for.
+        reason: the feature of it for which they wait.
         cases: their keys.
-        words: values or names of fields by which they are known.
+        words: values or names of fields that identify them.
     """
 
     part: int | str
@@ -62,23 +62,23 @@ class NotYet:
 
     @property
     def takes_the_rest(self) -> bool:
-        """Whether all cases wait that are not named elsewhere."""
+        """Return True if all cases wait that are not named elsewhere in the listing."""
         return not self.cases and not self.words
 
     def takes(self, case: Case) -> bool:
-        """Whether a case is named here, or says one of the words."""
+        """Return True if a case is named here, or contains one of the words."""
         return case.key in self.cases or not set(self.words).isdisjoint(_said(case.data))
 
 
 @dataclass(frozen=True)
 class Group:
-    """What the listing says of one group.
+    """One group of the listing.
 
     Attributes:
         name: file and group, as in ``ftl.duration_parse``.
         table: the dotted name of the adapter, or none.
-        told: keys of the cases that hand-written tests tell.
-        not_yet: the entries of those that wait.
+        told: keys of the cases with hand-written tests.
+        not_yet: the entries of the cases that wait.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Group:
     not_yet: tuple[NotYet, ...]
 
     def status_of(self, case: Case) -> Status | None:
-        """What becomes of a case; none if the listing forgot it."""
+        """Return the status of a case; None if the listing forgot it."""
         if case.key in self.told:
             return Status.TOLD
         if self.waiting_for(case) is not None:
@@ -95,7 +95,7 @@ class Group:
         return Status.TABLE if self.table else None
 
     def waiting_for(self, case: Case) -> NotYet | None:
-        """The entry that says what a case waits for, if it waits."""
+        """Return the entry for which a case waits; None if it does not wait."""
         if case.key in self.told:
             return None
         named = [entry for entry in self.not_yet if entry.takes(case)]
@@ -103,7 +103,7 @@ class Group:
         return next(iter(named + rest), None)
 
     def named_keys(self) -> Iterator[str]:
-        """Every key that the listing names, as often as it names it."""
+        """Yield every key that the listing names, as often as it names it."""
         yield from self.told
         for entry in self.not_yet:
             yield from entry.cases
@@ -111,21 +111,21 @@ class Group:
 
 @dataclass(frozen=True)
 class Listing:
-    """All that the listing says."""
+    """The groups of the listing, by name."""
 
     groups: dict[str, Group]
 
     def group_of(self, case: Case) -> Group | None:
-        """The listing's group of a case, if it knows one."""
+        """Return the listing's group of a case, if there is one."""
         return self.groups.get(case.group_name)
 
     def status_of(self, case: Case) -> Status | None:
-        """Return what becomes of a case: one of an unknown group waits; None if its group does not place it."""
+        """Return the status of a case: one of an unknown group waits; None if its group does not place it."""
         group = self.group_of(case)
         return group.status_of(case) if group else Status.NOT_YET
 
     def problems(self, cases: Iterable[Case]) -> list[str]:
-        """What is wrong between the listing and the project's own case files, a sentence each."""
+        """Return the contradictions between the listing and the project's own case files, a sentence each."""
         groups: dict[str, list[Case]] = {}
         for case in cases:
             groups.setdefault(case.group_name, []).append(case)
@@ -159,7 +159,7 @@ def _takes_nothing(group: Group, cases: list[Case]) -> bool:
 
 
 def _said(data: Any) -> set[str]:
-    """Every word of a case: its texts and the names of its fields."""
+    """Yield every word of a case: its texts and the names of its fields."""
     match data:
         case str():
             return {data}
@@ -181,7 +181,7 @@ def load_listing(path: Path) -> Listing:
         The listing.
 
     Raises:
-        ListingError: a group has a key that means nothing, a part that is none, or two entries for the rest.
+        ListingError: a group has an unknown key, an unknown part, or two entries for the rest.
     """
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     groups = [_group(f"{file}.{name}", table) for file, tables in content.items() for name, table in tables.items()]

@@ -1,14 +1,14 @@
 """The case files, read into `Case` values.
 
-The files were written by different hands and have one of three forms: one list per key (``ftl``, ``refresh``), one
-flat list whose cases name their group or area (``couchbase``, ``pgqrs``, ``durable``), and a list of groups
+The files come from different authors and have one of three forms: one list per key (``ftl``, ``refresh``), one flat
+list of cases that name their group or area (``couchbase``, ``pgqrs``, ``durable``), and a list of groups
 (``inprocess``). A file is read by its form, whatever its name; this module alone deals with the difference.
 
-A case is known by its *key*. That is its own ``id`` if it has one; otherwise the group and the case's title
+A case is identified by its *key*. That is its own ``id`` if it has one; otherwise the group and the case's title
 (``ftl.async_call_lifecycle: failure with retries left``); otherwise the group and its first field, which in tables is
 the input. Cases of one group that would share a key get their fingerprint appended. The *fingerprint* is a hash of the
-group and the content, so it survives any reordering of the file and changes when the case does. A case that stands in
-its group twice, word for word, is told apart by a number.
+group and the content, so it survives any reordering of the file and changes when the case does. Cases that stand in
+their group twice, word for word, are distinguished by a number.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Case:
         group: the group as the file names it.
         key: how markers, listings and reports name it.
         data: the case itself, as it stands in the file.
-        shared: what the file says of all cases of the group, without the cases.
+        shared: the fields that the file gives for all cases of the group.
         fingerprint: twelve hexadecimal digits that stand for group and content.
     """
 
@@ -59,7 +59,7 @@ class Case:
 
     @property
     def group_name(self) -> str:
-        """The group with its file, as reports write it."""
+        """Return the group with its file, as reports write it."""
         return f"{self.file}.{self.group}"
 
 

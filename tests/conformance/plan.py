@@ -1,4 +1,4 @@
-"""The plan of a run: the cases, what is to become of each, and the adapters that run the tables."""
+"""The plan of a run: the cases, the treatment of each, and the adapters that run the tables."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ OWN_CASES = _HERE / "cases"
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run has to do.
+    """The cases of a run, with their listing.
 
     Attributes:
         cases: all cases of the folder.
-        listing: what becomes of each group.
-        deviations: which cases are answered otherwise on purpose.
+        listing: the treatment of each group.
+        deviations: the cases that redrive answers differently on purpose.
     """
 
     cases: tuple[Case, ...]
@@ -37,7 +37,7 @@ class Plan:
 
     def tables(self) -> tuple[Case, ...]:
         """Return the cases that an adapter takes."""
-        # A told group has nothing to run for a case that it does not name: another folder may have such cases, and in
+        # A group with hand-written tests has no adapter for other cases: another folder may have such cases, and in
         # the project's own they are found by test_listing.py.
         return tuple(case for case in self.cases if self.listing.status_of(case) is Status.TABLE)
 

@@ -1,7 +1,7 @@
 """One line per group at the end of a run: passed, deviating, failed.
 
-A report of pytest tells its outcome and, through ``user_properties``, which group or which case it stands for; nothing
-else is kept between the two, so the lines come out the same when tests run in several processes.
+A report of pytest has its outcome and, through ``user_properties``, its group or case; no other state is kept between
+the two, so the lines come out the same when tests run in several processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["CASE", "Tally", "summary_lines"]
 
 CASE = "conformance_case"
-"""The name of the property by which a report says which case it stands for."""
+"""The name of the property with which a report names its case."""
 
 
 @dataclass
@@ -52,10 +52,10 @@ def _outcome(report: pytest.TestReport) -> str | None:
 
 
 def summary_lines(plan: Plan, tally: Tally) -> Iterator[str]:
-    """Write what became of each group.
+    """Write the outcomes of each group.
 
     Args:
-        plan: the cases and what is to become of them.
+        plan: the cases and their treatment.
         tally: the outcomes.
 
     Yields:
@@ -80,7 +80,7 @@ def _word(plan: Plan, tally: Tally, case: Case) -> str:
     outcome = tally.outcomes.get(case.key)
     status = plan.listing.status_of(case)
     if outcome == "passed" and plan.deviations.of(case):
-        return "deviating"  # told: its test passes because it states what we do instead
+        return "deviating"  # a hand-written test passes because it asserts redrive's behaviour
     if outcome:
         return outcome
     if status is Status.NOT_YET:

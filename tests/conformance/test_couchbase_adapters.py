@@ -30,14 +30,14 @@ def refused(case, **changes):
 
 @pytest.mark.parametrize("group", FIRST)
 def test_an_unknown_field_of_the_input_is_refused_by_its_name(group):
-    """A field that an adapter does not know is an error that names it, not something overlooked."""
+    """Unknown fields of the input are not overlooked: they are an error that names them."""
     case = FIRST[group]
     refused(case, input={**case.data["input"], "unheard_of": 1})
 
 
 @pytest.mark.parametrize("group", FIRST)
 def test_an_unknown_outcome_is_refused_by_its_name(group):
-    """An outcome that an adapter does not know is an error that names it."""
+    """Unknown outcomes are an error that names them."""
     expected = FIRST[group].data["expected"]
     more = {"unheard_of": 1}
     refused(FIRST[group], expected={**expected, **more} if isinstance(expected, dict) else [{**expected[0], **more}])
@@ -45,12 +45,12 @@ def test_an_unknown_outcome_is_refused_by_its_name(group):
 
 @pytest.mark.parametrize("group", FIRST)
 def test_an_unknown_field_of_the_case_is_refused_by_its_name(group):
-    """A field beside input and expected is refused too."""
+    """Fields beside input and expected are refused too."""
     refused(FIRST[group], unheard_of=1)
 
 
 def test_a_field_that_is_not_used_is_refused_by_its_name():
-    """A field that is known, but means nothing beside the others of a case, is refused like an unknown one."""
+    """Known fields that mean nothing beside the others of a case are refused like unknown ones."""
     data = Reading({"a": 1, "b": 2, "note": "for people"}, ("a", "b"))
     assert 1 == data["a"]
     with pytest.raises(UnknownWord, match="fields b are not used together with a"):
@@ -58,7 +58,7 @@ def test_a_field_that_is_not_used_is_refused_by_its_name():
 
 
 def test_a_missing_field_is_refused_by_its_name():
-    """A field that the case lacks is a refusal, not a KeyError."""
+    """Missing fields are refused, without a KeyError."""
     with pytest.raises(UnknownWord, match="no field a, beside b"):
         Reading({"b": 2}, ("a", "b"))["a"]
 
@@ -66,6 +66,6 @@ def test_a_missing_field_is_refused_by_its_name():
 @pytest.mark.parametrize("refuse", [strategy_of, error_name, lambda word: step_of(word, "get")], ids=range(3))
 @pytest.mark.parametrize("word", ["unheard_of", ["unheard_of"]], ids=repr)
 def test_an_unknown_word_is_refused_by_its_name(refuse, word):
-    """A strategy, an error or a response in other words is refused with these words, whatever their type."""
+    """Unknown words for a strategy, an error or a response are refused and named, whatever their type."""
     with pytest.raises(UnknownWord, match="unheard_of"):
         refuse(word)

@@ -48,32 +48,32 @@ class TestLoading:
     """Six files in three forms become one list of cases."""
 
     def test_ids_are_keys(self, folder):
-        """A case with an id is known by it."""
+        """Cases with an id have it as their key."""
         cases = folder(durable={"cases": [{"id": "D99", "area": "retry"}], "invariants": ["I9 nothing is lost"]})
         assert [("durable.invariants", "I9"), ("durable.retry", "D99")] == [(c.group_name, c.key) for c in cases]
 
     def test_titles_are_keys_where_there_is_no_id(self, folder):
-        """A case without an id is known by its group and title."""
+        """Cases without an id have their group and title as their key."""
         (case,) = folder(ftl={"_meta": {}, "leases": [{"case": "ttl 1s"}]})
         assert "ftl.leases: ttl 1s" == case.key
 
     def test_inputs_are_keys_of_last_resort(self, folder):
-        """A case without id and title is known by its group and first field."""
+        """Cases without id and title have their group and first field as their key."""
         cases = folder(ftl={"duration_parse": [{"input": "1d"}, {"input": ""}]})
         assert ["ftl.duration_parse: 1d", 'ftl.duration_parse: ""'] == [case.key for case in cases]
 
     def test_equal_keys_get_fingerprints(self, folder):
-        """Two cases that would share a key are told apart by what they contain."""
+        """Two cases that would share a key are distinguished by their contents."""
         cases = folder(ftl={"cron_next": [{"pattern": "* *", "next": 1}, {"pattern": "* *", "next": 2}]})
         assert [f"ftl.cron_next: * * [{case.fingerprint}]" for case in cases] == [case.key for case in cases]
 
     def test_repeated_cases_get_numbers(self, folder):
-        """A case that stands there twice is two cases."""
+        """Cases that stand in a file twice are two cases."""
         cases = folder(ftl={"cron_next": [{"pattern": "* *"}] * 2})
         assert ["#1", "#2"] == [case.key[-2:] for case in cases]
 
     def test_a_group_that_is_one_object_is_one_case(self, folder):
-        """A group without a list is a case with the group's name."""
+        """Groups without a list are one case with the group's name."""
         (case,) = folder(ftl={"catch_request": {"fields": {}}})
         assert "ftl.catch_request" == case.key
 
@@ -83,12 +83,12 @@ class TestLoading:
         assert ({"no_jitter": True}, {"directive": "1s"}) == (case.shared, case.data)
 
     def test_fingerprints_ignore_the_order_of_keys(self):
-        """The same content has the same fingerprint, in any order; other content has another."""
+        """Equal content has the same fingerprint, in any order; other content has another."""
         first, second = fingerprint_of("g", {"a": 1, "b": 2}), fingerprint_of("g", {"b": 2, "a": 1})
         assert (first == second, first != fingerprint_of("h", {"a": 1, "b": 2})) == (True, True)
 
     def test_unknown_files_are_read_by_their_form(self, folder):
-        """A case file of another name has one of the three forms too."""
+        """Case files of another name have one of the three forms too."""
         flat = {"cases": [{"id": "W1", "area": "steps"}, {"id": "W2"}]}
         listed = {"groups": [{"id": "a", "cases": [{"id": "A1"}]}]}
         cases = folder(banana=flat, cherry=listed, date={"about": "x", "b": [{"id": "B1"}]})
@@ -96,19 +96,19 @@ class TestLoading:
         assert expected == [case.group_name for case in cases]
 
     def test_cases_that_are_no_objects_are_cases(self, folder):
-        """A case without fields is kept, for the adapter to refuse, and does not stop the run."""
+        """Cases without fields are kept, for the adapter to refuse, and do not stop the run."""
         cases = folder(ftl={"duration_parse": ["1d", {}], "note": 7})
         expected = ["ftl.duration_parse: 1d", "ftl.duration_parse: null", "ftl.note"]
         assert expected == [case.key for case in cases]
 
     def test_an_empty_folder_is_refused(self, folder):
-        """A folder without any case file is an error, not an empty run."""
+        """Folders without any case file are an error, not an empty run."""
         with pytest.raises(CaseFileError, match="no case file"):
             folder()
 
     @pytest.mark.parametrize("content", [[], {}, {"groups": []}, {"groups": [{}]}, "text"])
     def test_files_without_cases_are_refused(self, folder, content):
-        """A file that is no object, or has no case, is an error that names it."""
+        """Files that are no object, or have no case, are an error that names them."""
         with pytest.raises(CaseFileError, match=r"pgqrs\.json"):
             folder(pgqrs=content)
 
@@ -124,13 +124,13 @@ class TestListings:
     """
 
     def test_a_group_may_be_mixed(self, listing, folder):
-        """Named cases are told or wait; the adapter takes every other, also one that it has never seen."""
+        """Named cases have hand-written tests or wait; the adapter takes every other case, also new ones."""
         cases = folder(durable={"cases": [{"id": key, "area": "retry"} for key in ("D01", "D12", "D99")]})
         read = listing(self.MIXED)
         assert [Status.TOLD, Status.NOT_YET, Status.TABLE] == [read.status_of(case) for case in cases]
 
     def test_cases_may_wait_for_a_word(self, listing, folder):
-        """A case that says a word waits for it, wherever it says it; a word that no case says is a problem."""
+        """Cases that contain a word, anywhere, wait for it; a word that no case contains is a problem."""
         said = [{"id": "D1", "policy": [{"jitter": "polly"}]}, {"id": "D2", "law": "a & a = a"}, {"id": "D3"}]
         cases = folder(durable={"cases": [{"area": "retry"} | case for case in said]})
         words = '{ part = 2, reason = "x", words = ["polly", "law", "gone"] }'
@@ -139,7 +139,7 @@ class TestListings:
         assert ["durable.retry waits for 'gone', which no case says"] == read.problems(cases)
 
     def test_what_does_not_exist_is_a_problem(self, listing, folder):
-        """A listed group or case that no file has is a problem, and so is a group that is not listed."""
+        """Listed groups or cases that no file has are a problem, and so is a group that is not listed."""
         cases = folder(durable={"cases": [{"id": "D01", "area": "retry"}, {"id": "D02", "area": "claim"}]})
         problems = listing(self.MIXED + "[durable.catch]\ntold = []").problems(cases)
         expected = [
@@ -151,7 +151,7 @@ class TestListings:
         assert expected == problems
 
     def test_a_case_without_a_place_is_a_problem(self, listing, folder):
-        """A case that the listing does not place, or places twice, is a problem."""
+        """Cases that the listing does not place, or places twice, are a problem."""
         cases = folder(durable={"cases": [{"id": "D01", "area": "retry"}, {"id": "D02", "area": "retry"}]})
         problems = listing('[durable.retry]\ntold = ["D01", "D01"]').problems(cases)
         assert ["durable.retry lists 'D01' twice", "durable.retry does not say what becomes of 'D02'"] == problems
@@ -167,19 +167,19 @@ class TestListings:
         ],
     )
     def test_nonsense_is_refused(self, listing, text):
-        """A misspelt key, an unknown part, a missing reason and two takers of the rest are errors."""
+        """Misspelt keys, unknown parts, missing reasons and two takers of the rest are errors."""
         with pytest.raises(ListingError, match=r"durable\.retry"):
             listing(f"[durable.retry]\n{text}")
 
     def test_deviations_go_by_key_or_fingerprint(self, folder):
-        """A deviation finds its case by key and by fingerprint."""
+        """Deviations find their case by key and by fingerprint."""
         first, second, third = folder(ftl={"duration_parse": [{"input": "1"}, {"input": "2"}, {"input": "3"}]})
         why, why_not = Deviation("why", 1), Deviation("why not", 2)
         deviations = Deviations({first.key: why, second.fingerprint: why_not})
         assert [why, why_not, None] == [deviations.of(case) for case in (first, second, third)]
 
     def test_deviations_without_a_case_are_a_problem(self, folder):
-        """A deviation that no case has any more is a problem."""
+        """Deviations without an existing case are a problem."""
         cases = folder(ftl={"duration_parse": [{"input": "1"}]})
         assert ["deviations.toml names 'D00', which does not exist"] == Deviations({"D00": Deviation("x")}).problems(
             cases
@@ -189,7 +189,7 @@ class TestListings:
         "text", ['case = "D01"', 'case = "D01"\nreason = ""', 'case = "D"\nreason = "r"\nid = "D"']
     )
     def test_deviations_have_a_case_and_a_reason(self, tmp_path, text):
-        """An entry without a reason, or with an unknown key, is an error."""
+        """Entries without a reason, or with an unknown key, are an error."""
         (tmp_path / "deviations.toml").write_text(f"[[deviation]]\n{text}", encoding="utf-8")
         with pytest.raises(ListingError, match="a case, a reason and"):
             load_deviations(tmp_path / "deviations.toml")
@@ -220,7 +220,7 @@ class TestDeviations:
         ],
     )
     def test_the_answer_that_it_names_passes(self, answer, error, right):
-        """The right side of the comparison, what a Mismatch carries, and the text of an error are answers."""
+        """Right sides of comparisons, the value of a Mismatch, and the text of an error are answers."""
         Deviation("why", answer).verify(self.raising(error), lambda: right)
 
     @pytest.mark.parametrize("right", [8, "7", 7.5, True, None, [7]])
@@ -230,12 +230,12 @@ class TestDeviations:
             Deviation("why", 7).verify(self.raising(AssertionError()), lambda: right)
 
     def test_another_refusal_fails(self):
-        """An error with another text is another answer."""
+        """Errors with another text are another answer."""
         with pytest.raises(AssertionError, match="but it is 'ScheduleError: other'"):
             Deviation("why", "ScheduleError: one").verify(self.raising(ScheduleError("other")), lambda: MISSING)
 
     def test_a_case_that_passes_fails(self):
-        """A case that redrive answers as the file says is no deviation."""
+        """Cases that redrive answers like the file are no deviation."""
         with pytest.raises(AssertionError, match="the case passes: remove it"):
             Deviation("why", 7).verify(lambda: None, lambda: MISSING)
 
@@ -246,7 +246,7 @@ class TestDeviations:
                 Deviation("why", 7).verify(self.raising(error), lambda: MISSING)
 
     def test_comparisons_are_kept(self, compared):
-        """The answer is the right side of the comparison that fails."""
+        """In a comparison that fails, the right side is the answer."""
         with pytest.raises(AssertionError):
             assert 1 == compared.__class__.__name__.count("n") + 100
         assert compared.__class__.__name__.count("n") + 100 == compared()
@@ -256,14 +256,14 @@ class TestDeviations:
 
 
 class TestMarkers:
-    """What counts as a told case."""
+    """Which markers count as a hand-written test of a case."""
 
     def scan(self, source, **options):
         """Scan one source as a collected file."""
         return scan_source(source, **{"place": "tests/test_x.py", "is_collected": True} | options)
 
     def test_tests_and_classes_of_tests_tell(self):
-        """A marker on a test function, an async one, or a class counts, with one id or several."""
+        """Markers on a test function, an async one, or a class count, with one id or several."""
         source = """
 @pytest.mark.case("D01", "D02")
 async def test_a(): ...
@@ -286,7 +286,7 @@ class TestB: ...
         ],
     )
     def test_empty_promises_are_problems(self, source, options, problem):
-        """A marker that leads to no running test is a problem and tells nothing."""
+        """Markers that lead to no running test are a problem and do not count."""
         told = self.scan(source, **options)
         assert ({}, 1, True) == (told.places, len(told.problems), problem in told.problems[0])
 
@@ -295,13 +295,13 @@ class TestVocabulary:
     """Adapters read a case completely."""
 
     def test_unknown_fields_are_refused(self):
-        """A field that the adapter does not know is an error, a note to people is none."""
+        """Fields that are unknown to the adapter are an error; notes for human readers are not."""
         assert {"input": 1, "note": "n"} == read({"input": 1, "note": "n"}, "input")
         with pytest.raises(UnknownWord, match="floor"):
             read({"input": 1, "floor": 2}, "input")
 
     def test_unknown_words_are_refused(self):
-        """A word that the adapter does not know is an error that lists those it knows."""
+        """Words that are unknown to the adapter are an error that lists the known ones."""
         assert 7 == word("fixed", {"fixed": 7})
         with pytest.raises(UnknownWord, match=r"'fibonacci' \(known: fixed\)"):
             word("fibonacci", {"fixed": 7})
@@ -309,7 +309,7 @@ class TestVocabulary:
 
 @pytest.fixture(scope="module")
 def other_run(tmp_path_factory):
-    """The output of a quiet run of another folder of cases, in a process of its own, blanks folded."""
+    """Return the output of a quiet run of another folder of cases, in a process of its own, blanks folded."""
     folder = tmp_path_factory.mktemp("other")
     ftl = {
         "duration_parse": [
@@ -334,23 +334,23 @@ class TestAnotherFolder:
     """``pytest tests/conformance --cases DIR``."""
 
     def test_unseen_cases_run_through_the_adapters(self, other_run):
-        """A case that the adapter has never seen passes or fails on its merits, and the run says so group by group."""
+        """New cases pass or fail on their merits, and the run reports that group by group."""
         assert "ftl.duration_parse 1 passed, 0 deviating, 2 failed" in other_run
 
     def test_unknown_groups_and_files_are_not_yet(self, other_run):
-        """A group or file that the listing does not know is counted as not yet, and fails nothing."""
+        """Groups or files that are not in the listing are counted as not yet, and fail nothing."""
         for name in ("ftl.fortune_telling", "flows.steps"):
             assert f"{name} 0 passed, 0 deviating, 0 failed, 1 not yet (not in groups.toml)" in other_run
 
     def test_told_groups_are_left_out(self, other_run):
-        """A told case of another folder is no failure: there is nothing to run."""
+        """Cases of another folder in groups with hand-written tests are no failure: there is nothing to run."""
         assert "ftl.catch_request 0 passed, 0 deviating, 0 failed, 1 told, not in this run" in other_run
         assert "ftl.async_call_lifecycle 0 passed, 0 deviating, 0 failed, 1 told, not in this run" in other_run
 
     def test_nothing_but_tables_runs(self, other_run):
-        """The other tests of the folder are set aside."""
+        """In a run of another folder only the table cases run."""
         assert "2 failed, 1 passed" in other_run
 
     def test_a_deviation_that_is_none_any_more_fails(self, other_run):
-        """A case that is listed as deviating and passes fails the run."""
+        """Cases that are listed as deviating and pass fail the run."""
         assert "the case passes: remove it from deviations.toml (FTL overflows" in other_run

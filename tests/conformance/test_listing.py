@@ -1,4 +1,4 @@
-"""The listings are whole: every case is run, told, or named as waiting, and nothing is named that does not exist."""
+"""The listings are complete: every case is run, tested by hand, or waiting, and only existing cases are named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def told(pytestconfig):
-    """What the case markers of the whole test tree say."""
+    """Return the case markers of the whole test tree."""
     return scan_tree(TESTS, patterns=pytestconfig.getini("python_files"))
 
 
@@ -26,7 +26,7 @@ def _keys(plan, status):
 
 
 def test_every_case_is_placed_once_and_nothing_else_is_listed(own_plan):
-    """groups.toml says of every case what becomes of it, once, and names no other."""
+    """groups.toml places every case once, and names no other."""
     assert [] == own_plan.listing.problems(own_plan.cases)
 
 
@@ -36,20 +36,20 @@ def test_every_deviation_names_a_case(own_plan):
 
 
 def test_no_case_that_waits_deviates(own_plan):
-    """A case that nothing runs yet cannot be answered otherwise."""
+    """Cases that nothing runs yet have no deviation."""
     waiting = [case for case in own_plan.cases if own_plan.listing.status_of(case) is Status.NOT_YET]
     assert [] == [case.key for case in waiting if own_plan.deviations.of(case)]
 
 
 def test_deviating_tables_name_their_answer_and_told_cases_do_not(own_plan):
-    """The answer of a table case is compared with its entry; that of a told case is asserted by its test."""
+    """Entries of table cases have an answer to compare with; those of other cases have none: their tests assert it."""
     entries = [(own_plan.listing.status_of(case), own_plan.deviations.of(case)) for case in own_plan.cases]
     deviating = [(status, entry) for status, entry in entries if entry]
     assert [] == [entry.reason for status, entry in deviating if (status is Status.TABLE) is (entry.answer is MISSING)]
 
 
 def test_keys_are_unique(own_plan):
-    """A key names one case, whatever its file."""
+    """Keys name one case each, whatever its file."""
     assert [] == [key for key, count in Counter(case.key for case in own_plan.cases).items() if count > 1]
 
 
@@ -59,15 +59,15 @@ def test_every_table_has_its_adapter(own_plan):
 
 
 def test_case_markers_are_promises_that_can_be_kept(told):
-    """A case marker stands on a test that runs, with its ids written out."""
+    """Case markers stand on tests that run, with their ids written out."""
     assert () == told.problems
 
 
 def test_every_told_case_has_its_test(own_plan, told):
-    """For each case that is listed as told, some test carries its marker."""
+    """For each case that is listed as tested by hand, some test carries its marker."""
     assert set() == _keys(own_plan, Status.TOLD) - set(told.places)
 
 
 def test_every_marker_names_a_told_case(own_plan, told):
-    """No marker names a case that does not exist or is listed as something else than told."""
+    """No marker names a case that does not exist or is not listed as tested by hand."""
     assert {} == {key: told.places[key] for key in set(told.places) - _keys(own_plan, Status.TOLD)}

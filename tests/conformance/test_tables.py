@@ -8,7 +8,7 @@ from tests.conformance.plan import adapter_for
 
 
 def test_table(plan, table_case, compared):
-    """Redrive answers the case as the file says, or exactly as deviations.toml says."""
+    """Redrive gives the answer of the case, or exactly the one in deviations.toml."""
     adapter, deviation = adapter_for(plan, table_case), plan.deviations.of(table_case)
     if deviation is None:
         adapter(table_case)

@@ -1,4 +1,4 @@
-"""Told cases that need no store and no worker: what a declaration can say."""
+"""Cases tested by hand that need no store and no worker: the rules of declarations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redrive.errors import TaskDefinitionError
 @pytest.mark.case("ftl.retry_placement_validation: two retry directives on one verb")
 @pytest.mark.case("ftl.retry_placement_validation: two retry comment directives on one Go function")
 def test_a_task_has_one_retry_directive():
-    """A function cannot be declared a task twice, so no second directive can contradict the first."""
+    """Functions cannot be declared a task twice, so no second directive can contradict the first."""
     app = App("memory://")
     with pytest.raises(TaskDefinitionError, match="charge"):
 

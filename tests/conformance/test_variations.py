@@ -1,7 +1,7 @@
 """Cases in the form of ``inprocess.json`` that its adapters must understand, and words that they must refuse by name.
 
-``variations/inprocess.json`` has other numbers, orders, operators and null fields than the case files. What is expected
-was computed from the formulas in the header of ``inprocess.json``, without redrive.
+``variations/inprocess.json`` has other numbers, orders, operators and null fields than the case files. The expected
+outcomes were computed from the formulas in the header of ``inprocess.json``, without redrive.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ OBJECTS = (
     "policy", "cond", "of", "state", "expect", "scenario", "acquire", "error_at", "costs", "throttle", "testing",
     "backoff", "input", "expected", "rows", "attempts", "uniform_histogram",
 )  # fmt: skip
-"""The fields whose objects an adapter reads. The others are data: headers, a gRPC document."""
+"""The fields with objects that an adapter reads. The others are data: headers, a gRPC document."""
 
 
 @pytest.mark.parametrize("case", VARIATIONS, ids=[case.key for case in VARIATIONS])
 def test_a_variation_is_understood_and_answered(own_plan, case):
-    """An adapter runs a case that it was not written for."""
+    """Adapters run cases that they were not written for."""
     adapter_for(own_plan, case)(case)
 
 
@@ -49,7 +49,7 @@ def _one_of_each_group() -> Iterator[Case]:
 
 
 def _with_a_word_more(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """A case with an unknown field, at each place where it has an object."""
+    """Yield a case with an unknown field, at each place where it has an object."""
     yield path or "the case", {**data, "colour": 1}
     for field, value in data.items():
         if field not in OBJECTS:
@@ -74,14 +74,14 @@ CHANGED = [
     ("case", "path", "data"), CHANGED, ids=[f"{case.key} {path.replace('/', ' ')}" for case, path, _ in CHANGED]
 )
 def test_an_unknown_field_is_refused_by_its_name(own_plan, case, path, data):
-    """No adapter overlooks a field, wherever it stands: it names the one that it does not know."""
+    """No adapter overlooks a field at any place: it names the unknown one."""
     changed = type(case)(case.file, case.group, case.key, data, case.shared, case.fingerprint)
     with pytest.raises(UnknownWord, match="colour"):
         adapter_for(own_plan, changed)(changed)
 
 
 def test_an_accepted_policy_is_no_refusal():
-    """A case that expects a refusal fails, and shows the policy, where redrive accepts it."""
+    """Cases that expect a refusal fail, and show the policy, where redrive accepts it."""
     with pytest.raises(AssertionError, match=r"expected 'a refusal', given '7'"):
         is_refused("invalid policy", lambda: 7)
     assert not is_refused({"calls": 1}, lambda: 7)

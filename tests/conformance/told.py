@@ -1,9 +1,9 @@
-"""Which cases are told: the markers of the whole test tree, read from the sources.
+"""The cases that have hand-written tests: the markers of the whole test tree, read from the sources.
 
-The sources are parsed, not imported, so that the answer does not depend on which tests a run collects. Only what
-pytest would collect counts: a test function, or a class of tests, in a file that pytest looks into. A marker anywhere
-else, one whose id is not written out, and one on a test that is skipped or expected to fail would be a promise that
-nobody keeps; each is reported as a problem.
+The sources are parsed, not imported, so that the answer does not depend on which tests a run collects. Only functions
+and classes that pytest would collect count: a test function, or a class of tests, in a file that pytest looks into.
+Markers elsewhere, markers with an id that is not written out, and markers on a test that is skipped or expected to fail
+would cover a case without testing it; each is reported as a problem.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 @dataclass(frozen=True)
 class ToldCases:
-    """What the markers say.
+    """The cases that the markers name.
 
     Attributes:
-        places: where each id is told, as ``path:line``.
+        places: where each id stands, as ``path:line``.
         problems: what is wrong with markers, a sentence each.
     """
 

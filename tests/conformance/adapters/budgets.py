@@ -1,8 +1,9 @@
 """Adapters for the budgets of ``inprocess.json``, for its client that sheds calls, and for its adaptive rates.
 
-Where a case describes calls, they are made: scripted, under a policy, on a clock that jumps. Where it describes a
-bucket alone, its ledger is told what happens. One translation is more than a renaming: a backoff of its own for
-throttling failures is a policy of its own, joined by ``|``, since each part of a combination counts all failures.
+Where a case describes calls, the adapter makes them: scripted, under a policy, on a clock that jumps. Where a case
+describes a bucket alone, the adapter drives the ledger of the bucket. One translation is more than a renaming: a
+separate backoff for throttling failures is a separate policy, joined by ``|``, since each part of a combination counts
+all failures.
 
 The pattern of a ratio budget is ``deposit then try_withdraw`` for each request, in any order and number; with ``all``
 before a word it is done for all requests first. Its steps are ``["deposit", times]``, ``["try_withdraw", granted]``,
@@ -39,11 +40,11 @@ class _Failed(Exception):
 
 
 class _Throttled(Exception):
-    """One by which the target asks for patience."""
+    """A throttling failure."""
 
 
 class _Final(Exception):
-    """One that is not retried."""
+    """A failure that is not retried."""
 
 
 _FAILURE = Failure(("builtins.OSError", "builtins.Exception"), "it failed")
@@ -54,7 +55,7 @@ _TIMES = re.compile(r"(\w+)\*(\d+)")
 
 
 def aws_quota(case: Case) -> None:
-    """Steps of calls under a quota: what is left, and how long the backoff is."""
+    """Check the remaining tokens and the backoff after each step of calls under a quota."""
     fields = ("capacity", "steps", "initial_of", "max_attempts", "costs", "long_polling", "expect")
     defaults = read(case.shared.get("defaults", _QUOTA), *_QUOTA)
     said = read(case.data, *fields, *_QUOTA, notes=_NOTES)
@@ -89,7 +90,7 @@ _QUOTA = {
     "max_backoff": 20,
     "u": 1.0,
 }
-"""The numbers of AWS's rules, version 2.1, where neither a case nor its group gives others."""
+"""The numbers of AWS's rules, version 2.1, unless a case or its group gives others."""
 
 
 def _quota(data: Said) -> TokenBudget:
@@ -124,7 +125,7 @@ class _Quota:
         self._attempt: Any = None
 
     def step(self, name: str, expected: list[Any]) -> None:
-        """Make one attempt, and compare what follows from it."""
+        """Make one attempt, and compare its effects."""
         error = word(name, _OUTCOMES)
         if self._loop is None:
             self._loop = iter(self.policy)
@@ -199,7 +200,7 @@ _STOPS: dict[str | None, str] = {
 
 
 def grpc_throttle(case: Case) -> None:
-    """Tokens after each event, calls of an outage, or the ratio that is kept."""
+    """Check the tokens after each event, the calls of an outage, or the ratio that is kept."""
     fields = ("max_tokens", "token_ratio", "start", "steps", "max_attempts", "calls_all_fail", "token_ratio_in")
     data = read(case.data, *fields, "expect_attempts", "expect_ratio", "expect", notes=_NOTES)
     demand(data, "steps", "expect_attempts", "expect_ratio", "expect")
@@ -254,7 +255,7 @@ _THROTTLE_EVENTS: dict[str | None, Callable[[Any], object]] = {
 
 
 def ratio_budget(case: Case) -> None:
-    """Requests and attempts to retry, at one instant or in steps; or numbers that are refused."""
+    """Check requests and attempts to retry, at one instant or in steps, or numbers that are refused."""
     fields = ("ttl", "min_per_s", "percent", "requests", "pattern", "expect_retries", "initial_balance", "steps")
     data = read(case.data, *fields, "expect", notes=_NOTES)
     outcomes = ("expect_retries", "initial_balance", "steps")
@@ -285,7 +286,7 @@ class _Balance:
 
     @property
     def left(self) -> float:
-        """How many retries there are."""
+        """Return the number of retries that are left."""
         return self._ledger.left(self._now)
 
     def deposit(self, times: int = 1) -> None:
@@ -304,11 +305,11 @@ class _Balance:
         self._now += seconds
 
     def expect(self, tokens: float) -> None:
-        """Compare how many retries there are."""
+        """Compare the number of retries that are left."""
         assert pytest.approx(tokens) == self.left
 
     def play(self, pattern: str, requests: int) -> None:
-        """Do what a pattern says for so many requests."""
+        """Apply the actions of a pattern for a number of requests."""
         phrases = pattern.split(" then ")
         whole = [phrase for phrase in phrases if phrase.startswith("all ")]
         if whole and whole != phrases:
@@ -333,7 +334,7 @@ _BALANCE_STEPS: dict[str | None, Callable[..., None]] = {
 
 
 def concurrency_budget(case: Case) -> None:
-    """A limit, steps of retries that begin and end, or many failures at once."""
+    """Check a limit, steps of retries that begin and end, or many failures at once."""
     envoy = ("active", "pending", "budget_percent", "min_retry_concurrency", "expect_limit")
     failsafe = ("max_rate", "min_concurrency", "executions", "inflight_retries", "steps")
     outcomes = ("expect_limit", "expect_retries_at_most", "expect")
@@ -361,7 +362,7 @@ _CONCURRENCY = ("budget_percent", "min_retry_concurrency", "max_rate", "min_conc
 
 
 def _concurrency(data: Said) -> ConcurrencyBudget:
-    """The budget, in the words of Envoy (percent) or of failsafe-go (rate); what is not said is redrive's default."""
+    """Build the budget from Envoy's fields (percent) or failsafe-go's (rate); other fields have redrive's defaults."""
     given = {}
     for field, names in (("ratio", ("budget_percent", "max_rate")), ("floor", _CONCURRENCY[1::2])):
         said = [name for name in names if data.get(name) is not None]
@@ -403,7 +404,7 @@ _IN_FLIGHT: dict[str | None, Callable[[Any], object]] = {
 
 
 def shedding(case: Case) -> None:
-    """With what probability a client that has seen so many requests and accepts refuses the next one."""
+    """Check the probability with which a client refuses the next request after its past requests and accepts."""
     data = read(case.data, "formula", "rows", notes=_NOTES)
     word(data["formula"], {"p_reject=max(0,(requests-K*accepts)/(requests+1))": None})
     for row in (read(each, "requests", "accepts", "K", "expect") for each in data["rows"]):
@@ -419,7 +420,7 @@ def shedding(case: Case) -> None:
 
 
 def adaptive_rate(case: Case) -> None:
-    """The cubic curve, a client that measures what it sends, or a bucket that never owes."""
+    """Check the cubic curve, a client that measures its sending rate, or a bucket without debt."""
     data = case.data
     if "acquire" in data:
         _acquire(read(data, "fill_rate", "enabled_at", "acquire", "expect", notes=_NOTES))
@@ -442,7 +443,7 @@ def adaptive_rate(case: Case) -> None:
 
 
 def _named(data: Said, pattern: str) -> list[float]:
-    """The numbers that a case gives in its name only."""
+    """Return the numbers that a case states only in its name."""
     found = re.fullmatch(pattern, data["name"])
     if found is None:
         raise UnknownWord(f"name {data['name']!r}, which gives no numbers")
@@ -472,7 +473,7 @@ def _client(data: Mapping[str, Any]) -> None:
 
 
 def _refused(data: Mapping[str, Any]) -> None:
-    """What a refusal makes of the curve."""
+    """Check the curve after a refusal."""
     error = read(data["error_at"], "rate", "t")
     rate, at = error["rate"], error["t"]
     expect = read(data["expect"], notes=data["expect"])

@@ -42,7 +42,7 @@ EXPECTED = (
 
 
 def run_script(case: Case) -> None:
-    """A scripted function is called under a policy."""
+    """Call a scripted function under a policy."""
     data = read(case.data, "policy", "script", "u", "expect")
     if is_refused(data["expect"], lambda: _policy(data["policy"])):
         return
@@ -113,11 +113,11 @@ STOPS = {
     "non_retryable": ("not_matched",),
     "disabled": ("disabled",),
 }
-"""The file's reasons for an end, and the rules of a record that mean them."""
+"""The file's reasons for an end, and the equivalent rules of a record."""
 
 
 class _Clock(JumpingClock):
-    """Jumps; cancels the task that sleeps, where the script says so.
+    """A clock that jumps, and that cancels the sleeping task where the script requires it.
 
     Attributes:
         cancel_after: seconds into the next sleep.
@@ -137,7 +137,7 @@ class _Clock(JumpingClock):
 
 
 class ScriptOver(BaseException):
-    """The function was called more often than its script says."""
+    """More calls of the function than its script has."""
 
 
 class _Scripted:
@@ -164,7 +164,7 @@ class _Scripted:
             self._steps.append((said, takes))
 
     def __call__(self) -> Any:
-        """Do the next step."""
+        """Take the next step of the script."""
         if self.calls == len(self._steps):
             raise ScriptOver(f"call {self.calls + 1}")
         said, takes = self._steps[self.calls]
@@ -175,7 +175,7 @@ class _Scripted:
         return _value(said[1:])
 
     async def as_async(self) -> Any:
-        """The same as a coroutine function."""
+        """Call the function as a coroutine function."""
         return self()
 
 
@@ -264,7 +264,7 @@ def _is_drawn(said: Json) -> bool:
 
 
 def _nothing(_fields: Json, _value: Any) -> None:
-    """Said by a scope, or true of each of our calls."""
+    """Accept a field that describes a scope, or that is true of every call here."""
 
 
 def _reraise(_fields: Json, value: Any) -> None:
@@ -285,7 +285,7 @@ def _but(names: list[str] | str) -> Callable[[BaseException], bool]:
 
 
 def _result_is(said: Any) -> Callable[[Any], bool]:
-    """A predicate by its name: ``is_false``, ``is_not_none``, ``is_one``, ``is_7``."""
+    """Return a predicate by its name: ``is_false``, ``is_not_none``, ``is_one``, ``is_7``."""
     found = re.fullmatch(r"is_(not_)?(\w+)", said) if isinstance(said, str) else None
     if found is None or (found[2] not in _RESULTS and not found[2].isdigit()):
         raise UnknownWord(f"{said!r} (known: is_ or is_not_ with {', '.join(_RESULTS)}, or a number)")
@@ -337,7 +337,7 @@ def _scopes(said: Json) -> Iterator[Any]:
 
 
 def run_generator(case: Case) -> None:
-    """A scripted generator is read to its end under a policy, in both colours."""
+    """Read a scripted generator to its end under a policy, in both colours."""
     data = read(case.data, "mode", "attempts", "on", "max_attempts", "expect")
     mode = word(data.get("mode"), _MODES)
     expect = read(data["expect"], "yielded", "returns", "raises", "attempt_2_called_with_last")
@@ -367,7 +367,7 @@ class _Played:
     """The generator function of a case, in both colours.
 
     Attributes:
-        started_after: what each attempt was told to go on behind.
+        started_after: the last item before each attempt, as the attempt received it.
     """
 
     def __init__(self, attempts: list[Json]) -> None:
@@ -383,7 +383,7 @@ class _Played:
         return said.get("returns")
 
     async def aplay(self, after: Any = None) -> AsyncIterator[Any]:
-        """The same."""
+        """Yield the same items asynchronously."""
         said = self._next(after)
         for item in said["yields"]:
             yield item
@@ -404,7 +404,7 @@ def _read(retry: Any, played: _Played) -> tuple[list[Any], Any, BaseException | 
             items.append(next(generator))
         except StopIteration as stop:
             return items, stop.value, None
-        except BaseException as error:  # noqa: BLE001 - whatever the case says
+        except BaseException as error:  # noqa: BLE001 - any error of the case
             return items, None, error
 
 
@@ -414,7 +414,7 @@ def _aread(retry: Any, played: _Played) -> tuple[list[Any], Any, BaseException |
         try:
             async for item in retry(played.aplay)():
                 items.append(item)  # noqa: PERF401 - what came before an error counts
-        except BaseException as error:  # noqa: BLE001 - whatever the case says
+        except BaseException as error:  # noqa: BLE001 - any error of the case
             return items, None, error
         return items, None, None
 

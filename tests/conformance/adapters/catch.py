@@ -1,7 +1,7 @@
-"""Adapter for ``ftl.json``, catch_validation: which catch tasks an app takes, and which it refuses.
+"""Adapter for ``ftl.json``, catch_validation: which catch tasks an app accepts, and which it refuses.
 
-FTL's texts speak of verbs and of its built-in module, and an app has no strict mode to say them; so the adapter asks
-whether the app refuses, and redrive has its own message.
+FTL's texts name verbs and its built-in module, and an app has no strict mode; so the adapter only compares whether the
+app refuses, and redrive has its own message.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tests.conformance.loading import Case
 
 MODULE = "test"
-"""Where the file's verbs stand."""
+"""The module of the file's verbs."""
 
 
 def catch_validation(case: Case) -> None:
-    """Whether an app takes a task together with its catch."""
+    """Check whether an app accepts a task together with its catch."""
     read(case.shared, "event_types")  # names, which need no declaration here
     fields = ("subscriber_request", "catch_request", "catch_response", "catch_target", "catch_ref", "resolves_to")
     data = read(case.data, *fields, "errors", required=("errors",))
@@ -59,7 +59,7 @@ def _build(data: Any) -> None:
 
 
 def _target(said: str) -> str:
-    """Return the name of something that is no task."""
+    """Return the name of an object that is no task."""
     for phrase, name in TARGETS.items():
         if phrase in said:
             return name
@@ -67,7 +67,7 @@ def _target(said: str) -> str:
 
 
 TARGETS = {"not a verb": "Event", "does not resolve": "nowhere"}
-"""What the file says of a catch that names no task, and such a name."""
+"""The file's texts for a catch that names no task, each with such a name."""
 
 
 def _add(app: App, name: str, request: str, response: str, *, catch: str | None = None) -> None:
@@ -89,7 +89,7 @@ _types: dict[str, Any] = {"Unit": None, "Any": Any}
 
 
 def _type(text: str) -> Any:
-    """The Python type of a type of the file: any name is an event type of its own."""
+    """Return the Python type of a type of the file; each unknown name is a distinct event type."""
     found = re.fullmatch(r"(?:(?:builtin\.)?CatchRequest<(?:\w+\.)?(\w+)>|(?:\w+\.)?(\w+))", text)
     if not found:
         raise UnknownWord(f"{text!r} (known: a name, CatchRequest<name>)")

@@ -55,7 +55,7 @@ _REQUEST = ("retry", "timeout_kind_if_any", "retry_reason")
 
 
 def circuit_breaker(case: Case) -> None:
-    """What a breaker does, its defaults, or what an open one means for a request."""
+    """Check a breaker's transitions, its defaults, or the effect of an open one on a request."""
     fields = ("config", "model", "steps", "state", "op", "strategy")
     data, expected = parts(case, fields, ("all_step_expectations_hold", *_SETTINGS, *_PREDICATES, *_REQUEST))
     if "steps" in data:
@@ -159,7 +159,7 @@ class _Script:
         return isinstance(step(self.settings, self.state, Ask(), self.now)[1], Admitted)
 
     def token(self, *, is_straggler: bool) -> int:
-        """The token of the call that a result is about."""
+        """Return the token of the call to which a result belongs."""
         if self.seen.status is BreakerStatus.HALF_OPEN and not is_straggler:
             found = self.canary
         elif self.seen.status in (BreakerStatus.CLOSED, BreakerStatus.DISABLED) and not is_straggler:
@@ -224,7 +224,7 @@ def _ask(script: _Script, said: Any) -> None:
 
 
 def _state(said: Any) -> str:
-    """The name of a state, which must be one."""
+    """Return the name of a state, after checking that it is one."""
     name: str = word(said, _STATUSES).name
     return name
 

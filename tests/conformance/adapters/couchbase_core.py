@@ -51,7 +51,7 @@ NEARLY = {"rel": 1e-9, "abs": 1e-6}
 
 
 def retry_reason(case: Case) -> None:
-    """What is known about a reason, or which one a spelling means."""
+    """Check the properties of a reason, or the reason that a spelling means."""
     data, expected = parts(case, ("reason", "parse"), ("allows_non_idempotent_retry", "always_retry", "reason"))
     if "parse" in data:
         reason = RetryReason.parse(text(data["parse"]))
@@ -68,7 +68,7 @@ def retry_reason(case: Case) -> None:
 
 
 def stage(case: Case) -> None:
-    """What is decided for a reason, a request and a strategy (``inprocess.json``, stage.couchbase)."""
+    """Check the decision for a reason, a request and a strategy (``inprocess.json``, stage.couchbase)."""
     read(case.shared, "id", "kind", "about", "note", "source", "verified_by")
     data = read(case.data, "reason", "allows_non_idempotent", "always", "idempotent", "strategy", "expect")
     reason = RetryReason.of(data["reason"])
@@ -90,7 +90,7 @@ def stage(case: Case) -> None:
 
 
 def cap_duration(case: Case) -> None:
-    """What a delay comes to under a deadline, and whether the request is sent after it."""
+    """Check a delay under a deadline, and whether the request is sent after it."""
     data, expected = parts(case, ("lifetime_ms", "elapsed_ms", "delay_ms"), ("capped_ms", "dispatch_after"))
     left = None if data["lifetime_ms"] is None else (data["lifetime_ms"] - data.get("elapsed_ms", 0)) / 1000
     data.get("elapsed_ms")
@@ -120,7 +120,7 @@ _TIMEOUT_OUTCOMES = ("raises", "ambiguous", "effective_read_only", "remaining_ms
 
 
 def timeout(case: Case) -> None:
-    """Which timeout a request ends with, how its time runs, and what its server is told."""
+    """Check the timeout error of a request, how its time runs, and which timeout its server receives."""
     data, expected = parts(case, _TIMEOUT_FIELDS, _TIMEOUT_OUTCOMES)
     if "effective_read_only" in expected:
         assert expected["effective_read_only"] == _flagged(data).read_only
@@ -155,7 +155,7 @@ _SERVICES = ("query", "analytics", "search", "views")
 
 
 def _operation(data: Reading) -> str:
-    """The operation, without the durability that a case may name: it changes nothing here."""
+    """Return the operation without the durability that a case may name: durability changes nothing here."""
     return text(data.get("op", "upsert")).removesuffix(" durable")
 
 
@@ -186,7 +186,7 @@ def _check_remaining(data: Reading, expected: list[float] | None) -> None:
 
 
 async def _timed_out(data: Reading, interface: str) -> Trial:
-    """Let a request fail as the case says, and then its time be up, in flight or while it waits."""
+    """Let a request fail as the case describes, and then time out, in flight or while it waits."""
     if "final_error" in data:
         word(data["final_error"], {"ambiguous_timeout": None})
     when = word(data.get("timeout_during", "in_flight"), {"backoff": "backoff", "in_flight": "in_flight"})
@@ -244,7 +244,7 @@ _ERRORS = {"CouchbaseException": "TerminalFailure"}
 
 
 def fast_fail_terminal(case: Case) -> None:
-    """What failing fast on terminal errors decides."""
+    """Check the decision of failing fast on terminal errors."""
     data, expected = parts(
         case, ("reason", "idempotent", "n", "reasons", "events", "then_reason"), ("retry", "raises", "same_as")
     )
@@ -289,7 +289,7 @@ _FAILS = {"SASL": "AUTHENTICATION_ERROR", "TLS": "TLS_ERROR", "bucket": "BUCKET_
 
 
 def _after_events(data: Reading) -> RetryReason:
-    """The reason of a request, after what has happened to the connections that watch the cluster."""
+    """Return the reason of a request after events on the connections that watch the cluster."""
     errors, connection = TerminalErrors(TERMINAL), ""
     for said in data["events"]:
         found = _HAPPENED.fullmatch(text(said))

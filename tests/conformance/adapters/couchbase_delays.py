@@ -40,7 +40,7 @@ _BOUNDS = {"min_ms": "minimum", "max_ms": "maximum", "factor": "factor"}
 
 
 def backoff(case: Case) -> None:
-    """The delay of a calculator, what it refuses to be, and what it says of itself."""
+    """Check the delay of a calculator, the arguments that it refuses, and its repr."""
     fields = ("calculator", "args", "sdk", "construct", "kind", "ms", "retry_attempts", "previous_ms")
     outcomes = ("delay_ms", "effective", "retry", "raises", "reason", "ok", "grows_until")
     data, expected = parts(case, (*fields, "based_on_previous", *_BOUNDS), (*outcomes, "repr_contains_all_parameters"))
@@ -76,7 +76,7 @@ def _effective(calculator: Any, name: str) -> float:
 
 
 def _bounds(data: Mapping[str, Any]) -> Json:
-    """The arguments of an exponential backoff; null is no bound."""
+    """Return the arguments of an exponential backoff; null is no bound."""
     lengths = {_BOUNDS[name]: data[name] for name in _BOUNDS if name in data}
     return {name: value if name == "factor" or value is None else value / 1000 for name, value in lengths.items()}
 
@@ -84,7 +84,7 @@ def _bounds(data: Mapping[str, Any]) -> Json:
 def _exponential(data: Reading) -> Backoff:
     if "args" not in data:
         return exponential_backoff(**_bounds(data))
-    # Go and C++ have no way to leave an argument out but to say zero.
+    # In Go and C++ a missing argument is passed as zero.
     given = Reading(data["args"], _BOUNDS)
     return exponential_backoff(**_bounds({name: given[name] for name in given if given[name]}))
 
@@ -107,7 +107,7 @@ def _calculator(said: str, data: Reading) -> Any:
     return word(said, _CALCULATORS)(data)
 
 
-_SDKS: dict[str, Callable[[], Any]] = {  # what a user writes who wants the delays of an SDK
+_SDKS: dict[str, Callable[[], Any]] = {  # the calculators with the delays of each SDK
     "jvm": lambda: Backoff.constant(0).take(1) >> Backoff.exponential("1ms", "500ms"),
     "dotnet": lambda: lambda attempts: min(500, 2 ** min(attempts + 1, 9) - 1) * MILLISECOND,
     "rust": lambda: exponential_backoff(maximum="1s"),
@@ -117,7 +117,7 @@ _SDKS: dict[str, Callable[[], Any]] = {  # what a user writes who wants the dela
 }
 
 _COMPLAINTS = {"min must be > 0": "minimum=", "max must be >= min": "maximum=", "factor must be >= 1": "factor"}
-"""What a refusal must name."""
+"""The words that a refusal must contain."""
 
 
 def _check_construction(data: Reading, expected: Reading) -> None:
@@ -155,7 +155,7 @@ _KINDS: dict[str, Callable[[Reading], Backoff]] = {
 
 
 def jitter(case: Case) -> None:
-    """How far a delay may be moved, and what is refused."""
+    """Check how far jitter may move a delay, and which settings are refused."""
     data, expected = parts(
         case,
         ("delay_ms", "factor", "min_ms", "max_ms", "offset_ms", "calculator", "attempt_1_based", "retry_attempts"),

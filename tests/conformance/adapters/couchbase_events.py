@@ -1,8 +1,8 @@
-"""Adapter for the group ``events`` of ``couchbase.json``: what is told of a request, under the names of the SDKs.
+"""Adapter for the group ``events`` of ``couchbase.json``: what redrive emits about a request, under the SDKs' names.
 
-Something is made to happen to a request about which everything is known. What is told of it is the event, its logged
-record, the exported record of the request, and the attributes of its span; a case asks for the fields that these must
-have, by the names of the Java SDK, of the RFCs, or ours.
+The adapter causes an incident for a request with all attributes set. redrive then emits the event, its log record, the
+exported record of the request, and the attributes of its span; a case asks for the fields that these must have, by the
+names of the Java SDK, of the RFCs, or ours.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _OUTCOMES = ("attribute", "events", "fields", "json", "level", "name", "plain", 
 
 
 def events(case: Case) -> None:
-    """What is told of something that happens to a request."""
+    """Check the events and records that an incident of a request causes."""
     data, expected = parts(case, _FIELDS, _OUTCOMES)
     told = _told(data)
     if "name" in expected:
@@ -76,7 +76,7 @@ def events(case: Case) -> None:
 
 
 def _check_span(told: _Told, expected: Reading) -> None:
-    """The number of retries is always an attribute, 0 included."""
+    """Check that the number of retries is always an attribute, 0 included."""
     if "attribute" in expected:
         word(expected["attribute"], {RETRIES_ATTRIBUTE: None})
         assert {RETRIES_ATTRIBUTE} == set(told.span.attributes)
@@ -96,17 +96,17 @@ _NAMES = {
 }
 
 
-# --------------------------------------------------------------------------------------------------------- what happens
+# ------------------------------------------------------------------------------------------------------------ incidents
 
 
 class _Told:
-    """What became known of a request.
+    """The events and records that a request has caused.
 
     Attributes:
-        request: which.
-        span: got its number of retries.
-        error: what its attempt raised.
-        heard: what was logged.
+        request: the request.
+        span: receives its number of retries.
+        error: the error that its attempt raised.
+        heard: the events, each with its log record.
     """
 
     def __init__(self, request: Request, span: SpanOf, error: Exception) -> None:
@@ -115,27 +115,27 @@ class _Told:
 
     @property
     def names(self) -> list[str]:
-        """The events, by name."""
+        """Return the names of the events."""
         return [type(event).__name__ for event, _ in self.heard]
 
     @property
     def name(self) -> str | None:
-        """The last event."""
+        """Return the name of the last event."""
         return self.names[-1] if self.heard else None
 
     @property
     def level(self) -> str | None:
-        """Its level."""
+        """Return the log level of the last event."""
         return self.heard[-1][1].levelname.replace("WARNING", "WARN") if self.heard else None
 
     @property
     def exported(self) -> Json:
-        """All that is told, as plain data: the record of the request, and its last event, whose fields come first."""
+        """Return the request's record and last event as plain data; fields of the event take precedence."""
         event = self.heard[-1][0].to_dict() if self.heard else {}
         return self.request.record.to_dict() | event
 
     def check(self, field: str) -> None:
-        """Check that a field is told, and right."""
+        """Check that a field is exported with its expected value."""
         if snake(field).strip("_").removesuffix("_") in ("request_context", "context_of_request"):
             for each in _CONTEXT:
                 self.check(each)
@@ -191,7 +191,7 @@ def _refused(told: _Told, data: Reading) -> None:
 
 
 def _ended(told: _Told, data: Reading) -> None:
-    """A request ends with a result, after some retries."""
+    """End a request with a result, after some retries."""
     _failed(told, data, BestEffort(), data.get("retries", data.get("retry_attempts", 0)))
     told.request.succeed("ok")
     told.heard.clear()
@@ -237,7 +237,7 @@ def _happening(said: str) -> Callable[[_Told, Reading], None]:
     )
 
 
-# --------------------------------------------------------------------------------------------------------- what is told
+# --------------------------------------------------------------------------------------------------------------- fields
 
 
 def _request(observe: Callable[[Request], Any], name: str) -> tuple[str, Callable[[_Told], Any]]:
@@ -272,7 +272,7 @@ _MEANINGS: dict[str, tuple[str, Callable[[_Told], Any]]] = {
     "number": _event(lambda event, _: event.number, "number"),
     "cause": _event(lambda _, told: {"type": type(told.error).__name__, "message": str(told.error)}, "cause"),
 }
-"""The fields that we tell, and what each must be."""
+"""The exported fields, and the expected value of each."""
 
 _ALIASES = {
     "request_id": "id",

@@ -1,7 +1,7 @@
 """Adapter for the group ``orchestrator`` of ``couchbase.json``: a request from its first failure to its end.
 
-What a case says goes into a `Trial`; what it expects is asked of the trial, field by field. A case with responses is
-played twice, once for each interface of the orchestrator.
+The adapter plays the input of a case in a `Trial`, and compares the trial with the expected outcome, field by field. A
+case with responses is played twice, once for each interface of the orchestrator.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _FIELDS = (
 
 
 def orchestrator(case: Case) -> None:
-    """What becomes of a request."""
+    """Check how the orchestrator handles a request, from its first failure to its end."""
     data, expected = parts(case, _FIELDS, tuple(_CHECKS))
     for interface in ("run", "name") if {"responses", "server"} & set(data) else ("reason",):
         trial = on_loop(_played(data, interface))
@@ -104,7 +104,7 @@ async def _played(data: Reading, interface: str) -> Trial:
     return trial
 
 
-# ------------------------------------------------------------------------------------------------------- what is given
+# --------------------------------------------------------------------------------------------------------------- input
 
 
 def _trial(data: Reading) -> Trial:
@@ -212,7 +212,7 @@ def _until(trial: Trial, total: float, reason: RetryReason) -> Iterator[Step]:
 
 
 async def _crowd(orchestrator: Orchestrator, count: int) -> list[asyncio.Future[None]]:
-    """So many other requests wait for their next attempt."""
+    """Let this number of other requests wait for their next attempt."""
     clock = TrialClock([])
 
     async def one() -> None:
@@ -227,7 +227,7 @@ async def _crowd(orchestrator: Orchestrator, count: int) -> list[asyncio.Future[
     return crowd
 
 
-# --------------------------------------------------------------------------------------------- what else happens meanwh
+# ---------------------------------------------------------------------------------------------------- concurrent events
 
 _CLOSED = r"(?:client|orchestrator|cluster|sdk)?\s*(?:is )?(?:closed?s?|shut(?:s)? ?down|stop(?:s|ped)?)"
 _WHILE = r"(?: while backing off| during (?:the )?backoff| while (?:it )?waits| while waiting)?"
@@ -249,7 +249,7 @@ def _is_happening(said: str) -> bool:
 
 
 def _happenings(data: Reading) -> list[Callable[[Trial, Any], object]]:
-    """What is planned for the time of the request; without a time it happens during its first wait."""
+    """Return the actions planned during the request; one without a time happens during its first wait."""
     planned = [
         _planned(deed, data[name])
         for name, deed in (
@@ -284,7 +284,7 @@ def _planned(deed: Callable[[Trial, Any], object], at: float | None) -> Callable
     return plan
 
 
-# ---------------------------------------------------------------------------------------------------- what is expected
+# ------------------------------------------------------------------------------------------------------------- outcomes
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -294,7 +294,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_refused(trial: Trial) -> bool:
-    """Whether it ended with the refusal of a retry: that of its server, or one that stands for it."""
+    """Return True if it ended with a refused retry: the server's error, or the orchestrator's cancellation."""
     error = trial.error
     if isinstance(error, RequestCancelled):
         return error.cancellation in {"NO_MORE_RETRIES", "CANCELLED", "SHUTDOWN", "TOO_MANY_REQUESTS_IN_RETRY"}
@@ -320,7 +320,7 @@ def _outcome(trial: Trial, said: Any) -> Any:
 
 
 def _given(trial: Trial) -> str:
-    """What it ended with, in a word."""
+    """Return ``ok`` or the name of the error that ended the request."""
     if trial.error is None:
         return "ok"
     return getattr(trial.error, "name", type(trial.error).__name__)
@@ -358,7 +358,7 @@ _EVENT_FIELDS = ("name", "severity", "category", "reason", "context", "duration_
 
 
 def _events(trial: Trial, said: list[Json]) -> Any:
-    """What each event has of the fields that the case names."""
+    """Return the fields of each event that the case names."""
     given = []
     for place, (event, record) in enumerate(trial.events):
         fields = Reading(said[place], _EVENT_FIELDS) if place < len(said) else {"name": None}
@@ -381,7 +381,7 @@ def _events(trial: Trial, said: list[Json]) -> Any:
 
 
 def _same(said: str, vocabulary: Json, found: Any) -> Any:
-    """The word of the case, if it means what was found."""
+    """Return the word of the case if it means the value found; otherwise the value."""
     return said if word(said, vocabulary) == found else found
 
 
@@ -445,7 +445,7 @@ _EFFECTS = {
 
 
 def _in_order(trial: Trial, said: list[str]) -> list[str]:
-    """What was done after the first attempt failed, in this order; what the case does not name does not matter."""
+    """Return the steps after the failure of the first attempt, in order, without those that the case does not name."""
     wanted = [word(each, _EFFECTS) for each in said]
     done = trial.effects if wanted[:1] == ["dispatch"] else trial.effects[trial.effects.index("dispatch") + 1 :]
     seen = [each for each in done if each in wanted][: len(wanted)]

@@ -20,7 +20,7 @@ __all__ = ["Answered", "Run", "run"]
 
 
 class Answered(Exception):
-    """What the scripted server refuses with; the orchestrator reads the verdict from it."""
+    """An error of the scripted server; the orchestrator reads the verdict from it."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.detail)
@@ -30,12 +30,12 @@ class Answered(Exception):
 
 @dataclass
 class Run:
-    """What became of a request.
+    """The end of a request.
 
     Attributes:
         request: the request.
         dispatches: how often it was sent.
-        error: what it ended with; None for a result.
+        error: its final error; None for a result.
     """
 
     request: Request
@@ -47,11 +47,11 @@ class Run:
 def run(
     verdicts: Iterable[Verdict], *, forever: bool = False, strategy: Any = None, timeout: str = "75s", **flags: bool
 ) -> Run:
-    """Send a request whose answers are judged like this.
+    """Send a request with a scripted verdict for each of its answers.
 
     Args:
-        verdicts: what each answer comes to; after the last one there is a success.
-        forever: the last one is repeated instead.
+        verdicts: the verdict on each answer; after the last one the server answers with success.
+        forever: repeat the last verdict instead.
         strategy: of the request; by default best effort.
         timeout: of the request.
         **flags: of the request: ``idempotent``, ``read_only``.

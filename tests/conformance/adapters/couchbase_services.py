@@ -1,6 +1,6 @@
-"""Adapters for the services of ``couchbase.json``: what a response, an exception or a lost connection comes to.
+"""Adapters for the services of ``couchbase.json``: the verdict on a response, an exception or a lost connection.
 
-A case whose status is ``rfc`` must hold under both profiles; any other is about the extended one. Divergences document
+A case with the status ``rfc`` must hold under both profiles; any other is about the extended one. Divergences document
 what the SDKs do instead.
 """
 
@@ -62,7 +62,7 @@ GENERIC = "CouchbaseException"
 
 @contextmanager
 def _reading(case: Case, fields: tuple[str, ...], outcomes: tuple[str, ...]) -> Iterator[tuple[Reading, Reading]]:
-    """What a case gives and what it expects; afterwards, nothing of both may be left unread."""
+    """Yield the input and the outcome of a case; afterwards, check that every field of both has been read."""
     data, expected = parts(case, fields, outcomes)
     yield data, expected
     data.finish()
@@ -73,7 +73,7 @@ def _profiles(case: Case) -> tuple[Profile, ...]:
     return tuple(Profile) if case.data["status"] == "rfc" else (Profile.EXTENDED,)
 
 
-# ---------------------------------------------------------------------------------------------------- what is compared
+# ---------------------------------------------------------------------------------------------------------- comparisons
 
 _VERDICT = (
     "retry_reason",
@@ -90,7 +90,7 @@ _VERDICT = (
     "orchestrator_called",
     "why",
 )
-"""Fields of an outcome that are said of one verdict. ``why`` is for people."""
+"""Fields of an outcome that are about one verdict. ``why`` is for human readers."""
 
 
 def _check(verdict: Verdict, expected: Reading) -> None:
@@ -176,12 +176,12 @@ def _errors(data: Reading) -> tuple[ServiceError, ...]:
 
 
 def _body(said: Any) -> str:
-    """A body, which a case may give as a text or as what is in it."""
+    """Return a body, which a case may give as a text or as its JSON content."""
     return said if isinstance(said, str) else "" if said is None else json.dumps(said)
 
 
 def _status(said: Any) -> int:
-    """A status of the key-value service, as a number or in hexadecimal."""
+    """Return a status of the key-value service, from a number or hexadecimal digits."""
     if isinstance(said, int) and not isinstance(said, bool):
         return said
     if re.fullmatch(r"0x[0-9a-fA-F]{1,4}", text(said, "a number, 0x86")):
@@ -193,7 +193,7 @@ def _status(said: Any) -> int:
 
 
 def kv_status(case: Case) -> None:
-    """What a status comes to for an operation."""
+    """Check the verdict on a status for an operation."""
     fields = ("status", "op", "cas", "in_flight", "response_opaque")
     with _reading(case, fields, (*_VERDICT, "only_if", "both")) as (data, expected):
         if "response_opaque" in data:
@@ -225,7 +225,7 @@ def _map_with(status: int, fields: Mapping[str, Any]) -> ErrorMap:
 
 
 def error_map_decision(case: Case) -> None:
-    """What a server's error map does to a status."""
+    """Check the effect of a server's error map on a status."""
     fields = ("status", "op", "attrs", "strategy", "known", "idempotent")
     with _reading(case, fields, (*_VERDICT, "outcome")) as (data, expected):
         status, operation = _status(data["status"]), data.get("op", "get")
@@ -245,9 +245,9 @@ def error_map_decision(case: Case) -> None:
 
 
 def _ended(ended: Run, said: str) -> str:
-    """What a run ended with, in the words of the case if they mean that."""
+    """Return the words of the case if the run ended as they describe; otherwise the actual ending."""
     found = re.fullmatch(r"RequestCanceled\(NO_MORE_RETRIES\((\w+)\)\)", text(said))
-    if found:  # ours raises what the server said, not "no more retries"
+    if found:  # redrive raises the error of the server, not "no more retries"
         verdict = getattr(ended.error, "verdict", None)
         return (
             said
@@ -265,7 +265,7 @@ def _ended(ended: Run, said: str) -> str:
 
 
 def idempotency(case: Case) -> None:
-    """Whether an operation is in the list; ``configurable``: whether only the extended profile has it."""
+    """Check whether an operation is in the list; ``configurable``: whether only the extended profile has it."""
     with _reading(case, ("service", "op", "options"), ("idempotent", "configurable", "raises")) as (data, expected):
         options = Reading(data.get("options") or {}, ("readonly", "method"))
         given = {name: options[name] for name in options}
@@ -304,11 +304,11 @@ _EVENTS = {
 }
 _NO_NODE = re.compile(r"no (?:\w+) node in (?:the )?config")
 _BROKEN = {"EOF", "ECONNRESET", "EPIPE", "connection reset", "broken pipe", "socket closed", "connection closed"}
-"""What breaks a connection, before or after the request has left."""
+"""Events that break a connection, before or after the request has left."""
 
 
 def kv_transport(case: Case) -> None:
-    """What happens below a response."""
+    """Check the verdict on an event below the level of responses."""
     outcomes = (*_VERDICT, "retry", "stage", "non_idempotent_ok")
     with _reading(case, ("event", "bytes_written", "dispatched", "op", "idempotent"), outcomes) as (data, expected):
         verdict = classify_event(_event_of(data))
@@ -326,7 +326,7 @@ _STAGES = {"dispatch": "not_sent", "not_sent": "not_sent", "in_flight": "in_flig
 
 
 def _event_of(data: Reading) -> str:
-    """The event, and whether what it says of the request agrees with the rest of the case."""
+    """Return the event, after checking that its account of the request agrees with the rest of the case."""
     said = text(data["event"])
     written = data.get("bytes_written")
     left = data.get("dispatched", None if written is None else written > 0)
@@ -347,7 +347,7 @@ _DOCUMENT = ("version", "revision", "errors", "future")
 
 
 def error_map_parse(case: Case) -> None:
-    """What can be read of an error map."""
+    """Check the parts of an error map that can be read."""
     fields = (*_DOCUMENT, "raw", "status", "requested", "got", "have")
     with _reading(case, fields, (*_READINGS, "use")) as (data, expected):
         if "have" in data:
@@ -473,7 +473,7 @@ def _check_entry(entry: Any, said: Any) -> None:
 
 
 def error_map_retry_spec(case: Case) -> None:
-    """The helper that computes what the server would like, and that it is not used by default."""
+    """Check the helper that computes the server's preferred delay, and that it is not used by default."""
     fields = ("spec", "retry_count", "status", "times", "strategy", "op")
     outcomes = ("delay_ms", "attempt_times_ms", "retry_attempts", "reasons", "delays_ms")
     with _reading(case, fields, outcomes) as (data, expected):
@@ -493,7 +493,7 @@ _RETRY = ("strategy", "interval", "after", "ceil", "max-duration")
 
 
 def _retry_object(said: Any) -> Json:
-    """The retry object of an entry, which a case may write as ``exponential 2 after 50``."""
+    """Return the retry object of an entry, which a case may write as ``exponential 2 after 50``."""
     if isinstance(said, str):
         found = re.fullmatch(r"(\w+) (\d+) after (\d+)(?: ceil (\d+))?(?: max(?:-duration)? (\d+))?", said)
         if not found:
@@ -505,7 +505,7 @@ def _retry_object(said: Any) -> Json:
 
 
 def _spec(retry: Json) -> RetrySpec | None:
-    """The same as a client reads it from the map of its server."""
+    """Return the same specification as a client reads it from the map of its server."""
     return _map_with(0x7FF0, {"attrs": ["auto-retry"], "retry": retry}).entries[0x7FF0].spec
 
 
@@ -527,7 +527,7 @@ def _check_not_used(data: Reading, expected: Reading) -> None:
 
 
 def query(case: Case) -> None:
-    """What a response of the query service comes to."""
+    """Check the verdict on a response of the query service."""
     fields = ("http_status", "errors", "body", "readonly", "rows_delivered", "timeout_ms", "attempt_2_starts_at_ms")
     with _reading(case, fields, (*_VERDICT, "payload_timeout_ms_attempt_2")) as (data, expected):
         if "payload_timeout_ms_attempt_2" in expected:
@@ -548,7 +548,7 @@ def query(case: Case) -> None:
 
 
 def service_error_parse(case: Case) -> None:
-    """The errors that can be read of a body; ``context`` and ``problems`` are asked for by name only."""
+    """Check the errors read from a body; ``context`` and ``problems`` are compared by name only."""
     read(case.data, "input", "expected", notes=NOTED)
     if not isinstance(case.data["expected"], list):
         raise UnknownWord(f"expected {case.data['expected']!r} (known: a list of errors)")
@@ -575,7 +575,7 @@ _LOOP = ("max_retries", "responses", "timeout_ms", "remaining_ms", "delay_ms")
 
 
 def analytics(case: Case) -> None:
-    """What a response of the analytics service comes to, and how the enterprise client goes on."""
+    """Check the verdict on a response of the analytics service, and how the enterprise client continues."""
     fields = ("http_status", "errors", "body", "readonly", "rows_delivered", "forever", "profile", "exception", *_LOOP)
     given = case.data["input"]
     if "profile" in given or "exception" in given:
@@ -651,14 +651,14 @@ def _enterprise_loop(_: Case, data: Reading, expected: Reading) -> None:
 
 
 def search(case: Case) -> None:
-    """What a response of the search service comes to."""
+    """Check the verdict on a response of the search service."""
     with _reading(case, ("http_status", "body"), _VERDICT) as (data, expected):
         for profile in _profiles(case):
             _check(classify_search(data["http_status"], _body(data["body"]), profile=profile), expected)
 
 
 def views(case: Case) -> None:
-    """What a response of the view service comes to."""
+    """Check the verdict on a response of the view service."""
     with _reading(case, ("http_status", "body"), (*_VERDICT, "sequence", *_OBSERVED)) as (data, expected):
         body = _body(data["body"])
         observed = {name: expected[name] for name in _OBSERVED if name in expected}
@@ -716,7 +716,7 @@ def _of_exception(said: Any) -> Verdict:
 
 
 def http_transport(case: Case) -> None:
-    """What an exception or a status of HTTP comes to."""
+    """Check the verdict on an exception or a status of HTTP."""
     fields = ("exception", "method", "status", "retry_after_s", "timeout_left_ms")
     outcomes = (*_VERDICT, "non_idempotent_ok", "unless", "delay_floor_ms", "outcome", "stage")
     with _reading(case, fields, outcomes) as (data, expected):
@@ -747,7 +747,7 @@ def _of_status(data: Reading, expected: Reading) -> Verdict:
 
 
 def grpc(case: Case) -> None:
-    """What a gRPC status comes to."""
+    """Check the verdict on a gRPC status."""
     fields = ("code", "read_only", "idempotent", "violation", "dispatched", "responses")
     with _reading(case, fields, (*_VERDICT, "dispatches", "retry", "outcome")) as (data, expected):
         read_only, dispatched = data.get("read_only", False), data.get("dispatched", True)
@@ -775,7 +775,7 @@ def _code(data: Reading) -> str:
 
 
 def _grpc_answer(said: Any, *, read_only: bool, dispatched: bool) -> Verdict:
-    """A code, with its violation behind it; or the violation alone."""
+    """Return a code, with its violation behind it; or the violation alone."""
     code, _, violation = text(said).partition(" ")
     if code in rpc.PRECONDITIONS:
         code, violation = "FAILED_PRECONDITION", code

@@ -1,7 +1,8 @@
 """The strategies that cases of ``couchbase.json`` describe in words.
 
-The words may be combined: what it does, for which reason, and what it does else. ``awaits 300 ms then best_effort``,
-``raises ValueError on KV_LOCKED``, ``KV_LOCKED -> 25 ms else best_effort``, ``no_retry if client_context.isRobot``.
+Words may be combined: an action, the reason that it is for, and the action for all other reasons.
+``awaits 300 ms then best_effort``, ``raises ValueError on KV_LOCKED``, ``KV_LOCKED -> 25 ms else best_effort``,
+``no_retry if client_context.isRobot``.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ _FOREVER = 10**6
 
 @dataclass
 class Spy:
-    """A strategy that another one stands behind.
+    """A strategy that records its calls and passes them to another one.
 
     Attributes:
-        inner: the other one.
-        effects: gets ``strategy`` when it is asked.
-        reasons: what it was asked.
-        contexts: what it could see of the caller's.
+        inner: the other strategy.
+        effects: receives ``strategy`` at each call.
+        reasons: the reasons of the calls.
+        contexts: the caller's context at each call.
     """
 
     inner: Any
@@ -52,7 +53,7 @@ class Spy:
     contexts: list[dict[str, Any]] = field(default_factory=list)
 
     async def retry_after(self, request: Request, reason: RetryReason, /) -> RetryAction | None:
-        """Ask the other one."""
+        """Record the call, and return the other strategy's answer."""
         self.effects.append("strategy")
         self.reasons.append(reason)
         self.contexts.append(dict(request.context))
@@ -66,7 +67,7 @@ async def _asked(strategy: Any, request: Request, reason: RetryReason) -> RetryA
 
 
 def named(name: str) -> type[Exception]:
-    """An exception of this name, which stands for one of the user's own; one of Python's if it has that name."""
+    """Return an exception of this name: Python's if there is one; otherwise a new class in place of a user's own."""
     known = getattr(builtins, name, None)
     if isinstance(known, type) and issubclass(known, Exception):
         return known
@@ -77,7 +78,7 @@ _NAMED: dict[str, type[Exception]] = {}
 
 
 def reason_of(said: object) -> RetryReason:
-    """A reason by its name, or one that has these flags.
+    """Return a reason by its name, or one that has these flags.
 
     Raises:
         UnknownWord: it is neither.
@@ -92,7 +93,7 @@ def reason_of(said: object) -> RetryReason:
 
 
 def reason_on(said: object) -> RetryReason | None:
-    """The reason that the words of a strategy are about; None if they name none."""
+    """Return the reason that the words of a strategy name; None if they name none."""
     if not isinstance(said, str):
         return None
     names = [name for name in re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", said) if RetryReason.parse(name).name == name]
@@ -128,7 +129,7 @@ _CALCULATORS: dict[str, Callable[[], Any]] = {
 
 
 def strategy_of(said: object) -> Any:
-    """The strategy that a case describes.
+    """Return the strategy that a case describes.
 
     Raises:
         UnknownWord: it describes another one.
@@ -165,7 +166,7 @@ def _backoff(words: str) -> Any:
 
 
 def _for_one(name: str, then: Any, other: Any) -> Any:
-    """One strategy for a reason, another for the rest."""
+    """Return one strategy for a reason, and another for all other reasons."""
     reason = reason_of(name)
 
     async def retry_after(request: Request, given: RetryReason) -> RetryAction | None:
@@ -194,7 +195,7 @@ def _translating(kind: type[Exception]) -> Any:
 
 
 def _looking(key: str, value: str | None, then: Any, other: Any) -> Any:
-    """One strategy if the caller's context has something, another if not."""
+    """Return one strategy if the caller's context has a key, and another if not."""
 
     async def retry_after(request: Request, reason: RetryReason) -> RetryAction | None:
         found = request.context.get(key)
@@ -212,7 +213,7 @@ def _counting(limit: int, then: Any) -> Any:
 
 
 def _action(words: str | None) -> Any:
-    """What a strategy does for its reason: an amount of time, or words."""
+    """Return the action of a strategy for its reason: an amount of time, or words."""
     if words is None:
         return BestEffort()
     if found := re.fullmatch(rf"(?:retry )?(?:after |in |returns )?{_MS}", words):

@@ -1,11 +1,11 @@
-"""A request under the orchestrator as the cases of ``couchbase.json`` tell it: a script of responses, and a watcher.
+"""A request under the orchestrator as ``couchbase.json`` describes it: a script of responses, and a recorder.
 
-A client can talk to the orchestrator in two ways, and a case that has *responses* goes both: `Orchestrator.run`, whose
-errors carry the whole verdict of `redrive.contrib.couchbase`; and RFC 0049's own interface, `Orchestrator.maybe_retry`,
-which gets nothing but the *name* of a reason and the error. A case that has only the reason of a failure goes the
-second way, without an error.
+A client has two interfaces to the orchestrator, and a case that has *responses* uses both: `Orchestrator.run`, the
+errors of which carry the whole verdict of `redrive.contrib.couchbase`; and RFC 0049's own interface,
+`Orchestrator.maybe_retry`, which gets nothing but the *name* of a reason and the error. A case that has only the reason
+of a failure uses the second one, without an error.
 
-The time is that of an event loop whose timers need none, so that strategies and servers may wait.
+The time is that of an event loop with timers that take no real time, so that strategies and servers may wait.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _FOREVER = 10**6
 
 
 class Refused(Exception):
-    """What a server or a client says instead of a result.
+    """An error that a server or a client returns instead of a result.
 
     Attributes:
-        retry_reason: what the orchestrator reads: the verdict as a failure, or a reason; None: none of its business.
-        name: what the caller of an SDK would get.
-        reason: the name of the reason, for clients that pass nothing else.
+        retry_reason: the verdict as a failure, or a reason; None: the orchestrator does not handle the error.
+        name: the name of the error that the caller of an SDK would get.
+        reason: the name of the reason, for clients that pass nothing more.
     """
 
     def __init__(self, retry_reason: Any, name: str, reason: str | None) -> None:
@@ -72,10 +72,10 @@ class Step:
     """One response.
 
     Attributes:
-        error: what it is instead of a result.
+        error: the error in place of a result.
         stage: how far the request got.
-        delivers: it is a part of a result; the attempt goes on.
-        takes: so many seconds pass before it comes.
+        delivers: it is a part of a result; the attempt continues.
+        takes: seconds until it arrives.
     """
 
     error: Refused | None = None
@@ -98,7 +98,7 @@ class TrialClock(LoopClock):
         self._effects = effects
 
     def monotonic(self) -> float:
-        """Seconds on the clock of the loop, and those before."""
+        """Return the seconds on the clock of the loop, with those before."""
         return super().monotonic() + self.passed
 
     async def asleep(self, seconds: float) -> None:
@@ -109,7 +109,7 @@ class TrialClock(LoopClock):
 
 
 class Watched(Request):
-    """A request whose recording is an effect that can be seen."""
+    """A request that lists its recorded retries among the effects."""
 
     effects: list[str]
 
@@ -121,23 +121,23 @@ class Watched(Request):
 
 @dataclass
 class Trial:
-    """One request, and all that can be seen of it.
+    """A request with everything that an observer can see of it.
 
     Attributes:
         request: the request.
-        orchestrator: what it goes through.
+        orchestrator: the orchestrator of the request.
         spy: its strategy.
         clock: its time.
-        span: gets its number of retries.
-        completions: what its callback got.
-        effects: what was done, in order: strategy, record, log, wait, dispatch, complete.
+        span: receives its number of retries.
+        completions: the arguments of its callback.
+        effects: the actions, in order: strategy, record, log, wait, dispatch, complete.
         before: retries that it had before.
         sent_at: when it was sent, in milliseconds.
         remaining: how long each attempt might take, in seconds.
         deadlines: its deadline at each attempt.
-        events: what was logged.
-        raised: what sending it raised.
-        error: what it ended with, if not with a result.
+        events: the logged events.
+        raised: the errors of its attempts.
+        error: its final error, if it had no result.
     """
 
     request: Watched
@@ -157,18 +157,18 @@ class Trial:
 
     @property
     def delays(self) -> list[float]:
-        """All waits, in milliseconds."""
+        """Return all waits, in milliseconds."""
         return [each * 1000 for each in self.clock.slept]
 
     async def play(
         self, steps: Iterator[Step], *, interface: str, happen: Callable[[Trial, Any], None] = lambda *_: None
     ) -> None:
-        """Send the request, and let it meet one response after the other.
+        """Send the request, and answer it with one response after the other.
 
         Args:
             steps: the responses.
             interface: ``run``, ``name`` (reasons by name, with the error), or ``reason`` (without an error).
-            happen: plans what else happens meanwhile.
+            happen: plans further actions during the request.
         """
         way = self._run(steps) if interface == "run" else self._by_name(steps, with_error=interface == "name")
         with listening(self.events, lambda: self.effects.append("log")):
@@ -213,7 +213,7 @@ class Trial:
                 again = await self.orchestrator.maybe_retry(self.request, reason)
 
     async def _step(self, steps: Iterator[Step], longest: float = float("inf")) -> Step:
-        """One attempt: what is marked of it is that it leaves."""
+        """Make one attempt, and record that it was dispatched."""
         attempt = self.request.attempt
         self._sent()
         step = next(steps)
@@ -235,7 +235,7 @@ class Trial:
 
 
 def on_loop(main: Any) -> Any:
-    """Run a coroutine on a loop whose timers need no time."""
+    """Run a coroutine on a loop with timers that take no real time."""
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         return runner.run(main)
 
@@ -244,7 +244,7 @@ def on_loop(main: Any) -> Any:
 def listening(
     heard: list[tuple[RequestEvent, logging.LogRecord]], then: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
-    """Hear the events of the orchestrator inside a ``with`` block."""
+    """Collect the events of the orchestrator inside a ``with`` block."""
     log = logging.getLogger("redrive.orchestrator")
 
     def emit(record: logging.LogRecord) -> None:
@@ -287,7 +287,7 @@ _CLIENT = {
     "socket closed before write": "closed before write",
     "short write": "short write",
 }
-"""What a client notices by itself, with or without ``client:`` before it."""
+"""The failures that a client notices by itself, with or without ``client:`` before the name."""
 
 _NAMED_STATUSES = {
     "NOT_MY_VBUCKET": 0x07,
@@ -309,7 +309,7 @@ _TAKES = re.compile(r"(.+?),? (?:after|in) (\d+(?:\.\d+)?) ?ms")
 
 
 def step_of(said: object, operation: str, *, read_only: bool = False) -> Step:
-    """The response that a case names: a status of the key-value service, a code of gRPC, an event, or a reason.
+    """Return the response that a case names: a key-value status, a gRPC code, an event, or a reason.
 
     Raises:
         UnknownWord: it names another one.
@@ -355,12 +355,12 @@ def _judged(verdict: Verdict) -> Step:
 
 
 def failure_of(reason: RetryReason, stage: Stage = Stage.ANSWERED) -> Step:
-    """A failure of which only the reason is known."""
+    """Return a failure that has only a reason."""
     return Step(Refused(reason, reason.name, reason.name), stage)
 
 
 def script_of(said: object, operation: str, *, read_only: bool = False) -> Iterator[Step]:
-    """The responses of a case, one after the other; ``always X`` and ``X until timeout`` never end.
+    """Yield the responses of a case, one after the other; ``always X`` and ``X until timeout`` never end.
 
     Raises:
         UnknownWord: a response that is not known.
@@ -384,5 +384,5 @@ def script_of(said: object, operation: str, *, read_only: bool = False) -> Itera
 
 
 def failing(reasons: list[RetryReason], stage: Stage) -> Iterator[Step]:
-    """A failure for each reason, then a success."""
+    """Yield a failure for each reason, then a success."""
     return chain((failure_of(reason, stage) for reason in reasons), [Step()])

@@ -1,7 +1,7 @@
-"""What the adapters of ``couchbase.json`` share: a case that is read completely, and the words of the SDKs.
+"""Common parts of the adapters of ``couchbase.json``: a case that is read completely, and the words of the SDKs.
 
-`Reading` notes which fields an adapter has looked at. A field that the adapter knows but has not used in a case, since
-another field led it elsewhere, is refused like one that it does not know: nothing of a case is overlooked.
+`Reading` records which fields an adapter has read. A field that the adapter understands but has not used in a case,
+since another field led it elsewhere, is refused like an unknown one: no part of a case is overlooked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Reading", "error_name", "parts", "same_error", "snake", "text"]
 
 
 class Reading(dict[str, Any]):
-    """An object of a case, and which of its fields were looked at.
+    """An object of a case, with a record of the fields that were read.
 
     Args:
         data: the object.
@@ -47,12 +47,12 @@ class Reading(dict[str, Any]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a field, which counts as looked at."""
+        """Return the value of a field, and mark the field as read."""
         self._unread.discard(name)
         return super().get(name, default)
 
     def finish(self) -> None:
-        """Refuse what was not looked at.
+        """Refuse fields that were not read.
 
         Raises:
             UnknownWord: there is such a field.
@@ -65,7 +65,7 @@ class Reading(dict[str, Any]):
 def parts(
     case: Case, fields: Iterable[str], outcomes: Iterable[str], *, notes: Iterable[str] = ("jvm_text",)
 ) -> tuple[Reading, Reading]:
-    """What a case gives and what it expects, both checked; ``divergence`` and ``jvm_text`` are about other systems.
+    """Return a case's input and outcome, both checked; ``divergence`` and ``jvm_text`` are about other systems.
 
     Raises:
         UnknownWord: it has other fields, or no outcome.
@@ -77,10 +77,10 @@ def parts(
 
 
 def text(said: object, *known: str) -> str:
-    """A field that must be a text.
+    """Return a field that must be a text.
 
     Raises:
-        UnknownWord: it is something else.
+        UnknownWord: it has another type.
     """
     if not isinstance(said, str):
         raise UnknownWord(f"{said!r} (known: {', '.join(known) or 'a text'})")
@@ -88,7 +88,7 @@ def text(said: object, *known: str) -> str:
 
 
 def snake(name: str) -> str:
-    """A name in the spelling of Python: ``lastDispatchedTo`` is ``last_dispatched_to``."""
+    """Return a name in the spelling of Python: ``lastDispatchedTo`` is ``last_dispatched_to``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s.-]+", "_", name.strip()).lower()
 
 
@@ -111,7 +111,7 @@ _KNOWN = (
 
 
 def error_name(said: object, *also: str) -> str:
-    """The name of an error in a case, without an explanation in brackets; ``Exception`` at its end does not matter.
+    """Return the name of an error in a case, without an explanation in brackets and without ``Exception`` at its end.
 
     Raises:
         UnknownWord: no such error is known.
@@ -124,7 +124,7 @@ def error_name(said: object, *also: str) -> str:
 
 
 def same_error(name: str, error: BaseException | None) -> bool:
-    """Whether an error is the one of this name; an error of a server carries its name as ``name``."""
+    """Return True if an error has this name; an error of a server carries its name as ``name``."""
     if error is None:
         return False
     ours = {kind.__name__ for kind in type(error).__mro__} | {getattr(error, "name", "")}

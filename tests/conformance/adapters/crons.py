@@ -1,7 +1,7 @@
 """Adapters for the cron groups of ``ftl.json``.
 
-FTL's readings and error texts are asked of `redrive.schedule.ftl`. Whatever FTL accepts, redrive's own reading must
-accept too, with the same meaning, except where `redrive.schedule.ftl` documents a difference.
+FTL's readings and error texts come from `redrive.schedule.ftl`. Every pattern that FTL accepts, redrive's own reading
+must accept too, with the same meaning, except where `redrive.schedule.ftl` documents a difference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 UTC = zone("UTC")
 TICK = timedelta.resolution
 NO_MORE = "unable to find next timeout for {}"
-"""What FTL says where nothing follows any more; ours ends there."""
+"""FTL's text after the last occurrence; redrive's iterator ends there."""
 
 ALWAYS_DIFFERENT = re.compile(
     r"""0+\s*[smhSMH]      # midnight
@@ -37,7 +37,7 @@ ALWAYS_DIFFERENT = re.compile(
     re.VERBOSE,
 )
 DAYS = {5: (2, 4), 6: (3, 5), 7: (3, 5)}
-"""Which fields are those of days, by the number of fields."""
+"""The fields of days, by the number of fields."""
 
 
 def moment(text: Any) -> datetime:
@@ -76,13 +76,13 @@ def refused(read_: Callable[[], object]) -> str | None:
 
 
 def cron_errors(case: Case) -> None:
-    """Why FTL refuses a pattern."""
+    """Check the reason why FTL refuses a pattern."""
     data = read(case.data, "pattern", "error", required=("pattern", "error"))
     assert data["error"] == refused(lambda: ftl.parse(data["pattern"]))
 
 
 def cron_next(case: Case) -> None:
-    """The first occurrence later than an instant; null if there is none."""
+    """Check the first occurrence later than an instant; null if there is none."""
     data = read(case.data, "pattern", "after", "next", required=("pattern", "after", "next"))
     expected = None if data["next"] is None else moment(data["next"])
     for cron in readings(data["pattern"]):
@@ -90,7 +90,7 @@ def cron_next(case: Case) -> None:
 
 
 def cron_series(case: Case) -> None:
-    """How many occurrences there are between two instants."""
+    """Check the number of occurrences between two instants."""
     fields = ("pattern", "after_exclusive", "until_inclusive", "count")
     data = read(case.data, *fields, required=fields)
     after, until = moment(data["after_exclusive"]), moment(data["until_inclusive"])
@@ -100,7 +100,7 @@ def cron_series(case: Case) -> None:
 
 
 def cron_executed(case: Case) -> None:
-    """The next occurrences as FTL's program printed them, or its error."""
+    """Check the next occurrences as FTL's program printed them, or its error."""
     data = read(case.data, "pattern", "after", "next4", "error", required=("pattern",))
     demand({name: value for name, value in data.items() if value is not None}, "next4", "error")
     pattern = data["pattern"]

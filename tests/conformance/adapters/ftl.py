@@ -1,7 +1,7 @@
-"""Adapters for ``ftl.json``: durations, directives, what they mean and what they lead to.
+"""Adapters for ``ftl.json``: durations, directives, their meaning and their effect.
 
-FTL's readings and error texts are asked of strict mode, ``Policy.parse(text, strict=True)`` and `redrive.policy.ftl`
-below it. Whatever strict mode accepts, redrive's own reading must accept too, with the same meaning.
+FTL's readings and error texts come from strict mode, ``Policy.parse(text, strict=True)`` and `redrive.policy.ftl` below
+it. Every text that strict mode accepts, redrive's own reading must accept too, with the same meaning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONTEXTS = {
     "at the end of the text": "",
     "inside a schema file, where a newline follows": "\n",
 }
-"""Where a directive stands, and what follows it there: FTL reads a number only if a blank follows."""
+"""The declaration around a directive, and the text after it: FTL reads a number only if a blank follows."""
 
 DAY = 86_400
 FAR = 64
@@ -34,7 +34,7 @@ ANY_FAILURE = Failure(("builtins.Exception",), "it failed")
 
 
 def duration_parse(case: Case) -> None:
-    """A duration's seconds, or why it is none."""
+    """Check the seconds of a duration, or the reason why it is refused."""
     data = read(case.data, "input", "seconds", "error", required=("input",))
     demand(data, "seconds", "error")
     if data.get("error") is not None:
@@ -55,7 +55,7 @@ def _refusal(read_: Callable[[], object]) -> str | None:
 
 
 def retry_directive(case: Case) -> None:
-    """What a directive says, or which of FTL's two steps refuses it, with what text."""
+    """Check the fields of a directive, or which of FTL's two steps refuses it, with what text."""
     messages = ("go_parser_message", "schema_parser_message_at_end_of_text")
     outcomes = ("parsed", "params", "validation_errors", "parse_error")
     data = read(case.data, "directive", "context", *outcomes, *messages, required=("directive",))
@@ -104,7 +104,7 @@ def _parameters(policy: Policy) -> dict[str, Any]:
 
 
 def retry_constants(case: Case) -> None:
-    """The defaults and limits, each as strict mode shows it."""
+    """Check the defaults and limits, each as strict mode shows it."""
     data = read(case.data, *CONSTANTS, "history")
     measured = {name: word(name, CONSTANTS)() for name in data if name in CONSTANTS}
     assert {name: data[name] for name in measured} == measured
@@ -135,7 +135,7 @@ CONSTANTS: Mapping[str, Callable[[], float | None]] = {
 
 
 def backoff_schedules(case: Case) -> None:
-    """The delays of a directive, from the first failure to the last and beyond it, into the catch."""
+    """Check the delays of a directive, from the first failure to the last and beyond it, into the catch."""
     outcomes = ("attempts_total", "delays_s", "catch_first_delay_s", "catch_retry_delay_s")
     data = read(case.data, "directive", *outcomes, required=("directive",))
     demand(data, *outcomes)
@@ -168,7 +168,7 @@ def _decisions(policy: Policy, attempts: int, sample: float) -> list[Any]:
 
 
 def jvm_annotation(case: Case) -> None:
-    """FTL's annotation for the JVM: the same directive in fields, except that an absent count is 0."""
+    """Check FTL's annotation for the JVM: the same directive in fields, except that an absent count is 0."""
     data = read(case.data, "annotation", "effective_count", "errors", required=("annotation",))
     demand(data, "effective_count", "errors")
     fields = read(data["annotation"], "count", "minBackoff", "maxBackoff", "catchModule", "catchVerb")

@@ -1,8 +1,8 @@
 """Adapter for the group ``hedge.grpc`` of ``inprocess.json``: copies of a call race, under both event loops.
 
-A server answers the attempts at the instants that the case says, and never otherwise; a case in which no attempt is
-answered is watched for an hour of virtual time. In the language of redrive the fatal codes are errors that ``on`` does
-not name, a pushback is an error with a hint, and one that says no is `redrive.errors.GiveUp`.
+A server answers the attempts at the instants that the case names, and at no other; a case in which no attempt is
+answered runs for an hour of virtual time. In redrive the fatal codes are errors that ``on`` does not name, a pushback
+is an error with a hint, and a negative one is `redrive.errors.GiveUp`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _HOUR = 3600.0
 
 
 class _NonFatal(Exception):
-    """A status that lets the race go on."""
+    """A status that lets the race continue."""
 
 
 class _Fatal(Exception):
-    """Any other."""
+    """Any other status."""
 
 
 def hedge(case: Case) -> None:
-    """When attempts start, which are cancelled, and what comes out."""
+    """Check the start times of the attempts, which of them are cancelled, and the result."""
     data = read(case.data, "policy", "events", "expect")
     if is_refused(data["expect"], lambda: _Race(data)):
         return
@@ -112,7 +112,7 @@ class _Race:
         )
 
     async def run(self) -> None:
-        """Make the call, and note what comes out."""
+        """Make the call, and record its result."""
         try:
             status = await self._policy.acall(self._attempt)
         except TimeoutError:

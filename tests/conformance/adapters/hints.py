@@ -1,8 +1,8 @@
-"""Adapters for ``inprocess.json``: what servers say about when to come back, and limits by stage.
+"""Adapters for ``inprocess.json``: the delays that servers ask for, and limits by stage.
 
-Translations that are more than a renaming: "over the limit" is what no deadline of a hundred years has room for; gRPC's
-attempts of a client's own are ``take``; urllib3's counts by stage are rules by reason, beside a total that is joined to
-them by ``&``, since a rule with its own limit is not ended by the policy's.
+Translations that are more than a renaming: "over the limit" is a delay too long for a deadline of a hundred years;
+gRPC's attempts of a client's own are ``take``; urllib3's counts by stage are rules by reason, beside a total that is
+joined to them by ``&``, since a rule with its own limit is not ended by the policy's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAMPLES = [place / 100 for place in range(100)]
 
 
 def parsed(case: Case) -> None:
-    """A ``Retry-After`` is read."""
+    """Read a ``Retry-After``."""
     data = read(case.data, "value", "now", "expect", "expect_utc", "response_date", "expect_note", "level")
     word(data.get("level"), {None: None, "strict": None, "lenient": None})
     if not isinstance(data["value"], str):
@@ -56,7 +56,7 @@ def parsed(case: Case) -> None:
 
 
 def pushback(case: Case) -> None:
-    """A ``grpc-retry-pushback-ms`` is read."""
+    """Read a ``grpc-retry-pushback-ms``."""
     data = read(case.data, "value", "expect")
     if not isinstance(data["value"], str):
         raise UnknownWord(f"value {data['value']!r} (known: the text of a header)")
@@ -68,7 +68,7 @@ def pushback(case: Case) -> None:
 
 
 def clamped(case: Case) -> None:
-    """An ``x-amz-retry-after`` is kept near the client's own delay."""
+    """Check that an ``x-amz-retry-after`` is kept near the client's own delay."""
     data = read(case.data, "header_ms", "t_i", "expect")
     if data["header_ms"] is None:  # without a header there is the client's own delay
         data["header_ms"] = ""
@@ -79,7 +79,7 @@ def clamped(case: Case) -> None:
 
 
 def hinted(case: Case) -> None:
-    """What a policy makes of a hint."""
+    """Check the decision of a policy on a hint."""
     data = read(
         case.data, "hint", "deadline_remaining", "max_hint", "next_headers", "jitter", "backoff", "expect",
         "expect_bounds",
@@ -137,7 +137,7 @@ def _others(data: Any) -> Iterator[Hint]:
 
 
 def grpc_run(case: Case) -> None:
-    """The delays, or the number of attempts, of a call whose responses are scripted."""
+    """Check the delays, or the number of attempts, of a call with scripted responses."""
     data = read(case.data, "policy", "client_cap", "responses", "expect_delays", "expect", "expect_attempts")
     demand(data, "expect_delays", "expect_attempts", "expect")
     if is_refused(data.get("expect"), lambda: _grpc_policy(data["policy"])):
@@ -199,11 +199,11 @@ _STAGES: dict[str | None, Stage] = {
     "redirect": Stage.ANSWERED,
     "status": Stage.ANSWERED,
 }
-"""What urllib3 counts apart. Its ``other`` errors may have come after the request was sent."""
+"""The counters of urllib3. Its ``other`` errors may have come after the request was sent."""
 
 
 def stage_counts(case: Case) -> None:
-    """At which failure a policy with a limit for each stage gives up."""
+    """Check the failure at which a policy with a limit for each stage gives up."""
     data = read(case.data, "policy", "events", "method", "expect_fail_at", "expect")
     demand(data, "expect_fail_at", "expect")
     limits = read(data["policy"], "total", *map(str, _STAGES))

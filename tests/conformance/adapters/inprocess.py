@@ -34,7 +34,7 @@ FAR = 10_000
 
 
 def delay_sequence(case: Case) -> None:
-    """The delay before each retry, nominal or under the draws that the case gives."""
+    """Check the delay before each retry, nominal or under the draws that the case gives."""
     data = read(case.data, "policy", "expect", "expect_at", "expect_bounds_at", "u", "tol")
     demand(data, "expect", "expect_at", "expect_bounds_at")
     if is_refused(data.get("expect"), lambda: policy_of(data["policy"])):
@@ -59,7 +59,7 @@ BOUNDS = ("lo", "hi", "mean", "uniform_histogram", "fraction_exactly_at_cap_at_m
 
 
 def delay_bounds(case: Case) -> None:
-    """How the delay before one retry spreads over evenly spaced samples."""
+    """Check how the delay before one retry spreads over evenly spaced samples."""
     data = read(case.data, "policy", "n", "samples", "tol", "hi_open", "mean_tol_rel", "expect", *BOUNDS)
     demand(data, "expect", *BOUNDS)
     if is_refused(data.get("expect"), lambda: policy_of(data["policy"])):
@@ -128,7 +128,7 @@ def _numbers(found: Sequence[float | None]) -> list[float]:
 
 
 def stop(case: Case) -> None:
-    """Whether the policy gives up in a state."""
+    """Check whether the policy gives up in a state."""
     data = read(case.data, "cond", "state", "expect")
     state = read(data.get("state") or {}, "attempt", "elapsed", "upcoming", "cumulative_delay")
     if is_refused(data["expect"], lambda: _condition(data["cond"], state)):
@@ -219,7 +219,7 @@ def _upcoming(state: Any) -> float:
 
 
 def algebra_operation(case: Case) -> None:
-    """What two decisions come to under an operator, one under a limit; or a law about them."""
+    """Check two decisions under an operator, one decision under a limit, or a law about them."""
     data = read(case.data, "a", "b", "op", "cap", "expect", "law")
     if "law" in data:
         laws.check(read(data, "law")["law"])
@@ -234,7 +234,7 @@ def algebra_operation(case: Case) -> None:
 
 
 _UNARY: dict[str, Callable[[Policy, float], Policy]] = {"cap": Policy.cap, "map_delay": Policy.cap}
-"""What the file calls ``map_delay(min cap)``."""
+"""The file's ``map_delay(min cap)``."""
 
 
 def _decided(policy: Policy) -> object:
@@ -253,7 +253,7 @@ def _said(decision: object) -> str:
 
 
 def schedule(case: Case) -> None:
-    """What a schedule of Effect, written with our operators, decides step after step."""
+    """Check the decisions of a schedule of Effect, written with our operators, step after step."""
     data = read(case.data, "op", "of", "steps", "expect", "times", "duration", "at", "interval", "action_duration")
     if is_refused(data["expect"], lambda: word(data["op"], _COMPOSED)(data)):
         return
@@ -341,7 +341,7 @@ _COMPOSED: dict[str, Callable[[Any], Policy]] = {
 
 
 def window_fit(case: Case) -> None:
-    """The first delay of a backoff that fills a window, and that it does fill it."""
+    """Check the first delay of a backoff that fills a window, and that it does fill it."""
     data = read(case.data, "max_calls", "window", "expect_base", "expect")
     demand(data, "expect_base", "expect")
     if is_refused(data.get("expect"), lambda: Backoff.filling(data["window"], data["max_calls"])):
@@ -353,7 +353,7 @@ def window_fit(case: Case) -> None:
 
 
 def discrete_jitter(case: Case) -> None:
-    """How two of the smallest units are drawn with half of them to either side; ours are microseconds."""
+    """Check how two of the smallest units are drawn with half of them to either side; ours are microseconds."""
     data = read(case.data, "u", "expect")
     policy = policy_of({"backoff": "constant", "value": 2 * MICROSECOND, "jitter": "proportional", "p": 0.5})
     decision = policy.decide(History(1, START), FAILURE, START, data["u"])
@@ -365,7 +365,7 @@ def discrete_jitter(case: Case) -> None:
 
 
 def exception_group(case: Case) -> None:
-    """Whether a policy that retries ``ValueError``, or what the case names, retries a group of exceptions."""
+    """Check whether a policy for ``ValueError``, or for the errors that the case names, retries an exception group."""
     data = read(case.data, "exc", "groups", "on", "expect")
     demand(data, "expect")
     groups = word(data.get("groups", "all"), {"off": "never", "never": "never", "all": "all", "any": "any"})

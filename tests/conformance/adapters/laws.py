@@ -1,14 +1,14 @@
 """Laws of ``inprocess.json``: sentences about the operators on policies, held against a pool of policies.
 
 A sentence is a list of statements, separated by ``;`` or ``,``; a remark in brackets at its end is left out, and a
-statement without an operator is about the one before. What is understood:
+statement without an operator is about the one before. The adapter understands:
 
 * ``join associative``, ``commutative``, ``idempotent``; ``identity = GiveUp``, also ``left identity``, ``right zero``;
 * ``join distributes over meet``; ``join absorbs meet``, ``absorption``;
 * ``map_delay(min cap) preserves GiveUp``, ``map_delay(id) = id``;
 * equations of the variables a to c and p to r: ``a join (a meet b) = a``, ``join(GiveUp, p) = GiveUp``.
 
-A policy is known by what it decides about streams of failures.
+Policies are equal if they decide the same about streams of failures.
 """
 
 from __future__ import annotations
@@ -61,13 +61,10 @@ def _pool() -> list[Policy]:
 
 
 def check(said: str) -> None:
-    """Hold a law against every choice of policies.
-
-    Args:
-        said: the sentence.
+    """Hold the law that a sentence states against every choice of policies.
 
     Raises:
-        UnknownWord: it is none of the above.
+        UnknownWord: the sentence is none of the above.
         AssertionError: it does not hold.
     """
     subject = None

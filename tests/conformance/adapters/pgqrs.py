@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from tests.conformance.loading import Case
 
 QUARTER = 0.25
-"""Of ``exponential_jitter``: as much above as below."""
+"""The jitter of ``exponential_jitter``: as much above as below."""
 SAMPLES = [place / 100 for place in range(100)]
 
 
 def backoff(case: Case) -> None:
-    """The delay after a number of retries, and whether there is another one."""
+    """Check the delay after a number of retries, and whether there is another one."""
     data = read(case.data, "group", "title", "given", "steps", "for_us", required=("given", "steps"))
     given = read(data["given"], "policy", required=("policy",))["policy"]
     policy = word(given.get("kind"), KINDS)(given)
@@ -33,7 +33,7 @@ STEP = ("do", "attempt", "expect")
 
 
 def _answer(policy: Policy, step: Any) -> tuple[float, float]:
-    """The least and the greatest answer to a step, over all samples."""
+    """Return the least and the greatest answer to a step, over all samples."""
     return word(step["do"], STEPS)(policy, step["attempt"])
 
 
@@ -57,7 +57,7 @@ def _should_retry(policy: Policy, attempt: int) -> tuple[bool, bool]:
 
 
 STEPS: dict[str, Callable[[Policy, int], tuple[float, float]]] = {"delay": _delays, "should_retry": _should_retry}
-"""What a step asks. Its ``attempt`` counts the retries that were made before, from 0."""
+"""The questions of a step. Its ``attempt`` counts the retries made before, from 0."""
 
 
 def _policy(data: Any, schedule: Backoff, jitter: Jitter) -> Policy:

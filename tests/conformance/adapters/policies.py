@@ -1,7 +1,7 @@
-"""The language in which the case files write policies, in redrive's words.
+"""The translation of the case files' policies into redrive's.
 
-Every name of another system's backoff, jitter or combinator stands in one of the tables below, once, with what it is
-here. Three translations are more than a renaming:
+Every name of another system's backoff, jitter or combinator stands in one of the tables below, once, with its
+equivalent here. Three translations are more than a renaming:
 
 * *Proportional* jitter, d (1 - p + 2 p u), is jitter on top of a backoff that is shorter by the same factor:
   d (1 - p) (1 + u 2p / (1 - p)). So the lengths are multiplied by 1 - p, and the jitter is ``plus(2p / (1 - p))``.
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Spread:
-    """A jitter, and what all lengths are multiplied by to make room for it."""
+    """A jitter, and the factor by which all lengths are multiplied to make room for it."""
 
     jitter: Jitter | None
     scale: float = 1.0
@@ -49,10 +49,10 @@ def policy_of(data: Json) -> Policy:
         data: ``{"backoff": ...}`` or ``{"op": ...}``; a field that is null is not given.
 
     Returns:
-        A policy without deadline whose attempts end only with its backoff.
+        A policy without deadline, with the attempts of its backoff.
 
     Raises:
-        UnknownWord: the case says something that is not in the tables.
+        UnknownWord: the case has a word that is not in the tables.
     """
     data = _given(data)
     spread = _spread(data)
@@ -72,7 +72,7 @@ def _given(data: Any) -> Json:
 
 
 def delays(policy: Policy, count: int, draws: Sequence[float] | None) -> list[float | None]:
-    """The delays before the first retries, in seconds, None where the policy gives up.
+    """Return the delays before the first retries, in seconds, None where the policy gives up.
 
     Args:
         policy: the policy.
@@ -87,7 +87,7 @@ def delays(policy: Policy, count: int, draws: Sequence[float] | None) -> list[fl
 
 
 def drawn(policy: Policy, draws: Sequence[float], *, first: int = 1) -> Iterator[float | None]:
-    """What `Policy.decide` answers to one failure after the other.
+    """Yield the answers of `Policy.decide` to one failure after the other.
 
     Args:
         policy: the policy.

@@ -1,7 +1,7 @@
 """Adapters for ``inprocess.json``: the rules of gRPC (documents, transparent retries) and of HTTP (methods).
 
-What becomes of an RPC is not looked up but watched: it fails again and again under a policy of one attempt, or of two,
-with a throttle whose tokens are counted. Only where nothing is retried, the table tells the two causes apart.
+The treatment of an RPC is not looked up but observed: it fails again and again under a policy of one attempt, or of
+two, with a throttle that counts its tokens. Only where nothing is retried, the table separates the two causes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SERVICE_CONFIG = {"retryThrottling", "methodConfig", "loadBalancingPolicy", "lo
 
 
 def document(case: Case) -> None:
-    """A document is read, or refused."""
+    """Check that a document is read, or refused."""
     data = read(case.data, "doc", "valid", "client_cap", "expect_attempts")
     demand(data, "valid", "expect_attempts")
     options = {"most": data["client_cap"]} if "client_cap" in data else {}
@@ -79,7 +79,7 @@ _MANY = 1000
 
 
 def transparent(case: Case) -> None:
-    """What becomes of an RPC that fails at a stage, and what that counts for."""
+    """Check the treatment of an RPC that fails at a stage, and what that counts for."""
     data = read(case.data, "stage", "expect", "counts_as_attempt", "counts_as_throttle_failure")
     demand(data, "expect")
     progress = _progress(data["stage"])
@@ -102,7 +102,7 @@ _HANDLINGS = {
 
 
 def _progress(said: str) -> RpcProgress:
-    """The stage of a case, which may explain itself in brackets."""
+    """Return the stage of a case, which may explain itself in brackets."""
     name = said.partition(" (")[0]
     if name not in {each.value for each in RpcProgress}:
         raise UnknownWord(f"{said!r} (known: {', '.join(each.value for each in RpcProgress)})")
@@ -110,7 +110,7 @@ def _progress(said: str) -> RpcProgress:
 
 
 def _watched(progress: RpcProgress) -> Handling:
-    """What the decisions show: how many retries there are beside those that the policy has."""
+    """Return the treatment that the decisions show: how many retries there are beside those that the policy has."""
     beside, own = _retries(progress, attempts=1), _retries(progress, attempts=2)
     if not own:
         return row_of(progress).handling
@@ -127,7 +127,7 @@ def _retries(progress: RpcProgress, *, attempts: int) -> int:
 
 
 def _decisions(progress: RpcProgress, *, attempts: int, after: timedelta = ZERO) -> Iterator[Any]:
-    """One failure after the other, all at one instant, until it is given up."""
+    """Yield the decisions on one failure after the other, all at one instant, until the policy gives up."""
     plain = read_retry_policy({**_DOCUMENT, "maxAttempts": 2})
     policy = transparently(plain.with_(attempts=attempts, deadline=_DEADLINE))
     history, refused, now = History(1, START), 0, START + after
@@ -145,7 +145,7 @@ def _decisions(progress: RpcProgress, *, attempts: int, after: timedelta = ZERO)
 
 
 def http_method(case: Case) -> None:
-    """Whether a request may be repeated, and whether a policy that knows only the failure repeats it."""
+    """Check whether a request may be repeated, and whether a policy that sees only the failure repeats it."""
     data = read(case.data, "method", "headers", "idempotent")
     demand(data, "idempotent")
     method, headers = data["method"], data.get("headers", {})

@@ -1,6 +1,6 @@
-"""Adapter for the group ``python_clients`` of ``couchbase.json``: what the errors of psycopg and redis-py mean.
+"""Adapter for the group ``python_clients`` of ``couchbase.json``: the meaning of psycopg's and redis-py's errors.
 
-The cases that need a server and a proxy (a reply that is lost, a COMMIT that is lost) are told in `tests/contrib`.
+Cases that need a server and a proxy (a reply that is lost, a COMMIT that is lost) have their tests in `tests/contrib`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DATABASE_WHEN: dict[str | None, Fate | None] = {
     "in a transaction": Fate.ROLLED_BACK,
     "at commit": Fate.UNKNOWN,
 }
-"""When an error of PostgreSQL came, and what redrive's transactions note on it then; a lone statement has no note."""
+"""The moment of an error of PostgreSQL, and the note of redrive's transactions on it; a lone statement has no note."""
 REDIS_WHEN: dict[str | None, Stage | None] = {
     None: None,
     "connecting": Stage.NOT_SENT,
@@ -42,11 +42,11 @@ REDIS_WHEN: dict[str | None, Stage | None] = {
     "in flight": Stage.IN_FLIGHT,
     "reading": Stage.IN_FLIGHT,
 }
-"""When an error of redis-py came, and the stage that redrive's client notes on it."""
+"""The moment of an error of redis-py, and the stage that redrive's client notes on it."""
 
 
 def python_client(case: Case) -> None:
-    """The reason, the stage, and whether a call that is not idempotent may be made again."""
+    """Check the reason, the stage, and whether a call that is not idempotent may be repeated."""
     data = read(case.data, "group", "input", "expected")
     expected = read(data["expected"], "retry_reason", "non_idempotent_ok", "unit", "like", "stage")
     demand(expected, "retry_reason", "non_idempotent_ok", "like", "stage")
@@ -65,7 +65,7 @@ def python_client(case: Case) -> None:
 
 
 def _failure(given: Mapping[str, Any]) -> tuple[Failure, bool]:
-    """What an error means, and whether another connection has to be taken."""
+    """Return the meaning of an error, and whether another connection has to be taken."""
     given = read(given, "sqlstate", "when", "error")
     if "sqlstate" in given and "error" in given:
         raise UnknownWord("'sqlstate' beside 'error'")
@@ -86,7 +86,7 @@ def _failure(given: Mapping[str, Any]) -> tuple[Failure, bool]:
 
 
 def _redis_error(name: str) -> Exception:
-    """An error by its code in an error reply, or by its class in redis-py."""
+    """Return an error by its code in an error reply, or by its class in redis-py."""
     if name in REPLIES:
         return redis.exceptions.ResponseError(f"{name} it was refused")
     kind = getattr(redis.exceptions, name, None) if isinstance(name, str) else None
@@ -104,4 +104,4 @@ LIKE: Mapping[str | None, Callable[[Failure, bool], bool]] = {
     "KV_LOCKED": lambda failure, elsewhere: _is_retried(failure) and not elsewhere,
     "KV_NOT_MY_VBUCKET": lambda failure, elsewhere: _is_retried(failure) and elsewhere,
 }
-"""What the two reasons mean: try again later; and: not here, ask another server."""
+"""The meaning of the two reasons: try again later; or ask another server."""

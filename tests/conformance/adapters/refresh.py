@@ -76,10 +76,10 @@ OPTIONS: Mapping[str, tuple[str, Callable[[Any], object]]] = {
     "give_up_after": ("give_up_after", span),
     "catchup_window": ("catch_up", span),
 }
-"""What the cases call the fields of a policy."""
+"""The fields of a policy under the cases' names."""
 
 GIVEN_UP_AT_START = "give_up"
-"""What the cases call giving up where it happens instead of a start."""
+"""The cases' name for giving up instead of a start."""
 
 
 def moment(text: Any) -> datetime:
@@ -96,7 +96,7 @@ def given(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schedule_of(data: Mapping[str, Any]) -> Schedule:
-    """Return a schedule as the cases write it, with its place and what becomes of gaps."""
+    """Return a schedule as the cases write it, with its place and its treatment of gaps."""
     said = given(data)
     rules = (RecurrenceRule.parse(said["rrule"]),) if "rrule" in said else ()
     start = {"start": moment(said["dtstart"])} if "dtstart" in said else {}
@@ -124,7 +124,7 @@ def policy_of(data: Mapping[str, Any]) -> RefreshPolicy:
 
 
 def _wanted(said: Any) -> Action:
-    """Return an action: a name, and perhaps a text after a colon; the time lines do not name whom it concerns."""
+    """Return an action: a name, and perhaps a text after a colon; the time lines do not name its recipient."""
     if not isinstance(said, str):
         raise UnknownWord(f"{said!r} (known: name, name:text)")
     name, _, text = said.partition(":")
@@ -133,7 +133,7 @@ def _wanted(said: Any) -> Action:
 
 @dataclass
 class Subject:
-    """Something that is refreshed."""
+    """An item that is refreshed."""
 
     policy: RefreshPolicy
     state: RefreshState = field(default_factory=RefreshState)
@@ -173,7 +173,7 @@ EVENTS: Mapping[str, Callable[[Subject, datetime, Mapping[str, Any]], RefreshTra
 
 
 def timelines(case: Case) -> None:
-    """The state after each event of a time line."""
+    """Check the state after each event of a time line."""
     notes = {"id", "source", "note", "seed_code_differs", "title"}
     data = read(case.data, "policy", "events", required=("policy", "events"), notes=notes)
     subject = Subject(policy_of(data["policy"]))
@@ -213,10 +213,10 @@ def _text(at: datetime | None) -> str | None:
 
 
 def alignment(case: Case) -> None:
-    """When it is started after a failure, by each strategy, and whether attempts are counted anew; null if never.
+    """Check the next start after a failure, by each strategy, and whether attempts are counted anew; null if never.
 
-    The failure comes a day before both the retry and the planned refresh. Where no retry is left, the strategy is not
-    asked: what counts is what is to be done when retries are exhausted.
+    Failures come a day before both the retry and the planned refresh. Where no retry is left, the strategy is not
+    consulted: the policy's action for exhausted retries decides.
     """
     fields = ("retry_at", "planned_at", "timeout", "expect", "on_exhausted")
     data = read(case.data, "case", *fields, required=fields[:2] + fields[3:4])
@@ -249,7 +249,7 @@ def _failed(policy: RefreshPolicy, at: datetime) -> list[Any] | None:
 def _check_exhausted(
     schedule: Schedule | None, delays: tuple[timedelta, ...], at: datetime, options: Mapping[str, Any]
 ) -> None:
-    """Check that each strategy gives up, or waits for the planned refresh, as the policy says."""
+    """Check that each strategy gives up, or waits for the planned refresh, as the policy requires."""
     for strategy in Strategy:
         for exhausted in Exhausted if schedule else (Exhausted.GIVE_UP,):
             said = {"schedule": schedule, "delays": delays, "strategy": strategy, "on_exhausted": exhausted}
@@ -258,7 +258,7 @@ def _check_exhausted(
 
 
 def natural_language(case: Case) -> None:
-    """What a text means, or why it means nothing; and that it means the same when it is written back."""
+    """Check the meaning of a text, or why it has none; and that it means the same when it is written back."""
     data = read(case.data, "text", "policy", "error", required=("text",))
     demand(given(data), "policy", "error")
     if data.get("error") is not None:
@@ -272,7 +272,7 @@ def natural_language(case: Case) -> None:
 
 
 def _normal(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a case says of a policy, with what it leaves to the default."""
+    """Return a policy as the case describes it, completed by the defaults."""
     said = given(read(data, *OPTIONS, "schedule", "tz", "gap", "jitter", "on_give_up"))
     options = {OPTIONS[name][0]: OPTIONS[name][1](value) for name, value in said.items() if name in OPTIONS}
     rest = {
@@ -314,7 +314,7 @@ def _action(action: Action) -> dict[str, str]:
 
 
 def recurrence(case: Case) -> None:
-    """The occurrences of a rule, as instants and on the wall clock."""
+    """Check the occurrences of a rule, as instants and on the wall clock."""
     expected = ("expected_local", "expected_utc")
     notes = {"id", "source", "note", "title"}
     data = read(case.data, *LISTED, "tz", "gap", *expected, "complete", notes=notes)
@@ -336,7 +336,7 @@ def _local(at: datetime, schedule: Schedule) -> str:
 
 
 def next_after(case: Case) -> None:
-    """The next occurrence of a rule that began long ago. How long it takes is the subject of a benchmark."""
+    """Check the next occurrence of a rule that began long ago. How long it takes is the subject of a benchmark."""
     needed = ("strictly_after", "expected")
     data = read(case.data, *LISTED, "tz", "gap", *needed, "budget_ms", required=needed)
     schedule = schedule_of(data)
@@ -347,7 +347,7 @@ def next_after(case: Case) -> None:
 
 
 def invalid_rules(case: Case) -> None:
-    """A rule that is refused, or accepted; or one that says a thing twice, which then counts once."""
+    """Check that a rule is refused or accepted, or that a repeated part counts once."""
     data = read(case.data, "rrule", "dtstart", "tz", "why", "expect", required=("rrule", "expect"))
     word(data["expect"], RULES)(data)
 
@@ -368,4 +368,4 @@ RULES: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
     "accept": _check_distinct,
     "accept_deduplicated": _check_distinct,
 }
-"""What can become of a rule."""
+"""The outcomes of a rule."""

@@ -1,6 +1,6 @@
-"""What every adapter shares: it reads a case completely, or fails.
+"""Common parts of all adapters: an adapter reads a case completely, or fails.
 
-An adapter that overlooks a field or a word of a case would call it passed without having looked. So it names the fields
+An adapter that overlooks a field or a word of a case would report it as passed without a check. So it names the fields
 and words that it understands; any other raises `UnknownWord`, which no deviation covers.
 """
 
@@ -20,11 +20,11 @@ __all__ = ["NOTES", "Mismatch", "Said", "UnknownWord", "demand", "is_refused", "
 Meaning = TypeVar("Meaning")
 
 NOTES = frozenset({"id", "source", "file", "note", "also_in", "origin", "verified_by", "src", "status"})
-"""Fields that tell people where a case comes from."""
+"""Fields that name the origin of a case for human readers."""
 
 
 class UnknownWord(Exception):
-    """The case says something that the adapter does not understand."""
+    """A word or a field of a case that the adapter does not understand."""
 
 
 class Said(dict[str, Any]):
@@ -60,7 +60,7 @@ def read(data: Mapping[str, Any], *fields: str, required: Iterable[str] = (), no
 
 
 def demand(data: Mapping[str, Any], *fields: str) -> None:
-    """Check that a case says at least something to compare with.
+    """Check that a case has at least one field to compare with.
 
     Args:
         data: the case.
@@ -78,10 +78,10 @@ def word(name: Any, vocabulary: Mapping[str, Meaning]) -> Meaning:
 
     Args:
         name: the word of the case.
-        vocabulary: what the adapter understands.
+        vocabulary: the words that the adapter understands.
 
     Returns:
-        What the word does.
+        The value of the word.
 
     Raises:
         UnknownWord: it is not there.
@@ -98,7 +98,7 @@ def is_refused(expected: object, make: Callable[[], object]) -> bool:
     """Check that a policy is refused, if that is the outcome that a case expects.
 
     Args:
-        expected: the outcome of the case: ``"invalid_policy"``, or an object that says ``"invalid_policy": true``.
+        expected: the outcome of the case: ``"invalid_policy"``, or an object with ``"invalid_policy": true``.
         make: builds the policy.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What the told scenarios share: each runs on both stores, with a clock that moves only when told."""
+"""Fixtures of the scenarios: each runs on both stores, with a clock that moves only when a test advances it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.conformance.scenarios.hands import Hand
 
 @pytest.fixture(scope="session", params=["memory", "file"])
 def fresh_url(request, tmp_path_factory):
-    """Gives the URL of a new store at each call, in memory or in a file."""
+    """Return a function that makes a new store at each call, in memory or in a file, and returns its URL."""
     numbers = count(1)
 
     def make() -> str:
@@ -27,13 +27,13 @@ def fresh_url(request, tmp_path_factory):
 
 @pytest.fixture
 def clock():
-    """The time of the test."""
+    """Return the clock of the test."""
     return VirtualClock()
 
 
 @pytest.fixture
 def app(fresh_url, clock):
-    """An app without tasks, on a new store."""
+    """Yield an app without tasks, on a new store."""
     app = App(fresh_url(), clock=clock)
     yield app
     app.close()
@@ -41,7 +41,7 @@ def app(fresh_url, clock):
 
 @pytest.fixture
 def other_app(app, clock):
-    """The same store, from a second process's point of view: with connections of its own, where the store has any."""
+    """Yield an app of a second process on the same store, with separate connections if the store has any."""
     if app.url == "memory://":
         yield app
         return
@@ -52,5 +52,5 @@ def other_app(app, clock):
 
 @pytest.fixture
 def hand(app):
-    """A worker that is moved by hand."""
+    """Return a worker that the test drives by hand."""
     return Hand(app, "A")

@@ -1,7 +1,7 @@
-"""Workers that are moved by hand: they claim, work, settle and fall silent when the test says so.
+"""Workers that a test drives by hand: they claim, work, settle and fall silent when the test calls them.
 
-They use the operations that a worker process uses, so that a test can stand between a claim and its settle, which is
-where leases are lost.
+They use the operations of a worker process, so that a test can act between a claim and its settle, where leases are
+lost.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["Hand", "boom", "everything", "execute", "sweep"]
 
 
 class Hand:
-    """One worker.
+    """A worker that the test drives by hand.
 
     Args:
-        app: whose jobs.
+        app: the app with the jobs.
         name: of the worker.
-        lease_for: how long it is believed after each sign of life.
+        lease_for: how long its leases last after each heartbeat.
     """
 
     def __init__(self, app: App, name: str, *, lease_for: str = "15s") -> None:
@@ -41,15 +41,15 @@ class Hand:
         )
 
     def look(self, count: int = 1) -> Claimed:
-        """Ask for jobs; answers also how long to rest."""
+        """Claim jobs, and return also the time until the next claim."""
         return self.app.store.run(leases.claim(self.id, count, lease_for=self.lease_for, now=self.app.now()))
 
     def claim(self, count: int = 1) -> tuple[Claim, ...]:
-        """Take up to so many jobs."""
+        """Claim up to this number of jobs."""
         return self.look(count).claims
 
     def take(self) -> Claim:
-        """Take one job, which must be there."""
+        """Claim exactly one job."""
         (claim,) = self.claim()
         return claim
 
@@ -58,17 +58,17 @@ class Hand:
         return asyncio.run(Executor(self.app, None).run(claim))
 
     def settle(self, *endings: tuple[Claim, Outcome], sample: float = 0.5) -> Settled:
-        """Write how attempts ended, in one batch."""
+        """Store the outcomes of attempts, in one batch."""
         batch = [Ending(claim, outcome, sample) for claim, outcome in endings]
         return self.app.store.run(leases.settle(batch, now=self.app.now()))
 
     def end(self, claim: Claim, outcome: Outcome | None = None, *, sample: float = 0.5) -> Transition:
-        """Write how one attempt ended, whose lease must be current; without an outcome it succeeded."""
+        """Store the outcome of one attempt under a current lease; without an outcome it succeeded."""
         (moved,) = self.settle((claim, outcome or Succeeded()), sample=sample).moved
         return moved
 
     def beat(self) -> Pulse:
-        """Give a sign of life."""
+        """Send a heartbeat."""
         return self.app.store.run(workers.beat(self.id, self.lease_for, now=self.app.now()))
 
     def leave(self) -> list[int]:
@@ -77,12 +77,12 @@ class Hand:
 
 
 def boom(message: str = "boom") -> Failed:
-    """An ordinary failure."""
+    """Return an ordinary failure."""
     return Failed(Failure.of(RuntimeError(message)))
 
 
 def sweep(app: App, budget: int = 100) -> tuple[Transition, ...]:
-    """One pass of the sweep."""
+    """Run one pass of the sweep."""
     return app.store.run(leases.sweep(budget, now=app.now()))
 
 
@@ -95,5 +95,5 @@ _TABLES = ("jobs", "payloads", "results", "attempts", "workers", "sequences")
 
 
 def everything(app: App) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows of all tables, to be compared with a later reading."""
+    """Return all rows of all tables, to be compared with a later reading."""
     return {table: execute(app, f"SELECT * FROM redrive_{table} ORDER BY 1, 2") for table in _TABLES}  # noqa: S608

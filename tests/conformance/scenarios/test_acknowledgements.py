@@ -1,4 +1,4 @@
-"""Commits whose reply is lost: said again, they are recognised, whoever says them."""
+"""Commits with a lost reply: when they are sent again, by any process, they are recognised."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Breaking:
         self.name, self.landed, self.broken = name, landed, 0
 
     def sync(self, run):
-        """Break what is waited for."""
+        """Break a synchronous operation."""
 
         def broken(operation, **options):
             if operation.name != self.name or self.broken:
@@ -37,7 +37,7 @@ class Breaking:
         return broken
 
     def aio(self, arun):
-        """Break what is awaited."""
+        """Break an asynchronous operation."""
 
         async def broken(operation, **options):
             """Break once."""
@@ -58,7 +58,7 @@ landed = pytest.mark.parametrize("landed", [True, False], ids=["landed", "did no
 @landed
 @pytest.mark.parametrize("fails", [False, True], ids=["succeeds", "fails"])
 def test_a_settle_is_said_again(app, monkeypatch, landed, fails):
-    """The worker settles once more: one line of history, one result, one catch, and no lease counts as lost."""
+    """Settle again after a lost reply: one line of history, one result, one catch, and no lease counts as lost."""
     caught = []
 
     @app.task(retry="0 catch recover")
@@ -70,7 +70,7 @@ def test_a_settle_is_said_again(app, monkeypatch, landed, fails):
 
     @app.task
     def recover(request: CatchRequest) -> None:
-        """Say that it ran."""
+        """Record that it ran."""
         caught.append(request.job_id)
 
     job = work.enqueue()
@@ -95,12 +95,12 @@ def test_a_settle_is_said_again(app, monkeypatch, landed, fails):
 @pytest.mark.case("D25")
 @landed
 def test_an_answer_is_said_again(app, monkeypatch, landed):
-    """Whoever answers hears "by you, before" where the first one had landed, and lands it where it had not."""
+    """Answering twice reports "by you, before" if the first answer was committed, and commits it if not."""
     tokens = []
 
     @app.task
     def ask(context: Context) -> str | Pending:
-        """Ask somebody else."""
+        """Wait for an answer from outside."""
         tokens.append(context.attempt_uid)
         return Pending("1h")
 

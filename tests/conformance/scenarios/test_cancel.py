@@ -1,6 +1,6 @@
-"""Cancelling: before the start, twice, when it is too late, and while a handler runs.
+"""Cancelling: before the start, twice, too late, and while a handler runs.
 
-Of D30, which is about running jobs, the part about the steps of a workflow waits for workflows.
+Case D30 is about running jobs; its part about the steps of a workflow waits for workflows.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PATIENCE = 30
 
 @pytest.mark.case("D29")
 def test_a_cancel_is_for_what_has_not_ended(app, clock, hand):
-    """Ready, retrying and waiting jobs are cancelled once and never run; what has ended stays, and is no error."""
+    """Ready, retrying and waiting jobs are cancelled once and never run; ended jobs stay, and are no error."""
     ran = []
 
     @app.task(retry="5 1h")
     def work(kind: str) -> Pending | None:
-        """Do what its kind says."""
+        """Act according to its kind."""
         ran.append(kind)
         match kind:
             case "retrying":
@@ -66,7 +66,7 @@ def test_a_cancel_is_for_what_has_not_ended(app, clock, hand):
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
 def test_a_running_job_is_told(app, other_app, monkeypatch, colour):
-    """A handler that awaits is stopped, one that polls is told; the job stays cancelled whatever it returns (D30)."""
+    """Async handlers are stopped, polling ones see `should_stop`; the job stays cancelled in both cases (D30)."""
     from redrive.runtime import heartbeat
 
     monkeypatch.setattr(heartbeat, "LOOK", 0.005)
@@ -84,7 +84,7 @@ def test_a_running_job_is_told(app, other_app, monkeypatch, colour):
 
     @app.task(name="poll")
     def work(context: Context) -> str:
-        """Work until told, and return a result all the same."""
+        """Work until it should stop, and return a result all the same."""
         started.set()
         while not context.should_stop:
             pass

@@ -1,4 +1,4 @@
-"""Crons, told of FTL's service and, on every store, of the durable cases; with a clock that moves only when told."""
+"""Crons: FTL's cases of its service and, on every store, the durable cases; with a clock that only tests advance."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def at(text: str) -> datetime:
-    """An instant of UTC."""
+    """Return an instant of UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """The time of the test."""
+    """Return the clock of the test."""
     return VirtualClock(MIDNIGHT + timedelta(milliseconds=500))
 
 
 @pytest.fixture(params=STORES)
 def nodes(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -> Iterator[list[App]]:
-    """Three processes' points of view of one new store; where a store has one opening only, it is the same thrice."""
+    """Yield the apps of three processes on one new store; a store with only one opening has the same app thrice."""
     url = STORES[request.param](tmp_path)
     apps = [App(url, clock=clock) for _ in range(3 if request.param in SHARED else 1)]
     yield apps * (3 // len(apps))
@@ -48,11 +48,11 @@ def nodes(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock) -
 
 
 def nothing() -> None:
-    """A function that a cron can call."""
+    """Do nothing, for a cron."""
 
 
 def tick(app: App) -> list[Occurrence]:
-    """What a scheduler does at this instant: declare, and fire what is due."""
+    """Act as a scheduler at this instant: declare the crons, and fire the due ones."""
     app.store.run(schedules.declare([each.definition for each in app.schedules.declared.values()], now=app.now()))
     return [each for name in app.schedules.declared for each in fire(app, name)]
 
@@ -63,7 +63,7 @@ def fire(app: App, name: str, now: datetime | None = None) -> tuple[Occurrence, 
 
 
 def started(cron: Cron[Any, Any, Any]) -> list[datetime]:
-    """Its occurrences that were started, in order."""
+    """Return its occurrences that were started, in order."""
     return [each.occurs_at for each in reversed(cron.occurrences()) if each.decision is OccurrenceDecision.STARTED]
 
 
@@ -72,7 +72,7 @@ def started(cron: Cron[Any, Any, Any]) -> list[datetime]:
 
 @pytest.mark.case("ftl.retry_placement_validation: retry on cron verb (not FSM, not subscriber)")
 def test_crons_have_retries():
-    """A cron takes a retry directive; FTL's users asked for that too."""
+    """Crons take a retry directive; FTL's users asked for that too."""
     app = App("memory://")
     cron = app.cron(SECOND, retry="2 1s 3s")(nothing)
 
@@ -82,7 +82,7 @@ def test_crons_have_retries():
 
 @pytest.mark.case("ftl.retry_placement_validation: cron twice on one verb")
 def test_a_function_has_one_cron():
-    """A function cannot be declared a cron twice, so no second pattern can contradict the first."""
+    """Functions cannot be declared a cron twice, so no second pattern can contradict the first."""
     app = App("memory://")
     with pytest.raises(TaskDefinitionError, match="'nothing' is a task already"):
         app.cron("12h")(app.cron(SECOND)(nothing))  # type: ignore[call-overload]
@@ -92,7 +92,7 @@ def test_a_function_has_one_cron():
 
 @pytest.mark.case("ftl.retry_placement_validation: cron verb with a request type")
 def test_a_cron_has_no_request():
-    """A cron takes no arguments."""
+    """Crons take no arguments."""
     app = App("memory://")
     with pytest.raises(TaskDefinitionError, match="cron 'wrong_input' takes request: the clock has no arguments"):
 
@@ -102,7 +102,7 @@ def test_a_cron_has_no_request():
 
 @pytest.mark.case("ftl.retry_placement_validation: cron verb with a response type")
 def test_a_cron_has_no_response():
-    """A cron returns nothing."""
+    """Crons return nothing."""
     app = App("memory://")
     with pytest.raises(TaskDefinitionError, match="cron 'wrong_output' returns str"):
 
@@ -146,7 +146,7 @@ def test_two_crons_each_second(app: App, clock: VirtualClock):
 
 @pytest.mark.case("ftl.cron_service: every-second job runs within 1s of deployment")
 def test_a_cron_each_second_runs_within_a_second(app: App):
-    """It has run a second after its deployment."""
+    """Crons each second have run a second after their deployment."""
     ran = []
 
     @app.cron(SECOND)
@@ -160,7 +160,7 @@ def test_a_cron_each_second_runs_within_a_second(app: App):
 
 @pytest.mark.case("ftl.cron_service: redeploy without the cron directive: old job must not fire again (checked 2s)")
 def test_a_cron_that_is_removed_does_not_fire_again(app: App, clock: VirtualClock):
-    """Where the code has it no more, nothing of it is started."""
+    """No job of a cron is started after the code has removed the cron."""
     cron = app.cron(SECOND)(nothing)
     drain(app, within="1s")
     app.tasks.pop("nothing")
@@ -173,7 +173,7 @@ def test_a_cron_that_is_removed_does_not_fire_again(app: App, clock: VirtualCloc
 
 @pytest.mark.case("ftl.cron_service: 0/2 and 1/2 jobs both fire once within 5s")
 def test_even_and_odd_seconds(app: App):
-    """A step may begin anywhere: one cron has the even seconds and the other one the odd ones."""
+    """Steps may begin anywhere: one cron has the even seconds and the other one the odd ones."""
     even, odd = app.cron("0/2 * * * * *", name="even")(nothing), app.cron("1/2 * * * * *", name="odd")(nothing)
     drain(app, within="5s")
 
@@ -182,7 +182,7 @@ def test_even_and_odd_seconds(app: App):
 
 @pytest.mark.case("ftl.cron_service: exactly one pending/executing async call per job")
 def test_one_unfinished_job_for_each_cron(app: App, clock: VirtualClock):
-    """While the job of an occurrence waits or runs, the next ones are left out."""
+    """While the job of an occurrence waits or runs, the next occurrences are skipped."""
     hand = Hand(app, "A")
     app.cron(SECOND)(nothing)
     tick(app)
@@ -206,7 +206,7 @@ def test_one_unfinished_job_for_each_cron(app: App, clock: VirtualClock):
     'ftl.cron_service: schedule whose last occurrence has come (e.g. "0 0 1 1 * 2025" after its only run is next)'
 )
 def test_the_last_occurrence_is_started(app: App):
-    """An occurrence needs no successor."""
+    """Start an occurrence that has no successor."""
     cron = app.cron("1/58 0 0 1 1 * 2026")(nothing)
     drain(app, within="90d")
 
@@ -243,7 +243,7 @@ def test_an_occurrence_is_fired_once_whatever_the_clocks_say(nodes: list[App], c
     ("catch_up", "hours"), [("none", []), ("one", [3]), ("all", [1, 2, 3])], ids=["none", "latest", "all"]
 )
 def test_missed_occurrences_follow_the_catch_up(nodes: list[App], clock: VirtualClock, catch_up: Any, hours: list[int]):
-    """An hourly cron that was down from 00:30 to 03:30; then a backfill of that time starts the rest, and once."""
+    """After a downtime from 00:30 to 03:30 an hourly cron catches up; a backfill of that time starts the rest, once."""
     app = nodes[0]
     clock.advance("30m")
     down_at = clock.now()
@@ -287,7 +287,7 @@ def test_occurrences_are_those_of_the_wall_clock(
 
 @pytest.mark.case("D55")
 def test_a_pause_does_not_flood(nodes: list[App], clock: VirtualClock):
-    """A cron that was paused for a day fires nothing for it, though it is to catch up on all."""
+    """After a pause of a day a cron fires nothing for that day, even with a catch-up of all."""
     app = nodes[0]
     cron = app.cron("0 * * * *", overlap="allow", catch_up="all", window="7d")(nothing)
     tick(app)

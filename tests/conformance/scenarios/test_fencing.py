@@ -1,4 +1,4 @@
-"""Zombies: workers that still settle what was taken from them. Whatever they say is refused and changes nothing."""
+"""Zombies: workers that still settle jobs they have lost. Their outcomes are refused and change nothing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SAID = {
     "release": Released("shutdown"),
     "cancel": Cancelled("no longer wanted"),
 }
-"""What a zombie can say of its attempt."""
+"""The outcomes that a zombie can report."""
 
 said = pytest.mark.parametrize("outcome", SAID.values(), ids=SAID)
 
 
 @pytest.fixture
 def work(app):
-    """A task with retries."""
+    """Return a task with retries."""
 
     @app.task(retry="3 1s")
     def work() -> str:
@@ -36,7 +36,7 @@ def work(app):
 
 @pytest.fixture
 def zombies(app, clock, work):
-    """Gives so many claims of a worker A that fell silent, and those of a worker B that has the jobs now."""
+    """Return a function that gives the claims of a silent worker A and those of a worker B that now has the jobs."""
 
     def claim(count: int):
         work.enqueue_many([()] * count)
@@ -55,7 +55,7 @@ def zombies(app, clock, work):
 @pytest.mark.case("D15")
 @said
 def test_a_zombie_changes_nothing(app, clock, zombies, outcome):
-    """Whatever A says after its lease expired is refused and no row changes; B's completion is the only one."""
+    """Every outcome of A after its lease expired is refused and no row changes; B's completion is the only one."""
     silent, (old,), living, (new,) = zombies(1)
     before = everything(app)
     settled = silent.settle((old, outcome))
@@ -79,7 +79,7 @@ def test_a_zombie_changes_nothing(app, clock, zombies, outcome):
 @pytest.mark.case("D15")
 @said
 def test_a_zombie_comes_too_late(app, zombies, outcome):
-    """Whatever A says after B has completed the job is refused too, and the result stays B's."""
+    """Every outcome of A after B has completed the job is refused too, and the result stays B's."""
     silent, (old,), living, (new,) = zombies(1)
     living.end(new, living.work(new))
     before = everything(app)
@@ -91,7 +91,7 @@ def test_a_zombie_comes_too_late(app, zombies, outcome):
 
 @pytest.mark.case("queue-01")
 def test_a_zombie_can_neither_finish_nor_fail_a_job(app, zombies):
-    """A worker whose job was taken over can neither complete it nor fail it, and the new holder can complete it."""
+    """Workers that lost a job to another can neither complete it nor fail it, and the new holder can complete it."""
     silent, (old,), living, (new,) = zombies(1)
 
     assert {old.lease_id} == silent.settle((old, Succeeded())).lost
@@ -101,7 +101,7 @@ def test_a_zombie_can_neither_finish_nor_fail_a_job(app, zombies):
 
 @pytest.mark.case("queue-01")
 def test_a_worker_can_be_its_own_zombie(app, clock, work):
-    """A worker that lost a job and claimed it again is refused under its old lease, though it is the holder."""
+    """Workers that lost a job and claimed it again are refused under their old lease, though they hold the job."""
     job = work.enqueue()
     silent = Hand(app, "A", lease_for="1s")
     keeper = Hand(app, "B", lease_for="1h")
@@ -119,7 +119,7 @@ def test_a_worker_can_be_its_own_zombie(app, clock, work):
 
 @pytest.mark.case("queue-02")
 def test_a_batch_of_a_zombie_is_refused(app, zombies):
-    """A zombie's batch of completions is refused job by job, and its batch of failures; the new holder's is taken."""
+    """Batches of a zombie, of completions or of failures, are refused job by job; the new holder's is accepted."""
     silent, old, living, new = zombies(2)
     leases = {claim.lease_id for claim in old}
 
@@ -146,7 +146,7 @@ def test_one_zombie_does_not_spoil_a_batch(app, zombies, order):
 
 @pytest.mark.case("D10")
 def test_a_snooze_spends_nothing_and_fences_the_old_lease(app, clock, hand):
-    """A snoozed job waits without an error, runs again as the same attempt, and refuses its earlier lease."""
+    """Snoozed jobs wait without an error, run again as the same attempt, and refuse their earlier lease."""
 
     @app.task
     def work() -> None:

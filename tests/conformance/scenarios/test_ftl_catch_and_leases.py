@@ -1,4 +1,4 @@
-"""What FTL's catch verb receives, and how FTL's leases live and end, told of our catch tasks and workers."""
+"""FTL's cases of catch requests and of leases, for redrive's catch tasks and workers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from tests.conformance.scenarios.hands import Hand, sweep
 
 @dataclass(frozen=True)
 class Order:
-    """What the failing task is asked for."""
+    """The request of the failing task."""
 
     number: int
 
 
 @pytest.mark.case("ftl.catch_request")
 def test_a_catch_request_says_what_failed_and_why(app):
-    """A catch task receives the task, its request, the type of that, and the last error of the task, never its own."""
+    """Catch tasks receive the failed task, its request, the request's type, and the task's last error, never their
+    own."""
     received = []
 
     @app.task(retry="1 1s catch recover")
@@ -43,7 +44,7 @@ def test_a_catch_request_says_what_failed_and_why(app):
 
 @pytest.mark.case("ftl.catch_request")
 def test_a_catch_task_may_take_any_request(app):
-    """A catch task that takes any CatchRequest receives the request as plain data, and its type by name."""
+    """Catch tasks that take any CatchRequest receive the request as plain data, and its type by name."""
     received = []
 
     @app.task(retry="0 catch recover")
@@ -62,7 +63,7 @@ def test_a_catch_task_may_take_any_request(app):
 
 @pytest.mark.case("ftl.catch_request")
 def test_an_error_without_a_text_is_unknown(app):
-    """Where the last error has no text, the catch request says "unknown error"."""
+    """In a catch request the message of an error without a text is "unknown error"."""
     received = []
 
     @app.task(retry="0 catch recover")
@@ -81,7 +82,7 @@ def test_an_error_without_a_text_is_unknown(app):
 
 @pytest.fixture
 def job(app):
-    """A job to be held."""
+    """Return a job to be held."""
 
     @app.task
     def ship() -> None: ...
@@ -91,13 +92,13 @@ def job(app):
 
 @pytest.fixture
 def owner(app):
-    """A worker that is believed for 5 s."""
+    """Return a worker with leases of 5 s."""
     return Hand(app, "owner", lease_for="5s")
 
 
 @pytest.mark.case("ftl.leases: hold ttl 5s for 6s")
 def test_a_worker_that_beats_keeps_its_lease(app, clock, owner, job):
-    """A lease of 5 s is still held after 6 s if its worker beat every 2.5 s, and no sweep takes it."""
+    """Leases of 5 s are still held after 6 s if their worker beat every 2.5 s, and no sweep takes them."""
     held = owner.take()
     for span in ("2500ms", "2500ms", "1s"):
         clock.advance(span)
@@ -110,7 +111,7 @@ def test_a_worker_that_beats_keeps_its_lease(app, clock, owner, job):
 
 @pytest.mark.case("ftl.leases: owner stops renewing, 6s later expire job")
 def test_a_silent_worker_loses_its_lease(app, clock, owner, job):
-    """A lease of 5 s is swept away 6 s after its worker fell silent, not earlier, and another can claim the job."""
+    """Leases of 5 s are swept 6 s after the last heartbeat, not earlier, and another worker can claim the job."""
     held = owner.take()
     clock.advance("4999ms")
 

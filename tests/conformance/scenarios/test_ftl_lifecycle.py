@@ -1,4 +1,4 @@
-"""The life of one of FTL's async calls, told of our jobs; where we do otherwise, the test says what we do instead."""
+"""FTL's life cycle of an async call, for redrive's jobs; where redrive differs, the test asserts its behaviour."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TRIALS = 20
 
 
 def seconds(count: float) -> timedelta:
-    """A span of so many seconds."""
+    """Return a span of so many seconds."""
     return timedelta(seconds=count)
 
 
 @pytest.fixture
 def charge(app):
-    """A task without a retry directive."""
+    """Return a task without a retry directive."""
 
     @app.task
     def charge(amount: int) -> int:
@@ -39,7 +39,7 @@ def charge(app):
 
 @pytest.mark.case("ftl.async_call_lifecycle: nothing to acquire")
 def test_a_claim_that_finds_nothing_is_empty(hand, charge):
-    """A claim with nothing due is no error but an empty batch, which says how long it is until a job will be due."""
+    """Claims with nothing due are no error but an empty batch, with the time until a job will be due."""
     assert Claimed((), None) == hand.look()
 
     charge.options(delay="5s").enqueue(1)
@@ -51,7 +51,7 @@ def test_a_claim_that_finds_nothing_is_empty(hand, charge):
     "ftl.async_call_lifecycle: acquire sets state executing, creates lease /system/async_call/<id> with ttl 5s"
 )
 def test_a_claimed_job_runs_under_a_new_lease(app, clock, charge):
-    """A claimed job is running under a new lease id, which lives as long as its worker beats."""
+    """Claimed jobs run under a new lease id, which is valid as long as their worker beats."""
     hand = Hand(app, "A", lease_for="5s")
     job, later = charge.enqueue(1), charge.enqueue(2)
 
@@ -101,7 +101,7 @@ def test_a_retry_is_the_same_job_once_more(app, clock, hand):
 
 @pytest.mark.case("ftl.async_call_lifecycle: catch verb fails")
 def test_a_failing_catch_is_tried_again_without_limit(app):
-    """A failing catch task is tried again every 4 s, beyond all retries, and each time receives the original error."""
+    """Retry a failing catch task every 4 s, beyond all retries, each time with the original error."""
     received = []
 
     @app.task(retry="2 1s catch recover")
@@ -130,7 +130,7 @@ def test_a_failing_catch_is_tried_again_without_limit(app):
 
 @pytest.mark.case("ftl.async_call_lifecycle: controller dies while a call is executing")
 def test_a_crash_spends_no_retry(app, clock, hand):
-    """A job whose worker died runs again by itself, as its second attempt, and still has its one retry."""
+    """After its worker died a job runs again by itself, as its second attempt, and still has its one retry."""
 
     @app.task(retry="1 5s")
     def charge(amount: int) -> None:
@@ -156,7 +156,7 @@ def test_a_crash_spends_no_retry(app, clock, hand):
 
 @pytest.mark.case("ftl.async_call_lifecycle: verb cannot be called at all (module not deployed yet, RPC error)")
 def test_a_job_of_an_unknown_task_waits(app, charge):
-    """A job whose task no worker has waits visibly, spends nothing, holds up no other, and runs once deployed."""
+    """Jobs of a task that no worker has wait visibly, spend nothing, block no other, and run once it is deployed."""
 
     @app.task
     def ship(order: int) -> None: ...
@@ -179,7 +179,7 @@ def test_a_job_of_an_unknown_task_waits(app, charge):
 
 @pytest.mark.case("ftl.async_call_lifecycle: acquisition order")
 def test_jobs_are_claimed_by_priority_then_due_time(clock, hand, charge):
-    """The job that is due first is claimed first, though it was created later; a smaller priority comes before that."""
+    """Jobs that are due first are claimed first, even if created later; a smaller priority comes before that."""
     old = charge.options(delay="4s").enqueue(1)
     clock.advance("1s")
     young = charge.options(delay="1s").enqueue(2)
@@ -209,7 +209,7 @@ def test_two_acquirers_at_once_get_different_jobs(app, other_app, charge):
 @pytest.mark.case("ftl.async_call_lifecycle: retry count 0 or no directive: crash mid-call")
 @pytest.mark.parametrize("retry", [None, "0 1s catch recover"], ids=["no directive", "count 0"])
 def test_a_job_without_retries_survives_a_crash(app, clock, hand, retry):
-    """Without any retry a job still runs again after a crash, because nobody knows that it has failed."""
+    """Jobs without any retry still run again after a crash, because a crash is no failure of the handler."""
     caught = []
 
     @app.task(retry=retry)
@@ -231,7 +231,7 @@ def test_a_job_without_retries_survives_a_crash(app, clock, hand, retry):
 
 @pytest.mark.case("ftl.async_call_lifecycle: retry count 0 or no directive: crash mid-call")
 def test_a_job_that_is_not_idempotent_dies_of_a_crash(app, clock, hand):
-    """A task that is declared idempotent=False is not repeated after a crash; its job is dead and its catch runs."""
+    """Tasks declared idempotent=False are not repeated after a crash; the job is dead and its catch runs."""
     ran, caught = [], []
 
     @app.task(retry="0 catch recover", idempotent=False)

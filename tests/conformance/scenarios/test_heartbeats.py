@@ -1,7 +1,7 @@
-"""Signs of life: what a stale handler says is refused, and what a lease is extended by.
+"""Heartbeats: a stale handler's progress is refused, and which operations extend a lease.
 
-redrive has no checkpoints yet; what a handler last said of itself stands for one here. A lease is its worker's: a beat
-extends it, and so does a claim.
+redrive has no checkpoints yet; the progress that a handler last stored stands for one here. A lease belongs to its
+worker: a beat extends it, and so does a claim.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.conformance.scenarios.test_rescue import worker_row
 
 @pytest.mark.case("D16")
 def test_a_stale_heartbeat_is_refused_and_stops_the_handler(app, clock):
-    """B has reclaimed the job and said 'B': what A says is refused, 'B' stays, and A's handler is told to stop."""
+    """After B has reclaimed the job and stored 'B', A's progress is refused, 'B' stays, and A's handler must stop."""
     seen = {}
 
     @app.task
     async def work(context: Context) -> None:
-        """Be A at first: lose the job, say something all the same, and look whether to go on."""
+        """Run as A at first: lose the job, send progress all the same, and read whether to continue."""
         if context.attempt == 2:
             await context.aheartbeat("B")
             return
@@ -53,13 +53,13 @@ def test_a_stale_heartbeat_is_refused_and_stops_the_handler(app, clock):
 
 
 def everything_said(app) -> list[tuple[object, ...]]:
-    """All that handlers have said."""
+    """Return all progress that handlers have stored."""
     return execute(app, "SELECT * FROM redrive_progress")
 
 
 @pytest.mark.case("D17")
 def test_a_lease_is_extended_and_never_shortened(app, clock):
-    """A 60 s lease ends 90 s after a sign of life at 30 s, 110 s after one at 50 s; a bad extension changes nothing."""
+    """Leases of 60 s end 60 s after a claim at 30 s or a beat at 50 s; shorter or bad extensions change nothing."""
     began = clock.now()
     app.task(name="work")(lambda: None).enqueue_many([()] * 2)
     hand = Hand(app, "A", lease_for="60s")
@@ -87,7 +87,7 @@ def test_a_lease_is_extended_and_never_shortened(app, clock):
 
 @pytest.mark.case("queue-03")
 def test_only_the_owner_extends(app, clock):
-    """A beat of B does nothing for the lease of A, and does not count it among B's; a beat of A extends it."""
+    """Beats of B do nothing for the lease of A, and do not count it among B's; a beat of A extends it."""
     began = clock.now()
     app.task(name="work")(lambda: None).enqueue()
     owner, other = Hand(app, "A", lease_for="5s"), Hand(app, "B", lease_for="10s")
@@ -103,7 +103,7 @@ def test_only_the_owner_extends(app, clock):
 
 @pytest.mark.case("queue-04")
 def test_an_extended_lease_outlasts_its_first_end(app, clock):
-    """A lease of 1 s that is extended by 3 s ends 3 s from now, and 1.5 s later nobody has taken the job."""
+    """Leases of 1 s that are extended by 3 s end 3 s from now, and 1.5 s later no worker has taken the job."""
     app.task(name="work")(lambda: None).enqueue()
     hand = Hand(app, "A", lease_for="1s")
     claim = hand.take()

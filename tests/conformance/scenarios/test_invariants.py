@@ -47,7 +47,7 @@ def test_a_job_has_at_most_one_live_lease(fresh_url, moves):
 @walks
 @given(moves=MOVES)
 def test_every_change_has_an_author(fresh_url, moves):
-    """A job changes only in an operation that names it: as its lease, as its operator, or as its sweep."""
+    """Jobs change only in an operation that names them: by their lease, by an operator, or by a sweep."""
     with walking(fresh_url()) as walk:
         for move in moves:
             before = walk.jobs
@@ -94,7 +94,7 @@ def test_a_job_ends_once(fresh_url, moves):
 
 
 def _failures(app, number: int) -> int:
-    """Attempts that a job has used up: failed ones, and a crash that was the end of it."""
+    """Return the number of attempts that a job has used up: failed ones, and a crash that was the end of it."""
     used = [each for each in app.job(number).attempts if each.outcome in {AttemptOutcome.FAILED, AttemptOutcome.LOST}]
     return sum(each.rule != "crash" for each in used)
 
@@ -103,7 +103,7 @@ def _failures(app, number: int) -> int:
 @walks
 @given(moves=MOVES)
 def test_attempts_are_bounded(fresh_url, moves):
-    """A job uses no more attempts than its policy has and operators have granted, whatever else happens to it."""
+    """Jobs use no more attempts than their policy has and operators have granted, whatever other events there are."""
     with walking(fresh_url()) as walk:
         for move in moves:
             walk.move(*move)
@@ -123,7 +123,7 @@ def test_attempts_are_bounded(fresh_url, moves):
     ids=["policy", "rule"],
 )
 def test_an_operator_grants_one_attempt(app, policy):
-    """An operator's retry of a job that used up its attempts, or those of a rule, makes exactly one more."""
+    """Retries by an operator of a job that used up its attempts, or those of a rule, make exactly one more each."""
 
     @app.task(retry=policy)
     def work() -> None:
@@ -143,7 +143,7 @@ def test_an_operator_grants_one_attempt(app, policy):
 
 @pytest.mark.case("I4")
 def test_a_redrive_grants_all_attempts(app):
-    """A redriven job has all its attempts once more."""
+    """Redriven jobs have all their attempts once more."""
 
     @app.task(retry="2 1s")
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Unique keys, idempotency keys, debounce: which job stands for which call, and who has to give way."""
+"""Unique keys, idempotency keys, debounce: which job stands for which call, and which job gives way."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.conformance.scenarios.hands import Hand, boom, sweep
 
 @pytest.fixture
 def ran():
-    """What ran, in order."""
+    """Return the arguments of the calls that ran, in order."""
     return []
 
 
 @pytest.fixture
 def send(app, ran):
-    """A task that says what it was called with."""
+    """Return a task that records and returns its argument."""
 
     @app.task(retry="3 1s")
     def send(what: int) -> int:
@@ -59,7 +59,7 @@ def test_a_conflict_of_keys_stops_nobody_s_rescue(app, clock, send):
 
 @pytest.mark.case("D27")
 def test_a_conflict_inside_the_user_s_transaction_does_not_poison_it(tmp_path):
-    """An enqueue that is refused inside the user's transaction leaves it usable; all else in it is committed."""
+    """Enqueuing a duplicate inside the user's transaction leaves it usable; its other changes are committed."""
     path = tmp_path / "shop.db"
     app = App(f"sqlite:///{path}")
 
@@ -88,7 +88,7 @@ def test_a_conflict_inside_the_user_s_transaction_does_not_poison_it(tmp_path):
 
 @pytest.mark.case("D41")
 def test_an_idempotency_key_is_one_execution_until_it_is_pruned(app, clock, send, ran):
-    """Ten producers get one job; so does who asks after its end; when the job is pruned the key makes a new one."""
+    """Ten producers get one job; so does a call after its end; when the job is pruned the key makes a new one."""
     keyed = send.options(idempotency_key="k")
     with ThreadPoolExecutor(10) as pool:
         jobs = list(pool.map(keyed.enqueue, range(10)))
@@ -114,7 +114,7 @@ def test_an_idempotency_key_is_one_execution_until_it_is_pruned(app, clock, send
 
 @pytest.mark.case("D43")
 def test_who_waits_for_a_retry_gives_way_to_who_runs_under_its_key(app, clock, send):
-    """A retry that meets a running job with its key is closed and names it; the retry beside it is not held up."""
+    """Retries that meet a running job with their key are closed and name it; other retries are not held up."""
     hand = Hand(app, "A")
     first = send.options(key="u", key_until="start").enqueue(1)
     one = hand.take()
@@ -154,7 +154,7 @@ def test_debounce_keeps_one_job_and_has_a_latest_start(app, clock, send, ran):
 
 @pytest.mark.case("D44")
 def test_a_debounced_job_runs_when_it_has_been_quiet(app, clock, send, ran):
-    """Two seconds after the last call the job runs, if nobody calls again."""
+    """Two seconds after the last call the job runs, if no further call is made."""
     calls = send.debounce(lambda what: "k", quiet="2s", at_most="5s")
     calls.enqueue(0)
     clock.advance(1)

@@ -17,21 +17,21 @@ from tests.conformance.scenarios.hands import Hand
 from tests.stores.helpers import failed
 
 EACH = 2_500
-"""Of two queues and two errors: 10,000 dead jobs in all."""
+"""Dead jobs for each of two queues and two errors: 10,000 in all."""
 
 FEW = 250
-"""Where the number is not the subject."""
+"""Dead jobs for each, in tests that do not depend on the number."""
 
 
 @pytest.fixture(params=[FEW])
 def each(request):
-    """How many dead jobs there are of each queue and error."""
+    """Return the number of dead jobs for each queue and error."""
     return request.param
 
 
 @pytest.fixture
 def dead(app, each):
-    """Dead jobs on the queues a and b, half of each with the error E1; the last two of these of a share a key."""
+    """Enqueue dead jobs on the queues a and b, half with the error E1; the last two of these on a share a key."""
 
     @app.task
     def work(number: int) -> None: ...
@@ -54,7 +54,7 @@ def dead(app, each):
 @pytest.mark.slow
 @pytest.mark.parametrize("each", [EACH], indirect=True)
 def test_a_redrive_keeps_to_what_was_asked(app, clock, dead):
-    """Of 10,000 dead jobs exactly 500 move, oldest first, at 100 a second, to another queue; a dry run foretells it."""
+    """Of 10,000 dead jobs exactly 500 move, oldest first, at 100 a second, to another queue; a dry run predicts it."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=500)
     before = app.jobs.stats()
     dry = app.jobs.redrive(wanted, rate="100/s", queue="a2", dry_run=True)
@@ -76,7 +76,7 @@ def test_a_redrive_keeps_to_what_was_asked(app, clock, dead):
 
 @pytest.mark.case("D47")
 def test_a_conflict_keeps_one_job_and_stops_nothing(app, each, dead):
-    """The second of two jobs with one key stays dead with the reason, is not counted as moved, and nothing is lost."""
+    """Of two jobs with one key the second stays dead with the reason, is not counted as moved, and no job is lost."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=4 * each)
     dry = app.jobs.redrive(wanted, dry_run=True)
     done = app.jobs.redrive(wanted)
@@ -94,7 +94,7 @@ def test_a_conflict_keeps_one_job_and_stops_nothing(app, each, dead):
 
 @pytest.mark.case("D47")
 def test_the_same_command_again_goes_on(app, each, dead):
-    """A redrive with a limit, said again, goes on with those that are still dead, until only the conflict is left."""
+    """Repeated redrives with a limit continue with the jobs that are still dead, until only the conflict is left."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=100)
     rounds = [len(app.jobs.redrive(wanted).ids) for _ in range(4)]
 
@@ -103,7 +103,7 @@ def test_the_same_command_again_goes_on(app, each, dead):
 
 @pytest.mark.case("D47")
 def test_what_is_scheduled_can_be_cancelled(app, clock, dead):
-    """Those that a redrive at a rate has not started yet are cancelled by one command, which is audited too."""
+    """Jobs that a redrive at a rate has not started yet are cancelled by one command, which is audited too."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=100)
     app.jobs.redrive(wanted, rate="10/s")
     drain(app, within="5s")
@@ -117,7 +117,7 @@ def test_what_is_scheduled_can_be_cancelled(app, clock, dead):
 
 @pytest.mark.case("queue-06")
 def test_a_dead_job_is_put_back_as_often_as_asked(app):
-    """A job that died is put back with nothing spent, and once more after it died again."""
+    """Jobs that died are put back with nothing spent, and once more after they died again."""
 
     @app.task
     def work() -> None: ...
@@ -136,7 +136,7 @@ def test_a_dead_job_is_put_back_as_often_as_asked(app):
 
 @pytest.mark.case("queue-05")
 def test_what_is_delivered_too_often_is_dead_by_itself_with_a_reason(app, clock):
-    """A job whose workers keep vanishing is dead without anybody sweeping dead letters, and says why."""
+    """Jobs with workers that keep vanishing become dead without a separate sweep, and keep the reason."""
 
     @app.task
     def work() -> None: ...

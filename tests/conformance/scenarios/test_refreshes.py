@@ -1,7 +1,7 @@
-"""The scenarios of seed 004 with real jobs, and the case D57: whole days of retries and planned refreshes.
+"""The scenarios of the refresh-with-retry-policy document with real jobs, and the conformance case D57.
 
-`docs/how-to/keep-data-fresh.md` runs the same scenarios through the moves alone. Here each attempt is a job that a
-worker claims, runs and settles.
+`docs/how-to/keep-data-fresh.md` runs the same scenarios through the transitions alone. Here each attempt is a job that
+a worker claims, runs and settles, over whole days of retries and planned refreshes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ PATIENCE = 30
 """Seconds until a test gives up on a worker."""
 
 NEVER = "never"
-"""How an attempt ends that nobody hears of any more."""
+"""The end of an attempt that never answers."""
 
 
 class Scene:
-    """A refresh of one thing, whose attempts end as the test says, each so many minutes after its start."""
+    """A refresh of one item, with scripted attempts that each end a number of minutes after their start."""
 
     def __init__(self, app: App, clock: VirtualClock, policy: str, ends: list) -> None:
         self.app, self.clock, self.ends = app, clock, ends
@@ -45,7 +45,7 @@ class Scene:
 
         @app.refresh(policy, on_disabled=email)
         def table(context: Context) -> Pending | None:
-            """End as the test says."""
+            """End as the script requires."""
             self.starts.append((f"{clock.now():%H:%M}", self.row.attempt_no))
             self.tokens.append(context.attempt_uid)
             minutes, end = self.ends.pop(0) if self.ends else (0, None)
@@ -58,11 +58,11 @@ class Scene:
 
     @property
     def row(self):
-        """Where the thing stands."""
+        """Return the state of the item."""
         return self.table.get("k")
 
     def live(self, span: str) -> None:
-        """Let so much time pass, in which a worker does what is due."""
+        """Let a span of time pass, in which a worker runs the due jobs."""
         until = self.clock.now() + parse_duration(span)
         drain(self.app, within=span)
         self.clock.advance(max(until - self.clock.now(), timedelta(0)))
@@ -77,12 +77,12 @@ def _minutes(hour: str) -> int:
 
 
 def failure(minutes: int = 0):
-    """An attempt that fails."""
+    """Return an attempt that fails."""
     return minutes, ValueError("out of reach")
 
 
 def success(minutes: int = 0):
-    """An attempt that succeeds."""
+    """Return an attempt that succeeds."""
     return minutes, None
 
 
@@ -91,13 +91,13 @@ SILENT = (0, NEVER)
 
 @pytest.fixture
 def clock():
-    """The morning of a Monday."""
+    """Return a clock that shows the morning of a Monday."""
     return VirtualClock(datetime(2026, 1, 5, 8, tzinfo=UTC))
 
 
 @pytest.fixture
 def begin(app, clock):
-    """Track a thing under a policy, with attempts that end so."""
+    """Track an item under a policy, with scripted attempts."""
 
     def begin(policy: str, *ends, at_once: bool = True) -> Scene:
         scene = Scene(app, clock, policy, list(ends))
@@ -123,12 +123,12 @@ TWICE = """
 
 @pytest.fixture(params=["memory", "file", "turso", "postgres"])
 def twice(request, tmp_path):
-    """Attempts at 6 AM and 6 PM on each kind of store, beginning at 5 AM; they end when the test says so."""
+    """Make refreshes at 6 AM and 6 PM on each kind of store, from 5 AM on; attempts end when the test ends them."""
     clock = VirtualClock(datetime(2026, 1, 5, 5, tzinfo=UTC))
     apps = []
 
     def twice(sentence: str = "") -> Scene:
-        """The scene, under the policy with another sentence."""
+        """Return the scene, under the policy with another sentence."""
         apps.append(App(STORES[request.param](tmp_path), clock=clock))
         scene = Scene(apps[-1], clock, f"{TWICE}\n{sentence}", [SILENT] * 9)
         scene.table.keeping(at_once=False).track("k")
@@ -140,16 +140,16 @@ def twice(request, tmp_path):
 
 
 def fail(scene: Scene, hour: str, error: Exception | str = "no") -> None:
-    """The running attempt fails at an hour."""
+    """Fail the running attempt at an hour."""
     scene.live_until(hour)
     scene.app.fail(scene.tokens[-1], error)
 
 
 @pytest.mark.case("D57")
 def test_a_retry_near_the_next_planned_refresh_is_moved_to_it(twice):
-    """One that ends in time has its delay; one that might end after 6 PM, or begin after it, waits for 6 PM.
+    """Retries that end in time have their delay; those that might end after 6 PM, or begin after it, wait for 6 PM.
 
-    An attempt that nobody hears of is over at its deadline, where its retry is due like any other (the case's "first
+    An attempt without an answer ends at its deadline, where its retry is due like any other (the case's "first
     planned time at the deadline or after it" is that of a retry that does not fit); its late answer is ignored.
     """
     scene = twice()
@@ -179,7 +179,7 @@ def test_a_retry_near_the_next_planned_refresh_is_moved_to_it(twice):
 
 @pytest.mark.parametrize(("sentence", "due"), [("", "18:00"), ("Keep retrying until it succeeds", "17:05")])
 def test_a_retry_that_would_end_too_late_is_moved_if_alignment_is_on(twice, sentence, due):
-    """A failure at 16:50, whose retry would run from 17:05 to 18:05 (b of D57)."""
+    """Fail at 16:50, with a retry that would run from 17:05 to 18:05 (b of case D57)."""
     scene = twice(sentence)
     fail(scene, "06:01")
     fail(scene, "06:02")
@@ -191,7 +191,7 @@ def test_a_retry_that_would_end_too_late_is_moved_if_alignment_is_on(twice, sent
 
 @pytest.mark.parametrize(("sentence", "due"), [("", "18:00"), ("Keep retrying until it succeeds", "18:20")])
 def test_a_retry_that_would_begin_too_late_is_moved_if_alignment_is_on(twice, sentence, due):
-    """A failure at 17:50, whose retry would begin at 18:20 (c of D57)."""
+    """Fail at 17:50, with a retry that would begin at 18:20 (c of case D57)."""
     scene = twice(sentence)
     for hour, wait in [("06:01", "0s"), ("06:02", "0s"), ("06:30", "9h"), ("15:40", "80m"), ("17:50", "0s")]:
         fail(scene, hour, RetryAfter(wait))
@@ -214,7 +214,7 @@ MODEL = """
 
 
 def test_it_succeeds(begin):
-    """The next planned refresh is at 10."""
+    """After a success at 8:02 the next planned refresh is at 10."""
     scene = begin(MODEL, success(2))
     scene.live("3h")
 
@@ -222,7 +222,7 @@ def test_it_succeeds(begin):
 
 
 def test_it_fails_and_a_retry_succeeds(begin):
-    """The first retry is immediate, the second a minute after the failure."""
+    """Retry first immediately, then a minute after the second failure."""
     scene = begin(MODEL, failure(5), failure(5), success(2))
     scene.live("3h")
 
@@ -246,7 +246,7 @@ DAILY = """
     ids=["aligned", "until success", "until planned"],
 )
 def test_a_retry_would_overlap_with_the_next_planned_refresh(begin, sentence, expected):
-    """The retry would be due at half past one, with two hours to go: the strategy decides."""
+    """For a retry due at 13:30, with two hours to run and a planned refresh at 14:00, the strategy decides."""
     scene = begin(f"{DAILY}\n{sentence}", SILENT, success(10), at_once=False)
     scene.live("1d7h")
 
@@ -254,7 +254,7 @@ def test_a_retry_would_overlap_with_the_next_planned_refresh(begin, sentence, ex
 
 
 def test_refreshes_would_overlap_with_each_other(begin):
-    """There are never two at once; the one that ends just at ten does not lose that."""
+    """Two refreshes never run at once; a refresh that ends exactly at 10:00 does not lose the one at 10:00."""
     scene = begin(
         "Refresh is configured to run every 30 minutes, but the timeout is set to 1 hour",
         success(45), success(10), success(30), success(60), success(),
@@ -279,7 +279,7 @@ THUMBNAIL = """
 
 
 def test_a_thumbnail_after_an_edit(begin):
-    """An edit starts it; when all retries are used up the banner is marked, and the next edit begins anew."""
+    """Edits start it; when all retries are used up the banner is marked, and the next edit begins anew."""
     scene = begin(THUMBNAIL, *[failure()] * 4)
     scene.live("1d")
 
@@ -294,7 +294,7 @@ def test_a_thumbnail_after_an_edit(begin):
 
 
 def test_a_thumbnail_whose_service_never_answers(begin):
-    """Each of the four attempts has its minute, and then the retries have theirs."""
+    """Each of the four attempts has a minute, and each retry is delayed after that."""
     scene = begin(THUMBNAIL, *[SILENT] * 4)
     scene.live("1h")
 
@@ -303,7 +303,7 @@ def test_a_thumbnail_whose_service_never_answers(begin):
 
 
 def test_a_banner_that_is_edited_again_meanwhile(begin):
-    """The picture of the old one is not wanted any more: its answer is refused, and all retries are there again."""
+    """After a second edit the answer for the first one is refused, and all retries are available again."""
     scene = begin(THUMBNAIL, failure(), SILENT, *[failure()] * 3)
     scene.live("10s")
     scene.table.update("k")
@@ -344,13 +344,13 @@ PATIENT = f"""{TWICE_PER_DAY}
 
 @pytest.fixture
 def midnight(clock):
-    """The first hour of the next day."""
+    """Advance the clock to the first hour of the next day."""
     clock.advance("16h")
 
 
 @pytest.mark.usefixtures("midnight")
 def test_twice_per_day_where_nobody_ever_answers(begin, clock):
-    """The worst case: seven attempts of an hour each, the last of which ends at 14:51; the customer gets an e-mail."""
+    """In the worst case seven attempts of an hour each run, the last until 14:51, and the customer gets an e-mail."""
     scene = begin(GIVES_UP, *[SILENT] * 9, at_once=False)
     scene.live("14h50m")
     assert [] == scene.news
@@ -367,7 +367,7 @@ def test_twice_per_day_where_nobody_ever_answers(begin, clock):
 
 @pytest.mark.usefixtures("midnight")
 def test_twice_per_day_where_each_attempt_fails_at_once(begin):
-    """Seven failures with their delays; after the customer has repaired the table it begins anew."""
+    """Seven failures come with their delays; after the customer has repaired the table refreshes begin anew."""
     scene = begin(GIVES_UP, *[failure()] * 7, at_once=False)
     scene.live("12h")
     assert ["06:00", "06:00", "06:01", "06:06", "06:21", "06:51", "07:51"] == [start for start, _ in scene.starts]
@@ -380,7 +380,7 @@ def test_twice_per_day_where_each_attempt_fails_at_once(begin):
 @pytest.mark.parametrize("fresh_url", ["memory"], indirect=True)
 @pytest.mark.usefixtures("midnight")
 def test_twice_per_day_and_given_up_after_a_week(begin):
-    """Seven attempts at each of fourteen times; in the hour in which a week has passed it is over, without another."""
+    """Seven attempts run at each of fourteen times; after a week the refresh is given up, without another attempt."""
     scene = begin(PATIENT, *[failure()] * 200, at_once=False)
     scene.live("7d5h59m")
     assert (98, []) == (len(scene.starts), scene.news)
@@ -395,7 +395,7 @@ def test_twice_per_day_and_given_up_after_a_week(begin):
 @pytest.mark.parametrize("fresh_url", ["memory"], indirect=True)
 @pytest.mark.usefixtures("midnight")
 def test_twice_per_day_and_a_success_on_the_seventh_day(begin):
-    """The week is forgotten: another one may pass in failures."""
+    """Success on the seventh day resets the week: another week of failures may follow."""
     scene = begin(PATIENT, *[failure()] * 90, success(), *[failure()] * 200, at_once=False)
     scene.live("7d12h")
     assert (False, []) == (scene.row.disabled_until_update, scene.news)
@@ -410,7 +410,7 @@ def test_twice_per_day_and_a_success_on_the_seventh_day(begin):
 
 @pytest.mark.parametrize("what", ["update", "trigger", "untrack"])
 def test_a_running_attempt_is_stopped(app, other_app, monkeypatch, what):
-    """A handler in a worker is interrupted when a person changes the thing, starts it anew, or gives it up."""
+    """Handlers in a worker are interrupted when a user changes the item, starts it anew, or gives it up."""
     monkeypatch.setattr(heartbeat, "LOOK", 0.005)
     began, stopped = threading.Event(), threading.Event()
 
@@ -426,7 +426,7 @@ def test_a_running_attempt_is_stopped(app, other_app, monkeypatch, what):
             stopped.set()
 
     def act() -> None:
-        """Do it from elsewhere."""
+        """Call the method from another process."""
         known = table if other_app is app else other_app.refresh(MODEL, name="table")(table.function)
         getattr(known, what)("k")
 
@@ -452,7 +452,7 @@ def test_a_running_attempt_is_stopped(app, other_app, monkeypatch, what):
 
 
 def test_a_crash_keeps_the_attempt(begin, app, clock):
-    """The job runs again under another lease, as the same attempt; the old lease's answer changes nothing."""
+    """After a crash the job runs again under another lease, as the same attempt; the old lease's answer is refused."""
     scene = begin(MODEL)
     first = Hand(app, "A", lease_for="15s")
     held = first.take()
@@ -465,7 +465,7 @@ def test_a_crash_keeps_the_attempt(begin, app, clock):
 
 
 def test_a_crash_of_what_must_not_run_twice_is_a_failure(app, clock):
-    """The next attempt is another job, by the retries of the refresh."""
+    """After a crash of a task that is not idempotent the next attempt is another job, by the retries of the refresh."""
     table = app.refresh(MODEL, idempotent=False, name="table")(lambda: None)
     table.track("k")
     held = Hand(app, "A", lease_for="15s").take()
@@ -478,7 +478,7 @@ def test_a_crash_of_what_must_not_run_twice_is_a_failure(app, clock):
 
 
 def test_a_permanent_failure_after_the_deadline_counts_if_nobody_has_looked(begin):
-    """The answer came before the sweep looked, though after the deadline."""
+    """Permanent failures count after the deadline if they arrive before the sweep."""
     scene = begin(MODEL, (61, GiveUp("The page is gone")))
     scene.live("2h")
 

@@ -1,4 +1,4 @@
-"""Refreshes with real jobs do what the moves alone would: the same starts, at the same instants, and the same end."""
+"""Refreshes with real jobs and a dry run agree: the same starts, at the same instants, and the same end."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ answers = st.builds(
 
 
 def lived(policy: RefreshPolicy, script: list[SimulatedAnswer]) -> tuple[list[tuple[datetime, int]], object]:
-    """Run real jobs until the script is used up; answer the starts, one more at most, and where it stands."""
+    """Run real jobs until the script is used up; return the starts, one more at most, and the final state."""
     clock = VirtualClock(BEGIN)
     app = App("memory://", clock=clock)
     starts: list[tuple[datetime, int]] = []
 
     @app.refresh(policy)
     def table(context: Context) -> Pending | None:
-        """End as the script says."""
+        """End as the script requires."""
         starts.append((clock.now(), table.get("k").attempt_no))
         if len(starts) > len(script):
             table.untrack("k")
@@ -71,7 +71,7 @@ def lived(policy: RefreshPolicy, script: list[SimulatedAnswer]) -> tuple[list[tu
 @settings(max_examples=60)  # each is up to ten jobs
 @given(policies(), st.lists(answers, min_size=1, max_size=9))
 def test_real_jobs_do_what_the_moves_do(policy: RefreshPolicy, script: list[SimulatedAnswer]):
-    """As many attempts, at the same instants, of the same numbers; given up for the same reason."""
+    """As many attempts start, at the same instants, with the same numbers, and end for the same reason."""
     played = dry_run(policy, script, start=BEGIN)
     starts, state = lived(policy, script)
     end = played.state

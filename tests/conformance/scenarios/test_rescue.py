@@ -1,4 +1,4 @@
-"""Sweeping up after the dead: whose lease is taken, what the history says of it, and how much one pass may do."""
+"""The sweep after dead workers: which leases it takes, the history it writes, and how much one pass may do."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from redrive.testing import drain
 from tests.conformance.scenarios.hands import Hand, execute, sweep
 
 MANY = 5_000
-"""Expired leases. The case says 100,000; what a pass touches does not depend on it, which is the fact to be shown."""
+"""Expired leases. The case has 100,000; the test shows that the rows of a pass do not depend on this number."""
 
 MICROSECOND = timedelta(microseconds=1)
 
 
 @pytest.fixture
 def work(app):
-    """A task whose worker will fall silent."""
+    """Return a task for workers that fall silent."""
 
     @app.task
     def work() -> None: ...
@@ -30,7 +30,7 @@ def work(app):
 
 
 def worker_row(app: App, worker_id: int) -> tuple[datetime, bool]:
-    """When a worker's lease ran out or will, and whether it is struck off."""
+    """Return the instant when a worker's lease ends, and whether the worker counts as dead."""
     statement = "SELECT expires_at, stopped_at IS NOT NULL FROM redrive_workers WHERE id = :id"
     ((expires_at, is_struck_off),) = execute(app, statement, id=worker_id)
     return datetime.fromtimestamp(0, UTC) + expires_at * MICROSECOND, bool(is_struck_off)
@@ -38,7 +38,7 @@ def worker_row(app: App, worker_id: int) -> tuple[datetime, bool]:
 
 @pytest.mark.case("D14")
 def test_an_expired_lease_goes_to_another_worker(app, clock, work):
-    """Five minutes after A fell silent B gets attempt 2 under a new lease, and the history says that A was lost."""
+    """Five minutes after A fell silent B gets attempt 2 under a new lease, and A's attempt counts as lost."""
     began = clock.now()
     job = work.enqueue()
     silent = Hand(app, "A", lease_for="30s")
@@ -106,7 +106,7 @@ def test_the_work_of_a_pass_depends_on_its_budget_only(app, clock, work):
 
 @pytest.mark.case("D21")
 def test_a_pass_reads_no_further_than_its_budget(app):
-    """The sweep walks an index in its order, without sorting, so that it can stop at its budget."""
+    """Sweeps read an index in its order, without sorting, so that they can stop at their budget."""
     plan = execute(
         app, f"EXPLAIN QUERY PLAN {loader.statements('sqlite')['lost']}", now=0, grace=0, every=None, budget=100
     )
@@ -117,8 +117,8 @@ def test_a_pass_reads_no_further_than_its_budget(app):
 
 @pytest.mark.case("queue-07")
 def test_a_worker_that_was_silent_for_an_hour_is_struck_off(app, other_app, clock, work):
-    """An hour after its last beat a worker that is believed for 60 s counts as dead; a sweep from any connection
-    strikes it off and releases its job, whose attempt stays counted."""
+    """Workers with leases of 60 s count as dead an hour after their last beat; a sweep from any connection
+    marks them dead and releases their job, with its attempt still counted."""
     job = work.enqueue()
     silent = Hand(app, "A", lease_for="60s")
     silent.take()

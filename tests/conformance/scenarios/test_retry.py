@@ -1,4 +1,4 @@
-"""Durable retries: when the next attempt is due, when there is none, and what is kept about it."""
+"""Durable retries: when the next attempt is due, when there is none, and what is stored about it."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 def seconds(count: float) -> timedelta:
-    """A span of so many seconds."""
+    """Return a span of so many seconds."""
     return timedelta(seconds=count)
 
 
 def exponential(initial: str, maximum: str, factor: float, *, attempts: int) -> Policy:
-    """A policy that backs off exponentially, without jitter."""
+    """Return a policy that backs off exponentially, without jitter."""
     return Policy(attempts=attempts, backoff=Backoff.exponential(initial, maximum, factor), jitter="none")
 
 
 class ValidationError(Exception):
-    """What is not to be retried."""
+    """An error that must not be retried."""
 
 
 class MissingField(ValidationError):
-    """A special case of it."""
+    """A subclass of an error that must not be retried."""
 
 
 @pytest.fixture
 def enqueue(app):
-    """Enqueues a job under a policy; its handler is never called."""
+    """Return a function that enqueues a job under a policy, with a handler that is never called."""
 
     def put(retry):
         @app.task(retry=retry)
@@ -79,7 +79,7 @@ def test_ten_retries_double_up_to_the_cap(app, clock, hand, enqueue):
 @pytest.mark.case("D01")
 @pytest.mark.parametrize("statement", ["INSERT ON redrive_attempts", "UPDATE ON redrive_jobs"])
 def test_a_failure_and_its_retry_are_one_transaction(app, hand, enqueue, statement):
-    """Where one half of a failure cannot be written, the other half is not written either; a later try writes both."""
+    """If one half of a failure cannot be written, the other half is not written either; a later try writes both."""
     job = enqueue("10 5s 1m")
     claim = hand.take()
     before = everything(app)
@@ -175,7 +175,7 @@ def test_an_error_that_is_never_retried_ends_the_job(app, hand, named, raised):
 
 @pytest.mark.case("D06")
 def test_a_stored_type_name_is_enough(hand, enqueue):
-    """An error whose class exists no more still falls under the rule that names it."""
+    """Errors of a class that no longer exists still match the rule that names it."""
     job = enqueue(Policy(attempts=25, rules=[Rule(on="old.ValidationError", attempts=1)]))
     hand.end(hand.take(), Failed(Failure(("old.MissingField", "old.ValidationError", "builtins.Exception"))))
 
@@ -209,7 +209,7 @@ def test_full_jitter_stays_in_its_bounds(clock):
 
 @pytest.mark.case("D08")
 def test_a_drawn_delay_is_stored_once(app, other_app, clock, hand, enqueue):
-    """A retry is due the drawn delay after the failure, however often, whenever and by whomever it is read."""
+    """Retries are due the drawn delay after the failure, however often and by whichever process they are read."""
     job = enqueue(FULL_JITTER)
     clock.advance("1m")
     claim = hand.take()
@@ -223,7 +223,7 @@ def test_a_drawn_delay_is_stored_once(app, other_app, clock, hand, enqueue):
 
 @pytest.mark.case("D09")
 def test_a_retry_past_the_deadline_is_not_scheduled(app, clock):
-    """A job that fails 3 s into its deadline of 10 s and would wait 20 s is dead at once."""
+    """Jobs that fail 3 s into their deadline of 10 s and would wait 20 s are dead at once."""
     job = _slow_failure(app, clock, over_deadline="give_up")
     drain(app)
 
@@ -246,7 +246,7 @@ def test_a_wait_can_be_cut_at_the_deadline(app, clock):
 
 
 def _slow_failure(app, clock, *, over_deadline: str):
-    """A job that takes 3 s to fail, has 10 s in all, and would wait 20 s."""
+    """Return a job that takes 3 s to fail, has 10 s in all, and would wait 20 s."""
     policy = exponential("20s", "20s", 2, attempts=5).with_(deadline="10s", over_deadline=over_deadline)
 
     @app.task(retry=policy)
@@ -259,7 +259,7 @@ def _slow_failure(app, clock, *, over_deadline: str):
 
 @pytest.mark.case("D09")
 def test_no_attempt_starts_after_the_deadline(app, clock):
-    """A retry that was due in time, while all workers were down until the deadline had passed, is never started."""
+    """Retries that were due in time are never started if all workers were down until the deadline had passed."""
     ran = []
     policy = exponential("2s", "2s", 2, attempts=5).with_(deadline="10s")
 
@@ -305,7 +305,7 @@ def test_what_is_stored_is_what_happens(app):
 
 @pytest.mark.case("I7")
 def test_a_deploy_changes_no_delay(app, clock, hand):
-    """A policy that changes while a job waits changes neither the stored due time nor the delays that come after it."""
+    """Policy changes while a job waits change neither the stored due time nor the delays that come after it."""
 
     @app.task(retry="2 5s")
     def work() -> None: ...

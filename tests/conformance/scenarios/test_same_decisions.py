@@ -27,11 +27,11 @@ DAY = 86_400
 
 
 class Fatal(Exception):
-    """What no retry helps against."""
+    """A permanent failure."""
 
 
 class Transient(Exception):
-    """What passes."""
+    """A transient failure."""
 
 
 class Decided(NamedTuple):
@@ -49,7 +49,7 @@ class Decided(NamedTuple):
 
 
 class Script:
-    """A function that fails as it is told to, and then succeeds.
+    """A function that fails with scripted errors, and then succeeds.
 
     Attributes:
         calls: how often it was called.
@@ -73,7 +73,7 @@ Dice = float | Callable[[], float]
 
 
 def in_process(policy: Policy, make: Callable[[VirtualClock], Script], sample: Dice) -> tuple[list[Decided], bool]:
-    """The decisions of a call, and whether it succeeded in the end."""
+    """Return the decisions of a call, and whether it succeeded in the end."""
     clock = VirtualClock()
     with _in_force(clock=clock, roll=sample if callable(sample) else lambda: sample):
         outcome = policy.outcome(make(clock))
@@ -81,7 +81,7 @@ def in_process(policy: Policy, make: Callable[[VirtualClock], Script], sample: D
 
 
 def told(record: Record) -> list[Decided]:
-    """The decisions in the record of a call."""
+    """Return the decisions in the record of a call."""
     found = []
     for each in record.timeline:
         match each.decision:
@@ -95,7 +95,7 @@ def told(record: Record) -> list[Decided]:
 
 
 def durably(policy: Policy, make: Callable[[VirtualClock], Script], sample: Dice) -> tuple[list[Decided], bool]:
-    """The decisions of a job, and whether it succeeded in the end."""
+    """Return the decisions of a job, and whether it succeeded in the end."""
     clock = VirtualClock()
     app = App("memory://", clock=clock)
     script = make(clock)
@@ -116,7 +116,7 @@ def durably(policy: Policy, make: Callable[[VirtualClock], Script], sample: Dice
 
 
 def settled(policy: Policy, deadline: timedelta | None, over: str, *, idempotent: bool) -> Policy:
-    """The policy with everything said that it could leave to the place, and nothing that only one place has."""
+    """Return the policy with every place-dependent default set, and without the options that only one place has."""
     over = over if deadline is not None else "give_up"
     on = policy.on or "builtins.Exception"
     changes = {"deadline": deadline, "over_deadline": over, "idempotent": idempotent, "on": on}
@@ -190,14 +190,14 @@ def test_no_delay_is_decided_after_the_last_attempt(place):
 
 @pytest.mark.parametrize("place", [in_process, durably])
 def test_a_smooth_backoff_remembers_from_attempt_to_attempt(place):
-    """Wherever each retry falls in its own span of time, it does not depend on where those before it fell."""
+    """Each retry is due within its own span of time, independently of the earlier retries."""
     backoff = Backoff.smooth(1)
     ends = [sum(backoff.draw(retry, None, 0.0, 0.0) for retry in range(1, last + 1)) for last in range(1, 7)]
     policy = Policy(on=Transient, attempts=6, deadline=None, backoff=backoff, idempotent=True)
-    luck = (number * number * 0.3719 % 1 for number in count(1))  # high and low, in no order
+    draws = (number * number * 0.3719 % 1 for number in count(1))  # high and low, in no order
 
     for _ in range(20):
-        decided, _ = place(policy, lambda clock: Script(clock, [(Transient(), timedelta(0))] * 6), lambda: next(luck))
+        decided, _ = place(policy, lambda clock: Script(clock, [(Transient(), timedelta(0))] * 6), lambda: next(draws))
         places = list(accumulate(each.delay / timedelta(seconds=1) for each in decided[:-1]))
         assert all(low - 1e-4 < at < high + 1e-4 for low, at, high in zip(ends, places, ends[1:], strict=False))
 
@@ -208,7 +208,7 @@ POLICY = Policy(on=Transient, attempts=3, backoff=Backoff.constant(5), jitter="n
 @pytest.mark.case("D07")
 @pytest.mark.parametrize("last", [Fatal("stop now"), Transient("c")])
 def test_the_last_error_surfaces_as_it_is(last):
-    """In process the caller sees the last error itself, and on it the story of all three."""
+    """In process the caller gets the last error itself, and on it the record of all three."""
     clock = VirtualClock()
     errors = [Transient("a"), Transient("b"), last]
 
@@ -223,7 +223,7 @@ def test_the_last_error_surfaces_as_it_is(last):
 @pytest.mark.case("D07")
 @pytest.mark.parametrize("last", [Fatal("stop now"), Transient("c")])
 def test_a_dead_job_names_the_last_error(app, clock, last):
-    """A job keeps all three errors in order, is dead of the last one, and is due no more."""
+    """Dead jobs keep all three errors in order, name the last one as their reason, and are due no more."""
     script = Script(clock, [(error, timedelta(0)) for error in (Transient("a"), Transient("b"), last)])
 
     @app.task(retry=POLICY)
@@ -239,7 +239,7 @@ def test_a_dead_job_names_the_last_error(app, clock, last):
 
 
 def test_what_a_policy_leaves_to_the_place_differs():
-    """In process a call without a deadline ends after 45 s; a job goes on."""
+    """In process a call without a deadline ends after 45 s; a job continues."""
     policy = Policy(on=Transient, attempts=3, backoff=Backoff.constant(60), jitter="none")
 
     def make(clock: VirtualClock) -> Script:

@@ -1,4 +1,4 @@
-"""Stopping a worker: what it holds is given back, nothing is spent, and nothing is left behind."""
+"""Stopping a worker: its jobs are released, no attempt is spent, and no job is left behind."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PATIENCE = 30
 @pytest.mark.case("D11")
 @pytest.mark.parametrize(("signals", "patience"), [(2, 3600), (1, 0)], ids=["second signal", "time is up"])
 def test_an_interrupted_attempt_is_not_spent(app, clock, signals, patience):
-    """A handler that the stop interrupts in attempt 3 of 3 spends nothing, and another worker runs it as attempt
-    3; the history says that it was cut off."""
+    """Handlers that the stop interrupts in attempt 3 of 3 spend nothing, and another worker runs the job as attempt
+    3; the history marks the attempt as interrupted."""
     ran = []
     began = asyncio.Event()
 
@@ -64,7 +64,7 @@ def test_an_interrupted_attempt_is_not_spent(app, clock, signals, patience):
 
 @pytest.mark.case("D11")
 def test_a_worker_that_leaves_spends_nothing(app, clock, hand):
-    """A worker that signs off while it holds attempt 3 of 3 gives it back unspent, and another one takes it at once."""
+    """Workers that sign off during attempt 3 of 3 give it back unspent, and another worker claims it at once."""
 
     @app.task(retry="2 1s")
     def work() -> None: ...
@@ -87,12 +87,12 @@ def test_a_worker_that_leaves_spends_nothing(app, clock, hand):
 
 @pytest.fixture
 def batch(app):
-    """Ten jobs that are due, and the numbers of those that ran."""
+    """Enqueue ten due jobs; return them and the list of the numbers that ran."""
     ran = []
 
     @app.task
     async def work(number: int) -> None:
-        """Say that it ran."""
+        """Record that it ran."""
         ran.append(number)
 
     return work.enqueue_many(range(10)), ran
@@ -100,7 +100,7 @@ def batch(app):
 
 @pytest.mark.case("D28")
 def test_a_stop_between_claim_and_dispatch_strands_nothing(app, monkeypatch, batch):
-    """A batch of 5 that is claimed while the stop arrives is given back unspent, and the next worker does all 10."""
+    """Batches of 5 that are claimed while the stop arrives are given back unspent, and the next worker does all 10."""
     jobs, ran = batch
     worker = Worker(app, concurrency=5)
     claimed = []
@@ -108,7 +108,7 @@ def test_a_stop_between_claim_and_dispatch_strands_nothing(app, monkeypatch, bat
     real_arun, real_stop = app.store.arun, Claimer.stop
 
     async def arun(operation):
-        """Run the operation; after a claim stop the worker before the claim is answered."""
+        """Run the operation; after a claim, stop the worker before it receives the reply."""
         answer = await real_arun(operation)
         if operation.name == "claim" and answer.claims:
             claimed.extend(answer.claims)
@@ -135,7 +135,7 @@ def test_a_stop_between_claim_and_dispatch_strands_nothing(app, monkeypatch, bat
 
 @pytest.mark.case("D28")
 def test_a_stop_in_the_middle_of_a_dispatch_strands_nothing(app, monkeypatch, batch):
-    """A batch of 5 that is being started when the stop arrives is finished, and the next worker does the rest."""
+    """Batches of 5 that are being started when the stop arrives are finished, and the next worker does the rest."""
     jobs, ran = batch
     worker = Worker(app, concurrency=5)
     monkeypatch.setattr(failpoints, "at", lambda point: worker.stop() if point == "after_claim" else None)

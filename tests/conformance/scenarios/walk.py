@@ -1,8 +1,8 @@
 """A random walk through the life of jobs: workers that claim, work, fall silent and come back, operators, the sweep.
 
-Hypothesis chooses the moves; a `Walk` makes each of them with the operations that worker processes and operators use,
-and writes down what the invariants speak of: which lease was given for which job, whom each change is named after, and
-what operators have granted.
+Hypothesis chooses the moves; a `Walk` makes each of them with the operations of worker processes and operators, and
+records the data that the invariants need: which lease was given for which job, which jobs each change names, and which
+attempts operators have granted.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ OUTCOMES: tuple[Outcome, ...] = (
     Released("shutdown"),
     Cancelled("no longer wanted"),
 )
-"""How an attempt can end; most of those on a walk fail."""
+"""The outcomes of attempts; most attempts on a walk fail."""
 
 _SAID = OUTCOMES + OUTCOMES[:1] * 5
 
 
 @dataclass
 class Walk:
-    """Where a walk is, and what it has seen.
+    """The state and the record of a walk.
 
     Attributes:
         app: with three tasks and a new store.
         hands: the workers of today.
         held: every claim that was ever given; most are stale sooner or later.
         granted: failures that operators forgave, by job.
-        named: the jobs that the last move says it has changed.
+        named: the jobs that the last move reports as changed.
     """
 
     app: App
@@ -66,12 +66,12 @@ class Walk:
 
     @property
     def jobs(self) -> dict[int, JobRecord]:
-        """All rows by id."""
+        """Return all rows by id."""
         return {job.id: job for job in self.app.jobs.select(EVERYBODY)}
 
     @property
     def live(self) -> dict[int, int]:
-        """The leases that are current, each with its job."""
+        """Return the current leases, each with its job."""
         return {job.lease_id: job.id for job in self.jobs.values() if job.lease_id is not None}
 
     def move(self, name: str, number: int) -> None:
@@ -167,4 +167,4 @@ _OFTEN = ("claim", "claim", "settle", "settle", "settle", "advance", "advance", 
 _SELDOM = ("sweep", "beat", "leave", "cancel", "retry", "redrive")
 
 MOVES = st.lists(st.tuples(st.sampled_from(_OFTEN * 2 + _SELDOM), st.integers(0, 59)), min_size=40, max_size=120)
-"""Moves to be made one after the other, each with its number."""
+"""Lists of moves, each with its number."""
