@@ -28,10 +28,10 @@ from tests.acceptance.processes import Process, Stage, uid
 LONG_FORM = os.environ.get("REDRIVE_CHAOS") == "long"
 
 EVERYTHING = 10_000_000
-"""More jobs than there are."""
+"""A limit above the number of jobs of any test."""
 
 marks = [pytest.mark.acceptance, pytest.mark.chaos, pytest.mark.slow]
-"""Of every chaos test."""
+"""Marks of every chaos test."""
 
 long_only = pytest.mark.skipif(not LONG_FORM, reason="takes minutes: make chaos")
 
@@ -168,18 +168,17 @@ def acknowledged(stage: Stage) -> list[int]:
 
 
 def progress(stage: Stage, more: int) -> None:
-    """Wait until so many more attempts have begun."""
+    """Wait until this number of further attempts has begun."""
     reached = len(stage.executions) + more
     stage.until(lambda: len(stage.executions) >= reached)
 
 
 def ended(stage: Stage, *, after_id: int = 0) -> None:
-    """Wait until nothing is left to do, through interruptions of the database, looking seldom enough not to matter.
+    """Wait until no unfinished job is left, through interruptions of the database, with few polls.
 
     Args:
-        stage: where.
-        after_id: look at jobs with a larger id only, where there are very many.
-    """
+        stage: the app and its processes.
+        after_id: check only jobs with a larger id, if there are very many."""
 
     def is_over() -> bool:
         time.sleep(0.05)

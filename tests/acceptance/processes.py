@@ -27,7 +27,7 @@ from tests import postgres
 CHECKOUT = Path(__file__).parents[2]
 
 PATIENCE = 60
-"""Seconds after which a test that waits for something has failed."""
+"""Seconds after which a waiting test fails."""
 
 SHORT, LONG = "1s", "30s"
 """Leases: for tests that wait for their end, and for those in which they must last on a busy machine."""
@@ -199,7 +199,7 @@ class Process:
         return self.popen.poll() is None
 
     def ended(self) -> int:
-        """Wait for its end, and answer its status."""
+        """Wait for its end, and return its status."""
         return self.popen.wait(PATIENCE)
 
 

@@ -89,7 +89,7 @@ class Server:
                 os.kill(number, signal.SIGKILL)
 
     def terminate(self, like: str) -> list[int]:
-        """End the sessions that run such a statement, or ran it last; answer which."""
+        """End the sessions that run such a statement, or ran it last; return their ids."""
         return self._numbers(f"{SESSIONS} AND pg_terminate_backend(pid)", like)
 
     def sessions(self, like: str) -> list[int]:

@@ -85,7 +85,7 @@ def test_the_clock_of_the_database_steps(stage: Stage):
 
 
 def test_a_step_of_the_clock_of_a_machine_is_not_followed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """On SQLite, whatever the clock is set to, no running job is lost, what is due runs, and what is due in 50 minutes
+    """On SQLite, after any step of the clock, no running job is lost, due jobs run, and a job that is due in 50 minutes
     waits."""
     monkeypatch.setenv("BEAT", "1s")
     with load(tmp_path, "sqlite") as stage:

@@ -51,7 +51,7 @@ def _write_without_end(file: io.FileIO) -> None:
 
 
 def _fill(disk: Path, room: int = 0) -> None:
-    """Leave so many bytes."""
+    """Fill the disk except for this number of bytes."""
     with (disk / "ballast").open("ab", buffering=0) as ballast:
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
             _write_without_end(ballast)

@@ -129,8 +129,8 @@ DISASTERS: dict[str, Callable[[Server], object]] = {
 @pytest.mark.case("D24")
 @pytest.mark.parametrize("disaster", DISASTERS)
 def test_postgres_restarts_while_jobs_run(stage: Stage, server: Server, disaster: str):
-    """Jobs run, others wait, producers go on, and the server dies again and again: the workers come back by themselves,
-    nothing acknowledged is lost, no attempt is lost, and nothing that has ended runs again."""
+    """Kill the server repeatedly while jobs run, others wait, and producers continue: the workers reconnect,
+    no acknowledged job and no attempt is lost, and no ended job runs again."""
     running, waiting, workers = sized(40, 500), sized(200, 2_000), sized(2, 4)
     held = stage.module.hold.enqueue_many(range(running))
     for _ in range(workers):
@@ -169,8 +169,8 @@ def _all_are_mine(server: Server, taken: list[psycopg.Connection]) -> bool:
 
 
 def test_an_exhausted_server_is_waited_for(stage: Stage, server: Server):
-    """All connections that the server has are taken: what is enqueued then is refused in words, the worker waits, and
-    goes on when there are connections again."""
+    """While all connections are taken, an enqueue raises an error, and the worker waits; it continues when
+    connections are free again."""
     stage.ready_worker()
     jobs = stage.module.brief.enqueue_many(range(sized(50, 500)))
     progress(stage, 10)

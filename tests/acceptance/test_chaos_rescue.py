@@ -79,7 +79,7 @@ def test_the_jobs_of_a_worker_that_dies_unseen_run_again_within_twenty_seconds(s
 
 @long_only
 def test_the_jobs_of_a_silent_worker_run_again_within_twenty_seconds(stage: Stage):
-    """It is not dead at all: its process is there, and its session too."""
+    """Run the jobs of a worker again that is silent, though its process and its session exist."""
     victim = stage.worker()
 
     assert timedelta(seconds=20) >= _longest_gap(stage, victim, signal.SIGSTOP)

@@ -17,10 +17,10 @@ from tests.acceptance.processes import Stage, stage
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 TAKEOVER = timedelta(seconds=10)
-"""D54: how soon somebody else has fired what the leader has left."""
+"""D54: how soon another worker has started the occurrences that the leader has left."""
 
 WORK = '''
-"""A cron of each second; the worker that comes to the middle of a fire when the test says so dies there."""
+"""A cron of each second; the worker that starts it dies in between if the test prescribes so."""
 
 import contextlib
 import os

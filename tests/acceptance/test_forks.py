@@ -74,7 +74,7 @@ def serving(folder: Path, url: str) -> Iterator[None]:
 
 
 def ask(folder: Path) -> str | None:
-    """Send a request; answer the body, or None where the server does not listen yet."""
+    """Send a request; return the body, or None if the server does not listen yet."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(f"{folder}/socket")

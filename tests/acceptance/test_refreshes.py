@@ -107,7 +107,7 @@ def settled(scene: Stage) -> list[list[str]]:
 
 
 def test_a_fleet_starts_each_item_once(scene: Stage):
-    """Sixty are due in one instant, and three workers look: each is started by one of them, and run once."""
+    """Sixty items are due in one instant, and three workers poll: each is started by one of them, and run once."""
     for _ in range(2):
         scene.worker()
     scene.ready_worker()
@@ -149,7 +149,7 @@ def test_what_waits_in_a_crowded_queue_has_all_its_time(scene: Stage):
 
 
 def test_a_killed_worker_costs_no_attempt(scene: Stage):
-    """Its job runs again elsewhere, as the same attempt, and no retry is used up."""
+    """Run the job again on another worker, as the same attempt, with no retry used up."""
     patient = refresh(scene, "patient")
     victim = scene.ready_worker()
     patient.track("k")

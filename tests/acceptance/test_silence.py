@@ -21,7 +21,7 @@ LEASE = "3s"
 
 
 class Stopped:
-    """Processes that are stopped, and go on in the end."""
+    """Processes that are suspended, and continue at the end."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -33,7 +33,7 @@ class Stopped:
             self.numbers.append(number)
 
     def resume(self) -> None:
-        """Let all of them go on."""
+        """Continue all of them."""
         for number in self.numbers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(number, signal.SIGCONT)

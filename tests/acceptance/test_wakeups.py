@@ -20,10 +20,10 @@ from tests.acceptance.processes import LONG, Stage
 pytestmark = marks
 
 POLL = timedelta(seconds=1)
-"""How often an idle worker looks by itself."""
+"""Polling interval of an idle worker."""
 
 GENEROUS = timedelta(seconds=2)
-"""Added to what is promised, for a busy machine."""
+"""Tolerance for a busy machine."""
 
 
 def _wait(stage: Stage) -> timedelta:
@@ -56,11 +56,10 @@ def test_with_a_listener_a_job_starts_at_once(tmp_path: Path):
 
 
 class Wire:
-    """A connection to a server by TCP that can be made to swallow everything, without a word to either end.
+    """A TCP proxy of a server that can be made to drop all data without a reset.
 
     Args:
-        folder: of the server's socket.
-    """
+        folder: folder of the server's socket."""
 
     def __init__(self, folder: str) -> None:
         self.cut = False

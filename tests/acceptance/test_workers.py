@@ -42,7 +42,7 @@ def test_an_idle_worker_is_woken(stage: Stage):
 
 
 def test_a_worker_that_was_believed_dead_changes_nothing(stage: Stage):
-    """It is stopped past its lease and wakes up: what it settles then is refused, and its handlers are stopped."""
+    """After its lease the suspended worker wakes up: its outcomes are refused, and its handlers are stopped."""
     held, hogged = stage.module.hold.enqueue(1), stage.module.hog.options(delay="50ms").enqueue(2)
     sleeper = stage.worker()
     stage.until(lambda: len(stage.executions) == 2)

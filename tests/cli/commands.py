@@ -1,4 +1,4 @@
-"""All commands, each in all of its forms: found in the command line itself, so that a new command is included."""
+"""Command lines of all commands, found in the command line itself, so that a new command is included."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ def walk(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tupl
 
 
 def lines(words: Mapping[str, str]) -> Iterator[list[str]]:
-    """Each command that takes an app, in each form.
+    """Generate each form of each command that takes an app.
 
     Args:
-        words: what is given for the arguments of commands, by their names; ``task`` is the value of ``--task``.
+        words: values for the arguments of commands, by their names; ``task`` is the value of ``--task``.
 
     Raises:
-        KeyError: a command has an argument that is unknown here.
-    """
+        KeyError: a command has an argument that is unknown here."""
     for path, command in walk():
         arguments = [each for each in command.params if each.param_type_name == "argument"]
         if "app" not in {each.name for each in arguments}:

@@ -1,4 +1,4 @@
-"""A shop with an App, in a folder of its own, and the command line to look at it."""
+"""Fixtures: a shop with an App in a folder of its own, and its command line."""
 
 from __future__ import annotations
 

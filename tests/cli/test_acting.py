@@ -109,7 +109,7 @@ def test_a_schema_is_made_and_checked(shop: App):
 
 
 def test_a_database_that_is_not_there_is_not_made_by_a_check(shop: App):
-    """`db check` looks at a database and makes none, not even an empty file."""
+    """Check a missing database by `db check` without creating it, not even as an empty file."""
     with pytest.raises(StoreOpenError, match="does not exist; redrive db migrate creates it"):
         CliRunner().invoke(cli, ["db", "check", "shop:app"], catch_exceptions=False)
 

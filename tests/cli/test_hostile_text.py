@@ -26,10 +26,10 @@ EVIL = (
 """Sets the clipboard, clears the screen, turns the direction of writing, forges lines, is markup."""
 
 UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What no output may contain."""
+"""Text that no output may contain."""
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-"""What redrive itself writes to a terminal."""
+"""Escape codes that redrive itself writes to a terminal."""
 
 MODULE = f'''
 import os, signal

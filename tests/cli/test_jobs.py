@@ -148,7 +148,7 @@ def test_a_shown_job_in_json_has_its_payload_and_history(ran: App):
 
 
 def test_a_catch_job_is_shown_with_its_parent(shop: App):
-    """It has no payload of its own."""
+    """Show the parent of a catch job, which has no payload."""
 
     @shop.task
     def recover(request: CatchRequest[int]) -> None:
@@ -177,7 +177,7 @@ async def _run_one(app: App) -> None:
 
 
 def test_a_waiting_job_is_hastened(ran: App):
-    """It is due now."""
+    """Make the waiting job due now."""
     assert "job 4 is due now\n" == invoke("retry", "shop:app", "4")
     assert 1 == ran.jobs.stats().due
 

@@ -45,16 +45,16 @@ COMMANDS = re.findall(r"^```console\n\$ redrive (.*?)\n(.*?)^```$", PAGE.read_te
 @pytest.mark.parametrize(("command", "output"), COMMANDS, ids=[command for command, _ in COMMANDS])
 def test_the_page_shows_what_is_printed(redrive, patient, command, output):
     """Each command of the how-to page prints what stands below it, where something does."""
-    said = redrive(*shlex.split(command))
+    done = redrive(*shlex.split(command))
 
-    assert (0, output) == (said.status, said.out if output else "")
+    assert (0, output) == (done.status, done.out if output else "")
 
 
 def test_the_page_shows_the_drawing(redrive, patient, folder):
     """Compare the picture of the how-to page with the output of ``--svg``."""
-    said = redrive("plan", "patient.json", "--svg", "drawn.svg")
+    done = redrive("plan", "patient.json", "--svg", "drawn.svg")
 
-    assert (0, "the timeline is drawn in drawn.svg\n") == (said.status, said.err)
+    assert (0, "the timeline is drawn in drawn.svg\n") == (done.status, done.err)
     assert (PAGE.parent / "patient.svg").read_text() == (folder / "drawn.svg").read_text()
 
 
@@ -74,18 +74,18 @@ def test_a_real_process_draws_without_colours(folder):
 def test_a_policy_is_read_from_wherever_it_is(redrive, folder, monkeypatch):
     """Read the same plan from a directive, JSON, a path, a file by ``@``, and standard input."""
     (folder / "stored.JSON").write_text(STORED)
-    (folder / "said.txt").write_bytes(b"\xef\xbb\xbf2 1s catch tidy\n")
+    (folder / "policy.txt").write_bytes(b"\xef\xbb\xbf2 1s catch tidy\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STORED.encode())))
-    given = ["2 1s catch tidy", STORED, "stored.JSON", f"{folder}/stored.JSON", "@stored.JSON", "@said.txt", "-"]
+    given = ["2 1s catch tidy", STORED, "stored.JSON", f"{folder}/stored.JSON", "@stored.JSON", "@policy.txt", "-"]
 
     assert {"2 1s catch tidy\n"} == {redrive("plan", each).out.splitlines(keepends=True)[0] for each in given}
 
 
 def test_a_catch_task_may_be_called_json(redrive):
     """Directives of several words are no file names."""
-    said = redrive("plan", "0 catch tasks.json")
+    done = redrive("plan", "0 catch tasks.json")
 
-    assert "catch tasks.json: after the last failure" in said.out
+    assert "catch tasks.json: after the last failure" in done.out
 
 
 def test_a_policy_without_a_directive_is_called_by_its_file(redrive, folder):
@@ -101,13 +101,13 @@ def test_a_policy_without_a_directive_is_called_by_its_file(redrive, folder):
 
 def test_json_is_one_line(redrive):
     """And nothing but JSON."""
-    said = redrive("plan", "2 1s", "--json")
+    done = redrive("plan", "2 1s", "--json")
 
-    assert (1, "2 1s") == (said.out.count("\n"), json.loads(said.out)["title"])
+    assert (1, "2 1s") == (done.out.count("\n"), json.loads(done.out)["title"])
 
 
 def test_retries_cut_the_table(redrive):
-    """Each kind of failure shows so many, then an ellipsis."""
+    """Show a limited number of retries for each kind of failure, then an ellipsis."""
     lines = redrive("plan", "100 1s", "--retries", "2").out.splitlines()
 
     assert ["    1", "    2", "… and"] == [line[:5] for line in lines[5:8]]
@@ -115,10 +115,10 @@ def test_retries_cut_the_table(redrive):
 
 def test_strict_is_ftl(redrive):
     """With its bounds and its words."""
-    said = redrive("plan", "5 500ms", "--strict")
+    done = redrive("plan", "5 500ms", "--strict")
 
-    assert (2, "") == (said.status, said.out)
-    assert said.err.startswith("redrive: could not parse min backoff duration: ")
+    assert (2, "") == (done.status, done.out)
+    assert done.err.startswith("redrive: could not parse min backoff duration: ")
 
 
 def test_a_terminal_gets_its_width_and_colours(redrive, monkeypatch):
@@ -126,23 +126,23 @@ def test_a_terminal_gets_its_width_and_colours(redrive, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm-256color")
-    said = redrive("plan", "3 1s").out
-    plain = re.sub("\x1b\\[[0-9;]*m", "", said)
+    done = redrive("plan", "3 1s").out
+    plain = re.sub("\x1b\\[[0-9;]*m", "", done)
 
-    assert "\x1b[" in said
+    assert "\x1b[" in done
     assert 60 == max(map(len, plain.splitlines()))
 
 
 def test_a_name_that_cannot_be_written_is_no_traceback(redrive, monkeypatch):
-    """It becomes question marks, and the bars become ASCII."""
+    """Print question marks for the name, and ASCII for the bars."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="\n")
     monkeypatch.setattr(sys, "stdout", out)
     assert 0 == redrive("plan", "1 1s catch aufräumen").status
     out.seek(0)
-    said = out.read()
+    done = out.read()
 
-    assert "catch aufr?umen" in said
-    assert "=====" in said
+    assert "catch aufr?umen" in done
+    assert "=====" in done
 
 
 # -------------------------------------------------------------------------------------------------------------- errors
@@ -150,14 +150,14 @@ def test_a_name_that_cannot_be_written_is_no_traceback(redrive, monkeypatch):
 
 def test_a_fault_is_shown_with_a_caret(redrive):
     """Print the error of the policy unchanged."""
-    said = redrive("plan", "5 1y")
+    done = redrive("plan", "5 1y")
 
-    assert (2, "") == (said.status, said.out)
+    assert (2, "") == (done.status, done.out)
     assert [
         "redrive: there is no unit 'y'",
         "    5 1y",
         "       ^ write whole numbers with the units d, h, m, s, ms, largest first, for example 1h30m or 500ms",
-    ] == said.err.splitlines()
+    ] == done.err.splitlines()
 
 
 def test_json_that_cannot_be_read_is_shown_with_its_line(redrive, folder):
@@ -195,14 +195,14 @@ def test_what_is_wrong_is_one_line_and_status_2(redrive, folder, words, expected
     """Print one line, and no other output, for any wrong call."""
     (folder / "binary.json").write_bytes(b"{\xff")
     (folder / "early.json").write_text('{"version": 1}')
-    said = redrive("plan", *words)
+    done = redrive("plan", *words)
 
-    assert (2, "", f"redrive: {expected}\n") == (said.status, said.out, said.err)
+    assert (2, "", f"redrive: {expected}\n") == (done.status, done.out, done.err)
 
 
 def test_a_number_of_thousands_of_digits_is_refused(redrive):
     """As Python refuses it."""
-    said = redrive("plan", '{"version": ' + "9" * 5000 + "}")
+    done = redrive("plan", '{"version": ' + "9" * 5000 + "}")
 
-    assert (2, 1) == (said.status, said.err.count("\n"))
-    assert "Exceeds the limit" in said.err
+    assert (2, 1) == (done.status, done.err.count("\n"))
+    assert "Exceeds the limit" in done.err

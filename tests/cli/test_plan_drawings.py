@@ -74,7 +74,7 @@ def test_jitter_in_text():
 
 
 def test_sections_in_text():
-    """Each has its name and how it is counted; one that is never met has no rows."""
+    """Sections have a name and a description of their limit; one that is never met has no rows."""
     lines = text(RULED)
 
     assert "any other failure" in lines

@@ -43,7 +43,7 @@ def test_attempts_are_bars_on_the_wall_clock():
 
 
 def test_without_answers_the_worst_case_is_shown():
-    """Each attempt times out, until it gives up; a chart of more than a day has dates."""
+    """If each attempt times out, draw them until the refresh gives up; a chart of more than a day has dates."""
     lines = printed("Refresh daily; allow 20 hours; retry immediately; panic", *START).splitlines()
     assert "then it gives up: Cannot refresh after 2 attempt(s); panic" in lines
     assert lines[2].startswith("Thu 02 00:00  Refresh")

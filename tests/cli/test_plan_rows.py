@@ -135,7 +135,7 @@ def journey(policy: Policy, failure: Failure, samples: Iterator[float]) -> Itera
 
 
 def test_a_retry_that_does_not_fit_the_deadline_is_struck():
-    """Its wait is shown as if there were no deadline; the call ends before it."""
+    """Show its wait as if there were no deadline; the call ends before it."""
     plan = made(steady(attempts=5, deadline="5s", backoff=Backoff.exponential(1)))
     (section,) = plan.sections
 
@@ -158,7 +158,7 @@ def test_jitter_may_decide_about_the_deadline():
 
 
 def test_a_deferred_retry_happens():
-    """It is later than the deadline, and not struck."""
+    """Show a deferred retry after the deadline without striking it."""
     found = rows(steady(deadline="2500ms", over_deadline="defer"))
 
     assert ["yes", "yes", "deferred"] == [row.in_time for row in found]
@@ -323,7 +323,7 @@ def test_what_cannot_be_drawn_is_said(policy, note):
 
 
 def test_the_deadlines_of_a_combination_are_distinguished():
-    """Each part keeps its own, and none of them is *the* deadline."""
+    """Show the deadline of each part, and none for the combination."""
     notes = made(steady(deadline="1m") | steady(deadline="2m")).notes
 
     assert ["A deadline is 1m", "A deadline is 2m"] == [note[:16] for note in notes if "deadline is" in note]

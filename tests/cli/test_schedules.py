@@ -86,7 +86,7 @@ def shown(redrive: Callable[..., Output]) -> Callable[..., str]:
 
 @pytest.fixture
 def parsed(shown: Callable[..., str]) -> Callable[..., list[dict[str, Any]]]:
-    """Run a command that succeeds with --json, and answer the objects."""
+    """Run a command that succeeds with --json, and return the objects."""
     return lambda command, *words: [json.loads(line) for line in shown(command, *words, "--json").splitlines()]
 
 

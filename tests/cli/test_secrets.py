@@ -90,12 +90,12 @@ WORDS = {
     "key": "berlin",
     "task": "charge",
 }
-"""What is given for the arguments of commands, by their names."""
+"""Values for the arguments of commands, by their names."""
 
 LINES = list(lines(WORDS))
 
 FEW = [each for each in LINES if each[:2] in (["jobs", "list"], ["jobs", "redrive"], ["db", "check"])]
-"""For URLs that differ only in where the password stands."""
+"""Marks for URLs that differ only in the place of the password."""
 
 
 def test_every_command_that_takes_an_app_is_tried():

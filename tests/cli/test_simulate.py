@@ -35,7 +35,7 @@ def test_a_table_shows_each_contender(redrive):
 
 
 def test_your_policy_stands_beside_the_others(redrive):
-    """It is the last line, under the name of its directive."""
+    """Print it in the last line, under the name of its directive."""
     output = redrive("simulate", "deadline", "--clients", "9", "--policy", "5 1s 20s")
 
     assert output.out.rstrip().splitlines()[-1].startswith("yours: 5 1s 20s  ")

@@ -29,7 +29,7 @@ class Left(Exception):
 
 @pytest.fixture
 def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``os._exit`` raises, so that the test goes on."""
+    """Make ``os._exit`` raise, so that the test continues."""
 
     def leave(status: int) -> None:
         raise Left(status)

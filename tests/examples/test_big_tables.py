@@ -190,7 +190,7 @@ def test_a_failure_is_retried(big):
 
 
 def test_two_starters_start_a_table_once(big):
-    """Two processes look for what is due: one of them starts it."""
+    """Two processes poll for due tables: one of them starts the table."""
     big.example.save(input_url="https://example.com/big")
 
     assert 1 == big.start() + big.start()
@@ -344,7 +344,7 @@ class Managed:
         return self.managed.save(self.connection, "anna@example.com", url, number)
 
     def run(self, span: str = "1h") -> None:
-        """Let workers work for so long."""
+        """Run workers for this long."""
         drain(self.managed.app, within=span)
 
     def lines(self) -> list[int | None]:
@@ -410,7 +410,7 @@ def test_what_runs_for_a_managed_table_that_is_edited_writes_nothing(managed):
 
 
 def test_a_managed_table_that_is_deleted_is_refreshed_no_more(managed):
-    """Its row and its refresh go in one transaction."""
+    """Delete its row and its refresh in one transaction."""
     managed.save("https://example.com/big")
     managed.run("1s")
     managed.managed.remove(managed.connection, 1)

@@ -18,7 +18,7 @@ from redrive import App
 SHOP = Path(__file__).parents[2] / "examples" / "django_shop"
 
 PATIENCE = 60
-"""Seconds after which a test that waits for something has failed."""
+"""Seconds after which a waiting test fails."""
 
 
 class Shop:
@@ -59,7 +59,7 @@ class Shop:
         return ledger.read_text().splitlines() if ledger.exists() else []
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
-        """Look into the database."""
+        """Query the database."""
         connection = sqlite3.connect(self.folder / "shop.db", timeout=PATIENCE)
         try:
             return connection.execute(query).fetchall()
@@ -123,7 +123,7 @@ def test_a_worker_that_is_killed_loses_no_order_and_takes_no_money_twice(shop):
 @pytest.mark.acceptance
 @pytest.mark.slow
 def test_a_command_that_gives_up_says_so_to_cron(tmp_path):
-    """With the provider out, the command tries as often as it should, and its exit status is 75."""
+    """With the provider unreachable, the command makes all its attempts, and exits with 75."""
     shop = Shop(tmp_path)
     (shop.folder / "provider" / "out").touch()
 

@@ -16,7 +16,7 @@ import pytest
 SHOP = Path(__file__).parents[2] / "examples" / "fastapi_shop"
 
 PATIENCE = 60
-"""Seconds after which a test that waits for something has failed."""
+"""Seconds after which a waiting test fails."""
 
 
 class Server:

@@ -12,7 +12,7 @@ from redrive.observe import CallDeferred, CallGaveUp, CallRetryScheduled, CallSu
 from redrive.policy import Failure
 
 SECOND = timedelta(seconds=1)
-FAILURE = Failure(("builtins.ConnectionError", "builtins.OSError", "builtins.Exception"), "nobody there")
+FAILURE = Failure(("builtins.ConnectionError", "builtins.OSError", "builtins.Exception"), "connection refused")
 RESULT = Failure((), "", "RESULT")
 SCHEDULED = CallRetryScheduled(
     name="app.fetch", attempt=2, failure=FAILURE, delay=2 * SECOND, rule="backoff", waited=SECOND, elapsed=2 * SECOND
@@ -57,7 +57,7 @@ def test_an_event_is_a_value(event):
         (
             SCHEDULED,
             logging.INFO,
-            "app.fetch is retried in 2s (backoff): attempt 2 failed: ConnectionError: nobody there",
+            "app.fetch is retried in 2s (backoff): attempt 2 failed: ConnectionError: connection refused",
         ),
         (SUCCEEDED, logging.INFO, "app.fetch succeeded after 3 attempts in 4.00 s"),
         (

@@ -24,7 +24,7 @@ FAILED = ENDED | {
     "rule": "backoff",
     "reason": "CONNECTION",
     "error_type": "builtins.ConnectionError",
-    "error": "nobody there",
+    "error": "connection refused",
 }
 WORKER = {"worker_id": 3, "queues": None}
 EVENTS = {
@@ -34,10 +34,10 @@ EVENTS = {
     "job 7 (charge) is enqueued on mail, due in 5s": observe.JobEnqueued(**JOB, delay=5 * SECOND, in_transaction=True),
     "job 7 (charge) starts: attempt 2 on worker 3": observe.JobStarted(**ATTEMPT, worker_id=3, waited=SECOND),
     "job 7 (charge) succeeded at attempt 2": observe.JobSucceeded(**ENDED),
-    "job 7 (charge) is retried in 1s (backoff): attempt 2 failed: ConnectionError: nobody there": (
+    "job 7 (charge) is retried in 1s (backoff): attempt 2 failed: ConnectionError: connection refused": (
         observe.JobRetryScheduled(**FAILED, delay=SECOND)
     ),
-    "job 7 (charge) died at attempt 2: 2 of 2 attempts failed; last failure: ConnectionError: nobody there": (
+    "job 7 (charge) died at attempt 2: 2 of 2 attempts failed; last failure: ConnectionError: connection refused": (
         observe.JobDied(**FAILED, why="2 of 2 attempts failed", catch=None)
     ),
     "job 7 (charge) died at attempt 2: it crashes; last failure: POISON; recover catches it": observe.JobDied(
@@ -51,7 +51,7 @@ EVENTS = {
         observe.JobReleased(**ATTEMPT, due_at=AT, hold="release", why="shut down")
     ),
     "job 7 (charge) is cancelled: enough": observe.JobCancelled(**JOB, attempt=2, why="enough"),
-    "job 7 (charge) runs again: nobody there": observe.JobRescued(**FAILED, worker_id=3),
+    "job 7 (charge) runs again: connection refused": observe.JobRescued(**FAILED, worker_id=3),
     "job 7 (charge) was taken away from attempt 2, which changes nothing": observe.JobLeaseLost(**ATTEMPT),
     "job 6 is caught by job 7 (charge)": observe.JobCaught(**JOB | {"job_id": 6}, catch_id=7),
     "worker 3 starts, 9 at once, on all queues": observe.WorkerStarted(**WORKER, concurrency=9),
@@ -68,7 +68,7 @@ QUIET = {observe.JobsEnqueuing, observe.JobEnqueued, observe.JobStarted}
 
 @pytest.mark.parametrize("text", EVENTS)
 def test_an_event_says_itself(text: str):
-    """In one line; what goes wrong is a warning, what goes on all the time is for debugging."""
+    """Texts have one line; failures are warnings, and frequent events are for debugging."""
     event = EVENTS[text]
     level = logging.WARNING if type(event) in LOUD else logging.DEBUG if type(event) in QUIET else logging.INFO
 
@@ -135,10 +135,10 @@ def test_facts_of_other_objects_are_their_text():
 
 
 def test_the_logging_sink_gives_programs_the_facts(caplog: pytest.LogCaptureFixture):
-    """Each fact is an attribute of the record; where a record has that name already, it keeps its own."""
+    """Each fact is an attribute of the record; an attribute that the record has already stays."""
     with caplog.at_level(logging.DEBUG, "redrive.jobs"):
         observe.log(
-            EVENTS["job 7 (charge) is retried in 1s (backoff): attempt 2 failed: ConnectionError: nobody there"]
+            EVENTS["job 7 (charge) is retried in 1s (backoff): attempt 2 failed: ConnectionError: connection refused"]
         )
     (record,) = caplog.records
 
@@ -168,7 +168,7 @@ def test_a_label_without_room_is_refused():
 
 @pytest.mark.parametrize("text", EVENTS)
 def test_measures_fit_their_metrics(text: str):
-    """Each has a value for each label of its metric, and no number is negative."""
+    """Measures have a value for each label of their metric, and no negative number."""
     booked = list(measures(EVENTS[text]))
 
     assert [] == [each for each in booked if len(each.values) != len(each.metric.labels) or each.amount < 0]

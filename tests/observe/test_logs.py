@@ -1,4 +1,4 @@
-"""A record of redrive is one entry of a log, whatever the texts in it."""
+"""Log records of redrive: one entry of a log each, whatever texts they contain."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ EVENTS = {
     "the occurrence of nightly at 2026-01-01 03:00:00 UTC is skipped: job 7 runs": observe.CronSkipped(
         **WHAT, job_id=None, why="job 7 runs"
     ),
-    "the occurrence of nightly at 2026-01-01 03:00:00 UTC is missed: nobody was there": observe.CronMissed(
-        **WHAT, job_id=None, why="nobody was there"
+    "the occurrence of nightly at 2026-01-01 03:00:00 UTC is missed: no worker was running": observe.CronMissed(
+        **WHAT, job_id=None, why="no worker was running"
     ),
 }
 LOUD = {observe.CronSkipped, observe.CronMissed}

@@ -51,7 +51,7 @@ def test_an_added_sink_is_called_until_it_is_removed():
 
 
 def test_a_registration_is_a_context_manager():
-    """In a `with` statement a sink hears to the end of the block."""
+    """In a `with` statement a sink is called to the end of the block."""
     seen = []
     with observe.add(seen.append) as sink:
         observe.emit(EVENT)
@@ -273,7 +273,7 @@ def failing(where):
 
 @pytest.mark.parametrize("where", ["sink", "enter", "exit", "a number"])
 def test_a_sink_that_fails_is_logged_once(where, caplog):
-    """Wherever a sink fails, nothing comes out, the next sink hears, and the log has one line."""
+    """If a sink fails, no exception leaves it, the next sink is called, and the log has one line."""
     log = Log()
     with observe.only(failing(where), log):
         for _ in range(3):
@@ -370,7 +370,7 @@ class Carrier:
 
 @pytest.mark.parametrize(("sinks", "kept"), [([], None), ([Carrier("a")], "a"), ([Carrier("a"), Carrier("b")], "b")])
 def test_what_a_sink_that_carries_is_entered_as_is_kept(sinks, kept):
-    """Its text is there inside the block; of several the last one counts, and an ordinary sink leaves nothing."""
+    """Inside the block the text of the last carrying sink is available; ordinary sinks leave none."""
     with observe.only(*sinks, Log()):
         assert bool(sinks) is observe.carried()
         around = observe.around(EVENT)

@@ -27,13 +27,13 @@ from redrive.runtime.worker import Worker
 from redrive.stores.operations import leases, workers
 
 LONG = timedelta(days=1000)
-"""How long the worker of a test that is not about leases is believed."""
+"""Lease of the worker in tests that are not about leases."""
 
 LOOK = 0.001
-"""Seconds between two looks of `until`."""
+"""Seconds between two polls of `until`."""
 
 PATIENCE = 30
-"""Seconds after which a test that waits for something has failed."""
+"""Seconds after which a waiting test fails."""
 
 
 def app_on(folder: Path, **options: Any) -> App:

@@ -114,7 +114,7 @@ def test_an_unregistered_breaker_parks_the_job(app: App):
 
 
 def outcomes(app: App, *errors: BaseException | None, retry: Policy) -> list[object]:
-    """Run a job for each of these errors, under a policy, and answer how they ended."""
+    """Run a job for each of these errors, under a policy, and return their outcomes."""
     waiting = list(errors)
 
     @app.task(retry=retry)

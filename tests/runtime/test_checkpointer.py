@@ -23,7 +23,7 @@ def app() -> Iterator[App]:
 
 
 def looks(app: App, monkeypatch: pytest.MonkeyPatch, *answers: int | Exception) -> None:
-    """Let the checkpointer look as often as there are answers of the store."""
+    """Run a pass of the checkpointer for each answer of the store."""
     left = list(answers)
     ended = asyncio.Event()
 
@@ -83,7 +83,7 @@ def test_a_worker_looks_after_the_log(filed: App, monkeypatch: pytest.MonkeyPatc
         return 0
 
     async def run() -> None:
-        """Run a worker until its duty has looked."""
+        """Run a worker until its duty has run."""
         async with working(filed), asyncio.timeout(PATIENCE):
             await looked.wait()
 

@@ -42,7 +42,7 @@ class Bench:
         return self.slots - len(self.started)
 
     async def until(self, count: int) -> None:
-        """Run the claimer until it has started so many."""
+        """Run the claimer until it has started this number of jobs."""
         running = asyncio.create_task(repeat(self.claimer.duty, self.rests))
         async with asyncio.timeout(PATIENCE):
             while len(self.started) < count:
@@ -98,7 +98,7 @@ def test_it_looks_again_when_it_is_woken(app: App):
 
 
 def test_it_wakes_by_itself_when_a_job_is_due(filed: App):
-    """It knows when the next job is due, and rests no longer."""
+    """Rest until the next job is due, and no longer."""
     app = filed
     bench = Bench(app)
     app.task(name="send")(lambda: None).options(delay="20ms").enqueue()
@@ -212,7 +212,7 @@ def test_a_worker_that_the_store_has_forgotten_registers_again(app: App):
 
 
 def crash(app: App, times: int) -> None:
-    """Let the worker of everything that is due vanish so many times."""
+    """Let the worker of all due jobs vanish this number of times."""
     for _ in range(times):
         lost = [Ending(claim, Lost("vanished"), 0.0) for claim in take(app, 100)]
         app.store.run(leases.settle(lost, now=app.now()))

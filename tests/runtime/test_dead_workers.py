@@ -1,4 +1,4 @@
-"""The coroner: a dead worker is seen long before its lease runs out, and a living one is left alone."""
+"""Dead worker detection: long before the lease of a dead worker ends, and without harm to a living one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_process_knows_that_it_lives():
 
 
 def test_a_process_that_was_killed_is_gone(child):
-    """It is gone when it has been killed, whether or not its parent has looked after it."""
+    """Killed processes are gone, whether or not their parent has reaped them."""
     described = of(child)
     before = process.is_gone(described)
     child.send_signal(signal.SIGKILL)
@@ -113,22 +113,22 @@ def app(tmp_path):
 
 
 def register(app: App, **options: Any) -> int:
-    """Register a worker that is believed for long."""
+    """Register a worker with a long lease."""
     return app.store.run(workers.register("w", concurrency=1, lease_for=LONG, now=app.now(), **options))
 
 
 def running(app: App, worker: int) -> int:
-    """Let a worker hold a job, and answer that."""
+    """Let a worker hold a job, and return the job."""
     app.task(name="send")(lambda number: None).enqueue(1)
     (claim,) = take(app, 1, worker=worker)
     return claim.id
 
 
 def look(app: Any, times: int = 1, *, me: int = 99) -> None:
-    """Let a coroner look so many times."""
+    """Run this number of checks."""
 
     async def run() -> None:
-        """Look, as its loop does."""
+        """Run the checks as the duty does."""
         clock = VirtualClock()
         looking = asyncio.create_task(repeat(DeadWorkers(app, Registered(app, me)).duty, clock))
         while clock.monotonic() < times * LOOK and not looking.done():
@@ -190,7 +190,7 @@ def looks(app: App, *locked: Any) -> Registry:
         ((False, "beaten"), "running"),
         ((True, True, True), "running"),
     ],
-    ids=["free twice", "free after a while", "back in between", "nobody could look", "beaten meanwhile", "held"],
+    ids=["free twice", "free after a while", "back in between", "check impossible", "heartbeat in between", "held"],
 )
 def test_a_free_lock_must_be_seen_twice_in_a_row(app: App, locked: tuple[Any, ...], expected: str):
     """If the lock of a worker is free in two checks in a row without a heartbeat between them, the worker is dead."""

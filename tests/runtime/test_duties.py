@@ -1,4 +1,4 @@
-"""The smaller duties: keeper, rescuer, notifier, and what they rest by."""
+"""The smaller duties: heartbeat, rescuer, notifier, and their rests."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def test_what_is_claimed_during_a_beat_is_not_lost(app: App, monkeypatch: pytest
 
 
 def _claim_meanwhile(run: Any, held: Held, worker: int, operation: Any) -> Any:
-    """Answer the beat, and claim a job before the keeper gets the answer."""
+    """Send the heartbeat, and claim a job before its reply arrives."""
     answer = run(operation)
     held.attempts.leases = frozenset(claim.lease_id for claim in run(leases.claim(worker, 1, lease_for=LONG)).claims)
     return answer
 
 
 def test_a_worker_that_the_store_does_not_know_is_notified(app: App):
-    """It may register again."""
+    """Allow the worker to register again."""
     held = Held(app, 99, frozenset())
     held.heartbeat._beat()
 
@@ -249,7 +249,7 @@ def test_each_change_is_reported():
 
 
 def test_a_store_that_is_away_is_looked_at_less_often():
-    """No hundred warnings in a second, no change is missed, and the rests stay short: others believe it dead."""
+    """Limit the warnings, miss no change, and keep the rests short enough that other workers do not declare it dead."""
     store = Changes("a", *[StoreError() for _ in range(5)], StoreBusy(), "b", StoreError(), "c")
 
     assert (3, pytest.approx(0.1 + 0.2 + 4 * 0.4 + 0.1)) == watch(store)

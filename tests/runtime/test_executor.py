@@ -320,7 +320,7 @@ def test_a_handler_that_cancels_its_own_task_has_failed_or_goes_on(app: App, swa
 
 
 class Hostile(Exception):
-    """An error that raises another one for whatever is asked of it."""
+    """An error that raises another one at each access."""
 
     def __getattr__(self, name: str) -> Any:
         """Fail."""
@@ -378,7 +378,7 @@ def test_signals_that_are_no_failures(app: App, pool, signal, expected, threaded
 
 
 def test_retry_after_dictates_the_delay(app: App):
-    """It is a failure with a hint."""
+    """Treat RetryAfter as a failure with a hint."""
     failed = failure(run_handler(app, raising(RetryAfter("15m", "too many requests"))))
 
     assert ("RETRY_AFTER", timedelta(minutes=15), "too many requests") == (failed.reason, failed.hint, failed.message)
@@ -439,7 +439,7 @@ def test_a_thread_runs_out_by_itself(app: App, pool):
 
 @pytest.mark.parametrize("timeout", [None, "1h"])
 def test_a_timeout_of_the_handlers_own_is_an_ordinary_error(app: App, timeout):
-    """Its reason is ERROR: the attempt itself was in time."""
+    """Record the reason ERROR, since the attempt itself was in time."""
     failed = failure(run_handler(app, raising(TimeoutError("the server is slow")), timeout=timeout))
 
     assert ("ERROR", "the server is slow", Stage.ANSWERED) == (failed.reason, failed.message, failed.stage)
@@ -473,7 +473,7 @@ def test_an_attempt_without_a_timeout_has_an_hour(app: App, monkeypatch: pytest.
 
 
 def test_a_catch_task_may_take_longer_than_an_hour(app: App):
-    """Its limit is written to the row of its job before it starts, so that no sweep takes the attempt before."""
+    """Write the limit to the row of the job before the handler starts, so that no sweep takes the attempt."""
 
     def fails() -> None:
         """Fail."""

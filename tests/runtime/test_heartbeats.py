@@ -116,7 +116,7 @@ def test_a_forced_heartbeat_is_written_at_once(app: App, link: AttemptHandle):
 
 
 def test_a_heartbeat_without_details_leaves_them(app: App, link: AttemptHandle, time: Time):
-    """It is a question: is the job still mine?"""
+    """Without details a heartbeat only checks that the lease is current."""
     link.heartbeat("half", force=False)
     link.heartbeat(None, force=False)
     time.seconds += EVERY

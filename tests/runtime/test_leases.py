@@ -77,7 +77,7 @@ def test_a_blocked_event_loop_costs_no_lease(filed: App, tmp_path: Path):
     started, go, swept = threading.Event(), threading.Event(), []
 
     def watch() -> None:
-        """Let the handler go when its worker has been believed for three leases; sweep all the while, as others do."""
+        """Release the handler after three leases of its worker, and sweep all the time, as other workers do."""
         assert started.wait(PATIENCE)
         first = observer.workers.select()[0].heartbeat_at
         while observer.workers.select()[0].heartbeat_at < first + 3 * observer.terms.lease_for:
@@ -114,7 +114,7 @@ def test_a_blocked_event_loop_costs_no_lease(filed: App, tmp_path: Path):
 
 
 def test_a_worker_finishes_the_jobs_of_a_dead_one(filed: App):
-    """They are swept when the lease of the dead has run out, and run as a second execution."""
+    """Sweep the jobs when the lease of the dead worker has expired, and run them as a second execution."""
     task = filed.task(name="send")(lambda: "done")
     job = task.enqueue()
     dead = filed.store.run(workers.register("dead:1", concurrency=1, lease_for=timedelta(milliseconds=50)))

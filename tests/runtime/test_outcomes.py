@@ -1,4 +1,4 @@
-"""Whatever a handler does, its attempt ends in an outcome, and the worker goes on."""
+"""Outcomes of attempts, whatever their handlers do; the worker continues."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_nothing_that_a_handler_raises_ends_the_worker(filed: App, error: type[B
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_handler_that_cancels_its_own_task_does_not_run_for_ever(filed: App, waits: bool):
-    """Only a cancellation by the worker gives a job back; one by the handler itself spends an attempt, or is its own
-    affair where the handler returns without meeting it."""
+    """Only a cancellation by the worker gives a job back; one by the handler itself spends an attempt, or has no effect
+    if the handler returns without meeting it."""
     ran: list[int] = []
 
     @filed.task
@@ -154,7 +154,7 @@ def test_a_worker_leaves_the_jobs_of_other_apps_alone(filed: App):
 
 
 class Hostile(Exception):
-    """An exception that raises whatever it is asked."""
+    """An exception that raises at each access."""
 
     def __getattribute__(self, name: str) -> object:
         """Raise what no caller expects."""
@@ -170,7 +170,7 @@ class Hostile(Exception):
 
 
 def test_an_exception_that_cannot_be_described_is_a_failure(filed: App):
-    """It is recorded by its class and the place where it was raised, and the worker goes on."""
+    """Record its class and the place where it was raised; the worker continues."""
 
     async def send() -> None:
         """Raise it."""

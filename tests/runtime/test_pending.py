@@ -47,7 +47,7 @@ def asked(app: App, tokens: list[str]):
 
 
 def test_pending_is_an_outcome(app: App):
-    """With the timeout that it was given, whatever kind of function returned it."""
+    """Record the given timeout, for any kind of function that returned it."""
 
     async def charge() -> Pending:
         """Hand out the token, and return Pending."""
@@ -60,7 +60,7 @@ def test_pending_is_an_outcome(app: App):
 
 
 def test_a_timeout_that_is_none_is_an_error_of_the_handler(app: App):
-    """It is raised where the mistake was made."""
+    """Raise the error where the mistake was made."""
     with pytest.raises(PolicyError):
         Pending("soon")
 
@@ -126,7 +126,7 @@ def test_an_app_without_the_task_takes_plain_json(app: App, tokens: list[str]):
     ids=lambda each: type(each).__name__,
 )
 def test_an_error_is_decided_as_if_the_handler_had_raised_it(app: App, tokens: list[str], error, state, reason):
-    """Its class, its text and what it signals count."""
+    """Use the class of the error, its text and its signals."""
     job, token = asked(app, tokens)
     answered = app.fail(token, error), app.fail(token, error)
 
@@ -157,7 +157,7 @@ def test_what_is_no_token_is_refused(app: App, token):
 
 
 def test_a_token_of_no_job_is_refused(app: App, tokens: list[str]):
-    """It may be of another database."""
+    """Refuse a token that may belong to another database."""
     with pytest.raises(JobNotFound):
         app.complete("4711.1", Receipt("R1"))
     with pytest.raises(JobNotFound):
@@ -177,7 +177,7 @@ def test_a_token_of_an_earlier_attempt_is_refused(app: App, tokens: list[str]):
 
 
 def test_a_wait_without_an_answer_is_a_failure(app: App, tokens: list[str]):
-    """After the timeout the policy decides; a drain does not jump there by itself."""
+    """After the timeout the policy decides; a drain does not advance the clock to it."""
     job, token = asked(app, tokens)
     app.clock.advance("1h")  # type: ignore[union-attr]
     drain(app)
@@ -258,7 +258,7 @@ def test_a_worker_ends_the_waits_that_are_over(tmp_path: Path):
 
 
 class Resting(VirtualClock):
-    """A clock that passes while a duty rests, and stops it after so many rests."""
+    """A clock that advances while a duty rests, and stops the duty after a number of rests."""
 
     def __init__(self, rests: int) -> None:
         super().__init__()
@@ -313,7 +313,7 @@ def test_an_answer_that_is_faster_than_its_question(app: App):
 
     @app.task
     def ask(context: Context) -> str | Pending:
-        """Be answered at once."""
+        """Complete the attempt before the handler returns."""
         app.complete(context.attempt_uid, "quick")
         return Pending("1h")
 

@@ -36,7 +36,7 @@ def app():
 
 
 def passes(app: App, worker: int, seconds: float = BETWEEN_PASSES) -> None:
-    """Let a worker's pruner run until it has rested for so long."""
+    """Run the pruner of a worker until it has rested for this long."""
     clock = VirtualClock()
 
     async def run() -> None:

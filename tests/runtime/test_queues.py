@@ -19,7 +19,7 @@ from tests.runtime.helpers import PATIENCE, came, ended, until, working
 
 
 class Skewed(SystemClock):
-    """A clock that is wrong by so much."""
+    """A clock that is wrong by a fixed offset."""
 
     def __init__(self, seconds: float) -> None:
         self._skew = timedelta(seconds=seconds)
@@ -114,8 +114,8 @@ def _peak(filed: App, disturb: Callable[[Job], None], **policy: Any) -> int:
 
 
 def test_a_worker_does_not_spin_while_a_queue_is_saturated(filed: App, monkeypatch: pytest.MonkeyPatch):
-    """While the only place of a queue is taken and jobs wait, a worker looks when something was written and not all
-    the time; when the place is free again, the next job starts."""
+    """While the only place of a queue is taken, a worker polls after writes and not in a busy loop; when the
+    place is free again, the next job starts."""
     looks = 0
     claim = leases.claim
 
@@ -139,7 +139,7 @@ def test_a_worker_does_not_spin_while_a_queue_is_saturated(filed: App, monkeypat
     seen = []
 
     async def run() -> None:
-        """Count the looks during ten sweeps."""
+        """Count the polls during ten sweeps."""
         async with working(filed):
             await inside.wait()
             versions = {filed.store.version()}

@@ -1,4 +1,4 @@
-"""The scheduler: what a worker declares, what it starts, and how long it rests between two looks."""
+"""The scheduler: declaration of schedules, start of occurrences, and rests between two passes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def declared(app: App) -> None:
 
 
 def rested(app: App, clock: SettableClock, count: int) -> list[float]:
-    """Run a scheduler until it has rested so often; answer for how long."""
+    """Run a scheduler until it has rested this often; return the rests."""
 
     async def run() -> None:
         running = asyncio.create_task(repeat(Scheduler(app).duty, clock))
@@ -108,7 +108,7 @@ def test_a_turn_knows_when_the_next_occurrence_is(app: App, clock: SettableClock
 
 
 def test_a_turn_starts_what_is_due(app: App, clock: SettableClock):
-    """Each cron by itself; a second turn finds nothing more to do."""
+    """Start each cron separately; a second pass starts no job."""
     one, two = (app.cron(SECOND, name=name)(nothing) for name in ("one", "two"))
     declared(app)
     clock.at += timedelta(seconds=1)

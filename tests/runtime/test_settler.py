@@ -130,7 +130,7 @@ def test_a_batch_has_a_limit(app: App, bench: Bench, monkeypatch: pytest.MonkeyP
 
 
 def test_endings_are_kept_while_the_store_is_busy(app: App, bench: Bench):
-    """They are tried again with growing rests, and none is lost."""
+    """Retry the writes with growing rests, without a loss."""
     refusals = [StoreBusy(), StoreBusy(), StoreBusy()]
     bench.refuse = lambda endings: refusals.pop() if refusals else None
     for claim in claims(app, 2):

@@ -83,13 +83,13 @@ def test_a_stop_in_the_middle_of_a_claim_strands_nothing(filed: App, monkeypatch
 
 
 async def _work_off(app: App, count: int) -> None:
-    """Let another worker bring so many jobs to their end."""
+    """Let another worker finish this number of jobs."""
     async with working(app):
         await until(lambda: app.jobs.stats().succeeded == count)
 
 
 def stop_in_the_middle(app: App, stops: int, *, idempotent: bool | None = None, **options) -> None:
-    """Run a worker until a handler runs that never ends by itself, and stop it so many times."""
+    """Run a worker until a handler runs that never ends by itself, and stop it this number of times."""
 
     async def run() -> None:
         """Run it on an event loop."""
@@ -131,7 +131,7 @@ def test_an_interrupted_job_is_given_back_with_nothing_spent(filed: App, stops, 
 
 @pytest.mark.parametrize(("stops", "options"), [(2, {}), (1, {"shutdown_timeout": timedelta(0)})])
 def test_an_interrupted_job_of_a_task_that_is_not_idempotent_is_dead(filed: App, stops, options):
-    """It may have had its effect: the attempt is recorded as lost in flight, and the catch task gets it."""
+    """Record the attempt as lost in flight, since it may have had its effect, and run the catch task."""
     filed.task(name="recover")(_recover)
     filed.task(name="send", idempotent=False, retry="5 1s catch recover")(lambda: None).enqueue()
     stop_in_the_middle(filed, stops, idempotent=False, **options)

@@ -82,7 +82,7 @@ class Silence:
 
 
 def test_a_beat_without_an_answer_is_sent_again_before_the_lease_ends(slow: App, monkeypatch: pytest.MonkeyPatch):
-    """Each try may take half of the time that is left of the lease, and the next one follows soon."""
+    """Give each try half of the remaining lease, and start the next one soon after."""
     given: list[float] = []
     answered = threading.Event()
     run = slow.store.run
@@ -166,7 +166,7 @@ def watched(
 
 
 def test_attempts_end_a_moment_before_the_lease(app: App, monkeypatch: pytest.MonkeyPatch):
-    """If no beat is answered; and what starts later ends soon, as long as that lasts."""
+    """Without replies to heartbeats all attempts end before the lease; attempts that start later end soon."""
     heartbeat, expired = watched(app, monkeypatch, 3)
     heartbeat._watch()
 
@@ -174,7 +174,7 @@ def test_attempts_end_a_moment_before_the_lease(app: App, monkeypatch: pytest.Mo
 
 
 def test_an_extended_lease_ends_no_attempt(app: App, monkeypatch: pytest.MonkeyPatch):
-    """It counts from the instant before the request was sent; an older request does not shorten it."""
+    """Count the lease from the instant before the request; an older request does not shorten it."""
     heartbeat, expired = watched(app, monkeypatch, 2)
     heartbeat._registration.extended(10.0)
     heartbeat._registration.extended(5.0)
@@ -230,7 +230,7 @@ def test_a_worker_without_heartbeats_ends_its_attempts_itself(slow: App, monkeyp
 
 @pytest.mark.usefixtures("unswept")
 def test_an_attempt_that_may_not_run_twice_goes_on(slow: App, monkeypatch: pytest.MonkeyPatch):
-    """No other worker may start it, so its worker has no reason to end it before it hears that the lease is lost."""
+    """Let the attempt run until the lease is known to be lost, since no other worker may start it."""
     silence = Silence(slow, monkeypatch, "beat", "held")
     expired = threading.Event()
     on_expired = Attempts.expired
@@ -262,7 +262,7 @@ def test_an_attempt_that_may_not_run_twice_goes_on(slow: App, monkeypatch: pytes
 
 
 def test_a_stop_does_not_wait_for_a_beat_without_an_answer(slow: App, monkeypatch: pytest.MonkeyPatch):
-    """Nor does the worker register again when the answer comes late."""
+    """Do not register the worker again when the answer comes late."""
     monkeypatch.setattr(heartbeat_module, "LAST_WAIT", 0.01)
     asked, leave, answered = threading.Event(), threading.Event(), threading.Event()
 

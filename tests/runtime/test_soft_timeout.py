@@ -13,7 +13,7 @@ from redrive.runtime.soft_timeout import softly
 from tests.runtime.helpers import PATIENCE
 
 SOON = 0.001
-"""Seconds; whoever waits here waits for ever otherwise."""
+"""Seconds after which a wait without an end fails."""
 
 
 def run(handler: Callable[[], Coroutine[Any, Any, Any]], seconds: float = SOON) -> Any:
@@ -55,7 +55,7 @@ def test_errors_go_through():
 
 
 def test_the_timeout_is_raised_where_the_handler_waits():
-    """It is an ordinary exception there: it can be caught, and the handler goes on."""
+    """Raise an ordinary exception there: the handler can catch it and continue."""
 
     async def handler() -> str:
         """Clean up, which takes another while."""
@@ -70,7 +70,7 @@ def test_the_timeout_is_raised_where_the_handler_waits():
 
 
 def test_the_timeout_can_be_left_to_itself():
-    """Not caught, it comes out."""
+    """Raise the exception out of the handler if it is not caught."""
     with pytest.raises(SoftTimeout):
         run(for_ever)
 

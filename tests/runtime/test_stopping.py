@@ -90,7 +90,7 @@ def test_checks_run_twice_a_second_between_heartbeats(app: App, monkeypatch: pyt
 
 
 class _Waits:
-    """An event that is set after so many waits."""
+    """An event that is set after a number of waits."""
 
     def __init__(self, waits: list[float], count: int) -> None:
         self.waits, self.count = waits, count
@@ -134,7 +134,7 @@ def calm(tmp_path):
 
 
 def test_a_handler_in_a_thread_sees_that_its_job_was_cancelled(calm: App, monkeypatch: pytest.MonkeyPatch):
-    """It polls ctx.should_stop; what it returns afterwards changes nothing (D30)."""
+    """Handlers poll ctx.should_stop; a value that they return afterwards changes no state (D30)."""
     monkeypatch.setattr(heartbeat_module, "LOOK", 0.005)
     started, seen = threading.Event(), []
 
@@ -167,7 +167,7 @@ def test_a_handler_in_a_thread_sees_that_its_job_was_cancelled(calm: App, monkey
 
 
 def test_a_coroutine_is_cancelled_and_its_slot_is_free(calm: App, monkeypatch: pytest.MonkeyPatch):
-    """It need not poll anything."""
+    """Cancel the coroutine, which need not poll."""
     monkeypatch.setattr(heartbeat_module, "LOOK", 0.005)
     seen = []
 
@@ -200,7 +200,7 @@ def test_a_coroutine_is_cancelled_and_its_slot_is_free(calm: App, monkeypatch: p
 
 
 def test_a_shutdown_is_seen_at_once(filed: App):
-    """Handlers may finish, and those that look can hurry: nothing is interrupted before the time is up."""
+    """Handlers may finish, and those that poll can hurry: no attempt is interrupted before the drain timeout."""
     started, seen = threading.Event(), []
 
     @filed.task
@@ -234,7 +234,7 @@ def test_a_shutdown_is_seen_at_once(filed: App):
 
 
 def test_a_coroutine_is_interrupted_by_its_soft_timeout(app: App):
-    """It may clean up, and what it returns then is its result."""
+    """Let the handler clean up, and use the value that it then returns as its result."""
     seen = []
 
     @app.task(timeout="1h", soft_timeout="1ms")
@@ -291,7 +291,7 @@ def test_a_hard_timeout_comes_after_a_soft_one(app: App):
 
 
 def test_a_thread_sees_its_soft_timeout(app: App):
-    """It cannot be interrupted; it looks."""
+    """Set the flag that a thread polls, since it cannot be interrupted."""
 
     @app.task(timeout="1h", soft_timeout="1ms")
     def work(context: Context) -> str:
@@ -306,7 +306,7 @@ def test_a_thread_sees_its_soft_timeout(app: App):
 
 
 def test_a_thread_that_outlives_its_hard_timeout_is_notified(app: App):
-    """It runs on, and whatever it does is not its job any more."""
+    """After the timeout the thread continues, but its effects are no longer those of its job."""
     ended, seen = threading.Event(), []
 
     @app.task(timeout="1ms")
@@ -348,7 +348,7 @@ def test_a_soft_timeout_that_cannot_be_soft_is_refused(app: App, soft, hard):
 
 
 def test_stopping_an_unknown_attempt_does_nothing(app: App):
-    """It may have ended just now."""
+    """Ignore the stop of an attempt that may have ended just now."""
     executor = Executor(app, None)
     executor.stop(Stop.LOST, [4711])
 

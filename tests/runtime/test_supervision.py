@@ -67,7 +67,7 @@ def test_a_defect_is_logged_with_its_traceback_once(caplog: pytest.LogCaptureFix
 
 
 def test_a_database_that_is_away_is_no_defect(caplog: pytest.LogCaptureFixture):
-    """It is one line in the log, and no trouble of the worker."""
+    """Log one line, and show no trouble of the worker."""
     _, seen = supervised(StoreBusy("locked"), StoreBusy("locked"), None)
 
     assert ([], ["sweeping waits: locked"] * 2) == (seen, caplog.messages)
@@ -81,7 +81,7 @@ def test_trouble_is_reported_when_it_begins_changes_and_ends():
 
 
 def test_an_exception_that_cannot_be_described_does_not_end_a_duty(caplog: pytest.LogCaptureFixture):
-    """Its class and the place are logged."""
+    """Log the class and the place of the exception."""
     supervised(Hostile(), None)
 
     assert "sweeping failed, and is started again: Hostile: <no message: KeyboardInterrupt" in caplog.text
@@ -110,7 +110,7 @@ def test_a_failing_duty_is_seen_from_outside_until_it_works_again(filed: App, mo
     task = filed.task(name="send")(lambda: None)
 
     async def run() -> str:
-        """Look at the worker while the duty fails, and after."""
+        """Read the row of the worker while the duty fails, and afterwards."""
         with observe.only(events.append):
             async with working(filed):
                 await until(lambda: any(worker.trouble for worker in filed.workers.select()))

@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 
 
 def looked(app: Any, *answers: ClockState | Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a timekeeper look as often as there are answers; the last one is repeated."""
+    """Run a check of the timekeeper for each answer; the last one is repeated."""
     left, clock = list(answers), VirtualClock()
 
     def keep() -> Any:

@@ -41,7 +41,7 @@ class Watch:
 
     @contextmanager
     def around(self, event: observe.JobStarted | observe.JobsEnqueuing):
-        """Be around an enqueue or a handler."""
+        """Surround an enqueue or a handler."""
         if isinstance(event, observe.JobsEnqueuing):
             yield "enqueued"
             return

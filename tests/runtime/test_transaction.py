@@ -96,7 +96,7 @@ def test_it_is_there_when_the_block_ends(app: App):
 
     @app.task
     def work(context: Context) -> None:
-        """Look after the block."""
+        """Read the row after the block."""
         with context.transaction():
             pass
         seen.append(app.job(context.job_id).state)
@@ -113,7 +113,7 @@ def test_a_job_can_be_enqueued_with_both(app: App):
 
     @app.task
     def following() -> None:
-        """Be the next step."""
+        """Run as the next step."""
 
     @app.task
     def work(context: Context) -> None:
@@ -155,11 +155,11 @@ def through_another(app: App) -> None:
 
 @pytest.mark.parametrize("write", WRITES)
 def test_a_write_beside_the_transaction_is_refused_at_once(app: App, write: str):
-    """On SQLite, what a handler writes on another connection inside its block is refused, and the block goes on."""
+    """On SQLite a write on another connection inside the block is refused, and the block continues."""
 
     @app.task
     def following() -> None:
-        """Be the next step."""
+        """Run as the next step."""
 
     @app.task
     def work(context: Context) -> None:
@@ -186,7 +186,7 @@ def test_a_coroutine_that_writes_beside_its_transaction_is_refused_at_once(app: 
 
     @app.task
     async def following() -> None:
-        """Be the next step."""
+        """Run as the next step."""
 
     @app.task
     async def work(context: Context) -> None:
@@ -222,7 +222,7 @@ def test_another_handler_is_not_refused(app: App):
 
     @app.task
     def following() -> None:
-        """Be the next step."""
+        """Run as the next step."""
 
     @app.task
     def holds(context: Context) -> None:
@@ -328,7 +328,7 @@ def test_an_error_undoes_both(app: App, colour: str):
 
 
 def test_a_result_that_cannot_be_stored_undoes_both(app: App):
-    """It is refused where it is given."""
+    """Refuse the result when it is set."""
 
     @app.task
     def work(context: Context) -> object:
@@ -480,7 +480,7 @@ def after(app: App, caplog: pytest.LogCaptureFixture, handler) -> list[str]:
 
     @app.task(name="work", retry="3 1s")
     async def work(context: Context):
-        """Complete, and go on."""
+        """Complete the job, and continue."""
         async with context.transaction():
             context.set_result(1)
         return await handler(context)
@@ -528,7 +528,7 @@ def test_an_error_afterwards_is_logged_only(app: App, caplog):
 
 
 def test_a_signal_afterwards_is_logged_only(app: App, caplog):
-    """It cannot be snoozed any more."""
+    """Log that the completed job cannot be snoozed."""
 
     async def handler(_: Context) -> int:
         """Want to come back."""
@@ -555,7 +555,7 @@ def test_a_second_transaction_is_refused(app: App, caplog):
 
 
 def test_a_transaction_in_a_transaction_is_refused(app: App):
-    """It would wait for its own lock."""
+    """Refuse the inner transaction, which would wait for its own lock."""
 
     @app.task
     def work(context: Context) -> None:
@@ -601,7 +601,7 @@ def test_a_handler_that_has_completed_its_job_is_not_stopped(filed: App):
 
     @filed.task
     def work(context: Context) -> str:
-        """Complete, and go on."""
+        """Complete the job, and continue."""
         with context.transaction():
             context.set_result("done")
         completed.set()

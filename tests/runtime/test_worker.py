@@ -51,7 +51,7 @@ def test_a_worker_runs_jobs_of_both_colours(request: pytest.FixtureRequest, kind
 
 
 def test_a_worker_runs_what_is_enqueued_while_it_is_idle(filed: App):
-    """It is woken by the change of the file."""
+    """Wake the worker by the change of the file."""
     task = filed.task(name="double")(lambda number: 2 * number)
 
     async def run() -> list[int]:
@@ -150,7 +150,7 @@ def test_a_dead_job_is_caught(filed: App):
 
 
 def test_a_thread_that_overstays_keeps_no_other_job_waiting(filed: App):
-    """Its attempt is over at the timeout; the next job gets a thread of its own in the one slot that there is."""
+    """After the timeout the attempt is over; the next job gets a new thread in the only slot."""
     go = threading.Event()
 
     @filed.task(timeout="1ms")

@@ -32,7 +32,7 @@ BUSY = 10.0
 """Seconds after which a transaction gives up waiting for the lock."""
 
 EFFECTS = "CREATE TABLE effects (job_id INTEGER NOT NULL, attempt TEXT NOT NULL)"
-"""Where handlers write in their own transaction."""
+"""The table that handlers write to in their transactions."""
 
 
 def template(folder: Path) -> bytes:

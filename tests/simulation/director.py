@@ -19,7 +19,7 @@ CALM = 90.0
 """Seconds of virtual time after the faults in which all jobs have to end."""
 
 SOME = 5
-"""Of so many seeds, one waits for the cron and asks the product whether the database is consistent: both take long."""
+"""One of this number of seeds waits for the cron and verifies the database by the product: both take long."""
 
 STOP = 30.0
 """Seconds in which a worker has to stop."""
@@ -183,7 +183,7 @@ class Director:
         self._simulation.weather.mutes.add((step.target, "beat"))
 
     def _do_silence(self, step: Step) -> None:
-        """For a while, no heartbeat of this process is answered, on whatever connection; its other requests are."""
+        """Suppress the replies to all heartbeats of this process for a while; its other requests are answered."""
         until = self._simulation.scheduler.now + step.seconds
         self._simulation.weather.stalls += [(step.target, how, until) for how in ("beat", "held")]
 

@@ -38,7 +38,7 @@ AGAIN = 0.5
 """Seconds after which a supervisor starts a worker again that has ended."""
 
 LINGERING = 0.05
-"""The share of transactions that pause between statements, so that others meet them half done."""
+"""The share of transactions that pause between statements, so that others run in between."""
 
 
 @dataclass(frozen=True)

@@ -35,15 +35,14 @@ _FAILED = Failed(Failure(("builtins.ValueError", "builtins.Exception"), "boom"))
 
 @dataclass(frozen=True)
 class Actor:
-    """A worker process, as it sees itself.
+    """A worker process with the state that it knows.
 
     Attributes:
-        id: of the worker.
+        id: id of the worker.
         alive: False after its crash.
         held: the attempt that its handler runs.
-        ended: how the handler ended, if the reply to its settle was lost.
-        claims: how often it has claimed.
-    """
+        ended: the outcome of the handler, if the reply to its settle was lost.
+        claims: number of its claims."""
 
     id: int
     alive: bool = True

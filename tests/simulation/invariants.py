@@ -33,7 +33,7 @@ NAMES = {
     "cron_fired_twice": "an occurrence of a cron makes one job",
     "cron_silent": "a cron fires while a worker is there",
     "effect_doubled": "writes in ctx.transaction() exist once if the job succeeded, and not otherwise",
-    "success_without_run": "a job succeeds only under a lease whose handler returned",
+    "success_without_run": "a job succeeds only under a lease with a handler that returned",
     "not_drained": "when the faults stop, all jobs end",
     "worker_died": "a worker ends only when it is stopped or killed",
     "free_loop": "no job runs again and again without spending attempts",
@@ -64,7 +64,7 @@ _STARTS_AGAIN = frozenset({"redrive", "retry"})
 
 
 class Row(NamedTuple):
-    """A job, as far as the invariants look at it."""
+    """A job with the columns that the invariants need."""
 
     id: int
     state: str
@@ -150,7 +150,7 @@ class Observer:
     # ---------------------------------------------------------------- after each commit
 
     def committed(self, process: Process, queries: Sequence[tuple[str, Query]]) -> None:
-        """Look at what a transaction of this process has changed."""
+        """Check the changes of a transaction of this process."""
         operations = frozenset(name for name, _ in queries)
         named = _leases(query for name, query in queries if name not in _ENDS_LEASES)
         stale = self._stale_reports(query for _, query in queries)
@@ -295,7 +295,7 @@ class Observer:
         return row is not None and row[3] is None
 
     def overlapping(self) -> None:
-        """Look for two handlers of one job that run side by side in healthy processes."""
+        """Check that no two handlers of one job run side by side in healthy processes."""
         now = self._simulation.scheduler.now
         for job, starts in self.ledger.starts.items():
             open_ones = [each for each in starts if each.ended is None and not each.process.dead]
@@ -306,7 +306,7 @@ class Observer:
     # ---------------------------------------------------------------- at the end
 
     def finished(self) -> None:
-        """Look at what is left when the fleet has come to rest."""
+        """Check the final state of the fleet."""
         for number, job in self.ledger.acknowledged.items():
             if job not in self.jobs:
                 self.violated("acknowledged_job_lost", f"job {job}, enqueued by step #{number}")

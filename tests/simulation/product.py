@@ -44,7 +44,7 @@ LIMITED, LIMIT = "narrow", 1
 """The queue with a limit, and how many of its attempts may run at once."""
 
 LOOK = 0.1
-"""Seconds between two looks at the file; the 3 ms of production would be most of the work here."""
+"""Seconds between two polls of the file; the 3 ms of production would be most of the work here."""
 
 
 class Time(Clock):
@@ -126,7 +126,7 @@ def snooze() -> Exception:
 
 
 def forget(used: App) -> None:
-    """Make an app fit for the next simulation, whatever became of the process that had it."""
+    """Reset an app for the next simulation, after any end of its process."""
     used._lock = threading.Lock()
     used._store = used._uid = None
 

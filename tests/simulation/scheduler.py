@@ -30,15 +30,14 @@ class Process:
     """A simulated process.
 
     Attributes:
-        name: of the process, without a blank.
+        name: its name, without a blank.
         number: its process id.
-        frozen_until: the virtual time at which it goes on, if it is frozen.
+        frozen_until: the virtual time at which it continues, if it is frozen.
         offset: seconds by which the clock of its host is wrong.
         dead: True once it was killed or has ended.
         rng: the generator of its delays; a fault of one process does not change the delays of another one.
         strands: its threads.
-        frozen: the spans in which it was stopped.
-    """
+        frozen: the spans in which it was stopped."""
 
     name: str
     number: int
@@ -151,7 +150,7 @@ class Scheduler:
         return me.woken
 
     def _leave(self, me: Strand) -> None:
-        """Switch to the hub. What asyncio knows of this thread, its loop and its task, goes with the strand."""
+        """Switch to the hub. The state of asyncio for this thread, its loop and its task, moves with the strand."""
         loop = me.loop
         task = None
         if loop is not None:
@@ -168,7 +167,7 @@ class Scheduler:
                     asyncio.tasks._enter_task(loop, task)
 
     def wake(self, strand: Strand) -> None:
-        """Let a parked strand go on."""
+        """Let a parked strand continue."""
         strand.woken = True
         if not strand.queued and not strand.done:
             strand.queued = True
@@ -176,7 +175,7 @@ class Scheduler:
             self._ready.append(strand)
 
     def sleep(self, seconds: float) -> None:
-        """Park for this long, whatever happens."""
+        """Park for exactly this long."""
         until = self.now + seconds
         while self.now < until:
             self.park(until - self.now)

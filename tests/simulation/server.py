@@ -1,7 +1,7 @@
 """The store in memory: one SQLite database, which all processes reach over a network that delays, loses and stalls.
 
-A transaction is committed or not, whatever becomes of its reply. It stands for a database server: one clock, one queue.
-"""
+Transactions are committed or not, independently of their replies. The store models a database server: one clock,
+one queue."""
 
 from __future__ import annotations
 

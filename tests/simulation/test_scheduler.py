@@ -11,7 +11,7 @@ from tests.simulation.threads import Threads
 
 
 def scheduled(*bodies, seed=0):
-    """Run functions as strands of one process; each gets the scheduler. Answer the scheduler at its end."""
+    """Run functions as strands of one process; each gets the scheduler. Return the scheduler at its end."""
     scheduler = Scheduler(Random(seed))
     process = scheduler.process("p")
     strands = [
@@ -44,7 +44,7 @@ def test_a_seed_names_one_interleaving():
 
 
 def test_a_killed_process_runs_no_other_instruction():
-    """Not even its ``finally`` blocks run while the simulation goes on."""
+    """Run none of its ``finally`` blocks while the simulation continues."""
     seen = []
     scheduler = Scheduler(Random(0))
     victim, other = scheduler.process("victim"), scheduler.process("other")

@@ -39,7 +39,7 @@ class Condition:
         return True
 
     def notify(self) -> None:
-        """Let all of them look again."""
+        """Let all of them check their condition again."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             self.scheduler.wake(each)
@@ -224,7 +224,7 @@ class Pool:
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more; what runs goes on."""
+        """Accept no more functions; running ones continue."""
         if cancel_futures:
             for future, _ in self._queue:
                 future.cancel()

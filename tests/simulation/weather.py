@@ -12,7 +12,7 @@ from tests.simulation.scheduler import Process
 __all__ = ["Weather"]
 
 REPLIES = 0.25
-"""The share of replies that take a time of their own."""
+"""The share of replies with a delay of their own."""
 
 
 class Weather:

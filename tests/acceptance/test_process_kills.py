@@ -102,7 +102,7 @@ class Shop:
         return [int(line) for line in (self.folder / "out.txt").read_text().splitlines(keepends=True) if "\n" in line]
 
     def wait(self, condition) -> None:
-        """Look every few milliseconds until something is so, or patience ends."""
+        """Poll every few milliseconds until the condition holds, or the patience ends."""
         while not condition():
             assert time.monotonic() < self.until, "patience has ended"
             time.sleep(0.02)
