@@ -1,4 +1,4 @@
-"""gRPC: a real server, a proxy before it, and channels of either colour."""
+"""Fixtures for gRPC: a real server, a proxy in front of it, and sync and async channels."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Sync:
         return self.make(f"127.0.0.1:{port}", policy, options=[*QUICK, *options.pop("options", [])], **options)
 
     def call(self, channel, request=b"order", *, method="/shop.Orders/Place", **options):
-        """Make a call and wait for its answer."""
+        """Make a call and wait for its response."""
         return self.done(channel.unary_unary(method)(request, **options))
 
     def collect(self, channel, requests, **options):
@@ -62,7 +62,7 @@ class Sync:
         return self.done(channel.stream_unary("/shop.Orders/Collect")(requests, **options))
 
     def stream(self, channel, request=b"order", **options):
-        """Make a call with many answers: those until it ends, and its error."""
+        """Make a call with many responses; return them and the error at its end."""
         got = []
         try:
             for message in channel.unary_stream("/shop.Orders/Stream")(request, **options):
@@ -76,7 +76,7 @@ class Sync:
         return answer
 
     def close(self):
-        """End."""
+        """Close the channels."""
         for each in self.channels:
             self.done(each.close())
 
@@ -94,10 +94,10 @@ class Async(Sync):
         return super()._made(port, policy, options)
 
     def stream(self, channel, request=b"order", **options):
-        """Make a call with many answers: those until it ends, and its error."""
+        """Make a call with many responses; return them and the error at its end."""
 
-        async def story():
-            """All of it."""
+        async def read_all():
+            """Read the stream to its end."""
             got = []
             try:
                 async for message in channel.unary_stream("/shop.Orders/Stream")(request, **options):
@@ -106,7 +106,7 @@ class Async(Sync):
                 return got, error
             return got, None
 
-        return self.done(story())
+        return self.done(read_all())
 
     def done(self, answer):
         """Await and return the response."""
@@ -125,7 +125,7 @@ class Async(Sync):
 
 @pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
 def colour(request):
-    """Sync, then async."""
+    """Provide the sync API, then the async one."""
     made = request.param()
     yield made
     made.close()

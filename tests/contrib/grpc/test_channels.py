@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 @contextlib.contextmanager
 def healing(heal):
-    """Do something at the first retry, and note the failures of all."""
+    """Call a function at the first retry, and record all failures."""
     failures = []
 
     def hear(event):
@@ -39,7 +39,7 @@ def healing(heal):
         yield failures
 
 
-# --------------------------------------------------------------------------------------- what is repeated, and what not
+# ------------------------------------------------------------------------------------- retried calls
 
 
 def test_a_call_that_nobody_has_answered_for_sure_is_made_once(colour, server):
@@ -64,7 +64,7 @@ def test_an_idempotent_call_is_made_again(colour, server):
 
 
 def test_the_users_metadata_stays(colour, server):
-    """On every attempt."""
+    """Every attempt sends the caller's metadata."""
     server.steps = [fail("UNAVAILABLE")]
 
     colour.call(colour.channel(server.port, AT_ONCE.with_(idempotent=True)), metadata=(("tenant", "a"),))
@@ -139,7 +139,7 @@ def failure(colour, made, request):
 
 
 def test_other_codes_are_not_repeated(colour, server):
-    """Unless the policy names them: ABORTED is an answer, so it needs no proof."""
+    """Only codes that the policy names are retried; ABORTED is an answer, so it needs no proof."""
     server.steps = [fail("ABORTED"), fail("ABORTED")]
 
     with pytest.raises(grpc.RpcError):
@@ -148,7 +148,7 @@ def test_other_codes_are_not_repeated(colour, server):
     assert len(server.calls) == 3
 
 
-# ------------------------------------------------------------------------------------------------ what the server wants
+# ---------------------------------------------------------------------------------------------- hints of the server
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_other_codes_are_not_repeated(colour, server):
     ids=["pushback", "RetryInfo"],
 )
 def test_a_server_that_says_when_has_not_carried_it_out(colour, server, trailer):
-    """Its time is a floor, and its invitation an answer: no proof is needed for the retry."""
+    """Its time is the shortest wait and proves an answer, so the call is retried."""
     server.steps = [fail("UNAVAILABLE", trailers=(trailer,))]
 
     with healing(lambda: None) as failures:
@@ -193,7 +193,7 @@ def test_a_response_that_has_begun_is_committed(colour, server):
     assert "committed" in describe(caught.value).permanent
 
 
-# ----------------------------------------------------------------------------------------------------------------- time
+# --------------------------------------------------------------------------------------------------------------- time
 
 
 def test_what_is_left_goes_to_the_server(colour, server):
@@ -206,7 +206,7 @@ def test_what_is_left_goes_to_the_server(colour, server):
 
 
 def test_a_timeout_of_the_call_is_for_all_its_attempts(colour, server):
-    """It is the deadline of the policy then, so that no wait goes beyond it."""
+    """It becomes the deadline of the policy, so that no wait exceeds it."""
     server.steps = [fail("UNAVAILABLE")] * 9
     made = colour.channel(
         server.port, Policy(attempts=9, backoff=Backoff.constant("1h"), jitter="none", idempotent=True)
@@ -238,11 +238,11 @@ def test_a_slow_call_ends_in_time_and_is_not_repeated(colour, server):
     assert len(server.calls) == 1
 
 
-# -------------------------------------------------------------------------------------------------------------- streams
+# ------------------------------------------------------------------------------------------------------------ streams
 
 
 def test_a_stream_is_begun_again_until_its_first_message(colour, server):
-    """Then all its messages come, in order, once."""
+    """All messages of the successful attempt arrive in order, once."""
     server.steps = [fail("UNAVAILABLE")]
 
     assert colour.stream(colour.channel(server.port, AT_ONCE.with_(idempotent=True))) == ([b"order"] * 3, None)
@@ -250,7 +250,7 @@ def test_a_stream_is_begun_again_until_its_first_message(colour, server):
 
 
 def test_a_stream_that_breaks_is_the_callers(colour, server):
-    """It has seen a message."""
+    """After its first message a stream is not retried."""
     server.steps = [fail("UNAVAILABLE", after=1)]
 
     got, error = colour.stream(colour.channel(server.port, AT_ONCE.with_(idempotent=True)))
@@ -261,7 +261,7 @@ def test_a_stream_that_breaks_is_the_callers(colour, server):
 
 
 def test_a_stream_that_never_begins_fails_as_itself(colour, server):
-    """With the error of the last attempt."""
+    """Raise the error of the last attempt."""
     server.steps = [fail("UNAVAILABLE", f"attempt {number}") for number in range(1, 5)]
 
     got, error = colour.stream(colour.channel(server.port, AT_ONCE.with_(idempotent=True)))
@@ -270,7 +270,7 @@ def test_a_stream_that_never_begins_fails_as_itself(colour, server):
 
 
 def test_an_empty_stream_is_a_success(colour, server):
-    """Without a message there is nothing to wait for."""
+    """Streams without messages succeed."""
     server.steps = [lambda request, context: iter(())]
 
     assert colour.stream(colour.channel(server.port)) == ([], None)
@@ -286,7 +286,7 @@ def test_a_stream_is_not_ended_by_a_deadline_that_nobody_gave(colour, server):
 
 
 def test_requests_that_can_be_gone_through_again_are(colour, server):
-    """As from a list."""
+    """Requests in a list are sent again."""
     server.steps = [fail("UNAVAILABLE")]
 
     assert colour.collect(colour.channel(server.port, AT_ONCE.with_(idempotent=True)), [b"a", b"b"]) == b"ab"
@@ -326,7 +326,7 @@ def test_a_conversation_is_left_alone(server):
         assert list(made.stream_stream("/shop.Orders/Talk")(iter([b"a"]))) == [b"a"] * 3
 
 
-# ------------------------------------------------------------------------------------------------------ service configs
+# ---------------------------------------------------------------------------------------------------- service configs
 
 CONFIG = """{
     "methodConfig": [{
@@ -341,7 +341,7 @@ CONFIG = """{
 
 
 def test_a_config_says_which_methods_are_retried(colour, server):
-    """Its owner has chosen the codes, so they are repeated without proof; other methods are not."""
+    """Listed codes are retried without proof, because the owner has chosen them; other methods are not retried."""
     made = colour.channel(server.port, read_service_config(CONFIG))
     server.steps = [fail("UNAVAILABLE")]
 
@@ -354,7 +354,7 @@ def test_a_config_says_which_methods_are_retried(colour, server):
 
 
 def test_the_throttle_is_shared_by_all_calls_to_a_server(colour, server):
-    """At half of its tokens retries stop: four, three, and at two no more."""
+    """Retries stop at half of the tokens: after four and three tokens, two allow no retry."""
     server.steps = [fail("UNAVAILABLE")] * 9
     made = [colour.channel(server.port, read_service_config(CONFIG)) for _ in range(2)]
 
@@ -390,11 +390,11 @@ def test_a_hedge_is_made_where_calls_can_be_cancelled(server):
     assert len(server.calls) == 2
 
 
-# ------------------------------------------------------------------------------------------------------ being a channel
+# ---------------------------------------------------------------------------------------------------- channel interface
 
 
 def test_a_future_is_one_that_has_ended(server):
-    """In sync code the retries happen where the call is made."""
+    """Sync retries run inside the call that returns the future."""
     server.steps = [fail("ABORTED"), fail("ABORTED")]
     with channel(server.address, AT_ONCE.with_(on="GRPC_ABORTED", attempts=2)) as made:
         future = made.unary_unary("/shop.Orders/Place").future(b"order")
@@ -406,7 +406,7 @@ def test_a_future_is_one_that_has_ended(server):
 
 
 def test_a_stream_is_a_call_as_well(server):
-    """Its metadata and its status can be asked for."""
+    """Streams provide their metadata and their status."""
     with channel(server.address, AT_ONCE) as made:
         stream = made.unary_stream("/shop.Orders/Stream")(b"order")
         assert list(stream) == [b"order"] * 3
@@ -424,7 +424,7 @@ def test_what_cannot_be_is_refused(colour):
 
 
 def test_a_secure_channel_is_made_with_credentials(colour):
-    """Like the library's own."""
+    """Credentials have the same effect as in ``grpcio``."""
     made = colour.channel(1, AT_ONCE.with_(attempts=1), credentials=grpc.ssl_channel_credentials())
 
     with pytest.raises(grpc.RpcError) as caught:

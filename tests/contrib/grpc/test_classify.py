@@ -1,4 +1,4 @@
-"""What an error of gRPC's library proves."""
+"""Classification of the errors of ``grpcio``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TYPE = b"type.googleapis.com/google.rpc.RetryInfo"
 
 
 class Ended(grpc.RpcError):
-    """An error as the library makes them."""
+    """An error with the methods of ``grpcio``'s errors."""
 
     def __init__(self, code=grpc.StatusCode.UNAVAILABLE, details="", *, trailers=(), headers=()):
         super().__init__()
@@ -73,7 +73,7 @@ def test_without_a_channel_of_ours_nothing_is_proved():
 
 
 def test_an_error_that_says_nothing_is_left_alone():
-    """As one that an interceptor of the user raises."""
+    """Errors without details, such as those of a user's interceptor, are not marked."""
     error = grpc.RpcError("mine")
     mark(error, connected=False)
 
@@ -93,7 +93,7 @@ def test_an_answer_is_one_by_its_code():
 
 @pytest.mark.parametrize("error", [ValueError("x"), Ended(grpc.StatusCode.OK), grpc.RpcError(), Ended(None)])
 def test_other_errors_are_not_described(error):
-    """Nor is a success."""
+    """Other exceptions and successes have no description."""
     assert describe(error) is None
 
 
@@ -113,12 +113,12 @@ def test_other_errors_are_not_described(error):
     ids=["5 s", "129 s", "1 ns", "0", "-1 s", "very long", "cut", "a group", "too short"],
 )
 def test_a_retry_info_is_read(duration, span):
-    """Rounded up; one that is negative or broken is none."""
+    """Round the time up; ignore negative and broken ones."""
     assert retry_info(status(duration)) == span
 
 
 def test_other_details_are_passed_over():
-    """And what is no status at all."""
+    """Other details, and bytes that are not a status, are ignored."""
     assert retry_info(status(b"\x08\x05", b"type.googleapis.com/google.rpc.Help")) is None
     assert retry_info([("grpc-status-details-bin", "text")]) is None
     assert retry_info([]) is None

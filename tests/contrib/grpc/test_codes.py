@@ -28,7 +28,7 @@ def test_codes_are_read_back(code: Code):
     "said", [17, -1, 1.5, True, False, None, "", "NOPE", "14", "unava\u0131lable", float("nan"), [14]]
 )
 def test_what_is_no_code_is_refused(said):
-    """Numbers and texts that are no code are refused, with what would be right."""
+    """Numbers and texts that are not a code are refused, with the valid forms."""
     with pytest.raises(PolicyValueError, match="is not a status code of gRPC: give a number from 0 to 16, or a name"):
         Code.of(said)
 
@@ -54,7 +54,7 @@ def test_only_answers_of_the_application_are_answers():
 
 
 def test_nothing_needs_the_library():
-    """All of it can be imported where gRPC's library is not installed."""
+    """Every name except the channels can be imported without ``grpcio``."""
     code = "import sys; sys.modules['grpc'] = None; import redrive.contrib.grpc as found; print(len(found.__all__))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 

@@ -1,4 +1,4 @@
-"""gRPC's retry documents."""
+"""gRPC's retry policies, hedging policies and throttles."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_only_the_listed_codes_are_retried():
 
 @pytest.mark.parametrize(("most", "attempts"), [(5, 5), (3, 3), (20, 9)])
 def test_attempts_are_bounded_by_the_client(most, attempts):
-    """More attempts than the client allows are as many as it allows, and no mistake of the document."""
+    """More attempts than the client allows are reduced to its limit, without an error."""
     assert attempts == read_retry_policy({**RETRY, "maxAttempts": 9}, most=most).attempts
     assert 5 == read_retry_policy({**RETRY, "maxAttempts": 9}).attempts
 
@@ -104,7 +104,7 @@ def test_whole_floats_and_unknown_keys_are_accepted():
     ],
 )
 def test_what_the_proposal_forbids_is_refused(document, message):
-    """Each rule of A6 that a retry policy breaks is named, with the place."""
+    """Each rule of A6 that a retry policy violates is reported with the place."""
     with pytest.raises(PolicyValueError, match=message):
         read_retry_policy(document)
 
@@ -164,7 +164,7 @@ def test_a_hedging_policy_says_little():
     ],
 )
 def test_what_the_proposal_forbids_a_hedge_is_refused(document, message):
-    """Each rule of A6 that a hedging policy breaks is named, with the place."""
+    """Each rule of A6 that a hedging policy violates is reported with the place."""
     with pytest.raises(PolicyValueError, match=message):
         read_hedging_policy(document)
 
@@ -194,6 +194,6 @@ def test_a_throttle_is_a_budget():
     ],
 )
 def test_what_the_proposal_forbids_a_throttle_is_refused(document, message):
-    """Each rule of A6 that a throttle breaks is named, with the place."""
+    """Each rule of A6 that a throttle violates is reported with the place."""
     with pytest.raises(PolicyValueError, match=message):
         read_retry_throttling(document)

@@ -1,4 +1,4 @@
-"""How far an RPC got, and what follows."""
+"""How far an RPC got, and how gRPC handles it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class Failed(Exception):
     """An RPC that has failed.
 
     Attributes:
-        failure: how.
-    """
+        failure: its description."""
 
     def __init__(self, *args, **options) -> None:
         super().__init__("it failed")
@@ -65,7 +64,7 @@ def test_only_what_the_policy_sees_counts():
 
 
 def test_a_refused_stream_is_repeated_once():
-    """At the second time a call that was turned away is the policy's, and counts."""
+    """Second refusals are decided by the policy, and count."""
     first = row_of(RpcProgress.REACHED_SERVER_NOT_APP)
     second = row_of(RpcProgress.REACHED_SERVER_NOT_APP, refused=1)
 
@@ -201,7 +200,7 @@ def test_a_caller_who_does_not_count_is_stopped():
 
 
 def test_codes_that_are_not_listed_surface():
-    """In process, too, a code that the document does not list passes at its first attempt."""
+    """Unlisted codes are raised at the first attempt."""
     script = Script(Failed("INTERNAL"))
     with using(clock=JumpingClock()):
         assert "not_matched" == read(LISTED).outcome(script).rule
@@ -220,7 +219,7 @@ def test_transparent_retries_come_before_the_rules():
 
 
 def test_transparent_retries_need_an_end():
-    """Without a deadline nothing would end them, and a combination has no rules of its own."""
+    """Policies without a deadline and combinations are refused."""
     with pytest.raises(PolicyValueError, match="end at the deadline only: give the policy one"):
         transparently(LISTED)
     with pytest.raises(PolicyValueError, match=r"call transparently\(\) on one of them"):

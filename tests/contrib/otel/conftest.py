@@ -1,4 +1,4 @@
-"""An SDK in memory, and what it was given."""
+"""Fixtures for OpenTelemetry: an SDK in memory, and its recorded spans."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def exporter() -> InMemorySpanExporter:
 
 @pytest.fixture
 def provider(exporter: InMemorySpanExporter) -> TracerProvider:
-    """Makes tracers."""
+    """Return a tracer provider."""
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     return provider
@@ -38,6 +38,6 @@ def provider(exporter: InMemorySpanExporter) -> TracerProvider:
 
 @pytest.fixture
 def spans(exporter: InMemorySpanExporter, provider: TracerProvider) -> Iterator[InMemorySpanExporter]:
-    """Traced: what has ended is in `get_finished_spans`."""
+    """Add the tracing sink; ended spans are in `get_finished_spans`."""
     with observe.only(otel.Tracing(provider)):
         yield exporter

@@ -30,8 +30,8 @@ def failing(times: int):
     return fetch
 
 
-def told(spans: InMemorySpanExporter) -> list[tuple[int, StatusCode, bool]]:
-    """Of each span its number, its status, and whether it is linked to the one before it."""
+def described(spans: InMemorySpanExporter) -> list[tuple[int, StatusCode, bool]]:
+    """Return number and status of each span, and True if it is linked to the previous one."""
     before = [None, *spans.get_finished_spans()]
     return [
         (
@@ -48,13 +48,13 @@ def test_each_attempt_of_a_retried_call_is_a_span(spans: InMemorySpanExporter):
     POLICY.call(failing(2))
     times = [at for span in spans.get_finished_spans() for at in (span.start_time, span.end_time)]
 
-    assert [(1, StatusCode.ERROR, True), (2, StatusCode.ERROR, True), (3, StatusCode.UNSET, True)] == told(spans)
+    assert [(1, StatusCode.ERROR, True), (2, StatusCode.ERROR, True), (3, StatusCode.UNSET, True)] == described(spans)
     assert sorted(times) == times
     assert "nobody there" == spans.get_finished_spans()[0].events[0].attributes["exception.message"]
 
 
 def test_in_asyncio_it_is_the_same(spans: InMemorySpanExporter):
-    """Calls at the same time do not take each other's attempts for their own."""
+    """Concurrent calls do not link to each other's attempts."""
 
     async def scenario() -> None:
         async def fetch(left: list[int]) -> None:
@@ -138,7 +138,7 @@ def test_a_call_that_was_never_made_has_no_span(spans: InMemorySpanExporter):
 
 
 def test_an_interrupted_call_of_another_number_is_no_link(spans: InMemorySpanExporter):
-    """Its first attempt is known, but what ends now is the third of another call."""
+    """Third attempts are not linked to the first attempt of another call."""
     POLICY.call(failing(1))
     failure = Failure((), "bad", "RESULT")
     first = observe.CallRetryScheduled(

@@ -1,4 +1,4 @@
-"""Spans of durable jobs: one for each enqueue and each attempt, linked over every retry."""
+"""Spans of durable jobs: one for each enqueue and each attempt, linked across retries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def links(span) -> list[tuple[str, int]]:
 
 
 def test_each_attempt_is_a_span_linked_to_the_enqueue_and_to_the_one_before(app: App, spans: InMemorySpanExporter):
-    """Three attempts are three traces of their own; their links lead back to the enqueue, and from one to the next."""
+    """Three attempts have three traces; each is linked to the enqueue and to the previous attempt."""
 
     @app.task(retry="5 1s", queue="mail")
     def work() -> None:
@@ -112,7 +112,7 @@ def test_an_enqueue_is_in_the_trace_of_whoever_enqueues(
 
     @app.task
     def work(number: int) -> None:
-        """Done at once."""
+        """Return at once."""
 
     with provider.get_tracer("mine").start_as_current_span("mine") as mine:
         work.enqueue_many([1, 2])
@@ -125,11 +125,11 @@ def test_an_enqueue_is_in_the_trace_of_whoever_enqueues(
 
 
 def test_a_catch_job_is_linked_to_what_it_catches(app: App, spans: InMemorySpanExporter):
-    """It has the enqueue of the dead job, and the attempt at which that died."""
+    """Catch jobs are linked to the enqueue and to the last attempt of the dead job."""
 
     @app.task
     def recover(request: CatchRequest) -> None:
-        """Take it."""
+        """Handle the dead job."""
 
     @app.task(retry="0 1s catch recover")
     def work() -> None:
@@ -176,7 +176,7 @@ def test_a_trace_that_nobody_understands_is_no_link(app: App, spans: InMemorySpa
 
     @app.task
     def work() -> None:
-        """Done at once."""
+        """Return at once."""
 
     with observe.only():
         work.enqueue()

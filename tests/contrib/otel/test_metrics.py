@@ -1,4 +1,4 @@
-"""Numbers for OpenTelemetry: attempts by outcome, how long they took and waited, and calls in process."""
+"""Metrics for OpenTelemetry: attempts by outcome, their duration and wait, and calls in process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reader() -> InMemoryMetricReader:
 
 @pytest.fixture
 def provider(reader: InMemoryMetricReader):
-    """Makes meters."""
+    """Return a meter provider."""
     provider = MeterProvider([reader], shutdown_on_exit=False)
     yield provider
     provider.shutdown()
@@ -39,7 +39,7 @@ def points(reader: InMemoryMetricReader, name: str) -> dict[tuple[str, ...], flo
 
 
 def test_attempts_are_counted_and_measured(app: App, provider: MeterProvider, reader: InMemoryMetricReader):
-    """Each attempt once, by task, queue, outcome and reason, and none by the id of its job."""
+    """Count each attempt once, by task, queue, outcome and reason, but not by job id."""
 
     @app.task(retry="2 1s")
     def work() -> None:
@@ -58,7 +58,7 @@ def test_attempts_are_counted_and_measured(app: App, provider: MeterProvider, re
 
 
 def test_calls_in_process_are_counted(provider: MeterProvider, reader: InMemoryMetricReader):
-    """Retries by the rule that chose the delay, ends by what became of the call."""
+    """Count retries by the rule that chose the delay, and ends by the outcome of the call."""
 
     def fetch() -> None:
         raise ConnectionError
@@ -71,7 +71,7 @@ def test_calls_in_process_are_counted(provider: MeterProvider, reader: InMemoryM
 
 
 def test_the_number_of_series_is_bounded(provider: MeterProvider, reader: InMemoryMetricReader):
-    """Of ten thousand queues a hundred are counted by name, and the others together."""
+    """Count a hundred of ten thousand queues by name, and the others together."""
     with observe.only(otel.Metrics(provider)):
         for number in range(10_000):
             observe.emit(observe.JobCaught(task="work", queue=f"tenant-{number}", job_id=number, catch_id=number))

@@ -1,4 +1,4 @@
-"""A trace over processes: one enqueues, another one runs the first attempt, and a third one the second."""
+"""A trace across processes: one enqueues, a second runs the first attempt, and a third runs the second attempt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_links_lead_over_processes(tmp_path: Path, spans: InMemorySpanExporter):
 
     @app.task(retry="1 1s")
     async def work() -> None:
-        """Runs elsewhere."""
+        """Return at once; it runs in another process."""
 
     work.enqueue()
     app.close()

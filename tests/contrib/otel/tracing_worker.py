@@ -1,4 +1,4 @@
-"""A worker process that traces into a file and stops after one attempt: ``tracing_worker.py DATABASE SPANS``."""
+"""A worker process that writes spans to a file and stops after one attempt: ``tracing_worker.py DATABASE SPANS``."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def main() -> None:
     worker = Worker(app)
 
     def stop(event: observe.Event) -> None:
-        """After one attempt, whatever came of it."""
+        """Stop after one attempt, whatever its outcome."""
         if isinstance(event, observe.JobRetryScheduled | observe.JobSucceeded):
             worker.stop()
 

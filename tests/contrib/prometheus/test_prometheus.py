@@ -1,4 +1,4 @@
-"""Prometheus: counters from the events, gauges of the database, and where they are scraped."""
+"""Prometheus: counters of events, gauges of the database, and the server for scrapes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def app() -> Iterator[App]:
 
 @pytest.fixture
 def collector(app: App, registry: CollectorRegistry) -> prometheus.Collector:
-    """Gauges of that app, by its clock."""
+    """Return a collector with the app's clock."""
     collector = prometheus.Collector(app, clock=app.clock, limit=3)
     registry.register(collector)
     return collector
 
 
 def test_attempts_are_counted_by_what_became_of_them(app: App, registry: CollectorRegistry):
-    """Two jobs of which each is retried once and then dies make these numbers."""
+    """Count two jobs, each of which is retried once and then dies."""
 
     @app.task(retry="1 1s", queue="mail")
     def work() -> None:
@@ -62,7 +62,7 @@ def test_attempts_are_counted_by_what_became_of_them(app: App, registry: Collect
 
 
 def test_the_number_of_series_is_bounded(registry: CollectorRegistry):
-    """Of ten thousand tasks a hundred are counted by name, and the others together."""
+    """Count a hundred of ten thousand tasks by name, and the others together."""
     with prometheus.metrics(registry=registry):
         for number in range(10_000):
             observe.emit(observe.JobCaught(task=f"task-{number}", queue="q", job_id=number, catch_id=number))
@@ -79,7 +79,7 @@ def test_the_gauges_say_how_full_the_queues_are(app: App, registry: CollectorReg
 
     @app.task
     def work() -> None:
-        """Not run."""
+        """Do not run."""
 
     work.enqueue_many([(), ()])
     work.options(delay="1h").enqueue()
@@ -96,11 +96,11 @@ def test_the_gauges_say_how_full_the_queues_are(app: App, registry: CollectorReg
 
 
 def test_queues_beyond_the_limit_are_added_up(app: App, registry: CollectorRegistry, collector):
-    """With room for three names, the jobs of the other seven queues are one number, and so is their age."""
+    """With a limit of three names, the jobs of the other seven queues are added up, and so is their age."""
 
     @app.task
     def work() -> None:
-        """Not run."""
+        """Do not run."""
 
     for number in range(10):
         work.options(queue=f"q{number}").enqueue()
@@ -111,7 +111,7 @@ def test_queues_beyond_the_limit_are_added_up(app: App, registry: CollectorRegis
 
 
 def test_the_database_is_read_now_and_then_however_often_it_is_scraped(app: App, collector, monkeypatch):
-    """Within ten seconds the same is given out again."""
+    """Within ten seconds the cached values are returned."""
     reads = []
     monkeypatch.setattr(app.store, "run", lambda operation: reads.append(operation.name) or real(operation))
     real = type(app.store).run.__get__(app.store)
@@ -139,7 +139,7 @@ def test_a_database_that_is_away_fails_no_scrape(app: App, registry: CollectorRe
 
 
 def test_registering_opens_no_database(tmp_path, registry: CollectorRegistry):
-    """It is opened by the first scrape."""
+    """Only the first scrape opens it."""
     app = App(f"sqlite:///{tmp_path}/jobs.db")
     with prometheus.metrics(app, registry=registry):
         assert [] == list(tmp_path.iterdir())
@@ -150,7 +150,7 @@ def test_registering_opens_no_database(tmp_path, registry: CollectorRegistry):
 
 @pytest.mark.parametrize("address", [":0", "127.0.0.1:0"])
 def test_it_is_served_on_loopback_unless_told_otherwise(registry: CollectorRegistry, address):
-    """Without a host it is the loopback interface; the answer is Prometheus's text."""
+    """Without a host the server binds the loopback interface; its response is Prometheus's text format."""
     prometheus.Metrics(registry)
     with prometheus.serve(address, registry=registry) as served:
         assert served.url.startswith("http://127.0.0.1:")

@@ -1,4 +1,4 @@
-"""Redis: a real server, a proxy before it, and clients of either colour."""
+"""Fixtures for Redis: a real server, a proxy in front of it, and sync and async clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shared_server(redis_binary, tmp_path_factory):
 
 @pytest.fixture
 def server(shared_server):
-    """It, empty."""
+    """Return the shared server, emptied."""
     shared_server.ask("FLUSHALL")
     return shared_server
 
@@ -71,10 +71,10 @@ class Sync:
         return answer
 
     def notice(self):
-        """Let it see what has happened to its connections."""
+        """Let the client notice changes of its connections."""
 
     def close(self):
-        """End."""
+        """Close the clients."""
 
 
 class Async(Sync):
@@ -102,7 +102,7 @@ class Async(Sync):
         return self._runner.run(wait(), context=contextvars.copy_context())
 
     def notice(self):
-        """Let the loop look at its sockets, and act on what it sees."""
+        """Let the loop poll its sockets and handle their events."""
         loop = self._runner.get_loop()
         for _ in range(3):
             loop.call_soon(loop.stop)
@@ -117,7 +117,7 @@ class Async(Sync):
 
 @pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
 def colour(request):
-    """Sync, then async."""
+    """Provide the sync API, then the async one."""
     made = request.param()
     yield made
     made.close()

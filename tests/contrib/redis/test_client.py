@@ -19,7 +19,7 @@ LOST = (redis.ConnectionError, redis.TimeoutError, TimeoutError)
 
 @contextlib.contextmanager
 def healing(heal):
-    """Do something at the first retry, and note the reasons of all."""
+    """Call a function at the first retry, and record the reasons of all failures."""
     reasons = []
 
     def hear(event):
@@ -37,7 +37,7 @@ def counted(server, key="n"):
     return server.ask("GET", key)
 
 
-# ------------------------------------------------------------------------------------------------------ a lost answer
+# ------------------------------------------------------------------------------------------------------ lost replies
 
 
 @pytest.mark.case("python_clients/redis_py_default_double_incr")
@@ -118,7 +118,7 @@ def test_a_policy_that_says_it_wins_over_the_table(colour, server, proxy, idempo
     assert proxy.count(command.upper().encode()) == hits
 
 
-# ---------------------------------------------------------------------------------------------------------- not sent
+# ----------------------------------------------------------------------------------------------------------- not sent
 
 
 def test_a_command_that_found_no_server_is_repeated(colour, server, proxy):
@@ -170,7 +170,7 @@ def test_an_exhausted_pool_has_sent_nothing(server):
     pool.disconnect()
 
 
-# -------------------------------------------------------------------------------------------------------------- time
+# --------------------------------------------------------------------------------------------------------------- time
 
 
 def test_the_time_that_is_left_reaches_the_socket(colour, server, proxy):
@@ -226,7 +226,7 @@ def test_a_lost_pipeline_that_counts_is_applied_once_and_raised(colour, server, 
 
 @pytest.mark.parametrize("transaction", [True, False], ids=["transaction", "pipeline"])
 def test_a_lost_pipeline_of_reads_and_sets_is_repeated(colour, server, proxy, transaction):
-    """As a whole, with all its commands."""
+    """Repeat it as a whole, with all its commands."""
     pipeline = colour.client(proxy.port, decode_responses=True).pipeline(transaction=transaction)
     pipeline.set("k", "v").get("k")
     fault = proxy.on(Kind.CUT_AFTER, when=b"SET")
@@ -278,7 +278,7 @@ def test_a_pipeline_of_which_a_part_was_executed_is_not_repeated(colour, server)
 
 
 def test_a_part_that_may_be_executed_again_is_no_hindrance(colour, server):
-    """Only a read was executed, so the refused rest goes again with it."""
+    """Only a read was executed, so the pipeline is repeated."""
     server.ask("CONFIG", "SET", "maxmemory", 1)
     pipeline = colour.client(server.port).pipeline(transaction=False)
     pipeline.get("n").incr("n")
@@ -288,7 +288,7 @@ def test_a_part_that_may_be_executed_again_is_no_hindrance(colour, server):
 
 
 def test_errors_as_answers_are_left_to_whoever_asked_for_them(colour, server):
-    """With ``raise_on_error=False`` the caller judges."""
+    """With ``raise_on_error=False`` the caller receives the errors as replies."""
     server.ask("SET", "text", "x")
     pipeline = colour.client(server.port).pipeline(transaction=False)
     pipeline.incr("text").incr("n")
@@ -317,7 +317,7 @@ def watched(colour, client):
 
 
 def test_the_library_by_itself_runs_a_transaction_twice(colour, server, proxy):
-    """redis-py takes a lost EXEC for a watched key that was changed, with retries or without."""
+    """redis-py treats a lost EXEC as a changed watched key, with retries or without."""
     client = colour.plain(proxy.port)
     proxy.on(Kind.CUT_AFTER, when=b"EXEC")
 
@@ -339,7 +339,7 @@ def test_a_transaction_whose_end_is_lost_is_raised(colour, server, proxy):
 
 
 def test_watching_is_repeated_as_long_as_nothing_is_watched(colour, server, proxy):
-    """It reads, and the transaction has not begun."""
+    """WATCH is a read, and the transaction has not begun."""
     proxy.on(Kind.CUT_BEFORE, when=b"WATCH")
 
     watched(colour, colour.client(proxy.port))
@@ -362,7 +362,7 @@ def test_a_watched_key_that_was_changed_stays_the_callers(colour, server):
     assert counted(server) is None
 
 
-# -------------------------------------------------------------------------------------------------------- error replies
+# ------------------------------------------------------------------------------------------------------ error replies
 
 
 def test_a_server_without_memory_is_asked_again(colour, server):
@@ -376,7 +376,7 @@ def test_a_server_without_memory_is_asked_again(colour, server):
 
 
 def test_a_replica_is_asked_again_over_new_connections(colour, server, proxy):
-    """After a failover the same name leads elsewhere, so the connections are made anew."""
+    """After a failover the same name resolves to another server, so the client reconnects."""
     server.ask("REPLICAOF", server.host, 1)
     client = colour.client(proxy.port)
 
@@ -399,7 +399,7 @@ def loading_server(own_server):
 
 
 def test_a_server_that_loads_is_waited_for(colour, loading_server):
-    """LOADING is an answer, in redis-py's eyes one of the connection; the INCR was not executed."""
+    """LOADING is an answer, although redis-py raises a connection error; the INCR was not executed."""
     with healing(lambda: loading_server.ask("CONFIG", "SET", "key-load-delay", 0)) as reasons:
         client = colour.client(loading_server.port, Policy(attempts=1000, backoff=Backoff.constant("10ms")))
         assert colour.done(client.incr("n")) == 2
@@ -445,7 +445,7 @@ def test_a_script_that_the_server_has_forgotten_is_loaded(colour, server):
     assert colour.done(script(keys=["n"])) == 1
 
 
-# ------------------------------------------------------------------------------------------------------- being a client
+# ----------------------------------------------------------------------------------------------------- client interface
 
 
 def test_the_clients_own_retries_are_off(colour, server):
@@ -458,7 +458,7 @@ def test_the_clients_own_retries_are_off(colour, server):
 
 
 def test_it_is_a_client_like_the_one_given(colour, server):
-    """Of a class that is derived from its class, with the same commands."""
+    """Its class derives from the original client's class and has the same commands."""
     client = colour.client(server.port, decode_responses=True)
 
     assert isinstance(client, colour.kind)
@@ -467,7 +467,7 @@ def test_it_is_a_client_like_the_one_given(colour, server):
 
 
 def test_a_client_with_one_connection_is_under_the_policy_too(colour, server, proxy):
-    """``client()`` of redis-py gives one."""
+    """redis-py's ``client()`` returns one."""
     client = colour.client(proxy.port)
     proxy.on(Kind.CUT_AFTER, when=b"GET")
 
@@ -479,7 +479,7 @@ def test_a_client_with_one_connection_is_under_the_policy_too(colour, server, pr
 
 
 def test_locks_work_on_it(colour, server):
-    """They are made of commands."""
+    """Locks use the client's commands."""
     lock = colour.client(server.port).lock("name", timeout=5)
 
     assert colour.done(lock.acquire()) is True
@@ -501,7 +501,7 @@ def test_the_connections_live_as_long_as_either_client(server):
 
 
 def test_only_what_the_policy_names_is_retried(colour, server, proxy):
-    """Here error replies of one kind, and no failures of the connection."""
+    """Here the policy names one error reply and no connection failure."""
     client = colour.client(proxy.port, AT_ONCE.with_(on="REDIS_OOM"))
     proxy.on(Kind.CUT_AFTER, when=b"GET")
 

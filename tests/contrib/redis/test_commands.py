@@ -1,4 +1,4 @@
-"""The table of commands, held against a real server."""
+"""The table of commands, compared with a real server."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ EXAMPLES = (
 
 
 def state(client):
-    """All that is there, but for how long."""
+    """Return all data, without the times to live."""
     return {key: (content(client, key), client.expiretime(key) > 0) for key in client.keys("*")}
 
 
@@ -92,7 +92,7 @@ def client(server):
 
 
 def test_the_servers_read_only_commands_are_the_ones_listed(client):
-    """None is missing, and none is listed that the server does not call read-only."""
+    """No read-only command is missing, and no other command is listed."""
     told = {name.upper() for name, info in client.execute_command("COMMAND").items() if "readonly" in info["flags"]}
 
     assert told == READS
@@ -100,7 +100,7 @@ def test_the_servers_read_only_commands_are_the_ones_listed(client):
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=" ".join)
 def test_a_second_execution_changes_nothing(client, example):
-    """Neither the data nor, where that is promised, the answer; and the answer does differ where it is not."""
+    """Neither the data nor, for ``SAME``, the reply changes; for ``EFFECT`` the reply does."""
     client.response_callbacks = {}  # the server's own words
 
     first = client.execute_command(*example)
@@ -112,7 +112,7 @@ def test_a_second_execution_changes_nothing(client, example):
 
 
 def test_every_command_that_writes_has_an_example():
-    """So none of them is in the table by hope."""
+    """Every write command of the table is tested."""
     asked = {name for name in COMMANDS if COMMANDS[name] is Repetition.SAME and name not in READS}
     writing = {name for name in COMMANDS if COMMANDS[name] is Repetition.EFFECT} | {
         name for name in asked if name in {example[0] for example in EXAMPLES}
@@ -125,12 +125,12 @@ def test_every_command_that_writes_has_an_example():
     "command", [("INCR", "n"), ("LPUSH", "l", "x"), ("GETDEL", "k"), ("EVAL", "return 1", 0), ("NOBODY.KNOWS",), ()]
 )
 def test_what_is_not_listed_is_not_repeated(command):
-    """Whatever it may be."""
+    """Unlisted commands are ``UNKNOWN``."""
     assert repetition_of(*command) is Repetition.UNKNOWN
 
 
 def test_a_name_is_read_in_any_form():
-    """Text or bytes, upper or lower case, in one word or two."""
+    """Names may be text or bytes, upper or lower case, in one word or two."""
     assert {Repetition.SAME} == {
         repetition_of(*command) for command in [(b"get", "k"), ("Config Get", "x"), ("CONFIG", "GET", "x")]
     }
@@ -146,6 +146,6 @@ def test_options_change_the_class():
 
 
 def test_several_commands_are_as_good_as_the_worst():
-    """And none is harmless."""
+    """Empty sequences are ``SAME``."""
     assert worst_of([Repetition.SAME, Repetition.UNKNOWN, Repetition.EFFECT]) is Repetition.UNKNOWN
     assert worst_of([]) is Repetition.SAME

@@ -1,4 +1,4 @@
-"""What an error of redis-py means."""
+"""Classification of redis-py's errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_unknown_reply_is_final():
 
 
 def test_without_proof_a_connection_was_lost_in_flight():
-    """Not so if it was refused, or there was none to be had."""
+    """Refused connections and exhausted pools are not sent; all others are in flight."""
     refused = exceptions.ConnectionError("Error 111 connecting to localhost:6379.")
     refused.__cause__ = ConnectionRefusedError(111, "Connection refused")
 
@@ -56,7 +56,7 @@ def test_without_proof_a_connection_was_lost_in_flight():
 
 
 def test_a_refused_connection_is_known_without_the_client_of_this_module():
-    """As the classifier of one's own retry, with redis-py as it comes."""
+    """`failure_of` also classifies errors of unwrapped clients, in a user's own retry."""
     with pytest.raises(redis.ConnectionError) as caught:
         redis.Redis(port=1, retry=None).ping()
 
@@ -64,6 +64,6 @@ def test_a_refused_connection_is_known_without_the_client_of_this_module():
 
 
 def test_other_peoples_errors_are_not_described():
-    """Nor those of arguments, which were never sent and never will be."""
+    """Errors of other libraries and of arguments have no description."""
     assert failure_of(ValueError("x")) is None
     assert failure_of(exceptions.DataError("x")) is None

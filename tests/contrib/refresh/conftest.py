@@ -1,4 +1,4 @@
-"""One table in three guises: SQLAlchemy on SQLite and on PostgreSQL, and Django's ORM."""
+"""Fixtures for refreshes in a table: SQLAlchemy on SQLite and on PostgreSQL, and Django's ORM."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ EVERY_TWO_HOURS = RefreshPolicy.parse("""
 
 
 class Base(DeclarativeBase):
-    """What the tests keep."""
+    """The declarative base of the tests."""
 
 
 class BigTable(of_sqlalchemy.RefreshColumns, Base):
-    """Something to be kept fresh."""
+    """A model with refreshes."""
 
     __tablename__ = "big_tables"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -46,12 +46,12 @@ class OfSQLAlchemy:
 
     @contextmanager
     def within(self, policy=EVERY_TWO_HOURS):
-        """A transaction, and the moves in it."""
+        """Begin a transaction and yield the moves in it."""
         with Session(self.engine, expire_on_commit=False) as session, session.begin():
             yield of_sqlalchemy.refreshes(session, BigTable, policy, clock=self.clock)
 
     def add(self, plan="") -> int:
-        """A new row that nobody has saved yet."""
+        """Add a new row, which is not saved by a user yet."""
         with Session(self.engine) as session, session.begin():
             row = BigTable(plan=plan)
             session.add(row)
@@ -64,7 +64,7 @@ class OfSQLAlchemy:
             session.delete(session.get(BigTable, key))
 
     def row(self, key: int) -> BigTable:
-        """The row as the database has it."""
+        """Read the row from the database."""
         with Session(self.engine) as session:
             return session.get(BigTable, key)
 
@@ -82,7 +82,7 @@ class OfDjango:
 
     @contextmanager
     def within(self, policy=EVERY_TWO_HOURS):
-        """A transaction, and the moves in it."""
+        """Begin a transaction and yield the moves in it."""
         from django.db import transaction
 
         from redrive.contrib.refresh.django import refreshes
@@ -91,7 +91,7 @@ class OfDjango:
             yield refreshes(self.model, policy, clock=self.clock)
 
     def add(self, plan="") -> int:
-        """A new row that nobody has saved yet."""
+        """Add a new row, which is not saved by a user yet."""
         return self.model.objects.create(plan=plan).pk
 
     def remove(self, key: int) -> None:
@@ -99,23 +99,23 @@ class OfDjango:
         self.model.objects.get(pk=key).delete()
 
     def row(self, key: int):
-        """The row as the database has it."""
+        """Read the row from the database."""
         return self.model.objects.get(pk=key)
 
 
 def sqlite(folder) -> Engine:
-    """A database in a file, as two pollers have it."""
+    """Return the engine of a new file, with the settings that two pollers need."""
     return quick(create_engine(f"sqlite:///{folder / 'tables.db'}", connect_args={"timeout": 20}))
 
 
 def quick(engine: Engine) -> Engine:
-    """Without waiting for the disk: nothing here is to survive a power cut."""
+    """Disable waiting for the disk, because tests need no durability."""
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = OFF"))
     return engine
 
 
 def on_postgres() -> Engine:
-    """A schema of the test's own."""
+    """Return the engine of a new schema."""
     schema = postgres.fresh()
     with postgres.connect() as connection:
         connection.execute(f"CREATE SCHEMA {schema}")
@@ -125,7 +125,7 @@ def on_postgres() -> Engine:
 
 @pytest.fixture(scope="session")
 def engines(tmp_path_factory):
-    """Databases by name, each made when it is first asked for."""
+    """Return a function that returns the engine of a database by its name, and creates it at first use."""
     made: dict[str, Engine] = {}
 
     def engine(name: str) -> Engine:
@@ -143,7 +143,7 @@ def engines(tmp_path_factory):
 
 @pytest.fixture(params=["sqlite", "postgres", "django"])
 def table(request, engines):
-    """A table, thrice."""
+    """Provide the table for each library and database."""
     if request.param != "django":
         yield OfSQLAlchemy(engines(request.param))
         return
@@ -155,12 +155,12 @@ def table(request, engines):
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def engine(request, engines):
-    """A database with the table, twice."""
+    """Return the engines of SQLite and PostgreSQL."""
     return engines(request.param)
 
 
 def saved(table) -> int:
-    """A row that is due at once."""
+    """Add a row that is due at once."""
     key = table.add()
     with table.within() as moves:
         moves.update(key)
@@ -168,7 +168,7 @@ def saved(table) -> int:
 
 
 def started(table) -> tuple[int, str]:
-    """A row with an attempt that runs, and its token."""
+    """Add a row with a running attempt; return its key and token."""
     key = saved(table)
     with table.within() as moves:
         (moved,) = moves.start_due()
@@ -176,5 +176,5 @@ def started(table) -> tuple[int, str]:
 
 
 def at(text: str) -> datetime:
-    """An instant on the first of January 2026, where the clock begins."""
+    """Return an instant on 1 January 2026, the first day of the clock."""
     return datetime.fromisoformat(f"2026-01-01T{text}:00+00:00")

@@ -1,4 +1,4 @@
-"""The table as a model of Django; imported when Django has been set up."""
+"""The table as a model of Django; import it after Django's setup."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["made"]
 
 @functools.cache
 def made():
-    """The model, with its table."""
+    """Create the model's table."""
 
     class BigTable(RefreshFields):
-        """Something to be kept fresh."""
+        """A model with refreshes."""
 
         plan = models.TextField(default="")
 
         class Meta(RefreshFields.Meta):
-            """Of an app that there is."""
+            """Options that name an installed app."""
 
             app_label = "sample"
 

@@ -1,4 +1,4 @@
-"""What is particular to the model of Django: its indexes, and its settings."""
+"""Properties of the Django model only: its indexes, and its settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.contrib.refresh.conftest import EVERY_TWO_HOURS, OfDjango, saved
 
 @pytest.fixture
 def table():
-    """The model's table."""
+    """Create the model's table."""
     yield OfDjango()
     from django.db import connections
 
@@ -20,7 +20,7 @@ def table():
 
 @pytest.mark.parametrize(("name", "column"), [("due", "refresh_at"), ("overdue", "sweep_at")])
 def test_what_is_due_is_found_by_its_index(table, name, column):
-    """The queries are those of the partial indexes."""
+    """Queries for due rows use the partial indexes."""
     from redrive.contrib.refresh import django
 
     wanted = table.model.objects.filter(getattr(django, name)(table.clock.now())).order_by(column)
@@ -30,7 +30,7 @@ def test_what_is_due_is_found_by_its_index(table, name, column):
 
 
 def test_who_loses_a_start_leaves_the_row_alone(table):
-    """A row that was started after it had been read is not written."""
+    """Rows that another process has started since they were read are not written."""
     from redrive.contrib.refresh.django import _Table
 
     saved(table)
@@ -45,14 +45,14 @@ def test_who_loses_a_start_leaves_the_row_alone(table):
 
 
 def test_a_field_is_a_field(table):
-    """The model has the fields of the state, and the one to be swept by."""
+    """Models have the fields of the state and ``sweep_at``."""
     names = {each.name for each in table.model._meta.get_fields()}
 
     assert names == set(RefreshState.__struct_fields__) | {"sweep_at", "id", "plan"}
 
 
 def test_a_project_without_time_zones_is_told(table, settings_without_zones):
-    """Naive times are no instants: the setting is named."""
+    """Projects with ``USE_TZ = False`` get an error that names the setting."""
     from redrive.contrib.refresh.django import refreshes
 
     with pytest.raises(ConfigurationError, match="set USE_TZ = True"):
@@ -61,7 +61,7 @@ def test_a_project_without_time_zones_is_told(table, settings_without_zones):
 
 @pytest.fixture
 def settings_without_zones(table):
-    """As old projects are."""
+    """Disable time zones, as in old projects."""
     from django.test import override_settings
 
     with override_settings(USE_TZ=False):

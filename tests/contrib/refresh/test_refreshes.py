@@ -1,4 +1,4 @@
-"""The moves on rows of a table, whichever library keeps it."""
+"""Moves of rows, with every supported library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.contrib.refresh.conftest import EVERY_TWO_HOURS, at, saved, started
 
 
 def test_a_new_row_is_never_due(table):
-    """A row that was added and not saved by a person is at its beginning, and is not started."""
+    """Rows that were added but not saved by a user have the initial state and are not started."""
     key = table.add()
 
     with table.within() as moves:
@@ -21,7 +21,7 @@ def test_a_new_row_is_never_due(table):
 
 
 def test_a_saved_row_is_started_once(table):
-    """A row that was saved is due at once; started, it is not due again."""
+    """Saved rows are due at once; once started, they are not due again."""
     key = saved(table)
 
     with table.within() as moves:
@@ -42,7 +42,7 @@ def test_a_saved_row_is_started_once(table):
 
 
 def test_the_earliest_come_first(table):
-    """Where more is due than is asked for, the earliest are started."""
+    """If more rows are due than the limit, the earliest are started."""
     first = saved(table)
     table.clock.advance("1m")
     saved(table)
@@ -79,7 +79,7 @@ def test_a_failure_is_retried(table):
 
 
 def test_the_other_side_may_ask_for_peace(table):
-    """A retry comes no earlier than the answer has asked for."""
+    """Retries come no earlier than the result has asked for."""
     key, uid = started(table)
 
     with table.within() as moves:
@@ -89,7 +89,7 @@ def test_the_other_side_may_ask_for_peace(table):
 
 
 def test_a_stale_answer_changes_nothing(table):
-    """An answer that comes twice, with another token or none, or for a row that is gone, is ignored."""
+    """Results that arrive twice, with another token or none, or for a deleted row, are ignored."""
     key, uid = started(table)
     with table.within() as moves:
         moves.failure(key, uid=uid)
@@ -108,7 +108,7 @@ def test_a_stale_answer_changes_nothing(table):
 
 
 def test_a_lost_answer_is_a_failure_at_the_deadline(table):
-    """Nobody answers: however late the sweep comes, the attempt has failed at its deadline, and the row is due."""
+    """Without a result the attempt has failed at its deadline, however late the sweep is, and the row is due."""
     key, uid = started(table)
     table.clock.advance("29m")
     with table.within() as moves:
@@ -126,7 +126,7 @@ def test_a_lost_answer_is_a_failure_at_the_deadline(table):
 
 
 def test_an_answer_between_deadline_and_sweep_counts(table):
-    """An answer after the deadline is accepted as long as nobody has swept."""
+    """Results after the deadline are accepted until the sweep."""
     key, uid = started(table)
     table.clock.advance("40m")
 
@@ -136,7 +136,7 @@ def test_an_answer_between_deadline_and_sweep_counts(table):
 
 
 def test_the_last_failure_gives_up_until_an_edit(table):
-    """With all retries used up the row is disabled with a reason and told once; an edit enables it, from the first."""
+    """After the last retry the row is disabled with a reason and reported once; an edit enables it from the start."""
     key, uid = started(table)
     effects = []
     for _ in range(3):
@@ -159,7 +159,7 @@ def test_the_last_failure_gives_up_until_an_edit(table):
 
 
 def test_the_worker_may_know_that_it_is_hopeless(table):
-    """A permanent failure gives up at once, with the worker's words for the customer."""
+    """Permanent failures give up at once, with the worker's message for the customer."""
     key, uid = started(table)
 
     with table.within() as moves:
@@ -170,7 +170,7 @@ def test_the_worker_may_know_that_it_is_hopeless(table):
 
 
 def test_a_week_without_success_is_noticed_between_two_refreshes(table):
-    """What has failed for as long as the policy allows is given up by the sweep, although nothing is due."""
+    """Rows that have failed for as long as the policy allows are given up by the sweep, although they are not due."""
     policy = RefreshPolicy.parse("Refresh every month on the 1st at 00:00; retry after 10 days; give up after 1 week")
     key = table.add()
     with table.within(policy) as moves:
@@ -187,7 +187,7 @@ def test_a_week_without_success_is_noticed_between_two_refreshes(table):
 
 
 def test_a_longer_week_is_heard_by_the_sweep(table):
-    """If the policy was changed to be more patient the sweep looks again when that is over, and not all the time."""
+    """If a changed policy allows more time, the sweep returns to the row after that time, and not repeatedly."""
     text = "Refresh every month on the 1st at 00:00; retry after 20 days; give up after {}"
     key = table.add()
     with table.within(RefreshPolicy.parse(text.format("1 week"))) as moves:
@@ -203,7 +203,7 @@ def test_a_longer_week_is_heard_by_the_sweep(table):
 
 
 def test_what_is_on_pause_is_not_started(table):
-    """A row on pause is not due; when it goes on it is."""
+    """Paused rows are not due; resumed rows are."""
     key = saved(table)
     with table.within() as moves:
         assert RefreshOutcome.PAUSED == moves.pause(key).outcome
@@ -213,7 +213,7 @@ def test_what_is_on_pause_is_not_started(table):
 
 
 def test_a_row_that_waits_gets_another_schedule(table):
-    """It waits for the first planned refresh of the new one."""
+    """It waits for the first planned refresh of the new schedule."""
     key, uid = started(table)
     with table.within() as moves:
         moves.success(key, uid=uid)
@@ -224,7 +224,7 @@ def test_a_row_that_waits_gets_another_schedule(table):
 
 
 def test_somebody_wants_it_now(table):
-    """A trigger starts what is not due, and makes the answer of the running attempt stale."""
+    """Triggers start rows that are not due, and make the result of a running attempt stale."""
     key, uid = started(table)
 
     with table.within() as moves:
@@ -234,7 +234,7 @@ def test_somebody_wants_it_now(table):
 
 
 def test_a_row_that_is_gone_does_not_move(table):
-    """What people want of a row that is gone comes to nothing."""
+    """Moves of a deleted row have no effect."""
     key = table.add()
     table.remove(key)
 
@@ -248,7 +248,7 @@ def _of(row) -> RefreshPolicy:
 
 
 def test_each_row_may_have_its_own_policy(table):
-    """A policy that a person has written into a column holds for that row."""
+    """Policies that a user has stored in a column apply to that row."""
     key = table.add("Refresh every 3 hours; allow 1 minute to complete")
     with table.within(_of) as moves:
         moves.update(key)
@@ -259,7 +259,7 @@ def test_each_row_may_have_its_own_policy(table):
 
 
 def test_a_row_with_an_unreadable_policy_blocks_no_other(table):
-    """If the policy of a row cannot be read it is given up with the message, and the others are started."""
+    """If the policy of a row cannot be read, the row is given up with the message, and the others are started."""
     wrong, right = table.add(), table.add()
     with table.within(_of) as moves:
         moves.update(wrong)
@@ -274,7 +274,7 @@ def test_a_row_with_an_unreadable_policy_blocks_no_other(table):
 
 
 def test_an_answer_for_an_unreadable_policy_ends_in_the_reason(table):
-    """An answer that comes when the policy has become unreadable gives the row up, and does not stop the poller."""
+    """Results for a row with an unreadable policy give the row up, and do not stop the poller."""
     key, uid = started(table)
 
     with table.within(_unreadable) as moves:
@@ -284,7 +284,7 @@ def test_an_answer_for_an_unreadable_policy_ends_in_the_reason(table):
 
 
 def test_who_saves_an_unreadable_policy_is_told(table):
-    """A person who saves a policy that cannot be read gets the error, and nothing is written."""
+    """Saving a policy that cannot be read raises the error, and nothing is written."""
     key = table.add()
 
     with table.within(_unreadable) as moves, pytest.raises(ScheduleError, match="line 1"):

@@ -1,4 +1,4 @@
-"""The moves over rows that a user keeps in another way, with somebody else who comes in between."""
+"""The moves over rows of a user's own storage, with concurrent writes by another process."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ class Line:
 
 
 class Ledger:
-    """A table in a dict. Whatever stands in `meanwhile` is done by somebody else after the next rows were read."""
+    """A table in a dict. Another process makes the changes in `concurrent_changes` after the next rows were read."""
 
     def __init__(self) -> None:
         self.states = {1: RefreshState()}
-        self.meanwhile = []
+        self.concurrent_changes = []
 
     def due(self, now, limit):
-        """All of them: the moves look themselves."""
+        """Return all rows, because the moves check the state themselves."""
         return self._read()
 
     overdue = due
 
     def find(self, key):
-        """The row."""
+        """Return the row."""
         return next((each for each in self._read() if each.key == key), None)
 
     def state(self, row):
-        """As it was read."""
+        """Return the state as it was read."""
         return row.state
 
     def swap(self, row, before, after, sweep_at):
-        """Write if it is still so."""
+        """Write the state if it is unchanged."""
         if self.states[row.key] != before:
             return False
         self.states[row.key] = row.state = after
@@ -52,24 +52,24 @@ class Ledger:
 
     def _read(self):
         read = [Line(key, state) for key, state in self.states.items()]
-        if self.meanwhile:
-            self.meanwhile.pop(0)()
+        if self.concurrent_changes:
+            self.concurrent_changes.pop(0)()
         return read
 
     def change(self, **fields):
-        """What somebody else writes."""
+        """Write a row as another process."""
         self.states[1] = replace(self.states[1], **fields)
 
 
 @pytest.fixture
 def ledger():
-    """One row that nobody has saved."""
+    """Create a table with one row that is not saved by a user."""
     return Ledger()
 
 
 @pytest.fixture
 def moves(ledger):
-    """Its moves."""
+    """Return the moves of the table."""
     return Refreshes(ledger, POLICY, clock=VirtualClock())
 
 
@@ -83,38 +83,38 @@ def test_rows_may_be_kept_anywhere(ledger, moves):
 
 
 def test_who_loses_a_start_leaves_the_row_alone(ledger, moves):
-    """Two pollers have read the same due row: the second one to write starts nothing."""
+    """Two pollers have read the same due row: the second writer starts nothing."""
     moves.update(1)
-    ledger.meanwhile = [moves.start_due]
+    ledger.concurrent_changes = [moves.start_due]
 
     assert [] == moves.start_due()
     assert 1 == ledger.states[1].attempt_no
 
 
 def test_an_answer_is_not_lost_to_somebody_who_came_in_between(ledger, moves):
-    """A row is put on pause while its answer is being written: both hold."""
+    """Rows that are paused while a result is written get both changes."""
     moves.update(1)
     (moved,) = moves.start_due()
-    ledger.meanwhile = [lambda: ledger.change(paused=True)]
+    ledger.concurrent_changes = [lambda: ledger.change(paused=True)]
 
     assert RefreshOutcome.SUCCEEDED == moves.success(1, uid=moved.state.attempt_uid).outcome
     assert (True, None) == (ledger.states[1].paused, ledger.states[1].attempt_uid)
 
 
 def test_an_answer_that_was_overtaken_is_stale(ledger, moves):
-    """An attempt is superseded while its answer is being written: the answer changes nothing."""
+    """Results of an attempt that is superseded while they are written change nothing."""
     moves.update(1)
     (moved,) = moves.start_due()
-    ledger.meanwhile = [lambda: moves.trigger(1)]
+    ledger.concurrent_changes = [lambda: moves.trigger(1)]
 
     assert moves.success(1, uid=moved.state.attempt_uid) is None
     assert moved.state.attempt_uid != ledger.states[1].attempt_uid
 
 
 def test_a_transaction_that_never_sees_what_others_write_ends_with_advice(ledger, moves):
-    """A row that is always another one than was read is an error, not an endless loop."""
+    """Rows that always differ from what was read raise an error instead of an endless loop."""
     numbers = iter(range(1, 100))
-    ledger.meanwhile = [lambda: ledger.change(attempts_since_success=next(numbers)) for _ in range(50)]
+    ledger.concurrent_changes = [lambda: ledger.change(attempts_since_success=next(numbers)) for _ in range(50)]
 
     with pytest.raises(RuntimeError, match="READ COMMITTED"):
         moves.update(1)

@@ -1,4 +1,4 @@
-"""What is particular to the mixin of SQLAlchemy: indexes, instants, and pollers on two connections."""
+"""Properties of the SQLAlchemy mixin only: indexes, instants, and pollers on two connections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _filled(engine, rows=ROWS):
 
 @pytest.mark.parametrize(("criterion", "index"), [(due, "ix_big_tables_due"), (overdue, "ix_big_tables_overdue")])
 def test_what_is_due_is_found_by_its_index(engine, criterion, index):
-    """The criteria are those of the partial indexes, in the words of each database."""
+    """Criteria for due rows match the partial indexes, in the dialect of each database."""
     column = BigTable.refresh_at if criterion is due else BigTable.sweep_at
     statement = select(BigTable.id).where(criterion(BigTable, datetime.now(UTC))).order_by(column)  # noqa: TID251
     asked = statement.compile(engine, compile_kwargs={"literal_binds": True})
@@ -49,7 +49,7 @@ def test_what_is_due_is_found_by_its_index(engine, criterion, index):
 
 
 def test_a_fleet_starts_each_row_once(engine):
-    """Two pollers at once, each in transactions of its own: every row is started, and none twice."""
+    """Two concurrent pollers with separate transactions start every row exactly once."""
     _filled(engine)
     started = []
 
@@ -73,7 +73,7 @@ def test_a_fleet_starts_each_row_once(engine):
 
 
 def test_a_poller_does_not_wait_for_the_rows_of_another(engines):
-    """On PostgreSQL rows that another transaction is starting are passed over."""
+    """On PostgreSQL rows that another transaction is starting are skipped."""
     engine = engines("postgres")
     _filled(engine, 3)
     with Session(engine) as one, Session(engine) as other, one.begin(), other.begin():
@@ -84,7 +84,7 @@ def test_a_poller_does_not_wait_for_the_rows_of_another(engines):
 
 
 def test_a_rollback_starts_nothing(engine):
-    """A start that was not committed did not happen."""
+    """Starts that were not committed have no effect."""
     _filled(engine, 1)
     with Session(engine) as session:
         refreshes(session, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
@@ -94,7 +94,7 @@ def test_a_rollback_starts_nothing(engine):
 
 
 def test_the_object_is_current_after_a_move(engine):
-    """A session that has read the row before a move of another one moves what is there now."""
+    """Sessions that have read a row before another session's move apply their move to its present state."""
     _filled(engine, 1)
     with Session(engine) as session:
         row = session.get(BigTable, 1)
@@ -110,19 +110,19 @@ def test_the_object_is_current_after_a_move(engine):
 
 
 def test_an_instant_without_a_zone_is_refused(engine):
-    """A naive time is no instant."""
+    """Naive times are refused."""
     with Session(engine) as session, pytest.raises(StatementError, match="has no time zone; an instant needs one"):
         session.scalars(select(BigTable).where(due(BigTable, datetime(2026, 1, 1)))).all()  # noqa: DTZ001 - meant
 
 
 def test_a_model_may_have_arguments_and_names_of_its_own():
-    """A table with a started_at already, and constraints, has the columns and the indexes beside."""
+    """Tables with a ``started_at`` and constraints of their own also get the columns and the indexes."""
 
     class Base(DeclarativeBase):
-        """Of this test."""
+        """The declarative base of this test."""
 
     class Feed(RefreshColumns, Base):
-        """With its own ideas."""
+        """A model with its own table arguments and a ``started_at``."""
 
         __tablename__ = "feeds"
         id: Mapped[int] = mapped_column(primary_key=True)
@@ -136,7 +136,7 @@ def test_a_model_may_have_arguments_and_names_of_its_own():
 
 
 def test_what_was_changed_beside_is_kept(engine):
-    """A column of the user's own that was changed before a move, and not yet written, is written."""
+    """Pending changes of the user's own columns are written with a move."""
     _filled(engine, 1)
     with Session(engine) as session, session.begin():
         session.get(BigTable, 1).plan = "another"
@@ -147,7 +147,7 @@ def test_what_was_changed_beside_is_kept(engine):
 
 
 def test_asynchronous_sessions_move_rows_too(engines):
-    """The moves run within an asynchronous session by run_sync."""
+    """In an asynchronous session run_sync runs the moves."""
     there = engines("postgres")
     _filled(there, 1)
     with there.connect() as connection:
@@ -167,7 +167,7 @@ def test_asynchronous_sessions_move_rows_too(engines):
 
 
 def test_a_field_is_a_column():
-    """The columns are the fields of the state, and the one to be swept by."""
+    """Columns are the fields of the state and ``sweep_at``."""
     columns = {each.name for each in BigTable.__table__.columns}
 
     assert columns == set(RefreshState.__struct_fields__) | {"sweep_at", "id", "plan"}

@@ -54,11 +54,10 @@ class Server:
     """A server on the loopback interface.
 
     Attributes:
-        steps: what the next calls do; then they are answered.
-        calls: the requests that reached a method, joined where there were many.
-        metadata: of each call.
-        remaining: seconds that each call had; None without a deadline.
-    """
+        steps: the steps of the next calls; after the last one calls are echoed.
+        calls: the requests that reached a method; many requests of a call are joined.
+        metadata: the metadata of each call.
+        remaining: seconds that each call had; None without a deadline."""
 
     steps: list[Step] = field(default_factory=list)
     calls: list[bytes] = field(default_factory=list)

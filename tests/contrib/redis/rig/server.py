@@ -18,13 +18,12 @@ _TRIES = 5
 
 
 class RedisServer:
-    """One server on a port that was free a moment ago.
+    """A server on a free port.
 
     Args:
-        binary: path of redis-server.
-        folder: where it works.
-        *options: of its command line, beside the address.
-    """
+        binary: the path of redis-server.
+        folder: its working directory.
+        *options: its command line options, in addition to the address."""
 
     host = "127.0.0.1"
     READY = "Ready to accept connections"
@@ -61,12 +60,12 @@ class RedisServer:
             pass
 
     def ask(self, *words: object) -> Any:
-        """Ask it directly, on a connection that nothing disturbs."""
+        """Execute a command on a connection without a proxy."""
         with redis.Redis(host=self.host, port=self.port, decode_responses=True) as direct:
             return direct.execute_command(*words)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the server."""
         self._process.kill()
         self._process.wait()
         self._drain.join()
@@ -74,7 +73,7 @@ class RedisServer:
             self._process.stdout.close()
 
     def restart(self, *options: str) -> None:
-        """Start it again, empty unless it has saved something, where it was."""
+        """Restart the server on the same port; it is empty unless it has saved its data."""
         said = self._start(*options)
         assert said is None, said
 
