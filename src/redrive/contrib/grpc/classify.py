@@ -1,25 +1,9 @@
 """Classification of the errors of ``grpcio``: how far a call got, and how long the server wants the client to wait.
 
-A server returns ``UNAVAILABLE`` when it is overloaded, a proxy when it has lost the server, and ``grpcio`` when it
-could not connect or lost the connection with the call on it. Only a call that was not sent is always safe to repeat.
-``grpcio`` offers little evidence to distinguish these cases:
-
-=====================================================  ==========================================================
-evidence                                               conclusion
-=====================================================  ==========================================================
-the details report a failed connection attempt, and    not sent. Neither alone is a proof: a gateway may pass on
-the channel was not connected before or after the      the details of its own call, and a connection may be lost
-call, or the details name the channel's own address    and made anew in between
-``grpc-retry-pushback-ms`` or a ``RetryInfo`` with a   answered: no library generates them, and a server does not
-time                                                   invite the client to repeat a call that it has executed
-custom metadata before the answer                      the response had begun: committed (gRFC A6)
-a code that only applications use                      answered (`redrive.contrib.grpc.Code.stage`)
-no such evidence                                       none: in flight
-=====================================================  ==========================================================
-
-These prove nothing: empty metadata (a server that fails at once sends none either), ``Socket closed`` and ``Connection
-reset by peer`` (the connection may have carried the call), ``DEADLINE_EXCEEDED`` of a call that waited for a connection
-(it looks like any other), and the refusal of a stream, which ``grpcio`` reports as text only.
+``UNAVAILABLE`` comes from an overloaded server, from a proxy that has lost its server, and from ``grpcio`` if it could
+not connect or lost the connection with the call on it. Only a call that was not sent is always safe to repeat. A call
+without evidence is *in flight*: empty metadata, ``Socket closed``, ``Connection reset by peer``, ``DEADLINE_EXCEEDED``
+during a connection attempt, and the refusal of a stream, which ``grpcio`` reports as text only, prove nothing.
 
 This module does not import ``grpcio``: it reads the methods ``code``, ``details`` and ``trailing_metadata`` of errors.
 """
@@ -52,19 +36,21 @@ _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
 
 def mark(error: Any, *, connected: bool, address: str = "") -> None:  # noqa: ANN401 - an error of a library without types
-    """Store on an error how far its call got.
+    """Store on the error of a failed call how far the call got.
 
     Args:
-        error: the error of a call that has just failed.
+        error: the error.
         connected: True if its channel was connected when the call began, or is connected now.
-        address: the channel's address in the form that error details use: ``ipv4:127.0.0.1:50051``; "" if the target is
-            a host name.
+        address: the channel's address as error details name it, ``ipv4:127.0.0.1:50051``; "" for a host name.
     """
     # An interceptor behind this one may raise errors of other classes.
     if not hasattr(error, "details"):
         return
+    # Custom metadata before the answer: the response had begun, which commits the call (gRFC A6).
     if any(True for _ in error.initial_metadata() or ()):
         found = RpcProgress.RESPONSE_HEADERS_RECEIVED
+    # Details of a failed connection attempt alone prove nothing, because a gateway may pass on those of its own call.
+    # The state of the channel alone proves nothing either, because a connection may be lost and made anew in between.
     elif (error.details() or "").startswith(_UNREACHED) and (not connected or _names(error.details(), address)):
         found = RpcProgress.LB_TRANSIENT_FAILURE
     else:
@@ -99,20 +85,14 @@ def describe(error: BaseException) -> Failure | None:
         return None
     if pushback is None:
         failure = failure._replace(hint=retry_info(trailers) or failure.hint)
+    # No library generates a hint, and a server does not invite the client to repeat a call that it has executed.
     if failure.hint is not None and progress is RpcProgress.SEEN_BY_APP:
         failure = failure._replace(stage=Stage.ANSWERED)
     return failure._replace(message=f"{name}: {call.details() or 'without details'}")
 
 
 def retry_info(metadata: Iterable[tuple[str, object]]) -> timedelta | None:
-    """Return the shortest wait that a server asks for in a ``google.rpc.RetryInfo``.
-
-    Args:
-        metadata: the trailing metadata; the message is in ``grpc-status-details-bin``.
-
-    Returns:
-        The wait; None if there is none, or if it cannot be parsed.
-    """
+    """Return the wait in a ``google.rpc.RetryInfo`` of trailing metadata; None if it is missing or malformed."""
     for key, value in metadata:
         if key != _STATUS or not isinstance(value, bytes):
             continue

@@ -1,9 +1,8 @@
 """gRPC's status codes, and whether a code alone proves that the application has answered.
 
 ``UNAVAILABLE`` may come from the server, from a proxy behind which the server has done the work, or from the client's
-own library that has lost the connection. A code therefore counts as an answer only if no library generates it on the
-way (gRPC documents which ones its libraries generate). After any other code it is unknown whether the call took effect,
-unless `redrive.contrib.grpc.RpcProgress` proves more.
+own library. After such a code it is unknown whether the call took effect, unless `redrive.contrib.grpc.RpcProgress`
+proves more.
 """
 
 from __future__ import annotations
@@ -39,14 +38,8 @@ class Code(IntEnum):
 
     @classmethod
     def of(cls, value: object) -> Code:
-        """Read a code.
-
-        Args:
-            value: its number, which may be a whole float, or its name in any case (gRFC A6).
-
-        Raises:
-            PolicyValueError: there is no such code.
-        """
+        """Read a code from its number or its name; raise PolicyValueError if there is no such code."""
+        # gRFC A6 allows names in any case. Many JSON parsers return whole numbers as floats.
         if isinstance(value, str):
             found = cls.__members__.get(value.upper()) if value.isascii() else None
         elif isinstance(value, int | float) and not isinstance(value, bool) and value in _NUMBERS:
@@ -71,6 +64,7 @@ class Code(IntEnum):
 
 
 _NUMBERS = frozenset(code.value for code in Code)
+# A code is an answer if no library generates it on the way (gRPC documents which codes its libraries generate).
 # RESOURCE_EXHAUSTED is missing: clients generate it for a response that is too long, after all work has been done.
 _ANSWERS = frozenset(
     {

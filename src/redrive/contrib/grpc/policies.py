@@ -22,20 +22,13 @@ _CACHED_PLANS = 256  # one for each method and timeout
 
 
 class MethodPolicies:
-    """The policies of a channel's methods, prepared for calls.
-
-    Args:
-        target: the target of the channel.
-        policy: see `redrive.contrib.grpc.channel`.
-
-    Attributes:
-        address: the address in the target as errors of gRPC name it; "" if the target is a host name.
-    """
+    """The policies of a channel's methods, prepared for calls; see `redrive.contrib.grpc.channel`."""
 
     def __init__(self, target: str, policy: Policy | ServiceConfig) -> None:
         self._config = policy if isinstance(policy, ServiceConfig) else None
         self._policy = None if isinstance(policy, ServiceConfig) else _with_classifier(policy)
         self._key: str | None = None
+        # In the form of error details; empty if the target is a host name, which only grpcio resolves.
         found = _IPV4.fullmatch(target.rpartition("/")[2])
         self.address = f"ipv4:{found[1]}" if found else ""
         if self._config is not None and self._config.throttling is not None:

@@ -2,17 +2,11 @@
 
 A call that the server's application has not seen is safe to repeat under any policy. gRPC repeats it *transparently*:
 without counting an attempt and without taking a token from the retry throttle, which protects overloaded applications.
+A call that never left the client is repeated until the deadline. A call that reached only the server's library
+(``REFUSED_STREAM``, or a stream above the last one of a ``GOAWAY``) loads the network, and is repeated only once.
 
-* A call that never left the client is repeated until it leaves, or until the deadline.
-* A call that reached only the server's library (``REFUSED_STREAM``, or a stream above the last one of a ``GOAWAY``) is
-  repeated at once, but only once, because it loads the network. After that the policy decides.
-
-Two kinds of call are not repeated even if the policy would: those that the load balancer drops on purpose, and those
-that are *committed*, because the caller may have seen response headers or the request is no longer buffered.
-
-`PROGRESS` is the table. `failure_of` returns the `redrive.policy.Failure` of an RPC, on which a policy or an
-orchestrator decides. The reasons ``GRPC_NEVER_LEFT`` and ``GRPC_NOT_PROCESSED`` stand for the transparent retries;
-`transparently` adds the rules for them to a policy.
+`failure_of` returns the `redrive.policy.Failure` of an RPC, on which a policy or an orchestrator decides.
+`transparently` adds the rules for transparent retries to a policy.
 """
 
 from __future__ import annotations
@@ -39,6 +33,7 @@ __all__ = [
     "transparently",
 ]
 
+# The two kinds of transparent retries are reasons of their own, so that rules can name them.
 NEVER_LEFT = Reason.register("GRPC_NEVER_LEFT", always_retry=True).name
 """The reason of a call that never left the client. An orchestrator retries it under any strategy."""
 
@@ -180,13 +175,12 @@ def failure_of(
     Args:
         code: its status code.
         progress: how far it got; the default proves nothing.
-        pushback: the ``grpc-retry-pushback-ms`` of the server's metadata, in milliseconds.
+        pushback: the ``grpc-retry-pushback-ms`` of the server's metadata: the shortest wait, in milliseconds.
         refused: see `row_of`.
         error: the exception; its classes and its message become the failure's.
 
     Returns:
-        The failure; None for ``OK``. Its reason is that of the code or of a transparent retry; its hint is the
-        pushback, a lower bound of the wait. It is permanent if no policy may repeat it.
+        The failure; None for ``OK``. It is permanent if no policy may repeat it.
 
     Raises:
         PolicyValueError: there is no such code.

@@ -1,9 +1,8 @@
 """gRPC service configs read into policies: ``retryPolicy``, ``hedgingPolicy``, ``retryThrottling``.
 
-The owner of a gRPC service may publish, for clients in all languages, how its methods are retried: as JSON in the DNS
-or in the options of a channel. gRFC A6 defines its meaning and its errors. These functions return a `redrive.Policy`
-and a `redrive.retrying.ThrottleBudget`, so that calls outside a gRPC channel (a gateway, a durable job) follow the same
-rules.
+The owner of a gRPC service publishes how clients retry its methods as JSON, in the DNS or in the options of a channel
+(gRFC A6). These functions return a `redrive.Policy` and a `redrive.retrying.ThrottleBudget`, so that calls outside a
+gRPC channel (a gateway, a durable job) follow the same rules.
 
 ====================================  ==========================================================================
 ``retryPolicy``                       the `redrive.Policy`
@@ -16,11 +15,8 @@ rules.
 ====================================  ==========================================================================
 
 The spread of 20 % is stored as a backoff of 0.8 and a jitter of up to a half on top, so ``delays()`` returns the
-shortest of each. One rule differs from A6: a pushback is a lower bound, as every hint, and does not restart the
-backoff.
-
-Numbers may be whole floats (``4.0``), as many JSON parsers return them. Unknown keys are ignored, as by gRPC itself,
-because the config may be newer than this client.
+shortest of each. Unlike in A6, a pushback is a lower bound of the wait and does not restart the backoff. Unknown keys
+are ignored, as by gRPC itself, because the config may be newer than this client.
 """
 
 from __future__ import annotations
@@ -135,7 +131,7 @@ def read_retry_policy(document: Mapping[str, Any], *, most: int = MOST_ATTEMPTS,
     Args:
         document: the JSON object.
         most: the largest number of attempts that this client makes.
-        at: the path of the object in the config, for error messages.
+        at: the path of the object, for error messages.
 
     Raises:
         PolicyValueError: A6 forbids a value; the message names the place and the valid values.
@@ -159,15 +155,12 @@ def read_retry_policy(document: Mapping[str, Any], *, most: int = MOST_ATTEMPTS,
 
 
 def read_hedging_policy(document: Mapping[str, Any], *, most: int = MOST_ATTEMPTS, at: str = "hedgingPolicy") -> Policy:
-    """Read a ``hedgingPolicy``.
+    """Read a ``hedgingPolicy`` into a policy with one attempt and a `redrive.retrying.Hedge`.
 
     Args:
         document: the JSON object.
         most: the largest number of copies of a call, including the first.
-        at: the path of the object in the config, for error messages.
-
-    Returns:
-        A policy with one attempt and a `redrive.retrying.Hedge`.
+        at: the path of the object, for error messages.
 
     Raises:
         PolicyValueError: A6 forbids a value.
@@ -192,7 +185,7 @@ def read_retry_throttling(document: Mapping[str, Any], *, at: str = "retryThrott
 
     Args:
         document: the JSON object.
-        at: the path of the object in the config, for error messages.
+        at: the path of the object, for error messages.
 
     Returns:
         The budget. Register it with `redrive.retrying.budget` under a key for the server, because A6 throttles by
@@ -217,7 +210,7 @@ def read_duration(value: object, *, at: str = "duration") -> int:
 
     Args:
         value: a decimal number with at most nine digits after the point, and an ``s``.
-        at: the path of the value in the config, for error messages.
+        at: the path of the value, for error messages.
 
     Returns:
         Nanoseconds, which may be negative.
@@ -293,6 +286,7 @@ def _number(value: object, at: str) -> float:
     return value
 
 
+# Many JSON parsers return whole numbers as floats (4.0).
 def _whole(value: object, at: str) -> int:
     number = _number(value, at)
     if number != int(number):

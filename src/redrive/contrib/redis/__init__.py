@@ -16,12 +16,6 @@ A lost ``INCR`` is therefore applied at most once, and the error is raised with 
 command took effect. A policy with ``idempotent=True`` repeats all commands, one with ``idempotent=False`` no command
 that was in flight; otherwise the table of commands decides.
 
-=============  ====================================================================
-`commands`     the commands that may be executed twice
-`replies`      the classification of redis-py's errors
-`client`       the clients, sync and async
-=============  ====================================================================
-
 These are not retried: ``pubsub()``, which loses messages with its connection in any case, ``monitor()``, and clients
 for clusters, because their own retries cannot be disabled.
 """

@@ -1,22 +1,12 @@
 """Clients of redis-py with a policy instead of redis-py's own retries.
 
 `wrap` makes a second client on the connections of the first, of a class derived from the first client's class, so that
-every command, ``lock()``, ``pipeline()`` and ``transaction()`` work as before. It overrides three methods of redis-py,
-which are the same in all its versions from 5 on:
+every command, ``lock()``, ``pipeline()`` and ``transaction()`` work as before. A pipeline is repeated as a whole, and
+not at all if it watches keys, because the values that it has read may be outdated.
 
-* ``execute_command``, which executes every command, runs under the policy. The command selects the policy: see
-  `redrive.contrib.redis.commands`.
-* ``Pipeline.execute`` is one call that is repeated as a whole. Its replies are examined before the first error is
-  raised: if the server executed some commands and refused others, as after a failover to a replica, the failure is *in
-  flight*, because a repetition would execute the first ones again.
-* ``get_connection`` of the pool connects, sends the handshake and authenticates. Commands that fail there were *not
-  sent*. No other evidence is used, so other behaviour of other versions leads to fewer retries, not to more.
-
-**A lost EXEC.** If a connection is lost, a pipeline of redis-py that watches keys raises ``WatchError``: "the watched
-keys may have changed". That is right while it has only read. But redis-py raises the same error if the reply to
-``EXEC`` is lost, and its ``transaction()`` then runs the whole transaction again although it may have been executed.
-This client raises the connection's error instead. A pipeline that watches is never repeated, because the values that
-it has read may be outdated.
+**A lost EXEC.** If the reply to ``EXEC`` is lost, redis-py raises ``WatchError``: "the watched keys may have changed",
+and its ``transaction()`` runs the whole transaction again although it may have been executed. This client raises the
+connection's error instead.
 
 **Time.** In sync code the remaining time (`redrive.deadline`) bounds the wait for each reply, if it is shorter than the
 client's ``socket_timeout``. In async code the event loop cancels the attempt, and redis-py closes the connection.
@@ -101,6 +91,11 @@ def wrap(
     if is_new:
         pool.get_connection = _async_marking(pool)
     return derived(client, AsyncRetryingClient, policies)
+
+
+# The classes override execute_command, Pipeline.execute and the pool's get_connection, which are the same in all
+# versions of redis-py from 5 on. Commands that fail in get_connection, which connects, sends the handshake and
+# authenticates, were not sent. No other evidence is used, so changes in redis-py lead to fewer retries, not to more.
 
 
 class RetryingClient(redis.Redis):

@@ -1,8 +1,8 @@
 """The effect of executing a Redis command twice.
 
 RFC 9110 calls a request idempotent if the effect of several is that of one. For Redis that is not enough, because
-programs act on replies. ``if client.sadd("seen", id): process(id)`` does: sent twice, the command leaves the same set
-and returns 0, and the item is never processed. So there are three classes:
+programs act on replies. If ``if client.sadd("seen", id): process(id)`` is sent twice, the command leaves the same set
+but returns 0, and the item is never processed. So there are three classes:
 
 =====================  ===================================================  =======================================
 class                  a second execution                                   examples
@@ -14,14 +14,7 @@ class                  a second execution                                   exam
 
 After a lost reply the first class is retried, and the second if the program declares that it ignores such replies.
 "Same" assumes that no other client writes in between, as RFC 9110 does; a repeated ``SET`` that overwrites another
-client's value is a race of the program. A time to live that starts at the execution (``EXPIRE``, ``SET ... EX``) counts
-as the same, although it ends a little later.
-
-The classes follow the documentation of each command. The reads are those that ``COMMAND`` of Redis 7.0 flags
-``readonly``, and administrative commands that change nothing; a test compares them with a real server. Not listed on
-purpose: ``GETDEL`` and the pops (the reply is lost with the effect), ``RENAME`` (the second one fails), ``LTRIM`` (it
-counts from the new ends), ``ZUNIONSTORE`` and ``BITOP`` (the destination may be a source), and scripts, except their
-``_RO`` forms.
+client's value is a race of the program.
 """
 
 from __future__ import annotations
@@ -44,6 +37,8 @@ class Repetition(Enum):
     """Another effect, or one that is not listed."""
 
 
+# The classes follow the documentation of each command. The reads are those that COMMAND of Redis 7.0 flags readonly;
+# a test compares them with a real server.
 READS = frozenset(
     """
     BITCOUNT BITFIELD_RO BITPOS DBSIZE DUMP EVALSHA_RO EVAL_RO EXISTS EXPIRETIME FCALL_RO GEODIST GEOHASH GEOPOS
@@ -68,6 +63,9 @@ _SAME = (
     *("PEXPIREAT", "PFMERGE", "PSETEX", "SCRIPT LOAD", "SDIFFSTORE", "SET", "SETEX", "SETRANGE", "SINTERSTORE"),
     "SUNIONSTORE",
 )
+# A time to live that starts at the execution (EXPIRE, SET ... EX) counts as the same, although it ends a little later.
+# Not listed on purpose: GETDEL and the pops (the reply is lost with the effect), RENAME (the second one fails), LTRIM
+# (it counts from the new ends), ZUNIONSTORE and BITOP (the destination may be a source), and scripts except _RO forms.
 _EFFECT = (
     *("COPY", "DEL", "GEOADD", "HDEL", "HSET", "HSETNX", "MSETNX", "PERSIST", "PFADD", "SADD", "SETBIT", "SETNX"),
     *("SMOVE", "SREM", "UNLINK", "XACK", "XDEL", "ZADD", "ZREM", "ZREMRANGEBYLEX", "ZREMRANGEBYSCORE"),

@@ -71,10 +71,9 @@ def is_failover(error: Exception) -> bool:
 
 
 def raise_first_error(pipeline: Any, stack: list[Any], answers: list[Any]) -> None:
-    """Raise the first error among the replies of a pipeline, as redis-py does.
-
-    It is marked as in flight if a command was executed of which a second execution is not the same.
-    """
+    """Raise the first error among the replies of a pipeline, as redis-py does."""
+    # If the server executed some commands and refused others, as after a failover to a replica, a repetition would
+    # execute the first ones again: the failure is in flight, unless their second execution is the same.
     try:
         pipeline.raise_first_error(stack, answers)
     except exceptions.ResponseError as error:

@@ -4,9 +4,6 @@ An error reply shows that the command was received and not executed: its stage i
 whether a retry can succeed (`REPLIES`). A connection failure is *not sent* with evidence: the pool could not connect
 (marked by the client of `redrive.contrib.redis.wrap`), its cause is a refused connection, or the pool is exhausted.
 Otherwise it is *in flight*.
-
-redis-py removes the code from the message of errors that have their own class; for these the class determines the code.
-``BusyLoadingError`` and ``AuthenticationError`` are error replies although they derive from ``ConnectionError``.
 """
 
 from __future__ import annotations
@@ -91,6 +88,8 @@ REPLIES: Mapping[str, Reply] = MappingProxyType(
 )
 """The treatment of each code; any other error reply is final."""
 
+# redis-py removes the code from the message of errors that have their own class; for these the class determines the
+# code. BusyLoadingError and AuthenticationError are error replies although they derive from ConnectionError.
 _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.BusyLoadingError, "LOADING"),
     (exceptions.AuthenticationError, "NOAUTH"),

@@ -15,8 +15,8 @@ The module never commits and names no driver. It is tested on SQLite and Postgre
 
 The columns have the names of the fields of `redrive.schedule.RefreshState`, and one more, ``sweep_at``. If a table has
 a column of such a name already, give this one another name, as in
-``started_at: Mapped[datetime | None] = mapped_column("refresh_started_at", UtcDateTime)``, or keep the refreshes in a table
-of their own.
+``started_at: Mapped[datetime | None] = mapped_column("refresh_started_at", UtcDateTime)``, or keep the refreshes in a
+table of their own.
 
 A session caches its objects. The moves read the row again and update the object, so it is current until the end of the
 transaction. Do not assign to these columns: an assignment has no condition.
