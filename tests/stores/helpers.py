@@ -117,7 +117,7 @@ class Harness:
         return self._runner.run(self.raw.arun(operation))
 
     def at_once(self, operations: Sequence[Operation[Any]]) -> list[Any]:
-        """Run operations at the same time, each through an opening of its own; answer results and errors."""
+        """Run operations simultaneously, each in its own store; return results and errors."""
         openings = self._openings(len(operations))
         for operation in operations:
             self._note(operation)
@@ -135,7 +135,7 @@ class Harness:
         return [self._stores[index % len(self._stores)] for index in range(count)]
 
     def wait(self, count: float) -> None:
-        """Let so many seconds pass."""
+        """Advance the clock by this many seconds."""
         self.now += seconds(count)
 
     # ---------------------------------------------------------------------------------------------- operations
@@ -152,11 +152,11 @@ class Harness:
         return self.do(workers.register(name, concurrency=4, lease_for=lease_for, now=self.now))
 
     def beat(self, worker: int, lease_for: timedelta = LEASE) -> workers.Pulse:
-        """Let a worker beat."""
+        """Send a worker's heartbeat."""
         return self.do(workers.beat(worker, lease_for, now=self.now))
 
     def leave(self, worker: int) -> list[int]:
-        """Sign a worker off."""
+        """Let a worker leave."""
         return self.do(workers.leave(worker, now=self.now))
 
     def enqueue(self, *wanted: NewJob) -> list[int]:
@@ -206,21 +206,21 @@ class Harness:
         return moved
 
     def sweep(self, budget: int = 100, **options: Any) -> tuple[Transition, ...]:
-        """Sweep."""
+        """Sweep once."""
         return self.do(leases.sweep(budget, now=self.now, **options))
 
     def wait_for_answer(self, wanted: NewJob | None = None, *, seconds_at_most: float = 60) -> Claim:
-        """Enqueue a job, claim it, and let its attempt wait for an answer from outside."""
+        """Enqueue a job, claim it, and suspend its attempt until an external answer."""
         claim = self.take(wanted or new())
         self.end(claim, Suspended(seconds(seconds_at_most)))
         return claim
 
     def answer(self, claim: Claim, outcome: Succeeded | Failed = Succeeded(), *, sample: float = 0.0) -> bool:  # noqa: B008
-        """Answer for an attempt."""
+        """Answer an attempt."""
         return self.do(attempts.complete(claim.id, claim.lease_id, outcome, sample, now=self.now)) is not None
 
     def lapse(self, budget: int = 100) -> tuple[Transition, ...]:
-        """End the waits that are over."""
+        """End the expired waits."""
         return self.do(attempts.expire_waits(budget, [0.0] * budget, now=self.now))
 
     def report(self, *reports: tuple[Claim, str | None]) -> frozenset[int]:
@@ -239,16 +239,16 @@ class Harness:
         return self.do(admin.cancel(number, why=why, now=self.now))
 
     def retry(self, number: int) -> None:
-        """Run a job once more."""
+        """Retry a job."""
         self.do(redriving.retry(number, now=self.now))
 
     def redrive(self, wanted: Filter | None = None, *, dry_run: bool = False, **how: Any) -> redriving.Redriven:
-        """Start jobs again."""
+        """Redrive jobs."""
         if dry_run:
             return self.do(redriving.dry_run(wanted or Filter()))
         return self.do(redriving.redrive(wanted or Filter(), now=self.now, **how))
 
-    # ------------------------------------------------------------------------------------------------- looking
+    # ------------------------------------------------------------------------------------------------- reading
 
     def job(self, number: int) -> JobRecord:
         """Read one job."""
@@ -271,7 +271,7 @@ class Harness:
         return self.do(jobs.result(number))
 
     def everything(self) -> dict[int, tuple[JobRecord, tuple[AttemptRecord, ...], bytes | None]]:
-        """Read all that is kept of all jobs, to be compared with a later reading."""
+        """Read all stored data of all jobs, for comparison with a later reading."""
         return {job.id: (job, self.history(job.id), self.result(job.id)) for job in self.jobs()}
 
 
@@ -284,7 +284,7 @@ def harness(kind: str, colour: str, folder: Path) -> Iterator[Harness]:
 
 @contextlib.contextmanager
 def empty(kind: str, folder: Path) -> Iterator[str]:
-    """Yield the URL of an empty store of a kind, which is migrated already where that takes long."""
+    """Yield the URL of an empty store of a kind, copied from a migrated template if migrating is slow."""
     if kind == "postgres":
         with postgres.lent() as url:
             yield url

@@ -102,7 +102,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Ending:
-    """How an attempt ends, with the delay that it asks for, in seconds."""
+    """The end of an attempt, with the requested delay in seconds."""
 
     held: Held
     how: str
@@ -139,12 +139,12 @@ class Model:
         return next(held, None)
 
     def enqueue_keyed(self, kind: Kind, queue: str, key: str, until: str, request: str | None) -> int | None:
-        """Insert a job with a key and perhaps an idempotency key; the job that stands for it, None where refused."""
+        """Insert a job with a key and perhaps an idempotency key; return it, the existing one, or None if refused."""
         self.numbers += 1
         if request in self.requests:
             return self.requests[request]
         if self.holder(key) is not None:
-            # All or nothing: the number is given back too, where numbers belong to the transaction.
+            # A refused enqueue is rolled back, with its id if the sequence belongs to the transaction.
             return None
         number = self.numbers
         self.jobs[number] = ModelJob(number, kind, queue, 0, self.now, key=key, until=until)
@@ -153,7 +153,7 @@ class Model:
         return number
 
     def debounce(self, kind: Kind, queue: str, key: str, payload: bytes) -> int | None:
-        """Put a debounced job off, or insert one: quiet for 2 seconds, at most 5; None where refused."""
+        """Postpone a debounced job, or insert one: quiet for 2 seconds, at most 5; return None if refused."""
         self.numbers += 1
         number = self.numbers
         holder = self.holder(key)
@@ -173,7 +173,7 @@ class Model:
         return number
 
     def after(self, delay: int) -> datetime:
-        """Return the instant so many seconds from now."""
+        """Return the instant this many seconds from now."""
         return self.now + timedelta(seconds=delay)
 
     def claim(self, worker: int, count: int, queues: Iterable[str]) -> tuple[list[int], bool]:
@@ -303,14 +303,14 @@ class Model:
     # -------------------------------------------------------------------------------------------------- workers
 
     def beat(self, worker: int, life: int) -> tuple[bool, set[int]]:
-        """Let a worker beat: is it known, and what does it hold?"""
+        """Send a worker's heartbeat; return whether it is registered, and its leases."""
         alive = worker in self.workers
         if alive:
             self.workers[worker] = max(self.workers[worker], self.after(life))
         return alive, {job.lease for job in self._held_by(worker) if job.lease is not None}
 
     def leave(self, worker: int) -> set[int]:
-        """Sign a worker off."""
+        """Remove a worker."""
         held = self._held_by(worker)
         for job in held:
             job.attempt -= 1
@@ -320,7 +320,7 @@ class Model:
         return {job.id for job in held}
 
     def sweep(self, budget: int) -> set[int]:
-        """Take from the dead what they held."""
+        """Release the jobs of dead workers."""
         self.workers = {worker: until for worker, until in self.workers.items() if until > self.now}
         lost = [job for job in self.jobs.values() if job.state == "running" and job.worker not in self.workers]
         swept = sorted(lost, key=lambda job: (job.worker, job.id))[:budget]
@@ -346,7 +346,7 @@ class Model:
     # ------------------------------------------------------------------------------------------- from outside
 
     def answer(self, held: Held, how: str) -> bool | None:
-        """Answer for an attempt; was it ended by this? None where that is refused."""
+        """Answer an attempt; return whether this ended it, or None if the answer is refused."""
         job = self.jobs[held.job]
         if job.lease != held.lease:
             return False if job.outcomes.get(held.lease) == how else None
@@ -392,7 +392,7 @@ class Model:
         return job.parent is None or (parent.state == "dead" and parent.caught is None)
 
     def retry(self, number: int) -> bool:
-        """Grant one attempt more; is that possible?"""
+        """Grant one more attempt; return whether that is possible."""
         job = self.jobs[number]
         if job.state == "ready":
             if job.due > self.now:
@@ -424,7 +424,7 @@ class Model:
     # ------------------------------------------------------------------------------------------------ retention
 
     def prune(self, keep: int) -> int:
-        """Delete, in one pass over all, what ended so many seconds ago and has no catch jobs any more."""
+        """Delete, in one pass, the jobs that ended this many seconds ago and have no catch jobs left."""
         until = self.now - timedelta(seconds=keep)
         parents = {job.parent for job in self.jobs.values()}
         old = [

@@ -40,7 +40,7 @@ HALF = T0 + 30 * MINUTE
 HOURLY = Schedule.cron("30 * * * *")
 
 
-def lucky(sample: float = 0.0) -> Iterator[float]:
+def samples(sample: float = 0.0) -> Iterator[float]:
     """Return any number of samples."""
     return itertools.repeat(sample)
 
@@ -109,15 +109,15 @@ class Clockwork:
         return self.do(schedules.get(name))
 
     def fire(self, name: str = "nightly") -> tuple[Occurrence, ...]:
-        """Decide on the occurrences that have come."""
+        """Decide on the due occurrences."""
         return self.do(crons.fire(name, now=self.now))
 
     def fired(self, name: str = "nightly") -> list[tuple[datetime, OccurrenceDecision]]:
-        """Return the state of a schedule in short."""
+        """Return the state of a schedule in short form."""
         return [(each.occurs_at, each.decision) for each in self.fire(name)]
 
     def follows(self, overlap: Overlap, retry: str = "0") -> Claim:
-        """Let the first occurrence run, and the second one come; answer the attempt at the first one."""
+        """Let the first occurrence run, and the second one be due; settle the attempt of the first one."""
         self.declare(cron(overlap=overlap, job=made(retry=retry)))
         self.until(HALF)
         self.fire()
@@ -127,7 +127,7 @@ class Clockwork:
         return first
 
     def backfill(self, since: datetime, until: datetime) -> tuple[Occurrence, ...]:
-        """Start what was not started."""
+        """Start the occurrences that were not started."""
         return self.do(crons.backfill("nightly", since, until, now=self.now))
 
     # ------------------------------------------------------------ refreshes
@@ -135,7 +135,7 @@ class Clockwork:
     def track(self, *keys: str, **how: Any) -> frozenset[str]:
         """Track items."""
         items = [manage.NewItem(key, b'{"id":1}') for key in keys]
-        return self.do(manage.track(self.definition, items, lucky(), now=self.now, **how))
+        return self.do(manage.track(self.definition, items, samples(), now=self.now, **how))
 
     def item(self, key: str = "a") -> TrackedItem:
         """Return the row of an item."""
@@ -151,16 +151,16 @@ class Clockwork:
         return self.store.take()
 
     def start(self, budget: int = 100, sample: float = 0.0) -> tuple[MoveResult, ...]:
-        """Start what is due."""
-        return self.do(start.start_due(self.name, budget, lucky(sample), now=self.now))
+        """Start the due items."""
+        return self.do(start.start_due(self.name, budget, samples(sample), now=self.now))
 
     def sweep(self, budget: int = 100) -> int:
-        """See to what is overdue."""
-        return self.do(finish.end_overdue(budget, lucky(), now=self.now))
+        """Sweep the overdue items."""
+        return self.do(finish.end_overdue(budget, samples(), now=self.now))
 
     def replan(self, budget: int = 100) -> int:
-        """Reckon anew."""
-        return self.do(declare.replan(self.name, budget, lucky(), now=self.now))
+        """Reschedule the items."""
+        return self.do(declare.replan(self.name, budget, samples(), now=self.now))
 
     def trigger(self, key: str = "a") -> MoveResult:
         """Start an item now."""
@@ -175,12 +175,12 @@ class Clockwork:
         return self.do(manage.untrack(self.name, key, now=self.now))
 
     def pause(self, key: str | None = "a") -> None:
-        """Pause an item, or all."""
+        """Pause an item, or the refresh."""
         one = manage.pause(self.name, key, now=self.now) if key else schedules.pause(self.name, now=self.now)
         self.do(one)
 
     def resume(self, key: str | None = "a") -> None:
-        """Go on."""
+        """Resume an item, or the refresh."""
         one = manage.resume(self.name, key, 0.0, now=self.now) if key else schedules.resume(self.name, now=self.now)
         self.do(one)
 
@@ -189,7 +189,7 @@ class Clockwork:
         return [job for job in self.store.jobs() if job.task == task]
 
     def ask(self, *queries: Query) -> None:
-        """Run statements by themselves, as no operation does."""
+        """Run statements outside of operations."""
 
         def steps() -> Steps[None]:
             for each in queries:
@@ -198,7 +198,7 @@ class Clockwork:
         self.do(Operation("ask", steps(), writes=True))
 
     def spoil_schedule(self, name: str | None = None, document: str = '{"written": "by a newer one"}') -> None:
-        """Let the database hold of a schedule what this redrive cannot read; its timing is another one too."""
+        """Store an unreadable document with another timing for a schedule."""
         row = self.schedule(name or self.name)
         many = [
             {

@@ -22,7 +22,7 @@ from redrive.stores.operations.refresh.manage import NewItem
 from redrive.stores.store import Store
 from tests import postgres
 from tests.stores.helpers import LONG, T0, Harness, failed, seconds
-from tests.stores.recurring import Clockwork, keeping, lucky
+from tests.stores.recurring import Clockwork, keeping, samples
 
 ROUNDS = 25
 
@@ -47,19 +47,19 @@ def _work(store: Store, seed: int) -> None:
 
 def _sweep(store: Store, _: int) -> None:
     for _round in range(ROUNDS):
-        store.run(finish.end_overdue(10, lucky(), **_now()))
+        store.run(finish.end_overdue(10, samples(), **_now()))
 
 
 def _start(store: Store, _: int) -> None:
     for _round in range(ROUNDS):
-        store.run(start.start_due("fresh", 10, lucky(), **_now()))
+        store.run(start.start_due("fresh", 10, samples(), **_now()))
 
 
 def _track(store: Store, seed: int) -> None:
     orders = itertools.cycle(itertools.permutations(KEYS))
     for order in itertools.islice(orders, seed, seed + ROUNDS):
         items = [NewItem(key, b"{}") for key in order]
-        store.run(manage.track(DEFINITION, items, lucky(), **_now()))
+        store.run(manage.track(DEFINITION, items, samples(), **_now()))
 
 
 def _people(store: Store, seed: int) -> None:

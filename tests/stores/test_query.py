@@ -8,7 +8,7 @@ from redrive.stores.query import Query, reads, writes
 
 
 def steps(first: int, *, second: int = 0):
-    """Adds what it is answered."""
+    """Add the answers."""
     rows = yield Query("one", {"first": first})
     return sum(rows) + second
 

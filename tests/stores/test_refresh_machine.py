@@ -35,13 +35,13 @@ POLICIES = {
 """The policies that may be declared."""
 
 LATE = st.sampled_from([0, 60, 601, 2000, 8000])
-"""So many seconds pass, so that walks lead far."""
+"""Spans of seconds that a step waits, long enough for timeouts and retries."""
 
 OUTCOMES = {"success": Succeeded(), "failure": failed(), "fatal": FATAL}
 
 
 class RefreshMachine(RuleBasedStateMachine):
-    """A store and its model, side by side."""
+    """A store and its model, compared after each step."""
 
     kind = "memory"
 
@@ -66,7 +66,7 @@ class RefreshMachine(RuleBasedStateMachine):
         self.opened.close()
 
     def moved(self, key: str, how: Any, **given: Any) -> RefreshOutcome:
-        """Move the model; how did that come out?"""
+        """Apply a transition to the model, and return its result."""
         move = how(self.policy, self.model[key], now=self.store.now, **given)
         self.model[key] = move.state
         return move.outcome
@@ -77,7 +77,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
     @initialize()
     def arrive(self) -> None:
-        """Track items at the start."""
+        """Track the items at the start."""
         for key in KEYS:
             self.track(key, at_once=True)
 
@@ -213,7 +213,7 @@ class RefreshMachine(RuleBasedStateMachine):
         token = state.attempt_uid
         if token is None:
             return state
-        if token not in self.began:  # it waits in its queue
+        if token not in self.began:  # no worker has claimed it
             return refresh.wait(self.policy, state, now=self.store.now).state
         return refresh.begun(self.policy, state, now=self.began[token], uid=token).state
 

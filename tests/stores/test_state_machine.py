@@ -50,7 +50,7 @@ def outcome(how: str, delay: int) -> Any:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """A store and its model, side by side."""
+    """A store and its model, compared after each step."""
 
     kind = "memory"
     gives_numbers_back = True
@@ -69,7 +69,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def arrive(self) -> None:
-        """Two workers are there from the start."""
+        """Register two workers at the start."""
         self.register()
         self.register()
 

@@ -1,4 +1,4 @@
-"""A store is opened by its URL."""
+"""Opening of stores by their URLs."""
 
 from __future__ import annotations
 

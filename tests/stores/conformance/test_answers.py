@@ -35,7 +35,7 @@ def test_a_suspended_attempt_stays_open(store: Harness):
 
 
 def test_what_waits_is_not_claimed_swept_or_given_back(store: Harness):
-    """Neither a claim, nor the death of the worker that started it, nor its leaving touches a waiting attempt."""
+    """Neither a claim, nor the death of the worker that started it, nor its departure affects a waiting attempt."""
     worker = store.worker()
     claim = store.take(new(), worker=worker)
     store.end(claim, Suspended(seconds(3600)))
@@ -75,7 +75,7 @@ def test_a_wait_that_is_settled_twice_began_once(store: Harness):
     ids=lambda each: type(each).__name__,
 )
 def test_a_worker_does_not_end_what_waits(store: Harness, outcome):
-    """Once it waits, the attempt is out of its worker's hands."""
+    """Suspended attempts no longer belong to their worker."""
     claim = store.wait_for_answer()
     before = store.everything()
 
@@ -125,7 +125,7 @@ def test_a_permanent_failure_calls_the_catch(store: Harness):
 
 
 def test_a_catch_job_may_wait_too(store: Harness):
-    """Its completion from outside takes the dead parent."""
+    """Completing a suspended catch job marks its dead parent as caught."""
     parent = store.dead(new(retry="0 catch mend"))
     catch = store.take()
     store.end(catch, Suspended(seconds(60)))
@@ -148,7 +148,7 @@ def test_an_answer_may_come_before_the_wait_begins(store: Harness, outcome):
 
 @pytest.mark.parametrize("outcome", [Succeeded(b"1"), Succeeded(), failed()], ids=["result", "nothing", "failure"])
 def test_the_same_answer_twice_counts_once(store: Harness, outcome):
-    """Its reply may have been lost: the second one has not ended the attempt, and is not refused."""
+    """Repeated answers, for example after a lost reply, have no effect and are not refused."""
     claim = store.wait_for_answer(new(retry="3 1s catch mend"))
     first = store.answer(claim, outcome)
     before = store.everything()
@@ -219,7 +219,7 @@ def test_an_answer_to_what_was_given_back_is_refused(store: Harness):
 
 
 def test_an_answer_to_no_job_is_an_error(store: Harness):
-    """There is no such job."""
+    """Answering a missing job raises an error."""
     with pytest.raises(JobNotFound, match="no job 4711"):
         store.do(attempts.complete(4711, 1, Succeeded(), 0.0, now=store.now))
 
@@ -228,7 +228,7 @@ def test_an_answer_to_no_job_is_an_error(store: Harness):
 
 
 def test_a_wait_that_is_over_has_failed(store: Harness):
-    """At its end, and not before, the attempt has failed with the reason TIMEOUT, and the policy decides."""
+    """At the end of the wait, and not before, the attempt has failed with the reason TIMEOUT."""
     claim = store.wait_for_answer(new(retry="1 5s"))
     store.wait(59.999)
     early = store.lapse()
@@ -265,7 +265,7 @@ def test_an_answer_in_the_last_moment_counts(store: Harness):
 
 
 def test_how_long_it_is_until_a_wait_ends(store: Harness):
-    """Until the first of those that wait; it is over for as long as no worker has ended the attempt."""
+    """Return the time until the earliest wait ends; zero while an expired wait is not ended."""
 
     def left():
         return store.do(attempts.until_expiry(now=store.now))
@@ -316,7 +316,7 @@ def test_jitter_parts_those_that_end_together(store: Harness):
 
 
 def test_a_waiting_job_can_be_cancelled(store: Harness):
-    """Its attempt is closed as cancelled, and the time is not moved by the second call."""
+    """Cancelling closes the attempt as cancelled, and a second call does not change the time."""
     claim = store.wait_for_answer()
     first = store.cancel(claim.id)
     at = store.now
@@ -344,7 +344,7 @@ def test_answers_at_once_end_an_attempt_once(store: Harness):
 
 
 def test_stats_count_what_waits(store: Harness):
-    """It is neither due nor running, and not finished."""
+    """Suspended jobs are counted as neither due, running nor finished."""
     store.wait_for_answer()
 
     stats = store.do(admin.stats(now=store.now))

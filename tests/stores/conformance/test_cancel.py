@@ -1,4 +1,4 @@
-"""Cancel: an operator ends what is not final, and nothing that is."""
+"""Cancel: operators can end a job that is not final."""
 
 from __future__ import annotations
 

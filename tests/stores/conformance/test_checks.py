@@ -41,7 +41,7 @@ def busy(store: Harness) -> None:
 
 
 def test_nothing_is_found_where_only_the_engine_was(store: Harness):
-    """Whatever the engine did, nothing is wrong with it."""
+    """Changes made by the engine cause no finding."""
     busy(store)
 
     assert [] == found(store)
@@ -76,7 +76,7 @@ BREAKAGES = {
 
 @pytest.mark.parametrize(("statement", "rules"), BREAKAGES.items())
 def test_what_must_not_be_is_found(statement: str, rules: list[str]):
-    """Each breakage of the database, done past the engine, is found by its rule."""
+    """Each invalid change of the database is found by its rule."""
     store = Harness("memory://", "sync")
     try:
         busy(store)
@@ -91,7 +91,7 @@ def test_what_must_not_be_is_found(statement: str, rules: list[str]):
 
 @contextlib.contextmanager
 def mutated(store: Harness, name: str, old: str, new: str) -> Iterator[None]:
-    """Change a statement of the product while the block runs, on SQLite."""
+    """Change a statement of redrive within the block, on SQLite."""
     statements: Any = loader.statements("sqlite")
     assert old in statements[name]
     with mock.patch.dict(statements, {name: statements[name].replace(old, new)}):
@@ -151,7 +151,7 @@ def test_a_job_that_was_handed_out_twice_is_found(memory: Harness):
 
 
 def test_attempts_that_overlap_are_found(memory: Harness):
-    """Of one job an attempt begins when the one before has ended, but for a minute that a clock may be set back."""
+    """Attempts of one job do not overlap, except for a minute by which a clock may be set back."""
     store = memory
     store.enqueue(new(retry="3 1s"))
     first = store.take()
@@ -185,7 +185,7 @@ def recurring(store: Harness) -> Clockwork:
 
 
 def test_nothing_is_found_of_what_recurs(store: Harness):
-    """Whatever schedules have made, nothing is wrong with it."""
+    """Changes made by schedules cause no finding."""
     recurring(store)
 
     assert [] == found(store)

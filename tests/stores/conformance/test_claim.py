@@ -1,4 +1,4 @@
-"""Claim: the right jobs, in the right order, never early, each to one worker."""
+"""Claim: the due jobs in order, never early, each to one worker."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def tasks(claims: tuple[Claim, ...]) -> list[str]:
 
 
 def test_smaller_priorities_first(store: Harness):
-    """Of due jobs the one with the smallest priority comes first, negative ones included."""
+    """Of the due jobs, the one with the smallest priority is first; priorities may be negative."""
     store.enqueue(new("c", priority=5), new("a", priority=-1), new("b", priority=0))
 
     assert ["a", "b", "c"] == tasks(store.claim(3))
 
 
 def test_within_a_priority_the_earlier_due_time_first(store: Harness):
-    """Within a priority the job that has been due for longest comes first, whenever it was enqueued."""
+    """Within a priority the job with the earliest due time is first."""
     store.enqueue(new("c", delay=30), new("a", delay=10), new("b", delay=20))
     store.wait(60)
 
@@ -46,7 +46,7 @@ def test_within_a_priority_the_earlier_due_time_first(store: Harness):
 
 
 def test_within_an_instant_the_smaller_id_first(store: Harness):
-    """Jobs that became due at the same instant come in the order of their ids."""
+    """Jobs with the same due time are in the order of their ids."""
     store.enqueue(*[new(f"task{n}") for n in range(6)])
 
     assert [f"task{n}" for n in range(6)] == tasks(store.claim(6))
@@ -67,7 +67,7 @@ def test_priority_outranks_the_due_time_and_the_queue(store: Harness):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_claim_takes_the_first_of_all_lanes(store: Harness, seed: int):
-    """Over many queues and priorities, claims of any size walk the due jobs in one common order."""
+    """Claims of any size return the due jobs of all queues and priorities in one common order."""
     mixed = [7919 * (n + 31 * seed) % 1009 for n in range(50)]
     store.enqueue(*[new(queue="abcd"[n % 4], priority=n % 5 - 2, delay=n % 7) for n in mixed])
     store.wait(5)
@@ -106,7 +106,7 @@ def test_a_claim_takes_from_the_named_queues_only(store: Harness):
 
 @pytest.mark.parametrize("queues", [[], ["nobody's"]])
 def test_queues_without_jobs_answer_nothing(store: Harness, queues: list[str]):
-    """Of no queue, or of one that has no jobs, nothing is claimed and nothing is waited for."""
+    """Claims of no queue, or of queues without jobs, return no job and no due time."""
     store.put()
 
     assert leases.Claimed((), None) == store.claimed(1, queues=queues)
@@ -148,7 +148,7 @@ def test_never_early_in_the_company_of_due_jobs(store: Harness, lane: dict[str, 
 
 
 def test_an_early_job_hides_no_due_one(store: Harness):
-    """Jobs that are not due yet are passed over, however small their priority, and are not taken along."""
+    """Jobs that are not due yet are skipped, however small their priority."""
     store.enqueue(new("later", priority=-5, delay=60), new("now"), new("later", delay=60))
 
     assert ["now"] == tasks(store.claim(9))
@@ -288,7 +288,7 @@ def test_leases_are_unique_across_jobs_and_workers(store: Harness):
 
 
 def test_of_eight_contenders_one_gets_the_due_retry(store: Harness):
-    """In many trials, eight claims at the same time for one due retry have exactly one winner."""
+    """In many trials, exactly one of eight simultaneous claims gets the one due retry."""
     store.end(store.take(new(retry="999 1s", payload=None)), failed())
     rivals = [store.worker(f"rival:{n}", lease_for=LONG) for n in range(8)]
     winners = []
@@ -306,7 +306,7 @@ def test_of_eight_contenders_one_gets_the_due_retry(store: Harness):
 
 
 def test_contenders_share_a_batch_without_overlap(store: Harness):
-    """Eight claims at the same time for more than there is take each job once, and leave none."""
+    """Eight simultaneous claims for more jobs than are due take each job once, and leave none."""
     ids = store.enqueue(*[new(queue=f"q{n % 3}", priority=n % 2) for n in range(40)])
     rivals = [store.worker(f"rival:{n}") for n in range(8)]
     answers = store.at_once([leases.claim(rival, 7, lease_for=seconds(15), now=store.now) for rival in rivals])
@@ -346,7 +346,7 @@ def test_a_claim_is_a_heartbeat(store: Harness):
     assert claim.lease_id == store.job(claim.id).lease_id
 
 
-# ---------------------------------------------------------------------------------------------------- poison
+# ---------------------------------------------------------------------------------------------------- crashes
 
 
 def test_a_policy_that_cannot_be_read_stops_no_other_job(store: Harness):
@@ -382,12 +382,12 @@ def test_a_policy_that_cannot_be_read_can_be_listed_and_cancelled(store: Harness
     assert State.CANCELLED == store.job(number).state
 
 
-# --------------------------------------------------------------------------------------------------- with floors
+# -------------------------------------------------------------------------------------------------------- floors
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_claims_with_floors_take_the_same_in_the_same_order(store: Harness, seed: int):
-    """Over many lanes, whether known or not, claims that go on where the last one was walk the same common order."""
+    """Claims that continue from the last position return jobs of all lanes in the same order."""
     mixed = [7919 * (n + 31 * seed) % 1009 for n in range(60)]
     store.enqueue(*[new(queue="abcd"[n % 4], priority=n % 5 - 2, delay=n % 7) for n in mixed])
     store.wait(5)
@@ -433,7 +433,7 @@ def test_a_late_commit_below_a_floor_is_found_by_the_next_look_without(store: Ha
 
 
 def test_floors_are_of_the_lanes_that_were_used_last():
-    """No more floors are remembered than a claim can do with: those of the lanes that gave jobs last."""
+    """Claims return only as many floors as needed: those of the lanes that were used last."""
     known: tuple[lanes.LaneCursor, ...] = ()
     for number in range(lanes.LANES + 3):
         known = lanes.advanced(known, [claim(id=number, queue=f"q{number}", scheduled_at=T0)])

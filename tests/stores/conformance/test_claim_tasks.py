@@ -21,7 +21,7 @@ def taken(store: Harness, count: int = 9, *, tasks: Sequence[str] | None = None)
 
 
 def test_a_claim_takes_only_the_tasks_that_are_asked_for(store: Harness):
-    """Jobs of other tasks stay where they are: ready, due, without a hold and without a lease."""
+    """Jobs of other tasks stay unchanged: ready, due, without a hold and without a lease."""
     other = store.put(new("other"))
     store.enqueue(new("mine"), new("package.mine"), new("mine", queue="b", priority=5))
 
@@ -47,7 +47,7 @@ def test_no_task_is_no_job(store: Harness):
 
 
 def test_a_worker_rests_until_a_job_of_its_own_is_due(store: Harness):
-    """Jobs of other tasks that are due, or will be sooner, do not wake a worker."""
+    """Jobs of other tasks, due now or sooner, do not shorten the pause of a worker."""
     store.enqueue(new("other"), new("other", delay=1))
 
     assert leases.Claimed((), None) == store.claimed(tasks=MINE)
@@ -57,7 +57,7 @@ def test_a_worker_rests_until_a_job_of_its_own_is_due(store: Harness):
 
 @pytest.mark.parametrize("partition", [None, "a"])
 def test_special_queues_serve_only_the_tasks_that_are_asked_for(store: Harness, partition: str | None):
-    """In a limited queue more jobs of another task than a claim looks through hide none of the worker's own."""
+    """In a limited queue, more jobs of another task than a claim examines do not hide the worker's jobs."""
     store.do(queues.change("default", QueueChange(concurrency=5), now=T0))
     crowd = [replace(new("other"), partition=partition)] * (limited_queues.WINDOW + 1)
     store.enqueue(
@@ -107,7 +107,7 @@ def test_a_long_line_waits_for_the_worker_of_its_first_job(store: Harness):
 
 
 def test_jobs_of_other_tasks_are_not_held(store: Harness):
-    """Whatever claims come, a job of another task is never deferred."""
+    """Claims never hold a job of another task."""
     number = store.put(new("other"))
     for _ in range(3):
         store.claim(9, tasks=MINE)

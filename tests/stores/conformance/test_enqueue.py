@@ -1,4 +1,4 @@
-"""Enqueue: what goes in is there, whole, or not at all."""
+"""Enqueue: jobs are inserted completely or not at all."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_jobs_are_enqueued_all_or_none(store: Harness):
 
 
 def test_a_refused_enqueue_undoes_only_itself(store: Harness):
-    """Of operations that run at the same time, one that fails takes no other with it."""
+    """Of simultaneous operations, one that fails does not undo the others."""
     operations = [jobs.enqueue([new(queue="" if n == 3 else "q"), new(queue="q")], now=T0) for n in range(8)]
     answers = store.at_once(operations)
 
@@ -113,7 +113,7 @@ def test_a_payload_comes_back_as_it_was(store: Harness, payload: bytes | None):
 
 
 def test_each_job_keeps_its_own_policy(store: Harness):
-    """Jobs that are enqueued together keep each its own policy, whether shared or not."""
+    """Jobs that are enqueued together each keep their own policy, shared or not."""
     ruled = {"rules": [Rule(OSError, attempts=2)], "deadline": "90s"}
     wanted = [new(retry="5 1s"), new(retry="2 3s catch mend"), new(retry="5 1s"), new(retry="5 1s", **ruled)]
     ids = store.enqueue(*wanted)
@@ -147,7 +147,7 @@ def test_a_result_comes_back_as_it_was(store: Harness):
 
 
 def test_each_of_many_jobs_has_its_own_payload(store: Harness):
-    """Jobs that are enqueued together keep their arguments apart, with and without any."""
+    """Jobs that are enqueued together each keep their own arguments, if any."""
     payloads = [b"1", None, ESCAPED, b'"' + b"x" * 300_000 + b'"', b"2"]
     numbers = store.do(jobs.enqueue([new(payload=each) for each in payloads], now=store.now)).ids
 

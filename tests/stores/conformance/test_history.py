@@ -1,4 +1,4 @@
-"""History: every execution leaves one line, in order, and lines never change."""
+"""History: every execution has one line, in order, and lines never change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_execution_leaves_a_line_in_order(store: Harness):
 
 
 def test_what_is_stored_is_what_happened(store: Harness):
-    """Each stored delay is the span from the end of its attempt to the earliest start of the next."""
+    """Stored delays are the time from the end of an attempt to the earliest start of the next."""
     number = store.put(new(retry="9 1s 1m", jitter="full"))
     for sample in (0.1, 0.9, 0.5, 0.0, 0.99):
         claim = store.take()

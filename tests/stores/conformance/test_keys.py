@@ -52,7 +52,7 @@ def test_a_second_job_with_a_key_is_refused(store: Harness):
 
 
 def test_a_refused_key_takes_the_whole_batch_along(store: Harness):
-    """Of jobs that are enqueued together none is there where one of them may not have its key."""
+    """If one job of a batch may not have its key, none of the batch is inserted."""
     first = store.put(keyed())
     with pytest.raises(DuplicateJob):
         store.enqueue(new(), keyed("v"), keyed("u"))
@@ -62,7 +62,7 @@ def test_a_refused_key_takes_the_whole_batch_along(store: Harness):
 
 
 def test_two_of_one_batch_cannot_share_a_key(store: Harness):
-    """Two jobs of one batch with one key are refused, and no job is named, since there is none."""
+    """Two jobs of one batch with one key are refused; the error names no job, since none exists."""
     with pytest.raises(DuplicateJob, match="held by another call of the same batch") as refused:
         store.enqueue(keyed(), keyed())
 
@@ -119,7 +119,7 @@ def test_a_late_success_frees_no_key(store: Harness):
 
 
 def test_a_key_until_the_start_is_free_while_its_job_runs(store: Harness):
-    """While one runs the next one may wait, and no third one."""
+    """While one job runs the next one may wait, and no third one."""
     first = store.take(keyed(until="start"))
     second = store.put(keyed(until="start"))
     with pytest.raises(DuplicateJob):
@@ -221,7 +221,7 @@ def test_a_retry_takes_the_key_again(store: Harness):
 
 
 def test_many_at_once_get_one_key(store: Harness):
-    """Of producers that enqueue at the same time under one key one gets it, and the others are refused."""
+    """Of simultaneous producers with one key, one gets it and the others are refused."""
     answers = store.at_once([jobs.enqueue([keyed()], now=store.now) for _ in range(6)])
 
     assert 5 == sum(isinstance(answer, DuplicateJob) for answer in answers)
@@ -232,7 +232,7 @@ def test_many_at_once_get_one_key(store: Harness):
 
 
 def test_an_idempotency_key_answers_the_first_job(store: Harness):
-    """Enqueueing a request once more answers the first job, also when that has ended."""
+    """Enqueueing a request again returns the first job, even if it has ended."""
     first = store.put(named())
     again = store.do(jobs.enqueue([named()], now=store.now))
     store.end(store.take())
@@ -262,7 +262,7 @@ def test_an_idempotency_key_goes_with_the_job_that_was_the_answer(store: Harness
 
 
 def test_many_at_once_get_one_job(store: Harness):
-    """Producers that enqueue one request at the same time get the same job."""
+    """Simultaneous producers of one request get the same job."""
     answers = store.at_once([jobs.enqueue([named()], now=store.now) for _ in range(6)])
 
     assert 1 == len({number for answer in answers for number in answer.ids})
@@ -273,7 +273,7 @@ def test_many_at_once_get_one_job(store: Harness):
 
 
 def test_a_burst_becomes_one_job(store: Harness):
-    """Each call puts the job off and replaces its arguments, up to its latest start."""
+    """Each debounced call postpones the job and replaces its arguments, up to its latest start."""
     began = store.now
     first = store.put(debounced(b"0"))
     due = []
@@ -287,7 +287,7 @@ def test_a_burst_becomes_one_job(store: Harness):
 
 
 def test_the_next_call_after_the_start_makes_a_new_job(store: Harness):
-    """While a debounced job runs the next burst has a job of its own."""
+    """While a debounced job runs, the next call creates a job of its own."""
     first = store.put(debounced())
     store.wait(2)
     store.take()
@@ -317,7 +317,7 @@ def test_a_job_that_is_due_by_hand_stays_due(store: Harness):
 
 
 def test_a_burst_in_one_batch_is_one_job(store: Harness):
-    """Of calls of one batch the last arguments count."""
+    """Of debounced calls in one batch the last arguments count."""
     numbers = store.enqueue(debounced(b"0"), debounced(b"1"), debounced(b"2"))
 
     assert (1, b"2") == (len(set(numbers)), store.do(jobs.payload(numbers[0])))

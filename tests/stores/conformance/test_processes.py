@@ -21,7 +21,7 @@ ROUNDS = 40
 
 @pytest.mark.slow
 def test_processes_share_a_store(shared: Harness):
-    """Processes that enqueue, claim and settle at the same time meet no error, and share the jobs without overlap."""
+    """Processes that enqueue, claim and settle simultaneously get no error and no job twice."""
     reports = contend(shared, PROCESSES)
     enqueued = [number for report in reports for number in report["enqueued"]]
     claimed = [tuple(pair) for report in reports for pair in report["claimed"]]
@@ -35,7 +35,7 @@ def test_processes_share_a_store(shared: Harness):
 
 
 def contend(store: Harness, count: int) -> list[dict[str, list]]:
-    """Start contenders, let them go when all are ready, and collect their reports."""
+    """Start the processes, release them when all are ready, and collect their reports."""
     command = [sys.executable, str(CONTENDER), store.url, store.colour, str(ROUNDS)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

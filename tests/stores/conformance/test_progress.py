@@ -79,7 +79,7 @@ def test_an_attempt_can_ask_whether_it_is_current(store: Harness):
 
 
 def test_a_look_shows_what_is_left(store: Harness):
-    """Between two beats a worker sees which of its leases are gone; a waiting attempt is not its concern."""
+    """Between two heartbeats a worker can read its lost leases; waiting attempts are not included."""
     worker = store.worker()
     claims = [store.take(new(), worker=worker) for _ in range(3)]
     store.cancel(claims[0].id)

@@ -1,4 +1,4 @@
-"""Depths: how full the queues are, at a bounded price."""
+"""Queue depths, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_an_empty_store_has_no_depths(store: Harness):
 
 
 def test_each_queue_is_counted_by_what_its_jobs_are_doing(store: Harness):
-    """Due and later ones, with and without a partition, running, waiting and dead; ended ones are not counted."""
+    """Counts cover due, later, running, waiting and dead jobs with or without a partition, but no ended ones."""
     began = store.now
     store.end(store.take(new()))
     store.end(store.take(new()), FATAL)

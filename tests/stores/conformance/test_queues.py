@@ -1,4 +1,4 @@
-"""Queues that are paused, limited, ordered, or served by turns: exact, fair, and without a busy look."""
+"""Queues with settings: paused, limited, ordered, or with partitions in rotation."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def of(partition: str, task: str = "send", **options: Any) -> NewJob:
 
 
 def limit(store: Harness, name: str = "default", **changes: Any) -> QueueSettings:
-    """Change a queue."""
+    """Change the settings of a queue."""
     return store.do(queues.change(name, QueueChange(**changes), now=store.now))
 
 
 def ids(claims: tuple[Claim, ...]) -> list[int]:
-    """Which jobs were claimed."""
+    """Return the ids of the claimed jobs."""
     return [claim.id for claim in claims]
 
 
 def partitions(claims: tuple[Claim, ...]) -> list[str | None]:
-    """Of which partitions they are."""
+    """Return the partitions of the claimed jobs."""
     return [claim.partition for claim in claims]
 
 
@@ -105,7 +105,7 @@ def test_a_paused_queue_starts_nothing(store: Harness):
 
 
 def test_a_pause_remembers_its_beginning(store: Harness):
-    """Pausing a paused queue changes nothing about since when it is."""
+    """Pausing a paused queue keeps the time of the first pause."""
     limit(store, paused=True)
     store.wait(5)
 
@@ -125,7 +125,7 @@ def test_a_paused_queue_with_partitions_starts_nothing(store: Harness):
 
 @pytest.mark.case("I5")
 def test_no_more_than_the_limit_run(store: Harness):
-    """Of a limited queue no more are claimed than its limit, and a saturated queue is nothing to wait for."""
+    """Running jobs of a limited queue never exceed its limit, and a saturated queue sets no due time."""
     limit(store, concurrency=2)
     store.enqueue(*[new() for _ in range(5)])
     claims = store.claimed(9)
@@ -137,7 +137,7 @@ def test_no_more_than_the_limit_run(store: Harness):
 
 
 def test_the_jobs_of_other_queues_pass(store: Harness):
-    """Jobs of a saturated queue keep no others waiting, however many there are and however early they are due."""
+    """Jobs of a saturated queue do not delay other queues, however many and however early they are due."""
     limit(store, "slow", concurrency=1)
     store.enqueue(*[new(queue="slow", priority=-1) for _ in range(50)], new(queue="fast"))
 
@@ -146,7 +146,7 @@ def test_the_jobs_of_other_queues_pass(store: Harness):
 
 
 def test_jobs_of_all_queues_stand_in_one_order(store: Harness):
-    """Across queues with and without limits the order is priority, due time, id."""
+    """Jobs of queues with and without limits are in the order of priority, due time and id."""
     limit(store, "b", concurrency=9)
     limit(store, "c", concurrency=9)
     made = store.enqueue(*[new(queue="abc"[n % 3], priority=n % 2, delay=n % 5) for n in range(30)])
@@ -182,7 +182,7 @@ def test_a_lower_limit_takes_nothing_away(store: Harness):
 @pytest.mark.parametrize(
     "how", ["success", "failure", "death", "release", "cancel", "cancel and leave", "cancel and die", "leave", "lost"]
 )
-def test_whatever_ends_an_attempt_frees_its_place(store: Harness, how: str):
+def test_each_end_of_an_attempt_frees_its_slot(store: Harness, how: str):
     """Ended attempts release their slot, whatever their outcome."""
     limit(store, concurrency=1)
     store.enqueue(new(), new(priority=1))
@@ -247,7 +247,7 @@ def test_a_cancelled_handler_holds_the_place_of_its_partition(store: Harness):
 
 @pytest.mark.parametrize("crowd", [0, 150], ids=["few", "many"])
 def test_a_cancelled_handler_holds_its_line_up(store: Harness, crowd: int):
-    """In an ordered queue the next job of a partition starts when the handler of the cancelled one has stopped."""
+    """In an ordered queue the next job starts when the handler of the cancelled one has stopped."""
     limit(store, ordered=True)
     store.enqueue(of("a"), of("a"), *[of("a") for _ in range(crowd)])
     (claim,) = store.claim(9)
@@ -314,8 +314,7 @@ def test_a_sweep_of_a_living_worker_keeps_the_place(store: Harness):
 @pytest.mark.case("D34")
 @pytest.mark.parametrize(("most", "claimers", "trials"), [(1, 2, 1000), (5, 32, 60)])
 def test_a_global_limit_holds_every_time(shared: Harness, most: int, claimers: int, trials: int):
-    """Claimers that come at the same instant, each through a store of its own, get as many jobs as the limit allows,
-    never more, and never none; over two partitions."""
+    """Simultaneous claimers, each with its own store, get as many jobs as the limit allows, over two partitions."""
     limit(shared, concurrency=most)
     shared.enqueue(*[of("ab"[n % 2]) for n in range(trials * most)])
     rivals = [shared.worker(f"rival:{n}", lease_for=LONG) for n in range(claimers)]
@@ -331,7 +330,7 @@ def test_a_global_limit_holds_every_time(shared: Harness, most: int, claimers: i
 
 @pytest.mark.case("D34")
 def test_claimers_never_get_more_than_the_limit_in_any_colour(store: Harness):
-    """Eight claimers at the same instant get five jobs of a queue with five places, in 40 trials."""
+    """In 40 trials, eight simultaneous claimers get five jobs of a queue with five slots."""
     limit(store, concurrency=5)
     store.enqueue(*[new() for _ in range(200)])
     rivals = [store.worker(f"rival:{n}", lease_for=LONG) for n in range(8)]
@@ -347,8 +346,8 @@ def test_claimers_never_get_more_than_the_limit_in_any_colour(store: Harness):
 
 @pytest.mark.case("D35")
 def test_the_place_of_a_crashed_worker_comes_back(store: Harness):
-    """Over 100 crashes of workers that hold the only place it is there again each time, and never twice; a crashed job
-    runs again when its turn comes."""
+    """After each of 100 crashes of its worker, the only slot is free again exactly once, and the crashed job runs
+    again in its order."""
     limit(store, concurrency=1)
     store.enqueue(*[new() for _ in range(60)])
     held = []
@@ -360,7 +359,7 @@ def test_the_place_of_a_crashed_worker_comes_back(store: Harness):
         store.wait(LEASE.total_seconds())
         store.sweep()
 
-    # A job that was lost is due from then on: it comes behind those that are due for longer.
+    # A lost job is due from then on, so jobs with an earlier due time come first.
     assert [*range(1, 61), *range(1, 41)] == held
     assert [41] == ids(store.claim(9))
     assert () == store.claim(9)
@@ -370,7 +369,7 @@ def test_the_place_of_a_crashed_worker_comes_back(store: Harness):
 
 
 def test_each_partition_has_its_limit(store: Harness):
-    """Of each partition no more run than its limit; jobs without a partition are not limited by it."""
+    """Running jobs of each partition never exceed its limit; jobs without a partition are not limited by it."""
     limit(store, per_partition=2)
     store.enqueue(*[of(name) for name in "aaaabbbc"], new(), new(), new())
     claims = store.claim(20)
@@ -400,8 +399,8 @@ def test_a_saturated_partition_is_nothing_to_wait_for(store: Harness):
 
 @pytest.mark.case("D37")
 def test_a_tenant_with_ten_thousand_jobs_does_not_starve_another(store: Harness):
-    """Of ten places at a time, a tenant with ten jobs gets its share: they are done within the first hundred; without
-    partitions the order is that of the ids."""
+    """With ten slots, a tenant with ten jobs has finished within the first hundred jobs; without partitions the order
+    is that of the ids."""
     store.enqueue(*[of("big") for _ in range(10_000)])
     store.enqueue(*[of("small") for _ in range(10)])
     done: list[str | None] = []
@@ -418,7 +417,7 @@ def test_a_tenant_with_ten_thousand_jobs_does_not_starve_another(store: Harness)
 
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_partitions_are_served_by_turns(store: Harness, size: int):
-    """Over claims of any size no partition is served twice before each other has been served once."""
+    """Over claims of any size no partition is served twice before each other one has been served once."""
     store.enqueue(*[of(name) for name in "ddddbbbbccccaaaa"])
     order: list[str | None] = []
     while claims := store.claim(size):
@@ -428,14 +427,14 @@ def test_partitions_are_served_by_turns(store: Harness, size: int):
 
 
 def test_within_a_partition_the_order_is_as_ever(store: Harness):
-    """Within a partition the order is priority, due time, id; a better priority does not overtake another partition."""
+    """Priority, due time and id order the jobs of a partition; a better priority overtakes no other partition."""
     store.enqueue(of("a", "a3", priority=1), of("a", "a1", priority=-1), of("a", "a2"), of("b", "b1", priority=9))
 
     assert ["a1", "b1", "a2", "a3"] == [claim.task for claim in store.claim(9)]
 
 
 def walk(store: Harness, *, until: int) -> tuple[list[Claim], list[timedelta | None]]:
-    """Claim as a worker does, which brings its walks along, until it has so many or is through; also the rests."""
+    """Claim with cursors, as a worker does, up to this many jobs; return also the pauses."""
     found: list[Claim] = []
     rests: list[timedelta | None] = []
     scans: tuple[limited_queues.QueueScan, ...] = ()
@@ -478,8 +477,8 @@ def test_a_walk_that_finds_nothing_comes_to_rest(store: Harness):
 
 @pytest.mark.case("D33")
 def test_the_head_of_a_line_blocks_it(store: Harness):
-    """Of an ordered queue the first job of each partition blocks the others while it runs and while it waits for its
-    retry; then they follow in the order of their ids."""
+    """Jobs of an ordered partition wait while its first job runs or waits for its retry; then they follow in the order
+    of their ids."""
     limit(store, ordered=True)
     a1, a2, b1 = store.enqueue(of("a", priority=5), of("a"), of("b"))
     claims = store.claim(2)
@@ -634,7 +633,7 @@ def test_a_worker_rests_until_the_rate_allows_more(store: Harness):
 
 
 def test_retries_count_as_starts(store: Harness):
-    """Every attempt counts for the rate, a retry like a first one."""
+    """Every attempt counts for the rate, including retries."""
     limit(store, rate=Rate(2, seconds(10)))
     store.put(new(retry="9 1s"))
     store.end(store.take(), failed())
@@ -666,7 +665,7 @@ def test_a_rescued_job_with_high_priority_comes_first(store: Harness, limited: b
 
 @pytest.mark.case("D38")
 def test_aging_lifts_a_job_that_waits(store: Harness):
-    """With aging a job counts as one priority higher for each span that it has been due, and overtakes fresh ones."""
+    """With aging, each span that a job has been due raises it by one priority."""
     limit(store, aging_for=seconds(60))
     old = store.put(new(priority=2))
     store.wait(119)

@@ -49,7 +49,7 @@ def test_a_redriven_job_gets_all_its_attempts_again(store: Harness):
 
 
 def test_a_cancelled_job_can_be_redriven(store: Harness):
-    """Operators make mistakes: a cancelled job can be started again."""
+    """Cancelled jobs can be started again by an operator."""
     number = store.put()
     store.cancel(number)
 
@@ -57,7 +57,7 @@ def test_a_cancelled_job_can_be_redriven(store: Harness):
 
 
 def test_a_poisoned_job_can_be_redriven(store: Harness):
-    """After the cause was mended, a job that killed its workers can be started again."""
+    """After the cause was repaired, a job that crashed its workers can be started again."""
     number = store.put()
     for _ in range(3):
         store.end(store.take(), Lost("gone"))
@@ -67,7 +67,7 @@ def test_a_poisoned_job_can_be_redriven(store: Harness):
 
 
 def test_each_kept_job_has_a_reason(store: Harness):
-    """Jobs that fit the filter but cannot be started again are kept as they are, each with the reason."""
+    """Matching jobs that cannot be started again are unchanged and returned with the reason."""
     store.enqueue(new(delay=99), new(), new(), new(retry="2 1s catch mend"), new(retry="2 1s catch mend"))
     running, done, caught, catching = store.claim(4)
     store.end(done, Succeeded())
@@ -109,7 +109,7 @@ def test_a_dry_run_returns_the_same_and_changes_nothing(store: Harness):
 
 
 def test_a_filter_bounds_what_is_redriven(store: Harness):
-    """Only the jobs that fit are started again."""
+    """Only matching jobs are started again."""
     a, b = store.dead(new("a")), store.dead(new("b"))
 
     assert Redriven((b,)) == store.redrive(Filter(state=State.DEAD, task="b"))
@@ -134,7 +134,7 @@ def test_a_second_redrive_moves_nothing(store: Harness):
 
 
 def test_of_redrives_at_once_one_moves_a_job(store: Harness):
-    """Of redrives at the same time one starts each job again."""
+    """Of simultaneous redrives one starts each job again."""
     ids = [store.dead() for _ in range(5)]
     answers = store.at_once([redriving.redrive(Filter(state=State.DEAD), now=store.now) for _ in range(6)])
 
@@ -156,7 +156,7 @@ def test_of_a_family_one_is_redriven(store: Harness):
 
 
 def test_of_two_catch_jobs_of_one_parent_one_is_redriven(store: Harness):
-    """Two ended catch jobs of one dead job do not both run again: one death is caught once."""
+    """Two ended catch jobs of one dead job are not both started again: each death is caught once."""
     parent = store.dead(new(retry="2 1s catch mend"))
     store.cancel(2)
     store.retry(parent)

@@ -1,4 +1,4 @@
-"""Retention: what is deleted when, what goes with it, and what never goes."""
+"""Retention: which jobs, policies and workers are deleted, and when."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from redrive.stores.operations.retention import RetentionTimes, Survey
 from tests.stores.helpers import LEASE, Harness, failed, new, seconds
 
 WEEK = RetentionTimes(seconds(7), None)
-"""A short one: ended jobs are kept for seven seconds, dead ones for ever."""
+"""A short retention: ended jobs are kept for seven seconds, dead ones for ever."""
 
 
 def survey(store: Harness, keep: RetentionTimes = WEEK, **options: int) -> Survey:
-    """Look for what may go, from the first job on."""
+    """Survey the deletable jobs, beginning with the first one."""
     return store.do(retention.survey(options.pop("after_id", 0), keep, now=store.now, **options))
 
 
@@ -152,7 +152,7 @@ def test_a_survey_walks_in_strides(store: Harness):
 
 
 def forget(store: Harness, digest: str) -> frozenset[str]:
-    """Forget a policy if no job has it; answer those that may still be forgotten."""
+    """Forget a policy if no job has it; return those that may still be forgotten."""
     store.do(retention.forget_policy(digest, now=store.now))
     return store.do(retention.policies(now=store.now))
 

@@ -155,7 +155,7 @@ def test_a_job_that_is_being_caught_is_refused(store: Harness, runs: bool):
 
 
 def test_a_job_whose_catch_was_cancelled_can_run_again(store: Harness):
-    """After its catch job was ended, a dead job can be run once more."""
+    """After its catch job was cancelled, a dead job can be retried."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
     store.cancel(2)
     store.retry(1)
@@ -188,7 +188,7 @@ def test_a_catch_job_of_a_job_that_was_started_again_is_refused(store: Harness, 
 
 
 def test_a_second_catch_job_is_refused_while_the_first_is_about(store: Harness):
-    """Of two catch jobs of one parent only one may run: one death is caught once."""
+    """Of two catch jobs of one parent only one may run: each death is caught once."""
     number = store.put(new(retry="2 1s catch mend"))
     store.end(store.take(), FATAL)
     store.cancel(2)

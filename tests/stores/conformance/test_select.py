@@ -67,7 +67,7 @@ def test_all_conditions_must_hold(full: Harness, conditions: dict[str, object], 
 
 
 def test_what_waits_for_one_reason_comes_by_when_it_is_due(store: Harness):
-    """Jobs that wait for one reason are read in the order in which they become due, unless by their ids."""
+    """Jobs with one hold are returned in the order of their due times, unless ordered by id."""
     store.enqueue(new(delay=50), new(delay=10), new("other", delay=5), new(delay=30), new())
 
     assert [3, 2, 4, 1] == ids(store, hold=Hold.DELAY, oldest_first=False)
@@ -87,7 +87,7 @@ def test_many_are_found_as_few_are(full: Harness, monkeypatch: pytest.MonkeyPatc
 
 
 def test_at_most_a_hundred_are_read_unasked(store: Harness):
-    """Without a limit the newest hundred are read, newest first."""
+    """Without a limit the newest hundred jobs are returned, newest first."""
     store.enqueue(*[new() for _ in range(120)])
 
     assert list(range(120, 20, -1)) == [job.id for job in store.do(admin.select(Filter()))]

@@ -1,4 +1,4 @@
-"""Settle: the end of an attempt is written whole, once, and only by its current lease."""
+"""Settle: the end of an attempt is written completely, once, and only by its current lease."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_failures_are_counted_by_rule_across_attempts(store: Harness):
 
 
 def test_text_of_any_kind_is_kept(store: Harness):
-    """Errors and tracebacks come back as they were, with quotes, newlines and characters of the world."""
+    """Errors and tracebacks with quotes, newlines and any Unicode characters are stored unchanged."""
     text = "naïve 'quote' \"double\"\n\tline 2 \N{SNOWMAN} %s ?1 :name"
     claim = store.take(new())
     store.end(claim, Failed(failed(text).failure, text * 1000))
@@ -172,7 +172,7 @@ def test_text_of_any_kind_is_kept(store: Harness):
 
 
 def test_a_batch_of_every_kind_is_written(store: Harness):
-    """Endings of every kind travel in one settle, and each becomes what it would have become alone."""
+    """Endings of every kind in one batch have the same effect as separate ones."""
     store.enqueue(*[new(retry="5 1s") for _ in OUTCOMES])
     claims = store.claim(len(OUTCOMES))
     settled = store.settle(*zip(claims, OUTCOMES.values(), strict=True))
@@ -196,7 +196,7 @@ def test_an_empty_batch_changes_nothing(store: Harness):
 
 
 def test_one_stale_ending_delays_no_other(store: Harness):
-    """In a batch, the ending of a lost lease is reported and changes nothing; its neighbours are settled."""
+    """In a batch, the ending of a lost lease is reported and changes nothing; the others are settled."""
     store.enqueue(*[new(retry="5 1s") for _ in range(5)])
     claims = store.claim(5)
     store.cancel(claims[1].id)
@@ -213,7 +213,7 @@ def test_one_stale_ending_delays_no_other(store: Harness):
     assert ["succeeded", "ready", "succeeded"] == [store.job(claims[n].id).state for n in (0, 2, 4)]
 
 
-# ---------------------------------------------------------------------------------------------------- the fence
+# ------------------------------------------------------------------------------------------------------- leases
 
 
 def _released(store: Harness, claim) -> None:
@@ -251,7 +251,7 @@ BEFORE = [_released, _cancelled, _swept, _taken_over, _finished_by_another, _sno
 @pytest.mark.parametrize("happened", BEFORE, ids=lambda each: each.__name__.strip("_"))
 @outcomes("success", "result", "failure", "fatal", "release", "expired")
 def test_a_stale_ending_changes_nothing(store: Harness, happened, outcome: Outcome):
-    """Whatever took the lease away, no ending under it changes a state, a result, a history or a catch."""
+    """Endings under a lost lease, however it was lost, change no state, result, history or catch."""
     claim = store.take(new(retry="5 1s catch mend"))
     happened(store, claim)
     before = store.everything()
@@ -309,7 +309,7 @@ def test_another_ending_under_a_settled_lease_is_lost(store: Harness):
 
 
 def test_of_endings_at_once_one_counts(store: Harness):
-    """Of successes and failures of one attempt that arrive at the same time, one kind is written, once."""
+    """Of simultaneous successes and failures of one attempt, one is written, once."""
     for _ in range(20):
         claim = store.take(new(retry="5 1s"))
         rivals = [Succeeded(b"1"), failed(), Succeeded(b"1"), failed()]
@@ -325,7 +325,7 @@ def test_of_endings_at_once_one_counts(store: Harness):
 
 
 def test_the_catch_job_is_written_with_the_death(store: Harness):
-    """With its last failure a job leaves its catch job: at once, on its queue, under its policy."""
+    """Final failures create the catch job at once, on its queue, with its policy."""
     parent = store.take(new("send", retry="2 1s catch mend", queue="mail", priority=4))
     store.wait(3)
     store.end(parent, FATAL)

@@ -39,7 +39,7 @@ def test_each_job_is_counted_once(store: Harness):
 
 
 def test_what_waits_becomes_due(store: Harness):
-    """Scheduled and retrying jobs count as due from the instant at which they are."""
+    """Scheduled and retrying jobs count as due from their due time on."""
     store.end(store.take(new(retry="5 10s")), failed())
     store.put(new(delay=10))
     store.now += seconds(9.999)
@@ -52,7 +52,7 @@ def test_what_waits_becomes_due(store: Harness):
 
 
 def test_the_counts_can_be_narrowed(store: Harness):
-    """Counts can be had of one task, and of jobs that were enqueued after another one."""
+    """Counts can be limited to one task, and to jobs enqueued after another one."""
     first, *_ = store.enqueue(new("a"), new("b"), new("a"), new("b"), new("b"))
 
     assert (2, 3, 0) == tuple(counted(store, task=task).due for task in ("a", "b", "c"))
@@ -60,7 +60,7 @@ def test_the_counts_can_be_narrowed(store: Harness):
 
 
 def test_without_an_instant_the_clock_of_the_database_counts(store: Harness):
-    """Counts that are asked for without an instant are those of the database's present."""
+    """Counts without an injected instant use the database's clock."""
     store.put(new(delay=60))
 
     assert 1 == store.do(admin.stats()).due

@@ -1,4 +1,4 @@
-"""Sweep: what the dead held runs again, the living lose nothing, and one odd row stops no other."""
+"""Sweep: jobs of dead workers run again, and live workers keep theirs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ BEAT = seconds(5)
 
 
 def sweeps(store: Harness, *after: float) -> list[int]:
-    """Sweep so many seconds after one another, and answer how many leases each took."""
+    """Sweep at intervals of this many seconds, and return the number of leases that each sweep took."""
     taken = []
     for each in after:
         store.wait(each)
@@ -103,14 +103,14 @@ def sweeps(store: Harness, *after: float) -> list[int]:
 
 
 def test_regular_sweeps_find_a_dead_worker_as_soon_as_its_lease_has_run_out(store: Harness):
-    """With a sweep each heartbeat, a worker that has stopped loses its job between 15 and 20 s after its last one."""
+    """With a sweep per heartbeat, a stopped worker loses its job between 15 and 20 s after its last one."""
     store.take(new(), worker=store.worker())
 
     assert [0, 0, 0, 1] == sweeps(store, 4.9, 5, 5, 5)
 
 
 def test_an_absence_of_the_database_is_no_silence_of_a_worker(store: Harness):
-    """After 38 s without any sweep, a worker has time for a heartbeat, and keeps its job."""
+    """After 38 s without a sweep, a worker has time for a heartbeat, and keeps its job."""
     worker = store.worker()
     claim = store.take(new(), worker=worker)
     before = sweeps(store, 4, 38, 5, 4)
@@ -122,7 +122,7 @@ def test_an_absence_of_the_database_is_no_silence_of_a_worker(store: Harness):
 
 
 def test_a_worker_that_died_in_an_absence_is_found_soon_after(store: Harness):
-    """It is forgiven the absence and not more: two heartbeats after the first sweep its job runs again."""
+    """Dead workers get no more than the outage: two heartbeats after the first sweep the job runs again."""
     store.take(new(), worker=store.worker())
 
     assert [0, 0, 0, 1] == sweeps(store, 4, 3600, 5, 5)
@@ -130,7 +130,7 @@ def test_a_worker_that_died_in_an_absence_is_found_soon_after(store: Harness):
 
 @pytest.mark.parametrize("away", [20, 3600])
 def test_a_database_that_is_away_again_and_again_does_not_save_a_dead_worker(store: Harness, away: float):
-    """Each sweep counts for a heartbeat of silence, however long it was away between two of them."""
+    """Each sweep counts as one missed heartbeat, however long the outage before it was."""
     store.take(new(), worker=store.worker())
 
     assert [0, 0, 1] == sweeps(store, away, away, away)
@@ -156,7 +156,7 @@ def test_an_absence_is_forgiven_once_however_many_sweep(store: Harness):
 
 
 def test_a_clock_that_jumps_ahead_takes_no_lease(store: Harness):
-    """To a sweep a step of the database's clock is an absence."""
+    """Sweeps treat a forward step of the database's clock as an outage."""
     worker = store.worker()
     store.take(new(), worker=worker)
 
@@ -166,7 +166,7 @@ def test_a_clock_that_jumps_ahead_takes_no_lease(store: Harness):
 
 
 def test_after_a_clock_was_set_back_nothing_is_taken_early(store: Harness):
-    """Silence does not become negative: the lease ends when it was to end."""
+    """Silence is never negative: the lease ends at its stored time."""
     store.take(new(), worker=store.worker())
 
     assert [0, 0, 0] == sweeps(store, 5, -60, 60)
@@ -203,7 +203,7 @@ def test_an_attempt_that_hangs_after_an_absence_is_taken(store: Harness):
 
 
 def test_an_attempt_that_outlives_its_timeout_is_taken_from_the_living(store: Harness):
-    """Even a worker that beats loses an attempt when its timeout and the grace have passed, and not before."""
+    """Attempts beyond their timeout and the grace are taken even from a worker with heartbeats."""
     claim = store.take(new(attempt_timeout="30s"))
     store.now += seconds(30) + GRACE - MILLISECOND
     early = store.sweep()
@@ -311,7 +311,7 @@ def test_a_swept_worker_is_struck_off(store: Harness):
 
 
 def test_what_a_worker_left_behind_is_swept(store: Harness):
-    """Jobs of a worker that is not registered are taken, whyever they still name it."""
+    """Jobs of a worker that is not registered are swept, whatever the cause."""
     worker = store.worker()
     claim = store.take(new(), worker=worker)
     store.wait(15)
@@ -321,7 +321,7 @@ def test_what_a_worker_left_behind_is_swept(store: Harness):
 
 
 def test_sweepers_at_once_do_it_once(store: Harness):
-    """Of sweeps at the same time, one takes each lost job."""
+    """Of simultaneous sweeps, one takes each lost job."""
     worker = store.worker()
     store.enqueue(*[new() for _ in range(10)])
     ids = [claim.id for claim in store.claim(10, worker=worker)]
@@ -339,7 +339,7 @@ def test_a_sweep_without_workers(store: Harness, budget: int):
 
 
 def test_an_attempt_without_a_timeout_is_taken_after_an_hour(store: Harness):
-    """Even from a worker that beats: its event loop may hang."""
+    """Attempts are swept even from a worker with heartbeats, since its event loop may hang."""
     worker = store.worker(lease_for=LONG)
     store.take(new(), worker=worker)
     store.now += ATTEMPT_LIMIT + GRACE - MILLISECOND

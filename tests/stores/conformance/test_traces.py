@@ -47,7 +47,7 @@ def test_a_failed_attempt_leaves_its_trace_for_the_next(store: Harness):
 
 
 def test_a_success_leaves_no_trace(store: Harness):
-    """No attempt follows that would ask for it."""
+    """Successes have no next attempt that would need the trace."""
     number = put(store, "a")
     end(store, store.take(), Succeeded(), "b")
 
@@ -64,7 +64,7 @@ def test_an_attempt_without_a_lease_leaves_no_trace(store: Harness):
 
 
 def test_a_catch_job_has_the_trace_of_the_job_that_it_catches(store: Harness):
-    """Until it has one of its own."""
+    """Catch jobs have the parent's trace until they have one of their own."""
     number = put(store, "a", retry="1 1s catch recover")
     end(store, store.take(), FATAL, "b")
     catch = store.take()

@@ -34,7 +34,7 @@ ODD = new(backoff=Backoff.named("tests.unreadable.tariff"), jitter="none")
 
 @pytest.fixture(autouse=True)
 def _working() -> Iterator[None]:
-    """Have the function work at first, and policies read anew."""
+    """Let the function work at first, and clear the cache of policies."""
     FUNCTION["works"] = True
     frozen.thaw.cache_clear()
     yield
@@ -67,7 +67,7 @@ def test_a_due_job_is_held_and_the_others_are_claimed(store: Harness):
 
 
 def test_attempts_of_the_dead_that_cannot_be_decided_do_not_block_the_sweep(store: Harness):
-    """As many of them as one pass looks at: they are set aside, and the next pass takes the others."""
+    """Undecidable attempts, as many as one pass reads, are set aside, and the next pass takes the others."""
     dead = store.worker()
     odd = [store.take(ODD, worker=dead).id for _ in range(3)]
     good = store.take(new(), worker=dead).id
@@ -81,7 +81,7 @@ def test_attempts_of_the_dead_that_cannot_be_decided_do_not_block_the_sweep(stor
 
 
 def test_waits_that_are_over_and_cannot_be_decided_do_not_block_the_others(store: Harness):
-    """As many of them as one pass looks at."""
+    """Undecidable waits, as many as one pass reads, are set aside, and the next pass ends the others."""
     waiting = [store.take(wanted) for wanted in (ODD, ODD, new())]
     for claim in waiting:
         store.end(claim, Suspended(seconds(10)))
@@ -117,7 +117,7 @@ def test_what_is_held_is_decided_once_its_policy_can_be_read(store: Harness, wai
 
 
 def test_a_held_attempt_may_still_be_ended_by_its_worker(store: Harness):
-    """It keeps its lease: a worker that was only presumed dead has done the work."""
+    """Held attempts keep their lease, since a worker that was presumed dead may have finished the work."""
     dead = store.worker()
     claim = store.take(ODD, worker=dead)
     break_it()
@@ -129,7 +129,7 @@ def test_a_held_attempt_may_still_be_ended_by_its_worker(store: Harness):
 
 
 def test_a_held_job_is_released_by_repolicy(store: Harness):
-    """It is due at once, under the policy that it was given."""
+    """Changing the policy of a held job makes it due at once, under the new policy."""
     number = store.put(ODD)
     break_it()
     store.claim()

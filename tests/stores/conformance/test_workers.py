@@ -1,4 +1,4 @@
-"""Workers: they arrive, beat, and leave."""
+"""Workers: registration, heartbeats and departure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_without_queues_a_worker_serves_all(store: Harness):
 
 
 def test_worker_ids_are_never_repeated(store: Harness):
-    """Each registration has an id of its own, also under the same name and after others have left."""
+    """Each registration has a new id, even under the same name and after other workers have left."""
     first = store.worker()
     store.leave(first)
     seen = [first, store.worker(), store.worker()]
@@ -48,7 +48,7 @@ def test_worker_ids_are_never_repeated(store: Harness):
 
 
 def test_workers_are_listed_oldest_first(store: Harness):
-    """Workers are listed in the order in which they registered; those that left are not."""
+    """Workers are listed in the order of registration, without those that left."""
     a, b, c = (store.worker(f"host:{n}") for n in range(3))
     store.leave(b)
 
@@ -142,7 +142,7 @@ def test_leaving_twice_changes_nothing(store: Harness):
 
 
 def test_a_leaving_worker_releases_only_its_own_jobs(store: Harness):
-    """Only what the leaving worker holds is given back."""
+    """Only the jobs of the leaving worker are released."""
     worker = store.worker()
     mine = store.take(new())
     theirs = store.take(new(), worker=worker)

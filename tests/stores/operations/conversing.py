@@ -1,4 +1,4 @@
-"""Drives store operations by hand, with canned answers instead of a database."""
+"""Store operations run step by step, with given answers instead of a database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOCK = [Instant(T0)]
 
 
 def converse(operation: Operation[Any], *answers: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Answer an operation's statements one by one; give its result, and what it asked."""
+    """Answer an operation's statements one by one; return its result and the statements that it ran."""
     asked = [next(operation.steps)]
     for number, answer in enumerate(answers, 1):
         try:
@@ -27,7 +27,7 @@ def converse(operation: Operation[Any], *answers: Sequence[Any]) -> tuple[Any, l
 
 
 def single(asked: list[Query | Batch]) -> list[Query]:
-    """All statements, each by itself, in an order in which they may run."""
+    """Return all statements, each by itself, in an order in which they may run."""
     return [each for query in asked for each in (query.queries if isinstance(query, Batch) else (query,))]
 
 

@@ -1,4 +1,4 @@
-"""Claiming, driven by hand: what it asks, in which order, and what it makes of the answers."""
+"""Claiming, step by step: the statements, their order, and the use of their answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_claim_without_due_jobs_writes_nothing(due: object, rest: object):
 
 
 def test_a_claim_beats_and_takes_its_leases_in_one_go():
-    """Heartbeat, leases for as many jobs as are wanted and claim travel together; the answer is in their order."""
+    """Heartbeat, leases for the wanted number of jobs, and claim are one batch."""
     got = [claim(id=1, lease_id=12), claim(id=2, lease_id=11)]
     where = {"queues": ["q"], "tasks": ["send"], **parameters(())}
     answer, asked = converse(claiming(3, queues=["q"], tasks={"send"}), [NextDue(T0, T0)], got)

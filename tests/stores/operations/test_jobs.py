@@ -1,4 +1,4 @@
-"""Putting jobs in, and looking at one, driven by hand."""
+"""Enqueueing jobs and reading one, step by step."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ SAME = new()
     ids=["arguments", "task", "delay", "partition", "catch job"],
 )
 def test_calls_that_are_alike_share_one_row_of_parameters(other: NewJob, expected: str):
-    """Jobs that differ in nothing but their arguments are inserted from one row of parameters."""
+    """Jobs that differ only in their arguments are inserted from one row of parameters."""
     _, asked = converse(jobs.enqueue([SAME, other]), gate(1, 2), [])
     rows = single(asked)[2]
 

@@ -1,4 +1,4 @@
-"""Taking keys, driven by hand: what the databases of the conformance suite are too quick for."""
+"""Taking keys, step by step: cases that occur too rarely in a real database."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_key_that_changes_hands_too_quickly_is_given_up():
 
 
 def test_what_was_lost_stays_lost_while_others_are_tried_again():
-    """Of two keys, one held and one just given back, only the latter is tried again."""
+    """Of two keys, one held and one just released, only the latter is tried again."""
     lost, asked = converse(taking(MINE, KeyRequest("send", "v", 8)), [], [OTHER], [(8,)])
 
     assert {7: OTHER} == lost
@@ -51,7 +51,7 @@ def test_what_was_lost_stays_lost_while_others_are_tried_again():
 
 
 def test_keys_are_taken_in_one_order():
-    """Whatever the order of the jobs, keys are taken in the order of their names, so that two never wait crosswise."""
+    """Keys are taken in the order of their names, whatever the order of the jobs, to prevent deadlocks."""
     _, asked = converse(
         taking(KeyRequest("b", "x", 1), KeyRequest("a", "z", 2), KeyRequest("a", "y", 3)), [(1,), (2,), (3,)]
     )
@@ -60,7 +60,7 @@ def test_keys_are_taken_in_one_order():
 
 
 def placing(*numbers: int) -> Operation[dict[int, int]]:
-    """Place calls of a burst, by default one, as job 7."""
+    """Place debounced calls, by default one, as job 7."""
     call = replace(new(), key="u", key_until=KeyUntil.START, on_conflict=OnConflict.BOUNCE, latest=seconds(5))
 
     def steps() -> Steps[dict[int, int]]:
@@ -83,7 +83,7 @@ def test_a_burst_puts_off_the_job_of_a_quicker_call():
 
 
 def test_a_burst_of_one_batch_is_one_job_where_the_former_has_started():
-    """Of two calls in a batch the first takes the key of a job that has started, and stands for the second."""
+    """Of two calls in a batch the first takes the key of a job that has started, and represents the second."""
     first = Holder("send", "u", 7, None, None, debounced=False)
     turn = [], [], []
     stands, asked = converse(placing(7, 8), [], [STARTED], *turn, [(7,)], *turn, [], [first])

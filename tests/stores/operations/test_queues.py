@@ -1,4 +1,4 @@
-"""Queues and floors, where a conversation takes a turn that a whole store seldom takes."""
+"""Queues and floors: steps that are rare in a real store."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_forgetting_a_queue_without_settings_is_not_recorded(memory: Store):
 
 
 def test_jobs_of_one_line_are_looked_up_once(memory: Store):
-    """Two jobs of the same partition of an ordered queue stand behind the same head."""
+    """Two jobs of the same partition of an ordered queue wait for the same head."""
     memory.run(queues.change("mail", QueueChange(ordered=True), now=T0))
     line = [changed(new(queue="mail"), partition="ann")] * 2
     memory.run(jobs.enqueue(line, now=T0))
@@ -74,7 +74,7 @@ def test_a_queue_that_is_paused_meanwhile_offers_nothing():
 
 
 def test_jobs_that_were_offered_and_not_taken_are_looked_at_at_once():
-    """Others were just taking them, and the walk through the partitions goes on: there is nothing to wait for."""
+    """If other workers are taking the offered jobs, the search continues without a pause."""
     offered = (Due(7, "ann", 3, T0, None),)
     offer = limited_queues.Offer(
         QueueSettings("mail"), jobs=offered, scan=limited_queues.QueueScan("mail", T0, "", "ann")

@@ -19,7 +19,7 @@ from redrive.stores.query import Operation, Query
 from tests.engine.helpers import job as a_job
 from tests.stores.helpers import T0
 from tests.stores.operations.conversing import CLOCK, converse, names
-from tests.stores.recurring import HOUR, keeping, lucky
+from tests.stores.recurring import HOUR, keeping, samples
 
 DEFINITION = keeping(give_up_after=HOUR)
 POLICY = DEFINITION.policy
@@ -35,7 +35,7 @@ def running(number: int) -> TrackedItem:
 
 
 def partly(operation: Operation[Any], *answers: Sequence[Any]) -> list[Query]:
-    """Answer the first statements of an operation, and leave it; give what it has asked."""
+    """Answer the first statements of an operation, close it, and return the statements that it ran."""
     asked = [next(operation.steps)]
     asked += [operation.steps.send(answer) for answer in answers]
     operation.steps.close()
@@ -45,7 +45,7 @@ def partly(operation: Operation[Any], *answers: Sequence[Any]) -> list[Query]:
 def test_a_job_that_is_locked_is_left_alone():
     """Sweeps that cannot lock a job check that it exists, and then leave its item alone."""
     answers = [running(7)], [], [a_job(id=7)]
-    done, asked = converse(finish.end_overdue(9, lucky()), CLOCK, *answers)
+    done, asked = converse(finish.end_overdue(9, samples()), CLOCK, *answers)
 
     assert 0 == done
     assert ["clock", "refresh_overdue", "job_locks", "job_get"] == names(asked)
@@ -56,7 +56,7 @@ def test_an_item_that_changed_since_the_read_is_left_alone():
     failing = refresh.failure(POLICY, running(7).state, now=T0 - HOUR, uid="7").state
     before = replace(running(7), **columns(POLICY, failing), job_id=None)
     after = replace(before, **columns(POLICY, refresh.update(POLICY, failing, now=T0).state))
-    done, asked = converse(finish.end_overdue(9, lucky()), CLOCK, [before], [ROW], [after])
+    done, asked = converse(finish.end_overdue(9, samples()), CLOCK, [before], [ROW], [after])
 
     assert 0 == done
     assert "refresh_idle" == names(asked)[-1]
@@ -117,7 +117,7 @@ def test_the_deadline_counts_and_not_the_sweep():
     """Missing jobs are reported as failed at the deadline of their item, not at the time of the sweep."""
     item = running(7)
     moved, asked = converse(
-        finish.end_overdue(9, lucky()), CLOCK, [item], [], [], [ROW], [item], []
+        finish.end_overdue(9, samples()), CLOCK, [item], [], [], [ROW], [item], []
     )  # fmt: skip
     (row,) = asked[-1].many or ()
 

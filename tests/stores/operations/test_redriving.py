@@ -1,4 +1,4 @@
-"""Starting ended jobs again, driven by hand."""
+"""Starting ended jobs again, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention, driven by hand."""
+"""Retention, step by step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_an_app_without_tasks_declares_nothing():
 
 
 def test_for_ever_is_written_as_nothing():
-    """Spans are written in microseconds, and for ever as an empty text."""
+    """Spans are written in microseconds, and an unlimited one as an empty text."""
     _, asked = converse(retention.declare({"send": RetentionTimes(seconds(2), None)}), [])
 
     assert [{"key": "keep:send", "value": "2000000"}, {"key": "keep_dead:send", "value": ""}] == asked[0].many

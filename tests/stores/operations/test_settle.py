@@ -1,4 +1,4 @@
-"""Settling and sweeping, driven by hand: what they ask, in which order, and what they make of the answers."""
+"""Settling and sweeping, step by step: the statements, their order, and the use of their answers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def settling(*endings: tuple[Claim, Any]) -> Operation[Settled]:
 
 
 def of(*numbers: int) -> list[Claim]:
-    """Claims of jobs 1, 2, 3 ... under leases 11, 12, 13 ..."""
+    """Return claims of jobs 1, 2, 3 ... under leases 11, 12, 13 ..."""
     return [claim(id=number, lease_id=10 + number) for number in numbers]
 
 
 def test_successes_travel_together():
-    """Plain successes share two statements, whatever their number, and their results a third."""
+    """Plain successes need two statements, whatever their number, and their results a third."""
     a, b, c = of(1, 2, 3)
     settled, asked = converse(
         settling((a, Succeeded(b"1")), (b, Succeeded()), (c, Succeeded(b"3"))), CLOCK, [(11,), (12,), (13,)], [], []

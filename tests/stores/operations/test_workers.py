@@ -1,4 +1,4 @@
-"""Workers, driven by hand."""
+"""Workers, step by step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.stores.operations.conversing import CLOCK, converse, names
 
 @pytest.mark.parametrize(("queues", "expected"), [(None, None), (("a", "b"), ["a", "b"]), ((), [])])
 def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
-    """Registering takes a number and writes the worker, alive until its lease runs out."""
+    """Registering a worker takes an id and writes the worker with its lease."""
     operation = workers.register("host:1", concurrency=4, lease_for=seconds(15), queues=queues, tasks=["a", "b"])
     number, asked = converse(operation, CLOCK, [(9, 9)], [])
 
@@ -76,7 +76,7 @@ def test_leaving_takes_keys_again():
 
 
 def test_trouble_and_a_longer_timeout_are_one_statement_each():
-    """They name the worker, and the attempt by its lease."""
+    """Statements for them name the worker, and the attempt by its lease."""
     _, asked = converse(workers.report(5, "settling: KeyError"), [])
     _, longer = converse(workers.prolong(7, 41, seconds(9)), [])
 

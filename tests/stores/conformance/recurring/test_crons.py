@@ -1,4 +1,4 @@
-"""Crons: which occurrences are started, by whom, and what becomes of the others."""
+"""Crons: the occurrences that start, and the decisions on the others."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_job_of_an_occurrence_can_be_run(clockwork: Clockwork):
 
 
 def test_the_row_moves_on(clockwork: Clockwork):
-    """After an occurrence the next one is waited for, and the schedule knows the job of the last."""
+    """After an occurrence the next one is planned, and the schedule has the id of the latest job."""
     clockwork.declare(cron())
     clockwork.until(HALF)
     (fired,) = clockwork.fire()
@@ -132,7 +132,7 @@ def test_the_last_occurrence_of_a_cron_with_an_end_is_fired(clockwork: Clockwork
 
 @pytest.mark.parametrize("round_", range(3))
 def test_of_two_contenders_one_fires(shared: Harness, round_: int):
-    """Two workers that look at the same instant make one job between them."""
+    """Two workers that fire at the same instant create one job in total."""
     clockwork = Clockwork(shared)
     clockwork.declare(cron())
     clockwork.until(HALF)
@@ -178,7 +178,7 @@ def test_one_that_waits_for_its_retry_has_not_ended(clockwork: Clockwork):
 
 
 def test_allow_runs_both(clockwork: Clockwork):
-    """With overlap="allow" an occurrence is started beside the one before it."""
+    """With overlap="allow" an occurrence starts beside its predecessor."""
     clockwork.follows(Overlap.ALLOW)
 
     assert [State.RUNNING, State.READY] == states(clockwork)
@@ -194,7 +194,7 @@ def test_cancel_ends_the_one_before(clockwork: Clockwork):
 
 
 def test_queue_lets_one_wait(clockwork: Clockwork):
-    """With overlap="queue" the next occurrence waits, and those after it are left out."""
+    """With overlap="queue" the next occurrence waits, and later ones are skipped."""
     clockwork.follows(Overlap.QUEUE)
     clockwork.until(HALF + 2 * HOUR)
     clockwork.fire()
@@ -210,7 +210,7 @@ ENDS: dict[str, Any] = {
     "own cancel": lambda store, claim: store.end(claim, Cancelled("enough")),
     "operator": lambda store, claim: store.cancel(claim.id),
 }
-"""In which ways a job ends."""
+"""The ways in which a job ends."""
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -247,7 +247,7 @@ def test_what_waits_is_started_when_its_predecessor_is_poison(clockwork: Clockwo
 
 
 def test_a_failure_that_is_tried_again_ends_nothing(clockwork: Clockwork):
-    """While the predecessor has attempts left, what waits for it waits on."""
+    """While the predecessor has attempts left, the queued occurrence waits."""
     first = clockwork.follows(Overlap.QUEUE, retry="5 1s")
     clockwork.store.end(first, failed())
 
@@ -256,7 +256,7 @@ def test_a_failure_that_is_tried_again_ends_nothing(clockwork: Clockwork):
 
 
 def test_many_ends_start_each_once(clockwork: Clockwork):
-    """Ends that are settled together start what waits for each of them, and nothing twice."""
+    """Ends that are settled together start each queued occurrence once."""
     for name in ("nightly", "weekly"):
         clockwork.declare(cron(name=name, overlap=Overlap.QUEUE))
     clockwork.until(HALF)
@@ -307,7 +307,7 @@ LATE = HALF + 5 * HOUR + 2 * MINUTE
 
 
 def test_of_missed_occurrences_the_last_is_started(clockwork: Clockwork):
-    """With catch_up="one" all that were missed are one late job."""
+    """With catch_up="one" all missed occurrences are one late job."""
     clockwork.declare(cron())
     clockwork.until(LATE)
     (fired,) = clockwork.fire()
@@ -318,7 +318,7 @@ def test_of_missed_occurrences_the_last_is_started(clockwork: Clockwork):
 
 
 def test_of_missed_occurrences_none_is_started(clockwork: Clockwork):
-    """With catch_up="none" a missed occurrence makes no job, and the next one is waited for."""
+    """With catch_up="none" a missed occurrence creates no job, and the next one is planned."""
     clockwork.declare(cron(catch_up=CatchUp.NONE))
     clockwork.until(LATE)
 
@@ -327,7 +327,7 @@ def test_of_missed_occurrences_none_is_started(clockwork: Clockwork):
 
 
 def test_a_little_late_is_not_missed(clockwork: Clockwork):
-    """With catch_up="none" an occurrence of half a minute ago is started."""
+    """With catch_up="none" an occurrence of half a minute ago starts."""
     clockwork.declare(cron(catch_up=CatchUp.NONE))
     clockwork.until(HALF + seconds(30))
 
@@ -335,7 +335,7 @@ def test_a_little_late_is_not_missed(clockwork: Clockwork):
 
 
 def test_all_missed_occurrences_of_a_window_are_started(clockwork: Clockwork):
-    """With catch_up="all" each that lies within the window makes its job; that the others were missed is one line."""
+    """With catch_up="all" each occurrence within the window creates its job; the older ones are one line."""
     clockwork.declare(cron(catch_up=CatchUp.ALL, overlap=Overlap.ALLOW, window=2 * HOUR))
     clockwork.until(LATE)
     last = LATE - 2 * MINUTE
@@ -390,7 +390,7 @@ def test_the_triggered_job_is_the_predecessor(clockwork: Clockwork):
 
 
 def test_a_backfill_starts_what_was_not_started(clockwork: Clockwork):
-    """All occurrences of the span make jobs, both ends included, but not those that were started in their time."""
+    """Backfills create jobs for all occurrences of the range, both ends included, that were not started."""
     clockwork.declare(cron())
     clockwork.until(HALF)
     clockwork.fire()
@@ -403,7 +403,7 @@ def test_a_backfill_starts_what_was_not_started(clockwork: Clockwork):
 
 
 def test_a_second_backfill_starts_nothing(clockwork: Clockwork):
-    """Filling in twice is filling in once, and only what was done is in the audit log."""
+    """Backfilling twice has the effect of one, and only the first is in the audit log."""
     clockwork.declare(cron())
     clockwork.until(HALF + HOUR)
     first, second = (clockwork.backfill(HALF, HALF + HOUR) for _ in range(2))
@@ -449,7 +449,7 @@ def test_a_backfill_is_of_the_past(clockwork: Clockwork):
     assert [] == clockwork.jobs()
 
 
-# -------------------------------------------------------------------------------------------------------------- looking
+# -------------------------------------------------------------------------------------------------------------- reading
 
 
 def test_occurrences_are_listed_the_latest_first(clockwork: Clockwork):
@@ -480,7 +480,7 @@ def test_old_occurrences_are_forgotten(clockwork: Clockwork):
 
 
 def test_a_cron_that_is_ahead_of_the_clock_waits_for_its_next_occurrence(clockwork: Clockwork):
-    """After the clock was set back it fires again within its interval; one that is not ahead stays."""
+    """After the clock was set back a cron fires again within its interval; one that is not ahead stays."""
     clockwork.until(T0 + 999 * HOUR)
     clockwork.declare(cron())
     clockwork.until(T0)
@@ -493,7 +493,7 @@ def test_a_cron_that_is_ahead_of_the_clock_waits_for_its_next_occurrence(clockwo
 def test_an_occurrence_that_was_started_is_not_started_again_by_a_clock_that_was_set_back(
     clockwork: Clockwork, overlap: Overlap
 ):
-    """Nor does it cancel the job that was made of it."""
+    """Neither does it cancel the job of that occurrence."""
     clockwork.declare(cron(overlap=overlap))
     clockwork.until(HALF)
     clockwork.fire()

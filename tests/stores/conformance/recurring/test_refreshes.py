@@ -18,7 +18,7 @@ from redrive.stores.operations import audit, checks, jobs
 from redrive.stores.operations.refresh import declare, finish, read, start
 from redrive.stores.operations.refresh.write import MoveResult
 from tests.stores.helpers import LEASE, T0, Harness, failed, seconds
-from tests.stores.recurring import HALF, HOUR, HOURLY, MINUTE, Clockwork, keeping, lucky, made
+from tests.stores.recurring import HALF, HOUR, HOURLY, MINUTE, Clockwork, keeping, made, samples
 
 PERMANENT = failed("401", permanent="The password is wrong", reason="GAVE_UP")
 """A permanent failure with a reason for the owner of the data."""
@@ -90,7 +90,7 @@ def test_a_fleet_starts_each_item_once(shared: Harness, round_: int):
     keys = [f"k{number:02}" for number in range(40)]
     clockwork.track(*keys, at_once=False)
     clockwork.until(HALF)
-    answers = shared.at_once([start.start_due("fresh", 20, lucky(), now=HALF) for _ in range(4)])
+    answers = shared.at_once([start.start_due("fresh", 20, samples(), now=HALF) for _ in range(4)])
     answers += [clockwork.start(), clockwork.start()]
 
     assert keys == sorted(turned.key for each in answers for turned in each)
@@ -111,7 +111,7 @@ def test_items_that_start_together_get_their_own_jobs(clockwork: Clockwork):
 
 
 def test_what_comes_too_late_is_left_out(store: Harness):
-    """With a limit to how late a planned refresh may come, one that is later waits for the next."""
+    """With a limit on lateness, a later planned refresh is skipped for the next one."""
     clockwork = Clockwork(store, keeping(catch_up=5 * MINUTE))
     clockwork.track("a", at_once=False)
     clockwork.until(HALF + 6 * MINUTE)
@@ -121,7 +121,7 @@ def test_what_comes_too_late_is_left_out(store: Harness):
 
 
 def test_jitter_keeps_late_ones_apart(store: Harness):
-    """After a downtime each waits for a part of the jitter, by its own luck."""
+    """After a downtime each item is delayed by a random part of the jitter."""
     clockwork = Clockwork(store, keeping(jitter=4 * MINUTE))
     clockwork.track("a", at_once=False)
     clockwork.until(HALF + 6 * MINUTE)
@@ -346,7 +346,7 @@ def test_before_the_deadline_there_is_nothing_to_sweep(clockwork: Clockwork):
 
 
 def test_an_overdue_attempt_has_failed_at_its_deadline(clockwork: Clockwork):
-    """However late the sweep comes, the retry is reckoned from the deadline, as the start has written it down."""
+    """Retries are computed from the deadline that the start stored, however late the sweep comes."""
     claim = clockwork.running()
     promised = clockwork.state().refresh_at
     clockwork.until(T0 + 14 * MINUTE)
@@ -392,7 +392,7 @@ def test_an_attempt_that_waits_in_its_queue_is_not_overdue(clockwork: Clockwork)
 
 
 def test_a_trigger_over_an_attempt_that_waits_in_its_queue_spends_no_retry(clockwork: Clockwork):
-    """However long no worker has claimed it: it has not begun, so the new attempt is the first one."""
+    """Unclaimed attempts have not begun, so the new attempt is the first one."""
     clockwork.track("a")
     clockwork.until(T0 + 3 * HOUR)
     clockwork.trigger("a")
@@ -414,7 +414,7 @@ def test_a_trigger_over_an_attempt_that_was_claimed_late_spends_no_retry(clockwo
 
 
 def test_an_attempt_that_was_claimed_late_has_all_its_time(clockwork: Clockwork):
-    """Its deadline counts from the claim, and so do the retry and the streak of failures."""
+    """Deadline, retry and failing period count from the claim."""
     clockwork = Clockwork(clockwork.store, keeping(delays=(MINUTE,)))
     clockwork.track("a")
     clockwork.until(T0 + 9 * MINUTE)
@@ -521,7 +521,7 @@ def test_items_that_are_lost_together_are_spread_too(store: Harness):
 
 
 def test_an_attempt_that_waits_for_an_answer_is_overdue_too(clockwork: Clockwork):
-    """Waiting for an answer from outside does not put the deadline off."""
+    """Waiting for an external answer does not extend the deadline."""
     claim = clockwork.running()
     clockwork.store.end(claim, Suspended(HOUR))
     clockwork.until(T0 + 10 * MINUTE)
@@ -558,7 +558,7 @@ def test_an_attempt_that_missed_the_end_of_its_job_is_swept(clockwork: Clockwork
 
 
 def test_a_sweep_has_a_budget(clockwork: Clockwork):
-    """As many as the budget allows are swept, the most overdue first."""
+    """Sweeps process as many items as the budget allows, the most overdue first."""
     clockwork.track("a")
     clockwork.store.wait(1)
     clockwork.track("b", "c")
@@ -576,7 +576,7 @@ def test_of_a_sweep_and_an_answer_one_counts(shared: Harness):
     claim = clockwork.running()
     clockwork.until(T0 + 10 * MINUTE)
     settle = clockwork.settling(claim)
-    swept, settled = shared.at_once([finish.end_overdue(9, lucky(), now=shared.now), settle])
+    swept, settled = shared.at_once([finish.end_overdue(9, samples(), now=shared.now), settle])
 
     assert clockwork.state().refresh_at == (HALF if settled.moved else T0 + 15 * MINUTE)
     assert (swept == 1) == (settled.moved == ())
@@ -628,7 +628,7 @@ def test_the_notification_job_is_created_once(clockwork: Clockwork):
 
 
 def test_a_notification_task_is_optional(store: Harness):
-    """Without a task for that, giving up writes the row, and no job."""
+    """Without a notification task, disabling an item writes the row and creates no job."""
     clockwork = Clockwork(store, keeping(notify=False, delays=()))
     store.end(clockwork.running(), failed())
 
@@ -687,7 +687,7 @@ def test_a_start_that_would_be_too_late_gives_up(store: Harness):
 
 
 def test_success_ends_the_streak(store: Harness):
-    """After a success the time without one begins anew, and there is nothing to sweep."""
+    """After a success the failing period ends, and there is nothing to sweep."""
     clockwork = Clockwork(store, keeping(give_up_after=HOUR))
     store.end(clockwork.running())
 
@@ -696,7 +696,7 @@ def test_success_ends_the_streak(store: Harness):
     assert 0 == clockwork.sweep()
 
 
-# ------------------------------------------------------------------------------------------------- what cannot be read
+# -------------------------------------------------------------------------------------------------------- unreadable
 
 
 def test_a_policy_that_means_nothing_is_given_up(clockwork: Clockwork):
@@ -819,7 +819,7 @@ def test_items_that_are_ahead_of_the_clock_are_replanned_in_pages(clockwork: Clo
     clockwork.until(T0)
     pages, after = [], ""
     while True:
-        page = clockwork.do(declare.set_back("fresh", lucky(), after=after, limit=2, now=T0))
+        page = clockwork.do(declare.set_back("fresh", samples(), after=after, limit=2, now=T0))
         pages.append(page.moved)
         if page.last is None:
             break
@@ -830,7 +830,7 @@ def test_items_that_are_ahead_of_the_clock_are_replanned_in_pages(clockwork: Clo
     assert T0 + 45 * MINUTE == clockwork.state("own").refresh_at
     assert (T0 + 10 * MINUTE, str(running.id)) == (clockwork.state("d").deadline_at, clockwork.state("d").attempt_uid)
     assert {("redrive", "clock_set_back")} == {(each.actor, each.action) for each in clockwork.do(audit.audit())}
-    assert declare.SetBackPage(None, 0) == clockwork.do(declare.set_back("fresh", lucky(), now=T0))
+    assert declare.SetBackPage(None, 0) == clockwork.do(declare.set_back("fresh", samples(), now=T0))
 
 
 def test_what_cannot_be_read_stays_ahead_of_the_clock(clockwork: Clockwork):
@@ -839,7 +839,7 @@ def test_what_cannot_be_read_stays_ahead_of_the_clock(clockwork: Clockwork):
     clockwork.track("a", at_once=False)
     clockwork.spoil_policy()
     clockwork.until(T0)
-    moved = [clockwork.do(declare.set_back(name, lucky(), now=T0)).moved for name in ("fresh", "absent")]
+    moved = [clockwork.do(declare.set_back(name, samples(), now=T0)).moved for name in ("fresh", "absent")]
     clockwork.spoil_schedule()
 
-    assert [0, 0, 0] == [*moved, clockwork.do(declare.set_back("fresh", lucky(), now=T0)).moved]
+    assert [0, 0, 0] == [*moved, clockwork.do(declare.set_back("fresh", samples(), now=T0)).moved]

@@ -40,7 +40,7 @@ def test_nothing_may_be_declared(store: Harness):
 
 
 def test_schedules_are_read_by_name(store: Harness):
-    """Only those are read that are asked for, and a name that is not there is no error among several."""
+    """Reads by name return only the named schedules, and ignore an unknown name among several."""
     Clockwork(store).declare(cron(), keeping())
 
     assert ["nightly"] == [each.name for each in store.do(schedules.select(["nightly", "other"]))]
@@ -117,7 +117,7 @@ def test_what_only_a_newer_redrive_can_read_is_left_alone(store: Harness):
         clockwork.backfill(T0, HALF)
 
 
-# -------------------------------------------------------------------------------------------------------------- looking
+# -------------------------------------------------------------------------------------------------------------- reading
 
 
 def test_the_status_has_the_due_time_of_a_cron(store: Harness):
@@ -131,7 +131,7 @@ def test_the_status_has_the_due_time_of_a_cron(store: Harness):
 
 
 def test_the_status_has_the_due_time_of_the_first_item(store: Harness):
-    """Of a refresh the earliest start counts; what runs, is paused or was given up does not."""
+    """Refreshes are due at their earliest start; running, paused and disabled items do not count."""
     clockwork = Clockwork(store)
     clockwork.running("runs")
     clockwork.track("waits", at_once=False)

@@ -18,7 +18,7 @@ from redrive.stores.operations.refresh.manage import NewItem
 from redrive.stores.operations.refresh.read import Counts
 from redrive.stores.operations.refresh.write import MoveResult
 from tests.stores.helpers import T0, Harness, failed
-from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, lucky
+from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, samples
 
 OWN = policy_document(RefreshPolicy(schedule=Schedule.cron("45 * * * *"), timeout=2 * MINUTE, delays=(MINUTE,)))
 """A policy of an item's own."""
@@ -83,7 +83,7 @@ def test_a_known_item_gets_other_arguments(clockwork: Clockwork):
     clockwork.track("a")
     before = clockwork.state()
     items = [NewItem("a", b'{"id":2}')]
-    fresh = clockwork.do(manage.track(clockwork.definition, items, lucky(), now=clockwork.now))
+    fresh = clockwork.do(manage.track(clockwork.definition, items, samples(), now=clockwork.now))
 
     assert (frozenset(), before, b'{"id":2}') == (fresh, clockwork.state(), clockwork.item().payload)
     assert 1 == len(clockwork.jobs())
@@ -110,7 +110,7 @@ def test_nothing_may_be_tracked(clockwork: Clockwork):
 def test_a_key_that_is_there_twice_is_one_item(clockwork: Clockwork):
     """If a list names a key twice, the last arguments count, and one job is created."""
     items = [NewItem("a", b"1"), NewItem("a", b"2")]
-    fresh = clockwork.do(manage.track(clockwork.definition, items, lucky(), now=clockwork.now))
+    fresh = clockwork.do(manage.track(clockwork.definition, items, samples(), now=clockwork.now))
 
     assert ({"a"}, b"2", 1) == (fresh, clockwork.item().payload, len(clockwork.jobs()))
 
@@ -139,7 +139,7 @@ def test_of_two_that_track_an_item_one_starts_it(shared: Harness, round_: int):
     clockwork = Clockwork(shared)
     keys = [f"k{number}" for number in range(10)]
     wanted = [[NewItem(key, b"{}") for key in order] for order in (keys, keys[::-1], keys[5:] + keys[:5])]
-    answers = shared.at_once([manage.track(clockwork.definition, each, lucky(), now=T0) for each in wanted])
+    answers = shared.at_once([manage.track(clockwork.definition, each, samples(), now=T0) for each in wanted])
 
     assert keys == sorted(key for each in answers for key in each)
     assert 10 == len(clockwork.jobs())
@@ -150,7 +150,7 @@ def test_of_two_that_track_an_item_one_starts_it(shared: Harness, round_: int):
 
 
 def test_an_item_may_have_a_policy_of_its_own(clockwork: Clockwork):
-    """Its schedule, its timeout and its retries are those of its own policy."""
+    """Items with their own policy follow its schedule, timeout and retries."""
     claim = clockwork.running(own=OWN)
 
     assert (OWN, T0 + 2 * MINUTE) == (clockwork.item().own, clockwork.state().deadline_at)
@@ -509,7 +509,7 @@ def test_an_update_by_a_policy_that_means_nothing_is_undone(clockwork: Clockwork
     assert State.RUNNING is clockwork.store.job(claim.id).state
 
 
-# -------------------------------------------------------------------------------------------------------------- looking
+# -------------------------------------------------------------------------------------------------------------- reading
 
 
 def test_items_are_counted(store: Harness):

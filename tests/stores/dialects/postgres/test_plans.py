@@ -46,7 +46,7 @@ class Plans:
         self.schema = schema
 
     def explain(self, name: str, *, writes: bool = True, **changes: str) -> list[dict[str, Any]]:
-        """Run a statement as a cached plan, undo it, and answer the nodes of its plan."""
+        """Run a statement as a cached plan, roll it back, and return the nodes of its plan."""
         statement = prepared(self.schema)[name]
         values = ", ".join({**VALUES, **changes}[each] for each in statement.names)
         self.connection.execute(begin(POOLED, writes=writes))
@@ -107,7 +107,7 @@ def test_no_everyday_statement_walks_the_jobs(name: str):
 
 
 BY_ID = {"close_succeeded": "ready", "settle_succeeded": "ready", "claim_chosen": "succeeded"}
-"""Statements about jobs by their ids, and what the planner takes all jobs for: it sees none that fit."""
+"""Statements on jobs by id, and the state that the planner assumes for all jobs: it expects no match."""
 
 
 @pytest.mark.parametrize("name", BY_ID)
@@ -155,7 +155,7 @@ def test_a_list_of_what_has_not_succeeded_reads_nothing_that_has(succeeded: str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ready", "scheduled", "succeeded"])
-def test_a_claim_costs_the_same_whatever_is_kept(kind: str):
+def test_a_claim_costs_the_same_with_many_jobs(kind: str):
     """With four hundred times as many jobs of a kind a claim of ten touches at most 1.5 times the pages."""
     with postgres.connect() as connection:
         few, many = (Plans(connection, made(count, kind=kind)).cost("claim") for count in (FEW, MANY))
@@ -164,7 +164,7 @@ def test_a_claim_costs_the_same_whatever_is_kept(kind: str):
 
 
 def test_a_claim_locks_no_more_than_it_takes():
-    """Of thousands in six lanes, ten are taken, and ten rows are locked."""
+    """Claiming ten of thousands of jobs in six lanes locks ten rows."""
     with postgres.connect() as connection:
         nodes = Plans(connection, made(FEW)).explain("claim")
 
@@ -195,12 +195,12 @@ def test_a_held_snapshot_does_not_make_claims_dearer(left: int):
         without = {name: plans.cost(name) for name in first}
     store.close()
 
-    # Pages: some entries of the last claim are in the way, and not all three thousand of them.
+    # Pages: the claim reads some dead entries, but not all three thousand.
     assert [] == [name for name in first if last[name] > first[name] + 40]
     assert [] == [name for name in first if without[name] < last[name] + 150], "nothing was in the way"
 
 
 def _written(known: tuple[lanes.LaneCursor, ...]) -> dict[str, str]:
-    """Floors as values of SQL."""
+    """Return floors as SQL values."""
     arrays = lanes.parameters(known).items()
     return {name: "'{" + ", ".join(f'"{each}"' for each in values) + "}'" for name, values in arrays}

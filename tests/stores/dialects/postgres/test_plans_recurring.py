@@ -14,7 +14,7 @@ from redrive.stores.operations.refresh.manage import NewItem
 from tests import postgres
 from tests.stores.dialects.postgres.test_plans import Plans
 from tests.stores.helpers import T0
-from tests.stores.recurring import HALF, HOUR, cron, keeping, lucky
+from tests.stores.recurring import HALF, HOUR, cron, keeping, samples
 
 FEW, MANY = 500, 20_000
 
@@ -64,9 +64,9 @@ def made(kind: str, count: int) -> str:
     store = open_store(url)
     store.run(schedules.declare([FRESH, cron()], now=T0))
     early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
-    store.run(manage.track(FRESH, early, lucky(), at_once=kind == "run", now=T0))
+    store.run(manage.track(FRESH, early, samples(), at_once=kind == "run", now=T0))
     one = [NewItem("k000000", b"{}")]
-    store.run(manage.track(FRESH, one, lucky(), at_once=kind == "run", now=HALF + HOUR))
+    store.run(manage.track(FRESH, one, samples(), at_once=kind == "run", now=HALF + HOUR))
     store.close()
     schema = url.partition("schema=")[2]
     with postgres.connect() as connection:
@@ -101,7 +101,7 @@ def schemas() -> dict[tuple[str, int], str]:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_a_statement_costs_the_same_whatever_is_kept_fresh(schemas: dict[tuple[str, int], str], name: str):
+def test_a_statement_costs_the_same_with_many_items(schemas: dict[tuple[str, int], str], name: str):
     """With forty times as many items, statements touch few more pages and read no table from end to end."""
     kind, changes = ASKED[name]
     values = {**VALUES, **changes}
@@ -110,7 +110,7 @@ def test_a_statement_costs_the_same_whatever_is_kept_fresh(schemas: dict[tuple[s
         costs = [each.cost(name, **values) for each in (few, many)]
         nodes = many.explain(name, **values)
 
-    # An index of twenty thousand entries is a level or two deeper, for each probe.
+    # An index of twenty thousand entries is a level or two deeper, which each probe reads.
     assert costs[1] <= 1.5 * costs[0] + 12
     assert [] == [
         each
@@ -120,7 +120,7 @@ def test_a_statement_costs_the_same_whatever_is_kept_fresh(schemas: dict[tuple[s
 
 
 def test_a_start_locks_no_more_than_it_takes(schemas: dict[tuple[str, int], str]):
-    """Of thousands that wait, five are taken, and five rows are locked."""
+    """Starting five of thousands of waiting items locks five rows."""
     with postgres.connect() as connection:
         nodes = Plans(connection, schemas["wait", MANY]).explain("refresh_due", **VALUES)
 

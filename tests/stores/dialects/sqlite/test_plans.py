@@ -24,7 +24,7 @@ from redrive.stores.query import Operation
 from tests.stores.helpers import LONG, T0, failed, new, seconds
 
 LANES = [{"queue": queue, "priority": priority} for queue in ("a", "b", "c") for priority in (0, 5)]
-"""The waiting jobs stand in six lanes."""
+"""Six lanes for the waiting jobs."""
 
 FEW, MANY = 1_000, 20_000
 
@@ -66,11 +66,11 @@ class Counted:
         return leases.claim(self.worker, count, lease_for=LONG, now=T0 + seconds(at))
 
     def fill(self, count: int, **options: Any) -> None:
-        """Enqueue so many jobs, spread over the lanes."""
+        """Enqueue this many jobs, spread over the lanes."""
         self.run(jobs.enqueue([new(**LANES[n % 6], **options) for n in range(count)], now=T0))
 
     def settle(self, outcome: Any, count: int) -> None:
-        """Claim and settle so many jobs."""
+        """Claim and settle this many jobs."""
         for _ in range(count // 500):
             claims = self.run(self.claim(500)).claims
             assert 500 == len(claims)
@@ -79,7 +79,7 @@ class Counted:
 
 @pytest.fixture(scope="module")
 def made() -> Iterator[Callable[[str, int], Counted]]:
-    """Makes databases that hold so many jobs of a kind, each once."""
+    """Create databases with this many jobs of a kind, each once."""
     known: dict[tuple[str, int], Counted] = {}
 
     def make(kind: str, count: int) -> Counted:
@@ -126,7 +126,7 @@ BACKLOGS = {
 
 
 @pytest.mark.parametrize("kind", BACKLOGS)
-def test_a_claim_costs_the_same_whatever_waits(made, kind: str):
+def test_a_claim_costs_the_same_with_many_jobs(made, kind: str):
     """With 20,000 jobs of any kind in six lanes, a claim of ten takes at most 1.2 times the steps that it takes with
     1,000."""
     costs = []
@@ -140,7 +140,7 @@ def test_a_claim_costs_the_same_whatever_waits(made, kind: str):
 
 
 @pytest.mark.parametrize("kind", ["scheduled", "retrying", "succeeded", "running"])
-def test_an_idle_claim_costs_the_same_whatever_waits(made, kind: str):
+def test_an_idle_claim_costs_the_same_with_many_jobs(made, kind: str):
     """Claims that find no due job cost the same with 20,000 waiting, running or finished jobs."""
     costs = []
     for count in (FEW, MANY):
@@ -162,7 +162,7 @@ def test_the_cost_of_a_claim_follows_what_it_takes(made):
 
 @pytest.mark.parametrize("outcome", [Succeeded(b"1"), failed()], ids=["success", "failure"])
 @pytest.mark.parametrize("kind", ["retrying", "running", "succeeded"])
-def test_a_settle_costs_the_same_whatever_is_kept(made, kind: str, outcome: object):
+def test_a_settle_costs_the_same_with_many_jobs(made, kind: str, outcome: object):
     """Settling ten attempts costs the same with 20,000 other jobs as with 1,000."""
     costs = []
     for count in (FEW, MANY):
@@ -176,7 +176,7 @@ def test_a_settle_costs_the_same_whatever_is_kept(made, kind: str, outcome: obje
 
 
 @pytest.mark.parametrize("kind", ["scheduled", "retrying", "succeeded"])
-def test_a_sweep_costs_the_same_whatever_is_kept(made, kind: str):
+def test_a_sweep_costs_the_same_with_many_jobs(made, kind: str):
     """Sweeps read running jobs, not waiting or finished ones."""
     costs = [made(kind, count).steps(leases.sweep(100, now=T0)) for count in (FEW, MANY)]
 
@@ -223,7 +223,7 @@ HOT = [
 ALLOWED = {
     "SCAN redrive_jobs USING INDEX redrive_jobs_ready",  # the first of the lanes: one probe, bounded by LIMIT 1
     "SCAN redrive_jobs USING INDEX redrive_jobs_parted",  # likewise
-    "SCAN job USING INDEX redrive_jobs_running",  # a sweep walks what runs
+    "SCAN job USING INDEX redrive_jobs_running",  # a sweep reads the running jobs
 }
 
 
@@ -268,7 +268,7 @@ OPERATORS = {
 @pytest.mark.parametrize("kind", ["scheduled", "succeeded"])
 @pytest.mark.parametrize("what", OPERATORS)
 def test_what_operators_read_does_not_grow_with_the_table(made: Callable[[str, int], Counted], what: str, kind: str):
-    """Lists, surveys and checks walk an index as far as they were asked to, and sort nothing."""
+    """Lists, surveys and checks read an index up to their limit, and sort nothing."""
     few, many = (made(kind, count).steps(OPERATORS[what]()) for count in (FEW, MANY))
 
     assert many <= few * FLAT + 20
@@ -278,7 +278,7 @@ CHOICES = {
     "state": [State.READY, State.RUNNING, State.WAITING, State.DEAD],
     "hold": [Hold.RETRY, Hold.DELAY],
 }
-"""Choices of which the cost follows the jobs that are in such a state, and not those that have ended."""
+"""Filters with a cost that depends on the jobs in that state, not on those that have ended."""
 
 BESIDE: list[dict[str, Any]] = [
     {},
@@ -300,7 +300,7 @@ LISTS = [
 
 @pytest.fixture(scope="module")
 def ended() -> Iterator[tuple[Counted, Counted]]:
-    """Databases with a few jobs of each state, and few and many that have succeeded since."""
+    """Return databases with a few jobs of each state, and few or many that have succeeded since."""
     made = []
     for count in (FEW, MANY):
         database = Counted()
@@ -323,7 +323,7 @@ def ended() -> Iterator[tuple[Counted, Counted]]:
 
 @pytest.mark.parametrize("wanted", LISTS, ids=str)
 def test_a_list_of_what_has_not_succeeded_reads_nothing_that_has(ended: tuple[Counted, Counted], wanted: Filter):
-    """With 20,000 jobs that have succeeded since, a list of what waits, runs or is dead costs as much as with 1,000."""
+    """With 20,000 succeeded jobs, listing waiting, running or dead ones costs as much as with 1,000."""
     few, many = (each.steps(admin.select(wanted)) for each in ended)
 
     assert many <= FLAT * few
@@ -351,7 +351,7 @@ WALKS = [
 
 @pytest.mark.parametrize(("name", "expected"), WALKS)
 def test_a_list_reads_the_index_that_was_made_for_it(name: str, expected: str):
-    """Every line of the plan of these lists that is about jobs reads an index, and a partial one only as a whole."""
+    """Each line of these plans that concerns jobs uses an index, and a partial one only as a whole."""
     lines = [line for line in plan(name) if "redrive_jobs" in line]
 
     assert lines
@@ -360,7 +360,7 @@ def test_a_list_reads_the_index_that_was_made_for_it(name: str, expected: str):
 
 
 def test_jobs_without_keys_ask_nothing_of_keys():
-    """Jobs without keys ask nothing of the table of keys, from the enqueue to the end."""
+    """Jobs without keys run no statement on the table of keys, from the enqueue to the end."""
     asked: list[str] = []
     database = Counted()
     database.connection.set_trace_callback(asked.append)

@@ -65,7 +65,7 @@ def pair() -> Iterator[tuple[Counted, Counted]]:
 
 
 @pytest.mark.case("D39")
-def test_a_claim_costs_the_same_whatever_is_blocked(pair: tuple[Counted, Counted]):
+def test_a_claim_costs_the_same_with_blocked_jobs(pair: tuple[Counted, Counted]):
     """With ten times the rows, a claim of ten takes at most 1.2 times the steps, whether the rows are ready, running,
     waiting for a retry, or blocked by an ordered partition, a limit or a pause."""
     costs = [database.steps(database.claim()) for database in pair]
@@ -143,7 +143,7 @@ def test_no_statement_of_a_claim_walks_the_jobs(name: str):
         "SCAN redrive_jobs USING INDEX redrive_jobs_ready",
         "SCAN redrive_jobs USING INDEX redrive_jobs_parted",
         "SCAN line",  # the name of the loose scan itself
-        "SCAN first",  # of it, the row that it begins with
+        "SCAN first",  # its first row
         "SCAN head",  # the first rows of a lane, which were found by probes
     }
 

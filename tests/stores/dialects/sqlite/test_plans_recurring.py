@@ -14,7 +14,7 @@ from redrive.stores.operations.refresh.manage import NewItem
 from redrive.stores.query import Operation
 from tests.stores.dialects.sqlite.test_plans import FLAT, Counted
 from tests.stores.helpers import T0, failed
-from tests.stores.recurring import HALF, HOUR, cron, keeping, lucky
+from tests.stores.recurring import HALF, HOUR, cron, keeping, samples
 
 FEW, MANY = 500, 20_000
 
@@ -24,17 +24,17 @@ FRESH = keeping(give_up_after=100 * HOUR)
 def wait(database: Counted, count: int) -> None:
     """Return this many items that wait for their schedule, twenty of them for one that comes first."""
     items = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
-    database.run(manage.track(FRESH, items, lucky(), at_once=False, now=HALF))
+    database.run(manage.track(FRESH, items, samples(), at_once=False, now=HALF))
     early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
-    database.run(manage.track(FRESH, early, lucky(), at_once=False, now=T0))
+    database.run(manage.track(FRESH, early, samples(), at_once=False, now=T0))
 
 
 def run(database: Counted, count: int) -> None:
     """Return this many running items, twenty of them started long ago."""
     early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
-    database.run(manage.track(FRESH, early, lucky(), now=T0))
+    database.run(manage.track(FRESH, early, samples(), now=T0))
     items = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
-    database.run(manage.track(FRESH, items, lucky(), now=HALF))
+    database.run(manage.track(FRESH, items, samples(), now=HALF))
 
 
 KINDS = {"wait": wait, "run": run}
@@ -60,13 +60,13 @@ def made() -> Iterator[Callable[[str, int], Counted]]:
 ASKED: dict[str, tuple[str, Callable[[Counted], Operation[Any]]]] = {
     "a look": ("wait", lambda _: schedules.status(now=HALF)),
     "a look while all run": ("run", lambda _: schedules.status(now=HALF)),
-    "a start of five": ("wait", lambda _: start.start_due("fresh", 5, lucky(), now=HALF)),
-    "a start of none": ("run", lambda _: start.start_due("fresh", 5, lucky(), now=HALF)),
-    "a sweep of five": ("run", lambda _: finish.end_overdue(5, lucky(), now=HALF)),
-    "a sweep of none": ("wait", lambda _: finish.end_overdue(5, lucky(), now=HALF)),
-    "a replan of none": ("wait", lambda _: declare.replan("fresh", 5, lucky(), now=HALF)),
+    "a start of five": ("wait", lambda _: start.start_due("fresh", 5, samples(), now=HALF)),
+    "a start of none": ("run", lambda _: start.start_due("fresh", 5, samples(), now=HALF)),
+    "a sweep of five": ("run", lambda _: finish.end_overdue(5, samples(), now=HALF)),
+    "a sweep of none": ("wait", lambda _: finish.end_overdue(5, samples(), now=HALF)),
+    "a replan of none": ("wait", lambda _: declare.replan("fresh", 5, samples(), now=HALF)),
     "an update": ("run", lambda _: manage.update("fresh", "k000001", 0.0, now=HALF)),
-    "tracking once more": ("wait", lambda _: manage.track(FRESH, [NewItem("k000001", b"1")], lucky(), now=HALF)),
+    "tracking once more": ("wait", lambda _: manage.track(FRESH, [NewItem("k000001", b"1")], samples(), now=HALF)),
     "a page": ("wait", lambda _: read.select("fresh", after="k000100", limit=10)),
     "a page of trouble": ("run", lambda _: read.select("fresh", limit=10, troubled=True)),
     "a check": ("wait", lambda _: checks.check(0, stride=100)),
@@ -75,7 +75,7 @@ ASKED: dict[str, tuple[str, Callable[[Counted], Operation[Any]]]] = {
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_what_is_asked_costs_the_same_whatever_is_kept_fresh(made: Callable[[str, int], Counted], what: str):
+def test_what_is_asked_costs_the_same_with_many_items(made: Callable[[str, int], Counted], what: str):
     """With forty times as many items, each statement takes at most 1.2 times the steps."""
     kind, operation = ASKED[what]
     few, many = (database.steps(operation(database)) for database in (made(kind, count) for count in (FEW, MANY)))
@@ -84,7 +84,7 @@ def test_what_is_asked_costs_the_same_whatever_is_kept_fresh(made: Callable[[str
 
 
 @pytest.mark.parametrize("outcome", [Succeeded(b"1"), failed()], ids=["success", "failure"])
-def test_an_answer_costs_the_same_whatever_is_kept_fresh(made: Callable[[str, int], Counted], outcome: Any):
+def test_an_answer_costs_the_same_with_many_items(made: Callable[[str, int], Counted], outcome: Any):
     """Settling five attempts finds five items by their keys."""
     costs = []
     for count in (FEW, MANY):
@@ -98,12 +98,12 @@ def test_an_answer_costs_the_same_whatever_is_kept_fresh(made: Callable[[str, in
 
 
 def test_a_replan_costs_what_it_reckons(made: Callable[[str, int], Counted]):
-    """After a deployment a batch of ten costs the same, however many are still to be reckoned anew."""
+    """After a deployment a batch of ten costs the same, however many items are still to be rescheduled."""
     costs = []
     for count in (FEW, MANY):
         database = made("wait", count)
         database.run(schedules.declare([keeping()], now=HALF))
-        costs.append(database.steps(declare.replan("fresh", 10, lucky(), now=HALF)))
+        costs.append(database.steps(declare.replan("fresh", 10, samples(), now=HALF)))
 
     assert costs[1] <= costs[0] * FLAT + 20
     assert costs[0] > 20

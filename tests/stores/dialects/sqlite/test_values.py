@@ -21,7 +21,7 @@ SPANS = st.timedeltas(timedelta(-(10**5)), timedelta(10**5))
 
 @dataclass(frozen=True)
 class Record:
-    """One field of each kind that records have."""
+    """A record with one field of each kind."""
 
     name: str
     count: int
@@ -136,7 +136,7 @@ def test_optional_columns_are_read_where_they_are_there():
 
 
 def test_columns_may_come_in_any_order():
-    """Columns are found by their names, not by their places."""
+    """Columns are found by their names, not by their positions."""
     assert decoder(Record, COLUMNS)([ROW]) == decoder(Record, COLUMNS[::-1])([ROW[::-1]])
 
 
