@@ -74,7 +74,7 @@ def started(cron: Cron[Any, Any, Any]) -> list[datetime]:
 @pytest.mark.parametrize(
     ("pattern", "why"),
     [
-        ("61 * * * *", "cron 'nothing': the cron expression '61 * * * *' is not understood: '61' is no minute"),
+        ("61 * * * *", "cron 'nothing': the cron expression '61 * * * *' is not understood: '61' is not"),
         ("* * * *", "it has 4 fields"),
         ("* * 30 2 *", "the cron expression '* * 30 2 *' never occurs"),
         ("@reboot", "of these names there are @hourly"),
@@ -94,7 +94,7 @@ def test_a_pattern_that_means_nothing_is_refused(app: App, pattern: str, why: st
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"tz": "Mars/Base"}, "cron 'nothing': 'Mars/Base' is no time zone"),
+        ({"tz": "Mars/Base"}, "cron 'nothing': 'Mars/Base' is not a time zone"),
         ({"overlap": "maybe"}, "overlap is 'skip', 'queue', 'cancel', 'allow', not 'maybe'"),
         ({"catch_up": "some"}, "catch_up is 'one', 'all', 'none', not 'some'"),
         ({"catch_up": "all", "overlap": "allow", "window": "soon"}, "cron 'nothing': a duration cannot contain 's'"),

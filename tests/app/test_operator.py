@@ -100,7 +100,7 @@ def test_many_are_done_in_batches(app: App, fail, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("rate", ["fast", "0/s", "5/0s"])
 def test_a_rate_that_is_none_is_refused(app: App, rate: str):
     """Invalid rates are refused, also in a dry run."""
-    with pytest.raises(ConfigurationError, match="is no rate"):
+    with pytest.raises(ConfigurationError, match="is not a rate"):
         app.jobs.redrive(Filter(), rate=rate, dry_run=True)
 
 

@@ -85,7 +85,11 @@ def test_a_handle_without_limits_declares_nothing(app: App):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"concurrency": 0}, "must be positive"), ({"rate": "often"}, "is no rate"), ({"per_partition": -1}, "positive")],
+    [
+        ({"concurrency": 0}, "must be positive"),
+        ({"rate": "often"}, "is not a rate"),
+        ({"per_partition": -1}, "positive"),
+    ],
 )
 def test_a_limit_that_makes_no_sense_is_refused(app: App, options, message: str):
     """Limits that are not positive and invalid rates are refused, in the code and at run time."""

@@ -59,7 +59,8 @@ def test_a_redrive_can_be_slow_and_go_elsewhere(three: App):
         (after.scheduled_at - before.scheduled_at).total_seconds() for before, after in itertools.pairwise(rows)
     ]
     assert (
-        "is no rate" in CliRunner().invoke(cli, ["jobs", "redrive", "shop:app", "1", "--rate", "x"]).exception.args[0]
+        "is not a rate"
+        in CliRunner().invoke(cli, ["jobs", "redrive", "shop:app", "1", "--rate", "x"]).exception.args[0]
     )
 
     table = run_command("jobs", "audit", "shop:app").stdout

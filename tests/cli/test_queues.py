@@ -99,7 +99,7 @@ def test_jobs_say_what_their_queue_holds_up(shop: App):
     [
         (("--concurrency", "many"), "'many' is not a whole number"),
         (("--concurrency", "0"), "concurrency must be positive"),
-        (("--rate", "often"), "'often' is no rate"),
+        (("--rate", "often"), "'often' is not a rate"),
     ],
 )
 @pytest.mark.usefixtures("shop")

@@ -51,7 +51,7 @@ def test_a_rate_is_written_as_it_is_read(text: str):
 )
 def test_what_is_no_rate_is_refused(text: str):
     """Other texts are refused with a message that shows an example of a rate."""
-    with pytest.raises(ConfigurationError, match="is no rate"):
+    with pytest.raises(ConfigurationError, match="is not a rate"):
         Rate.parse(text)
 
 

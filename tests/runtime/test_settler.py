@@ -212,7 +212,7 @@ def test_what_cannot_be_decided_ends_the_job(app: App, bench: Bench):
     record = app.job(1).record
 
     assert ("dead", "succeeded") == (record.state, app.job(2).state)
-    assert "what becomes of it could not be decided: LookupError: no such tariff" == record.error
+    assert "the decision about this attempt failed: LookupError: no such tariff" == record.error
 
 
 def test_a_catch_job_about_which_nothing_can_be_decided_is_run_again(app: App, bench: Bench):
@@ -233,7 +233,7 @@ def test_a_catch_job_about_which_nothing_can_be_decided_is_run_again(app: App, b
         record.scheduled_at,
         record.failures,
     )
-    assert "what becomes of it could not be decided: LookupError: no such tariff" == record.error
+    assert "the decision about this attempt failed: LookupError: no such tariff" == record.error
     assert "in tariff\n" in (app.job(catching.id).attempts[0].traceback or "")
 
 

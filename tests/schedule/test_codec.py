@@ -132,7 +132,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("on_exhausted", "giveup", "policy: on_exhausted is 'give_up', 'wait_next', not 'giveup'"),
         ("repeat_last", "no", "policy.repeat_last: 'no' is neither true nor false"),
         ("schedule", [], r"policy.schedule: \[\] is not a mapping"),
-        ("schedule.tz", "Mars/Olympus", "policy.schedule: 'Mars/Olympus' is no time zone"),
+        ("schedule.tz", "Mars/Olympus", "policy.schedule: 'Mars/Olympus' is not a time zone"),
         ("schedule.start", "noon", "policy.schedule.start: 'noon' is not a time such as"),
         ("schedule.gap", "jump", "policy.schedule: gap is 'shift', 'skip', not 'jump'"),
         ("schedule.rules.0", "FREQ=NEVER", r"policy.schedule.rules\[0\]: the recurrence rule"),
@@ -193,7 +193,7 @@ def test_a_gap_and_a_frequency_that_are_not_known_are_refused():
     ("given", "problem"),
     [
         ({"delays": ["1s"], "repeat_last": "no"}, "repeat_last='no': write True or False"),
-        ({"schedule": "every day"}, "schedule='every day' is no Schedule; RefreshPolicy.parse reads English"),
+        ({"schedule": "every day"}, "schedule='every day' is not a Schedule; RefreshPolicy.parse reads English"),
         ({"on_give_up": Action("panic")}, "write a list of actions"),
         ({"on_give_up": ["panic"]}, "write a list of actions"),
     ],

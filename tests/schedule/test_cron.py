@@ -78,14 +78,14 @@ def test_short_forms_are_long_ones(text: str, same: str):
         ("@sometimes", "of these names there are @hourly"),
         ("90s", "the number lies between 1 and 59"),
         ("0h", "the number lies between 1 and 23"),
-        ("0 25 * * *", "'25' is no hour"),
-        ("0 0 32 * *", "'32' is no day of the month"),
+        ("0 25 * * *", "'25' is not a valid hour"),
+        ("0 0 32 * *", "'32' is not a valid day of the month"),
         ("0 0 30 2 *", "never occurs"),
         ("0 0 29 2 * 2027", "never occurs"),
         ("0 0 1 1 * 1066", "names no years between 1970 and 2099"),
-        ("0 0 0 1 1 * soon", "'soon' is no year"),
+        ("0 0 0 1 1 * soon", "'soon' is not a valid year"),
         ("0 0 1 1 * 2030-2020", "names no years"),
-        ("0 0 1 1 * 2030/0", "is no year"),
+        ("0 0 1 1 * 2030/0", "is not a valid year"),
     ],
 )
 def test_what_is_no_expression_is_refused(text: str, message: str):

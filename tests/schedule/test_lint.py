@@ -53,7 +53,7 @@ def test_retries_that_never_fit():
         ("Keep refreshes aligned with the schedule", "later retries wait for a planned refresh"),
         ("Retry until the next scheduled refresh", "the next planned refresh counts its attempts anew before"),
         ("Retry or refresh whichever comes first", "some retries are made at a planned refresh, and sooner"),
-        ("Keep retrying until it succeeds", "planned refreshes are left out meanwhile"),
+        ("Keep retrying until it succeeds", "planned refreshes are left out until then"),
     ],
 )
 def test_retries_that_take_longer_than_the_gap(strategy: str, consequence: str):
@@ -102,7 +102,7 @@ def test_a_window_that_ends_before_the_next_planned_refresh(span: str):
 )
 def test_retries_without_an_end(text: str, why: str):
     """Retries without an end cause a warning, unless there is a limit in time."""
-    expected = f'Nothing ends it when nothing succeeds: {why}. Say when to stop, such as "Give up after one week".'
+    expected = f'Nothing ends it when nothing succeeds: {why}. Add a limit, such as "Give up after one week".'
 
     assert expected == warned(text)[-1]
     assert not any(each.startswith("Nothing ends it") for each in warned(f"{text}; give up after 1 week"))
@@ -119,7 +119,7 @@ def test_a_first_failure_that_is_final(text: str):
     """Without retries and a limit in time, the first failure disables the refresh."""
     assert (
         (
-            "The first failure is final: there are no retries, and it is disabled until an update. Say when to retry, "
+            "The first failure is final: there are no retries, and it is disabled until an update. Add a retry, "
             'such as "On the first failure, retry after 5 minutes", or how long to go on, such as "Give up after one '
             'week".'
         ),
@@ -207,9 +207,9 @@ def test_a_schedule_that_ends():
     text = 'Refresh by rule "FREQ=DAILY;BYHOUR=9;COUNT=3" in Europe/Kyiv starting 2026-11-{}; retry after 1 hour'
 
     assert (
-        "The schedule ends soon: its last planned refresh is on 2026-11-24 at 09:00. Say a later end, or none.",
+        "The schedule ends soon: its last planned refresh is on 2026-11-24 at 09:00. Give a later end, or none.",
     ) == warned(text.format(22))
-    assert ("The schedule has ended: nothing is planned any more. Say a later end, or none.",) == warned(
+    assert ("The schedule has ended: nothing is planned any more. Give a later end, or none.",) == warned(
         text.format(10)
     )
 

@@ -381,12 +381,12 @@ def test_a_policy_that_contradicts_itself_is_refused(fields: dict, message: str)
     ("fields", "message"),
     [
         (("shout",), "no action 'shout'"),
-        (("email",), "email whom"),
-        (("mark", "banner"), "mark banner with what"),
+        (("email",), "email needs a recipient: pass to="),
+        (("mark", "banner"), "mark needs a text for banner: pass text="),
         (("disable", "customer"), "disable takes neither to= nor text="),
         (("panic", None, "help"), "panic takes neither to= nor text="),
-        (("email", 5), "email: to=5 is no text"),
-        (("email", "ops", "\ud800"), "email: text='.*' is no text that can be stored"),
+        (("email", 5), "email: to=5 is not a text"),
+        (("email", "ops", "\ud800"), "email: text='.*' is not a text that can be stored"),
     ],
 )
 def test_an_action_that_says_too_little_is_refused(fields: tuple[str, ...], message: str):
@@ -446,7 +446,7 @@ def test_an_instant_has_a_time_zone(name: str, call: Callable[[Any], object]):
     """Naive datetimes and other types are refused by an error that names the argument."""
     with pytest.raises(ScheduleError, match=rf"^{name}=datetime\.datetime\(2026, 3, 28, 12, 0\) has no time zone"):
         call(NAIVE)
-    with pytest.raises(ScheduleError, match=f"^{name}='today' is no instant"):
+    with pytest.raises(ScheduleError, match=f"^{name}='today' is not an instant"):
         call("today")
 
 

@@ -4,13 +4,6 @@ An embedded database has no clock of its own, and the clock of the machine can b
 by NTP. Leases would then end early, and jobs and crons would start early or not at all. The database therefore stores
 an *anchor*: an instant, and the time since the boot of the machine at that instant. The time of the database is the
 anchor plus the time that has passed since, which no change of the clock affects.
-
-Differences up to `TOLERANCE` are followed at once. A larger change of the clock is followed when it has lasted for
-`HOLD`: the clock is then probably correct, as after the first NTP synchronization of a machine that booted with a wrong
-time. The anchor is set again, and spans in progress move with it.
-
-All instants here are microseconds since 1970 in UTC. A *boot* is the id of the present boot of the machine and the
-microseconds since then. *wall* is the clock of the machine.
 """
 
 from __future__ import annotations
@@ -19,6 +12,13 @@ import functools
 
 import msgspec
 
+# Differences up to `TOLERANCE` are followed at once. A larger change of the clock is followed when it has lasted for
+# `HOLD`: the clock is then probably correct, as after the first NTP synchronization of a machine that booted with a
+# wrong time. The anchor is set again, and spans in progress move with it.
+#
+# All instants here are microseconds since 1970 in UTC. A *boot* is the id of the present boot of the machine and the
+# microseconds since then. *wall* is the clock of the machine.
+#
 # Difference between the clock and the anchored time, in microseconds, up to which the clock counts as not set.
 TOLERANCE = 1_000_000
 
@@ -29,20 +29,15 @@ _NEARLY = TOLERANCE // 10
 
 
 class Anchor(msgspec.Struct, frozen=True, gc=False):
-    """An instant and the time since boot at that instant.
+    """An instant and the time since boot at that instant."""
 
-    Attributes:
-        boot: id of the boot; after another boot the anchor is void.
-        ticks: microseconds since that boot.
-        at: the instant.
-        since: the ticks at which the clock was first seen to differ; None while it agrees.
-        step: the difference at that time.
-    """
-
+    # Id of the boot; after another boot the anchor is void.
     boot: str
     ticks: int
     at: int
+    # The ticks at which the clock was first seen to differ; None while it agrees.
     since: int | None = None
+    # The difference at that time.
     step: int = 0
 
 

@@ -1,8 +1,4 @@
-"""The reason why a job is not running, in one line. PURE.
-
-Every screen and command that shows a job shows this line. It is computed from the row and its `Circumstances`, which
-are read together, so it is never out of date.
-"""
+"""The reason why a job is not running, in one line. PURE."""
 
 from __future__ import annotations
 
@@ -27,18 +23,15 @@ class CatchJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class Circumstances(msgspec.Struct, frozen=True, gc=False):
-    """The data beside the row of a job on which the reason depends.
+    """The data beside the row of a job on which the reason depends."""
 
-    Attributes:
-        now: when all of it was read, by the clock of the database.
-        workers: for a due job, the workers that have not stopped; those past ``expires_at`` are presumed dead.
-        standing: for a ready job, its position in a queue with settings.
-        catch: for a dead job, its latest catch job.
-    """
-
+    # When all of it was read, by the clock of the database.
     now: datetime
+    # For a due job, the workers that have not stopped; those past ``expires_at`` are presumed dead.
     workers: tuple[WorkerRecord, ...] = ()
+    # For a ready job, its position in a queue with settings.
     standing: QueuePosition | None = None
+    # For a dead job, its latest catch job.
     catch: CatchJob | None = None
 
 
@@ -57,6 +50,8 @@ _WAITS: Final[Mapping[Hold, str]] = {
 }
 
 
+# Every screen and command that shows a job shows this line. It is computed from the row and its `Circumstances`, which
+# are read together, so it is never out of date.
 def why_not_running(job: JobRecord, around: Circumstances) -> str:
     """Return why a job is not running, as one line; "running ..." if it is."""
     match job.state:

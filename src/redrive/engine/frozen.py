@@ -17,12 +17,7 @@ from redrive.policy.value import freeze as freeze_field
 
 
 class UnreadablePolicy(Policy):
-    """A placeholder for a policy that this process cannot decode. No decision uses it.
-
-    Args:
-        why: type and text of the exception.
-        trace: its traceback.
-    """
+    """A placeholder for a policy that this process cannot decode. No decision uses it."""
 
     __slots__ = ("trace", "why")
     why: str

@@ -1,12 +1,4 @@
-"""Tracked items of a refresh as the database keeps them, and the effect of the end of an attempt. PURE.
-
-Each attempt is a job of its own with a single attempt: the `RefreshPolicy` decides about its failure, not the policy of
-the job. The id of the job is the token of the attempt. Ids never repeat, so a superseded job ends under an id that the
-row no longer has, and changes nothing.
-
-A failed attempt leaves a dead job, which is marked as caught: the refresh has handled the failure as a catch task
-would. So it is pruned like a succeeded job, and operators do not redrive it.
-"""
+"""Tracked items of a refresh as the database keeps them, and the effect of the end of an attempt. PURE."""
 
 from __future__ import annotations
 
@@ -28,6 +20,8 @@ NEW = "new"
 # Placeholder for the token of a running attempt that is known to be the current one.
 RUNNING = "running"
 
+# `spread` serves jobs that end without a process that could draw one. Consecutive ids are spread evenly.
+#
 # The golden ratio: the fractional parts of its multiples are spread evenly.
 _GOLDEN = 0.6180339887498949
 
@@ -36,27 +30,23 @@ TECHNICAL = frozenset({"BAD_PAYLOAD", "BAD_POLICY", "BAD_RESULT"})
 
 
 class OriginResult(msgspec.Struct, frozen=True, gc=False):
-    """The end of a job that a schedule made.
-
-    Attributes:
-        dead: True if the job is in the state ``dead`` now.
-        why: the error, if it failed.
-        permanent: why no further attempt can succeed, as a text for end users.
-        retry_after: the delay that the other side asked for.
-        sample: from 0 to 1, for jitter.
-        at: when the attempt ended logically; None means now.
-        began_at: when a worker claimed the last attempt; None if none has.
-    """
+    """The end of a job that a schedule made."""
 
     origin: Origin
     job_id: int
     succeeded: bool
+    # True if the job is in the state ``dead`` now.
     dead: bool = False
     why: str | None = None
+    # Why no further attempt can succeed, as a text for end users.
     permanent: str | None = None
+    # The delay that the other side asked for.
     retry_after: timedelta | None = None
+    # From 0 to 1, for jitter.
     sample: float = 0.0
+    # When the attempt ended logically; None means now.
     at: datetime | None = None
+    # When a worker claimed the last attempt; None if none has.
     began_at: datetime | None = None
 
 
@@ -68,6 +58,9 @@ def succeeded(claim: Claim, sample: float) -> OriginResult | None:
     return OriginResult(origin, claim.id, True, sample=sample)  # noqa: FBT003 - positional for speed
 
 
+# Each attempt is a job of its own with a single attempt: the `RefreshPolicy` decides about its failure, not the policy
+# of the job. The id of the job is the token of the attempt. Ids never repeat, so a superseded job ends under an id that
+# the row no longer has, and changes nothing.
 def report(claim: Claim, outcome: Outcome, sample: float, *, dead: bool) -> OriginResult | None:
     """Return the result of a job that ended without success; None if no known schedule made it."""
     origin = read_origin(claim.origin)
@@ -96,10 +89,7 @@ def began_at(job: Claim | JobRecord) -> datetime | None:
 
 
 def spread(job_id: int) -> float:
-    """Return a sample for jitter in [0, 1), computed from a job id.
-
-    It serves jobs that end without a process that could draw one. Consecutive ids are spread evenly.
-    """
+    """Return a sample for jitter in [0, 1), computed from a job id."""
     return job_id * _GOLDEN % 1.0
 
 
@@ -199,6 +189,8 @@ def sweep_at(policy: RefreshPolicy, state: RefreshState) -> datetime | None:
     return state.failing_since + policy.give_up_after
 
 
+# A failed attempt leaves a dead job, which is marked as caught: the refresh has handled the failure as a catch task
+# would. So it is pruned like a succeeded job, and operators do not redrive it.
 def ended(policy: RefreshPolicy, state: RefreshState, result: OriginResult, now: datetime) -> RefreshTransition:
     """Return the transition for the end of an attempt."""
     at, uid = result.at or now, state.attempt_uid or ""
@@ -234,11 +226,8 @@ class Disabled(msgspec.Struct, frozen=True, gc=False):
     """The argument of the task that runs after an item was given up.
 
     Attributes:
-        refresh: name of the refresh.
-        key: key of the item.
         reason: why it was given up, as a text for end users.
         error: the text of the last error; None if unknown.
-        attempts: number of attempts since the last success.
         failing_since: the first of them.
         actions: the actions of the policy, such as ``Email the customer``.
     """

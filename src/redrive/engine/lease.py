@@ -4,12 +4,6 @@ A lease has no expiry of its own. It ends with its worker: the worker updates on
 independent of the number of its jobs), and a worker without a heartbeat for ``lease_for`` is presumed dead with all its
 attempts. A live worker loses an attempt that exceeds the ``attempt_timeout`` of its policy, or `ATTEMPT_LIMIT`, by
 `GRACE`.
-
-A wrong presumption is safe: the job gets a new lease when it is claimed again, so writes of the presumed dead worker
-are fenced off.
-
-A heartbeat every 5 s with a lease of 15 s tolerates two lost heartbeats, and a dead worker's jobs run again within 20
-s; other queues need from 30 s to 4 h.
 """
 
 from __future__ import annotations
@@ -45,6 +39,11 @@ def limit_of(policy: Policy) -> timedelta:
     return policy.attempt_timeout or ATTEMPT_LIMIT
 
 
+# A heartbeat every 5 s with a lease of 15 s tolerates two lost heartbeats, and a dead worker's jobs run again within 20
+# s; other queues need from 30 s to 4 h.
+#
+# A wrong presumption is safe: the job gets a new lease when it is claimed again, so writes of the presumed dead worker
+# are fenced off.
 class LeaseTerms(msgspec.Struct, frozen=True, gc=False):
     """The heartbeat interval, and the time after the last heartbeat at which a worker is presumed dead."""
 

@@ -4,9 +4,6 @@ A job is one row. At each instant it is in exactly one `State`, and it leaves th
 `TABLE` alone defines where an event leads: code looks the next state up with `next_state`, SQL writes the result, and
 the diagram in the documentation is generated from the table.
 
-Every event out of ``running`` carries the lease of the attempt that caused it. If that lease is no longer current the
-store changes nothing and raises `redrive.errors.LeaseLost`; so two workers never both settle a job.
-
 ``ready`` covers jobs that are due now, *scheduled* for later, and *retrying* after a failure. They differ by
 ``scheduled_at`` and ``hold``, not by state: a wait is a row with a due time, and nothing happens when it becomes due.
 
@@ -120,6 +117,8 @@ TABLE: Final[Mapping[State, Mapping[LifecycleEvent, State]]] = {
 FINAL = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
 
 
+# Every event out of ``running`` carries the lease of the attempt that caused it. If that lease is no longer current the
+# store changes nothing and raises `redrive.errors.LeaseLost`; so two workers never both settle a job.
 def next_state(state: State, event: LifecycleEvent) -> State:
     """Return the state to which the event leads.
 

@@ -1,10 +1,5 @@
 """The occurrences of a cron that are due: which are started, and what becomes of the others. PURE.
 
-The database holds one instant for each cron: the next occurrence that is not decided. When it has come, `fire` decides
-it and all that have passed since, and returns the next one. The worker writes the result in one transaction under a
-lock on the row of the cron, so a fleet starts each occurrence once, without a leader. After the clock was set back,
-`redrive.stores.operations.crons.set_back` moves the instant.
-
 Usually one occurrence is due. After a downtime of the workers there are more, and ``catch_up`` of the cron decides how
 many of them are started. An occurrence counts as missed if it is later than `LATE`. ``overlap`` is applied to each that
 is to be started, the earliest first.
@@ -58,21 +53,21 @@ class DueOccurrence(msgspec.Struct, frozen=True, gc=False):
 
 
 class FirePlan(msgspec.Struct, frozen=True, gc=False):
-    """The decisions about the due occurrences of a cron.
+    """The decisions about the due occurrences of a cron."""
 
-    Attributes:
-        due: each decided occurrence that is recorded.
-        next_at: the next occurrence; None if there is none.
-        queued_at: the occurrence that waits for the running job to end.
-        cancels: True if the running job is to be cancelled first.
-    """
-
+    # Each decided occurrence that is recorded.
     due: tuple[DueOccurrence, ...]
     next_at: datetime | None
+    # The occurrence that waits for the running job to end.
     queued_at: datetime | None = None
+    # True if the running job is to be cancelled first.
     cancels: bool = False
 
 
+# The database holds one instant for each cron: the next occurrence that is not decided. When it has come, `fire`
+# decides it and all that have passed since, and returns the next one. The worker writes the result in one transaction
+# under a lock on the row of the cron, so a fleet starts each occurrence once, without a leader. After the clock was set
+# back, `redrive.stores.operations.crons.set_back` moves the instant.
 def fire(  # noqa: PLR0913 - where a cron stands
     cron: CronDefinition,
     next_at: datetime,
@@ -82,15 +77,9 @@ def fire(  # noqa: PLR0913 - where a cron stands
     queued_at: datetime | None = None,
     most: int = 100,
 ) -> FirePlan:
-    """Decide the occurrences that are due.
+    """Decide the occurrences that are due, at most `most` of them; ``next_at`` is the first one that is not decided.
 
-    Args:
-        cron: the cron.
-        next_at: the first occurrence that is not decided.
-        now: the present instant, aware.
-        running: the job of the occurrence before, if it has not ended.
-        queued_at: the occurrence that waits for it already.
-        most: maximum number of decisions; the remaining occurrences stay due.
+    ``running`` is the job of the occurrence before, if it has not ended; ``queued_at`` waits for it already.
     """
     if next_at > now:
         return FirePlan((), next_at, queued_at)

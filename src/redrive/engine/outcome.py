@@ -45,7 +45,6 @@ class Released(msgspec.Struct, frozen=True, gc=False):
     """The worker gives the job back unfinished.
 
     Attributes:
-        why: shown while the job waits, such as "shutdown".
         delay: time before the job can be claimed again.
         started: the handler had begun and was cancelled; its effects are unknown.
     """

@@ -61,10 +61,10 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
                 length = parse_duration(f"1{span}" if span.isalpha() else span)
             rate = cls(int(count), length)
         except (PolicyError, ValueError) as error:
-            message = f"{text!r} is no rate: write starts and a span, such as '5/1.8s' or '100/1m'"
+            message = f"{text!r} is not a rate: write starts and a span, such as '5/1.8s' or '100/1m'"
             raise ConfigurationError(message) from error
         if rate.count < 1 or rate.span <= timedelta(0):
-            message = f"{text!r} is no rate: both numbers must be positive; to stop a queue, pause it"
+            message = f"{text!r} is not a rate: both numbers must be positive; to stop a queue, pause it"
             raise ConfigurationError(message)
         return rate
 
@@ -84,7 +84,6 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
         concurrency: concurrent attempts in all workers together; None for no limit.
         per_partition: concurrent attempts of each partition.
         rate_count: starts within any span of ``rate_for``.
-        ordered: True if each partition runs strictly one job after the other.
         aging_for: span for which a due job gains one priority.
         turn: the partition served last.
         changed_at: when an operator last changed the settings; None if the settings of the code hold.
@@ -119,9 +118,6 @@ class QueueChange(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         concurrency: concurrent attempts in all workers together.
-        per_partition: concurrent attempts of each partition.
-        ordered: True to run each partition strictly one job after the other.
-        aging_for: span for which a due job gains one priority.
 
     Raises:
         ConfigurationError: a limit is not positive.
@@ -165,18 +161,15 @@ class Due(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueuePosition(msgspec.Struct, frozen=True, gc=False):
-    """The position of a ready job in its queue: all that can keep it from running beside its due time.
-
-    Attributes:
-        head_id: the first job of its partition, in an ordered queue.
-        holders: the jobs that take slots of the queue, with their partitions.
-        next_at: when the rate of the queue allows the next start; None if it does now.
-    """
+    """The position of a ready job in its queue: all that can keep it from running beside its due time."""
 
     settings: QueueSettings
+    # The first job of its partition, in an ordered queue.
     head_id: int | None = None
     head_state: State | None = None
+    # The jobs that take slots of the queue, with their partitions.
     holders: tuple[tuple[int, str | None], ...] = ()
+    # When the rate of the queue allows the next start; None if it does now.
     next_at: datetime | None = None
 
 
@@ -188,15 +181,9 @@ def _key(job: Due, settings: QueueSettings, at: datetime) -> Key:
 def serve(  # noqa: PLR0913 - what the choice depends on
     due: Iterable[Due], settings: QueueSettings, at: datetime, *, room: int, held: Mapping[str, int], turn: str
 ) -> list[Due]:
-    """Return the due jobs to start, in order, taking turns between partitions.
+    """Return the due jobs to start, at most `room`, in order, taking turns between partitions.
 
-    Args:
-        due: due jobs, in any order, each once.
-        settings: of their queue.
-        at: the present instant.
-        room: maximum number of jobs.
-        held: running attempts of each partition.
-        turn: the partition behind which to begin.
+    ``held`` counts the running attempts of each partition, and ``turn`` is the partition behind which to begin.
     """
     shares: dict[str, list[Due]] = defaultdict(list)
     for job in sorted(due, key=lambda each: _key(each, settings, at)):

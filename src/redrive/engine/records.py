@@ -85,52 +85,36 @@ class OnConflict(StrEnum):
 
 
 class NewJob(msgspec.Struct, frozen=True, gc=False):
-    """A job to be inserted.
-
-    Attributes:
-        priority: smaller runs first.
-        payload: the arguments as JSON; None for a catch job, which reads those of its parent.
-        delay: time from the transaction's now until the job is due.
-        parent_id: the dead job that this job catches.
-        key: unique among the jobs of the task.
-        idempotency_key: unique among all enqueues of the app, until the job is pruned.
-        latest: time from the transaction's now up to which a debounced job can be put off.
-        origin: see `redrive.engine.origin`.
-    """
+    """A job to be inserted."""
 
     task: str
     queue: str
+    # Smaller runs first.
     priority: int
+    # The arguments as JSON; None for a catch job, which reads those of its parent.
     payload: bytes | None
     policy: FrozenPolicy
+    # Time from the transaction's now until the job is due.
     delay: timedelta = timedelta(0)
+    # The dead job that this job catches.
     parent_id: int | None = None
     partition: str | None = None
+    # Unique among the jobs of the task.
     key: str | None = None
     key_until: KeyUntil | None = None
     on_conflict: OnConflict = OnConflict.RAISE
+    # Unique among all enqueues of the app, until the job is pruned.
     idempotency_key: str | None = None
+    # Time from the transaction's now up to which a debounced job can be put off.
     latest: timedelta | None = None
     origin: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """A claimed job: all that deciding about its attempt needs.
-
-    Attributes:
-        lease_id: the right to this attempt; monotonic, never repeated. Its low 20 bits are random.
-        attempt: ordinal of this execution, from 1.
-        by_rule: earlier failures matched by each rule of the policy, and the state of its backoffs.
-        last_delay: the delay before this attempt, if it is a retry.
-        started_at: start of the first attempt; the deadline counts from here.
-        claimed_at: start of this attempt.
-        parent_id: the dead job that this job catches.
-        scheduled_at: when the job was due; for a suspended attempt, when its wait ends.
-        unreadable_at: since when no worker has been able to decode the arguments; None if none has failed to.
-        salt: the random part of the idempotency key.
-    """
+    """A claimed job: all that deciding about its attempt needs."""
 
     id: int
+    # The right to this attempt; monotonic, never repeated. Its low 20 bits are random.
     lease_id: int
     task: str
     queue: str
@@ -140,8 +124,11 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     failures: int
     crashes: int
     snoozes: int
+    # Earlier failures matched by each rule of the policy, and the state of its backoffs.
     by_rule: tuple[int, ...]
+    # The delay before this attempt, if it is a retry.
     last_delay: timedelta | None
+    # Start of the first attempt; the deadline counts from here.
     started_at: datetime
     claimed_at: datetime
     parent_id: int | None
@@ -150,9 +137,12 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     key_until: KeyUntil | None
     payload: bytes | None
     policy: Policy
+    # When the job was due; for a suspended attempt, when its wait ends.
     scheduled_at: datetime | None = None
     origin: str | None = None
+    # Since when no worker has been able to decode the arguments; None if none has failed to.
     unreadable_at: datetime | None = None
+    # The random part of the idempotency key.
     salt: int = 0
 
     @property
@@ -169,12 +159,9 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
         hold: why the job waits, while it is ready and not due.
         note: the last decision about the job, as a sentence.
         started_at: start of the first attempt since the job was enqueued or redriven.
-        claimed_at: start of the current attempt.
         caught_at: when its catch task succeeded.
         skipped_at: when an operator let the jobs behind it in its ordered partition pass.
-        attempt: executions so far.
         failures: failed executions, as the policy counts them.
-        redrives: how often an operator redrove the job.
         parent_id: the dead job that this job catches.
         origin: see `redrive.engine.origin`; None for a job that was enqueued by itself.
         reason: the reason of the last failure, one upper-case word; None once the job has succeeded.
@@ -217,13 +204,10 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         number: ordinal, from 1; repeated if an earlier attempt was given back.
-        reason: the reason of the failure, one upper-case word.
         stage: how far the call got before it failed.
         error_type: qualified name of the exception.
         nominal: the delay that the backoff computed.
         delay: the delay that was decided and stored.
-        rule: the rule of the policy that decided.
-        verdict: the decision as a sentence.
     """
 
     job_id: int
@@ -265,7 +249,6 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
         due: ready, and due now.
         scheduled: ready, due later, not after a failure.
         retrying: ready, due later, after a failure.
-        waiting: suspended until an external completion.
         dead: gave up, and not caught.
         caught: gave up, and the catch task succeeded.
     """
@@ -287,14 +270,11 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
 
 
 class Process(msgspec.Struct, frozen=True, gc=False):
-    """The operating system process of a worker; other workers of the same host can see that it has ended.
-
-    Attributes:
-        birth: start time; distinguishes the process from a later one with the same ``pid``; None if unknown.
-    """
+    """The operating system process of a worker; other workers of the same host can see that it has ended."""
 
     host: str
     pid: int
+    # Start time; distinguishes the process from a later one with the same ``pid``; None if unknown.
     birth: str | None
 
 
@@ -302,16 +282,12 @@ class WorkerRecord(msgspec.Struct, frozen=True, gc=False):
     """A worker.
 
     Attributes:
-        name: ``host:pid``.
         host: the host of its process; None, like ``pid``, if it does not have a process of its own.
         birth: see `Process`.
-        lock_id: the advisory lock that its session holds in the database; None if the database has no such locks.
-        concurrency: attempts that it runs at once.
         queues: the queues that it serves; None means all.
         tasks: the names of the tasks that it has; None means all.
         expires_at: when it is presumed dead.
         stopped_at: when it shut down in order.
-        locked: True if its session holds the lock now; None if it has none.
         trouble: the background duties that fail because of a defect, and why; None if none does.
     """
 
@@ -336,7 +312,6 @@ class AuditEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry of the audit log: an operator's action.
 
     Attributes:
-        id: ascending in the order of the actions.
         actor: ``user@host`` by default.
         action: one word: ``cancel``, ``retry``, ``redrive`` ...
         details: the jobs and the parameters, as JSON.
@@ -354,8 +329,6 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         id: the job, or another number that the text names.
-        text: the inconsistency, as a sentence.
-        rule: name of the violated rule.
     """
 
     id: int

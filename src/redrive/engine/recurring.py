@@ -3,12 +3,6 @@
 A *cron* makes a job for each occurrence; a *refresh* makes a job for each attempt of a tracked item. Both are declared
 in code. The database keeps the last declaration, because the process in which a job ends may not have the code: the
 sweep after a crash, an external completion, an operator's cancel.
-
-The document is JSON. A refresh policy is stored as `RefreshPolicy.to_dict` writes it, which is versioned. A document
-that a newer version has written and this one cannot decode is left alone; see `read`.
-
-``timing`` is a digest of the part that determines the times. If a deployment changes it, planned times are computed
-anew; if only the queue or the job's policy changes, planned times stay.
 """
 
 from __future__ import annotations
@@ -62,20 +56,14 @@ class JobTemplate(msgspec.Struct, frozen=True):
 
 
 class CronDefinition(msgspec.Struct, frozen=True):
-    """A cron as declared.
-
-    Attributes:
-        name: unique among all schedules.
-        pattern: the cron expression.
-        tz: time zone of the expression.
-        window: how far back missed occurrences are started.
-    """
+    """A cron as declared."""
 
     name: str
     pattern: str
     tz: str
     overlap: Overlap
     catch_up: CatchUp
+    # How far back missed occurrences are started.
     window: timedelta
     job: JobTemplate
 
@@ -108,18 +96,13 @@ class CronDefinition(msgspec.Struct, frozen=True):
 
 
 class RefreshDefinition(msgspec.Struct, frozen=True):
-    """A refresh as declared.
-
-    Attributes:
-        name: unique among all schedules.
-        policy: planned refreshes and retries; items may have policies of their own.
-        job: the job of each attempt.
-        on_disabled: the job that is made after an item was given up.
-    """
+    """A refresh as declared."""
 
     name: str
     policy: RefreshPolicy
+    # The job of each attempt.
     job: JobTemplate
+    # The job that is made after an item was given up.
     on_disabled: JobTemplate | None = None
 
     @property
@@ -147,9 +130,6 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     """A schedule as the database keeps it.
 
     Attributes:
-        document: the declaration, as JSON.
-        timing: digest of the part that determines the times.
-        paused_at: when it was paused; None if it is not.
         resumed_at: when it was last resumed; occurrences planned before are left out.
         next_at: the next occurrence of a cron.
         job_id: the job that the cron made last.
@@ -159,6 +139,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     document: str
+    # Digest of the part that determines the times.
     timing: str
     declared_at: datetime
     paused_at: datetime | None
@@ -199,6 +180,8 @@ class _RefreshDocument(msgspec.Struct):
     on_disabled: _TemplateDocument | None = None
 
 
+# The document is JSON. A refresh policy is stored as `RefreshPolicy.to_dict` writes it, which is versioned. A document
+# that a newer version has written and this one cannot decode is left alone; see `read`.
 @functools.lru_cache(maxsize=1024)
 def read(name: str, kind: Kind, document: str) -> Definition | None:
     """Decode a declaration; return None if this version cannot."""
@@ -224,11 +207,7 @@ def policy_document(policy: RefreshPolicy) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def read_policy(document: str) -> RefreshPolicy:
-    """Decode a refresh policy; return the same value for the same document.
-
-    Raises:
-        ScheduleError: this version cannot decode it.
-    """
+    """Decode a refresh policy; return the same value for the same document, or raise `ScheduleError`."""
     try:
         return RefreshPolicy.from_dict(msgspec.json.decode(document))
     except msgspec.DecodeError as error:
@@ -259,5 +238,7 @@ def _schedule(pattern: str, tz: str) -> Schedule:
     return Schedule.cron(pattern, tz=tz)
 
 
+# ``timing`` is a digest of the part that determines the times. If a deployment changes it, planned times are computed
+# anew; if only the queue or the job's policy changes, planned times stay.
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -22,17 +22,6 @@ lost, catch    stays      + 1         + 1        never dead; slower from the thi
 expired        - 1        stays       stays      dead, ``DEADLINE``; the handler never ran
 cancelled      stays      stays       0
 =============  =========  ==========  =========  =======================================
-
-A suspended attempt has not ended. The external completion or the end of the wait is an outcome like any other, out of
-``waiting`` instead of ``running``.
-
-A catch job does not die of failures or crashes: it runs again until it succeeds or an operator ends it. After a failure
-it waits for the last delay of the parent's policy, which it carries for that reason; from the third crash in a row on
-it waits twice as long after each. Only arguments that cannot be decoded end it.
-
-Arguments that this code cannot decode may be readable for another worker during a deployment. The job therefore waits
-for `redrive.engine.lease.UNREADABLE_FOR`, counted from ``unreadable_at``; a release for another reason keeps that
-instant, and every other end of an attempt clears it.
 """
 
 from __future__ import annotations
@@ -96,7 +85,7 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, stat
         state: ``waiting`` for an attempt that was suspended.
 
     Raises:
-        IllegalMove: a suspended attempt cannot end so.
+        IllegalMove: a suspended attempt cannot end with this outcome.
     """
     try:
         decided = _decided(claim, outcome, now, sample)
@@ -112,6 +101,8 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, stat
     return decided if state is State.RUNNING else replace(decided, state=next_state(state, decided.event), before=state)
 
 
+# A suspended attempt has not ended. The external completion or the end of the wait is an outcome like any other, out of
+# ``waiting`` instead of ``running``.
 def _decided(  # noqa: PLR0911 - one for each outcome
     claim: Claim, outcome: Outcome, now: datetime, sample: float
 ) -> Transition:
@@ -149,11 +140,9 @@ def _decided(  # noqa: PLR0911 - one for each outcome
 
 
 def _undecided(claim: Claim, outcome: Failed | Lost, now: datetime, error: BaseException) -> tuple[Transition, Failed]:
-    """Return the transition of an attempt with a policy that raises, such as a backoff function of the application.
-
-    The job is dead, because asking again would not help. A catch job, which may not die of a failure, runs again.
-    """
-    why = f"what becomes of it could not be decided: {summary(error)}"
+    """Return the transition of an attempt with a policy that raises, such as a backoff function of the application."""
+    # The job is dead, because asking again would not help. A catch job, which may not die of a failure, runs again.
+    why = f"the decision about this attempt failed: {summary(error)}"
     before = outcome.failure.message if isinstance(outcome, Failed) else outcome.why
     failed = Failed(Failure((), why, BAD_POLICY, permanent=why), trace(error))
     if claim.catching:
@@ -199,6 +188,9 @@ def _given_back(claim: Claim, due: datetime, hold: Hold, why: str, closed: Attem
     )
 
 
+# Arguments that this code cannot decode may be readable for another worker during a deployment. The job therefore waits
+# for `redrive.engine.lease.UNREADABLE_FOR`, counted from ``unreadable_at``; a release for another reason keeps that
+# instant, and every other end of an attempt clears it.
 def _unreadable(claim: Claim, why: str, now: datetime, sample: float) -> Transition:
     since = claim.unreadable_at or now
     until = since + UNREADABLE_FOR
@@ -318,6 +310,9 @@ def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0) -> Transitio
     )
 
 
+# A catch job does not die of failures or crashes: it runs again until it succeeds or an operator ends it. After a
+# failure it waits for the last delay of the parent's policy, which it carries for that reason; from the third crash in
+# a row on it waits twice as long after each. Only arguments that cannot be decoded end it.
 def _catch_again(claim: Claim, failed: Failed, now: datetime) -> Transition:
     """Return the transition of a failed catch job: it runs again until it succeeds."""
     nominal = claim.policy.catch_delay

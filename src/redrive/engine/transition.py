@@ -13,28 +13,12 @@ from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):
-    """All changes that the end of one attempt writes.
-
-    Attributes:
-        lease_id: the fence: nothing is written if this lease is not current.
-        before: the state that the job must be in; nothing is written if it is not.
-        report: the result for the schedule that made the job; None if the job goes on or has no such origin.
-        attempt: executions after this; ``failures``, ``crashes`` and ``snoozes`` likewise.
-        by_rule: failures matched by each rule after this, and the state of the backoffs.
-        scheduled_at: when the job is due again, if it is.
-        last_delay: the delay before the latest retry; an attempt that is given back does not change it.
-        note: the decision as a sentence.
-        reason: the reason of the failure; None keeps that of an earlier failure, as for ``error``.
-        closed: the record for the history; None if no execution took place.
-        result: the return value of the handler, as JSON.
-        catch: name of the catch task to be enqueued.
-        caught: the dead parent that this success catches.
-        unreadable_at: since when no worker has been able to decode the arguments of the job.
-    """
+    """All changes that the end of one attempt writes."""
 
     task: str
     queue: str
     job_id: int
+    # The fence: nothing is written if this lease is not current.
     lease_id: int
     event: LifecycleEvent
     state: State
@@ -42,19 +26,26 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     failures: int
     crashes: int
     snoozes: int
+    # Failures matched by each rule after this, and the state of the backoffs.
     by_rule: tuple[int, ...] = ()
     scheduled_at: datetime | None = None
+    # The delay before the latest retry; an attempt that is given back does not change it.
     last_delay: timedelta | None = None
     hold: Hold | None = None
     note: str | None = None
+    # The reason of the failure; None keeps that of an earlier failure, as for ``error``.
     reason: str | None = None
     error: str | None = None
+    # The record for the history; None if no execution took place.
     closed: AttemptRecord | None = None
     result: bytes | None = None
     catch: str | None = None
     caught: int | None = None
+    # The state that the job must be in; nothing is written if it is not.
     before: State = State.RUNNING
+    # The result for the schedule that made the job; None if the job goes on or has no such origin.
     report: OriginResult | None = None
+    # Since when no worker has been able to decode the arguments of the job.
     unreadable_at: datetime | None = None
 
 

@@ -2,8 +2,6 @@
 
 Every attempt ends in exactly one of two ways: with an outcome, which is settled, or because its lease was lost. Where
 an attempt ends without either, the callback of its asyncio task supplies an outcome.
-
-The event loop runs the attempts. The threads of the heartbeat call `lost`, `expired`, `held`, `reports` and `doubt`.
 """
 
 from __future__ import annotations
@@ -49,15 +47,9 @@ def is_suspect(claim: Claim) -> bool:
     return claim.crashes >= POISON_LIMIT - 1
 
 
+# The event loop runs the attempts. The threads of the heartbeat call `lost`, `expired`, `held`, `reports` and `doubt`.
 class Attempts:
     """The attempts of one worker.
-
-    Args:
-        app: the app with the tasks and the store.
-        clock: the clock that the settler waits by.
-        registration: the registration of the worker.
-        concurrency: attempts at once.
-        pool: the threads of ``def`` handlers.
 
     Attributes:
         settler: the duty that writes how attempts end.
@@ -80,7 +72,7 @@ class Attempts:
         self._open: dict[int, Claim] = {}
         """Attempts that have not ended, by their leases."""
         self._begun: dict[int, Claim] = {}
-        """Attempts whose handlers have begun and whose end is not written."""
+        """Attempts with handlers that have begun, and with ends that are not written."""
         self._cancelled: dict[int, str] = {}
         """Leases of the attempts that this worker has cancelled, with what the worker did then."""
         self._lost: set[int] = set()
@@ -100,7 +92,7 @@ class Attempts:
 
     @property
     def count(self) -> int:
-        """The number of attempts whose end is not written."""
+        """The number of attempts with ends that are not written."""
         return len(self._running)
 
     @property
@@ -109,7 +101,7 @@ class Attempts:
         return self._suspect in self._running
 
     def held(self) -> frozenset[int]:
-        """Return the leases of the attempts whose end is not written. Safe to call from any thread."""
+        """Return the leases of the attempts with ends that are not written. Safe to call from any thread."""
         return frozenset(self._running)
 
     def close(self) -> None:
@@ -194,7 +186,7 @@ class Attempts:
         self._cancelled.pop(claim.lease_id, None)
 
     def settled(self, endings: Sequence[Ending], settled: Settled) -> None:
-        """Free the slots of attempts whose ends have been written, and log and emit what became of their jobs."""
+        """Free the slots of attempts with ends that are written; log the new states of their jobs and emit events."""
         for ending in endings:
             self._begun.pop(ending.claim.lease_id, None)
             if self._running.pop(ending.claim.lease_id, None) is not None:
@@ -227,7 +219,7 @@ class Attempts:
         self._running[lease_id].cancel()
 
     async def settle_begun(self, *, crashed: bool) -> None:
-        """Settle the attempts whose handlers have begun and whose ends are not written.
+        """Settle the attempts with handlers that have begun and with ends that are not written.
 
         The rest is given back when the worker leaves. An attempt that has ended is settled as it ended, another one as
         given back. If the store refuses that, the worker must not leave: the jobs are lost when its lease runs out.

@@ -4,13 +4,6 @@ A policy with ``breaker=`` shares its breaker with all calls and attempts of thi
 asked just before the handler would run. If it is open, the job returns to its queue with the hold ``breaker`` until the
 breaker admits a probe; its attempts and failures stay as they are. Without that, an outage of a dependency would use up
 the retries of every job that needs it.
-
-An attempt reports once how it ended. A failure that the policy would not retry is an answer of the target and counts as
-a success, as in `redrive.retrying`, unless the breaker has its own predicate. A snooze, a suspension and a cancellation
-count as neither.
-
-A probe is an attempt like any other: its failure is one of the job's retries. So that it is not the same job each time,
-jobs with more failures come back later. Each worker has breakers of its own and sends its own probes.
 """
 
 from __future__ import annotations
@@ -36,6 +29,8 @@ __all__ = ["Admission", "admit"]
 # The rules by which a policy gives up on a failure that is an answer of the target.
 _ANSWERED = ("not_matched", "permanent")
 
+# A probe is an attempt like any other: its failure is one of the job's retries. So that it is not the same job each
+# time, jobs with more failures come back later. Each worker has breakers of its own and sends its own probes.
 _DELAY_PER_FAILURE = timedelta(milliseconds=100)
 # The number of failures beyond which a parked job comes back no later.
 _MAX_FAILURES = 50
@@ -45,12 +40,7 @@ _DEFAULT_DELAY = timedelta(seconds=1)
 
 
 class Admission:
-    """An attempt that a breaker has admitted, or that has no breaker.
-
-    Attributes:
-        claim: the attempt.
-        error: the exception of the handler, if it raised one.
-    """
+    """An attempt that a breaker has admitted, or that has no breaker."""
 
     def __init__(
         self, claim: Claim, policy: Policy, breaker: SharedBreaker | None, permit: Permit | None, app: App
@@ -83,6 +73,9 @@ class Admission:
             with _time_of(self._app):
                 self._permit.dropped()
 
+    # An attempt reports once how it ended. A failure that the policy would not retry is an answer of the target and
+    # counts as a success, as in `redrive.retrying`, unless the breaker has its own predicate. A snooze, a suspension
+    # and a cancellation count as neither.
     def _is_failure(self, failed: Failed) -> bool:
         counts = self._breaker.counts if self._breaker else None
         if counts is not None and self.error is not None:

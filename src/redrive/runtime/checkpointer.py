@@ -24,12 +24,7 @@ MEGABYTE = 1_000_000
 
 
 class Checkpointer:
-    """The duty.
-
-    Args:
-        app: the app with the store.
-        clock: the clock that spaces the warnings.
-    """
+    """The background duty that truncates the log; ``clock`` spaces its warnings."""
 
     def __init__(self, app: App, clock: Clock) -> None:
         self._app = app

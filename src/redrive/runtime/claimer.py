@@ -3,23 +3,11 @@
 One claimer serves the whole process, because several would only compete for the same rows. It claims no more than can
 start at once, so that a crash costs the jobs that were running and not those in a queue in memory.
 
-A job with two lost leases in a row is a *suspect*: one more crash, and it is presumed to kill its workers. A crash
-counts against every job that the worker was running, and no one can see which of them was the reason. So suspects do
-not run together: a worker runs one of them at a time and gives the others back before that one starts. The job that
-kills its worker dies alone, and the others prove that they are healthy.
-
 Most claims begin where the last one found something: at the cursors of `redrive.stores.operations.lanes`. From time to
 time a claim looks without them, and the claimer does not rest longer than until then.
 
 The claimer looks again when the notifier saw a change, when an attempt has ended, when the next known job is due, and
 after `NET`, because every notification can get lost. It claims only jobs of the tasks that the worker has.
-
-Every few seconds it checks the schema of the database. If a newer redrive has migrated it to one that this worker
-cannot work with, the worker claims nothing until that has changed, and logs it.
-
-If the reply to a claim is lost, the database holds leases that the worker does not know, and no other worker may take
-them while this one lives. The heartbeat sees such leases, but also those of a claim that is under way. Between two
-claims the claimer can distinguish them, and gives back what the worker does not run.
 """
 
 from __future__ import annotations
@@ -67,14 +55,9 @@ def _is_first_hold(held: Transition) -> bool:
 
 
 class Claimer:
-    """The duty.
+    """The background duty that claims due jobs.
 
-    Args:
-        app: the app with the store.
-        clock: the clock that decides when to look without cursors and when to check the schema.
-        registration: the registration of the worker.
-        attempts: the attempts that it starts.
-        idle: set while the claimer waits with free slots and nothing is due.
+    ``idle`` is set while the claimer waits with free slots and nothing is due.
     """
 
     def __init__(
@@ -122,6 +105,9 @@ class Claimer:
         await self._rest(known)
         return 0.0
 
+    # If the reply to a claim is lost, the database holds leases that the worker does not know, and no other worker may
+    # take them while this one lives. The heartbeat sees such leases, but also those of a claim that is under way.
+    # Between two claims the claimer can distinguish them, and gives back what the worker does not run.
     async def _return_unknown(self) -> None:
         """Give back leases that the worker does not know. No claim is under way here."""
         if not self._attempts.doubted:
@@ -133,6 +119,8 @@ class Claimer:
             log.warning("the reply to a claim was lost; %d jobs are given back", len(given))
         self._attempts.doubted = False
 
+    # Every few seconds the claimer checks the schema of the database. If a newer redrive has migrated it to one that
+    # this worker cannot work with, the worker claims nothing until that has changed, and logs it.
     async def _check_schema(self, at: float) -> None:
         """Check that this worker can work with the schema of the database."""
         ahead = await self._app.store.acheck_schema()
@@ -187,6 +175,10 @@ class Claimer:
         look = timedelta(seconds=max(self._whole_at - ended, 0.0))
         return look if claimed.rest_for is None else min(claimed.rest_for, look)
 
+    # A job with two lost leases in a row is a *suspect*: one more crash, and it is presumed to kill its workers. A
+    # crash counts against every job that the worker was running, and no one can see which of them was the reason. So
+    # suspects do not run together: a worker runs one of them at a time and gives the others back before that one
+    # starts. The job that kills its worker dies alone, and the others prove that they are healthy.
     async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """Give back all suspects but the first, or all if one is running. Return the other claims."""
         suspects = [claim for claim in claims if is_suspect(claim)]

@@ -1,9 +1,5 @@
 """A background duty that detects dead workers before their leases run out.
 
-A worker on this machine is dead if its process is gone (`redrive.runtime.process`); one look is enough. A worker with a
-session in the database holds a lock there, which is free a moment after its process has ended. A session can also be
-lost while the process lives, and is soon back, so that takes two looks in a row without a heartbeat between them.
-
 The leases of a dead worker are taken at once. If a living worker is taken for dead by mistake, nothing is lost: its
 writes are refused, it registers again, and its jobs run again, as after any crash.
 """
@@ -34,12 +30,7 @@ BUDGET = 100
 
 
 class DeadWorkers:
-    """The duty.
-
-    Args:
-        app: the app with the store.
-        registration: the registration of this worker, which is not examined.
-    """
+    """The background duty that detects dead workers other than its own."""
 
     def __init__(self, app: App, registration: WorkerRegistration) -> None:
         self._app = app
@@ -60,6 +51,10 @@ class DeadWorkers:
             raise
         return LOOK
 
+    # A worker on this machine is dead if its process is gone (`redrive.runtime.process`); one look is enough. A worker
+    # with a session in the database holds a lock there, which is free a moment after its process has ended. A session
+    # can also be lost while the process lives, and is soon back, so that takes two looks in a row without a heartbeat
+    # between them.
     async def look(self) -> None:
         """Look once, and take the leases of dead workers."""
         others = [each for each in await self._app.store.arun(workers.workers()) if each.id != self._registration.id]

@@ -4,18 +4,6 @@ Everything that a handler does becomes one frozen `Outcome`: it returned, it rai
 took too long. It never becomes an exception of the worker: a payload that the present code cannot read, a result that
 cannot be stored and an error text that cannot be encoded are outcomes of that one job and affect no other.
 
-``async def`` handlers run on the event loop and are cancelled at their attempt timeout. ``def`` handlers run in a
-thread, which Python cannot stop: at the timeout the attempt is over and fenced off, and the thread runs out by itself.
-
-A soft timeout comes before that. In an ``async def`` handler it is a `SoftTimeout`, raised where the handler waits, so
-that it can clean up; in a ``def`` handler it sets ``ctx.should_stop``.
-
-A handler may end its attempt by itself, in its own transaction (`redrive.app.transaction`). Then the end is written,
-and a later error or result of the handler is only logged.
-
-A cancellation by the worker ends the attempt without an outcome. Any other cancellation, by the handler itself or by
-what it awaits, is a failure: otherwise the job would be given back and run again at once, forever.
-
 Every other `BaseException` that a handler raises is a failure of its attempt too; none of them ends the worker.
 """
 
@@ -258,6 +246,9 @@ class Executor:
         """Call the handler within its time limit."""
         return _within(self._start(task, arguments, lease_id), limit)
 
+    # ``async def`` handlers run on the event loop and are cancelled at their attempt timeout. ``def`` handlers run in a
+    # thread, which Python cannot stop: at the timeout the attempt is over and fenced off, and the thread runs out by
+    # itself.
     def _start(self, task: Task[Any, Any, Any], arguments: dict[str, Any], lease_id: int) -> Awaitable[Any]:
         if _is_async(task.function):
             return _softly(task.function(**arguments), task.traits.soft_timeout)
@@ -287,6 +278,8 @@ async def _within(running: Awaitable[Any], limit: timedelta) -> Any:  # noqa: AN
         raise
 
 
+# A soft timeout comes before the attempt timeout. In an ``async def`` handler it is a `SoftTimeout`, raised where the
+# handler waits, so that it can clean up; in a ``def`` handler it sets ``ctx.should_stop``.
 def _softly(running: Awaitable[Any], limit: timedelta | None) -> Awaitable[Any]:
     return running if limit is None else softly(running, limit.total_seconds())
 
@@ -318,6 +311,8 @@ def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any: 
         raise _ExitInThread(error) from error
 
 
+# A cancellation by the worker ends the attempt without an outcome. Any other cancellation, by the handler itself or by
+# what it awaits, is a failure: otherwise the job would be given back and run again at once, forever.
 def _task_is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -330,6 +325,8 @@ def _undo_cancellation() -> None:
         task.uncancel()
 
 
+# A handler may end its attempt by itself, in its own transaction (`redrive.app.transaction`). Then the end is written,
+# and a later error or result of the handler is only logged.
 def _transacted(link: AttemptHandle, outcome: Outcome) -> Outcome:
     """Return the success that the transaction has written, and log a different end of the handler."""
     match outcome:

@@ -3,15 +3,6 @@
 A heartbeat is a write, and one every few seconds is enough. Between two heartbeats the thread only reads which leases
 are left, twice a second, so that a handler with a cancelled job is stopped within a second. While nothing runs it reads
 nothing.
-
-It is a thread of its own because a handler that keeps the event loop or the GIL busy for a minute is healthy, and must
-not cost the worker its leases. A worker with an event loop that hangs for good is covered by the time limit of each
-attempt (`redrive.engine.lease`).
-
-A heartbeat may get no answer: its server process may be stopped, or the network may drop its packets. So each call of
-this thread may take half of the time that is left of the lease. Then its connection is closed, and the next try has
-another one. A second thread, which never asks the database, stops the attempts if no heartbeat was answered until
-shortly before the end of the lease, because from then on another worker may start them.
 """
 
 from __future__ import annotations
@@ -43,14 +34,7 @@ LAST_WAIT = 1.0
 
 
 class Heartbeat:
-    """The duty.
-
-    Args:
-        app: the app with the store and the terms of leases.
-        registration: the registration of the worker.
-        attempts: the attempts of the worker.
-        supervisor: records which heartbeats fail; without it, they are only logged.
-    """
+    """The thread that writes the heartbeat; without ``supervisor`` failed heartbeats are only logged."""
 
     def __init__(
         self, app: App, registration: WorkerRegistration, attempts: Attempts, supervisor: Supervisor | None = None
@@ -81,6 +65,9 @@ class Heartbeat:
         self._thread.join(LAST_WAIT)
         self._guard.join(LAST_WAIT)
 
+    # The heartbeat is a thread of its own because a handler that keeps the event loop or the GIL busy for a minute is
+    # healthy, and must not cost the worker its leases. A worker with an event loop that hangs for good is covered by
+    # the time limit of each attempt (`redrive.engine.lease`).
     def _run(self) -> None:
         looks = max(1, math.ceil(self._every / LOOK))
         looked = 0
@@ -115,6 +102,10 @@ class Heartbeat:
                 self._attempts.expired()
                 rest = self._margin
 
+    # A heartbeat may get no answer: its server process may be stopped, or the network may drop its packets. So each
+    # call of this thread may take half of the time that is left of the lease. Then its connection is closed, and the
+    # next try has another one. A second thread, which never asks the database, stops the attempts if no heartbeat was
+    # answered until shortly before the end of the lease, because from then on another worker may start them.
     def _patience(self) -> float:
         """Return the seconds that a call may take, so that another connection can be tried before the lease ends."""
         left = self._registration.ends_at - SystemClock.monotonic()

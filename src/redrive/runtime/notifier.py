@@ -25,12 +25,6 @@ LONGEST = 0.4
 class Notifier:
     """The duty.
 
-    Args:
-        app: the app with the store.
-        clock: the clock that polling stores rest by.
-        changed: called after each change, and after each interruption in which there may have been one.
-        idle: set while the worker waits for changes; None means always.
-
     Attributes:
         lock_id: the number of the lock that is held while the store is watched; None if the store has no such locks.
     """

@@ -2,11 +2,6 @@
 
 The oldest living worker does it. If two workers do it at once, one finds nothing left to do. Which jobs are deleted,
 and when, is decided in `redrive.stores.operations.retention`.
-
-A *pass* walks all jobs once, a stride at a time. A stride with nothing to delete only reads, and a rest follows it: a
-pass over ten million jobs takes a quarter of an hour and costs the database less than a hundredth of its time. The
-position is kept in memory. At the end of a pass, policies that no job has any more are retired; they are deleted a day
-later.
 """
 
 from __future__ import annotations
@@ -25,6 +20,11 @@ __all__ = ["Pruner"]
 
 log = logger("redrive.worker")
 
+# A *pass* walks all jobs once, a stride at a time. A stride with nothing to delete only reads, and a rest follows it: a
+# pass over ten million jobs takes a quarter of an hour and costs the database less than a hundredth of its time. The
+# position is kept in memory. At the end of a pass, policies that no job has any more are retired; they are deleted a
+# day later.
+#
 # Seconds of rest after a stride that deleted nothing.
 BETWEEN_STRIDES = 1.0
 
@@ -42,13 +42,7 @@ POLICIES = 10
 
 
 class Pruner:
-    """The duty.
-
-    Args:
-        app: the app with the store and the settings of retention.
-        clock: the clock that it rests by.
-        registration: the registration of this worker.
-    """
+    """The background duty that deletes old jobs."""
 
     def __init__(self, app: App, clock: Clock, registration: WorkerRegistration) -> None:
         self._app = app

@@ -20,15 +20,7 @@ log = logger("redrive.worker")
 class WorkerRegistration:
     """The row of a worker, which other workers read.
 
-    Args:
-        app: the app with the store.
-        concurrency: attempts at once.
-        queues: the queues that the worker serves; None means all.
-        lock_id: the number of the database lock by which others see that the process lives; None without such a lock.
-
     Attributes:
-        id: the id of the worker; a new one after each registration.
-        queues: the queues that the worker serves; None means all.
         ends_at: the end of the worker's lease, as far as this process knows; an instant of the monotonic clock.
         renewed: called in the event loop after the worker has registered again.
     """
@@ -46,11 +38,7 @@ class WorkerRegistration:
         self._lease = app.terms.lease_for.total_seconds()
 
     async def register(self) -> None:
-        """Declare the queues of the app and insert the row of the worker.
-
-        Raises:
-            StoreError: the database is unreachable or busy.
-        """
+        """Declare the queues of the app and insert the row of the worker."""
         self._loop = asyncio.get_running_loop()
         if self._app.queues.declared:
             await self._app.store.arun(queues.declare(self._app.queues.declared, now=self._app.now()))
@@ -80,15 +68,10 @@ class WorkerRegistration:
     def extended(self, since: float) -> None:
         """Record that the database has extended the lease of the worker. Safe to call from any thread.
 
-        Args:
-            since: the instant of the monotonic clock before the request was sent.
+        ``since`` is the instant of the monotonic clock before the request was sent.
         """
         self.ends_at = max(self.ends_at, since + self._lease)
 
     async def leave(self) -> None:
-        """Record that the worker has stopped; the database gives back the jobs that it still holds.
-
-        Raises:
-            StoreError: the database is unreachable or busy.
-        """
+        """Record that the worker has stopped; the database gives back the jobs that it still holds."""
         await self._app.store.arun(workers.leave(self.id, now=self._app.now()))

@@ -18,12 +18,7 @@ __all__ = ["Reporter"]
 
 
 class Reporter:
-    """The duty.
-
-    Args:
-        app: the app with the store.
-        registration: the registration of this worker.
-    """
+    """The background duty that reports failing duties."""
 
     def __init__(self, app: App, registration: WorkerRegistration) -> None:
         self._app = app

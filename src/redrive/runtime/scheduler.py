@@ -4,14 +4,6 @@ Every worker does this for the schedules in its own code; no leader is needed, b
 transaction that creates its job, and a second worker finds nothing due. A schedule that no worker has in its code any
 more is not started, and stays listed.
 
-A look costs a few index probes per schedule, independent of the number of tracked items. It is made when the next known
-item is due, and each second at the latest, since another process may have tracked an item in between. Overdue attempts
-of all refreshes are swept here too; the logical time of the sweep is the deadline, so it may be late.
-
-If the clock of the database is set back, items wait for an instant too far ahead. The scheduler detects that when it
-starts, and when the database returns an earlier instant than before; then it computes the instants again and logs what
-it has changed.
-
 `turn` is one look and the starts that follow from it. The drain of `redrive.testing` calls it directly.
 """
 
@@ -42,6 +34,10 @@ __all__ = ["Scheduler", "Turn", "declare", "turn"]
 
 log = logger("redrive.worker")
 
+# A look costs a few index probes per schedule, independent of the number of tracked items. It is made when the next
+# known item is due, and each second at the latest, since another process may have tracked an item in between. Overdue
+# attempts of all refreshes are swept here too; the logical time of the sweep is the deadline, so it may be late.
+#
 # The longest rest between two looks.
 NET = timedelta(seconds=1)
 
@@ -54,25 +50,17 @@ BUSY = timedelta(milliseconds=100)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The result of one turn.
-
-    Attributes:
-        done: the number of items and occurrences that were started or swept.
-        rest_for: the time until the next one is due; None if nothing is planned.
-        at: the instant of the look, by the clock of the database; None if there are no schedules.
-    """
+    """The result of one turn."""
 
     done: int
+    # The time until the next one is due; None if nothing is planned.
     rest_for: timedelta | None
+    # The instant of the look, by the clock of the database; None if there are no schedules.
     at: datetime | None = field(default=None, compare=False)
 
 
 class Scheduler:
-    """The duty.
-
-    Args:
-        app: the app with the schedules.
-    """
+    """The background duty that starts due occurrences and refreshes."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -117,14 +105,14 @@ async def declare(app: App) -> None:
     await app.store.arun(schedules.declare(definitions, now=app.now()))
 
 
+# If the clock of the database is set back, items wait for an instant too far ahead. The scheduler detects that when it
+# starts, and when the database returns an earlier instant than before; then it computes the instants again and logs
+# what it has changed.
 async def repair(app: App, sample: Callable[[], float], *, seen: bool) -> None:
     """Compute again the instants that are too far ahead because the clock of the database was set back.
 
-    Args:
-        app: the app with the schedules.
-        sample: returns random numbers in [0, 1), for jitter.
-        seen: True if this process has seen the clock go back. Otherwise the items of a refresh are read only if the
-            earliest of them waits for longer than until the next planned refresh, because that reads all of them.
+    If this process has not `seen` the clock go back, the items of a refresh are read only if the earliest of them waits
+    for longer than until the next planned refresh, because that reads all of them.
     """
     for each in await app.store.arun(schedules.status(now=app.now())):
         task = app.schedules.declared.get(each.name)
@@ -157,13 +145,7 @@ async def _repair_items(app: App, look: ScheduleStatus, sample: Callable[[], flo
 
 
 async def turn(app: App, sample: Callable[[], float], *, budget: int = BUDGET) -> Turn:
-    """Start what is due once.
-
-    Args:
-        app: the app with the schedules.
-        sample: returns random numbers in [0, 1), for jitter.
-        budget: items of one transaction.
-    """
+    """Start what is due once."""
     looks = await app.store.arun(schedules.status(now=app.now()))
     own = [each for each in looks if each.name in app.schedules.declared]
     done = 0

@@ -1,16 +1,4 @@
-"""A background duty that writes the ends of attempts, in batches.
-
-A commit costs the same for one row or two hundred, so ends travel together: the settler waits until nothing more is
-about to end, or `LINGER` has passed, or `BATCH` have gathered. While one batch is being written the next gathers. The
-claimer is woken just before each batch, so that its next claim joins the same transaction: a busy worker makes one
-commit for each batch of jobs, not one to claim them and one to settle them.
-
-An ending is kept until the store has taken it. While the store is busy, full or unreachable, it is tried again with
-growing rests; trying twice is safe, because a lease settles once (`redrive.stores.operations.leases`). If a batch fails
-for another reason, each ending is tried alone, and one that fails alone is *set aside* and tried again by itself, so
-that it delays no other. If the decision about the ending fails, such as by a backoff function of the user that
-raises, trying again would not help: the job ends with that as its error.
-"""
+"""A background duty that writes the ends of attempts, in batches."""
 
 from __future__ import annotations
 
@@ -39,6 +27,11 @@ __all__ = ["Settler"]
 
 log = logger("redrive.worker")
 
+# A commit costs the same for one row or two hundred, so ends travel together: the settler waits until nothing more is
+# about to end, or `LINGER` has passed, or `BATCH` have gathered. While one batch is being written the next gathers. The
+# claimer is woken just before each batch, so that its next claim joins the same transaction: a busy worker makes one
+# commit for each batch of jobs, not one to claim them and one to settle them.
+#
 # Endings of one transaction.
 BATCH = 500
 
@@ -51,7 +44,7 @@ class RunningAttempts(Protocol):
 
     @property
     def count(self) -> int:
-        """The number of attempts whose end is not written."""
+        """The number of attempts with ends that are not written."""
 
     @property
     def claim_again(self) -> asyncio.Event:
@@ -62,14 +55,7 @@ class RunningAttempts(Protocol):
 
 
 class Settler:
-    """The duty.
-
-    Args:
-        app: the app with the store.
-        clock: the clock that it waits by.
-        attempts: the attempts of the worker.
-        threads: the threads of ``def`` handlers; such a handler may go on when its attempt has ended.
-    """
+    """The background duty that writes the ends of attempts."""
 
     def __init__(self, app: App, clock: Clock, attempts: RunningAttempts, *, threads: Threads | None = None) -> None:
         self._app = app
@@ -137,6 +123,11 @@ class Settler:
             self._arrived.clear()
         return 0.0
 
+    # An ending is kept until the store has taken it. While the store is busy, full or unreachable, it is tried again
+    # with growing rests; trying twice is safe, because a lease settles once (`redrive.stores.operations.leases`). If a
+    # batch fails for another reason, each ending is tried alone, and one that fails alone is *set aside* and tried
+    # again by itself, so that it delays no other. If the decision about the ending fails, such as by a backoff function
+    # of the user that raises, trying again would not help: the job ends with that as its error.
     async def _write(self, batch: Sequence[Ending], tries: int = 0) -> None:
         while True:
             try:
@@ -189,7 +180,7 @@ class Settler:
 
 
 def _undecided(ending: Ending, error: Exception) -> Outcome:
-    why = f"what becomes of it could not be decided: {summary(error)}"
+    why = f"the decision about this attempt failed: {summary(error)}"
     if ending.claim.catching:
         return Released(why, CATCH_AGAIN)
     return Failed(Failure((), why, permanent=why))

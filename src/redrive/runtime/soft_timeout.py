@@ -3,9 +3,6 @@
 asyncio can only cancel a task, and then a ``CancelledError`` is raised in the coroutine. So the coroutine is driven by
 hand here: at the soft timeout the task is cancelled, which interrupts what it awaits; the ``CancelledError`` is caught
 before it reaches the coroutine, the cancellation is taken back, and a `SoftTimeout` is thrown in instead.
-
-The worker or the hard timeout may cancel the task at the same moment. Then asyncio throws in one ``CancelledError`` for
-both, and it reaches the coroutine.
 """
 
 from __future__ import annotations
@@ -45,6 +42,8 @@ class _Interruption:
         self._sent = True
         self._task.cancel()
 
+    # The worker or the hard timeout may cancel the task at the same moment. Then asyncio throws in one
+    # ``CancelledError`` for both, and it reaches the coroutine.
     def take_back(self) -> bool:
         """Take the cancellation back and return True, if the soft timeout is its only reason."""
         if not self._sent:

@@ -42,29 +42,19 @@ def rest(failures: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """One background duty of a worker.
-
-    Attributes:
-        name: the name of the duty in the log.
-        step: does the work once and returns the seconds to rest before the next step; None when the duty has ended.
-        shortest: the shortest rest after a failure, in seconds.
-        longest: the longest rest after a failure, in seconds.
-    """
+    """One background duty of a worker."""
 
     name: str
+    # Does the work once and returns the seconds to rest before the next step; None when the duty has ended.
     step: Callable[[], Awaitable[float | None]]
+    # The shortest rest after a failure, in seconds.
     shortest: float = 0.0
+    # The longest rest after a failure, in seconds.
     longest: float = math.inf
 
 
 class Supervisor:
-    """Repeats duties and records which of them fail.
-
-    Args:
-        clock: the clock that duties rest by.
-        failed: called with the name of a duty, its exception, and how often it has failed in a row; for defects only.
-        changed: called with `defects` when that has changed. Both are called in the thread of the duty.
-    """
+    """Repeats duties and records which of them fail."""
 
     def __init__(
         self,

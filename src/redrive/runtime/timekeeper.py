@@ -27,11 +27,7 @@ _NONE = timedelta(0)
 
 
 class Timekeeper:
-    """The duty.
-
-    Args:
-        app: the app with the store.
-    """
+    """The background duty that detects changes of the clock."""
 
     def __init__(self, app: App) -> None:
         self._app = app

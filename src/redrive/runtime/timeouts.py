@@ -27,11 +27,7 @@ BUDGET = 100
 
 
 class Timeouts:
-    """The duty.
-
-    Args:
-        app: the app with the store.
-    """
+    """The background duty that ends overdue suspended attempts."""
 
     def __init__(self, app: App) -> None:
         self._app = app

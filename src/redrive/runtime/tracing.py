@@ -2,9 +2,6 @@
 
 `traced` runs only while a sink is registered (`redrive.observe.listeners.LISTENERS`). It emits `JobStarted` and enters
 the context managers that sinks return around the handler.
-
-A sink with ``carries = True`` may leave a text with the job for its next attempt, such as the trace of this one. Until
-the end of the attempt is written, the text is in a context variable of the attempt's asyncio task.
 """
 
 from __future__ import annotations
@@ -43,6 +40,8 @@ R = TypeVar("R")
 
 log = logger("redrive.worker")
 
+# A sink with ``carries = True`` may leave a text with the job for its next attempt, such as the trace of this one.
+# Until the end of the attempt is written, the text is in a context variable of the attempt's asyncio task.
 _KEPT: ContextVar[str | None] = ContextVar("redrive.runtime.tracing", default=None)
 
 
@@ -104,12 +103,7 @@ def log_lost(endings: Sequence[Ending], settled: Settled) -> None:
 
 
 def log_undecided(moved: Transition, trace: str | None = None) -> None:
-    """Log, with its traceback, that the policy of a job cannot be read or raises.
-
-    Args:
-        moved: the transition of the job.
-        trace: the traceback, if it is not in the history of the job.
-    """
+    """Log, with its traceback, that the policy of a job cannot be read or raises."""
     trace = trace or (moved.closed.traceback if moved.closed is not None else None)
     log.error("job %d (%s): %s%s", moved.job_id, moved.task, moved.note, f"\n{trace}" if trace else "")
 
@@ -121,13 +115,7 @@ def emit_worker_started(worker_id: int, queues: Sequence[str] | None, concurrenc
 
 
 def emit_worker_stopped(worker_id: int, queues: Sequence[str] | None, abandoned: int) -> None:
-    """Tell that a worker has signed off.
-
-    Args:
-        worker_id: which.
-        queues: the queues it served; None means all.
-        abandoned: handlers that ignored that they were told to stop.
-    """
+    """Emit `WorkerStopped`; ``abandoned`` counts handlers that ignored the request to stop."""
     served = None if queues is None else tuple(queues)
     observe.emit(observe.WorkerStopped(worker_id=worker_id, queues=served, abandoned=abandoned))
 

@@ -55,11 +55,9 @@ class Worker:
     """A process that runs the jobs of an app.
 
     Args:
-        app: the app.
         concurrency: attempts at once.
         queues: the queues to serve; None means all.
         shutdown_timeout: the time in which running handlers may finish after the first `stop`.
-        clock: the clock that the duties wait by.
 
     Raises:
         ConfigurationError: the concurrency is not positive.
@@ -210,12 +208,7 @@ class Worker:
 async def in_time(call: Callable[[], Awaitable[None]], what: str) -> None:
     """Call a function that asks the database, and once more without an answer: another connection may have one.
 
-    Args:
-        call: the function; it may be cancelled at any point and called again.
-        what: what cannot be done without an answer, for messages.
-
-    Raises:
-        StoreUnreachable: no try has ended in time.
+    The call may be cancelled at any point. Raise `StoreUnreachable` if no try ends in time.
     """
     for _ in range(SIGN_OFF_TRIES):
         try:

@@ -4,9 +4,6 @@ python-dateutil expands a rule from its start, so a rule that began ten years ag
 costs. But a rule is periodic: moved by a whole number of its periods, and with the values that its start implies
 written out, it has the same occurrences from there on. So the expansion begins at the last period before the instant in
 question (*re-anchoring*).
-
-All of it uses naive wall-clock times, where a day always has 24 hours. Moving a rule by instants would shift it by an
-hour whenever a clock change lies between (ansible/awx #15809).
 """
 
 from __future__ import annotations
@@ -25,6 +22,8 @@ from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 # occurs within forty years.
 HORIZON = 100
 
+# All of it uses naive wall-clock times, where a day always has 24 hours. Moving a rule by instants would shift it by an
+# hour whenever a clock change lies between (ansible/awx #15809).
 _WEEK = timedelta(weeks=1)
 # From the first of any month into the next one.
 _MONTH = timedelta(days=31)
@@ -34,14 +33,11 @@ _LAST_YEAR = 9998
 
 @dataclass(frozen=True, slots=True)
 class AnchoredRule:
-    """A weekly or slower rule with its start.
+    """A weekly or slower rule with its start."""
 
-    Attributes:
-        rule: with the values that its start implies, without ``COUNT`` and ``UNTIL``.
-        start: naive; no occurrence is earlier.
-    """
-
+    # With the values that its start implies, without ``COUNT`` and ``UNTIL``.
     rule: RecurrenceRule
+    # Naive; no occurrence is earlier.
     start: datetime
 
     def since(self, local: datetime) -> Iterator[datetime]:

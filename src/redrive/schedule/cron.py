@@ -71,7 +71,6 @@ class CronExpression:
     """A parsed cron expression.
 
     Attributes:
-        text: as written.
         fields: seconds, minutes, hours, days of the month, months, days of the week.
         years: the years in which it occurs; None means all.
     """
@@ -166,7 +165,7 @@ class CronExpression:
         try:
             CronSim(" ".join(alone), _SOME_DAY)
         except CronSimError:
-            return _wrong(self.text, f"{self.fields[place]!r} is no {_FIELDS[place]}")
+            return _wrong(self.text, f"{self.fields[place]!r} is not a valid {_FIELDS[place]}")
         return _never(self.text)
 
     def _walk(self, local: datetime) -> Iterator[datetime]:
@@ -214,7 +213,7 @@ def _read_years(field: str, text: str) -> frozenset[int] | None:
     for term in field.split(","):
         read = _YEAR_TERM.fullmatch(term)
         if read is None or (read[2] is not None and not int(read[2])):
-            raise _wrong(text, f"{term!r} is no year")
+            raise _wrong(text, f"{term!r} is not a valid year")
         span, step = read[1], read[2]
         low, dash, high = span.partition("-")
         first = _YEARS[0] if span == "*" else int(low)

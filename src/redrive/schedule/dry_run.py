@@ -39,7 +39,6 @@ class SimulatedAttempt:
     Attributes:
         number: its number in its cycle, from 1.
         is_planned: True if it started at an occurrence of the schedule.
-        outcome: the outcome of the transition at its end.
     """
 
     number: int
@@ -55,9 +54,7 @@ class DryRun:
     """The result of a dry run.
 
     Attributes:
-        attempts: in their order.
         slots: the occurrences of the schedule from the first attempt to the end.
-        state: the final state.
     """
 
     attempts: tuple[SimulatedAttempt, ...]

@@ -3,11 +3,6 @@
 "Every two hours" means two hours of elapsed time, also when the clock is changed: libraries that count such rules on
 the wall clock then repeat an instant, go backwards, or skip a real hour (dateutil #1351). So periods are instants,
 computed from the start in closed form.
-
-The other parts of the rule, days, hours and minutes, filter by the wall clock: "between 9 and 5 on weekdays", "at
-minute 15 of each hour". If a filter refuses, the search jumps to the next allowed day or hour; within an hour, to the
-period that meets an allowed second, which is a congruence. If none ever does, it jumps from day to day up to the next
-clock change, so a rule that never occurs is found within milliseconds.
 """
 
 from __future__ import annotations
@@ -40,30 +35,31 @@ _UNITS: Final[Mapping[Freq, timedelta]] = {
 
 @dataclass(frozen=True, slots=True)
 class ElapsedRule:
-    """A rule with its start.
-
-    Attributes:
-        base: the instant of the beginning of the first period.
-        start: no occurrence is earlier.
-        step: the length of a period.
-        offsets: positions of the occurrences in a period; in an hour of the wall clock if ``is_by_clock``.
-        is_by_clock: True if the wall clock determines the position in an hour.
-        places: which of the occurrences of a period, from its end if negative; empty means all.
-        days: the days that the rule allows; None means all.
-        slots: the positions in an hour at which a period may begin; None means all.
-    """
+    """A rule with its start."""
 
     rule: RecurrenceRule
     place: ZoneInfo
+    # The instant of the beginning of the first period.
     base: datetime
+    # No occurrence is earlier.
     start: datetime
+    # The length of a period.
     step: timedelta
+    # Positions of the occurrences in a period; in an hour of the wall clock if ``is_by_clock``.
     offsets: tuple[timedelta, ...]
+    # True if the wall clock determines the position in an hour.
     is_by_clock: bool
+    # Which of the occurrences of a period, from its end if negative; empty means all.
     places: tuple[int, ...]
+    # The days that the rule allows; None means all.
     days: AnchoredRule | DailyRule | None
+    # The positions in an hour at which a period may begin; None means all.
     slots: HourSlots | None
 
+    # The other parts of the rule, days, hours and minutes, filter by the wall clock: "between 9 and 5 on weekdays", "at
+    # minute 15 of each hour". If a filter refuses, the search jumps to the next allowed day or hour; within an hour, to
+    # the period that meets an allowed second, which is a congruence. If none ever does, it jumps from day to day up to
+    # the next clock change, so a rule that never occurs is found within milliseconds.
     def since(self, at: datetime) -> Iterator[datetime]:
         """Return the occurrences from an instant on, in order, up to a horizon; ``COUNT`` and ``UNTIL`` are ignored."""
         begin = max(at, self.start)
@@ -159,16 +155,13 @@ class ElapsedRule:
 
 @dataclass(frozen=True, slots=True)
 class HourSlots:
-    """The seconds of an hour at which periods may begin.
+    """The seconds of an hour at which periods may begin."""
 
-    Attributes:
-        seconds: from 0 to 3599.
-        residues: their residues modulo ``divisor``.
-        divisor: greatest common divisor of the step and an hour, in seconds.
-    """
-
+    # From 0 to 3599.
     seconds: frozenset[int]
+    # Their residues modulo ``divisor``.
     residues: frozenset[int]
+    # Greatest common divisor of the step and an hour, in seconds.
     divisor: int
 
     def until(self, second: int, step: int) -> int | None:
@@ -178,13 +171,11 @@ class HourSlots:
         return next(number for number in itertools.count(1) if (second + number * step) % _HOUR in self.seconds)
 
 
+# If ``is_default``, the start is the default of all schedules. Then periods are counted from midnight by the present
+# winter offset of the time zone, and an hourly rule occurs at full hours of the wall clock: the offset may have changed
+# since the start.
 def elapsed_rule(rule: RecurrenceRule, start: datetime, place: ZoneInfo, *, is_default: bool) -> ElapsedRule:
-    """Return an hourly or faster rule with its naive start.
-
-    If ``is_default``, the start is the default of all schedules. Then periods are counted from midnight by the present
-    winter offset of the time zone, and an hourly rule occurs at full hours of the wall clock: the offset may have
-    changed since the start.
-    """
+    """Return an hourly or faster rule with its naive start."""
     first = start.replace(
         minute=0 if rule.freq is Freq.HOURLY else start.minute,
         second=start.second if rule.freq is Freq.SECONDLY else 0,

@@ -68,11 +68,7 @@ def failed(
 
 
 def aligned(policy: RefreshPolicy, retry_at: datetime, following: datetime | None) -> tuple[datetime, bool]:
-    """Choose between a retry and the next planned refresh.
-
-    Returns:
-        When the next attempt starts, and True if its attempts are counted from 1 then.
-    """
+    """Choose between a retry and the next planned refresh; return True with it if its attempts are counted from 1."""
     if following is None or policy.strategy is Strategy.UNTIL_SUCCESS:
         return retry_at, False
     if policy.strategy is Strategy.PLANNED_ONLY:

@@ -214,12 +214,10 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+# FTL's parser tries one token ahead: where an optional part fails after one token, the parser goes back and reports the
+# failure only if nothing else fails farther on. So the deepest failure is kept.
 class _Parser:
-    """A parser of shapes.
-
-    FTL's parser tries one token ahead: where an optional part fails after one token, the parser goes back and reports
-    the failure only if nothing else fails farther on. So the deepest failure is kept.
-    """
+    """A parser of shapes."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self.tokens = tokens

@@ -1,9 +1,4 @@
-"""The gaps between the occurrences of a schedule, and the clock changes of a time zone; for warnings. PURE.
-
-Gaps cannot be computed in general: "every minute between 9 and 5 on weekdays" has gaps of a minute, of a night and of a
-weekend. The first `MOST` occurrences are listed. If they cover a few days only, the next occurrence is also computed
-after each hour of a week and after each day of a year, which finds longer gaps without listing all occurrences between.
-"""
+"""The gaps between the occurrences of a schedule, and the clock changes of a time zone; for warnings. PURE."""
 
 from __future__ import annotations
 
@@ -33,6 +28,10 @@ class Gaps:
     longest: timedelta
 
 
+# Gaps cannot be computed in general: "every minute between 9 and 5 on weekdays" has gaps of a minute, of a night and of
+# a weekend. The first `MOST` occurrences are listed. If they cover a few days only, the next occurrence is also
+# computed after each hour of a week and after each day of a year, which finds longer gaps without listing all
+# occurrences between.
 def gaps(schedule: Schedule, begin: datetime) -> Gaps | None:
     """Return the gaps from an instant on; None if fewer than two occurrences follow."""
     listed = list(_first(schedule, begin))
@@ -70,8 +69,7 @@ def _around(schedule: Schedule, at: datetime, step: timedelta, known: timedelta)
 def leaps(place: ZoneInfo, begin: datetime, years: int) -> Iterator[tuple[datetime, datetime]]:
     """Yield the nights in which the clocks are advanced.
 
-    Yields:
-        The first wall-clock time that does not exist, and the first one after it that does; naive.
+    Each is the first wall-clock time that does not exist, and the first one after it that does; both are naive.
     """
     for number in range(366 * years):
         before, after = begin + number * _DAY, begin + (number + 1) * _DAY

@@ -2,9 +2,6 @@
 
 A contradictory policy is refused when it is made. These warnings cover policies with an improbable meaning: an example
 of the refresh-with-retry-policy document allows two hours for a refresh every two hours, so that no retry can ever fit.
-
-A warning is a sentence with the figures and a remedy. The figures are taken from a sample of the occurrences (see
-`redrive.schedule.gaps`) and can be wrong for schedules with rare, irregular gaps.
 """
 
 from __future__ import annotations
@@ -33,10 +30,12 @@ _OVER: Final[Mapping[Strategy, str]] = {
     Strategy.ALIGN: "later retries wait for a planned refresh",
     Strategy.UNTIL_PLANNED: "the next planned refresh counts its attempts anew before all retries are made",
     Strategy.WHICHEVER_FIRST: "some retries are made at a planned refresh, and sooner",
-    Strategy.UNTIL_SUCCESS: "planned refreshes are left out meanwhile",
+    Strategy.UNTIL_SUCCESS: "planned refreshes are left out until then",
 }
 
 
+# A warning is a sentence with the figures and a remedy. The figures are taken from a sample of the occurrences (see
+# `redrive.schedule.gaps`) and can be wrong for schedules with rare, irregular gaps.
 def lint(policy: PolicyFields, now: datetime | None) -> tuple[str, ...]:
     """Return the warnings about a policy; without ``now`` those that depend on it are left out."""
     schedule = policy.schedule
@@ -105,7 +104,7 @@ def _endless(policy: PolicyFields, found: Gaps | None) -> Iterator[str]:
     elif policy.strategy is Strategy.UNTIL_PLANNED and found is not None and _is_overlong(policy, found):
         why = "planned refreshes count anew before all retries are used up"
     if why is not None:
-        yield f'Nothing ends it when nothing succeeds: {why}. Say when to stop, such as "Give up after one week".'
+        yield f'Nothing ends it when nothing succeeds: {why}. Add a limit, such as "Give up after one week".'
 
 
 def _contradictory(policy: PolicyFields) -> Iterator[str]:
@@ -123,7 +122,7 @@ def _contradictory(policy: PolicyFields) -> Iterator[str]:
         )
     elif limit is None and count == 1:
         yield (
-            "The first failure is final: there are no retries, and it is disabled until an update. Say when to retry, "
+            "The first failure is final: there are no retries, and it is disabled until an update. Add a retry, "
             'such as "On the first failure, retry after 5 minutes", or how long to go on, such as "Give up after one '
             'week".'
         )
@@ -164,9 +163,9 @@ def _ending(schedule: Schedule, now: datetime) -> Iterator[str]:
         return
     last = schedule.last(now, now + SOON)
     if last is None:
-        yield "The schedule has ended: nothing is planned any more. Say a later end, or none."
+        yield "The schedule has ended: nothing is planned any more. Give a later end, or none."
         return
     yield (
-        f"The schedule ends soon: its last planned refresh is on {wall(last, schedule.place):%Y-%m-%d at %H:%M}. Say a "
-        "later end, or none."
+        f"The schedule ends soon: its last planned refresh is on {wall(last, schedule.place):%Y-%m-%d at %H:%M}. "
+        "Give a later end, or none."
     )

@@ -11,11 +11,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 def member(kind: type[E], field: str, value: str) -> E:
-    """Return the member of an enumeration that a caller has passed, as itself or as its text.
-
-    Raises:
-        ScheduleError: there is no such member; the message lists the values.
-    """
+    """Return the member that a caller has passed, as itself or as its text; raise `ScheduleError` with the values."""
     # A text equals the member with ``==`` but not with ``is``, so it is converted.
     try:
         return kind(value)

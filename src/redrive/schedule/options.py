@@ -63,7 +63,6 @@ class Action:
     Attributes:
         name: ``disable``, ``email``, ``mark``, ``notify``, ``panic``.
         to: the recipient, or what to mark.
-        text: the message.
 
     Raises:
         ScheduleError: the action is unknown, or a field is missing.
@@ -78,13 +77,13 @@ class Action:
             raise ScheduleError(f"there is no action {self.name!r}; actions: disable, email, mark, notify, panic")
         for field, value in (("to", self.to), ("text", self.text)):
             if value is not None and not _is_text(value):
-                raise ScheduleError(f"{self.name}: {field}={value!r} is no text that can be stored")
+                raise ScheduleError(f"{self.name}: {field}={value!r} is not a text that can be stored")
         if self.name in {"email", "notify", "mark"} and not self.to:
-            raise ScheduleError(f"{self.name} whom? Say to=")
+            raise ScheduleError(f"{self.name} needs a recipient: pass to=")
         if self.name in {"disable", "panic"} and (self.to is not None or self.text is not None):
-            raise ScheduleError(f"{self.name} takes neither to= nor text=: nobody is written to")
+            raise ScheduleError(f"{self.name} takes neither to= nor text=: it sends no message")
         if self.name == "mark" and not self.text:
-            raise ScheduleError(f"mark {self.to} with what? Say text=")
+            raise ScheduleError(f"mark needs a text for {self.to}: pass text=")
 
 
 def _is_text(value: object) -> bool:

@@ -84,7 +84,7 @@ class RefreshPolicy:
         if not isinstance(self.repeat_last, bool):
             raise ScheduleError(f"repeat_last={self.repeat_last!r}: write True or False")
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
-            raise ScheduleError(f"schedule={self.schedule!r} is no Schedule; RefreshPolicy.parse reads English")
+            raise ScheduleError(f"schedule={self.schedule!r} is not a Schedule; RefreshPolicy.parse reads English")
         actions = self.on_give_up
         if not isinstance(actions, list | tuple) or not all(isinstance(each, Action) for each in actions):
             raise ScheduleError(f"on_give_up={actions!r}: write a list of actions, such as [Action('disable')]")
@@ -101,14 +101,7 @@ class RefreshPolicy:
         object.__setattr__(self, "delays", tuple(read_span("delays", each) for each in self.delays))
 
     def delay(self, failures: int) -> timedelta | None:
-        """Return the delay after a failure.
-
-        Args:
-            failures: number of failed attempts in this cycle, from 1.
-
-        Returns:
-            The delay before the next attempt, or None if there is no retry.
-        """
+        """Return the delay after a number of failed attempts in this cycle, from 1; None if there is no retry."""
         if failures <= len(self.delays):
             return self.delays[failures - 1]
         return self.delays[-1] if self.repeat_last else None

@@ -56,9 +56,6 @@ starts early.
 
 **Queue.** If a queue lies between start and work, the time limit counts from the claim (`begun`); until then no
 deadline applies (`wait`).
-
-At one instant results come first, then sweeps, then starts. A clock that went back counts as standing still within one
-transition; `set_back` handles states that wait for an instant far ahead because of it.
 """
 
 from __future__ import annotations
@@ -254,12 +251,10 @@ def _replanned(policy: RefreshPolicy, state: RefreshState, now: datetime, sample
     return state if has_come else _awaiting(policy, state, now, sample)
 
 
+# The last start counts as having happened now, and a planned refresh is the next one from now on. Otherwise the refresh
+# would wait until the clock has caught up.
 def set_back(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: float = 0.0) -> RefreshTransition:
-    """Return REPLANNED or NOTHING, after the clock was set back: compute anew what lies too far ahead.
-
-    The last start counts as having happened now, and a planned refresh is the next one from now on. Otherwise the
-    refresh would wait until the clock has caught up.
-    """
+    """Return REPLANNED or NOTHING, after the clock was set back: compute anew what lies too far ahead."""
     after = _not_ahead(state, now)
     latest = wait(policy, state, now=now).state.deadline_at
     # An attempt in a queue has one without a late start.
@@ -287,6 +282,8 @@ def _set_back(policy: RefreshPolicy, state: RefreshState, now: datetime, sample:
     return replace(state, refresh_at=now) if was_wanted else state
 
 
+# At one instant results come first, then sweeps, then starts. A clock that went back counts as standing still within
+# one transition; `set_back` handles states that wait for an instant far ahead because of it.
 def _not_ahead(state: RefreshState, now: datetime) -> RefreshState:
     """Return the state with a last start no later than now, and the times that depend on it as much earlier."""
     if state.started_at is None or state.started_at <= now + TOLERANCE:

@@ -45,14 +45,10 @@ class Freq(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class WeekDay:
-    """A day of the week, or the n-th one of a month or year.
-
-    Attributes:
-        day: 0 is Monday.
-        nth: which one, from the end if negative; None means each.
-    """
+    """A day of the week, or the n-th one of a month or year."""
 
     day: int
+    # Which one, from the end if negative; None means each.
     nth: int | None = None
 
     def __str__(self) -> str:
@@ -65,18 +61,13 @@ class RecurrenceRule:
     """A recurrence rule.
 
     Attributes:
-        freq: the frequency.
         interval: every n-th period.
         count: number of occurrences; None means no end.
         until: the last possible occurrence: aware, or naive on the wall clock of the schedule.
-        by_month: months, from 1.
         by_week_no: weeks of the year, from its end if negative.
         by_year_day: days of the year, from its end if negative.
         by_month_day: days of the month, from its end if negative.
         by_day: days of the week.
-        by_hour: hours.
-        by_minute: minutes.
-        by_second: seconds.
         by_set_pos: which of the occurrences of a period, from its end if negative.
         week_start: the first day of a week; 0 is Monday.
     """
@@ -113,7 +104,7 @@ class RecurrenceRule:
             name, equals, value = part.partition("=")
             name = name.strip().upper()
             if not equals or name not in _READERS:
-                raise _wrong(text, f"{part!r} is no part of a rule; parts: {', '.join(_READERS)}")
+                raise _wrong(text, f"{part!r} is not a part of a rule; parts: {', '.join(_READERS)}")
             field, read = _READERS[name]
             if field in given:
                 raise _wrong(text, f"{name} is there twice")
@@ -140,7 +131,7 @@ class RecurrenceRule:
 def _parts(text: str) -> list[str]:
     bare = text.strip()
     if "\n" in bare:
-        raise _wrong(text, "one rule and nothing else belongs here; the start is said beside it")
+        raise _wrong(text, "write one rule without other lines; the start belongs to the schedule")
     bare = bare.removeprefix("RRULE:").strip().rstrip(";")
     if not bare:
         raise _wrong(text, "it is empty; write FREQ=DAILY;BYHOUR=6, for example")

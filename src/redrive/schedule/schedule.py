@@ -4,9 +4,6 @@ A `Schedule` is the union of its parts less its exceptions. "At 6:30 AM and 4 PM
 minutes of one rule multiply (RFC 5545, 3.3.10). Occurrences are instants, strictly increasing, each once, also where
 two parts meet and when clocks are changed (see `redrive.schedule.timezone`).
 
-The start (``DTSTART``) is stored with the schedule. Computed anew at each query, it would make "every two weeks"
-meaningless and counts endless.
-
 A query costs the same however long ago the start lies; see `redrive.schedule.calendar`. A rule that never occurs is
 refused when the schedule is made, after a bounded search.
 """
@@ -36,6 +33,9 @@ MOST = 100_000
 _MARGIN = timedelta(days=2)
 
 
+# The start (``DTSTART``) is stored with the schedule. Computed anew at each query, it would make "every two weeks"
+# meaningless and counts endless.
+#
 # The default start: midnight of a Monday long ago, so that a program means the same after each deployment.
 ANCHOR = datetime(2001, 1, 1)  # noqa: DTZ001 - naive is the wall clock
 
@@ -178,7 +178,7 @@ class Schedule:
         object.__setattr__(self, "gap", member(Gap, "gap", self.gap))
         for each in (self.start, *self.times, *self.except_times):
             if not isinstance(each, datetime):
-                raise ScheduleError(f"{each!r} is no time: write datetime(2026, 1, 31, 16, 30)")
+                raise ScheduleError(f"{each!r} is not a time: write datetime(2026, 1, 31, 16, 30)")
             if each.tzinfo is not None:
                 raise ScheduleError(
                     f"{each} has a time zone of its own: times of a schedule are those of tz={self.tz!r}"
@@ -245,11 +245,9 @@ class Schedule:
             self._answers.keep(begin, found)
         return found
 
+    # It is found by bisection: about fifty queries for a month of seconds.
     def last(self, since: datetime, until: datetime) -> datetime | None:
-        """Return the last occurrence between two instants, both included, in UTC; None if there is none.
-
-        It is found by bisection: about fifty queries for a month of seconds.
-        """
+        """Return the last occurrence between two instants, both included, in UTC; None if there is none."""
         found: datetime | None = None
         low, high = aware("since", since).astimezone(UTC), aware("until", until).astimezone(UTC)
         while low <= high:
@@ -292,7 +290,7 @@ def _end(rule: RecurrenceRule, source: _Source, begin: datetime, place: ZoneInfo
         return None
     if rule.count > MOST:
         raise ScheduleError(
-            f"the recurrence rule {str(rule)!r} has more than {MOST:,} occurrences: say UNTIL, or no end"
+            f"the recurrence rule {str(rule)!r} has more than {MOST:,} occurrences: give UNTIL, or no end"
         )
     *_, last = itertools.islice((each for each in source.since(begin) if each >= begin), rule.count)
     return last

@@ -67,13 +67,11 @@ def start(
     return _started(policy, state, now, uid, sample, due_at=_due_at(policy, state, now))
 
 
+# A running attempt is superseded. It has neither succeeded nor failed, so the new attempt takes its number.
 def trigger(
     policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, sample: float = 0.0
 ) -> RefreshTransition:
-    """Start a refresh now, due or not, paused or not; return STARTED, or DISABLED.
-
-    A running attempt is superseded. It has neither succeeded nor failed, so the new attempt takes its number.
-    """
+    """Start a refresh now, due or not, paused or not; return STARTED, or DISABLED."""
     check(now, sample)
     if state.disabled_until_update:
         return RefreshTransition(state, RefreshOutcome.DISABLED)

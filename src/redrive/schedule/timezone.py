@@ -1,10 +1,5 @@
 """Conversion between instants and wall-clock times. PURE.
 
-Instants are aware and in UTC, and all arithmetic is done with them. Python's arithmetic within one zone is that of the
-wall
-clock: from 00:30 to 02:30 over the end of summer time it counts two hours although three pass. So a wall-clock time is
-naive, and only this module maps it to an instant.
-
 A time in the *gap*, which the clock skips, does not exist; a time in the *fold*, in which the clock is set back, exists
 twice. RFC 5545 has two rules for the gap: 3.3.10 leaves such an occurrence out, and 3.3.5 reads the time by the offset
 before the gap, so that 02:30 becomes 03:30. The second one is the default, because a daily job must not lose a day; the
@@ -40,19 +35,22 @@ def zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ScheduleError(
-            f"{name!r} is no time zone; write the name of a place, such as Europe/Kyiv, or UTC"
+            f"{name!r} is not a time zone; write the name of a place, such as Europe/Kyiv, or UTC"
         ) from error
 
 
 def aware(name: str, at: datetime) -> datetime:
     """Return an instant; raise `ScheduleError` if it has no time zone."""
     if not isinstance(at, datetime):
-        raise ScheduleError(f"{name}={at!r} is no instant: write datetime(..., tzinfo=UTC)")
+        raise ScheduleError(f"{name}={at!r} is not an instant: write datetime(..., tzinfo=UTC)")
     if at.tzinfo is None:
-        raise ScheduleError(f"{name}={at!r} has no time zone, so it is no instant: write datetime(..., tzinfo=UTC)")
+        raise ScheduleError(f"{name}={at!r} has no time zone, so it is not an instant: write datetime(..., tzinfo=UTC)")
     return at
 
 
+# Instants are aware and in UTC, and all arithmetic is done with them. Python's arithmetic within one zone is that of
+# the wall clock: from 00:30 to 02:30 over the end of summer time it counts two hours although three pass. So a
+# wall-clock time is naive, and only this module maps it to an instant.
 def instant(local: datetime, place: ZoneInfo, gap: Gap = Gap.SHIFT) -> datetime | None:
     """Return the instant of a wall-clock time in UTC: the first one in a fold; None in a gap under `Gap.SKIP`."""
     found = local.replace(tzinfo=place, fold=0).astimezone(UTC)

@@ -149,6 +149,6 @@ def test_a_decision_that_raises_ends_its_own_job_only(store: Harness):
     job, (line,) = store.job(odd.id), store.history(odd.id)
 
     assert (State.DEAD, "BAD_POLICY", State.READY) == (job.state, job.reason, store.job(good.id).state)
-    assert "what becomes of it could not be decided: SystemExit: no tariff" == job.error
+    assert "the decision about this attempt failed: SystemExit: no tariff" == job.error
     assert "in tariff\n" in (line.traceback or "")
     assert store.redrive(Filter(reason="BAD_POLICY")).ids == (odd.id,)

@@ -57,16 +57,9 @@ def nested(reader: Reader, notes: Notes, header: Header) -> None:
 
 
 def ended(reader: Reader) -> bool:
-    """Go on after a clause: to the end of its line, or past what stands before the next one.
+    """Go on after a clause, and return True at the end of its line.
 
-    Args:
-        reader: behind a clause.
-
-    Returns:
-        Is the line at its end?
-
-    Raises:
-        ScheduleSyntaxError: something follows that is neither.
+    Raise `ScheduleSyntaxError` if another text follows than the beginning of the next clause.
     """
     if reader.next is None or reader.take(";"):
         return reader.next is None

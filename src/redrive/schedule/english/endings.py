@@ -31,15 +31,7 @@ def terminal(reader: Reader, notes: Notes) -> Header | None:
 
 
 def waits(reader: Reader, notes: Notes) -> bool:
-    """Read that it waits for the next planned refresh.
-
-    Args:
-        reader: where.
-        notes: it goes there.
-
-    Returns:
-        Was it that?
-    """
+    """Parse that the refresh waits for the next planned one; return False if the text is another clause."""
     reset = reader.take("reset attempt_no")
     if reset and reader.next is not None:
         reader.need("and")
@@ -56,15 +48,7 @@ def waits(reader: Reader, notes: Notes) -> bool:
 
 
 def gives_up(reader: Reader, notes: Notes) -> None:
-    """Note that the last failure ends it.
-
-    Args:
-        reader: behind the words.
-        notes: it goes there.
-
-    Raises:
-        ScheduleSyntaxError: another sentence lets the last failure wait.
-    """
+    """Note that the last failure ends the refresh; raise `ScheduleSyntaxError` if another sentence lets it wait."""
     _ends(reader, notes, Exhausted.GIVE_UP)
 
 
@@ -105,15 +89,7 @@ def giving_up(reader: Reader, notes: Notes) -> Header | None:
 
 
 def action(reader: Reader, notes: Notes) -> bool:
-    """Read what is done when it gives up.
-
-    Args:
-        reader: where.
-        notes: it goes there.
-
-    Returns:
-        Was it that?
-    """
+    """Parse an action when the refresh is given up; return False if the text is another clause."""
     found = _plain(reader) or _mail(reader) or _mark(reader)
     if found is not None:
         notes.actions.append(found)

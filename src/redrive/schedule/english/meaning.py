@@ -21,30 +21,27 @@ FREQS = {
 
 @dataclass
 class Heard:
-    """The parts of a recurrence parsed so far.
-
-    Attributes:
-        interval: number of ``unit`` in a period.
-        times_a_day: number of occurrences a day, if given.
-        clocks: hours and minutes.
-        days: days of the week; 0 is Monday.
-        month_days: days of the month, from the end if negative.
-        month_week_days: days of the week in a month, such as its first Monday.
-        hours: the hours of a window.
-        rules: quoted rules; likewise ``crons``, ``times`` and ``exceptions``.
-    """
+    """The parts of a recurrence parsed so far."""
 
     unit: str | None = None
+    # Number of ``unit`` in a period.
     interval: int = 1
+    # Number of occurrences a day, if given.
     times_a_day: int | None = None
+    # Hours and minutes.
     clocks: list[tuple[int, int]] = field(default_factory=list)
+    # Days of the week; 0 is Monday.
     days: set[int] = field(default_factory=set)
+    # Days of the month, from the end if negative.
     month_days: list[int] = field(default_factory=list)
+    # Days of the week in a month, such as its first Monday.
     month_week_days: list[WeekDay] = field(default_factory=list)
+    # The hours of a window.
     hours: tuple[int, ...] = ()
     tz: str = "UTC"
     start: datetime = ANCHOR
     gap: Gap = Gap.SHIFT
+    # Quoted rules; likewise ``crons``, ``times`` and ``exceptions``.
     rules: list[RecurrenceRule] = field(default_factory=list)
     crons: list[CronExpression] = field(default_factory=list)
     times: list[datetime] = field(default_factory=list)

@@ -12,45 +12,32 @@ from redrive.schedule.schedule import Schedule
 
 @dataclass(frozen=True)
 class Header:
-    """A line with others below it.
-
-    Attributes:
-        line: which.
-        of_failure: the failure after which those below are done; None for what is done when it gives up.
-    """
+    """A line with others below it."""
 
     line: TextLine
+    # The failure after which those below are done; None for what is done when it gives up.
     of_failure: int | None
 
 
 @dataclass
 class Notes:
-    """The parts of a refresh policy parsed so far.
+    """The parts of a refresh policy parsed so far."""
 
-    Attributes:
-        start: the start of schedules that do not name one.
-        timeout: time limit of one attempt.
-        delays: by the number of the failure.
-        further: the delay after any further failure.
-        strategy: the treatment of retries that do not fit.
-        exhausted: the effect of the last failure.
-        last_failure: the number given for the last failure.
-        give_up_after: how long the refresh may fail.
-        attempts: the number of attempts after which it is given up.
-        actions: the actions when it is given up.
-        catch_up: how late a refresh may start.
-        jitter: maximum random delay of starts.
-    """
-
+    # The start of schedules that do not name one.
     start: datetime | None = None
     schedule: Schedule | None = None
     timeout: timedelta | None = None
+    # By the number of the failure.
     delays: dict[int, timedelta] = field(default_factory=dict)
+    # The delay after any further failure.
     further: timedelta | None = None
     strategy: Strategy | None = None
+    # The effect of the last failure.
     exhausted: Exhausted | None = None
+    # The number given for the last failure.
     last_failure: int | None = None
     give_up_after: timedelta | None = None
+    # The number of attempts after which it is given up.
     attempts: int | None = None
     actions: list[Action] = field(default_factory=list)
     catch_up: timedelta | None = None

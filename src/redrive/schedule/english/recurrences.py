@@ -1,11 +1,4 @@
-"""Sentences about when: ``every weekday at 9:30 AM in Europe/Kyiv``.
-
-What is read becomes rules of RFC 5545. Hours and minutes of one rule multiply, so times with different minutes become
-several rules: "at 6:30 AM and 4 PM" is two.
-
-"Between 9 AM and 5 PM" leaves out 17:00: the hours from nine up to, and not with, five. A daily refresh without a time
-is at midnight.
-"""
+"""Sentences about when: ``every weekday at 9:30 AM in Europe/Kyiv``."""
 
 from __future__ import annotations
 
@@ -112,7 +105,7 @@ def _time(reader: Reader, text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        reader.fail(f"{text!r} is no time; write it as 2026-01-31T16:30:00")
+        reader.fail(f"{text!r} is not a time; write it as 2026-01-31T16:30:00")
 
 
 def _frequency(reader: Reader, heard: Heard) -> None:
@@ -159,7 +152,7 @@ def _every(reader: Reader, heard: Heard) -> None:
         heard.unit, size = _FINER[heard.unit]
         count *= size
     if not float(count).is_integer() or count < 1:
-        reader.fail("the interval is no whole number of seconds")
+        reader.fail("the interval is not a whole number of seconds")
     heard.interval = int(count)
 
 
@@ -187,6 +180,8 @@ def _listed(reader: Reader, first: T, read: Callable[[Reader], T | None]) -> lis
         found.append(following)
 
 
+# What is read becomes rules of RFC 5545. Hours and minutes of one rule multiply, so times with different minutes become
+# several rules: "at 6:30 AM and 4 PM" is two.
 def _clocks(reader: Reader, heard: Heard) -> bool:
     if not reader.take("at"):
         return False
@@ -206,7 +201,7 @@ def _clock(reader: Reader) -> tuple[int, int] | None:
     half = reader.take("am", "a.m", "pm", "p.m")
     clock = _of_day(token, hour, minute, half)
     if clock is None:
-        reader.fail(f"not understood: {token.text!r} is no time of day; write 6 AM, 6:30 PM or 16:30")
+        reader.fail(f"not understood: {token.text!r} is not a time of day; write 6 AM, 6:30 PM or 16:30")
     return clock
 
 
@@ -287,6 +282,8 @@ def _month_day(reader: Reader) -> int | WeekDay | None:
     return nth
 
 
+# "Between 9 AM and 5 PM" leaves out 17:00: the hours from nine up to, and not with, five. A daily refresh without a
+# time is at midnight.
 def _window(reader: Reader, heard: Heard) -> bool:
     opened = reader.take("between", "from")
     if not opened:

@@ -22,15 +22,7 @@ def _wait(reader: Reader) -> timedelta | None:
 
 
 def on_failure(reader: Reader, notes: Notes) -> bool:
-    """Read a delay for some failures by their numbers.
-
-    Args:
-        reader: where.
-        notes: it goes there.
-
-    Returns:
-        Was it one?
-    """
+    """Parse a delay for some failures by their numbers; return False if the text is another clause."""
     begin = reader.place
     if reader.take("on any further failure"):
         reader.take(",")
@@ -55,14 +47,7 @@ def on_failure(reader: Reader, notes: Notes) -> bool:
 
 
 def failures(reader: Reader) -> range | None:
-    """Read which failures a sentence is about.
-
-    Args:
-        reader: where.
-
-    Returns:
-        Their numbers, or None.
-    """
+    """Parse the failures that a sentence is about; return their numbers, or None."""
     if not reader.take("on the"):
         return None
     begin = reader.place
@@ -80,15 +65,7 @@ def _counted(reader: Reader, count: float) -> int:
 
 
 def retries(reader: Reader, notes: Notes) -> bool:
-    """Read delays as a list, or as many of one kind.
-
-    Args:
-        reader: where.
-        notes: they go there.
-
-    Returns:
-        Were there any?
-    """
+    """Parse delays as a list, or as many of one kind; return False if the text is another clause."""
     if not reader.take("retry"):
         return False
     if notes.delays:

@@ -82,14 +82,7 @@ _ISO = re.compile(r"p(?:(\d+)w)?(?:(\d+)d)?(?:t(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?
 
 
 def number(reader: Reader) -> float | None:
-    """Take a number, in digits or as a word.
-
-    Args:
-        reader: where.
-
-    Returns:
-        The number, or None if there is none.
-    """
+    """Take a number, in digits or as a word; return None if there is none."""
     token = reader.next
     if token is not None and token.kind == "number":
         reader.place += 1
@@ -102,14 +95,7 @@ def number(reader: Reader) -> float | None:
 
 
 def ordinal(reader: Reader) -> int | None:
-    """Take an ordinal: ``first``, ``2nd``.
-
-    Args:
-        reader: where.
-
-    Returns:
-        The number, or None if there is none.
-    """
+    """Take an ordinal such as ``first`` or ``2nd``; return None if there is none."""
     token = reader.next
     if token is not None and token.kind == "ordinal":
         reader.place += 1
@@ -122,16 +108,9 @@ def ordinal(reader: Reader) -> int | None:
 
 
 def span(reader: Reader) -> timedelta | None:
-    """Take a span of time: ``1 hour and 30 minutes``, ``half an hour``, ``a week``, ``PT90S``.
+    """Take a span of time, or return None: ``1 hour and 30 minutes``, ``half an hour``, ``a week``, ``PT90S``.
 
-    Args:
-        reader: where.
-
-    Returns:
-        The span, or None if there is none.
-
-    Raises:
-        ScheduleSyntaxError: it has a month or a year in it, or is longer than a hundred years.
+    Raise `ScheduleSyntaxError` if it contains a month or a year, or is longer than a hundred years.
     """
     if reader.take("half an hour"):
         return timedelta(minutes=30)
@@ -163,17 +142,7 @@ def _length(reader: Reader, count: float, unit: timedelta) -> timedelta:
 
 
 def some(reader: Reader) -> timedelta:
-    """Take a span of time, which must be there; see `span`.
-
-    Args:
-        reader: where.
-
-    Returns:
-        The span.
-
-    Raises:
-        ScheduleSyntaxError: there is none.
-    """
+    """Take a span of time; raise `ScheduleSyntaxError` if there is none. See `span`."""
     found = span(reader)
     return reader.fail() if found is None else found
 
@@ -194,14 +163,7 @@ def _part(reader: Reader) -> tuple[float, timedelta] | None:
 
 
 def written(length: timedelta) -> str:
-    """Write a span of time.
-
-    Args:
-        length: which.
-
-    Returns:
-        ``1 hour and 30 minutes``.
-    """
+    """Format a span of time, such as ``1 hour and 30 minutes``."""
     parts = []
     left = length
     for unit, size in _LONG.items():
@@ -216,14 +178,7 @@ def written(length: timedelta) -> str:
 
 
 def written_ordinal(value: int) -> str:
-    """Write an ordinal.
-
-    Args:
-        value: from 1.
-
-    Returns:
-        ``first``, ``21st``.
-    """
+    """Format an ordinal from 1 on, such as ``first`` or ``21st``."""
     if value <= len(_ORDINALS):
         return _ORDINALS[value - 1]
     teen = value // 10 % 10 == 1

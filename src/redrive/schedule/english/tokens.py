@@ -25,16 +25,13 @@ _ESCAPE = re.compile(r'\\(?:u\{((?:10|[0-9a-f])?[0-9a-f]{1,4})\}|(["\\]))')
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, a number, a mark, or something in quotes.
+    """A word, a number, a mark, or something in quotes."""
 
-    Attributes:
-        kind: ``word``, ``number``, ``ordinal``, ``clock``, ``date``, ``quoted`` or ``mark``.
-        text: as it was written.
-        column: where it begins, from 1.
-    """
-
+    # ``word``, ``number``, ``ordinal``, ``clock``, ``date``, ``quoted`` or ``mark``.
     kind: str
+    # As it was written.
     text: str
+    # Where it begins, from 1.
     column: int
 
     @property
@@ -45,30 +42,20 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """A line with at least one token.
+    """A line with at least one token."""
 
-    Attributes:
-        number: from 1.
-        indent: its indentation, the bullet included.
-        text: as written, without Markdown marks.
-        tokens: its words, without the bullet and the full stop.
-    """
-
+    # From 1.
     number: int
+    # Its indentation, the bullet included.
     indent: int
+    # As written, without Markdown marks.
     text: str
+    # Its words, without the bullet and the full stop.
     tokens: tuple[Token, ...]
 
 
 def lines(text: str) -> list[TextLine]:
-    """Take a text apart.
-
-    Args:
-        text: sentences, perhaps as a list.
-
-    Returns:
-        The lines that are not empty.
-    """
+    """Split a text, perhaps a list, into its lines that are not empty."""
     found = []
     for number, raw in enumerate(text.splitlines(), 1):
         plain = raw.translate(_SAME).replace("**", "  ")
@@ -83,16 +70,10 @@ def lines(text: str) -> list[TextLine]:
     return found
 
 
+# Quotes and backslashes get a backslash before them. Characters that lines, lists and Markdown would change are written
+# by their number: ``\u{a}`` is the end of a line. So is a full stop at the end.
 def quoted(text: str) -> str:
-    r"""Write a text in quotes, so that `Reader.unquoted` reads exactly this text.
-
-    Args:
-        text: any text. Quotes and backslashes get a backslash before them. What lines, lists and Markdown would change
-            is written by its number: ``\u{a}`` is the end of a line. So is a full stop at the end.
-
-    Returns:
-        The text in quotes, on one line.
-    """
+    r"""Return a text in quotes, on one line, so that `Reader.unquoted` reads exactly this text."""
     body = "".join(map(_escaped, text))
     return f'"{body[:-1]}\\u{{2e}}"' if body.endswith(".") else f'"{body}"'
 
@@ -105,11 +86,7 @@ def _escaped(char: str) -> str:
 
 
 class Reader:
-    """Reads the words of a line one after the other, and remembers what it would have understood instead.
-
-    Args:
-        line: which.
-    """
+    """A cursor over the words of a line, which remembers what it would have understood instead."""
 
     def __init__(self, line: TextLine) -> None:
         self.line = line
@@ -128,13 +105,9 @@ class Reader:
         return self.next.word if self.next else ""
 
     def take(self, *phrases: str) -> str | None:
-        """Take one of some phrases.
+        """Take one of some phrases and return it; return None if none of them is next.
 
-        Args:
-            *phrases: words in small letters, with single blanks between them; the longest should come first.
-
-        Returns:
-            The phrase that was there, or None.
+        Phrases are words in small letters with single blanks between them; the longest should come first.
         """
         for phrase in phrases:
             words = phrase.split()
@@ -146,15 +119,7 @@ class Reader:
         return None
 
     def take_kind(self, kind: str, name: str) -> Token | None:
-        """Take a token of a kind.
-
-        Args:
-            kind: which.
-            name: what it is, for messages.
-
-        Returns:
-            The token that was there, or None.
-        """
+        """Take a token of a kind and return it, or None if another token is next; ``name`` describes it in messages."""
         token = self.next
         if token is not None and token.kind == kind:
             self.place += 1
@@ -170,22 +135,14 @@ class Reader:
         return found
 
     def want(self, *names: str) -> None:
-        """Remember what would have been understood here.
-
-        Args:
-            *names: phrases, or names of what they stand for.
-        """
+        """Remember phrases, or their names, that would have been understood here."""
         if self.place > self._furthest:
             self._furthest, self._wanted = self.place, {}
         if self.place == self._furthest:
             self._wanted.update(dict.fromkeys(names))
 
     def unquoted(self, token: Token) -> str:
-        """Return the text of a quoted token that was just taken, without a full stop at its end; see `quoted`.
-
-        Raises:
-            ScheduleSyntaxError: a backslash in it is not followed by a quote, a backslash or ``u{...}``.
-        """
+        """Return the text of a quoted token that was just taken, without a full stop at its end; see `quoted`."""
         body = token.text[1:-1].rstrip(".")
         if _ESCAPE.sub("", body).count("\\"):
             self.fail("in quotes, a backslash is written as two of them")

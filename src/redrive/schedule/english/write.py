@@ -25,14 +25,7 @@ _STRATEGIES = {
 
 
 def text(policy: PolicyFields) -> str:
-    """Write a policy.
-
-    Args:
-        policy: which.
-
-    Returns:
-        Its sentences, one a line.
-    """
+    """Return a policy as sentences, one a line."""
     return "\n".join(_sentences(policy))
 
 
@@ -78,13 +71,7 @@ def _action(action: Action) -> str:
 
 
 def _told(action: Action, to: str, in_quotes: str | None) -> str:
-    """Write an action.
-
-    Args:
-        action: which.
-        to: its receiver, perhaps in quotes.
-        in_quotes: its text, if that is to be quoted.
-    """
+    """Return the sentence of an action to a recipient, perhaps in quotes; so is its text if ``in_quotes`` is given."""
     if action.name == "mark":
         return f"Mark the {to} with {quoted(action.text or '')}"
     said = "" if action.text is None else f" that {action.text if in_quotes is None else quoted(in_quotes)}"
