@@ -1,13 +1,5 @@
 """Retries for asyncpg: classification of its errors, and whole transactions as the unit of a retry.
 
-The module has the same three names as `redrive.contrib.psycopg` and `redrive.contrib.sqlalchemy`:
-
-===================  ==================================================================================
-`transactional`      a decorator: each call of the function is a transaction, repeated as a whole
-`transaction`        one transaction as a block, for ``async for attempt in policy: with attempt: ...``
-`failure_of`         classifies an exception: ``on=failure_of``, also for single statements
-===================  ==================================================================================
-
 `redrive.contrib.transactions` describes which transactions are repeated, and the outcome of a COMMIT without an answer;
 `redrive.contrib.sqlstate` lists the codes. asyncpg does not report whether a transaction has failed and takes the
 answer ROLLBACK to its COMMIT for success, so an empty statement is sent before it; with ``prove=True`` the query for

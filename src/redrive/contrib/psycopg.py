@@ -1,13 +1,5 @@
 """Retries for psycopg 3: classification of its errors, and whole transactions as the unit of a retry.
 
-The module has the same three names as `redrive.contrib.asyncpg` and `redrive.contrib.sqlalchemy`:
-
-===================  ==================================================================================
-`transactional`      a decorator: each call of the function is a transaction, repeated as a whole
-`transaction`        one transaction as a block, for ``for attempt in policy: with attempt, ...``
-`failure_of`         classifies an exception: ``on=failure_of``, also for single statements
-===================  ==================================================================================
-
 `redrive.contrib.transactions` describes which transactions are repeated, and the outcome of a COMMIT without an answer;
 `redrive.contrib.sqlstate` lists the codes. A pool is any object with ``getconn`` and ``putconn``; psycopg_pool is not
 imported.

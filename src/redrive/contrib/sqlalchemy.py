@@ -1,13 +1,5 @@
 """Retries for SQLAlchemy 2 on PostgreSQL: classification of errors, and whole transactions as the unit of a retry.
 
-The module has the same three names as `redrive.contrib.psycopg` and `redrive.contrib.asyncpg`:
-
-===================  ==================================================================================
-`transactional`      a decorator: each call of the function is a transaction, repeated as a whole
-`transaction`        one transaction as a block, for ``for attempt in policy: with attempt, ...``
-`failure_of`         classifies an exception: ``on=failure_of``, also for single statements
-===================  ==================================================================================
-
 From an engine each attempt gets a connection, from a ``sessionmaker`` a session of its own: the next attempt does not
 see objects that a failed one has loaded or added. Objects that are used after the commit need
 ``sessionmaker(expire_on_commit=False)``, since the session is closed then. The version counter of SQLAlchemy's own

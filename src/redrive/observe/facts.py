@@ -17,7 +17,7 @@ __all__ = ["Fact", "facts"]
 
 Fact: TypeAlias = str | int | float | bool | None
 
-# What is called so is in the way of the loggers.
+# Fields with these names would collide with attributes of log records.
 _OTHER_NAMES = {"name": "call"}
 
 
@@ -25,8 +25,7 @@ def facts(event: Event) -> Iterator[tuple[str, Fact]]:
     """Yield the fields of an event, as names and plain values.
 
     Texts are escaped (`redrive.visible`), since a log is read on a terminal. Spans become seconds, instants ISO
-    8601, an
-    error its repr; a `Failure` becomes ``reason``, ``error_type`` and ``error``. The ``name`` of a call becomes
+    8601, an error its repr; a `Failure` becomes ``reason``, ``error_type`` and ``error``. The ``name`` of a call becomes
     ``call``. The text that a sink has left with a job is left out.
     """
     for name in _names(event):

@@ -32,18 +32,6 @@ An orchestrator takes a function that sends a request once and raises errors wit
 A client with its own dispatch loop calls `Orchestrator.begin` before it sends and `Orchestrator.maybe_retry` after a
 failure, and completes the request itself (`Request.succeed`).
 
-Decisions where the RFC is silent, or its pseudo-code and its text differ:
-
-* The wait of an always-retry reason is capped to the deadline, too (the text; the pseudo-code omits it).
-* The check for requests that may have taken effect runs before the strategy, so that no user code repeats a mutation by
-  mistake; ``may_repeat_in_flight=True`` allows it. The check uses the proved stage of the attempt; see `attempt`.
-* ``UNKNOWN`` follows the pseudo-code: best effort retries it for idempotent requests.
-* One counter counts all retries, whatever their reason. (RFC 0069 restarts it when the code changes; no SDK does.)
-* A refused retry raises the error of the server, not "no more retries"; attempts and reasons are in ``__retry__``.
-* Each request has an end: without a timeout of its own it gets that of the orchestrator.
-* After a part of the result has reached the caller the request is not sent again, for any reason (`Attempt.deliver`).
-* ``redrive.disabled()`` switches these retries off, too.
-
 Waits use the clock of the request. The package is asynchronous, for asyncio and trio; RFC 0049 has no blocking form.
 """
 

@@ -13,14 +13,6 @@ none, and a reason of `IN_FLIGHT`                 network time           unknown
 ``dispatch``, ``answer(definite=False)``          response received      unknown
 ``dispatch``, ``answer()``                        response received      known from the response
 ================================================  =====================  ==============================
-
-An answer that is not definite proves nothing, such as "unavailable" from a proxy. If the sending code does not call
-`Attempt.answer`, the reason of the failure decides: the reasons that allow a retry of non-idempotent requests are those
-of failures without an effect. The two reasons of `IN_FLIGHT` mean by definition that the request had been sent, even if
-the sending code never called `Attempt.dispatch`.
-
-An attempt that is answered after the end of its request does not change any more. If the request had timed out or was
-cancelled, the answer is an orphan and is reported once as `redrive.orchestrator.ResponseOrphaned`.
 """
 
 from __future__ import annotations
@@ -85,10 +77,7 @@ class Attempt:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds that the attempt may take, not below 0; None without a limit.
-
-        It decreases from attempt to attempt. Pass it to the server, so that the server stops when the client does.
-        """
+        """Seconds that the attempt may take, not below 0; None without a limit. Pass it to the server as its limit."""
         left = None if self._owner is None else self._owner.remaining
         return None if left is None else max(0.0, left)
 
@@ -143,6 +132,7 @@ class Attempt:
         Args:
             definite: True if it shows whether the request took effect; "unavailable" from a gateway does not.
         """
+        # After the end of its request an attempt does not change any more; its answer is reported once.
         if self._owner is None:
             orphaned, self._orphaned = self._orphaned, None
             if orphaned is not None:
@@ -170,6 +160,8 @@ class Attempt:
     def fail(self, reason: Reason, error: BaseException | None = None) -> None:
         """Record the failure. If `answer` was not called, the reason decides whether there was a response."""
         self.reason, self.error = reason, error
+        # The reasons of `IN_FLIGHT` mean by definition that the request had been sent. The reasons that allow a retry
+        # of non-idempotent requests are those of failures without an effect, so they are definite answers.
         if self.answered is None and reason.name in IN_FLIGHT:
             self.dispatched, self.answered = True, False
         elif self.dispatched and self.answered is None and reason.allows_non_idempotent_retry:

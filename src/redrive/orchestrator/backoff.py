@@ -2,8 +2,6 @@
 
 A *calculator* gives a strategy its delays: a `redrive.policy.Backoff`, or a function from the number of retries so far
 to a delay. RFC 0049 counts from zero, before the retry that is being decided; a `Backoff` counts retries from one.
-Three SDKs differ from each other by one here; this package always uses the count before the decision, so that the first
-delay is the shortest.
 """
 
 from __future__ import annotations
@@ -18,8 +16,9 @@ from redrive.policy.backoff import NEVER_MORE
 from redrive.policy.duration import Duration, parse_duration, seconds
 from redrive.policy.value import Value, freeze
 
+#: A schedule of delays, or a function from the number of retries so far to a delay. Three SDKs differ from each other
+#: by one in this number; it is always the count before the decision here, so that the first delay is the shortest.
 Calculator: TypeAlias = Backoff | Callable[[int], Duration]
-"""Where delays come from."""
 
 _CONTROLLED = tuple(timedelta(milliseconds=number) for number in (1, 10, 50, 100, 500, 1000))
 
@@ -32,16 +31,11 @@ def controlled_backoff(retry_attempts: int) -> timedelta:
 def exponential_backoff(minimum: Duration = "1ms", maximum: Duration | None = "500ms", factor: float = 2) -> Backoff:
     """Return delays that grow by a factor; the defaults are those of RFC 0049's best effort.
 
-    Args:
-        minimum: the first delay, more than zero.
-        maximum: the longest, or None.
-        factor: at least 1.
-
     Raises:
-        PolicyValueError: ``minimum`` is zero, ``maximum`` is below it, or ``factor`` is below 1. (A delay of zero never
-            grows; two SDKs take zero for "the default" instead.)
+        PolicyValueError: ``minimum`` is zero, ``maximum`` is below it, or ``factor`` is below 1.
     """
     first = _seconds("minimum", minimum)
+    # A delay of zero never grows; two SDKs take zero for "the default" instead.
     if not first:
         raise PolicyValueError(f"minimum={minimum!r}: a backoff that begins at zero never grows")
     if maximum is not None and _seconds("maximum", maximum) < first:
@@ -89,19 +83,17 @@ class RandomJitter(Value):
     `redrive.policy.Jitter` draws below a delay or above it. This one stays within the bounds of the backoff, so that
     late delays are drawn below the maximum only.
 
-    Args:
-        fraction: from 0 to 1.
-        minimum: the shortest delay. A shorter nominal delay is an error.
-        maximum: the longest delay; None for no bound. A longer nominal delay is an error.
-
     Raises:
         PolicyValueError: the fraction is out of range, or ``maximum`` is below ``minimum``.
     """
 
     __slots__ = ("fraction", "maximum", "minimum")
     _fields = ("fraction", "minimum", "maximum")
+    #: From 0 to 1.
     fraction: float
+    #: The shortest delay. A shorter nominal delay is an error.
     minimum: timedelta
+    #: The longest delay; None for no bound. A longer nominal delay is an error.
     maximum: timedelta | None
 
     def __init__(self, fraction: float = 0.5, minimum: Duration = 0, maximum: Duration | None = None) -> None:

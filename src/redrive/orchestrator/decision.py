@@ -1,14 +1,4 @@
-"""The decision on a failed request: its delay, the cap to its deadline, and its errors.
-
-**Capping** (RFC 0049, "Capping the Retry Duration"). A wait never passes the deadline; a longer one is cut, and after
-it the request times out without being sent again. If the deadline has passed already, there is no wait. (Two SDKs then
-wait the whole delay, and two send the request after a cut wait.)
-
-**Ambiguous or not** (RFC 0058). A timeout is ambiguous if the request can change data and some attempt was sent without
-a definite answer. Later attempts do not alter that: an upsert that was lost once and then refused twice may have taken
-effect the first time. A request that was sent is not ambiguous for that alone: "locked" and "temporary failure" are
-definite answers.
-"""
+"""The decision on a failed request: its delay, the cap to its deadline, and its errors."""
 
 from __future__ import annotations
 
@@ -34,15 +24,18 @@ async def delay_of(
     error: Exception | None,
     default: StrategyLike,
 ) -> timedelta:
-    """Return the delay before the next attempt, not yet capped; steps 2 to 4 of the orchestrator.
+    """Return the delay before the next attempt, not yet capped to the deadline.
 
     A request that is not retried raises ``error``, its translation by the strategy, or `RequestCancelled`.
     """
     scope = SCOPE.get()
+    # After a part of the result has reached the caller the request is not sent again, for any reason.
     if request.attempt.delivered or (scope is not None and scope.off):
         raise _refusal(request, reason, error)
+    # Always-retry reasons: controlled backoff by the count before this retry, without the strategy.
     if reason.always_retry:
         return controlled_backoff(request.retry_attempts)
+    # The stage is checked before any user code runs, so that no strategy repeats a mutation by mistake.
     if _is_lost(request):
         raise _refusal(request, reason, error)
     action = await _ask(request, reason, default if request.retry_strategy is None else request.retry_strategy)
@@ -95,7 +88,7 @@ def _refusal(
     return translated
 
 
-def log_scheduled(request: Request, reason: Reason, delay: timedelta) -> observe.WaitDecision:
+def log_scheduled(request: Request, reason: Reason, delay: timedelta) -> observe.Wait:
     """Emit the event of a retry that is recorded already; return the context managers of observers for the wait."""
     return emit(
         logging.DEBUG,
@@ -129,6 +122,8 @@ class WaitDecision(NamedTuple):
 
 def cap(delay: timedelta, remaining: float | None) -> WaitDecision:
     """Return a delay cut to the remaining seconds, which are negative after the deadline and None without one."""
+    # A wait never passes the deadline: a longer one is cut, and then the request times out without being sent again.
+    # (After the deadline, two SDKs wait the whole delay, and two send the request after a cut wait.)
     if remaining is None:
         return WaitDecision(delay, expires=False)
     left = span(max(0.0, remaining))
@@ -139,6 +134,8 @@ def timed_out(request: Request) -> AmbiguousTimeout | UnambiguousTimeout:
     """Return the timeout error of a request, with its last exception as the cause."""
     start = f"{request.operation} timed out after {format_duration(_rounded(request.elapsed))}, {_retries(request)}"
     error: AmbiguousTimeout | UnambiguousTimeout
+    # Ambiguous if the request can change data and some attempt was sent without a definite answer (RFC 0058). Later
+    # attempts do not alter that: an upsert that was lost once and then refused may have taken effect the first time.
     if request.is_ambiguous:
         error = AmbiguousTimeout(f"{start}; it is unknown whether it took effect")
     else:

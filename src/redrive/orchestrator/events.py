@@ -141,10 +141,8 @@ class RequestNotRetried(RetryEvent):
 
 
 def orphans_of(record: RequestRecord, clock: Clock) -> Callable[[RequestAttemptRecord], None]:
-    """Return a function that reports an answer to a request that has just ended.
-
-    It refers to values only, so that an attempt that waits for its answer does not keep the request in memory.
-    """
+    """Return a function that reports an answer to a request that has just ended."""
+    # It refers to values only, so that an attempt that waits for its answer does not keep the request in memory.
     ended = clock.monotonic()
 
     def report(attempt: RequestAttemptRecord) -> None:

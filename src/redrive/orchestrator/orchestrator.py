@@ -1,21 +1,4 @@
-"""The retry orchestrator of RFC 0049.
-
-Each failure of a request passes through `Orchestrator.maybe_retry`, in this order:
-
-1.  **Completed request**: nothing is done. (If a part of its result was delivered, it is not sent again.)
-2.  **Always-retry reason**: controlled backoff by the count before this retry, without the strategy.
-3.  **Stage check**: a request that is not idempotent and may have taken effect is refused before any user code runs: it
-    was lost in flight, or its answer proves nothing.
-4.  **Strategy**: that of the request, otherwise that of the orchestrator. The deadline limits its own waits. Its
-    exceptions are raised.
-5.  **Cap** to the deadline, also for always-retry reasons. A hint of the server is a lower bound before the cap.
-6.  **Record** the retry.
-7.  **Emit** the event.
-8.  **Wait** without blocking. A close ends the wait.
-9.  After a capped wait the request **times out** and is not sent again.
-
-Step 1 is repeated after each step that waits, since the answer may have come from elsewhere.
-"""
+"""The retry orchestrator of RFC 0049."""
 
 from __future__ import annotations
 
@@ -107,10 +90,8 @@ class Orchestrator:
         return self._breakers.get(endpoint)
 
     def begin(self, request: Request) -> Attempt:
-        """Bind a new request to the default timeout and the circuit breakers, and return its present attempt.
-
-        `run` and `maybe_retry` do this themselves.
-        """
+        """Bind a new request to the default timeout and the circuit breakers, and return its present attempt."""
+        # For clients that send by themselves; `run` and `maybe_retry` do this, too.
         request.bind(self._admit, self.timeout)
         return request.attempt
 
@@ -128,8 +109,7 @@ class Orchestrator:
             send: sends it once and returns its answer. Its exceptions are classified. It is cancelled at the deadline;
                 ``attempt.remaining`` is the time that is left.
             marks: True if ``send`` calls `Attempt.dispatch` itself. Otherwise an attempt counts as dispatched as soon
-            as
-                ``send`` is called, which is the careful choice: a timeout then may be ambiguous.
+                as ``send`` is called, which is the careful choice: a timeout then may be ambiguous.
 
         Returns:
             The result of ``send``, or the result with which other code completed the request.
@@ -209,10 +189,7 @@ class Orchestrator:
             True if the request is to be sent again, as ``request.attempt``. False if other code has completed it.
 
         Raises:
-            AmbiguousTimeout: the time is up, and it is unknown whether the request took effect.
-            UnambiguousTimeout: the time is up, and it did not take effect.
-            ClientClosed: the orchestrator was closed.
-            TooManyInRetry: too many requests wait already.
+            RequestError: a timeout, a close or too many waiting requests, as in `run`.
             RequestCancelled: it is not retried, and ``error`` is None.
             Exception: ``error``, if it is not retried; an exception of the strategy, or its translation of ``error``.
         """
@@ -234,7 +211,8 @@ class Orchestrator:
         return not request.completed
 
     async def _retry(self, request: Request, reason: RetryReason, error: Exception | None) -> None:
-        """Carry out steps 2 to 9; raise the error that ends the request."""
+        """Choose, record and wait the delay; raise the error that ends the request."""
+        # Whether the request is completed is checked again after each wait: the answer may have come from elsewhere.
         self._check_open(request, reason)
         try:
             delay = await delay_of(request, reason, error, self.strategy)
@@ -246,17 +224,15 @@ class Orchestrator:
         self._check_open(request, reason)
         if len(self._in_retry) > self.max_in_retry:
             raise self._logged(request, reason, TooManyInRetry(reason=reason.name))
-        wait = cap(
-            max(delay, request.attempt.hint or delay),
-            request.remaining,
-            # Never earlier than a hint of the server.
-        )
+        # A hint of the server is a lower bound before the cap. The cap applies to always-retry reasons, too.
+        wait = cap(max(delay, request.attempt.hint or delay), request.remaining)
         request.record_retry(reason, wait.delay)
         with log_scheduled(request, reason, wait.delay):
             await self._wait(request, wait.delay)
         if request.completed:
             return
         self._check_open(request, reason)
+        # After a capped wait the request times out and is not sent again.
         if wait.expires:
             raise timed_out(request)
         request.begin_next()
@@ -281,12 +257,10 @@ _PLAN = Plan(Policy(on=Exception), "the orchestrator")
 
 
 class _EnclosingRequest:
-    """A request as a `redrive.retrying.context.Call`, so that `redrive.deadline` below it returns its deadline.
+    """A request as a `redrive.retrying.context.Call`, so that `redrive.deadline` below it returns its deadline."""
 
-    A policy inside the sending function makes one attempt and leaves errors that the orchestrator classifies to the
-    orchestrator, unless it has ``nested="both"``. The strategy is not asked here, since that would run user code.
-    """
-
+    # A policy inside the sending function makes one attempt and leaves errors that the orchestrator classifies to the
+    # orchestrator, unless it has `nested="both"`. The strategy is not asked here, since that would run user code.
     plan = _PLAN
 
     def __init__(self, request: Request, outer: Call | None, retries: Callable[[Exception], bool]) -> None:

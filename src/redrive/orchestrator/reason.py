@@ -1,14 +1,4 @@
-"""The reasons of RFC 0049: those of `redrive.policy`, with a parser for the spellings of the SDKs.
-
-One reason has many spellings: ``KV_LOCKED`` in the RFC and in most SDKs, ``KvLocked`` in .NET, ``kv_locked`` in texts
-of C++ and ``key_value_locked`` in Python; the RFC itself spells one of them in two ways. `RetryReason.parse` ignores
-case, underscores and the two forms of KV.
-
-The table below contains the reasons that SDKs have added to the RFC's twenty, with the flags of that SDK, except for
-two. The Rust SDK repeats any request after ``HTTP_SEND_REQUEST_FAILED``; since the request may have been sent, only
-idempotent ones are repeated here. .NET always retries a scope or collection that is not found; the draft of revision 16
-leaves that to the strategy, as `FailFastOnTerminalError` requires.
-"""
+"""The reasons of RFC 0049: those of `redrive.policy`, with a parser for the spellings of the SDKs."""
 
 from __future__ import annotations
 
@@ -53,19 +43,7 @@ class RetryReason(Reason):
 
     @staticmethod
     def register(name: str, *, allows_non_idempotent_retry: bool = False, always_retry: bool = False) -> RetryReason:
-        """Register a reason for the whole process; see `redrive.policy.Reason.register`.
-
-        Args:
-            name: upper-case letters, digits and underscores, starting with a letter.
-            allows_non_idempotent_retry: requests that are not idempotent may be repeated for this reason.
-            always_retry: requests are repeated whatever the strategy is; includes the other flag.
-
-        Returns:
-            The reason. Registering the same reason again is allowed.
-
-        Raises:
-            redrive.errors.PolicyValueError: the name has another form, or is registered with other flags.
-        """
+        """Register a reason for the whole process; see `redrive.policy.Reason.register`."""
         known = Reason.register(
             name, allows_non_idempotent_retry=allows_non_idempotent_retry, always_retry=always_retry
         )
@@ -83,6 +61,11 @@ class RetryReason(Reason):
 
 
 _RFC_0049 = tuple(name for name in RetryReason.__annotations__ if name.isupper())
+
+# The reasons that SDKs have added to the RFC's twenty, with the flags of that SDK, except for two. The Rust SDK repeats
+# any request after HTTP_SEND_REQUEST_FAILED; since the request may have been sent, only idempotent ones are repeated
+# here. .NET always retries a scope or collection that is not found; the draft of revision 16 leaves that to the
+# strategy, as `FailFastOnTerminalError` requires.
 
 # Allow retries of non-idempotent requests; the strategy decides.
 _LATER = (
@@ -126,7 +109,8 @@ _ALIASES = {
 
 
 def _letters(text: str) -> str:
-    """Return the common form of all spellings of a reason."""
+    """Return the common form of all spellings of a reason: without case, underscores and the two forms of KV."""
+    # KV_LOCKED in the RFC and most SDKs, KvLocked in .NET, kv_locked in texts of C++, key_value_locked in Python.
     bare = "".join(character for character in text.upper() if character.isalnum())
     return "KV" + bare.removeprefix("KEYVALUE") if bare.startswith("KEYVALUE") else bare
 

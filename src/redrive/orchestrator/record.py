@@ -12,7 +12,7 @@ from redrive.policy import Reason, format_duration
 
 _DEEPEST = 20
 
-#: The attribute of a span that has the number of retries; 0 is said too (RFC 0067).
+#: The attribute of a span that has the number of retries; it is also set to 0 (RFC 0067).
 RETRIES_ATTRIBUTE = "couchbase.retries"
 
 
@@ -123,10 +123,8 @@ def milliseconds(span: timedelta | None) -> float | None:
 
 
 def plain(value: object, depth: int = 0) -> object:
-    """Return a value as text, numbers, booleans, None, lists and dicts with text keys.
-
-    Unsupported values, values nested too deeply and infinite numbers become their ``repr``.
-    """
+    """Return a value as text, numbers, booleans, None, lists and dicts with text keys."""
+    # Unsupported values, values nested too deeply and infinite numbers become their `repr`.
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
         return value
     if depth < _DEEPEST and isinstance(value, Mapping):

@@ -32,20 +32,15 @@ from redrive.retrying.rng import unique
 class RetryAction(Value):
     """The answer of a `RetryStrategy`. None in its place means no retry.
 
-    Args:
-        duration: the delay; zero retries at once. None: do not retry. (Two SDKs take zero for "no", and so cannot retry
-        at
-            once.)
-        translate: returns another error than the one that is raised if the request is not retried. The original error
-            becomes its cause.
-
     Raises:
         redrive.errors.PolicyError: the duration cannot be read, or is negative.
     """
 
     __slots__ = ("duration", "translate")
     _fields = ("duration", "translate")
+    #: The delay; zero retries at once. None: do not retry. (Two SDKs take zero for "no", and so cannot retry at once.)
     duration: timedelta | None
+    #: Returns another error than the one that is raised if the request is not retried. The original becomes its cause.
     translate: Callable[[Exception], Exception] | None
 
     def __init__(self, duration: Duration | None, translate: Callable[[Exception], Exception] | None = None) -> None:
@@ -59,10 +54,7 @@ class RetryAction(Value):
 
 
 class RetryStrategy(Protocol):
-    """The decision on whether and when a request is sent again.
-
-    A function with the arguments of `retry_after` can take its place.
-    """
+    """The decision on whether and when a request is sent again; a function with the same arguments can replace it."""
 
     def retry_after(
         self, request: Request, reason: RetryReason, /
@@ -93,8 +85,7 @@ class Request:
         endpoint: where it goes, if that is known before it is sent.
         internal: True if no caller waits for it; a refusal is then logged as DEBUG.
         may_repeat_in_flight: True to ask strategies also if it was lost in flight and is not idempotent. It may then
-        take
-            effect twice.
+            take effect twice.
         span: gets the number of retries, and is ended.
         on_completed: called once, with the request.
         clock: reads the time and waits; by default the clock in force.
@@ -107,9 +98,9 @@ class Request:
 
     #: The present attempt, or the next one.
     attempt: Attempt
-    #: Ends the present wait; for the orchestrator.
+    # Ends the present wait; for the orchestrator.
     interrupt: Interrupt
-    #: Asks the circuit breaker of an endpoint; for the orchestrator.
+    # Asks the circuit breaker of an endpoint; for the orchestrator.
     admit: Callable[[str | None], Permit | None]
 
     def __init__(  # noqa: PLR0913 - one parameter for each property of a request

@@ -71,10 +71,9 @@ class BestEffort:
 
 
 class FailFast:
-    """Retries only always-retry reasons. For a client's internal requests that are repeated anyway.
+    """A strategy for a client's internal requests that are repeated anyway: only always-retry reasons are retried."""
 
-    RFC 0049 does not offer it to users; see "Fail fast" in the reference.
-    """
+    # RFC 0049 does not offer it to users; see "Fail fast" in the reference.
 
     def __repr__(self) -> str:
         return "FailFast()"
@@ -84,7 +83,9 @@ class FailFast:
         return None
 
 
-# The terminal reasons, in the draft's order, and the errors that they become.
+# The terminal reasons, and the errors that they become, in the order of the draft of RFC 0049's revision 16 (November
+# 2025, unmerged). Best effort retries a wrong password until the timeout; the draft gives causes that do not go away
+# reasons of their own.
 TERMINAL: Mapping[str, type[TerminalFailure]] = {
     "AUTHENTICATION_ERROR": AuthenticationFailure,
     "TLS_ERROR": TerminalFailure,
@@ -95,10 +96,7 @@ TERMINAL: Mapping[str, type[TerminalFailure]] = {
 
 
 class FailFastOnTerminalError(BestEffort):
-    """Best effort that ends on a terminal reason with an error for that reason.
-
-    The draft of RFC 0049's revision 16 (November 2025, unmerged): best effort retries a wrong password until the
-    timeout; the draft gives causes that do not go away reasons of their own.
+    """Best effort that ends on a terminal reason with an error for that reason (draft of RFC 0049's revision 16).
 
     Args:
         backoff: see `BestEffort`.
@@ -141,11 +139,10 @@ def _name(reason: Reason | None) -> str:
 
 
 class TerminalErrors:
-    """The terminal reasons of the connections that watch the cluster.
+    """The terminal reasons of the connections that watch the cluster, and the one that a request should fail for."""
 
-    The draft's reasons belong to connections, but a request only fails for `NODE_NOT_AVAILABLE`. This table keeps the
-    reason of each failing connection until it succeeds, and returns the one that a request should fail for.
-    """
+    # The draft's reasons belong to connections, but a request only fails for `NODE_NOT_AVAILABLE`. So the reason of
+    # each failing connection is kept until it succeeds.
 
     def __init__(self, order: Mapping[str, object] = TERMINAL) -> None:
         self._order = tuple(order)

@@ -22,19 +22,6 @@ OPEN          refused until slept, then the    there is none                    
 HALF_OPEN     refused                          the canary's: closes or opens        not counted
 DISABLED      admitted                         not counted                          not counted
 ============  ===============================  ===================================  ============================
-
-**Eras.** Each change of state begins a new era, and the token of an admitted call is the number of its era. The result
-of an earlier era is a *straggler* and does not count. (In the SDKs' breakers a straggling failure extends the sleep,
-and a straggling success closes a breaker that waits for its canary.)
-
-**Canary.** It is the next real call (``canary="request"``), or a cheap call of the client's own while the caller is
-still refused (``canary="probe"``, as in Couchbase's Go SDK). A canary without a result counts as failed after
-``canary_timeout``; otherwise the breaker would stay half open for ever.
-
-**Whole numbers.** The percentage is compared as ``failures * 100 >= percentage * total``, and instants are counted in
-microseconds, to avoid rounding errors.
-
-**Window.** Results are kept in a hundred slots per window, so that a burst needs no memory.
 """
 
 from __future__ import annotations
@@ -270,6 +257,7 @@ def _check_whole(name: str, value: object, most: int | None) -> None:
         raise PolicyValueError(message)
 
 
+# Results are kept in this number of slots per window, so that a burst needs no memory.
 _SLOTS = 100
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -287,6 +275,8 @@ def step(settings: BreakerSettings, state: BreakerState, event: Event, now: floa
         return _asked(settings, state, at)
     if isinstance(event, Reset):
         return initial(settings)._replace(era=state.era + 1), Noted(is_counted=True)
+    # A straggler, the result of an earlier era, does not count. (In the SDKs' breakers a straggling failure extends the
+    # sleep, and a straggling success closes a breaker that waits for its canary.)
     if event.token != state.era or state.status not in _BY_REPORT:
         return state, Noted(is_counted=False)
     return _BY_REPORT[state.status](settings, state, event, at)
@@ -300,6 +290,7 @@ def as_of(settings: BreakerSettings, state: BreakerState, now: float) -> Breaker
 def _aged(settings: BreakerSettings, state: BreakerState, at: int) -> BreakerState:
     if state.status is not BreakerStatus.HALF_OPEN:
         return state
+    # A canary without a result counts as failed; otherwise the breaker would stay half open for ever.
     lost = state.since + settings.canary_timeout // _MICROSECOND
     return _opened(state, lost) if at > lost else state
 
@@ -330,6 +321,7 @@ def _report_closed(
         return state, Noted(is_counted=False)
     counted = _counted(settings, state, at, failed=isinstance(event, FailureReport))
     total = counted.successes + counted.failures
+    # Whole numbers, to avoid rounding errors.
     too_many = counted.failures * 100 >= settings.error_threshold * total
     if isinstance(event, FailureReport) and total >= settings.volume_threshold and too_many:
         counted = _opened(counted, at)

@@ -3,12 +3,10 @@
 The SDK treats two kinds of operations differently:
 
 * **Key-value** operations are retried by the SDK itself. `CouchbaseCalls.kv` does not retry them again; it adds the
-deadline of
-  the enclosing call, a circuit breaker, and the right error.
-* **Query, analytics, search and views** are not retried by the SDK. `CouchbaseCalls.rows` retries them by the tables
-of this
-  package. It reads all rows before it returns: a streaming result cannot be requested again after its first row has
-  reached the caller.
+  deadline of the enclosing call, a circuit breaker, and the right error.
+* **Query, analytics, search and views** are not retried by the SDK. `CouchbaseCalls.rows` retries them by the tables of
+  this package. It reads all rows before it returns: a streaming result cannot be requested again after its first row
+  has reached the caller.
 
 A timeout is `redrive.errors.AmbiguousTimeout` or `redrive.errors.UnambiguousTimeout`; if the SDK raised it, the SDK's
 exception is the cause. Any other error is the SDK's, of the class that belongs to its error code.
@@ -52,7 +50,7 @@ _SHARE = 0.95
 
 
 class CouchbaseCalls:
-    """Calls operations of ``acouchbase``.
+    """A caller of the operations of ``acouchbase``.
 
     Args:
         orchestrator: retries, waits and has the circuit breakers; by default one with best effort and 75 s.

@@ -8,24 +8,6 @@
 May import: `redrive.retrying` and below, and httpx (the extra ``httpx``). Must never: repeat a request with unknown
 effect that is not idempotent, send earlier than a server asked, or take a body away from its reader.
 
-**Progress of a request.** A retry depends on whether the first byte of the request may have left, not on the class of
-the exception. The transport records the steps of httpcore (its ``trace`` extension) as evidence.
-
-===========================================================================  ==========  ============================
-event                                                                        stage       sent again
-===========================================================================  ==========  ============================
-name not found, refused, no connection in time, pool full, proxy's refusal   not sent    any request
-TLS failed                                                                   not sent    any request
-TLS failed: the certificate is not trusted                                   not sent    none: it stays untrusted
-HTTP/2: GOAWAY that names an earlier stream, RST_STREAM ``REFUSED_STREAM``   not sent    any request (RFC 9113, 8.7)
-reset, closed, or too slow, from the first byte of the request on            in flight   one that may be repeated
-half an answer                                                               in flight   one that may be repeated
-an answer                                                                    answered    see `redrive.retrying.http`
-===========================================================================  ==========  ============================
-
-*May be repeated*: its method is idempotent (RFC 9110, 9.2.2), or it has an ``Idempotency-Key``. A policy with
-``idempotent=True`` allows it for all requests, one with ``idempotent=False`` for none.
-
 Each attempt sends the same headers, the same key, and the same body from its beginning. A body that cannot be read
 twice (a generator) is sent once. The caller gets a response for every status, or httpx's own exception with a note; its
 `redrive.retrying.Record` is ``response.extensions["redrive"]`` or ``error.__retry__``.

@@ -1,16 +1,5 @@
 """Classification of the errors of an attempt by the progress of its request.
 
-The evidence, in this order:
-
-1. Classes of errors without a connection: ``ConnectError``, ``ConnectTimeout``, ``PoolTimeout``, ``ProxyError``,
-   ``UnsupportedProtocol``. (After it has begun to send, httpcore changes the connection only if the server has proved
-   that it did nothing.)
-2. HTTP/2's proof that the server did nothing: a GOAWAY with a last stream before the request's, RST_STREAM with
-   ``REFUSED_STREAM`` (RFC 9113, 6.8 and 8.7).
-3. The ``trace`` callback got steps of httpcore, and none of them wrote the request. The CONNECT that opens a tunnel
-   through a proxy does not count.
-4. Otherwise the request was in flight.
-
 The evidence is stored on the error of the attempt, where `failure_of` reads it, or on the cancellation by a timeout of
 the policy, which is the cause of its `TimeoutError`.
 """
@@ -77,6 +66,9 @@ class Trail:
         """Return the progress of an attempt that ended in an error."""
         if self.answered:
             return Stage.IN_FLIGHT
+        # The request was not sent if the error has no connection (after it has begun to send, httpcore changes the
+        # connection only if the server has proved that it did nothing), if HTTP/2 proves that the server did nothing,
+        # or if none of the reported steps wrote the request; the CONNECT of a tunnel through a proxy does not count.
         if isinstance(error, _NO_CONNECTION) or self._refused(error) or (self.heard and not self.sent):
             return Stage.NOT_SENT
         return Stage.IN_FLIGHT
