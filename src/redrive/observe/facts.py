@@ -25,8 +25,8 @@ def facts(event: Event) -> Iterator[tuple[str, Fact]]:
     """Yield the fields of an event, as names and plain values.
 
     Texts are escaped (`redrive.visible`), since a log is read on a terminal. Spans become seconds, instants ISO
-    8601, an error its repr; a `Failure` becomes ``reason``, ``error_type`` and ``error``. The ``name`` of a call becomes
-    ``call``. The text that a sink has left with a job is left out.
+    8601, an error its repr; a `Failure` becomes ``reason``, ``error_type`` and ``error``. The ``name`` of a call
+    becomes ``call``. The text that a sink has left with a job is left out.
     """
     for name in _names(event):
         value = getattr(event, name)

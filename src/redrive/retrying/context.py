@@ -2,32 +2,7 @@
 
 Both are per task and per thread. A call must know whether retries are switched off, which clock to use, how much time
 is left, and whether an enclosing call retries already (three layers of three attempts are 27 calls). All of this stands
-in the context variable `SCOPE`, with one exception.
-
-**The first attempt of a decorated function writes nothing.** Setting and resetting a context variable costs 90 ns, as
-much as a decorated call may cost. Instead, the frame of the wrapper is on the stack while its function runs, also where
-that is awaited, and holds the plan and the time of the start. `deadline` and a call that has failed for the first time
-search the stack for such frames, at 70 ns a frame. A coroutine function's call is also written to `SCOPE` when its
-first attempt has failed; from then on the tasks that it starts see it (a task and `asyncio.to_thread` copy the
-context).
-
-Consequence: **other tasks and threads** that are started in the first attempt of a decorated coroutine function, or by
-a decorated sync function, do not see the enclosing call. In them `deadline` returns None, and an inner policy retries
-by itself. If a coroutine function of n attempts starts tasks with m attempts, at most m + n - 1 calls are made, never n
-x m. A policy with a deadline or an ``attempt_timeout`` stands in `SCOPE` from the start, as do ``policy.call``, blocks,
-and all calls where a scope is in force.
-
-A call that has ended is not ``live``, so that a task that outlives its call has no enclosing call.
-
-**Nested policies.** A call with ``nested="outer"`` leaves a failure to an enclosing call if the policy of that call
-would retry it (`Call.repeats`). Otherwise the inner call retries by itself, also where the classifier of the outer
-policy is a coroutine function, which cannot be awaited here.
-
-* An enclosing call that has used up its attempts or its time has done the retrying: the inner call does not begin
-  again. In its first attempt the enclosing call counts with the time that it has left.
-* An enclosing budget that is used up does not make the inner call retry, since that would evade the budget.
-* If the code between the two calls catches the error, neither call retries; then the inner policy needs
-  ``nested="both"``.
+in the context variable `SCOPE`, with the exception that is described there.
 """
 
 from __future__ import annotations
@@ -49,6 +24,15 @@ from redrive.retrying.wrapper import MARK, PLAN, STARTED, STATE
 SYSTEM = SystemClock()
 
 
+# Nested policies. A call with `nested="outer"` leaves a failure to an enclosing call if the policy of that call would
+# retry it (`Call.repeats`). Otherwise the inner call retries by itself, also where the classifier of the outer policy
+# is a coroutine function, which cannot be awaited here.
+#
+# * An enclosing call that has used up its attempts or its time has done the retrying: the inner call does not begin
+#   again. In its first attempt the enclosing call counts with the time that it has left.
+# * An enclosing budget that is used up does not make the inner call retry, since that would evade the budget.
+# * If the code between the two calls catches the error, neither call retries; then the inner policy needs
+#   `nested="both"`.
 class Call(Protocol):
     """A retried call in progress; `redrive.retrying.state.CallState` is one."""
 
@@ -161,6 +145,20 @@ class _Changed(Scope):
 
 
 # The present scope; None, which is the common case, if all settings are the defaults.
+# The first attempt of a decorated function writes nothing. Setting and resetting a context variable costs 90 ns, as
+# much as a decorated call may cost. Instead, the frame of the wrapper is on the stack while its function runs, also
+# where that is awaited, and holds the plan and the time of the start. `deadline` and a call that has failed for the
+# first time search the stack for such frames, at 70 ns a frame. A coroutine function's call is also written to `SCOPE`
+# when its first attempt has failed; from then on the tasks that it starts see it (a task and `asyncio.to_thread` copy
+# the context).
+#
+# Consequence: other tasks and threads that are started in the first attempt of a decorated coroutine function, or by a
+# decorated sync function, do not see the enclosing call. In them `deadline` returns None, and an inner policy retries
+# by itself. If a coroutine function of n attempts starts tasks with m attempts, at most m + n - 1 calls are made, never
+# n x m. A policy with a deadline or an attempt_timeout stands in `SCOPE` from the start, as do policy.call, blocks, and
+# all calls where a scope is in force.
+#
+# A call that has ended is not live, so that a task that outlives its call has no enclosing call.
 SCOPE: ContextVar[Scope | None] = ContextVar("redrive", default=None)
 
 _DEFAULTS = Scope()

@@ -1,21 +1,5 @@
 """Compiled wrappers, one for each shape of signature.
 
-Most decorated calls succeed at once, so the cost of that case is the cost of the decorator. A wrapper with
-``*args, **kwargs`` spends most of its time on packing and unpacking arguments; a wrapper that repeats the parameters of
-its function passes them on unchanged:
-
-==============================================  ====
-``fn()``, no wrapper                            0.2
-wrapper with ``*args, **kwargs``                0.7
-the same, and it reads the clock                1.1
-wrapper with the function's own parameters      0.35
-the same, and it reads the clock                0.8
-a loop written by hand, ``for`` and ``try``     1.0
-==============================================  ====
-
-(CPython 3.11, a function without arguments, relative to the last line; ``benchmarks/inprocess.py`` measures it.)
-The wrapper must read the clock, because a deadline counts from the start of the first attempt.
-
 The wrapper is generated as text and compiled, as `dataclasses` does for ``__init__``. The text depends only on the
 names and kinds of the parameters and is compiled once for each shape. Defaults are not part of it: the wrapper shares
 the default objects of the function. A signature that cannot be repeated (a builtin, a partial, a reserved parameter
@@ -50,6 +34,20 @@ STATE = "_rd_state"
 UNLISTED: dict[str, str] = {}
 
 _RESERVED = "_rd_"
+
+# Most decorated calls succeed at once, so the cost of that case is the cost of the decorator. A wrapper with
+# `*args, **kwargs` spends most of its time on packing and unpacking arguments; a wrapper that repeats the parameters of
+# its function passes them on unchanged:
+#
+#     `fn()`, no wrapper                             0.2
+#     wrapper with `*args, **kwargs`                 0.7
+#     the same, and it reads the clock               1.1
+#     wrapper with the function's own parameters     0.35
+#     the same, and it reads the clock               0.8
+#     a loop written by hand, `for` and `try`        1.0
+#
+# (CPython 3.11, a function without arguments, relative to the last line; `benchmarks/inprocess.py` measures it.)
+# The wrapper must read the clock, because a deadline counts from the start of the first attempt.
 
 _SYNC = """\
 def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd_listeners, _rd_publish, _rd_reset):

@@ -75,12 +75,12 @@ class Cluster:
 
 def kv(collection, method="upsert", orchestrator=AT_ONCE, **options):
     """Call a method of a collection; its result or its error."""
-    return _ended(calls.Calls(orchestrator).kv(getattr(collection, method), "key", "value", **options))
+    return _ended(calls.CouchbaseCalls(orchestrator).kv(getattr(collection, method), "key", "value", **options))
 
 
 def rows(cluster, orchestrator=AT_ONCE, **options):
     """Ask a cluster for rows; the rows or the error."""
-    return _ended(calls.Calls(orchestrator).rows(cluster.query, "SELECT 1", **options))
+    return _ended(calls.CouchbaseCalls(orchestrator).rows(cluster.query, "SELECT 1", **options))
 
 
 def _ended(coroutine):
@@ -181,7 +181,7 @@ def test_options_are_read_as_the_sdk_reads_them(options, keywords, expected):
     cluster = Cluster(Result(lost), Result("row"))
     given = [couchbase_options.QueryOptions(**each) for each in options]
 
-    found = _ended(calls.Calls(AT_ONCE).rows(cluster.query, "SELECT 1", *given, **keywords))
+    found = _ended(calls.CouchbaseCalls(AT_ONCE).rows(cluster.query, "SELECT 1", *given, **keywords))
 
     assert ([expected] if expected else lost) == found
     sent = N1QLQuery.create_query_object("SELECT 1", *given, **keywords)
@@ -207,7 +207,7 @@ def test_a_refused_retry_raises_what_the_sdk_said():
 
 def test_a_method_that_gives_no_rows_is_refused():
     """Methods of an unknown service are refused."""
-    assert KeyError is type(_ended(calls.Calls().rows(Cluster().ping)))
+    assert KeyError is type(_ended(calls.CouchbaseCalls().rows(Cluster().ping)))
 
 
 def test_the_deadline_of_the_orchestrator_holds_for_all_attempts():
