@@ -191,7 +191,7 @@ def ended(stage: Stage, *, after_id: int = 0) -> None:
 
 
 def everything(app: App) -> dict[int, tuple[JobRecord, tuple[AttemptRecord, ...]]]:
-    """All jobs with their histories, to be compared with a later reading."""
+    """Return all jobs with their histories, for a comparison with a later state."""
     jobs = app.jobs.select(Filter(oldest_first=True, limit=EVERYTHING))
     return {job.id: (job, app.job(job.id).attempts) for job in jobs}
 

@@ -1,4 +1,4 @@
-"""One of eight that want the same due retry; also a process, ``python contender.py URL``, that obeys its input."""
+"""A contender of eight for the same due retry; also a process, ``python contender.py URL``, that reads commands."""
 
 from __future__ import annotations
 

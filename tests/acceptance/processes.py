@@ -282,7 +282,7 @@ class Stage:
             time.sleep(0.005)
 
     def all_ended(self) -> None:
-        """Wait until workers have nothing left to do."""
+        """Wait until the workers have no unfinished job."""
         self.until(lambda: self.app.jobs.stats().unfinished == 0)
 
     def go(self) -> None:
@@ -303,7 +303,7 @@ class Stage:
         return self.noted("run")
 
     def jobs(self) -> tuple[JobRecord, ...]:
-        """All jobs, oldest first."""
+        """Return all jobs, oldest first."""
         return self.app.jobs.select(Filter(oldest_first=True, limit=10_000))
 
     def leases(self, *outcomes: str) -> set[str]:
@@ -323,7 +323,7 @@ def _closed(stream: IO[bytes] | None) -> None:
 
 @contextlib.contextmanager
 def stage(folder: Path, kind: str = "sqlite", *, work: str = WORK, url: str | None = None) -> Iterator[Stage]:
-    """Write the app into a folder, on a store of this kind, and end everything in the end."""
+    """Write the app into a folder, on a store of this kind, and stop all processes at the end."""
     (folder / "url").write_text(url or (f"sqlite:///{folder}/jobs.db" if kind == "sqlite" else postgres.url()))
     path = folder / "work.py"
     path.write_text(work)

@@ -1,4 +1,4 @@
-"""How soon the jobs of a dead worker run again, by the settings that an app has by default."""
+"""Delay until the jobs of a dead worker run again, with the default settings of an app."""
 
 from __future__ import annotations
 

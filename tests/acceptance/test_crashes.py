@@ -1,4 +1,4 @@
-"""Processes that die: nothing acknowledged is lost, and what happened is what was recorded."""
+"""Processes that die: no acknowledged job is lost, and the records match the executions."""
 
 from __future__ import annotations
 

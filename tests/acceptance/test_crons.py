@@ -62,7 +62,7 @@ def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
 
 
 def fired(stage: Stage) -> list[Occurrence]:
-    """All occurrences, in order."""
+    """Return all occurrences, in order."""
     found: tuple[Occurrence, ...] = stage.module.tick.occurrences(limit=1000)
     return [*reversed(found)]
 

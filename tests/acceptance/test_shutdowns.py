@@ -1,4 +1,4 @@
-"""Handlers that a shutdown cuts off, and deploys in which not every worker has every task."""
+"""Handlers that a shutdown cuts off, and rolling deployments in which not every worker has every task."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_the_handlers_of_a_worker_that_was_believed_dead_are_stopped(stage: Stag
 
 
 def test_one_signal_drains(stage: Stage):
-    """SIGTERM: what runs is finished, what waits is left, and the status is 0."""
+    """After SIGTERM running jobs finish, waiting ones are left, and the status is 0."""
     stage.lease_for = LONG
     job = stage.module.hold.enqueue(1)
     worker = stage.worker("--concurrency", "1")
@@ -94,7 +94,7 @@ def test_one_signal_drains(stage: Stage):
 
 @pytest.mark.parametrize("task", ["hold", "hold_in_thread"])
 def test_two_signals_give_back(stage: Stage, task: str):
-    """SIGINT twice: the handlers are interrupted, nothing is spent, and a later worker runs the jobs as at first."""
+    """After two SIGINT the handlers are interrupted with no attempt spent, and a later worker runs the jobs."""
     stage.lease_for = LONG
     jobs = stage.module.app.tasks[task].enqueue_many(range(5))
     worker = stage.worker()

@@ -20,7 +20,7 @@ OPTIONS: dict[tuple[str, ...], list[list[str]]] = {
 
 
 def walk(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """All commands, each with its path."""
+    """Generate all commands, each with its path."""
     command = typer.main.get_command(cli) if command is None else command
     if hasattr(command, "commands"):
         for name, each in command.commands.items():

@@ -305,7 +305,7 @@ def test_a_file_that_is_no_database_stays_as_it_is(environment):
     ids=["folder", "store", "input", "empty"],
 )
 def test_what_cannot_work_is_refused_in_one_line(environment, options, expected):
-    """Exit status 2, one line on standard error, nothing on standard output, and no file left behind."""
+    """Exit with 2 and one line on standard error, without other output and without files."""
     (environment / "empty.jsonl").write_bytes(b"")
     output = run(*options)
     assert (2, "", 1) == (output.status, output.out, output.err.count("\n"))

@@ -108,7 +108,7 @@ def test_a_job_that_can_still_run_is_unfinished(state):
 
 
 def test_a_dead_job_is_unfinished_while_its_catch_task_is_to_come():
-    """Between death and catch nothing is lost yet."""
+    """Between death and catch no job counts as lost."""
     assert EventFate.UNFINISHED is fate(delivery=case(State.DEAD, catching=True))
 
 

@@ -47,7 +47,7 @@ class Clock:
     [(None, ["a", "b", "c"]), (2, ["a", "b"]), (3, ["a", "b", "c"]), (7, ["a", "b", "c", "a#2", "b#2", "c#2", "a#3"])],
 )
 def test_as_many_events_as_asked_for_each_with_its_own_id(count, expected):
-    """All by default, fewer or more on demand; where the file is gone through again, ids stay unique."""
+    """Ship all events by default, fewer or more on demand; if the file is read again, ids stay unique."""
     assert expected == [event.id for event in take([Event("a"), Event("b"), Event("c")], count)]
 
 
@@ -225,7 +225,7 @@ def test_lost_events_are_named():
 
 
 def test_a_report_without_a_terminal_is_plain_text():
-    """No frames, no escape codes, and the sentence stands last."""
+    """Print neither frames nor escape codes, and the sentence last."""
     printed = report(Result(FINDINGS, REQUESTS), terminal=False)
     assert printed.isascii()
     assert "\x1b" not in printed

@@ -112,7 +112,7 @@ def test_a_directive_that_cannot_be_read_names_the_function(redrive):
 
 
 def test_an_app_is_found_in_a_package(folder: Path):
-    """By the full name of its module; the current folder is importable."""
+    """Import the app by the full name of its module; the current folder is importable."""
     sys.path.remove(str(folder))
     app = load_app("package.jobs:app")
 
@@ -146,7 +146,7 @@ def test_help_is_there_for_each_command(redrive, words):
 
 @pytest.mark.parametrize("words", [[], ["jobs"]])
 def test_a_command_is_asked_for(redrive, words):
-    """Without a command there is help, and the status of a wrong call."""
+    """Without a command print the help, and exit with the status of a wrong call."""
     output = redrive(*words)
 
     assert (2, True) == (output.status, "Commands" in output.out + output.err)

@@ -1,4 +1,4 @@
-"""No command lets a text of others do anything: neither to the terminal, nor to a log, nor to a reader of JSON."""
+"""Hostile texts in commands: without effect on the terminal, on a log, and on a reader of JSON."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def hostile(
 
 
 def everything(output: Output, caplog: pytest.LogCaptureFixture) -> str:
-    """All that a command has written, with its log as a handler of the standard library writes it."""
+    """Return all output of a command, with its log as a handler of the standard library writes it."""
     formatter = logging.Formatter("%(name)s %(message)s")
     return "\n".join([output.out, output.err, *(formatter.format(each) for each in caplog.records)])
 
@@ -139,7 +139,7 @@ def faults(text: str) -> list[str]:
 def test_no_command_lets_a_hostile_text_through(
     *, colour: bool, hostile: ModuleType, redrive: Callable[..., Output], caplog, monkeypatch: pytest.MonkeyPatch
 ):
-    """Every command, in every form, over hostile names and texts: nothing of them acts or is a line of its own."""
+    """Run every command in every form over hostile names and texts: none has an effect or a line of its own."""
     if colour:
         monkeypatch.setenv("FORCE_COLOR", "1")
     first = redrive("worker", "hostile:app")

@@ -115,7 +115,7 @@ def test_a_job_in_json_has_all_of_its_row(ran: App):
 
 
 def test_a_list_that_was_cut_says_so(ran: App):
-    """On standard error, so that nothing but jobs is on standard output."""
+    """Report the cut on standard error, so that standard output has only jobs."""
     result = CliRunner().invoke(cli, ["jobs", "list", "shop:app", "--limit", "3"])
 
     assert "... the newest 3; --limit shows more\n" == result.stderr
@@ -217,7 +217,7 @@ def test_refused_redrives_show_the_reason(ran: App):
 
 
 def test_redriving_everything_must_be_asked_for(redrive, shop: App):
-    """Without ids and without a filter nothing happens, and the message lists the filters."""
+    """Without ids and without a filter no job is redriven, and the message lists the filters."""
     output = redrive("jobs", "redrive", "shop:app")
 
     assert 2 == output.status

@@ -89,7 +89,7 @@ def test_a_catch_task_may_be_called_json(redrive):
 
 
 def test_a_policy_without_a_directive_is_called_by_its_file(redrive, folder):
-    """Or by nothing but what it is."""
+    """Name the policy by its file, or by its kind."""
     text = json.dumps(Policy(attempts=2).to_dict())
     (folder / "mine.json").write_text(text)
 
@@ -100,7 +100,7 @@ def test_a_policy_without_a_directive_is_called_by_its_file(redrive, folder):
 
 
 def test_json_is_one_line(redrive):
-    """And nothing but JSON."""
+    """Print JSON and no other text."""
     done = redrive("plan", "2 1s", "--json")
 
     assert (1, "2 1s") == (done.out.count("\n"), json.loads(done.out)["title"])
@@ -114,7 +114,7 @@ def test_retries_cut_the_table(redrive):
 
 
 def test_strict_is_ftl(redrive):
-    """With its bounds and its words."""
+    """Apply the limits of FTL, with its messages."""
     done = redrive("plan", "5 500ms", "--strict")
 
     assert (2, "") == (done.status, done.out)
@@ -201,7 +201,7 @@ def test_what_is_wrong_is_one_line_and_status_2(redrive, folder, words, expected
 
 
 def test_a_number_of_thousands_of_digits_is_refused(redrive):
-    """As Python refuses it."""
+    """Refuse the number as Python does."""
     done = redrive("plan", '{"version": ' + "9" * 5000 + "}")
 
     assert (2, 1) == (done.status, done.err.count("\n"))

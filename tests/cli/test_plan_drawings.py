@@ -108,7 +108,7 @@ def test_no_line_is_wider_than_the_terminal(policy, width):
 
 
 def test_a_wait_of_nothing_is_a_mark():
-    """So that the retry can be seen."""
+    """Draw a mark, so that the retry is visible."""
     lines = text(Policy(attempts=3, deadline=None, jitter="none", backoff=Backoff.listed([0, 1])))
 
     assert "    1    0s  0s  ▏▸" == lines[5]
@@ -129,7 +129,7 @@ def test_what_cannot_be_written_is_ascii(encoding, glyphs):
 
 
 def test_ascii_is_ascii():
-    """All of it."""
+    """Draw with ASCII characters only."""
     assert all(line.isascii() for line in text(MISSED, glyphs=ASCII))
 
 
@@ -309,7 +309,7 @@ def shapes(policy: Policy) -> list[str]:
     ],
 )
 def test_a_drawing_has_a_shape_for_each_thing(policy, drawn):
-    """Bands below waits, a line through what does not fit, the deadline, the catch; then the same in the legend."""
+    """Draw bands below waits, lines through retries that do not fit, the deadline, the catch, and a legend."""
     assert drawn == shapes(policy)
 
 

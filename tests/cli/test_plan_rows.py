@@ -214,7 +214,7 @@ def test_a_plan_without_retries_has_a_note():
 
 
 def test_control_flow_is_never_retried():
-    """Even where a policy names it."""
+    """Control flow is not retried, even if a policy names it."""
     (section,) = made(steady(on=KeyboardInterrupt)).sections
 
     assert "no retry: KeyboardInterrupt is not one of the failures that this policy retries" == section.detail
@@ -231,7 +231,7 @@ def test_a_thousand_waits_of_a_thousand_years_can_be_drawn():
 
 
 def test_each_rule_is_a_section():
-    """With its own schedule and its own count, after the failures without a rule."""
+    """Each rule has a section with its own schedule and count, after the failures without a rule."""
     policy = steady(
         on=(ConnectionError, TimeoutError, "HTTP_429", "app.Locked"),
         rules=(
@@ -262,7 +262,7 @@ def test_a_rule_that_is_never_met_is_noted():
     ],
 )
 def test_rules_may_leave_nothing_over(policy, name):
-    """Then no row pretends that there is another way."""
+    """If rules cover all failures, no row for other failures is drawn."""
     assert ("never met: the rules take all failures that this policy retries", []) == named(policy)[name]
 
 
@@ -279,7 +279,7 @@ def test_the_parts_of_a_combination_may_part():
 
 
 def test_a_combination_may_retry_anything():
-    """Then there is a section for what no part names."""
+    """If a part retries any failure, a section covers the failures that no part names."""
     policy = steady(attempts=2) & steady(rules=(Rule("app.Slow", backoff=Backoff.constant(5)),))
 
     assert {"any other failure": ("", [1]), "app.Slow": ("", [5])} == named(policy)
@@ -318,7 +318,7 @@ def test_what_only_limits_a_policy_has_no_failures_of_its_own():
     ],
 )
 def test_what_cannot_be_drawn_is_said(policy, note):
-    """In one sentence each."""
+    """Name each part that cannot be drawn in one sentence."""
     assert note in " ".join(made(policy).notes)
 
 
@@ -330,7 +330,7 @@ def test_the_deadlines_of_a_combination_are_distinguished():
 
 
 def test_a_part_without_retries_ends_a_combination():
-    """Also where the deadline of the other part had ended it first: nothing is struck, since nothing would follow."""
+    """Strike no retry, since none would follow, even if the deadline of the other part ended it first."""
     assert {"any failure": ("no retry", [])} == named(steady(deadline="500ms") & steady(attempts=1))
 
 

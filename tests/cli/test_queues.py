@@ -44,7 +44,7 @@ def test_a_queue_is_paused_and_resumed(shop: App):
 
 
 def test_what_is_set_can_be_forgotten(shop: App):
-    """After forget nothing is set."""
+    """After forget the queue has no settings."""
     shop.queue("mail").limit(concurrency=5)
 
     assert "queue mail: open; no limits\n" == invoke("forget", "shop:app", "mail")

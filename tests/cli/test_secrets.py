@@ -1,4 +1,4 @@
-"""No command shows the password of the database: not in what it prints, not in its errors, not in its logs."""
+"""The password of the database: absent from the output, the errors and the logs of all commands."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ WORDS = {
 LINES = list(lines(WORDS))
 
 FEW = [each for each in LINES if each[:2] in (["jobs", "list"], ["jobs", "redrive"], ["db", "check"])]
-"""Marks for URLs that differ only in the place of the password."""
+"""Command lines for URLs that differ only in the place of the password."""
 
 
 def test_every_command_that_takes_an_app_is_tried():

@@ -39,7 +39,7 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worker_runs_until_it_is_stopped(shop: App):
-    """SIGTERM drains it: what was running is done, the status is 0, and the app is closed."""
+    """After SIGTERM the running job finishes, the status is 0, and the app is closed."""
     shop.tasks["charge"].enqueue(5)
     shop.tasks["stop"].options(priority=1).enqueue()
     result = CliRunner().invoke(cli, ["worker", "shop:app"])

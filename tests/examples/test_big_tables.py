@@ -116,7 +116,7 @@ class OnLists:
         return self.lists.start(self.redis)
 
     def run(self) -> None:
-        """Let the workers work and the pollers poll until nothing is left."""
+        """Run the workers and the pollers until no message is left."""
         self.lists.work(self.redis, "anna")
         self.lists.poll(self.redis, "berta")
 

@@ -23,7 +23,7 @@ def test_the_file_is_what_its_script_makes():
 
 
 def test_every_line_has_half_a_kilobyte_to_twenty():
-    """No line is smaller than 0.5 KB or larger than 20 KB, and the sizes really spread."""
+    """Lines have 0.5 KB to 20 KB, and their sizes spread."""
     sizes = sorted(map(len, LINES))
     assert sizes[0] >= 512
     assert sizes[-1] <= 20_480
@@ -52,7 +52,7 @@ def depth(value):
 
 
 def test_events_nest_deeply():
-    """Some event has more than 60 containers within one another."""
+    """At least one event has more than 60 nested containers."""
     assert max(depth(json.loads(line)) for line in LINES) > 60
 
 

@@ -49,7 +49,7 @@ def test_the_default_demonstration_shows_every_misbehaviour():
 
 
 def test_the_default_demonstration_has_events_that_never_recover_and_events_that_are_gone():
-    """Some of the 300 events end in 500 for ever, some in 410, and the others are accepted in the end."""
+    """Of the 300 events some always end in 500, some in 410, and the others are accepted."""
     endings = Counter(plan.ending for plan in PLANS)
     assert {Act.ACCEPT, Act.ERROR, Act.GONE} == set(endings)
     assert min(endings[Act.ERROR], endings[Act.GONE]) >= 5
@@ -58,7 +58,7 @@ def test_the_default_demonstration_has_events_that_never_recover_and_events_that
 
 @given(st.integers(), st.text())
 def test_troubles_end_within_the_retries_of_the_delivery(seed, event_id):
-    """No event has more than three troubles before its ending, so six retries always reach the ending."""
+    """Events have at most three troubles before their ending, so six retries always reach the ending."""
     assert len(plan_for(seed, event_id).troubles) <= 3
 
 

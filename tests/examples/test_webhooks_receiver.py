@@ -1,4 +1,4 @@
-"""The receiver, as a process of its own, over real HTTP."""
+"""The receiver, as a separate process, over real HTTP."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_repeat_after_acceptance_is_reported_as_a_duplicate(receiver):
 
 
 def test_each_key_meets_the_plan_from_its_start(receiver):
-    """Under another key the same event is another delivery: it gets the first act again."""
+    """Under another key the same event is another delivery, and meets the first act again."""
     event_id = event_that_meets(Act.ERROR, Act.ACCEPT)
     statuses = [receiver.post(event_id, key).status_code for key in ("one", "one", "two")]
     assert [500, 200, 500] == statuses
@@ -167,7 +167,7 @@ def test_a_half_written_last_line_is_dropped(ledger):
 
 
 def test_a_request_without_a_key_is_refused(receiver):
-    """Without Idempotency-Key, X-Event-Id or a body there is nothing to account for: 400, and no entry."""
+    """Refuse a request without Idempotency-Key, X-Event-Id or body with 400, and record no entry."""
     response = httpx.post(receiver.url, content=b"x", headers={"X-Event-Id": "e"}, trust_env=False)
     assert 400 == response.status_code
     assert [] == read_ledger(receiver.ledger)

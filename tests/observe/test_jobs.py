@@ -128,7 +128,7 @@ def test_facts_of_other_objects_are_their_text():
         blob = b"x"
 
         def __init__(self) -> None:
-            """No arguments."""
+            """Take no arguments."""
 
     assert {"kind": "IN_FLIGHT", "blob": "b'x'"} == dict(facts(Own()))
     assert [] == list(facts(Event()))

@@ -34,7 +34,7 @@ LOUD = {observe.CronSkipped, observe.CronMissed}
 
 @pytest.mark.parametrize("text", EVENTS)
 def test_an_event_says_itself(text: str):
-    """In one line; what is left out is a warning."""
+    """Texts have one line; skipped and missed occurrences are warnings."""
     event = EVENTS[text]
     level = logging.WARNING if type(event) in LOUD else logging.INFO
 

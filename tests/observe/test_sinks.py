@@ -350,7 +350,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 
 
 def test_the_room_is_a_public_name():
-    """`redrive.observe` needs no import of its own."""
+    """Access `redrive.observe` without a separate import."""
     assert redrive.observe is observe
 
 

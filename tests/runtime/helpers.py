@@ -43,13 +43,12 @@ def app_on(folder: Path, **options: Any) -> App:
 
 
 class Registered(WorkerRegistration):
-    """The registration of a worker that does nothing but beat or claim.
+    """The registration of a worker that only sends heartbeats and claims.
 
     Args:
         app: the app with the store.
         worker: its id.
-        queues: the queues that it serves.
-    """
+        queues: the queues that it serves."""
 
     def __init__(self, app: App, worker: int = 1, queues: Sequence[str] | None = None) -> None:
         super().__init__(app, concurrency=9, queues=queues)
@@ -66,11 +65,10 @@ class Registered(WorkerRegistration):
 
 
 class Recorded:
-    """The attempts of a worker that starts none: every call is recorded.
+    """The attempts of a worker that starts none, with a record of every call.
 
     Args:
-        leases: what it holds.
-    """
+        leases: the leases that it holds."""
 
     def __init__(self, leases: Iterable[int] = ()) -> None:
         self.leases = frozenset(leases)
@@ -102,12 +100,12 @@ class Recorded:
 
 
 def register(app: App, *, lease_for: timedelta = LONG) -> int:
-    """Register a worker that does nothing."""
+    """Register a worker that runs no jobs."""
     return app.store.run(workers.register("test:1", concurrency=9, lease_for=lease_for, now=app.now()))
 
 
 def take(app: App, count: int = 1, *, worker: int | None = None, lease_for: timedelta = LONG) -> tuple[Claim, ...]:
-    """Claim jobs for a worker that does nothing."""
+    """Claim jobs for a worker that runs none."""
     holder = register(app, lease_for=lease_for) if worker is None else worker
     return app.store.run(leases.claim(holder, count, lease_for=lease_for, now=app.now())).claims
 

@@ -1,4 +1,4 @@
-"""While a circuit breaker is open its jobs are parked, visibly, and nothing is spent."""
+"""Jobs behind an open circuit breaker: parked with a visible reason, and with no attempt spent."""
 
 from __future__ import annotations
 

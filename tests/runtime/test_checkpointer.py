@@ -1,4 +1,4 @@
-"""The checkpointer: what it reports, how often, and what it survives."""
+"""The checkpointer: its reports, their frequency, and its errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_log_that_cannot_be_emptied_is_reported_once_a_minute(app: App, monkey
 
 
 def test_a_small_log_is_not_reported(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
-    """While all is well, nothing is logged."""
+    """Log no message while the log is small."""
     looks(app, monkeypatch, 0, 0, 0)
 
     assert [] == caplog.messages

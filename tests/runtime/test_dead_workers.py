@@ -42,7 +42,7 @@ def of(popen: subprocess.Popen[bytes]) -> Process:
 
 
 def test_a_process_knows_that_it_lives():
-    """Processes that describe themselves are alive, and their description is the same each time."""
+    """Processes that describe themselves are alive, and their description is constant."""
     assert process.present() == process.present()
     assert not process.is_gone(process.present())
 
@@ -158,7 +158,7 @@ def test_a_worker_without_a_process_is_dead_at_once(app: App, child):
 
 
 def test_a_worker_whose_process_lives_is_left_alone(app: App, child):
-    """As long as the process is there, it keeps what it holds."""
+    """While its process exists, a worker keeps its jobs."""
     worker = register(app, process=of(child))
     number = running(app, worker)
     look(app, 5)

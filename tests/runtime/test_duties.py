@@ -152,7 +152,7 @@ def test_a_rescuer_that_has_just_begun_waits_for_heartbeats(app: App):
 
 
 def test_the_jobs_of_the_living_are_left_alone(app: App):
-    """Until the lease has run out nothing is taken."""
+    """Take no lease before it has expired."""
     enqueue(app, 2)
     take(app, 2, lease_for=timedelta(seconds=15))
     app.clock.advance("14s999ms")

@@ -56,7 +56,7 @@ def test_nothing_is_a_result(app: App):
     """Handlers that return None have succeeded without a result."""
 
     async def handler() -> None:
-        """Return nothing."""
+        """Return None."""
 
     assert Succeeded(None) == run_handler(app, handler)
 
@@ -91,7 +91,7 @@ def test_an_annotation_that_json_cannot_carry_is_an_outcome_of_the_job(app: App)
     """Executors that run without the check of the app do not fail as a whole."""
 
     async def handler() -> list[int] | set[int]:
-        """Return what has the same JSON in either case."""
+        """Return a value with the same JSON in either case."""
         return [1]
 
     app.task(name="handler")(raising(ValueError())).enqueue()

@@ -1,4 +1,4 @@
-"""What an executor does before it calls a handler: arguments, contexts, catch requests, jobs that must not start."""
+"""Preparations of an executor before it calls a handler: arguments, contexts, catch requests, refused jobs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_job_waits_for_the_code_that_can_read_it(app: App):
         seen.append((number, note))
 
     def older(number: int) -> None:
-        """Know nothing of it."""
+        """Run without the new argument."""
         seen.append((number, "lost"))
 
     job = app.task(name="handler")(newer).enqueue(7, "x")
@@ -148,7 +148,7 @@ def test_an_earlier_name_runs_under_the_present_task(app: App):
 
 
 def test_a_job_of_an_unknown_task_is_given_back(app: App):
-    """Another worker may have the task: nothing is spent, and it waits visibly."""
+    """Leave the job to a worker that has the task: no attempt is spent, and the reason is visible."""
     app.task(name="handler")(raising(ValueError())).enqueue()
     app.tasks.clear()
 

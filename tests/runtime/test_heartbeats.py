@@ -97,7 +97,7 @@ def test_more_than_one_a_second_are_put_together(app: App, link: AttemptHandle, 
 
 
 def test_the_next_heartbeat_after_a_second_is_written(app: App, link: AttemptHandle, time: Time):
-    """And nothing older comes after it."""
+    """Write the next report after a second, and no older one after it."""
     link.heartbeat(0, force=False)
     link.heartbeat(1, force=False)
     time.seconds += EVERY
@@ -108,7 +108,7 @@ def test_the_next_heartbeat_after_a_second_is_written(app: App, link: AttemptHan
 
 
 def test_a_forced_heartbeat_is_written_at_once(app: App, link: AttemptHandle):
-    """As the last words before a long step."""
+    """Write a forced heartbeat at once, for example before a long step."""
     link.heartbeat(0, force=False)
     link.heartbeat(1, force=True)
 
@@ -180,7 +180,7 @@ def test_a_database_that_is_away_ends_no_attempt(app: App, link: AttemptHandle, 
 
 
 def test_the_heartbeat_writes_what_is_left(app: App, link: AttemptHandle, time: Time):
-    """In one transaction for all handlers of the worker."""
+    """Write the remaining reports of all handlers of the worker in one transaction."""
     link.heartbeat(0, force=False)
     link.heartbeat(1, force=False)
     time.seconds += EVERY

@@ -110,7 +110,7 @@ def test_a_handler_that_cancels_its_own_task_does_not_run_for_ever(filed: App, w
 
 
 def test_an_attempt_that_ends_without_an_outcome_is_ended_by_its_worker(filed: App, monkeypatch: pytest.MonkeyPatch):
-    """Even if the coroutine of an attempt breaks, its slot is free again and its job runs again."""
+    """If the coroutine of an attempt breaks, its slot is freed and its job runs again."""
     attempt, broken = Attempts._attempt, [RuntimeError("a bug")]
 
     async def flaky(self, claim):
@@ -190,7 +190,7 @@ def test_an_exception_that_cannot_be_described_is_a_failure(filed: App):
 
 
 def test_an_exception_that_cannot_be_described_is_logged(filed: App, monkeypatch: pytest.MonkeyPatch, caplog):
-    """Raised by the worker's own code after the handler began, it is a crash; what reports it does not raise."""
+    """Errors of the worker's own code after the handler began are crashes, and reporting them raises no exception."""
     outcome, errors = Executor._outcome, [Hostile()]
 
     async def flaky(self, task, arguments, limit, passage):
@@ -215,7 +215,7 @@ def test_an_exception_that_cannot_be_described_is_logged(filed: App, monkeypatch
 
 
 def test_a_future_that_carries_a_generator_exit_is_a_failure_of_its_handler(filed: App):
-    """Asyncio closes the coroutines that wait for it; the attempt has failed all the same, and has not crashed."""
+    """Asyncio closes the coroutines that wait for it; the attempt has failed, and has not crashed."""
 
     async def send() -> None:
         """Await such a future."""

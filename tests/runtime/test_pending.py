@@ -20,7 +20,7 @@ from tests.runtime.helpers import PATIENCE, app_on, repeat, run_due, take, until
 
 @dataclass(frozen=True)
 class Receipt:
-    """What the outside answers."""
+    """The type of the answer of the external system."""
 
     number: str
 

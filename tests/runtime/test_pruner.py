@@ -75,7 +75,7 @@ def test_a_pass_deletes_what_was_kept_long_enough(app: App):
 
 
 def test_a_pass_goes_on_where_one_batch_was_not_enough(app: App, monkeypatch: pytest.MonkeyPatch):
-    """Many jobs go in several transactions, and strides in which nothing is to be done are rested between."""
+    """Delete many jobs in several transactions, and rest between ranges without a deletion."""
     monkeypatch.setattr(retention, "BATCH", 2)
     worker = register(app)
     app.clock.advance("2d")
@@ -85,7 +85,7 @@ def test_a_pass_goes_on_where_one_batch_was_not_enough(app: App, monkeypatch: py
 
 
 def test_one_worker_prunes(app: App):
-    """Only the worker that has been there longest prunes; the next one does when that one has left."""
+    """Only the longest-running worker prunes; when it has left, the next one does."""
     first, second = register(app), register(app)
     app.clock.advance("2d")
     passes(app, second)

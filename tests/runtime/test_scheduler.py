@@ -130,7 +130,7 @@ def test_what_the_code_has_not_is_left_alone(app: App, clock: SettableClock):
 
 
 def test_a_clock_that_jumps_changes_nothing(app: App, clock: SettableClock):
-    """Set back by an hour it fires nothing early; when it comes to the same instants again, nothing twice."""
+    """After a step back of an hour no cron starts early, and no occurrence starts twice."""
     cron = app.cron("0 */4 * * *")(nothing)
     declared(app)
     due = BEGIN + timedelta(hours=4)

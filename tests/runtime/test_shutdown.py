@@ -18,7 +18,7 @@ from tests.runtime.helpers import PATIENCE, came, until, working
 
 
 def test_the_first_stop_drains(filed: App):
-    """Running handlers finish, nothing new starts, and the worker signs off."""
+    """Running handlers finish, no new one starts, and the worker deregisters."""
 
     async def run() -> None:
         """Run it on an event loop."""

@@ -155,7 +155,7 @@ class _Passing:
 def watched(
     app: App, monkeypatch: pytest.MonkeyPatch, waits: int, *, late: float = 0.0
 ) -> tuple[Heartbeat, list[float]]:
-    """Return a heartbeat in a time of its own, and the seconds at which it has the attempts cancelled."""
+    """Return a heartbeat with a clock of its own, and the seconds at which it cancels the attempts."""
     now, expired = [0.0], []
     monkeypatch.setattr(SystemClock, "monotonic", staticmethod(lambda: now[0]))
     attempts = Recorded()
@@ -321,7 +321,7 @@ def counting(answers: Callable[[int], bool]) -> tuple[list[int], Callable[[], An
 
 
 def test_a_sign_off_without_an_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch):
-    """On another connection there may be one."""
+    """Try to deregister again on another connection."""
     monkeypatch.setattr(worker_module, "SIGN_OFF", 0.01)
     tries, call = counting(lambda number: number == 1)
     asyncio.run(in_time(call, "worker 1 cannot sign off"))

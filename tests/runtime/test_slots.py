@@ -1,4 +1,4 @@
-"""How many jobs a worker takes: an attempt that has ended makes room before its end is written."""
+"""Slots of a worker: an ended attempt frees its slot before its outcome is written."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_end_is_counted_until_it_is_written(app: App):
 
 
 def test_a_worker_that_stops_has_no_free_slot(app: App):
-    """So a stop that comes during a claim is not followed by another claim."""
+    """Stopped workers have no free slot, so that no claim follows the present one."""
     attempts = attempts_of(app)
     attempts.close()
 

@@ -1,4 +1,4 @@
-"""How a handler learns that it should stop: the job was cancelled, its time is up, its worker goes."""
+"""Reasons for which a handler has to stop: a cancelled job, a timeout, a stopped worker."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_heartbeat_without_attempts_does_not_check(app: App, monkeypatch: pyte
 
 
 def test_a_look_finds_what_was_lost(app: App):
-    """As a beat does, and without writing anything."""
+    """Find lost attempts without a write."""
     worker = register(app)
     app.task(name="send")(lambda number: None).enqueue_many(range(2))
     first, second = take(app, 2, worker=worker)

@@ -89,7 +89,7 @@ def test_an_exception_that_cannot_be_described_does_not_end_a_duty(caplog: pytes
 
 
 def test_a_duty_for_which_there_is_no_memory_ends_the_worker():
-    """Only a new process gets memory back; a few failures are survived."""
+    """End the worker after repeated MemoryErrors, since only a new process frees memory; a few are survived."""
     supervised(*[MemoryError()] * MEMORY_LIMIT, None, *[MemoryError()] * MEMORY_LIMIT)
     with pytest.raises(MemoryError):
         supervised(*[MemoryError()] * (MEMORY_LIMIT + 1))

@@ -149,7 +149,7 @@ async def test_a_timeout_is_what_the_manager_meets(filed: App, watch: Watch):
 
 @on_a_loop
 async def test_a_worker_tells_that_it_starts_and_stops(filed: App, watch: Watch):
-    """With its slots and its queues, and how many handlers it has left behind."""
+    """Show its slots and its queues at the start, and the number of abandoned handlers at the stop."""
     async with working(filed, concurrency=3, queues=["mail"]) as worker:
         await until(lambda: bool(watch.heard(observe.WorkerStarted)))
     (started,) = watch.heard(observe.WorkerStarted)
@@ -207,7 +207,7 @@ async def test_a_rescue_is_reported_by_the_worker_that_sweeps(tmp_path: Path, wa
 
     @app.task
     async def work() -> None:
-        """Done at once."""
+        """Return at once."""
 
     job = work.enqueue()
     silent = app.store.run(workers.register("gone:1", concurrency=1, lease_for=app.terms.heartbeat_every))
@@ -242,7 +242,7 @@ async def test_a_sink_that_fails_breaks_no_job(filed: App):
 
     @filed.task
     async def work() -> None:
-        """Done at once."""
+        """Return at once."""
 
     entered: list[int] = []
     with observe.only(Broken()):
@@ -262,7 +262,7 @@ async def test_an_attempt_whose_trace_cannot_be_read_runs_without(filed: App, wa
 
     @filed.task
     async def work() -> None:
-        """Done at once."""
+        """Return at once."""
 
     monkeypatch.setattr(jobs, "trace", away)
     job = work.enqueue()

@@ -509,7 +509,7 @@ def test_the_same_result_is_no_trouble(app: App, caplog):
     """Handlers may return the result that they set in the transaction, as their annotation promises."""
 
     async def handler(_: Context) -> int:
-        """Return the same."""
+        """Return the stored result."""
         return 1
 
     assert [] == after(app, caplog, handler)
@@ -584,7 +584,7 @@ def test_a_result_belongs_into_the_block(app: App):
 
 
 def test_a_context_of_ones_own_has_no_transaction():
-    """There is no job that it could complete."""
+    """Contexts that were created by hand have no job to complete."""
     context = Context(1, "send", 1, 0, "1.1", "key", None, None)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="belongs to no attempt"):
         context.transaction()
@@ -671,7 +671,7 @@ def test_a_cancellation_in_the_middle_of_a_commit_knows_how_it_went(app: App, mo
         """Cancel the task while it commits."""
 
         async def complete() -> None:
-            """Only complete."""
+            """Complete the job."""
             async with context.transaction():
                 pass
 

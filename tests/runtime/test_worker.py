@@ -1,4 +1,4 @@
-"""A worker process at work: it runs the jobs of its app, as many at once as it has slots."""
+"""A worker process at work: jobs of its app, as many at once as it has slots."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_worker_runs_what_is_enqueued_while_it_is_idle(filed: App):
 
 
 def test_no_more_run_at_once_than_there_are_slots(filed: App):
-    """Two slots, five jobs: never three at a time, and all in the end."""
+    """With two slots and five jobs, never three run at a time, and all run."""
     running, most = 0, 0
 
     async def run() -> None:
@@ -111,7 +111,7 @@ def test_a_worker_serves_its_queues_only(filed: App):
 
 
 def test_a_worker_is_listed_while_it_works(filed: App):
-    """By host and process, with its slots and queues; after it has left it is not."""
+    """List a worker by host and process, with its slots and queues, until it has left."""
 
     async def run() -> tuple[str, int, tuple[str, ...] | None]:
         """Run it on an event loop."""

@@ -23,16 +23,15 @@ ACTIVE = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of a plan.
+    """A step of a plan.
 
     Attributes:
         at: seconds of virtual time.
-        kind: what happens: see `fleet.Fleet`, which has a method for each kind.
-        target: the process, queue or task that it happens to.
+        kind: the kind of step: see `fleet.Fleet`, which has a method for each kind.
+        target: the process, queue or task that the step affects.
         how: the kind of handler, or the name of the store operation.
-        seconds: how long it lasts.
-        number: which job; how many messages are lost; before which statement from now on a process is killed.
-    """
+        seconds: duration of the fault.
+        number: number of the job; number of lost messages; number of statements until a process is killed."""
 
     at: float
     kind: str
@@ -50,17 +49,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole simulation.
+    """The plan of a whole simulation.
 
     Attributes:
-        seed: that it was made from; it also drives the delays and the interleaving.
+        seed: the seed of the plan, which also drives the delays and the interleaving.
         store: ``memory`` (one database behind a network, with one clock) or ``file`` (SQLite in a file, where each
             process has connections and a clock of its own).
         workers: worker processes at the start.
         slots: attempts that each runs at once.
-        steps: in the order of time.
-        profile: its name.
-    """
+        steps: the steps, in the order of time.
+        profile: the name of its profile."""
 
     seed: int
     store: str
@@ -83,21 +81,20 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a seed may draw.
+    """The faults, handlers and sizes that a seed may draw.
 
     Attributes:
         faults: kinds of faults.
         handlers: kinds of handlers of tasks that may run again.
-        stores: to draw from.
+        stores: kinds of stores.
         strict: invariants that hold in this profile only, because no other fault can break them.
-        shutdown: seconds that a worker lets its handlers run on after a stop.
-        tasks: to draw from.
-        jobs: enqueued, at least and at most.
-        workers: processes, at least and at most.
-        slots: attempts at once in each worker, at least and at most.
-        count: faults, at least and at most.
-        operators: what operators do, at least and at most; none where it is None.
-    """
+        shutdown: seconds that a worker lets its handlers continue after a stop.
+        tasks: names of tasks.
+        jobs: least and greatest number of enqueued jobs.
+        workers: least and greatest number of worker processes.
+        slots: least and greatest number of attempts at once in each worker.
+        count: least and greatest number of faults.
+        operators: least and greatest number of actions of operators; None for no actions."""
 
     faults: tuple[str, ...]
     handlers: tuple[str, ...] = ("ok", "ok", "ok", "fail", "die", "long", "block", "snooze")

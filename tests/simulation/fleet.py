@@ -43,16 +43,15 @@ LINGERING = 0.05
 
 @dataclass(frozen=True)
 class Report:
-    """What a simulation came to.
+    """The result of a simulation.
 
     Attributes:
-        plan: that was run.
+        plan: the plan that was run.
         violation: the first invariant that did not hold, or None.
-        commits: transactions that changed something.
-        starts: of handlers.
+        commits: transactions that changed a row.
+        starts: starts of handlers.
         took: seconds of virtual time.
-        trace: a digest of all commits and starts, in their order: the same for each run of the same plan.
-    """
+        trace: a digest of all commits and starts, in their order: the same for each run of the same plan."""
 
     plan: Plan
     violation: Violation | None
@@ -89,7 +88,7 @@ _APPS: list[App] = []
 
 
 class _Performer:
-    """What the handlers of all apps call; it hands on to the present simulation."""
+    """The target of the handlers of all apps, which passes their calls to the present simulation."""
 
     handlers: Handlers | None = None
 
@@ -101,14 +100,13 @@ _PERFORMER = _Performer()
 
 
 class Simulation:
-    """One run of a plan.
+    """A run of a plan.
 
     Args:
-        plan: what happens.
+        plan: the plan.
         image: the empty database, as bytes.
-        folder: where a store in a file is written.
-        verbose: print what happens.
-    """
+        folder: the folder for a store in a file.
+        verbose: print each step."""
 
     def __init__(self, plan: Plan, image: bytes, folder: Path, *, verbose: bool = False) -> None:
         self.plan = plan
@@ -164,7 +162,7 @@ class Simulation:
         return self.processes.get(number or 0)
 
     def database_time(self, process: Process) -> datetime:
-        """Read the clock that the transactions of a process go by: on SQLite in a file, that of its own host."""
+        """Read the clock of the transactions of a process: on SQLite in a file, that of its own host."""
         return self.scheduler.time(self.truth if self.hall is not None else process)
 
     def is_gone(self, number: int) -> bool:
@@ -312,14 +310,13 @@ def simulate(plan: Plan, image: bytes, folder: Path, *, verbose: bool = False) -
     """Run a plan.
 
     Args:
-        plan: what happens.
+        plan: the plan.
         image: the empty database; see `database.template`.
-        folder: where a store in a file is written.
-        verbose: print what happens.
+        folder: the folder for a store in a file.
+        verbose: print each step.
 
     Returns:
-        What it came to.
-    """
+        The result of the simulation."""
     # Coroutines of killed processes are never awaited to their end. They are collected here, where that is no warning.
     gc.disable()
     try:

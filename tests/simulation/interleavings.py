@@ -70,14 +70,13 @@ class World:
 
 @dataclass(frozen=True)
 class Explored:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
-        states: that are different.
-        moves: that were made.
-        problems: paths to a state in which something does not hold.
-        finals: how the job ended in them.
-    """
+        states: number of different states.
+        moves: number of moves.
+        problems: paths to a state that violates an invariant.
+        finals: end states of the job."""
 
     states: int
     moves: int

@@ -111,12 +111,11 @@ class Start:
 
 @dataclass
 class Ledger:
-    """What was seen from outside of the database.
+    """The facts that are visible outside of the database.
 
     Attributes:
-        acknowledged: ids of jobs, by the number that the plan gives them.
-        starts: of handlers, by job.
-    """
+        acknowledged: ids of jobs, by their number in the plan.
+        starts: starts of handlers, by job."""
 
     acknowledged: dict[int, int] = field(default_factory=dict)
     starts: dict[int, list[Start]] = field(default_factory=lambda: defaultdict(list))

@@ -79,12 +79,11 @@ class Loop(base_events.BaseEventLoop):
 
 
 def run(scheduler: Scheduler, main: Coroutine[Any, Any, Any]) -> None:
-    """Run a coroutine in the present strand, as `asyncio.run` does: what is left over is cancelled at its end.
+    """Run a coroutine in the present strand like `asyncio.run`: remaining tasks are cancelled at its end.
 
     Args:
-        scheduler: that runs the strand.
-        main: the coroutine.
-    """
+        scheduler: the scheduler of the strand.
+        main: the coroutine."""
     loop = Loop(scheduler)
     try:
         loop.run_until_complete(main)
@@ -113,7 +112,7 @@ async def _gather(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 def _discard(loop: Loop) -> None:
-    """Close the coroutines that will never end, so that the garbage collector finds nothing to complain of."""
+    """Close the coroutines that will never end, so that the garbage collector emits no warning."""
     asyncio._set_running_loop(loop)  # what they call at their end would make a loop of its own otherwise
     for task in asyncio.all_tasks(loop):
         task._log_destroy_pending = False

@@ -68,14 +68,13 @@ class Time(Clock):
 
 
 def app(perform: Any) -> App:
-    """Make the app of one process.
+    """Create the app of one process.
 
     Args:
-        perform: given what a handler is asked to do.
+        perform: function that receives the calls of the handlers.
 
     Returns:
-        The app; all processes have the same tasks.
-    """
+        The app; all processes have the same tasks."""
     made = App("memory://", heartbeat_every=HEARTBEAT, lease_for=LEASE, keep_for="forever")
     made.queue(LIMITED, concurrency=LIMIT)
 

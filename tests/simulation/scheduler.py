@@ -272,7 +272,7 @@ class Scheduler:
         return False
 
     def close(self) -> None:
-        """Unwind all strands. Whatever they would wait for ends them; what they raise is ignored."""
+        """Unwind all strands. Their waits end, and their exceptions are ignored."""
         self.closing = True
         for process in self._processes:
             for strand in list(process.strands):

@@ -24,13 +24,12 @@ __all__ = ["Hall", "Server"]
 
 
 class Server:
-    """The database in memory, as one process sees it.
+    """The database in memory, from the view of one process.
 
     Args:
-        simulation: that it belongs to.
-        process: that opened it.
-        hall: what all processes share.
-    """
+        simulation: the simulation that it belongs to.
+        process: the process that opened it.
+        hall: the part that all processes share."""
 
     dialect = "sqlite"
     lasting = False

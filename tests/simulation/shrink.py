@@ -1,8 +1,7 @@
-"""Makes the plan of a failing simulation as short as it can be.
+"""Reduction of the plan of a failing simulation.
 
-Steps are left out, many at once and then one by one, as long as the same invariant still does not hold. A run of a plan
-is exact, so each candidate is run once.
-"""
+Steps are left out, many at once and then one by one, as long as the same invariant is violated. A run of a plan
+is exact, so each candidate is run once."""
 
 from __future__ import annotations
 
@@ -16,18 +15,17 @@ __all__ = ["shrink"]
 
 
 def shrink(plan: Plan, run: Callable[[Plan], Violation | None]) -> tuple[Plan, Violation]:
-    """Find a plan from which nothing can be left out.
+    """Find a plan without superfluous steps.
 
     Args:
-        plan: fails.
-        run: runs a plan, and returns the invariant that does not hold.
+        plan: a failing plan.
+        run: function that runs a plan, and returns the violated invariant.
 
     Returns:
-        The shortest plan that was found, and how it fails.
+        The shortest plan that was found, and its violated invariant.
 
     Raises:
-        ValueError: the plan does not fail.
-    """
+        ValueError: the plan does not fail."""
     violation = run(plan)
     if violation is None:
         message = f"nothing to shrink: seed {plan.seed} does not fail"

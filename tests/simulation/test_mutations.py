@@ -79,7 +79,7 @@ def test_a_plan_that_does_not_fail_cannot_be_shrunk(image, folder):
 
 
 def test_the_exhaustive_search_finds_a_mutation(image):
-    """Among all orders of two workers there is one in which a settle without the lease check changes the job."""
+    """Find an order of two workers in which a settle without the lease check changes the job."""
     mutate, _, _ = MUTATIONS[SETTLE]
     with mutate():
         explored = explore(image, idempotent=True)

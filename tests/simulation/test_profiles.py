@@ -1,4 +1,4 @@
-"""Faults beside those of every run, each in a profile of its own; some of them the present code does not survive."""
+"""Faults beside those of every run, each in a profile of its own; the present code does not survive some of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KNOWN: dict[str, set[str]] = {}
 
 @pytest.mark.parametrize("profile", [name for name in PROFILES if name != "default"])
 def test_a_profile_breaks_the_invariants_that_are_known_to_break_and_no_other(profile, image, folder):
-    """No seed of the profile breaks an invariant, but for the known defects, and these are found."""
+    """Seeds of the profile break no invariant except for the known defects, and these are found."""
     broken: dict[str, str] = {}
     for seed in range(SEEDS):
         violation = simulate(make(seed, profile), image, folder).violation

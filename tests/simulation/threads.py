@@ -1,8 +1,7 @@
-"""What the product uses of `threading`, `queue` and `concurrent.futures`, for strands.
+"""Replacements of the parts of `threading`, `queue` and `concurrent.futures` that the product uses, for strands.
 
-`Threads` stands in for the module ``threading`` and `Queues` for the module ``queue``. A lock needs no more than a
-flag: a strand loses the processor only where it parks.
-"""
+`Threads` replaces the module ``threading`` and `Queues` the module ``queue``. A flag is enough for a lock, since a
+strand loses the processor only where it parks."""
 
 from __future__ import annotations
 
@@ -215,7 +214,7 @@ class Pool:
         self._queue: deque[tuple[Future, Callable[[], Any]]] = deque()
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
-        """Run a function in a thread, when there is one."""
+        """Run a function in a thread, when one is free."""
         future = Future()
         self._queue.append((future, lambda: function(*args)))
         if self._running < self._size:

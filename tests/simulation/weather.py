@@ -68,9 +68,8 @@ class Weather:
         """Return the seconds until the reply arrives.
 
         Raises:
-            StoreOutcomeUnknown: it does not arrive; what was written is committed.
-            StoreUnreachable: the same, of an operation that writes nothing.
-        """
+            StoreOutcomeUnknown: it does not arrive; the writes are committed.
+            StoreUnreachable: it does not arrive; the operation writes no row."""
         if self.away_until > self._simulation.scheduler.now or (
             operation.writes and self._strikes(self.replies, process)
         ):
