@@ -2,11 +2,6 @@
 
 Migrations are numbered files. Each runs once, in order, all in one transaction that holds the write lock: of several
 processes that start at once one migrates and the others find it done. The version is a row of ``redrive_meta``.
-
-An SQLite file is migrated when it is opened: it belongs to its app. So is a schema on PostgreSQL, if its role may; if
-the tables belong to another role, that role opens the app once. A database of a *newer* version is never migrated. If
-all migrations that this redrive does not have are of the phase ``pre``, it works with that database as it is; otherwise
-`SchemaTooNew` names the version to install.
 """
 
 from __future__ import annotations
@@ -39,11 +34,9 @@ def latest(dialect: str) -> int:
     return loader.migrations(dialect)[-1].number
 
 
+# The result is the number of the last migration of the phase ``post``; 1 if there is none.
 def compatible(dialect: str) -> int:
-    """Return the oldest schema version with code that can work with the schema of this redrive.
-
-    It is the number of the last migration of the phase ``post``; 1 if there is none.
-    """
+    """Return the oldest schema version with code that can work with the schema of this redrive."""
     return max((step.number for step in loader.migrations(dialect) if step.phase == "post"), default=1)
 
 
@@ -56,13 +49,6 @@ def migrate(
     lock: Sequence[str] = ("BEGIN IMMEDIATE",),
 ) -> list[str]:
     """Run the migrations that a database lacks.
-
-    Args:
-        cursor: cursor in autocommit mode.
-        dialect: SQL dialect of the database.
-        name: name of the database in messages.
-        look: statements before the version is read.
-        lock: statements before the first write, which begin the transaction and keep other processes from migrating.
 
     Returns:
         The names of the migrations that were run.
@@ -107,6 +93,10 @@ def _version(cursor: Cursor, dialect: str, name: str) -> int:
     return there.version
 
 
+# An SQLite file is migrated when it is opened: it belongs to its app. So is a schema on PostgreSQL, if its role may; if
+# the tables belong to another role, that role opens the app once. A database of a *newer* version is never migrated. If
+# all migrations that this redrive does not have are of the phase ``pre``, it works with that database as it is;
+# otherwise `SchemaTooNew` names the version to install.
 def _found(cursor: Cursor, meta: str, name: str) -> Schema:
     values: list[str | None] = []
     for key in ("schema", "compatible"):
@@ -120,11 +110,9 @@ def _found(cursor: Cursor, meta: str, name: str) -> Schema:
         raise StoreOpenError(message) from None
 
 
+# The body of a function stands between two ``$$``, and an inner semicolon does not end the statement.
 def _split(script: str) -> Iterator[str]:
-    """Split a script into statements: one ends where a line, without its comment, ends with a semicolon.
-
-    The body of a function stands between two ``$$``, and an inner semicolon does not end the statement.
-    """
+    """Split a script into statements: one ends where a line, without its comment, ends with a semicolon."""
     lines: list[str] = []
     for line in script.splitlines():
         lines.append(line)

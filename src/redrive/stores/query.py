@@ -68,22 +68,19 @@ Steps: TypeAlias = Generator[Query | Batch, Rows, R]
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[R]):
-    """A store operation, to be executed once.
+    """A store operation, to be executed once."""
 
-    Attributes:
-        name: for logs and errors.
-        steps: the generator.
-        writes: True if it needs a write transaction.
-        wakes: True if it may create work, so that workers should be notified.
-        before: an operation to commit first if this one becomes a part of the user's transaction: it writes rows that
-            other transactions need too, and would otherwise block them until the user commits. A database with one
-            writer ignores it.
-    """
-
+    # For logs and errors.
     name: str
+    # The generator.
     steps: Steps[R]
+    # True if it needs a write transaction.
     writes: bool
+    # True if it may create work, so that workers should be notified.
     wakes: bool = False
+    # An operation to commit first if this one becomes a part of the user's transaction: it writes rows that other
+    # transactions need too, and would otherwise block them until the user commits. A database with one writer ignores
+    # it.
     before: Operation[None] | None = None
 
 
@@ -97,11 +94,9 @@ def writes(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
     return _operation(steps, writes=True)
 
 
+# A settle does not wake workers: the worker that settles claims again by itself.
 def wakes(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
-    """Turn a generator function that may create work for workers into a function that returns operations.
-
-    A settle does not use it: the worker that settles claims again by itself.
-    """
+    """Turn a generator function that may create work for workers into a function that returns operations."""
     return _operation(steps, writes=True, wakes=True)
 
 

@@ -1,8 +1,4 @@
-"""Store URLs for messages, logs and screens, without passwords.
-
-A URL that cannot be parsed is shown as well, since the message describes its error. So the functions do not parse it:
-they hide every part that could belong to a password, even if it does not.
-"""
+"""Store URLs for messages, logs and screens, without passwords."""
 
 from __future__ import annotations
 
@@ -28,15 +24,13 @@ _LOGIN = re.compile(r"(?<=://)[^\s@/'\"<>]*:[^\s'\"<>]*@")
 _PASSWORD = re.compile(r"(?i)\b(\w*(?:password|passwd|pwd)\w*\s*=\s*)('[^']*'|[^\s;&'\"]+)")
 
 
+# A URL that cannot be parsed is shown as well, since the message describes its error. So the functions do not parse it:
+# they hide every part that could belong to a password, even if it does not.
 def redacted(url: str) -> str:
-    """Return a URL without its secrets.
+    """Return a URL, or a text that was given as one, without its secrets.
 
-    Args:
-        url: URL of a store, or any text that was given as one.
-
-    Returns:
-        The URL with ``***`` in place of passwords, of the values of unknown settings, and of every part that an
-        unescaped ``@``, ``/``, ``?`` or ``#`` makes ambiguous.
+    ``***`` replaces passwords, the values of unknown settings, and every part that an unescaped ``@``, ``/``, ``?`` or
+    ``#`` makes ambiguous.
     """
     address, mark, query = url.partition("?")
     if _FILE.fullmatch(address) and "@" not in query:
@@ -61,14 +55,9 @@ def shown(name: str, value: str) -> str:
 
 
 def cleared(text: str) -> str:
-    """Return a text without the passwords of connection strings in it.
+    """Return a text, such as an error of a library, without the passwords of connection strings in it.
 
-    Args:
-        text: such as an error of a library, which may contain a URL that it could not parse.
-
-    Returns:
-        The text with ``***`` in place of a login with a colon between ``://`` and ``@``, and of the values of settings
-        with a name such as ``password``.
+    ``***`` replaces a login with a colon between ``://`` and ``@``, and the values of settings such as ``password``.
     """
     return _PASSWORD.sub(rf"\1{HIDDEN}", _LOGIN.sub(f"{HIDDEN}@", text))
 

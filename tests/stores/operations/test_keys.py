@@ -38,7 +38,7 @@ def test_a_key_that_was_just_given_back_is_tried_again():
 
 def test_a_key_that_changes_hands_too_quickly_is_given_up():
     """If a key is taken at each try and has no holder after it, the error is retryable."""
-    with pytest.raises(StoreBusy, match="the key 'u' changes hands too quickly"):
+    with pytest.raises(StoreBusy, match="take and release the key 'u' too often"):
         converse(taking(MINE), *[[], []] * keys.TRIES)
 
 
@@ -101,7 +101,7 @@ def test_a_debounced_call_is_refused_if_another_kind_of_job_takes_its_key():
 def test_a_burst_gives_up_a_key_that_changes_hands_too_quickly():
     """If each holder of the key starts before it can be postponed, the error is retryable."""
     turn = [], [], [], [], [STARTED]
-    with pytest.raises(StoreBusy, match="the key 'u' changes hands too quickly"):
+    with pytest.raises(StoreBusy, match="take and release the key 'u' too often"):
         converse(placing(), [], [STARTED], *turn * keys.TRIES)
 
 

@@ -8,10 +8,6 @@ them are its headers, which the drivers read:
 * ``transaction: last``: nothing follows it, and its rows are not used; without a transaction it is one by itself.
 * ``many: rows``: with `Query.many` each execution returns rows.
 * ``many: pairs``: with `Query.many` one execution takes all parameters as a JSON object.
-
-A line ``-- include NAME`` is replaced by a file of the folder ``fragments``. The claim and the look for due jobs share
-their common table expressions in this way. A view cannot take their parameters, and a function would hide its tables
-from the planner and tie the statement to a version of the schema; an included fragment costs nothing when it runs.
 """
 
 from __future__ import annotations
@@ -24,6 +20,10 @@ from importlib import resources
 
 _NUMBERED = re.compile(r"(?P<number>\d{4})_(?P<phase>pre|post)_\w+\.sql")
 _HEADER = re.compile(r"^-- (transaction|many): (\w+)$", re.MULTILINE)
+# A line ``-- include NAME`` is replaced by a file of the folder ``fragments``. The claim and the look for due jobs
+# share their common table expressions in this way. A view cannot take their parameters, and a function would hide its
+# tables from the planner and tie the statement to a version of the schema; an included fragment costs nothing when it
+# runs.
 _INCLUDE = re.compile(r"^-- include (\w+\.sql)$", re.MULTILINE)
 
 
@@ -33,9 +33,7 @@ class Migration:
 
     Attributes:
         number: the schema version after it.
-        name: of its file, without the ending.
         phase: ``pre`` (before the new code is deployed) or ``post`` (after it).
-        script: the statements.
     """
 
     number: int

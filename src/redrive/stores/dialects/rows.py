@@ -1,8 +1,4 @@
-"""Reads rows into records, for all dialects.
-
-A row becomes a record by the types of the record's fields. Columns are matched by name, so a statement may list them in
-any order, and one that lacks a column fails at its first use, in the tests.
-"""
+"""Reads rows into records, for all dialects."""
 
 from __future__ import annotations
 
@@ -16,13 +12,12 @@ Decoder: TypeAlias = Callable[[Sequence[Sequence[Any]]], list[Any]]
 Reader: TypeAlias = Callable[[Any], Callable[[Any], Any] | None]
 
 
+# A row becomes a record by the types of the record's fields. Columns are matched by name, so a statement may list them
+# in any order, and one that lacks a column fails at its first use, in the tests.
 def decoder(record: type, columns: tuple[str, ...], reader: Reader) -> Decoder:
-    """Return the function that reads rows into records.
+    """Return the function that reads rows into records, a dataclass or struct with fields named like the columns.
 
-    Args:
-        record: a dataclass or struct with fields named like the columns.
-        columns: the names of the columns, in order.
-        reader: returns for the type of a field the function that converts a column; None if it needs no conversion.
+    ``reader`` returns the function that converts a column to the type of a field, or None if it needs no conversion.
     """
     hints = typing.get_type_hints(record)
     fields = [(columns.index(name), reader(_bare(hints[name]))) for name in inspect.signature(record).parameters]

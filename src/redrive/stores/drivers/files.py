@@ -1,8 +1,4 @@
-"""Register of the database files that this process has open, by library; and creation of such files.
-
-Between processes a lock on the file keeps Turso and SQLite apart. Within one process that lock has no effect, and two
-libraries that write one file corrupt it without an error. Therefore a store registers its file before it opens it.
-"""
+"""Register of the database files that this process has open, by library; and creation of such files."""
 
 from __future__ import annotations
 
@@ -27,6 +23,8 @@ _LOCK = forks.hold(threading.Lock())
 _OPEN: dict[Path, Counter[str]] = {}
 
 
+# Between processes a lock on the file keeps Turso and SQLite apart. Within one process that lock has no effect, and two
+# libraries that write one file corrupt it without an error. Therefore a store registers its file before it opens it.
 def register(path: Path, library: str) -> None:
     """Register a file that is about to be opened; raise `StoreOpenError` if another library, or Turso, has it open."""
     # SQLite may open a file several times in one process; Turso needs it for itself.

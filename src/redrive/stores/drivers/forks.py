@@ -1,9 +1,4 @@
-"""Fork handlers for objects that own locks or connections.
-
-A fork copies memory, locks included, and only the thread that forks. Locks of other threads stay locked in the child,
-and SQLite's own tables record a writing connection that no thread uses. So an object that owns locks or connections
-registers here: it pauses before the fork, resumes in the parent and starts anew in the child.
-"""
+"""Fork handlers for objects that own locks or connections."""
 
 from __future__ import annotations
 
@@ -31,6 +26,9 @@ class Member(Protocol):
         ...
 
 
+# A fork copies memory, locks included, and only the thread that forks. Locks of other threads stay locked in the child,
+# and SQLite's own tables record a writing connection that no thread uses. So an object that owns locks or connections
+# registers here: it pauses before the fork, resumes in the parent and starts anew in the child.
 _GATE = threading.Lock()
 _MEMBERS: WeakSet[Any] = WeakSet()
 _LOCKS: list[threading.Lock] = []

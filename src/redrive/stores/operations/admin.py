@@ -32,14 +32,10 @@ _INDEXED = frozenset({State.READY, State.RUNNING, State.WAITING, State.DEAD})
 
 @dataclass(frozen=True, slots=True)
 class CancelResult:
-    """The result of cancelling many jobs.
-
-    Attributes:
-        ids: the jobs that this call has cancelled.
-        last_id: the last job that was read; None when there are no more.
-    """
+    """The result of cancelling many jobs."""
 
     ids: tuple[int, ...]
+    # The last job that was read; None when there are no more.
     last_id: int | None = None
 
 
@@ -49,13 +45,11 @@ def select(wanted: Filter) -> Steps[tuple[JobRecord, ...]]:
     return tuple((yield from selected(wanted)))
 
 
+# Each way reads an index in order, so that nothing is sorted. Unfinished and dead jobs have partial indexes: while they
+# are few, their ids are read there. Otherwise the table is scanned in the order of the filter, where many of them come
+# early. Succeeded and cancelled jobs are found by such a scan.
 def selected(wanted: Filter) -> Steps[Sequence[JobRecord]]:
-    """Return the jobs that match a filter, in its order, as a part of a larger operation.
-
-    Each way reads an index in order, so that nothing is sorted. Unfinished and dead jobs have partial indexes: while
-    they are few, their ids are read there. Otherwise the table is scanned in the order of the filter, where many of
-    them come early. Succeeded and cancelled jobs are found by such a scan.
-    """
+    """Return the jobs that match a filter, in its order, as a part of a larger operation."""
     params = {
         "ids": list(wanted.ids) if wanted.ids is not None else None,
         "state": wanted.state,

@@ -3,15 +3,6 @@
 An attempt that waits for an external completion is named by its uid, ``<job>.<lease>``. The completion is fenced like
 every end of an attempt: if the wait is over, the job was cancelled, or another completion came first, it changes
 nothing and raises `LeaseLost`.
-
-A completion may arrive before the handler has returned ``Pending``. It ends the attempt, and the handler's result is
-then settled already.
-
-A completion after the end of the wait is refused by the clock of the database, whether or not a worker has ended the
-attempt by then.
-
-A caller that received no reply may send the same completion twice. The history and the result show that it is the same:
-the second one succeeds and changes nothing.
 """
 
 from __future__ import annotations
@@ -45,16 +36,11 @@ NOT_COMPLETED = Failed(
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """A report of a handler about its progress.
-
-    Attributes:
-        job_id: its job.
-        lease_id: its lease.
-        details: JSON; None reports only that the handler still runs.
-    """
+    """A report of a handler about its progress."""
 
     job_id: int
     lease_id: int
+    # JSON; None reports only that the handler still runs.
     details: str | None
 
 
@@ -82,17 +68,18 @@ def is_current(job_id: int, lease_id: int) -> Steps[bool]:
 
 @dataclass(frozen=True, slots=True)
 class NextTimeout:
-    """A row of the query ``next_timeout``.
-
-    Attributes:
-        now: the instant of the transaction.
-        over_at: when the first wait is over; None if no attempt waits.
-    """
+    """A row of the query ``next_timeout``."""
 
     now: datetime
+    # When the first wait is over; None if no attempt waits.
     over_at: datetime | None
 
 
+# A completion may arrive before the handler has returned ``Pending``. It ends the attempt, and the handler's result is
+# then settled already.
+#
+# A completion after the end of the wait is refused by the clock of the database, whether or not a worker has ended the
+# attempt by then.
 @wakes
 def complete(
     job_id: int, lease_id: int, outcome: Succeeded | Failed, sample: float, *, now: datetime | None = None
@@ -133,6 +120,8 @@ def _get(job_id: int) -> Steps[JobRecord]:
     return rows[0]
 
 
+# A caller that received no reply may send the same completion twice. The history and the result show that it is the
+# same: the second one succeeds and changes nothing.
 def _check_same(job: JobRecord, lease_id: int, outcome: Succeeded | Failed) -> Steps[None]:
     """Raise `LeaseLost` unless the attempt has ended by the same completion."""
     lines: Sequence[AttemptRecord] = yield Query("attempts_of", {"job_id": job.id}, into=AttemptRecord)

@@ -50,14 +50,10 @@ MOST = 100
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of a check.
-
-    Attributes:
-        findings: the violations.
-        last_id: the last job that was checked; None when there are no more.
-    """
+    """The result of a check."""
 
     findings: tuple[Finding, ...]
+    # The last job that was checked; None when there are no more.
     last_id: int | None
 
 

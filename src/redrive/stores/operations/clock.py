@@ -34,31 +34,25 @@ def instant(now: datetime | None) -> Steps[datetime]:
 
 @dataclass(frozen=True, slots=True)
 class MachineClock:
-    """A row of the query ``wall``.
+    """A row of the query ``wall``."""
 
-    Attributes:
-        now: the time that the clock of the machine shows.
-        anchor: the value stored under `KEY`.
-        boot: the present boot of the machine; None if the database does not use the clock of a machine.
-        ticks: microseconds since then.
-    """
-
+    # The time that the clock of the machine shows.
     now: datetime
+    # The value stored under `KEY`.
     anchor: str | None
+    # The present boot of the machine; None if the database does not use the clock of a machine.
     boot: str | None
+    # Microseconds since then.
     ticks: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class ClockState:
-    """The result of `keep`.
+    """The result of `keep`."""
 
-    Attributes:
-        difference: the clock of the machine minus the time of the database.
-        followed: the change of the time of the database in this call.
-    """
-
+    # The clock of the machine minus the time of the database.
     difference: timedelta
+    # The change of the time of the database in this call.
     followed: timedelta
 
 
@@ -75,13 +69,11 @@ def difference() -> Steps[timedelta]:
     return timedelta(microseconds=anchors.difference(anchors.read(row.anchor), _boot(row), _micros(row.now)))
 
 
+# Leases, timeouts, retries and other delays move with the clock, so that none ends early or late. Instants stay: a cron
+# catches up by its rules, or is planned again (`redrive.stores.operations.crons.set_back`).
 @wakes
 def keep() -> Steps[ClockState]:
-    """Detect that the clock of the machine was set, and follow it if the difference lasts.
-
-    Leases, timeouts, retries and other delays move with the clock, so that none ends early or late. Instants stay:
-    a cron catches up by its rules, or is planned again (`redrive.stores.operations.crons.set_back`).
-    """
+    """Detect that the clock of the machine was set, and follow it if the difference lasts."""
     row = yield from _machine_clock()
     boot = _boot(row)
     if boot is None:

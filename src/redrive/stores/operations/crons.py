@@ -3,9 +3,6 @@
 A cron fires under the lock of its row, and its row moves on to the next occurrence in the transaction that creates the
 job. Each occurrence is a row with a unique key, so an occurrence that is planned twice, because an operator backfills
 it or the clock was set back, is not started twice.
-
-An occurrence that waits for its predecessor (``overlap="queue"``) is started in the transaction that ends the
-predecessor.
 """
 
 from __future__ import annotations
@@ -132,7 +129,7 @@ def trigger(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
     """
     at = yield from instant(now)
     row = yield from lock(name)
-    cron = _cron(row, "say of which key")
+    cron = _cron(row, "name its key")
     # A planned occurrence at this instant stays planned.
     for step in itertools.count(row.next_at == at):
         due = DueOccurrence(at + step * timedelta.resolution, OccurrenceDecision.STARTED, f"triggered by {actor}")
@@ -156,17 +153,7 @@ def _cron(row: ScheduleRecord, otherwise: str) -> CronDefinition:
 def backfill(
     name: str, since: datetime, until: datetime, *, actor: str = UNKNOWN, now: datetime | None = None
 ) -> Steps[tuple[Occurrence, ...]]:
-    """Start all occurrences in a time range that were not started before.
-
-    Args:
-        name: of the cron.
-        since: aware, inclusive.
-        until: aware, inclusive.
-        actor: the operator, for the audit log.
-        now: the instant, in tests.
-
-    Returns:
-        The occurrences that this call has started.
+    """Start all occurrences in an aware time range, both ends included, that were not started before; return them.
 
     Raises:
         ScheduleNotFound: the database has no schedule of this name.
@@ -191,6 +178,8 @@ def backfill(
     return done
 
 
+# An occurrence that waits for its predecessor (``overlap="queue"``) is started in the transaction that ends the
+# predecessor.
 def start_queued(ended: dict[str, set[int]], at: datetime) -> Steps[None]:
     """Start the occurrences that wait for jobs that have just ended; `ended` has the ids of these jobs by cron."""
     rows: Sequence[ScheduleRecord] = yield Query("schedules_select", {"names": sorted(ended)}, into=ScheduleRecord)
@@ -204,18 +193,13 @@ def start_queued(ended: dict[str, set[int]], at: datetime) -> Steps[None]:
             yield from _apply(replace(locked, queued_at=None), cron, due, at)
 
 
+# A clock that was an hour ahead would otherwise suspend the cron for an hour. Occurrences that were started are not
+# started again when the clock shows their instants again.
 @wakes
 def set_back(name: str, *, now: datetime | None = None) -> Steps[timedelta | None]:
     """Plan a cron from now on if it waits for a later occurrence than that, because the clock was set back.
 
-    A clock that was an hour ahead would otherwise suspend the cron for an hour. Occurrences that were started are not
-    started again when the clock shows their instants again.
-
-    Returns:
-        How much earlier the next occurrence is; None if nothing has changed.
-
-    Raises:
-        ScheduleNotFound: the database has no schedule of this name.
+    Return how much earlier the next occurrence is; None if nothing has changed.
     """
     at = yield from instant(now)
     row = yield from lock(name)

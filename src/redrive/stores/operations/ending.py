@@ -1,9 +1,4 @@
-"""Ends jobs from outside, and records handlers that still run after their attempts have ended. PURE.
-
-A cancelled job ends at once, but its handler is notified a moment later and may take time to stop. A thread cannot be
-stopped at all after its timeout. The limits of a queue count such a handler until its worker reports that it has
-stopped, or until the worker is gone.
-"""
+"""Ends jobs from outside, and records handlers that still run after their attempts have ended. PURE."""
 
 from __future__ import annotations
 
@@ -16,17 +11,10 @@ from redrive.stores.operations.keys import drop
 from redrive.stores.query import Query, Steps
 
 
+# The worker that runs it loses the lease, so a late completion changes nothing. The schedule that created the job is
+# not notified; see `redrive.stores.operations.origins`.
 def end(job: JobRecord, at: datetime, why: str) -> Steps[bool]:
-    """End a job that is not final, and return True if this call ended it.
-
-    The worker that runs it loses the lease, so a late completion changes nothing. The schedule that created the job is
-    not notified; see `redrive.stores.operations.origins`.
-
-    Args:
-        job: as read under its lock.
-        at: the instant of the transaction.
-        why: a note for the job and its history.
-    """
+    """End a job that is not final, and return True if this call ended it."""
     if not (yield Query("cancel", {"id": job.id, "note": why, "now": at})):
         return False
     if job.state is State.RUNNING:
@@ -52,6 +40,9 @@ def _cancelled_attempt(job: JobRecord, at: datetime, why: str) -> dict[str, obje
     }
 
 
+# A cancelled job ends at once, but its handler is notified a moment later and may take time to stop. A thread cannot be
+# stopped at all after its timeout. The limits of a queue count such a handler until its worker reports that it has
+# stopped, or until the worker is gone.
 def put_unstopped(attempts: Iterable[Claim | JobRecord]) -> Steps[None]:
     """Record handlers that still run; the attempts are given as they were before they ended."""
     rows = [

@@ -19,13 +19,7 @@ from redrive.stores.query import DRAWN, Batch, Query, Rows, Steps, reads, wakes
 
 @dataclass(frozen=True, slots=True)
 class CatchMaterial:
-    """The contents of a catch request.
-
-    Attributes:
-        job: the job that gave up.
-        payload: its arguments as JSON.
-        attempts: its history, oldest first.
-    """
+    """The contents of a catch request."""
 
     job: JobRecord
     payload: bytes | None
@@ -34,16 +28,13 @@ class CatchMaterial:
 
 @dataclass(frozen=True, slots=True)
 class EnqueueResult:
-    """The result of an enqueue.
+    """The result of an enqueue."""
 
-    Attributes:
-        ids: of the jobs, in the order given.
-        existing: the positions in ``ids`` of jobs that existed before.
-        at: when the others were enqueued.
-    """
-
+    # Of the jobs, in the order given.
     ids: list[int]
+    # The positions in ``ids`` of jobs that existed before.
     existing: frozenset[int] = frozenset()
+    # When the others were enqueued.
     at: datetime | None = field(default=None, compare=False)
 
     def __iter__(self) -> Iterator[int]:
@@ -53,32 +44,21 @@ class EnqueueResult:
 
 @dataclass(frozen=True, slots=True)
 class NumberBlock:
-    """A row of the query ``gate``: a block of numbers, and values that are the same in all rows.
+    """A row of the query ``gate``: a block of numbers, and values that are the same in all rows."""
 
-    Attributes:
-        now: the instant of the transaction.
-        first: the first number of the block.
-        last: its last number.
-        ordered: the name of an ordered queue among those of the jobs, if there is one.
-    """
-
+    # The instant of the transaction.
     now: datetime
+    # The first number of the block.
     first: int
+    # Its last number.
     last: int
+    # The name of an ordered queue among those of the jobs, if there is one.
     ordered: str | None = None
 
 
 @wakes
 def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime | None = None) -> Steps[EnqueueResult]:
-    """Insert jobs, all or none.
-
-    Args:
-        jobs: what to insert. If another job holds the key of one, that job may take its place.
-        trace: the trace of the new jobs.
-        now: the instant, in tests.
-
-    Returns:
-        Their ids, in the order given.
+    """Insert jobs, all or none; a job with a key that another job holds may be replaced by that one.
 
     Raises:
         DuplicateJob: another job holds a key; nothing was inserted.
@@ -90,7 +70,7 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
     wanted = {"now": now, "queues": loose, "count": len(jobs)}
     rows: Sequence[NumberBlock] = yield Query("gate", wanted, into=NumberBlock)
     if rows[0].ordered is not None:
-        message = f"queue {rows[0].ordered!r} is ordered: say of which partition a job is, by options(partition=...)"
+        message = f"queue {rows[0].ordered!r} is ordered: give the partition of a job by options(partition=...)"
         raise ConfigurationError(message)
     ids = numbers((row.first, row.last) for row in rows)
     return (yield from _place(jobs, ids, rows[0].now, trace))
@@ -101,12 +81,10 @@ def take(name: str, count: int) -> Steps[list[int]]:
     return numbers((yield Query("take", {"name": name, "count": count})))
 
 
+# SQLite, which has one writer, returns one block. PostgreSQL takes the numbers from a sequence without a lock, so they
+# need not be consecutive.
 def numbers(blocks: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the numbers of blocks, ascending; a block is its first and its last number.
-
-    SQLite, which has one writer, returns one block. PostgreSQL takes the numbers from a sequence without a lock, so
-    they need not be consecutive.
-    """
+    """Return the numbers of blocks, ascending; a block is its first and its last number."""
     return sorted(itertools.chain.from_iterable(range(first, last + 1) for first, last in blocks))
 
 

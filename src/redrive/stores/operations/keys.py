@@ -3,11 +3,6 @@
 A held key is a row with a unique index, so a key is taken by an insert, and of two concurrent inserts one fails and
 finds the holder. This module resolves conflicts of new jobs; `redrive.engine.keys` decides for jobs that take their
 keys again.
-
-New jobs take their keys before they are inserted, in one statement for a whole batch and in the order of the keys, so
-that two batches cannot deadlock. Jobs without keys cost nothing here.
-
-If a key is released between the statement that finds it taken and the one that reads its holder, it is tried again.
 """
 
 from __future__ import annotations
@@ -25,6 +20,8 @@ from redrive.engine.transition import Transition
 from redrive.errors import DuplicateJob, StoreBusy
 from redrive.stores.query import Query, Steps
 
+# If a key is released between the statement that finds it taken and the one that reads its holder, it is tried again.
+#
 # The number of tries for a key that is taken and then has no holder.
 TRIES = 5
 
@@ -34,14 +31,9 @@ IDEMPOTENCY = "idempotency"
 
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """A key that a job needs.
+    """A key that a job needs."""
 
-    Attributes:
-        scope: where the key is unique: the name of the task, or "" for the whole app.
-        key: the key.
-        job_id: the job.
-    """
-
+    # Where the key is unique: the name of the task, or "" for the whole app.
     scope: str
     key: str
     job_id: int
@@ -49,22 +41,16 @@ class KeyRequest:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A row of the query ``keys_find``.
+    """A row of the query ``keys_find``."""
 
-    Attributes:
-        scope: where the key is unique.
-        key: the key.
-        job_id: the job that holds it.
-        task: its task; None if the job is not inserted yet.
-        state: its state.
-        debounced: True if each further enqueue postpones it.
-    """
-
+    # Where the key is unique.
     scope: str
     key: str
     job_id: int
+    # Its task; None if the job is not inserted yet.
     task: str | None
     state: State | None
+    # True if each further enqueue postpones it.
     debounced: bool
 
 
@@ -100,7 +86,7 @@ def take(kind: str, wanted: Iterable[KeyRequest]) -> Steps[dict[int, Holder]]:
 
 
 def _contended(key: str | None) -> StoreBusy:
-    return StoreBusy(f"the key {key!r} changes hands too quickly: repeat")
+    return StoreBusy(f"other transactions take and release the key {key!r} too often: try again")
 
 
 def drop(job_ids: Sequence[int]) -> Steps[None]:
@@ -115,8 +101,7 @@ def drop(job_ids: Sequence[int]) -> Steps[None]:
 def update(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
     """Release or take the keys of jobs after their transitions were written.
 
-    Returns:
-        The transitions of jobs that were closed because another job has their key, by lease.
+    Return the transitions of jobs that were closed because another job has their key, by lease.
     """
     moved = [
         (job, move, key_change(job.key_until, move.before, move.state)) for job, move in pairs if job.key is not None
@@ -142,15 +127,12 @@ def _closing(number: int, key: str, holder: int, at: datetime) -> dict[str, obje
 # ------------------------------------------------------------------------------------------------------------ new jobs
 
 
+# New jobs take their keys before they are inserted, in one statement for a whole batch and in the order of the keys, so
+# that two batches cannot deadlock. Jobs without keys cost nothing here.
 def take_for_new(new: dict[int, NewJob], at: datetime) -> Steps[dict[int, int]]:
-    """Take the keys of new jobs before they are inserted.
+    """Take the keys of new jobs, by their ids, before they are inserted; return the job that replaces each refused one.
 
-    Args:
-        new: the jobs by their ids. A debounced job gets the arguments of a later one in the batch with the same key.
-        at: the instant of the transaction.
-
-    Returns:
-        The job that replaces each job that must not be inserted.
+    A debounced job gets the arguments of a later one in the batch with the same key.
 
     Raises:
         DuplicateJob: another job holds a key, and the job does not accept that.

@@ -5,24 +5,6 @@ old version. While another session holds a snapshot for minutes (a backup, a rep
 nothing: the entries of claimed jobs stay at the head of each lane, and every claim scans them again. A claimer
 therefore remembers for each lane the first job of its last claim (`LaneCursor`) and starts there. Lanes without a
 cursor are scanned from their beginning.
-
-**Jobs before a cursor.** A claim takes the first jobs of each lane. At that moment every earlier due job was taken,
-locked by another claim, or not committed. No job is inserted before a cursor later: new jobs, retries, releases and
-redriven jobs become due no earlier than the start of the transaction that writes them, and a cursor is the due time of
-a job that was due already. Three kinds of jobs remain:
-
-- a job of a transaction that began before the cursor was set and committed afterwards;
-- a job that another claim locked and released, because its transaction was rolled back;
-- the old jobs of a queue that was limited and no longer is.
-
-To find these, the claimer scans without cursors from time to time: after `PATIENCE` times the duration of the last such
-scan, and at the latest after `FULL_SCAN_AFTER`. A scan below 50 ms thus takes at most a twentieth of the time; without
-an old snapshot it costs almost nothing and runs many times per second.
-
-Cursors are kept per lane because a position in one priority gives no information about the others. A cursor has a due
-time and an id because jobs that are enqueued together are due at the same instant.
-
-SQLite removes index entries at once; its statements ignore cursors.
 """
 
 from __future__ import annotations
@@ -34,6 +16,19 @@ from datetime import datetime, timedelta
 from redrive.engine.records import Claim
 from redrive.stores.query import Query, Steps
 
+# **Jobs before a cursor.** A claim takes the first jobs of each lane. At that moment every earlier due job was taken,
+# locked by another claim, or not committed. No job is inserted before a cursor later: new jobs, retries, releases and
+# redriven jobs become due no earlier than the start of the transaction that writes them, and a cursor is the due time
+# of a job that was due already. Three kinds of jobs remain:
+#
+# - a job of a transaction that began before the cursor was set and committed afterwards;
+# - a job that another claim locked and released, because its transaction was rolled back;
+# - the old jobs of a queue that was limited and no longer is.
+#
+# To find these, the claimer scans without cursors from time to time: after `PATIENCE` times the duration of the last
+# such scan, and at the latest after `FULL_SCAN_AFTER`. A scan below 50 ms thus takes at most a twentieth of the time;
+# without an old snapshot it costs almost nothing and runs many times per second.
+#
 # The longest time between two scans without cursors.
 FULL_SCAN_AFTER = timedelta(seconds=1)
 
@@ -46,19 +41,20 @@ LANES = 64
 
 @dataclass(frozen=True, slots=True)
 class NextDue:
-    """A row of the query ``next_due``.
+    """A row of the query ``next_due``."""
 
-    Attributes:
-        now: the instant of the transaction.
-        due_at: the due time of the earliest ready job in plain queues.
-        special_at: the same for limited queues that are not paused.
-    """
-
+    # The instant of the transaction.
     now: datetime
+    # The due time of the earliest ready job in plain queues.
     due_at: datetime | None
+    # The same for limited queues that are not paused.
     special_at: datetime | None = None
 
 
+# Cursors are kept per lane because a position in one priority gives no information about the others. A cursor has a due
+# time and an id because jobs that are enqueued together are due at the same instant.
+#
+# SQLite removes index entries at once; its statements ignore cursors.
 @dataclass(frozen=True, slots=True)
 class LaneCursor:
     """The position in a lane, given by a job's due time and id, at which a claim starts."""
@@ -71,11 +67,7 @@ class LaneCursor:
 
 
 class ClaimFilter:
-    """The queues and tasks that a worker serves; None means all.
-
-    Attributes:
-        parameters: both, as the statements of a claim take them.
-    """
+    """The queues and tasks that a worker serves; None means all."""
 
     def __init__(self, queues: Sequence[str] | None, tasks: Collection[str] | None) -> None:
         self.parameters: dict[str, list[str] | None] = {

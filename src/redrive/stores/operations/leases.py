@@ -3,9 +3,6 @@
 A claim takes lease ids from a sequence that never repeats, and writes one into each row. Every later write names its
 lease id, and its statement matches the row by it. If another claim, a sweep, a cancel or a settle came first, the row
 has another lease id or none, and the statement changes nothing. This protects against zombie workers without a clock.
-
-A caller repeats a settle if its reply was lost. If the first one was committed, its leases are no longer current, as
-they would be after a sweep. The history has an entry under such a lease: the attempt is then settled, not lost.
 """
 
 from __future__ import annotations
@@ -39,57 +36,49 @@ CONTENDED = timedelta(milliseconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The result of a claim.
+    """The result of a claim."""
 
-    Attributes:
-        claims: the jobs taken, in the order in which they should start.
-        rest_for: the time until the next job of these queues is due; None if none waits. Zero after a claim that took
-            jobs: the worker should claim again while these run.
-        known: False if the worker is not registered. It must register again; nothing was claimed.
-        scans: to be passed to the worker's next claim, which continues them.
-        held: the transitions of jobs with unreadable policies, each with a traceback.
-    """
-
+    # The jobs taken, in the order in which they should start.
     claims: tuple[Claim, ...]
+    # The time until the next job of these queues is due; None if none waits. Zero after a claim that took jobs: the
+    # worker should claim again while these run.
     rest_for: timedelta | None
+    # False if the worker is not registered. It must register again; nothing was claimed.
     known: bool = True
+    # To be passed to the worker's next claim, which continues them.
     scans: tuple[QueueScan, ...] = ()
+    # The transitions of jobs with unreadable policies, each with a traceback.
     held: tuple[tuple[Transition, str], ...] = ()
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False):
-    """The end of one attempt, to be settled.
-
-    Attributes:
-        claim: the attempt.
-        outcome: how it ended.
-        sample: a random number in [0, 1), for jitter.
-        trace: the trace for the next attempt.
-        unstopped: True if its handler still runs, in a thread.
-    """
+    """The end of one attempt, to be settled."""
 
     claim: Claim
+    # How it ended.
     outcome: Outcome
+    # A random number in [0, 1), for jitter.
     sample: float
+    # The trace for the next attempt.
     trace: str | None = None
+    # True if its handler still runs, in a thread.
     unstopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The result of a settle.
+    """The result of a settle."""
 
-    Attributes:
-        moved: the transitions of the attempts that were settled.
-        lost: lease ids that were not current: nothing was written for them.
-        cancelled: those of the lost that were cancelled while they ran.
-    """
-
+    # The transitions of the attempts that were settled.
     moved: tuple[Transition, ...]
+    # Lease ids that were not current: nothing was written for them.
     lost: frozenset[int]
+    # Those of the lost that were cancelled while they ran.
     cancelled: frozenset[int] = frozenset()
 
 
+# A claim is also a heartbeat: a worker that claims before its next heartbeat must not lose these jobs to a sweep. A job
+# with an unreadable policy is held until a worker that can read it claims it, like a job of an unknown task.
 @writes
 def claim(  # noqa: PLR0913 - options of one operation, by keyword
     worker_id: int,
@@ -104,18 +93,8 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
 ) -> Steps[Claimed]:
     """Take up to `count` due jobs, each under a new lease.
 
-    A claim is also a heartbeat: a worker that claims before its next heartbeat must not lose these jobs to a sweep. A
-    job with an unreadable policy is held until a worker that can read it claims it, like a job of an unknown task.
-
-    Args:
-        worker_id: the worker that takes them.
-        count: the largest number of jobs.
-        lease_for: the time after which the worker counts as dead without a heartbeat.
-        queues: the queues to claim from; None means all.
-        tasks: the names under which the tasks' jobs are stored; None means all.
-        scans: those of the worker's last claim.
-        cursors: where to start in lanes of plain queues; see `redrive.stores.operations.lanes`.
-        now: the instant, in tests.
+    ``scans`` are those of the worker's last claim; ``cursors`` are the starts in lanes of plain queues
+    (`redrive.stores.operations.lanes`); ``queues`` and ``tasks`` are None for all.
     """
     served = ClaimFilter(queues, tasks)
     where = {**served.parameters, **parameters(cursors)}
@@ -187,10 +166,7 @@ def _is_past(instant: datetime | None, now: datetime) -> bool:
 def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: datetime | None = None) -> Steps[Settled]:
     """Write the ends of attempts in one transaction, each only if its lease is still current.
 
-    Args:
-        endings: the attempts and how they ended.
-        stopped: leases of attempts that ended before, with handlers that have stopped now.
-        now: the instant, in tests.
+    ``stopped`` are leases of attempts that ended before, with handlers that have stopped now.
     """
     at = yield from instant(now)
     plain: list[Transition] = []
@@ -226,6 +202,8 @@ def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: dat
     return Settled(tuple(moved), lost, frozenset(each for each in lost if before.get(each) == AttemptOutcome.CANCELLED))
 
 
+# A caller repeats a settle if its reply was lost. If the first one was committed, its leases are no longer current, as
+# they would be after a sweep. The history has an entry under such a lease: the attempt is then settled, not lost.
 def _is_unfinished(done: Mapping[int, Transition], ending: Ending) -> bool:
     """Return True if the end was written and another attempt may follow."""
     moved = done.get(ending.claim.lease_id)
@@ -248,6 +226,12 @@ def _write_successes(plain: Sequence[Transition], at: datetime) -> Steps[set[int
     return done
 
 
+# The time without heartbeats counts only while sweeps run. After a gap of more than `every` between sweeps the database
+# or all its clients were down, and no worker could send a heartbeat: the gap beyond `every` is added to the leases,
+# once, in the rows of the workers. Each sweep counts for at most `every`, so a dead worker is detected in the end.
+#
+# Each row is guarded by the lease id that was read, so one bad row stops no other. A job with an unreadable policy is
+# set aside for a worker that can read it or for an operator: the policy decides whether the task may run again.
 @wakes
 def sweep(
     budget: int,
@@ -258,14 +242,6 @@ def sweep(
     now: datetime | None = None,
 ) -> Steps[tuple[Transition, ...]]:
     """End the leases of dead workers, and of attempts that exceeded their hard timeout.
-
-    The time without heartbeats counts only while sweeps run. After a gap of more than `every` between sweeps the
-    database or all its clients were down, and no worker could send a heartbeat: the gap beyond `every` is added to
-    the leases, once, in the rows of the workers. Each sweep counts for at most `every`, so a dead worker is detected
-    in the end.
-
-    Each row is guarded by the lease id that was read, so one bad row stops no other. A job with an unreadable policy is
-    set aside for a worker that can read it or for an operator: the policy decides whether the task may run again.
 
     Args:
         budget: the largest number of leases in one pass.

@@ -2,21 +2,6 @@
 
 `redrive.engine.queue` decides which jobs of such a queue may start; this module reads the rows for that decision. A
 queue costs a claim nothing while none of its jobs is due.
-
-**Exact limits.** A claim locks the row of the queue until the transaction ends (``queue_lock``; SQLite has one writer),
-so of two claims the second counts the jobs that the first has taken. Slots are counted, not stored as a number: a
-running job is its own slot, so none is lost or freed twice when a worker dies. A settle does not take the lock: a slot
-that becomes free during a count is given away by the next claim.
-
-**Bounded cost.** A claim reads the first `WINDOW` due jobs of each priority. In most queues these are all due jobs. If
-there are more, one partition may hide behind another: the claim then scans the partitions by index probes, from the one
-that was served last, at most `VISITS` of them. If a scan does not get around, because hundreds of partitions wait for
-retries or are blocked, the worker's next claim continues it. The position is a value (`QueueScan`) that the claim
-returns and the worker passes on. It is not stored, because each commit wakes every worker.
-
-**Waiting.** A full queue can be claimed from again when an attempt has ended, which is a commit and wakes the workers.
-A queue that has used up its rate can be claimed from when its oldest start leaves the window. Any other queue can be
-claimed from when its next job is due.
 """
 
 from __future__ import annotations
@@ -32,6 +17,12 @@ from redrive.engine.records import Claim
 from redrive.stores.operations.lanes import ClaimFilter
 from redrive.stores.query import Query, Steps
 
+# **Bounded cost.** A claim reads the first `WINDOW` due jobs of each priority. In most queues these are all due jobs.
+# If there are more, one partition may hide behind another: the claim then scans the partitions by index probes, from
+# the one that was served last, at most `VISITS` of them. If a scan does not get around, because hundreds of partitions
+# wait for retries or are blocked, the worker's next claim continues it. The position is a value (`QueueScan`) that the
+# claim returns and the worker passes on. It is not stored, because each commit wakes every worker.
+#
 # The number of due jobs of each priority that a claim reads before it scans partitions.
 WINDOW = 100
 
@@ -46,41 +37,35 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class QueueScan:
-    """The position of a scan through the partitions of a queue.
+    """The position of a scan through the partitions of a queue."""
 
-    Attributes:
-        queue: the name of the queue.
-        began_at: when the scan began.
-        start: the partition after which it began.
-        at: the partition that was visited last.
-        wrapped: True if it has continued with the first partition.
-    """
-
+    # The name of the queue.
     queue: str
+    # When the scan began.
     began_at: datetime
+    # The partition after which it began.
     start: str
+    # The partition that was visited last.
     at: str
+    # True if it has continued with the first partition.
     wrapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The jobs of a limited queue that a claim may take.
+    """The jobs of a limited queue that a claim may take."""
 
-    Attributes:
-        settings: of the queue.
-        jobs: those that may start, in order.
-        full: True if the queue has no slot for more than these.
-        next_at: when it has, if only time is needed.
-        scan: where the next claim continues; None if this one has seen everything.
-        since: jobs that became due after this instant may not have been seen.
-    """
-
+    # Of the queue.
     settings: QueueSettings
+    # Those that may start, in order.
     jobs: tuple[Due, ...] = ()
+    # True if the queue has no slot for more than these.
     full: bool = False
+    # When it has, if only time is needed.
     next_at: datetime | None = None
+    # Where the next claim continues; None if this one has seen everything.
     scan: QueueScan | None = None
+    # Jobs that became due after this instant may not have been seen.
     since: datetime | None = None
 
 
@@ -131,14 +116,7 @@ class Line:
 
 
 def offers(where: ClaimFilter, count: int, at: datetime, scans: Iterable[QueueScan] = ()) -> Steps[tuple[Offer, ...]]:
-    """Return the offer of each limited queue that has a due job.
-
-    Args:
-        where: the queues and tasks of the worker.
-        count: the number of jobs that the claim can take.
-        at: the instant of the transaction.
-        scans: those of earlier claims of this worker.
-    """
+    """Return the offer of each limited queue that has a due job."""
     going = {scan.queue: scan for scan in scans}
     rows: Sequence[QueueDue] = yield Query("queues_due", {**where.parameters, "after": _EVER}, into=QueueDue)
     due = [row.name for row in rows if row.due_at is not None and row.due_at <= at]
@@ -149,6 +127,10 @@ def offers(where: ClaimFilter, count: int, at: datetime, scans: Iterable[QueueSc
     return tuple(made)
 
 
+# **Exact limits.** A claim locks the row of the queue until the transaction ends (``queue_lock``; SQLite has one
+# writer), so of two claims the second counts the jobs that the first has taken. Slots are counted, not stored as a
+# number: a running job is its own slot, so none is lost or freed twice when a worker dies. A settle does not take the
+# lock: a slot that becomes free during a count is given away by the next claim.
 def lock(name: str) -> Steps[QueueSettings]:
     """Return the settings of a queue, and block other claims from it until the transaction ends."""
     rows: Sequence[QueueSettings] = yield Query("queue_lock", {"name": name}, into=QueueSettings)
@@ -287,14 +269,7 @@ def _next_scan(scan: QueueScan, last: str, *, cut: bool) -> QueueScan | None:
 
 
 def choose(heads: Sequence[Due], made: Sequence[Offer], at: datetime, count: int) -> list[int]:
-    """Return the ids of the first `count` jobs of all queues in one order.
-
-    Args:
-        heads: the first jobs of the plain queues.
-        made: the offers of the limited queues.
-        at: the instant of the transaction.
-        count: how many.
-    """
+    """Return the ids of the first `count` jobs of all queues in one order."""
     ranked: list[tuple[Key, int]] = [((each.priority, each.scheduled_at, each.id), each.id) for each in heads]
     for offer in made:
         ranked += zip(keys(offer.jobs, offer.settings, at), (each.id for each in offer.jobs), strict=True)
@@ -319,13 +294,7 @@ def note_starts(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) ->
 
 
 def next_look(where: ClaimFilter, at: datetime, made: Sequence[Offer]) -> Steps[datetime | None]:
-    """Return when the limited queues can be claimed from again if nothing changes until then.
-
-    Args:
-        where: the queues and tasks of the worker.
-        at: the instant of the transaction.
-        made: the offers, all jobs of which were taken.
-    """
+    """Return when the limited queues can be claimed from again if nothing changes until then."""
     known = {offer.settings.name: offer for offer in made}
     since = min([at, *(offer.since for offer in made if offer.since is not None)])
     rows: Sequence[QueueDue] = yield Query("queues_due", {**where.parameters, "after": since}, into=QueueDue)
@@ -333,6 +302,9 @@ def next_look(where: ClaimFilter, at: datetime, made: Sequence[Offer]) -> Steps[
     return min((each for each in instants if each is not None), default=None)
 
 
+# **Waiting.** A full queue can be claimed from again when an attempt has ended, which is a commit and wakes the
+# workers. A queue that has used up its rate can be claimed from when its oldest start leaves the window. Any other
+# queue can be claimed from when its next job is due.
 def _next_look_of(offer: Offer | None, due_at: datetime | None, at: datetime) -> datetime | None:
     if offer is not None and offer.full:
         return offer.next_at

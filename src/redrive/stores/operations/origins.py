@@ -29,12 +29,10 @@ def notify(done: Iterable[Transition], at: datetime) -> Steps[None]:
         yield from report(reports, at)
 
 
+# A caller that ends several jobs reports all of them in one call: their schedules are then locked in one order, and two
+# transactions that do so cannot deadlock.
 def report(reports: Iterable[OriginResult], at: datetime) -> Steps[None]:
-    """Notify schedules of the ends of their jobs, which are written already.
-
-    A caller that ends several jobs reports all of them in one call: their schedules are then locked in one order, and
-    two transactions that do so cannot deadlock.
-    """
+    """Notify schedules of the ends of their jobs, which are written already."""
     by_cron: dict[str, set[int]] = defaultdict(set)
     of_items = []
     for each in reports:

@@ -38,8 +38,6 @@ class Depth:
     """The number of jobs of one queue in one state.
 
     Attributes:
-        queue: its name.
-        standing: the state.
         jobs: the number, at most `MOST`.
         oldest_at: when the first of the due jobs became due.
     """
@@ -52,12 +50,7 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class Depths:
-    """The numbers of jobs in all queues.
-
-    Attributes:
-        at: the instant of the count, by the clock of the store.
-        queues: an entry for each queue and state that has jobs.
-    """
+    """The numbers of jobs in all queues."""
 
     at: datetime
     queues: tuple[Depth, ...]

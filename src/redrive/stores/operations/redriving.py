@@ -3,10 +3,6 @@
 One death is caught once. Of a dead job and its catch jobs at most one is therefore started again, and none while the
 catch task runs. A job with a unique key takes its key again; if another job holds it, the job stays as it is, and the
 result names the holder.
-
-A redrive of many jobs is made of batches. Each is a transaction of its own and starts where the one before has ended,
-so an interrupted redrive leaves whole batches behind, and the same command continues with the rest. With a rate, the
-jobs of a batch are due one after the other. Jobs that have not started yet can be cancelled.
 """
 
 from __future__ import annotations
@@ -85,6 +81,9 @@ def dry_run(wanted: Filter) -> Steps[Redriven]:
     return Redriven(tuple(job.id for job in chosen.jobs), tuple(chosen.kept), chosen.last_id)
 
 
+# A redrive of many jobs is made of batches. Each is a transaction of its own and starts where the one before has ended,
+# so an interrupted redrive leaves whole batches behind, and the same command continues with the rest. With a rate, the
+# jobs of a batch are due one after the other. Jobs that have not started yet can be cancelled.
 @wakes
 def redrive(  # noqa: PLR0913 - what an operator may say, by keyword
     wanted: Filter,
@@ -97,13 +96,8 @@ def redrive(  # noqa: PLR0913 - what an operator may say, by keyword
 ) -> Steps[Redriven]:
     """Start dead or cancelled jobs again, oldest first, with all their failures forgiven.
 
-    Args:
-        wanted: the filter; jobs in other states stay as they are. ``limit`` counts the jobs that start.
-        queue: the queue to move them to; None keeps theirs.
-        spacing: the time between the due times of two jobs.
-        first_after: the time until the first one is due.
-        actor: the operator, for the audit log.
-        now: the instant, in tests.
+    The ``limit`` of the filter counts the jobs that start. ``queue`` moves them to another queue, ``spacing`` is the
+    time between the due times of two jobs, and ``first_after`` the time until the first one is due.
     """
     at = yield from instant(now)
     chosen = yield from _choose(wanted)
@@ -144,20 +138,17 @@ def _take_keys(jobs: Sequence[JobRecord]) -> Steps[dict[int, Holder]]:
 
 @dataclass(slots=True)
 class _Choice:
-    """The jobs that have been chosen so far.
+    """The jobs that have been chosen so far."""
 
-    Attributes:
-        jobs: to start.
-        kept: to leave, with the reasons.
-        last_id: the last job that was read; None when there are no more.
-        families: the job of each family that starts.
-        keys: the job that gets each key.
-    """
-
+    # To start.
     jobs: list[JobRecord] = field(default_factory=list)
+    # To leave, with the reasons.
     kept: list[tuple[int, str]] = field(default_factory=list)
+    # The last job that was read; None when there are no more.
     last_id: int | None = None
+    # The job of each family that starts.
     families: dict[int, int] = field(default_factory=dict)
+    # The job that gets each key.
     keys: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def consider(self, job: JobRecord, family: JobFamily) -> None:
@@ -198,18 +189,15 @@ def _choose(wanted: Filter) -> Steps[_Choice]:
 
 @dataclass(frozen=True, slots=True)
 class JobFamily:
-    """A row of the query ``families``.
+    """A row of the query ``families``."""
 
-    Attributes:
-        id: a job.
-        catching: True if a catch job of it waits or runs.
-        twin: True if it is a catch job, and another one of the same dead job waits or runs.
-        pointless: True if it is a catch job, and its parent is no longer to be caught.
-    """
-
+    # A job.
     id: int
+    # True if a catch job of it waits or runs.
     catching: bool
+    # True if it is a catch job, and another one of the same dead job waits or runs.
     twin: bool
+    # True if it is a catch job, and its parent is no longer to be caught.
     pointless: bool
 
 

@@ -3,9 +3,6 @@
 A job keeps the policy under which it was enqueued, so a deployment does not change waiting jobs. An operator can apply
 the present policy to them. It decides from the next failure on: stored due times stay, because no delay is computed
 twice, and the counters of rules start over, because they belong to the rules of the old policy.
-
-A job that is held because its policy cannot be read is released: it is due at once, or the end of its lost attempt is
-decided at once. A catch job then gets the policy of its own task, since that of its parent cannot be read.
 """
 
 from __future__ import annotations
@@ -44,6 +41,8 @@ class Repolicied:
     last_id: int | None = None
 
 
+# A job that is held because its policy cannot be read is released: it is due at once, or the end of its lost attempt is
+# decided at once. A catch job then gets the policy of its own task, since that of its parent cannot be read.
 @writes
 def repolicy(
     wanted: Filter,
@@ -53,15 +52,7 @@ def repolicy(
     actor: str = UNKNOWN,
     now: datetime | None = None,
 ) -> Steps[Repolicied]:
-    """Give unfinished jobs the present policies of their tasks.
-
-    Args:
-        wanted: the filter; at most ``wanted.limit`` jobs are read.
-        policies: the present policy of each task.
-        dry_run: change nothing.
-        actor: the operator, for the audit log.
-        now: the instant, in tests.
-    """
+    """Give unfinished jobs the present policies of their tasks; at most ``wanted.limit`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
     kept = [(job.id, why) for job in jobs if (why := _obstacle(job, policies)) is not None]

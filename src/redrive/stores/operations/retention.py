@@ -45,18 +45,15 @@ class RetentionTimes:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The result of a survey.
+    """The result of a survey."""
 
-    Attributes:
-        at: its instant.
-        ids: the jobs that may be deleted.
-        policies: digests of the policies of the jobs in this stride.
-        last_id: the last job that was read; None when there are no more.
-    """
-
+    # Its instant.
     at: datetime
+    # The jobs that may be deleted.
     ids: tuple[int, ...]
+    # Digests of the policies of the jobs in this stride.
     policies: frozenset[str]
+    # The last job that was read; None when there are no more.
     last_id: int | None
 
 
@@ -102,13 +99,11 @@ def policies(*, now: datetime | None = None) -> Steps[frozenset[str]]:
     return frozenset(row[0] for row in (yield Query("policies", {"before": at - RETIRED_FOR})))
 
 
+# An open transaction may have inserted a job with this policy that is not visible yet. A policy is therefore deleted
+# only after every such transaction has ended; an enqueue does not use a retired policy but inserts it again.
 @writes
 def forget_policy(digest: str, *, now: datetime | None = None) -> Steps[None]:
     """Retire a policy that no job has, or delete it if it was retired a day ago.
-
-    An open transaction may have inserted a job with this policy that is not visible yet. A policy is therefore
-    deleted only after every such transaction has ended; an enqueue does not use a retired policy but inserts it
-    again.
 
     The statement reads every job, so call it seldom.
     """

@@ -19,31 +19,23 @@ from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStatus:
-    """A row of the query ``schedules_due``.
-
-    Attributes:
-        name: of the schedule.
-        kind: cron or refresh.
-        due_at: when an occurrence or an item of it is due; None if nothing is planned or it is paused.
-        is_stale: True if an older policy has set the times of some items.
-        sweep_at: when the first item of any refresh must be swept; the same in all rows.
-        now: the instant of the transaction.
-    """
+    """A row of the query ``schedules_due``."""
 
     name: str
     kind: Kind
+    # When an occurrence or an item of it is due; None if nothing is planned or it is paused.
     due_at: datetime | None
+    # True if an older policy has set the times of some items.
     is_stale: bool
+    # When the first item of any refresh must be swept; the same in all rows.
     sweep_at: datetime | None
     now: datetime
 
 
+# A schedule with an unchanged timing keeps its planned instants, so a deployment loses no occurrence.
 @writes
 def declare(definitions: Sequence[Definition], *, now: datetime | None = None) -> Steps[None]:
-    """Write the definitions in the code; they replace those of an earlier deployment.
-
-    A schedule with an unchanged timing keeps its planned instants, so a deployment loses no occurrence.
-    """
+    """Write the definitions in the code; they replace those of an earlier deployment."""
     at = yield from instant(now)
     yield from _put(definitions, at, replaces=True)
 
@@ -166,10 +158,9 @@ def occurrences(name: str, *, before: datetime | None = None, limit: int = 100) 
 
 @writes
 def forget_occurrences(kept_for: timedelta, *, limit: int = 1000, now: datetime | None = None) -> Steps[int]:
-    """Delete occurrences that were decided longer ago than `kept_for`.
+    """Delete occurrences that were decided longer ago than `kept_for`; return their number.
 
-    Returns:
-        The number of deleted rows; there may be more if it equals the limit.
+    There may be more if it equals the limit.
     """
     at = yield from instant(now)
     return len((yield Query("occurrences_forget", {"until": at - kept_for, "count": limit})))

@@ -22,15 +22,8 @@ _ANSWERS = frozenset({AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED})
 def write(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
     """Write transitions, each entirely or not at all: job, history, result, catch job, caught parent, key.
 
-    The schedules that created the jobs are not notified; see `redrive.stores.operations.origins`.
-
-    Args:
-        pairs: the attempts and their transitions.
-        at: the instant of the transaction.
-
-    Returns:
-        The transitions under leases that were current, by lease. One differs from what was given if another job has
-        the key now.
+    Return the transitions under leases that were current, by lease. One differs from its argument if another job has
+    the key now. The schedules that created the jobs are not notified; see `redrive.stores.operations.origins`.
     """
     done: set[int] = set()
     # The transitions of a batch share one statement of each kind.
@@ -115,9 +108,7 @@ def closed_before(missed: Sequence[Transition]) -> Steps[dict[int, str]]:
 def is_settled(transition: Transition, outcome: str | None) -> bool:
     """Return True if an earlier commit with a lost reply settled this end under its lease.
 
-    Args:
-        transition: what could not be written.
-        outcome: the outcome of the attempt in the history, if there is one.
+    ``outcome`` is the outcome of the attempt in the history, if there is one.
     """
     if transition.event is LifecycleEvent.WAIT:
         # The external completion may arrive before the handler has returned `Pending`.

@@ -21,27 +21,17 @@ STUCK = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """The result of a heartbeat.
+    """The result of a heartbeat."""
 
-    Attributes:
-        alive: True if the worker is registered.
-        leases: the lease ids that it still holds; all its other attempts are lost.
-    """
-
+    # True if the worker is registered.
     alive: bool
+    # The lease ids that it still holds; all its other attempts are lost.
     leases: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class ReleasedJob:
-    """A row of the query ``worker_release``.
-
-    Attributes:
-        id: a job that was given back.
-        task: its task.
-        key: its unique key.
-        key_until: how long the job holds the key.
-    """
+    """A row of the query ``worker_release``."""
 
     id: int
     task: str
@@ -63,15 +53,8 @@ def register(  # noqa: PLR0913 - the columns of its row
 ) -> Steps[int]:
     """Register a worker, and return its id, which is never used again.
 
-    Args:
-        name: for display: ``host:pid``.
-        concurrency: the number of attempts that it runs at once.
-        lease_for: the time after which it counts as dead without a heartbeat.
-        queues: the queues that it serves; None means all.
-        tasks: the names under which the jobs of its tasks are stored; None means all.
-        process: its process, so that other workers can detect its death; None if it has no process of its own.
-        lock_id: the lock that its session holds in the database, if any.
-        now: the instant, in tests.
+    ``name`` is ``host:pid``; queues and tasks are None for all. Other workers detect its death by its process, which is
+    None without one of its own, and by the lock that its session holds in the database, if any.
     """
     at = yield from instant(now)
     (worker_id,) = yield from take("worker", 1)
@@ -109,12 +92,10 @@ def report(worker_id: int, trouble: str | None) -> Steps[None]:
     yield Query("worker_trouble", {"id": worker_id, "trouble": trouble})
 
 
+# After that time and a grace period the attempt is taken even from a living worker.
 @writes
 def prolong(job_id: int, lease_id: int, timeout_for: timedelta) -> Steps[None]:
-    """Write how long an attempt may take, if its lease is still current.
-
-    After that time and a grace period the attempt is taken even from a living worker.
-    """
+    """Write how long an attempt may take, if its lease is still current."""
     yield Query("prolong", {"job_id": job_id, "lease_id": lease_id, "timeout_for": timeout_for})
 
 
@@ -147,14 +128,12 @@ def _release(worker_id: int, lease_ids: Sequence[int] | None, note: str, at: dat
     return [job.id for job in released]
 
 
+# An expired lease cannot be taken from a worker while a transaction of that worker holds a lock on the row, and the
+# transaction of a stopped process does not end by itself. The transaction is rolled back, and its owner gets an error
+# when it resumes.
 @reads
 def end_stuck(silent_for: timedelta = STUCK) -> Steps[int]:
-    """End database sessions of processes that were stopped in the middle of a statement; return their number.
-
-    An expired lease cannot be taken from a worker while a transaction of that worker holds a lock on the row, and the
-    transaction of a stopped process does not end by itself. The transaction is rolled back, and its owner gets an error
-    when it resumes.
-    """
+    """End database sessions of processes that were stopped in the middle of a statement; return their number."""
     return len((yield Query("stuck_end", {"silent_for": silent_for})))
 
 

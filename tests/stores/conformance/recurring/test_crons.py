@@ -114,7 +114,7 @@ def test_a_refresh_is_no_cron(clockwork: Clockwork):
     clockwork.declare(keeping())
 
     assert () == clockwork.fire("fresh")
-    with pytest.raises(IllegalMove, match="'fresh' is a refresh: say of which key"):
+    with pytest.raises(IllegalMove, match="'fresh' is a refresh: name its key"):
         clockwork.do(crons.trigger("fresh"))
 
 

@@ -1,9 +1,4 @@
-"""The representation of values in PostgreSQL. Both drivers pass and return instants, spans and lists as they are.
-
-Three kinds of values need a conversion: texts with a zero byte, which PostgreSQL refuses; lists within lists, because
-the parameters of a statement over arrays are columns, and an array of arrays would be one array; and instants, which
-are read in UTC independent of the time zone of the session.
-"""
+"""The representation of values in PostgreSQL. Both drivers pass and return instants, spans and lists as they are."""
 
 from __future__ import annotations
 
@@ -20,6 +15,10 @@ from redrive.stores.dialects import rng, rows
 from redrive.stores.dialects.rows import Decoder
 from redrive.stores.query import DRAWN, Query
 
+# Three kinds of values need a conversion: texts with a zero byte, which PostgreSQL refuses; lists within lists, because
+# the parameters of a statement over arrays are columns, and an array of arrays would be one array; and instants, which
+# are read in UTC independent of the time zone of the session.
+#
 # Types with values that are passed as they are.
 _PLAIN = frozenset({bool, bytes, datetime, int, timedelta, type(None)})
 

@@ -67,11 +67,7 @@ def encode(params: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def pairs(many: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the parameters of a statement that takes all at once: JSON objects from numbers to texts.
-
-    Args:
-        many: rows of a number and of JSON as bytes. Large ones are divided into several objects.
-    """
+    """Yield the parameters of a statement that takes all at once: JSON objects of limited size."""
     written: dict[int, str] = {}
     size = 0
     for row in many:

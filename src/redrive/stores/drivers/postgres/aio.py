@@ -34,15 +34,7 @@ def failure(error: BaseException, settings: PostgresSettings, *, commits: str | 
 
 
 async def connect(settings: PostgresSettings, *, direct: str | None = None) -> asyncpg.Connection[Any]:
-    """Open a connection.
-
-    Args:
-        settings: settings of the database.
-        direct: ``host:port`` instead of that of the URL.
-
-    Raises:
-        StoreError: it cannot be opened.
-    """
+    """Open a connection; ``direct`` is ``host:port`` instead of that of the URL."""
     host, _, port = (direct or "").partition(":")
     address: dict[str, Any] = {"host": host, "port": int(port or 5432)} if direct else {}
     try:
@@ -59,11 +51,7 @@ async def connect(settings: PostgresSettings, *, direct: str | None = None) -> a
 
 
 async def drive(connection: asyncpg.Connection[Any], steps: Steps[R], settings: PostgresSettings) -> R:
-    """Run an operation in a transaction that the caller ends; after an error PostgreSQL refuses further statements.
-
-    Raises:
-        StoreError: the database refused.
-    """
+    """Run an operation in a transaction that the caller ends; after an error PostgreSQL refuses further statements."""
     return await _run(connection, inner_script(steps, settings), settings)
 
 
@@ -124,10 +112,6 @@ class AsyncRunner:
 
         The first answer must come within the timeout of the settings, including the time to wait for a connection and
         to open it; each further answer has that time for itself.
-
-        Args:
-            operation: the operation.
-            should_notify: called at the end of an operation that wakes; returns True if workers are to be notified.
 
         Raises:
             StoreBusy: no connection was free in time.

@@ -27,12 +27,8 @@ def translation(
 ) -> StoreError:
     """Return the error to raise for an error of a library.
 
-    Args:
-        error: error that the library raised.
-        settings: name of the database, for the message.
-        opening: True if a connection was being opened.
-        commits: name of the operation that the statement commits, if it was sent: without an answer it is unknown
-            whether the operation took effect.
+    ``commits`` is the name of the operation that the statement commits, if it was sent: without an answer it is unknown
+    whether the operation took effect.
     """
     state = getattr(error, "sqlstate", None) or ""
     unnamed = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__

@@ -1,10 +1,4 @@
-"""Execution of operations in the user's own transaction, on the user's connection.
-
-The library of a connection is recognised by the name of its module, without importing it. Libraries on top of psycopg
-and asyncpg are first made to begin their transaction, so that they end it, and then asked for the connection below.
-
-The operation runs in a savepoint: if it fails, the user's transaction continues without it.
-"""
+"""Execution of operations in the user's own transaction, on the user's connection."""
 
 from __future__ import annotations
 
@@ -30,17 +24,9 @@ R = TypeVar("R")
 
 
 def run_on(given: Any, operation: Operation[R], settings: PostgresSettings, uid: str) -> R:  # noqa: ANN401 - of any library
-    """Run an operation in the user's transaction.
+    """Run an operation in the user's transaction, on a connection of psycopg or Django or a session of SQLAlchemy.
 
-    Args:
-        given: a connection of psycopg or Django, or a connection or session of SQLAlchemy.
-        operation: the operation.
-        settings: settings of the store.
-        uid: unique id of the store's database.
-
-    Raises:
-        StoreMismatch: it is another object, or belongs to another database.
-        StoreError: the database refused.
+    Raise `StoreMismatch` if it is another object or belongs to another database; ``uid`` is the id of the database.
     """
     connection = _below(given, settings)
     commits: str | None = None
@@ -94,6 +80,7 @@ async def arun_on(given: Any, operation: Operation[R], settings: PostgresSetting
         raise aio.failure(error, settings, commits=commits) from error
 
 
+# The operation runs in a savepoint: if it fails, the user's transaction continues without it.
 async def _drive(connection: psycopg.AsyncConnection[Any], steps: Steps[R], settings: PostgresSettings) -> R:
     """Run an operation on an asynchronous connection of psycopg, which only users have."""
     async with psycopg.AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
@@ -132,6 +119,8 @@ def _check(found: str | None, uid: str, settings: PostgresSettings) -> None:
         raise StoreMismatch(message)
 
 
+# The library of a connection is recognised by the name of its module, without importing it. Libraries on top of psycopg
+# and asyncpg are first made to begin their transaction, so that they end it, and then asked for the connection below.
 def _below(given: Any, settings: PostgresSettings) -> psycopg.Connection[Any]:  # noqa: ANN401 - of any library
     """Return the connection of psycopg below a connection or session of another library."""
     connection = given

@@ -1,9 +1,4 @@
-"""The listening connection of a worker process, which receives notifications and holds the lock of a live worker.
-
-The lock is an advisory lock of PostgreSQL and ends with its session, a moment after its process. A live worker that
-has lost its connection takes the lock again as soon as it is connected; until then it seems dead, which is why the
-rescuer checks twice.
-"""
+"""The listening connection of a worker process, which receives notifications and holds the lock of a live worker."""
 
 from __future__ import annotations
 
@@ -32,19 +27,14 @@ AGAIN = 0.015
 # always raise an error.
 PING = 10.0
 
+# The lock is an advisory lock of PostgreSQL and ends with its session, a moment after its process. A live worker that
+# has lost its connection takes the lock again as soon as it is connected; until then it seems dead, which is why the
+# rescuer checks twice.
 LOCK = "SELECT pg_try_advisory_lock('redrive_meta'::regclass::oid::integer, :lock_id::integer)"
 
 
 async def watch(settings: PostgresSettings, lock_id: int | None) -> AsyncGenerator[None, None]:
-    """Yield at once, and then after each notification.
-
-    Args:
-        settings: settings of the database.
-        lock_id: number of the lock to hold while watching; None holds none.
-
-    Raises:
-        StoreError: there is no connection, or it was lost.
-    """
+    """Yield at once, and then after each notification."""
     if not settings.listens:
         # There are no notifications; workers poll every second without them.
         yield

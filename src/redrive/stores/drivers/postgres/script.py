@@ -24,9 +24,6 @@ heartbeat of a worker      heartbeat; leases_of
 any other operation        BEGIN; ...; COMMIT
 on a user's connection     ...
 ========================== ==============================================================
-
-The first statement may be sent again on another connection, if the first connection has died while it was idle: the
-statement is either BEGIN, or has ``transaction: none``.
 """
 
 from __future__ import annotations
@@ -48,19 +45,16 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A message to the server.
+    """A message to the server."""
 
-    Attributes:
-        text: one statement with ``$1``, ``$2``; or several without parameters.
-        values: values of the parameters; None where there are several statements.
-        into: the record type that each row becomes; None for tuples.
-        commits: name of the operation, if this statement commits a part of it, or an earlier one has. If the answer
-            is lost, it is unknown whether, or how far, the operation took effect.
-    """
-
+    # One statement with ``$1``, ``$2``; or several without parameters.
     text: str
+    # Values of the parameters; None where there are several statements.
     values: Sequence[Any] | None = None
+    # The record type that each row becomes; None for tuples.
     into: type | None = None
+    # Name of the operation, if this statement commits a part of it, or an earlier one has. If the answer is lost, it is
+    # unknown whether, or how far, the operation took effect.
     commits: str | None = None
 
 
@@ -74,18 +68,12 @@ def inner_script(steps: Steps[R], settings: PostgresSettings) -> Script[R]:
 
 
 def full_script(operation: Operation[R], settings: PostgresSettings, should_notify: Callable[[], bool]) -> Script[R]:
-    """Return the script of an operation with its own transaction.
-
-    If the script is not run to its end, the caller rolls back.
-
-    Args:
-        operation: the operation.
-        settings: the schema and the kind of sessions.
-        should_notify: called at the end of an operation that wakes; returns True if workers are to be notified.
-    """
+    """Return the script of an operation with its own transaction; if it is cut short, the caller rolls back."""
     return _script(operation.steps, settings, operation, should_notify)
 
 
+# The first statement may be sent again on another connection, if the first connection has died while it was idle: the
+# statement is either BEGIN, or has ``transaction: none``.
 def _script(
     steps: Steps[R], settings: PostgresSettings, own: Operation[R] | None, should_notify: Callable[[], bool]
 ) -> Script[R]:

@@ -41,31 +41,27 @@ LIBRARY = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
-    """The settings of a PostgreSQL database.
+    """The settings of a PostgreSQL database."""
 
-    Attributes:
-        dsn: the URL for the libraries, without the settings of redrive.
-        name: name of the database in messages, without a password.
-        schema: schema of the tables.
-        notify: True to wake workers by NOTIFY.
-        pgbouncer: True if connections go through a pool that gives each transaction another session.
-        direct: ``host`` or ``host:port`` (or the folder of a socket) for the listening connection, if the others go
-            through such a pool.
-        pool: maximum number of connections of each library.
-        synchronous_commit: True if a commit must be on the disk of the server before it is acknowledged, even if the
-            server or the role is configured otherwise.
-        timeout: time to wait for a connection and the first answer, and for each further answer; half of it for a
-            lock.
-    """
-
+    # The URL for the libraries, without the settings of redrive.
     dsn: str = field(repr=False)
+    # Name of the database in messages, without a password.
     name: str
+    # Schema of the tables.
     schema: str = "redrive"
+    # True to wake workers by NOTIFY.
     notify: bool = True
+    # True if connections go through a pool that gives each transaction another session.
     pgbouncer: bool = False
+    # ``host`` or ``host:port`` (or the folder of a socket) for the listening connection, if the others go through such
+    # a pool.
     direct: str | None = None
+    # Maximum number of connections of each library.
     pool: int = 10
+    # True if a commit must be on the disk of the server before it is acknowledged, even if the server or the role is
+    # configured otherwise.
     synchronous_commit: bool = True
+    # Time to wait for a connection and the first answer, and for each further answer; half of it for a lock.
     timeout: timedelta = timedelta(seconds=30)
 
     def __str__(self) -> str:

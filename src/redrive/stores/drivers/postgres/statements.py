@@ -60,16 +60,10 @@ def session(settings: PostgresSettings) -> str:
     return "; ".join([*(f"SET {name} = {value}" for name, value in _session_settings(settings)), durability(settings)])
 
 
+# ``off``, which a server or a role may have as its default, is raised to ``on``: the commit is on the disk of the
+# server. The other values, which differ in what they require of standbys, stay as they are.
 def durability(settings: PostgresSettings, *, local: bool = False) -> str:
-    """Return the statement that sets when a commit is acknowledged.
-
-    ``off``, which a server or a role may have as its default, is raised to ``on``: the commit is on the disk of the
-    server. The other values, which differ in what they require of standbys, stay as they are.
-
-    Args:
-        settings: if its ``synchronous_commit`` is False, the statement turns it off.
-        local: for the present transaction only.
-    """
+    """Return the statement that sets when a commit is acknowledged."""
     if not settings.synchronous_commit:
         return f"SET {'LOCAL ' if local else ''}synchronous_commit = off"
     return (
@@ -95,14 +89,11 @@ def before_completion() -> str:
 
 @dataclass(frozen=True, slots=True)
 class CompiledStatement:
-    """A statement of the dialect with numbered parameters.
+    """A statement of the dialect with numbered parameters."""
 
-    Attributes:
-        text: SQL with ``$1``, ``$2`` ...
-        names: names of its parameters, in that order.
-    """
-
+    # SQL with ``$1``, ``$2`` ...
     text: str
+    # Names of its parameters, in that order.
     names: tuple[str, ...]
 
 
@@ -115,10 +106,7 @@ def prepared(schema: str) -> Mapping[str, CompiledStatement]:
 def composed(query: Query | Batch, schema: str, channel: str | None = None) -> tuple[str, Sequence[Any]]:
     """Return one statement for a query or a batch, and the values of its parameters.
 
-    Args:
-        query: the query.
-        schema: schema of the tables.
-        channel: channel to notify in the same statement; the rows of the query are then not returned.
+    If it also notifies a channel, the rows of the query are not returned.
     """
     every = prepared(schema)
     queries = query.queries if isinstance(query, Batch) else (query,)
@@ -152,12 +140,7 @@ def _renumbered(text: str, offset: int) -> str:
 
 
 def compiled(text: str, schema: str | None) -> CompiledStatement:
-    """Compile a statement with ``:name`` parameters.
-
-    Args:
-        text: SQL with ``:name``.
-        schema: put before the names of redrive's tables, sequences and views; None leaves them to the search path.
-    """
+    """Compile a statement with ``:name`` parameters; without a schema its tables are found by the search path."""
     bare = _COMMENT.sub("", text).strip()
     names: list[str] = []
 
@@ -172,12 +155,7 @@ def compiled(text: str, schema: str | None) -> CompiledStatement:
 
 
 def begin(settings: PostgresSettings, *, writes: bool) -> str:
-    """Return the statements that begin a transaction, for one message.
-
-    Args:
-        settings: with ``pgbouncer``, the settings of a session are set in each transaction.
-        writes: False for a transaction that reads one snapshot, and may read whole tables.
-    """
+    """Return the statements that begin a transaction, for one message; one that does not write reads one snapshot."""
     local = dict(_session_settings(settings)) if settings.pgbouncer else {}
     if not writes:
         local["enable_seqscan"] = "on"

@@ -45,11 +45,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     until = math.inf
 
     def wait(self, gen: Generator[Any, Any, R], *args: Any, **kwargs: Any) -> R:  # noqa: ANN401 - psycopg's own
-        """Wait for an answer, as psycopg does, until the deadline; then close the connection.
-
-        Raises:
-            psycopg.OperationalError: there was no answer in time.
-        """
+        """Wait for an answer, as psycopg does, until the deadline; then close the connection."""
         # psycopg waits for an answer without limit, and so does a TCP connection to a server process that was stopped:
         # its kernel continues to acknowledge. Whether a write took effect is then unknown.
         now = _monotonic()
@@ -82,15 +78,7 @@ def _with_deadline(gen: Generator[Any, Any, R], seconds: float, until: float) ->
 
 
 def connect(settings: PostgresSettings, *, until: float = math.inf) -> Connection:
-    """Open a connection in autocommit mode.
-
-    Args:
-        settings: settings of the database.
-        until: instant of the monotonic clock by which it must be open, if that is earlier than by the settings.
-
-    Raises:
-        StoreError: it cannot be opened.
-    """
+    """Open a connection in autocommit mode, by the instant ``until`` of the monotonic clock if that is earlier."""
     seconds = min(settings.timeout.total_seconds(), until - _monotonic())
     try:
         connection = Connection.connect(
@@ -109,11 +97,7 @@ def connect(settings: PostgresSettings, *, until: float = math.inf) -> Connectio
 
 
 def drive(connection: psycopg.Connection[Any], steps: Steps[R], settings: PostgresSettings) -> R:
-    """Run an operation in a transaction that the caller ends; after an error PostgreSQL refuses further statements.
-
-    Raises:
-        StoreError: the database refused.
-    """
+    """Run an operation in a transaction that the caller ends; after an error PostgreSQL refuses further statements."""
     with _cursor(connection) as cursor:
         return _run(cursor, inner_script(steps, settings), settings)
 
@@ -169,11 +153,6 @@ class SyncRunner:
 
         The first answer must come within the timeout of the settings, including the time to wait for a connection and
         to open it; each further answer has that time for itself.
-
-        Args:
-            operation: the operation.
-            should_notify: called at the end of an operation that wakes; returns True if workers are to be notified.
-            timeout: seconds for the whole operation.
 
         Raises:
             StoreBusy: no connection was free in time.

@@ -3,9 +3,6 @@
 A ``def`` handler gets a connection of psycopg, a coroutine one of asyncpg. It is opened for the block and closed after
 it, so changes of its session do not last. Other work does not wait for the block, except for the rows that it writes;
 but the lease may be lost during it, and then the completion, which is fenced, rolls the handler's writes back.
-
-A process may be stopped inside the block. The server ends a session that is silent for the timeout of the URL; and,
-once the completion is written, which locks the row of the job, after five seconds.
 """
 
 from __future__ import annotations
@@ -152,6 +149,8 @@ class AsyncPostgresTransaction:
         self._on_close()
 
 
+# A process may be stopped inside the block. The server ends a session that is silent for the timeout of the URL; and,
+# once the completion is written, which locks the row of the job, after five seconds.
 class PostgresTransactions:
     """A source of transactions on one database, at most ``pool`` of each library at once."""
 

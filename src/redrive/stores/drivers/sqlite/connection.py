@@ -31,11 +31,7 @@ _CLOCK = "SELECT now, (SELECT value FROM redrive_meta WHERE key = 'clock') FROM 
 
 
 def connect(settings: SQLiteSettings) -> sqlite3.Connection:
-    """Open a connection in autocommit mode that any thread may use.
-
-    Raises:
-        sqlite3.Error: it cannot be opened; no connection is left open.
-    """
+    """Open a connection in autocommit mode that any thread may use."""
     connection = sqlite3.connect(
         settings.path or ":memory:",
         timeout=settings.busy_timeout.total_seconds(),
@@ -73,11 +69,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def drive(cursor: sqlite3.Cursor, steps: Steps[R], settings: SQLiteSettings) -> R:
-    """Execute the statements of an operation in an open transaction and return its result.
-
-    Raises:
-        StoreError: the database refused a statement, and the operation did not handle the error.
-    """
+    """Execute the statements of an operation in an open transaction and return its result."""
     try:
         query = next(steps)
         while True:
@@ -133,12 +125,10 @@ def _now(cursor: sqlite3.Cursor) -> int:
     return wall if anchor is None else anchors.corrected(anchor, clock.boot_time(), wall)
 
 
+# In autocommit mode the savepoint is a transaction of its own.
 @contextlib.contextmanager
 def savepoint(cursor: sqlite3.Cursor, settings: SQLiteSettings) -> Iterator[None]:
-    """Roll back the writes of the block, and only these, if it raises.
-
-    In autocommit mode the savepoint is a transaction of its own.
-    """
+    """Roll back the writes of the block, and only these, if it raises."""
     cursor.execute("SAVEPOINT redrive")
     try:
         yield

@@ -33,15 +33,6 @@ GROUP = 256
 class ConnectionThread:
     """A thread with a connection that runs the operations of a queue.
 
-    Args:
-        settings: name of the database in messages.
-        connection: connection that only this thread uses.
-        kind: part of the name of the thread.
-        write_queue: lock that a transaction holds if it writes.
-        file: the file of the database.
-        connect: opens a connection in place of one that `pause` has closed.
-        size: maximum number of operations that share one transaction.
-
     Attributes:
         commits: number of transactions of this thread that changed something.
     """
@@ -77,14 +68,7 @@ class ConnectionThread:
         return self.submit_all([WorkItem(operation.steps, writes=operation.writes)])
 
     def submit_all(self, items: Sequence[WorkItem]) -> Future[Any]:
-        """Queue operations so that they share a transaction, up to its maximum size.
-
-        Returns:
-            The future of the last one.
-
-        Raises:
-            StoreClosed: the thread has been closed.
-        """
+        """Queue operations so that they share a transaction up to its maximum size; return the last future."""
         # A caller that came after the end marker of `close` would wait forever.
         with self._gate:
             if self._closing:
@@ -94,11 +78,7 @@ class ConnectionThread:
         return items[-1].future
 
     def call(self, function: Callable[[sqlite3.Cursor], R]) -> Future[R]:
-        """Queue a function that gets a cursor in autocommit mode, between transactions.
-
-        Raises:
-            StoreClosed: the thread has been closed.
-        """
+        """Queue a function that gets a cursor in autocommit mode, between transactions."""
         return self.submit_all([WorkItem(function=function, writes=True)])
 
     def close(self) -> None:
@@ -109,14 +89,9 @@ class ConnectionThread:
         self._thread.join()
 
     def pause(self, timeout: float, *, close: bool) -> bool:
-        """Keep the thread from using its connection until `resume`.
+        """Keep the thread from using its connection until `resume`, and close the connection if ``close`` is True.
 
-        Args:
-            timeout: seconds to wait for the end of the present transaction.
-            close: close the connection too; the thread opens another one when it needs it.
-
-        Returns:
-            False if a transaction still runs; then `resume` must not be called.
+        Return False if a transaction still runs after ``timeout`` seconds; then `resume` must not be called.
         """
         if not self._in_use.acquire(timeout=max(timeout, 0)):
             return False
@@ -218,11 +193,7 @@ def _roll_back(cursor: sqlite3.Cursor) -> None:
 
 
 class WorkItem:
-    """An operation, or a function, in the queue of a connection thread.
-
-    Attributes:
-        future: future of the result.
-    """
+    """An operation, or a function, in the queue of a connection thread."""
 
     def __init__(
         self,
@@ -275,11 +246,9 @@ class WorkItem:
             self.future.set_result(self._result)
 
 
+# A worker that settles jobs and claims others in one iteration then needs one commit.
 class LoopBatches:
-    """Operations that coroutines submit in one iteration of their event loop, which are queued together.
-
-    A worker that settles jobs and claims others then needs one commit.
-    """
+    """Operations that coroutines submit in one iteration of their event loop, which are queued together."""
 
     def __init__(self, threads: Callable[[], tuple[ConnectionThread, ConnectionThread]]) -> None:
         # Returns the thread that writes and the thread that reads, or raises the error that the callers get.

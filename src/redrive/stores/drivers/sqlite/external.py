@@ -35,9 +35,6 @@ def run_on(connection: sqlite3.Connection, operation: Operation[R], settings: SQ
 
     Its writes are committed with that transaction. On a connection in autocommit mode without an open transaction, it
     is a transaction of its own.
-
-    Raises:
-        StoreMismatch: the connection belongs to another database.
     """
     if not isinstance(connection, sqlite3.Connection):
         message = f"using= takes a sqlite3.Connection to {settings}, not a {type(connection).__qualname__}"

@@ -1,9 +1,4 @@
-"""The file of a database: detection of a file that was replaced, and the size of its write-ahead log.
-
-An open file can be deleted or replaced. Its connections do not notice: they write to a file without a name, and the
-data that they acknowledge is lost with the process. Worse, ``-wal`` may then belong to another database. So the path
-is checked before each transaction, and again between a commit and its acknowledgement.
-"""
+"""The file of a database: detection of a file that was replaced, and the size of its write-ahead log."""
 
 from __future__ import annotations
 
@@ -26,6 +21,9 @@ LOG_LIMIT = 64 * 1024 * 1024
 LOG_PATIENCE = 200
 
 
+# An open file can be deleted or replaced. Its connections do not notice: they write to a file without a name, and the
+# data that they acknowledge is lost with the process. Worse, ``-wal`` may then belong to another database. So the path
+# is checked before each transaction, and again between a commit and its acknowledgement.
 class DatabaseFile:
     """The file at the path of a database; for a database in memory all checks pass."""
 

@@ -23,16 +23,13 @@ _LONGEST_WAIT = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class SQLiteSettings:
-    """The settings of an SQLite or Turso database.
+    """The settings of an SQLite or Turso database."""
 
-    Attributes:
-        path: path of the file; None means in memory.
-        synchronous: ``FULL`` (an acknowledged enqueue survives a power cut) or ``NORMAL``.
-        busy_timeout: how long to wait for another process that writes.
-    """
-
+    # Path of the file; None means in memory.
     path: Path | None
+    # ``FULL`` (an acknowledged enqueue survives a power cut) or ``NORMAL``.
     synchronous: str = "FULL"
+    # How long to wait for another process that writes.
     busy_timeout: timedelta = timedelta(seconds=10)
 
     def __str__(self) -> str:

@@ -51,7 +51,6 @@ class SQLiteStore(Store):
 
     Attributes:
         library: library that opens the file, for `redrive.stores.drivers.files`.
-        group: maximum number of operations that share one transaction, each in a savepoint.
         alone: True if one connection serves everything.
     """
 
@@ -164,25 +163,21 @@ class SQLiteStore(Store):
         await asyncio.wrap_future(writer.call(lambda cursor: truncate_log(cursor, self.settings)))
         return excess_log(self.settings)
 
+    # A call costs a few microseconds: SQLite reads the shared index of the log, not the file.
     def version(self) -> int:
-        """Return a number that changes when any connection of this or another process has committed a change.
-
-        It costs a few microseconds: SQLite reads the shared index of the log, not the file.
-        """
+        """Return a number that changes when any connection of this or another process has committed a change."""
         self._threads()
         if self._watcher is None:
             return self._writer.commits if self._writer else 0
         return self._watcher.version()
 
+    # Processes share no signal but the file. A poll costs microseconds, so there are 333 a second: an idle worker
+    # spends some 7 % of a core on them and its other duties, and a job starts within 5 ms at the median. A worker
+    # without a free slot does not poll: it claims what is due when a slot becomes free.
     async def watch(
         self, clock: Clock, *, lock_id: int | None = None, idle: asyncio.Event | None = None
     ) -> AsyncGenerator[None, None]:
-        """Yield at once, and then when any connection of this or another process has committed a change.
-
-        Processes share no signal but the file. A poll costs microseconds, so there are 333 a second: an idle worker
-        spends some 7 % of a core on them and its other duties, and a job starts within 5 ms at the median. A worker
-        without a free slot does not poll: it claims what is due when a slot becomes free.
-        """
+        """Yield at once, and then when any connection of this or another process has committed a change."""
         del lock_id
         seen = -1
         while True:

@@ -2,9 +2,6 @@
 
 While such a transaction is open, no other connection can write to the file, including this process's own writer. So the
 block should be short, and calls of redrive inside it, such as an enqueue, must use the same connection.
-
-Handlers of one process wait for each other in the `WriteQueue`, before ``BEGIN IMMEDIATE``: a coroutine that waits
-costs no thread.
 """
 
 from __future__ import annotations
@@ -123,6 +120,8 @@ class AsyncSQLiteTransaction:
         await asyncio.shield(asyncio.wrap_future(self._thread.submit(end)))
 
 
+# Handlers of one process wait for each other in the `WriteQueue`, before ``BEGIN IMMEDIATE``: a coroutine that waits
+# costs no thread.
 class SQLiteTransactions:
     """A source of transactions on one file, one at a time."""
 
@@ -181,11 +180,9 @@ class SQLiteTransactions:
             opening.result().rollback()
 
 
+# The transaction holds the lock of its file: a write of the same thread on another connection would wait for itself.
 def open_transaction() -> SQLiteTransaction | None:
-    """Return the handler's transaction that is open in this thread or asyncio task, or None.
-
-    It holds the lock of its file: a write of this thread or task on another connection would wait for itself.
-    """
+    """Return the handler's transaction that is open in this thread or asyncio task, or None."""
     transaction = _latest.get()
     return transaction if transaction is not None and transaction.is_open else None
 

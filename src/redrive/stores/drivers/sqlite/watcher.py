@@ -31,10 +31,9 @@ class Watcher:
         self._in_use = threading.Lock()
         self._opened = 1
 
+    # A call costs a few microseconds: SQLite reads the shared index of the log, not the file.
     def version(self) -> int:
         """Return a number that changes with each commit of another connection, also of another process.
-
-        It costs a few microseconds: SQLite reads the shared index of the log, not the file.
 
         Raises:
             StoreError: the file is no longer at its path.

@@ -1,8 +1,4 @@
-"""A queue for the write lock of one file, for the threads and asyncio tasks of one process.
-
-A connection that waits in ``BEGIN IMMEDIATE`` costs a thread, polls the lock every 100 ms, and may be overtaken
-forever. So the connections of a process wait here, first in, first out, and only the one at the head asks SQLite.
-"""
+"""A queue for the write lock of one file, for the threads and asyncio tasks of one process."""
 
 from __future__ import annotations
 
@@ -18,6 +14,8 @@ from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 __all__ = ["WriteQueue"]
 
 
+# A connection that waits in ``BEGIN IMMEDIATE`` costs a thread, polls the lock every 100 ms, and may be overtaken
+# forever. So the connections of a process wait here, first in, first out, and only the one at the head asks SQLite.
 class WriteQueue:
     """A fair lock for writing.
 
@@ -39,10 +37,6 @@ class WriteQueue:
 
     def acquire(self, *, writer: bool = False, timeout: float | None = None) -> None:
         """Wait for the lock in a thread.
-
-        Args:
-            writer: True for redrive's own writer.
-            timeout: the longest wait in seconds; None means the busy timeout.
 
         Raises:
             StoreBusy: the holder has not released it in time.

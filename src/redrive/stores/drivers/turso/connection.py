@@ -68,12 +68,7 @@ class TursoConnection:
 
 
 class TursoCursor:
-    """A cursor that fetches all rows of a statement when it executes it.
-
-    Attributes:
-        description: columns of the last statement, each a sequence that begins with the name; None if it has none.
-        row_factory: ignored; rows are tuples.
-    """
+    """A cursor that fetches all rows of a statement when it executes it."""
 
     def __init__(self, connection: TursoConnection) -> None:
         self.connection = connection

@@ -18,14 +18,11 @@ from redrive.stores.query import Query, Steps, wakes, writes
 
 @dataclass(frozen=True, slots=True)
 class SetBackPage:
-    """The result of `set_back` for one page of items.
+    """The result of `set_back` for one page of items."""
 
-    Attributes:
-        last: the key of the last item that was read; None when there are no more.
-        moved: the number of items with a new time.
-    """
-
+    # The key of the last item that was read; None when there are no more.
     last: str | None
+    # The number of items with a new time.
     moved: int
 
 
@@ -48,10 +45,9 @@ def declared(name: str) -> Steps[RefreshDefinition | None]:
 
 @writes
 def replan(name: str, budget: int, samples: Iterable[float], *, now: datetime | None = None) -> Steps[int]:
-    """Compute the times of items again that an older policy of their refresh has set.
+    """Compute the times of items again that an older policy of their refresh has set; return the number of items.
 
-    Returns:
-        The number of items; there may be more if it equals the budget.
+    There may be more if it equals the budget.
     """
     at = yield from instant(now)
     definition = yield from declared(name)

@@ -91,12 +91,10 @@ def _finish(schedule: str, reports: Sequence[OriginResult], at: datetime) -> Ste
     return len(moves) + len(done)
 
 
+# This is the hot path. The state after a success does not depend on the state before it, for items without a policy of
+# their own and with attempts that began before this instant. The items of all `reports` are locked.
 def _succeed(definition: RefreshDefinition, reports: Sequence[OriginResult], at: datetime) -> Steps[set[int]]:
-    """Move the items of successful attempts without reading them, and return their jobs.
-
-    This is the hot path. The state after a success does not depend on the state before it, for items without a policy
-    of their own and with attempts that began before this instant. The items of all `reports` are locked.
-    """
+    """Move the items of successful attempts without reading them, and return their jobs."""
     successes = [each for each in reports if each.succeeded]
     jobs_of: dict[str, int] = {each.origin.part: each.job_id for each in successes}
     if not successes or definition.policy.jitter or len(jobs_of) < len(successes):
@@ -115,16 +113,11 @@ def _succeed(definition: RefreshDefinition, reports: Sequence[OriginResult], at:
     return {jobs_of[row[0]] for row in (yield Query("refresh_succeeded", params))}
 
 
+# The job of an overdue attempt ends here: the worker that runs it loses its lease. Rows that other transactions have
+# locked are skipped; items that only a newer version can read stay as they are.
 @wakes
 def end_overdue(budget: int, samples: Iterable[float], *, now: datetime | None = None) -> Steps[int]:
-    """End attempts after their deadlines, and give up items that have failed for too long.
-
-    The job of an overdue attempt ends here: the worker that runs it loses its lease. Rows that other transactions have
-    locked are skipped; items that only a newer version can read stay as they are.
-
-    Returns:
-        The number of items that moved.
-    """
+    """End attempts after their deadlines, and give up items that have failed for too long; return their number."""
     at = yield from instant(now)
     found: Sequence[TrackedItem] = yield Query("refresh_overdue", {"now": at, "count": budget}, into=TrackedItem)
     if not found:
@@ -160,13 +153,7 @@ def _end_running(found: Sequence[TrackedItem], at: datetime, rolls: Iterator[flo
 
 
 def _postpone(jobs: Sequence[JobRecord], items: dict[int, TrackedItem], at: datetime) -> Steps[set[int]]:
-    """Postpone the deadlines of attempts that wait in their queues or were claimed late; return their jobs.
-
-    Args:
-        jobs: the locked jobs, not final, of attempts with deadlines that have passed.
-        items: by the ids of their jobs.
-        at: the instant of the transaction.
-    """
+    """Postpone the deadlines of attempts that wait in their queues or were claimed late; return their jobs."""
     known = {job.id: job for job in jobs}
     done: set[int] = set()
     for name in sorted({items[job.id].schedule for job in jobs}):

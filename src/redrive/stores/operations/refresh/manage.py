@@ -1,9 +1,4 @@
-"""Tracks, changes, triggers and pauses items. PURE.
-
-An item that is tracked, updated or triggered "now" has its job when the call returns, or when the caller's transaction
-commits. A new attempt begins under the lock of the present one, so a completion of the present attempt is applied
-either before that or not at all.
-"""
+"""Tracks, changes, triggers and pauses items. PURE."""
 
 from __future__ import annotations
 
@@ -58,18 +53,10 @@ def track(  # noqa: PLR0913 - options of one operation, by keyword
     at_once: bool = True,
     now: datetime | None = None,
 ) -> Steps[frozenset[str]]:
-    """Track items. Those that are tracked already get these arguments and this policy.
+    """Track items, and return the keys of the new ones; tracked items get these arguments and this policy.
 
-    Args:
-        definition: of the refresh in the code; a definition in the database takes precedence.
-        items: what to track.
-        samples: random numbers in [0, 1), for jitter.
-        own: a policy for these items, as text; see `redrive.engine.recurring.policy_document`.
-        at_once: start new items now; otherwise at their next planned refresh.
-        now: the instant, in tests.
-
-    Returns:
-        The keys of the new items.
+    A definition in the database takes precedence over `definition`, which is that of the code. ``own`` is a policy for
+    these items as text, see `redrive.engine.recurring.policy_document`.
     """
     at = yield from instant(now)
     row = yield from schedule(definition.name)
@@ -168,14 +155,6 @@ def update(  # noqa: PLR0913 - options of one operation, by keyword
     now: datetime | None = None,
 ) -> Steps[MoveResult]:
     """Enable an item that a user has changed, and start over; cancel its running attempt.
-
-    Args:
-        name: of the refresh.
-        key: of the item.
-        sample: a random number in [0, 1), for jitter.
-        at_once: start now; otherwise at the next planned refresh.
-        actor: the operator, for the audit log; None writes no entry.
-        now: the instant, in tests.
 
     Raises:
         NotTracked: the item does not exist.
@@ -292,13 +271,15 @@ def _locked(name: str, key: str) -> Steps[tuple[TrackedItem, Sequence[JobRecord]
     return (yield from found(name, key)), attempts
 
 
+# This transaction has locked the item, so it must not wait for a job: the transaction that has locked the job may need
+# the item. A claim unlocks the job soon. Any other transaction ends the job, and then finds that the item has another
+# attempt.
+#
+# An item that is tracked, updated or triggered "now" has its job when the call returns, or when the caller's
+# transaction commits. A new attempt begins under the lock of the present one, so a completion of the present attempt is
+# applied either before that or not at all.
 def _try_lock(number: int | None) -> Steps[Sequence[JobRecord]]:
-    """Lock the job of an attempt that began while the item's lock was awaited.
-
-    This transaction has locked the item, so it must not wait for a job: the transaction that has locked the job may
-    need the item. A claim unlocks the job soon. Any other transaction ends the job, and then finds that the item has
-    another attempt.
-    """
+    """Lock the job of an attempt that began while the item's lock was awaited."""
     locked: Sequence[JobRecord] = ()
     for _ in range(TRIES):
         locked = yield Query("job_locks", {"ids": [number]}, into=JobRecord)

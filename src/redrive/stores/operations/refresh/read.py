@@ -15,8 +15,6 @@ class Counts:
     """The numbers of items of a refresh.
 
     Attributes:
-        schedule: the name of the refresh.
-        tracked: all items.
         running: items with a running attempt.
         failing: items with a failed last attempt, or that are being retried.
         disabled: items that were given up until the next update.
@@ -34,11 +32,7 @@ class Counts:
 
 
 def found(name: str, key: str) -> Steps[TrackedItem]:
-    """Return an item with its arguments.
-
-    Raises:
-        NotTracked: the item does not exist.
-    """
+    """Return an item with its arguments."""
     items: Sequence[TrackedItem] = yield Query("refresh_get", {"schedule": name, "key": key}, into=TrackedItem)
     if not items:
         raise untracked(name, key)

@@ -1,9 +1,4 @@
-"""Starts tracked items that are due. PURE.
-
-A start takes rows that no other transaction has locked and creates their jobs in the same transaction: a fleet starts
-each item once, and a crash starts none of them or all. An index holds only the items that are due, so a million items
-cost no more than a thousand.
-"""
+"""Starts tracked items that are due. PURE."""
 
 from __future__ import annotations
 
@@ -22,14 +17,16 @@ from redrive.stores.operations.refresh.write import ItemMove, MoveResult, begin,
 from redrive.stores.query import Query, Steps, wakes
 
 
+# A start takes rows that no other transaction has locked and creates their jobs in the same transaction: a fleet starts
+# each item once, and a crash starts none of them or all. An index holds only the items that are due, so a million items
+# cost no more than a thousand.
 @wakes
 def start_due(
     name: str, budget: int, samples: Iterable[float], *, now: datetime | None = None
 ) -> Steps[tuple[MoveResult, ...]]:
-    """Start items of a refresh that are due, the earliest first.
+    """Start items of a refresh that are due, the earliest first; return the items that moved.
 
-    Returns:
-        The items that moved; there may be more if these are as many as the budget.
+    There may be more if these are as many as the budget.
     """
     at = yield from instant(now)
     row = yield from schedule(name)

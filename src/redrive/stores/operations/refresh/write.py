@@ -23,20 +23,15 @@ from redrive.stores.query import Query, Steps
 
 
 class ItemMove(msgspec.Struct, frozen=True, gc=False):
-    """A move of an item.
+    """A move of an item."""
 
-    Attributes:
-        item: as it was.
-        policy: its refresh policy.
-        move: the change of its state.
-        error: the error message of the attempt that has ended, if any.
-        number: the id of the job of the attempt that begins, if one does.
-    """
-
+    # As it was.
     item: TrackedItem
     policy: RefreshPolicy
     move: RefreshTransition
+    # The error message of the attempt that has ended, if any.
     error: str | None = None
+    # The id of the job of the attempt that begins, if one does.
     number: int | None = None
 
     @property
@@ -49,7 +44,6 @@ class MoveResult(msgspec.Struct, frozen=True, gc=False):
     """The result of a move.
 
     Attributes:
-        key: the key of the item.
         outcome: of the move.
         job_id: the job of its attempt, if one has begun.
         why: the reason for which the item was given up, if it was.
@@ -67,12 +61,10 @@ def result_of(moved: ItemMove) -> MoveResult:
     return MoveResult(moved.item.key, moved.move.outcome, moved.number, why)
 
 
+# A claim does not write to the rows of items, so the deadline in the row assumes a claim without delay. The actual
+# deadline counts from the claim of `job`.
 def with_deadline(policy: RefreshPolicy, state: RefreshState, job: JobRecord, *, now: datetime) -> RefreshState:
-    """Return the state with the actual deadline of its attempt.
-
-    A claim does not write to the rows of items, so the deadline in the row assumes a claim without delay. The actual
-    deadline counts from the claim of `job`.
-    """
+    """Return the state with the actual deadline of its attempt."""
     began = began_at(job)
     if began is None:
         return refresh.wait(policy, state, now=now).state
