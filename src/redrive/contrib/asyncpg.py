@@ -1,9 +1,7 @@
 """Retries for asyncpg: classification of its errors, and whole transactions as the unit of a retry.
 
 `redrive.contrib.transactions` describes which transactions are repeated, and the outcome of a COMMIT without an answer;
-`redrive.contrib.sqlstate` lists the codes. asyncpg does not report whether a transaction has failed and takes the
-answer ROLLBACK to its COMMIT for success, so an empty statement is sent before it; with ``prove=True`` the query for
-the receipt has the same purpose.
+`redrive.contrib.sqlstate` lists the codes. An empty statement is sent before each COMMIT.
 """
 
 from __future__ import annotations
@@ -130,6 +128,7 @@ class _Adapter:
         if hasattr(source, "acquire"):
             self._pool = source
             source = yield source.acquire
+        # A connection of the user is neither replaced nor taken out of its transaction.
         if not self.renewable and source.is_closed():
             raise RuntimeError(LOST)
         if not self.renewable and source.is_in_transaction():
@@ -148,6 +147,8 @@ class _Adapter:
         return tuple(row)
 
     def ready(self, question: str | None) -> Steps[tuple[Any, ...]]:
+        # asyncpg does not report whether a transaction has failed, and takes the answer ROLLBACK to its COMMIT for
+        # success. So a statement is sent before it: the query for the receipt, or an empty one.
         try:
             if question is not None:
                 return (yield from self.ask(question))
@@ -170,6 +171,7 @@ class _Adapter:
         connection, self._connection = self._connection, None
         if connection is None:
             return
+        # A pool replaces a connection that is closed; one with an open transaction must not be used again.
         if not usable or connection.is_in_transaction():
             connection.terminate()
         if self._pool is not None:

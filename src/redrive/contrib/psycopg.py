@@ -1,8 +1,7 @@
 """Retries for psycopg 3: classification of its errors, and whole transactions as the unit of a retry.
 
 `redrive.contrib.transactions` describes which transactions are repeated, and the outcome of a COMMIT without an answer;
-`redrive.contrib.sqlstate` lists the codes. A pool is any object with ``getconn`` and ``putconn``; psycopg_pool is not
-imported.
+`redrive.contrib.sqlstate` lists the codes. A pool is any object with ``getconn`` and ``putconn``.
 """
 
 from __future__ import annotations
@@ -151,6 +150,7 @@ def _code_of(error: BaseException) -> str | None:
         return None
     if error.pgconn is not None:
         return sqlstate.connect_code(str(error))
+    # No server has answered: either no connection was opened in time, or an open one was lost.
     unsent = isinstance(error, psycopg.errors.ConnectionTimeout) or type(error).__module__.startswith("psycopg_pool")
     return "08001" if unsent else "08006"
 
@@ -237,6 +237,7 @@ class _Adapter:
         connection, self._connection = self._connection, None
         if connection is None:
             return
+        # A pool replaces a connection that is closed; one with an open transaction must not be used again.
         idle = usable and connection.info.transaction_status is TransactionStatus.IDLE
         if not idle or (self._pool is None and self.renewable):
             yield connection.close
@@ -245,6 +246,7 @@ class _Adapter:
 
 
 def _is_pool(source: object) -> bool:
+    # Recognised by its methods, so that psycopg_pool need not be installed.
     return hasattr(source, "getconn") and hasattr(source, "putconn")
 
 

@@ -37,19 +37,16 @@ Open: TypeAlias = Connection | AsyncConnection | Session | AsyncSession
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Classify an exception for a retry.
+    """Return the failure that an exception describes; None if it is no failure of the database.
 
     As ``on`` of a policy it retries transient failures, and a single statement after a lost connection only if the
     policy is ``idempotent``: it is unknown whether the statement took effect.
-
-    Returns:
-        The failure, with the classes of the driver's error beside SQLAlchemy's; None if it is no failure of the
-        database.
     """
     failure = sqlstate.failure_of(error, _code_of(error))
     below = getattr(error, "orig", None)
     if failure is None or below is None:
         return failure
+    # A policy may name the classes of the driver's error as well as SQLAlchemy's.
     types = failure.types
     for each in (below, below.__cause__):
         if each is not None:
@@ -134,6 +131,7 @@ def _transaction(source: Source, *, prove: bool, isolation: str | None) -> Trans
 
 
 def _code_of(error: BaseException) -> str | None:
+    # The version counter of SQLAlchemy's optimistic locking has found a newer row.
     if isinstance(error, StaleDataError):
         return "40001"
     if isinstance(error, exc.TimeoutError):  # of the pool
@@ -150,10 +148,9 @@ def _code_of(error: BaseException) -> str | None:
 
 
 class _Adapter:
-    """One connection or session of SQLAlchemy; see `redrive.contrib.transactions.Adapter`.
+    """One connection or session of SQLAlchemy; see `redrive.contrib.transactions.Adapter`."""
 
-    Connections and sessions of both colours have the same methods, so that one class serves all four.
-    """
+    # Connections and sessions of both colours have the same methods, so that one class serves all four.
 
     # SQLAlchemy discards the whole pool when one of its connections turns out to be dead.
     spares = 0
@@ -190,6 +187,7 @@ class _Adapter:
         return tuple(result.one())
 
     def ready(self, question: str | None) -> Steps[tuple[Any, ...]]:
+        # Pending changes of a session are written here, so that their errors come before the COMMIT.
         if isinstance(self._given, Session | AsyncSession):
             yield self._given.flush
         try:

@@ -63,7 +63,6 @@ class ScheduleError(ConfigurationError, ValueError):
 class ScheduleSyntaxError(ScheduleError):
     """A sentence about a schedule cannot be read."""
 
-    #: The fault.
     problem: str
     #: Counted from 1.
     line: int

@@ -24,10 +24,9 @@ __all__ = [
 
 
 class RequestError(RedriveError):
-    """The request has ended without an answer.
+    """The request has ended without an answer."""
 
-    ``__retry__`` has its attempts, reasons and endpoint.
-    """
+    # `__retry__` has the attempts, the reasons and the endpoint of the request.
 
 
 class OutcomeUnknown(RequestError):

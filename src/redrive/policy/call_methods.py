@@ -27,7 +27,7 @@ class AttemptProtocol(Protocol):
     """One attempt of a block: ``for attempt in policy: with attempt: ...``."""
 
     result: Any
-    """What the block came to, if the policy has ``on_result``; set it inside the block."""
+    """The result of the block, if the policy has ``on_result``; set it inside the block."""
 
     @property
     def number(self) -> int:

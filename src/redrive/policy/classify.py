@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 Answer: TypeAlias = bool | str | Failure | None
-"""What a classifier returns."""
+"""The result of a classifier."""
 Classifier: TypeAlias = Callable[[BaseException], Answer | Awaitable[Answer]]
 """In process only: returns for an exception True or False, or its reason, or the whole `Failure`."""
 Predicate: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
@@ -47,7 +47,7 @@ Predicate: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
 
 _One: TypeAlias = type[BaseException] | str
 On: TypeAlias = _One | Iterable[_One] | Classifier
-"""What ``on`` accepts."""
+"""The values that ``on`` accepts."""
 
 # Control flow, not failure: never a candidate. trio's is known by name, so that trio need not be installed.
 NEVER = frozenset(

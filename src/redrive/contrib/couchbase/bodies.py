@@ -31,7 +31,7 @@ class _AnyStatus(Container[object]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyRow:
-    """What an HTTP status with certain words comes to; the first row that matches wins."""
+    """The verdict on an HTTP status with certain words in the body; the first row that matches applies."""
 
     statuses: Container[object]
     #: Patterns, all of which must be found in the body.

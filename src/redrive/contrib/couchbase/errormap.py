@@ -189,7 +189,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class ErrorMapReading:
-    """What became of a server's answer to the question for its error map.
+    """The result of reading a server's response to the request for its error map.
 
     Without a map the connection goes on: unknown statuses are then not retried.
     """
@@ -214,7 +214,7 @@ class _WireRetry(msgspec.Struct, rename="kebab"):
 
 
 def read_error_map(body: bytes | str, *, status: int = 0) -> ErrorMapReading:
-    """Read the answer to the question for the error map. Never raises: a server without a map is usable.
+    """Read the response to the request for the error map. Never raises: a server without a map is usable.
 
     Args:
         body: the value of the response.

@@ -31,20 +31,20 @@ __all__ = [
 
 
 class Family(Enum):
-    """What an operation belongs to."""
+    """The families of operations."""
 
     DATA = "data"
-    """What applications call, and the client's own questions about the cluster."""
+    """The operations of applications, and the client's own requests about the cluster."""
     SCAN = "scan"
     """Range scans, which hold state in the server between their steps."""
     BOOTSTRAP = "bootstrap"
-    """What opens a connection; its owner retries the whole connection instead."""
+    """Operations that open a connection; its owner retries the whole connection instead."""
     DCP = "dcp"
     """The change stream; RFC 0049 excludes it from the list of response codes."""
 
 
 class Idempotent(Enum):
-    """When an operation counts as idempotent."""
+    """The condition under which an operation is idempotent."""
 
     YES = "yes"
     """RFC 0049 lists it."""
@@ -125,7 +125,7 @@ OPERATIONS: Mapping[str, CouchbaseOperation] = MappingProxyType({row.name: row f
 
 @dataclass(frozen=True, slots=True)
 class ServiceRow:
-    """When a request to a service that is spoken to over HTTP is idempotent."""
+    """The condition under which a request to an HTTP service is idempotent."""
 
     service: str
     #: The option of the request that decides; "" if all requests are idempotent.

@@ -23,7 +23,7 @@ E = SdkError
 
 @dataclass(frozen=True, slots=True)
 class StatusRow:
-    """What a status code comes to."""
+    """The verdict on a status code."""
 
     code: str
     error: SdkError
@@ -63,7 +63,7 @@ CODES: Mapping[str, StatusRow] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class PreconditionRow:
-    """What a violated precondition (with ``FAILED_PRECONDITION``) comes to."""
+    """The verdict on a violated precondition (with ``FAILED_PRECONDITION``)."""
 
     #: The type of the violation.
     violation: str

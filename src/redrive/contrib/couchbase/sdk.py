@@ -41,7 +41,7 @@ TIMEOUTS = frozenset({E.AMBIGUOUS_TIMEOUT, E.UNAMBIGUOUS_TIMEOUT})
 
 @dataclass(frozen=True, slots=True)
 class SdkCode:
-    """What an error code of the SDK means."""
+    """The meaning of an error code of the SDK."""
 
     #: The number in RFC 0058.
     code: int

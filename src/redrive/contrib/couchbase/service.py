@@ -49,7 +49,7 @@ class ServiceError:
 
 
 class AllCodes(Container[object]):
-    """Every code but some."""
+    """All codes except some."""
 
     def __init__(self, *, but: Iterable[int] = ()) -> None:
         self._but = frozenset(but)
@@ -60,7 +60,7 @@ class AllCodes(Container[object]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeRow:
-    """What an error must be like for the row to be about it."""
+    """A pattern that an error of a service must match."""
 
     codes: Container[object]
     #: A pattern that is searched for in the message; "" for any.
@@ -94,7 +94,7 @@ class CodeReason(CodeRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeError(CodeRow):
-    """What the caller gets of an error."""
+    """The error of the caller for an error of a service."""
 
     error: SdkError
 

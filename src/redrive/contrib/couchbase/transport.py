@@ -79,14 +79,14 @@ EVENTS: Mapping[str, EventRow] = MappingProxyType(
 
 
 def classify_event(event: str) -> Verdict:
-    """Judge something that happened to a connection."""
+    """Return the verdict on an event of `EVENTS`."""
     row = EVENTS[event]
     return Verdict(row.reason, row.error, row.stage, detail=event, closes=row.closes)
 
 
 @dataclass(frozen=True, slots=True)
 class ExceptionRow:
-    """What an exception of an HTTP client, or of Python's sockets, means."""
+    """The event of an exception of an HTTP client or of a socket."""
 
     #: The qualified name of a class; its subclasses match too.
     name: str

@@ -130,7 +130,7 @@ class Verdict:
 
     @property
     def repeats_mutations(self) -> bool | None:
-        """Whether a non-idempotent request may be sent again; None where no request may be sent again.
+        """True if a non-idempotent request may be sent again; None where no request may be sent again.
 
         It requires that the reason allows it (RFC 0049's flag) and that the request is known not to have taken effect.
         """
