@@ -1,4 +1,4 @@
-"""A whole service config."""
+"""Service configs of gRPC: the policies of methods, and the throttle."""
 
 from __future__ import annotations
 
