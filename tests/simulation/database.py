@@ -22,7 +22,7 @@ from redrive.clock import Clock
 from redrive.errors import StoreUnreachable
 from redrive.stores.dialects.sqlite.values import to_micros
 from redrive.stores.opening import open_store
-from redrive.stores.query import Operation
+from redrive.stores.query import Batch, Operation
 from redrive.stores.store import Store
 from tests.simulation.scheduler import EPOCH, Process
 
@@ -86,9 +86,11 @@ class TappedStore(Store):
         try:
             query = next(steps)
             while True:
-                self._simulation.statement(self._process, operation.name, query)
+                # SQLite executes the statements of a batch one after the other.
                 try:
-                    rows = yield query
+                    for each in query.queries if isinstance(query, Batch) else (query,):
+                        self._simulation.statement(self._process, operation.name, each)
+                        rows = yield each
                 except Exception as error:  # noqa: BLE001 - the operation may answer it
                     query = steps.throw(error)
                 else:
