@@ -27,15 +27,7 @@ Send: TypeAlias = Callable[[Answered], None]
 
 
 def call(loop: Loop, client: SimulatedClient, dice: SeededRandom, send: Send, done: Answered) -> None:
-    """Start a call of a client.
-
-    Args:
-        loop: the event loop.
-        client: the client.
-        dice: random numbers for the jitter.
-        send: starts an attempt.
-        done: receives the result of the call, like that of an attempt; a layer above treats it as one.
-    """
+    """Start a call of a client; ``done`` receives its result like that of an attempt, for a layer above."""
     made = client.begin(loop.now)
     if made is None:
         done(REFUSED)

@@ -1,10 +1,4 @@
-"""One process that calls a target: what its calls share, and what becomes of each failed attempt. PURE.
-
-Scenarios know a `SimulatedClient` and its `SimulatedCall`; which library stands behind them they do not. `PolicyClient`
-is redrive: it asks the same `redrive.policy.Policy.decide` that a call in a program asks, in the same order of budget
-and breaker as `redrive.retrying.shared.Guard`, with the same ledgers and the same breaker. `FormulaClient` is any other
-library, as its documentation writes it down.
-"""
+"""One process that calls a target: the state that its calls share, and the decision about each failure. PURE."""
 
 from __future__ import annotations
 
@@ -56,14 +50,12 @@ class SimulatedClient(Protocol):
         ...
 
 
+# Scenarios know a `SimulatedClient` and its `SimulatedCall`; they do not know which library implements them.
+# `PolicyClient` is redrive: it asks the same `redrive.policy.Policy.decide` that a call in a program asks, in the same
+# order of budget and breaker as `redrive.retrying.shared.Guard`, with the same ledgers and the same breaker.
+# `FormulaClient` is any other library, as its documentation writes it down.
 class PolicyClient:
-    """Calls under a policy of redrive.
-
-    Args:
-        policy: with the defaults of a call in process.
-        budget: what all calls share.
-        breaker: what all calls share.
-    """
+    """Calls under a policy with the defaults of a call in process; all calls share the budget and the breaker."""
 
     def __init__(self, policy: Policy, budget: Budget | None = None, breaker: BreakerSettings | None = None) -> None:
         self.policy = policy

@@ -9,10 +9,6 @@ tenacity       ``@tenacity.retry``: without end, without a wait
 stamina        ``@stamina.retry(on=...)``: 10 attempts, ``min(5, 0.1 * 2 ** (n - 1) + uniform(0, 1))``, 45 s
 exponential    3 attempts, 100 ms doubling to 5 s without jitter
 =============  ===================================================================================================
-
-The formulas of the libraries are those that they publish; ``python -m benchmarks.quality`` compares them with the
-installed libraries. A scenario changes a policy only where it must (`Contender.without_end`): clients that give up
-after three attempts would not form a herd.
 """
 
 from __future__ import annotations
@@ -64,6 +60,9 @@ class Contender:
         """Return True if the policy leaves retries to a retrying call above it."""
         return self.policy is not None and self.policy.nested == "outer"
 
+    # The formulas of the libraries are those that they publish; ``python -m benchmarks.quality`` compares them with the
+    # installed libraries. A scenario changes a policy only where it must (`Contender.without_end`): clients that give
+    # up after three attempts would not form a herd.
     def without_end(self) -> Contender:
         """Return the same delays without a limit of attempts."""
         if self.policy is None:
@@ -104,25 +103,14 @@ def of_policy(name: str, policy: Policy) -> Contender:
 
 
 def exponential(initial: float, maximum: float, attempts: int | None = 3) -> Contender:
-    """Plain exponential backoff without jitter.
-
-    Args:
-        initial: the first delay, in seconds.
-        maximum: the longest, in seconds.
-        attempts: executions at most; None for no limit.
-    """
+    """Return exponential backoff without jitter, in seconds; ``attempts`` is None for no limit."""
     return Contender(
         "exponential", wait=lambda number, _: min(maximum, initial * 2.0 ** (number - 1)), attempts=attempts
     )
 
 
 def stamina_wait(number: int, sample: float) -> float:
-    """Stamina's wait with its defaults: the jitter is added before the cap, so that late delays are the cap itself.
-
-    Args:
-        number: attempts so far.
-        sample: a random number from [0, 1).
-    """
+    """Return stamina's delay after some attempts: the jitter is added before the cap, so late delays are the cap."""
     return min(5.0, 0.1 * 2.0 ** (number - 1) + sample)
 
 

@@ -8,14 +8,7 @@ __all__ = ["Load", "quantile"]
 
 
 class Load:
-    """Attempts by the slice of time in which they arrive.
-
-    Args:
-        slice: its length in seconds.
-
-    Attributes:
-        total: attempts so far.
-    """
+    """Attempts by the slice of time, in seconds, in which they arrive."""
 
     def __init__(self, slice: float = 1.0) -> None:  # noqa: A002 - it is one
         self.total = 0

@@ -22,23 +22,11 @@ class Loop:
         self._numbers = count()
 
     def after(self, seconds: float, happen: Callable[[], None]) -> None:
-        """Let something happen.
-
-        Args:
-            seconds: from now.
-            happen: what.
-        """
+        """Schedule a call after a number of seconds."""
         heappush(self._queue, (self.now + seconds, next(self._numbers), happen))
 
     def run(self, until: float = inf) -> bool:
-        """Let everything happen that happens before an instant.
-
-        Args:
-            until: in seconds from the start.
-
-        Returns:
-            Whether nothing is left that will happen later.
-        """
+        """Run all calls that are due before an instant, in seconds from the start; return True if none is left."""
         queue = self._queue
         while queue and queue[0][0] < until:
             self.now, _, happen = heappop(queue)

@@ -21,8 +21,6 @@ class Figure:
 
     Attributes:
         mean: of the seeds; ``inf`` if it was never reached with one of them.
-        low: the smallest.
-        high: the largest.
     """
 
     mean: float
@@ -32,12 +30,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class FigureRow:
-    """What came of one contender.
-
-    Attributes:
-        contender: its name.
-        figures: one for each measure of the scenario.
-    """
+    """The figures of one contender, one for each measure of the scenario."""
 
     contender: str
     figures: tuple[Figure, ...]
@@ -45,14 +38,7 @@ class FigureRow:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """What came of one scenario.
-
-    Attributes:
-        scenario: which.
-        clients: how many there were.
-        seeds: with which it was run.
-        rows: one for each contender.
-    """
+    """The result of one scenario, with a row for each contender."""
 
     scenario: Scenario
     clients: int

@@ -11,14 +11,7 @@ from redrive.policy import parse_duration
 
 
 class VirtualClock:
-    """A clock that advances only by `advance`, or by its own `sleep`.
-
-    Args:
-        start: the first instant, aware; by default the first of January 2026.
-
-    Raises:
-        ValueError: ``start`` has no time zone.
-    """
+    """A clock that advances only by `advance`, or by its own `sleep`; raise `ValueError` if ``start`` is not aware."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         if start.tzinfo is None:
@@ -36,13 +29,9 @@ class VirtualClock:
         return (self._now - self._start).total_seconds()
 
     def advance(self, by: timedelta | float | str) -> datetime:
-        """Advance the clock, and return the new instant.
+        """Advance the clock by a ``timedelta``, seconds, or text such as ``"5m"``, and return the new instant.
 
-        Args:
-            by: a ``timedelta``, seconds, or text such as ``"5m"``; never negative.
-
-        Raises:
-            PolicyError: the span cannot be read or is negative.
+        Raise `PolicyError` if the span cannot be read or is negative.
         """
         self._now += parse_duration(by)
         return self._now

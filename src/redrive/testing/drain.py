@@ -2,9 +2,6 @@
 
 Claims, leases, decisions and transactions are those of a worker, on the app's own store. When no job is due, the app's
 `VirtualClock` advances to the next due time. Jobs run one at a time, in the order in which a worker would claim them.
-
-Jobs that wait for `App.complete` or `App.fail` keep waiting: a test can call these and drain again. If the clock has
-passed the end of the wait, the drain ends it. Crons and refreshes occur too.
 """
 
 from __future__ import annotations
@@ -43,8 +40,6 @@ class Drained:
     """The result of a drain.
 
     Attributes:
-        attempts: the number of attempts that it ran.
-        took: the virtual time that passed.
         next_due_at: the due time of the next job, if the drain stopped before it.
     """
 
@@ -105,6 +100,8 @@ async def adrain(
         await app.store.arun(workers.leave(worker, now=clock.now()))
 
 
+# Jobs that wait for `App.complete` or `App.fail` keep waiting: a test can call these and drain again. If the clock has
+# passed the end of the wait, the drain ends it. Crons and refreshes occur too.
 async def _step(
     app: App, clock: VirtualClock, worker: int, sample: Callable[[], float], scans: list[QueueScan]
 ) -> tuple[int, timedelta | None]:

@@ -12,14 +12,6 @@ The module never commits. If the database locks rows, call it within ``transacti
         for moved in refreshes(BigTable, policy).start_due():
             if moved.outcome is RefreshOutcome.STARTED:
                 transaction.on_commit(partial(send, moved.row.pk, moved.state.attempt_uid))
-
-The fields have the names of those of `redrive.schedule.RefreshState`, and one more, ``sweep_at``. Do not assign to
-them: ``save()`` writes all fields of an object as they were read, and undoes a move that was written in between. A form
-that changes a row names its fields, ``save(update_fields=["input_url"])``, and then calls `Refreshes.update`.
-
-No app has to be installed: ``makemigrations`` finds the fields and the indexes in your models. The indexes are named
-``<app>_<model>_due`` and ``<app>_<model>_overdue``, and Django allows 30 characters. For longer names, give the model a
-``Meta`` with indexes from `refresh_indexes`.
 """
 
 from __future__ import annotations
@@ -41,21 +33,20 @@ __all__ = ["RefreshFields", "due", "overdue", "refresh_indexes", "refreshes"]
 _FIELDS = RefreshState.__struct_fields__
 # Hexadecimal digits.
 _UID = 32
+# Each of the two conditions has a partial index, so that finding due rows costs the same for a million rows as for ten.
 _WAITS = models.Q(attempt_uid__isnull=True, disabled_until_update=False, paused=False)
 
 
+# Indexes of the mixin are named ``<app>_<model>_due`` and ``<app>_<model>_overdue``, and Django allows 30 characters.
 def refresh_indexes(prefix: str) -> list[Any]:
-    """Return the indexes for due rows, for a model with a ``Meta`` of its own.
-
-    Args:
-        prefix: the beginning of their names.
-    """
+    """Return the indexes for due rows, for a model with a ``Meta`` of its own; `prefix` begins their names."""
     return [
         models.Index(fields=["refresh_at"], condition=_WAITS, name=f"{prefix}_due"),
         models.Index(fields=["sweep_at"], condition=models.Q(sweep_at__isnull=False), name=f"{prefix}_overdue"),
     ]
 
 
+# ``save()`` writes all fields of an object as they were read, so it would undo a move that was written in between.
 class RefreshFields(models.Model):  # type: ignore[misc] # Django has no type information
     """An abstract model with the refresh state of a row; see `redrive.schedule.RefreshState`."""
 

@@ -44,15 +44,11 @@ class Refreshes(Generic[R]):
         self._clock = clock or SystemClock()
 
     def start_due(self, limit: int = 100) -> list[MovedRow[R]]:
-        """Start due rows. Commit, and then send those that are STARTED.
+        """Start at most `limit` due rows. Commit, and then send those that are STARTED.
 
-        Args:
-            limit: the largest number of rows.
-
-        Returns:
-            The rows that moved. They are STARTED; MISSED or COMPLETED if it is too late for this occurrence;
-            POSTPONED if many are late and the policy spreads starts; GAVE_UP if the row has failed for too long. Rows
-            that another process has moved first are not included.
+        Return the rows that moved. They are STARTED; MISSED or COMPLETED if it is too late for this occurrence;
+        POSTPONED if many are late and the policy spreads starts; GAVE_UP if the row has failed for too long. Rows that
+        another process has moved first are not included.
         """
         now = self._clock.now()
         return self._all(self._rows.due(now, limit), now, _anew(refresh.start))
@@ -60,24 +56,15 @@ class Refreshes(Generic[R]):
     def sweep(self, limit: int = 100) -> list[MovedRow[R]]:
         """Fail attempts after their deadlines, and give up rows that have failed for too long. Call it often.
 
-        Args:
-            limit: the largest number of rows.
-
-        Returns:
-            The rows that moved, as by a failure at the deadline.
+        Return at most `limit` rows that moved, as by a failure at the deadline.
         """
         now = self._clock.now()
         return self._all(self._rows.overdue(now, limit), now, _with(refresh.sweep))
 
     def success(self, key: Any, *, uid: str | None) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
-        """Record the success of an attempt.
+        """Record the success of an attempt by its token, as it was sent, and return the row after the move.
 
-        Args:
-            key: of the row.
-            uid: the token of the attempt, as it was sent.
-
-        Returns:
-            The row after the move; None if not written, because another attempt runs, none runs, or the row is gone.
+        Return None if nothing was written, because another attempt runs, none runs, or the row is gone.
         """
         return self._answered(key, uid, _with(refresh.success, uid=uid))
 
@@ -89,16 +76,13 @@ class Refreshes(Generic[R]):
         permanent: str | None = None,
         retry_after: timedelta | None = None,
     ) -> MovedRow[R] | None:
-        """Record the failure of an attempt.
+        """Record the failure of an attempt by its token; return as `success` does.
 
         Args:
             key: of the row.
             uid: the token of the attempt, as it was sent.
             permanent: the reason for which no further attempt can succeed, for the owner of the data.
             retry_after: the shortest time until the next attempt, as the other side requires.
-
-        Returns:
-            The row after the move; None if another attempt runs, none runs, or the row is gone.
         """
         failed = _with(refresh.failure, uid=uid, permanent=permanent, retry_after=retry_after)
         return self._answered(key, uid, failed)
@@ -106,59 +90,30 @@ class Refreshes(Generic[R]):
     def update(self, key: Any, *, at_once: bool = True) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
         """Enable a row that a user has created or changed, and start over. A new row is never due before this.
 
-        Args:
-            key: of the row.
-            at_once: start now; otherwise at the next planned refresh.
-
-        Returns:
-            The row after the move; None if it is gone.
-
-        Raises:
-            ScheduleError: its policy cannot be read.
+        It starts now, or at the next planned refresh if ``at_once`` is False. Return the row after the move; None if it
+        is gone. Raise `ScheduleError` if its policy cannot be read, as the methods below do.
         """
         return self._moved(key, _with(refresh.update, at_once=at_once))
 
     def trigger(self, key: Any) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
         """Start a row now; a running attempt is superseded. Commit, and then send it.
 
-        Returns:
-            The row, STARTED or DISABLED; None if it is gone.
-
-        Raises:
-            ScheduleError: its policy cannot be read.
+        Return the row, STARTED or DISABLED; None if it is gone.
         """
         return self._moved(key, _anew(refresh.trigger))
 
     def pause(self, key: Any) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
-        """Start no attempt of a row until `resume`; a running attempt may finish.
-
-        Returns:
-            The row after the move; None if it is gone.
-
-        Raises:
-            ScheduleError: its policy cannot be read.
-        """
+        """Start no attempt of a row until `resume`; a running one may finish. Return the row; None if it is gone."""
         return self._moved(key, lambda _policy, state, _now: refresh.pause(state))
 
     def resume(self, key: Any) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
-        """Resume a row; planned refreshes during the pause are skipped.
-
-        Returns:
-            The row after the move; None if it is gone.
-
-        Raises:
-            ScheduleError: its policy cannot be read.
-        """
+        """Resume a row; planned refreshes during the pause are skipped. Return the row; None if it is gone."""
         return self._moved(key, _with(refresh.resume))
 
     def replan(self, key: Any) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
-        """Apply a new policy to a row: a running attempt goes on, and a waiting row waits for the new schedule.
+        """Apply a new policy to a row, and return the row; None if it is gone.
 
-        Returns:
-            The row after the move; None if it is gone.
-
-        Raises:
-            ScheduleError: its policy cannot be read.
+        A running attempt goes on, and a waiting row waits for the new schedule.
         """
         return self._moved(key, _with(refresh.replan))
 
@@ -175,6 +130,8 @@ class Refreshes(Generic[R]):
     def _moved(self, key: Any, how: How) -> MovedRow[R] | None:  # noqa: ANN401 - as above
         return self._again(key, lambda row, now: self._try(row, now, how), lambda _: True)
 
+    # A move is written on condition that the state is as it was read, so of two concurrent moves one writes. A process
+    # that loses a start leaves the row alone; a process that loses another move reads the row and decides again.
     def _again(
         self,
         key: Any,  # noqa: ANN401 - as above
@@ -194,6 +151,7 @@ class Refreshes(Generic[R]):
             "or on SQLite a transaction that begins with the lock (BEGIN IMMEDIATE)"
         )
 
+    # If the policy of a row cannot be read, only that row is given up, with the message as the reason.
     def _forgiving(self, row: R, now: datetime, how: How) -> MovedRow[R] | None:
         try:
             return self._try(row, now, how)

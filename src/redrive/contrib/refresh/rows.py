@@ -15,12 +15,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class MovedRow(Generic[R]):
-    """A row that has moved.
-
-    Attributes:
-        row: as it is now.
-        move: the change of its state.
-    """
+    """A row that has moved."""
 
     row: R
     move: RefreshTransition

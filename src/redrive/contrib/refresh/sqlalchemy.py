@@ -12,14 +12,6 @@ The module never commits and names no driver. It is tested on SQLite and Postgre
 
     with Session.begin() as session:
         started = refreshes(session, BigTable, policy).start_due()
-
-The columns have the names of the fields of `redrive.schedule.RefreshState`, and one more, ``sweep_at``. If a table has
-a column of such a name already, give this one another name, as in
-``started_at: Mapped[datetime | None] = mapped_column("refresh_started_at", UtcDateTime)``, or keep the refreshes in a
-table of their own.
-
-A session caches its objects. The moves read the row again and update the object, so it is current until the end of the
-transaction. Do not assign to these columns: an assignment has no condition.
 """
 
 from __future__ import annotations
@@ -82,12 +74,9 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 def refresh_indexes(table: str) -> tuple[Index, ...]:
-    """Return the indexes for due rows, for a model with a ``__table_args__`` of its own.
+    """Return the indexes for due rows, for a model with a ``__table_args__`` of its own; names begin with `table`.
 
     They name the columns as the mixin does; if you have renamed one, write them yourself.
-
-    Args:
-        table: its name, with which theirs begin.
     """
     return (
         Index(
@@ -105,6 +94,8 @@ def refresh_indexes(table: str) -> tuple[Index, ...]:
     )
 
 
+# The moves read the row again and update the object of the session, so it is current until the end of the transaction.
+# An assignment to one of these columns has no condition, so application code does not assign to them.
 class RefreshColumns:
     """A mixin for declarative models with the refresh state of a row; see `redrive.schedule.RefreshState`."""
 

@@ -1,9 +1,4 @@
-"""Writers that contend for one record, as in Amazon's "Exponential backoff and jitter" (2015). PURE.
-
-Each writer reads the version, writes with it, and starts again if another writer was faster. The network takes 10 ms
-each way, with a deviation of 2 ms. All start at once, and each tries until it has succeeded. The published simulation
-doubles a base of 5 ms before the first delay is drawn: ``Backoff.exponential("10ms", "2s")`` is the same.
-"""
+"""Writers that contend for one record, as in Amazon's "Exponential backoff and jitter" (2015). PURE."""
 
 from __future__ import annotations
 
@@ -24,6 +19,9 @@ _WAY, _DEVIATION = 0.010, 0.002
 _SLICE = 0.1
 
 
+# Each writer reads the version, writes with it, and starts again if another writer was faster. The network takes 10 ms
+# each way, with a deviation of 2 ms. All start at once, and each tries until it has succeeded. The published simulation
+# doubles a base of 5 ms before the first delay is drawn: ``Backoff.exponential("10ms", "2s")`` is the same.
 class _Record:
     """A record with a version, behind a network."""
 

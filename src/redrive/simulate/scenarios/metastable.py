@@ -1,9 +1,4 @@
-"""A failure that outlives its cause: Bronson and others, "Metastable Failures in Distributed Systems" (2021). PURE.
-
-A server processes one queue and does not notice that a caller has gone. Its load is 95 % of its capacity. For ten
-seconds it works at half its speed; the queue grows until every answer comes too late. Calls that have timed out are
-sent again, and the server works on requests that no caller waits for. The question is whether it recovers.
-"""
+"""A failure that outlives its cause: Bronson and others, "Metastable Failures in Distributed Systems" (2021). PURE."""
 
 from __future__ import annotations
 
@@ -29,6 +24,9 @@ _SLOWED = 2.0
 _HOPELESS = 60.0
 
 
+# A server processes one queue and does not notice that a caller has gone. Its load is 95 % of its capacity. For ten
+# seconds it works at half its speed; the queue grows until every answer comes too late. Calls that have timed out are
+# sent again, and the server works on requests that no caller waits for. The question is whether it recovers.
 class _Server:
     """One queue; an answer comes when all before it have been worked off."""
 

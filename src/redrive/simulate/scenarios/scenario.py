@@ -39,7 +39,6 @@ class Scenario:
     """A situation in which policies are compared.
 
     Attributes:
-        name: one word.
         title: its question, as a sentence.
         setting: the situation, with its sizes.
         measures: the measured quantities.

@@ -1,8 +1,4 @@
-"""Slow answers that are bad luck, as in "The Tail at Scale" (Dean and Barroso, 2013). PURE.
-
-Most answers come within 20 ms; one in a hundred takes up to two seconds. Nothing fails, so that retries alone change
-nothing: only a second copy of a slow call does (`redrive.retrying.hedging`).
-"""
+"""Slow answers that are bad luck, as in "The Tail at Scale" (Dean and Barroso, 2013). PURE."""
 
 from __future__ import annotations
 
@@ -32,6 +28,8 @@ def _answer(dice: SeededRandom) -> float:
     return usual + dice.random() * _SLOWEST if dice.random() < _SLOW else usual
 
 
+# Most answers come within 20 ms; one in a hundred takes up to two seconds. Nothing fails, so that retries alone change
+# nothing: only a second copy of a slow call does (`redrive.retrying.hedging`).
 class _Race:
     """One call and its copies: when the first answer comes."""
 
