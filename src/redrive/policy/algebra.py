@@ -13,9 +13,6 @@ They combine *decisions*, not fields, so that each part keeps its own candidates
 These are cats-retry's join, meet and followedBy; on decisions ``&`` and ``|`` obey the laws of a distributive lattice.
 ``up_to``, ``cap``, ``at_least``, ``per`` and, except for ``>>``, ``take`` apply to the parts.
 
-Counters are in ``History.by_rule``: those of the left part, those of the right one, and for ``>>`` the number of
-retries that the right part has granted. While it is 0 the left part is asked first.
-
 A result is a failure for a part with an ``on_result`` that rejects it, and for a part without ``on_result`` that names
 the reason ``RESULT`` or ``BaseException`` in ``on``; any other part accepts it. ``a | b`` retries it if one part does,
 ``a & b`` if both do, and ``a >> b`` goes on to b when a accepts it or gives up. A result that is not retried is
@@ -140,6 +137,8 @@ class Combined(Policy):
     @property
     def counters(self) -> int:
         """See `redrive.policy.decider.Decider.counters`."""
+        # In `History.by_rule`: the counters of the left part, those of the right one, and for `>>` the number of
+        # retries that the right part has granted. While it is 0 the left part is asked first.
         return self.left.counters + self.right.counters
 
     def _histories(self, history: History) -> tuple[History, History]:

@@ -66,10 +66,9 @@ class AttemptProtocol(Protocol):
 
 
 class Runner(Protocol):
-    """The interface of `redrive.retrying.runner`, which carries out calls.
+    """The interface of `redrive.retrying.runner`, which carries out calls."""
 
-    ``policy`` is a `redrive.policy.Policy`, which inherits from `CallMethods` and so cannot be named here.
-    """
+    # `policy` is a `redrive.policy.Policy`, which inherits from `CallMethods` and so cannot be named here.
 
     def call(self, policy: Any, function: Callable[..., T], args: Any, kwargs: Any) -> T:
         """See `CallMethods.call`."""
@@ -110,12 +109,7 @@ class CallMethods:
     __slots__ = ()
 
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function, and repeat the call while this policy decides so.
-
-        Args:
-            function: the function.
-            *args: its arguments, the same at each attempt.
-            **kwargs: the same.
+        """Call a function, and repeat the call with the same arguments while this policy decides so.
 
         Returns:
             Its result; if ``on_result`` still rejects it after the last attempt, the last result.

@@ -2,16 +2,7 @@
 
 The bounds hold for every sequence of failures. Attempts take no time, and any jitter is possible. For a policy without
 rules the bound is reached. With rules or operators several counts run at once, so the bound may be larger than any
-single sequence:
-
-* Each retry of the general count has a place, its number. At each place the longest delay is taken that any treatment
-  could use there: the policy's own for that number, or that of a rule with a count of at most that number.
-* A rule with its own limit adds its own retries. Without a backoff of its own it takes the policy's, at the place that
-  the other failures have reached.
-* ``a & b`` grants what both grant: the fewer retries, the longer delays. ``a | b`` and ``a >> b`` grant what either
-  grants. Each part's own delays bound its share, since no count of a part grants twice.
-
-Hints are not included: only ``max_hint`` and the deadline limit them.
+single sequence. Hints are not included: only ``max_hint`` and the deadline limit them.
 """
 
 from __future__ import annotations
@@ -70,6 +61,11 @@ def _strict_limit(policy: Decider) -> timedelta | None:
 
 # ------------------------------------------------------------------------------------------------------- one policy
 
+# Each retry of the general count has a place, its number. At each place the longest delay is taken that any treatment
+# could use there: the policy's own for that number, or that of a rule with a count of at most that number. A rule with
+# its own limit adds its own retries. Without a backoff of its own it takes the policy's, at the place that the other
+# failures have reached.
+
 
 def _simple(policy: Decider) -> Worst:
     ruled = [rule for rule in policy.rules if rule.attempts is None and rule.backoff is not None]
@@ -124,6 +120,8 @@ def _delays(policy: Decider, backoff: Backoff, retries: int | None) -> list[floa
 
 
 def _combined(policy: Decider, sign: str, left: Decider, right: Decider) -> Worst:
+    # `a & b` grants what both grant: the fewer retries, the longer delays. `a | b` and `a >> b` grant what either
+    # grants. Each part's own delays bound its share, since no count of a part grants twice.
     one, other = worst(left), worst(right)
     both = None if one.waiting is None or other.waiting is None else one.waiting + other.waiting
     if sign == ">>":
