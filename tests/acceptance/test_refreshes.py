@@ -134,7 +134,8 @@ def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes(scene: Stag
     (first, one), (second, two), _ = [tuple(map(float, line.split()[1:])) for line in scene.executions]
 
     assert (1, 2) == (first, second)
-    assert 3 <= two - one < 5.5
+    # Handlers record their start by their own clock, some milliseconds after the claim.
+    assert 2.9 <= two - one < 5.5
 
 
 def test_what_waits_in_a_crowded_queue_has_all_its_time(scene: Stage):

@@ -87,10 +87,13 @@ class TappedStore(Store):
             query = next(steps)
             while True:
                 # SQLite executes the statements of a batch one after the other.
+                *first, last = query.queries if isinstance(query, Batch) else (query,)
+                for each in first:
+                    self._simulation.statement(self._process, operation.name, each)
+                    yield each
+                self._simulation.statement(self._process, operation.name, last)
                 try:
-                    for each in query.queries if isinstance(query, Batch) else (query,):
-                        self._simulation.statement(self._process, operation.name, each)
-                        rows = yield each
+                    rows = yield last
                 except Exception as error:  # noqa: BLE001 - the operation may answer it
                     query = steps.throw(error)
                 else:

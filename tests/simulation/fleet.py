@@ -293,6 +293,9 @@ class Simulation:
             self.hall.lost(process)
         for each in self._connections:
             if each.process is process:
+                # While a cursor holds a statement, closing alone would leave the transaction and its lock open.
+                if each.in_transaction:
+                    each.rollback()
                 each.close()
         self._connections = [each for each in self._connections if each.process is not process]
 
