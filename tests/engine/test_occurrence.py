@@ -120,7 +120,7 @@ def test_of_several_the_last_is_started_and_the_others_are_told():
 def test_missed_ones_are_left_out_with_their_reason():
     """With catch_up="none" the last of them is written down as missed."""
     result = fire(cron(catch_up=CatchUp.NONE), FIRST, FIRST + 61 * MINUTE + LATE)
-    note = "no worker was there for 0:02:00; those since 2026-03-28 22:30:00 UTC are left out"
+    note = "no worker ran for 0:02:00; those since 2026-03-28 22:30:00 UTC are left out"
 
     assert FirePlan((DueOccurrence(FIRST + HOUR, MISSED, note),), FIRST + 2 * HOUR) == result
 
@@ -187,4 +187,6 @@ def test_a_predecessor_that_has_ended_releases_one():
     now = FIRST + timedelta(seconds=90.5)
 
     assert DueOccurrence(FIRST, STARTED, "waited 0:01:30 for the one before it") == released(FIRST, now)
-    assert DueOccurrence(FIRST, SKIPPED, "its turn came while the cron was paused") == released(FIRST, now, paused=True)
+    assert DueOccurrence(FIRST, SKIPPED, "the job before it ended while the cron was paused") == released(
+        FIRST, now, paused=True
+    )

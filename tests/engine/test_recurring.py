@@ -142,7 +142,7 @@ def test_a_policy_is_read_once():
 
     assert read_policy(text) is read_policy(text)
     assert policy == read_policy(text)
-    with pytest.raises(ScheduleError, match="the stored policy is no JSON"):
+    with pytest.raises(ScheduleError, match="the stored policy is not JSON"):
         read_policy("whenever it suits")
 
 

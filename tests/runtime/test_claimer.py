@@ -138,7 +138,7 @@ def test_it_claims_nothing_under_a_schema_that_it_cannot_work_with(app: App, cap
     asyncio.run(taken_back())
 
     assert caplog.messages[0].startswith("claiming waits: ")
-    assert "has schema 99, and this redrive knows schemas up to" in caplog.messages[0]
+    assert "has schema 99, and this redrive supports schemas up to" in caplog.messages[0]
 
 
 def test_it_goes_on_under_a_newer_schema_that_is_compatible(app: App, caplog: pytest.LogCaptureFixture):

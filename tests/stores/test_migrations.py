@@ -213,7 +213,7 @@ def test_a_newer_schema_is_refused(cursor: sqlite3.Cursor):
         migrate.migrate(cursor, "sqlite", "a.db")
 
     assert str(refused.value) == (
-        f"a.db has schema 99, and this redrive knows schemas up to {latest('sqlite')}: "
+        f"a.db has schema 99, and this redrive supports schemas up to {latest('sqlite')}: "
         "a newer redrive has migrated it. Install that version; nothing was changed"
     )
 

@@ -99,7 +99,7 @@ def fire(  # noqa: PLR0913 - where a cron stands
 def released(queued_at: datetime, now: datetime, *, paused: bool = False) -> DueOccurrence:
     """Decide a queued occurrence after the job before it has ended: it starts, unless the cron is paused."""
     if paused:
-        return DueOccurrence(queued_at, OccurrenceDecision.SKIPPED, "its turn came while the cron was paused")
+        return DueOccurrence(queued_at, OccurrenceDecision.SKIPPED, "the job before it ended while the cron was paused")
     return DueOccurrence(
         queued_at, OccurrenceDecision.STARTED, f"waited {_span(now - queued_at)} for the one before it"
     )
@@ -113,7 +113,7 @@ def _last(cron: CronDefinition, next_at: datetime, now: datetime) -> tuple[list[
     left_out = "" if last == next_at else f"those since {_at(next_at)} are left out"
     if cron.catch_up is CatchUp.NONE and late > LATE:
         return [
-            DueOccurrence(last, OccurrenceDecision.MISSED, _joined(f"no worker was there for {_span(late)}", left_out))
+            DueOccurrence(last, OccurrenceDecision.MISSED, _joined(f"no worker ran for {_span(late)}", left_out))
         ], following
     return [DueOccurrence(last, OccurrenceDecision.STARTED, _joined(_late(late), left_out))], following
 

@@ -211,7 +211,7 @@ def read_policy(document: str) -> RefreshPolicy:
     try:
         return RefreshPolicy.from_dict(msgspec.json.decode(document))
     except msgspec.DecodeError as error:
-        raise ScheduleError(f"the stored policy is no JSON: {error}") from error
+        raise ScheduleError(f"the stored policy is not JSON: {error}") from error
 
 
 def _template_document(template: JobTemplate) -> _TemplateDocument:

@@ -106,7 +106,7 @@ def test_a_database_in_memory_can_fail_too():
     """Errors of a database in memory do not mention files."""
     refused = errors.translation(sqlite3.OperationalError("unable to open database file"), SQLiteSettings(None))
 
-    assert "the database in memory cannot be opened: there is no memory for it" == str(refused)
+    assert "the database in memory cannot be opened: out of memory" == str(refused)
 
 
 @pytest.mark.parametrize(("opening", "expected"), [(True, StoreOpenError), (False, StoreError)])
@@ -127,7 +127,9 @@ def test_a_newer_schema_is_not_touched(path: Path):
         connection.execute("UPDATE redrive_meta SET value = ? WHERE key IN ('schema', 'compatible')", (str(newer),))
     connection.close()
 
-    assert refusal(path, SchemaTooNew).startswith(f"{path} has schema {newer}, and this redrive knows schemas up to ")
+    assert refusal(path, SchemaTooNew).startswith(
+        f"{path} has schema {newer}, and this redrive supports schemas up to "
+    )
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -8,7 +8,7 @@ __all__ = ["unknown"]
 
 _ENQUEUE = "enqueue"
 
-_ADVICE = "look at what is there before you repeat it"
+_ADVICE = "check the state in the database before you repeat it"
 _WITH_KEY = f"{_ADVICE}; an enqueue with an idempotency_key=, or with a key=, can be repeated without a second job"
 
 

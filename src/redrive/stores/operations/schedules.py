@@ -96,7 +96,7 @@ def lock(name: str) -> Steps[ScheduleRecord]:
 
 def _only(rows: Rows, name: str) -> ScheduleRecord:
     if not rows:
-        message = f"there is no schedule {name!r}; a schedule is there when a worker has started whose code declares it"
+        message = f"there is no schedule {name!r}; a worker creates it when it starts with code that declares it"
         raise ScheduleNotFound(message)
     found: ScheduleRecord = rows[0]
     return found

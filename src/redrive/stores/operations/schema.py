@@ -64,6 +64,6 @@ def mismatch(schema: Schema, latest: int, name: str) -> StoreError | None:
             "brings it there"
         )
     return SchemaTooNew(
-        f"{name} has schema {schema.version}, and this redrive knows schemas up to {latest}: a newer redrive "
+        f"{name} has schema {schema.version}, and this redrive supports schemas up to {latest}: a newer redrive "
         "has migrated it. Install that version; nothing was changed"
     )

@@ -707,7 +707,7 @@ def test_a_policy_that_means_nothing_is_given_up(clockwork: Clockwork):
     (turned,) = clockwork.start()
 
     assert RefreshOutcome.GAVE_UP is turned.outcome
-    assert "the stored policy is no JSON" in (clockwork.state().disabled_reason or "")
+    assert "the stored policy is not JSON" in (clockwork.state().disabled_reason or "")
     assert 1 == len(notifications(clockwork))
 
 
@@ -729,7 +729,7 @@ def test_what_fails_and_has_a_policy_that_means_nothing_is_given_up(store: Harne
     clockwork.until(T0 + HOUR)
 
     assert 1 == clockwork.sweep()
-    assert "the stored policy is no JSON" in (clockwork.state().disabled_reason or "")
+    assert "the stored policy is not JSON" in (clockwork.state().disabled_reason or "")
 
 
 def test_a_refresh_that_only_a_newer_redrive_can_read_waits(store: Harness):

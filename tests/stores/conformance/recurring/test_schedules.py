@@ -48,7 +48,7 @@ def test_schedules_are_read_by_name(store: Harness):
 
 def test_an_undeclared_schedule_is_not_found(store: Harness):
     """Reading a schedule by an unknown name raises an error that explains how schedules are created."""
-    with pytest.raises(ScheduleNotFound, match="there is no schedule 'nightly'; .* whose code declares it"):
+    with pytest.raises(ScheduleNotFound, match="there is no schedule 'nightly'; .* with code that declares it"):
         Clockwork(store).schedule()
 
 

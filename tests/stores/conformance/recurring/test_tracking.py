@@ -477,7 +477,7 @@ def test_what_is_not_tracked_is_not_found(clockwork: Clockwork):
 
 def test_a_refresh_without_items_is_not_found(clockwork: Clockwork):
     """Operations on a refresh without items raise an error."""
-    with pytest.raises(NotTracked, match="there is no refresh 'fresh', since nothing was ever tracked under it"):
+    with pytest.raises(NotTracked, match="there is no refresh 'fresh', or it has never had an item"):
         clockwork.update()
 
 
@@ -503,7 +503,7 @@ def test_an_update_by_a_policy_that_means_nothing_is_undone(clockwork: Clockwork
     """If an item's own policy is unreadable, an update is rolled back and its attempt continues."""
     claim = clockwork.running()
     clockwork.spoil_policy()
-    with pytest.raises(ScheduleError, match="no JSON"):
+    with pytest.raises(ScheduleError, match="not JSON"):
         clockwork.update()
 
     assert State.RUNNING is clockwork.store.job(claim.id).state

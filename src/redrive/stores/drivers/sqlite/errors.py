@@ -64,7 +64,7 @@ def locked(settings: SQLiteSettings) -> StoreBusy:
 
 def _reason(path: Path | None) -> str:
     if path is None:
-        return "there is no memory for it"
+        return "out of memory"
     if path.is_dir():
         return "it is a directory; give the path of a file"
     if not path.parent.exists():

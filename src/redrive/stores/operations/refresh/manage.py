@@ -249,7 +249,7 @@ def _move(  # noqa: PLR0913 - one move of one item
 def _readable(name: str) -> Steps[tuple[ScheduleRecord, RefreshDefinition]]:
     row = yield from schedule(name)
     if row is None:
-        message = f"there is no refresh {name!r}, since nothing was ever tracked under it"
+        message = f"there is no refresh {name!r}, or it has never had an item"
         raise NotTracked(message)
     definition = readable(row)
     if not isinstance(definition, RefreshDefinition):
