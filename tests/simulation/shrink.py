@@ -30,6 +30,15 @@ def shrink(plan: Plan, run: Callable[[Plan], Violation | None]) -> tuple[Plan, V
     if violation is None:
         message = f"nothing to shrink: seed {plan.seed} does not fail"
         raise ValueError(message)
+    before = None
+    while plan != before:
+        before = plan
+        plan, violation = _smaller(plan, violation, run)
+    return plan, violation
+
+
+def _smaller(plan: Plan, violation: Violation, run: Callable[[Plan], Violation | None]) -> tuple[Plan, Violation]:
+    """Leave out steps, workers and slots once. A smaller fleet may need fewer steps, so that this is repeated."""
     chunk = len(plan.steps)
     while chunk:
         start = 0
