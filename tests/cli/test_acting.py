@@ -90,8 +90,8 @@ def test_a_dead_job_is_skipped_once(three: App):
             "UPDATE redrive_jobs SET state = 'dead', finished_at = 0, hold = NULL WHERE id = ?", (number,)
         )
 
-    assert f"job {number} holds up nobody any more\n" == run_command("jobs", "skip", "shop:app", str(number)).stdout
-    assert f"job {number} held up nobody\n" == run_command("jobs", "skip", "shop:app", str(number)).stdout
+    assert f"job {number} blocks no other job any more\n" == run_command("jobs", "skip", "shop:app", str(number)).stdout
+    assert f"job {number} blocked no other job\n" == run_command("jobs", "skip", "shop:app", str(number)).stdout
 
 
 def test_a_schema_is_made_and_checked(shop: App):

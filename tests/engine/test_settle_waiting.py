@@ -53,7 +53,7 @@ def test_a_waiting_attempt_has_no_worker_to_lose_it(outcome: Outcome):
 
 
 def test_a_catch_that_fails_from_outside_is_tried_again():
-    """Seed 001 makes no difference between a handler and an answer."""
+    """Handlers and answers from outside are treated alike, as in FTL's retry design."""
     after = decide(CATCHING, Failed(failure()), NOW, 0.0, state=State.WAITING)
 
     assert (State.READY, "catch") == (after.state, after.closed and after.closed.rule)

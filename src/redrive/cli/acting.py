@@ -34,9 +34,9 @@ def retry(app: Target, number: Number, *, actor: Actor = None) -> None:
 def skip(app: Target, number: Number, *, actor: Actor = None) -> None:
     """Let those pass that a dead job of an ordered queue holds up; it stays dead."""
     if load_app(app).job(number).skip(actor=actor):
-        say(f"job {number} holds up nobody any more")
+        say(f"job {number} blocks no other job any more")
     else:
-        say(f"job {number} held up nobody")
+        say(f"job {number} blocked no other job")
 
 
 @jobs.command()

@@ -17,7 +17,7 @@ __all__ = ["DOWN", "LATE", "REFUSED", "Answered", "Send", "call"]
 DOWN = Failure.of(ConnectionError("the target is down"))
 # A call that was not sent.
 REFUSED = Failure.of(CircuitOpen("the breaker is open"))
-# An attempt whose answer nobody waits for any more.
+# An attempt with an answer that no caller waits for any more.
 LATE = Failure.of(TimeoutError("no answer in time"))
 
 Answered: TypeAlias = Callable[[Failure | None], None]
@@ -26,7 +26,7 @@ Send: TypeAlias = Callable[[Answered], None]
 """Makes one attempt."""
 
 
-def call(loop: Loop, client: SimulatedClient, dice: SeededRandom, send: Send, done: Answered) -> None:
+def call(loop: Loop, client: SimulatedClient, rng: SeededRandom, send: Send, done: Answered) -> None:
     """Start a call of a client; ``done`` receives its result like that of an attempt, for a layer above."""
     made = client.begin(loop.now)
     if made is None:
@@ -38,7 +38,7 @@ def call(loop: Loop, client: SimulatedClient, dice: SeededRandom, send: Send, do
             made.succeeded(loop.now)
             done(None)
             return
-        delay = made.failed(failure, loop.now, dice.random())
+        delay = made.failed(failure, loop.now, rng.random())
         if delay is None:
             done(failure)
         elif delay:

@@ -18,8 +18,8 @@ __all__ = ["Refreshes"]
 R = TypeVar("R")
 How: TypeAlias = Callable[[RefreshPolicy, RefreshState, datetime], RefreshTransition]
 
-# Each lost race is somebody else's progress. So many in a row mean that this transaction does not see what others have
-# written, and never will.
+# Each lost race is the progress of another transaction. So many in a row mean that this transaction does not see the
+# rows that the others have written, and never will.
 _TRIES = 20
 
 

@@ -25,11 +25,11 @@ _SLICE = 0.1
 class _Record:
     """A record with a version, behind a network."""
 
-    def __init__(self, loop: Loop, dice: SeededRandom) -> None:
+    def __init__(self, loop: Loop, rng: SeededRandom) -> None:
         self.load = Load(_SLICE)
         self.done_at = 0.0
         self._loop = loop
-        self._dice = dice
+        self._rng = rng
         self._version = 0
 
     def attempt(self, heard: Answered) -> None:
@@ -40,7 +40,7 @@ class _Record:
         self.done_at = self._loop.now
 
     def _travel(self, arrived: partial[None]) -> None:
-        self._loop.after(abs(self._dice.gauss(_WAY, _DEVIATION)), arrived)
+        self._loop.after(abs(self._rng.gauss(_WAY, _DEVIATION)), arrived)
 
     def _read(self, heard: Answered) -> None:
         self._travel(partial(self._got, heard, self._version))
@@ -55,11 +55,11 @@ class _Record:
         self._travel(partial(heard, None if won else DOWN))
 
 
-def _trial(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
+def _trial(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
     loop = Loop()
-    record = _Record(loop, dice)
+    record = _Record(loop, rng)
     for _ in range(clients):
-        call(loop, contender.open(), dice, record.attempt, record.done)
+        call(loop, contender.open(), rng, record.attempt, record.done)
     loop.run()
     slices = record.load.counts(0, record.done_at) or [record.load.total]
     return record.load.total, record.done_at, max(slices) * len(slices) / sum(slices)

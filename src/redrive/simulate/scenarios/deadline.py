@@ -34,23 +34,23 @@ def _given(contender: Contender) -> Contender:
     return replace(contender, attempts=None)
 
 
-def _ends(contender: Contender, dice: SeededRandom) -> float:
+def _ends(contender: Contender, rng: SeededRandom) -> float:
     """Return when a call ends if all its attempts fail; calls do not interact, so no event loop is needed."""
     now, cuts = 0.0, isinstance(contender, _Cut)
     made = contender.open().begin(now)
     while made is not None and now < _HORIZON:
-        now += dice.random() * _SLOWEST
+        now += rng.random() * _SLOWEST
         if cuts and now >= _WHOLE:
             return _WHOLE
-        delay = made.failed(LATE, now, dice.random())
+        delay = made.failed(LATE, now, rng.random())
         if delay is None:
             return now
         now += delay
     return inf
 
 
-def _deadline(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
-    over = [max(0.0, _ends(contender, dice) - _WHOLE) for _ in range(clients)]
+def _deadline(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
+    over = [max(0.0, _ends(contender, rng) - _WHOLE) for _ in range(clients)]
     return sum(over) / clients, max(over), 100 * sum(each > 0 for each in over) / clients
 
 
@@ -68,8 +68,8 @@ DEADLINE = Scenario(
 # --------------------------------------------------------------------------------------------------------- isolation
 
 
-def _isolation(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
-    seeds = [dice.getrandbits(64) for _ in range(clients)]
+def _isolation(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
+    seeds = [rng.getrandbits(64) for _ in range(clients)]
     alone = [_FailingCall(contender.open().begin(0.0), SeededRandom(seed)) for seed in seeds]
     for story in alone:
         for _ in range(_LONGEST):
@@ -77,7 +77,7 @@ def _isolation(contender: Contender, dice: SeededRandom, clients: int) -> tuple[
     client = contender.open()
     together = [_FailingCall(client.begin(0.0), SeededRandom(seed)) for seed in seeds]
     turns = together * _LONGEST
-    dice.shuffle(turns)
+    rng.shuffle(turns)
     for story in turns:
         story.go_on()
     differing = sum(one.waits != other.waits for one, other in zip(alone, together, strict=True))
@@ -87,15 +87,15 @@ def _isolation(contender: Contender, dice: SeededRandom, clients: int) -> tuple[
 class _FailingCall:
     """One call that always fails."""
 
-    def __init__(self, made: SimulatedCall | None, dice: SeededRandom) -> None:
+    def __init__(self, made: SimulatedCall | None, rng: SeededRandom) -> None:
         self.waits: list[float | None] = []
         self._made = made
-        self._dice = dice
+        self._rng = rng
 
     def go_on(self) -> None:
         """Let the next attempt fail, unless the call has ended."""
         if self._made is not None and None not in self.waits[-1:]:
-            self.waits.append(self._made.failed(DOWN, float(len(self.waits)), self._dice.random()))
+            self.waits.append(self._made.failed(DOWN, float(len(self.waits)), self._rng.random()))
 
 
 ISOLATION = Scenario(

@@ -27,9 +27,9 @@ _SLICE = 0.1
 class _Member:
     """A client that never gets an answer but tries on."""
 
-    def __init__(self, loop: Loop, dice: SeededRandom, made: SimulatedCall, load: Load, delays: Counter[float]) -> None:
+    def __init__(self, loop: Loop, rng: SeededRandom, made: SimulatedCall, load: Load, delays: Counter[float]) -> None:
         self._loop = loop
-        self._dice = dice
+        self._rng = rng
         self._made = made
         self._load = load
         self._delays = delays
@@ -39,20 +39,20 @@ class _Member:
         self._loop.after(_REFUSES_IN, self._failed)
 
     def _failed(self) -> None:
-        delay = self._made.failed(DOWN, self._loop.now, self._dice.random())
+        delay = self._made.failed(DOWN, self._loop.now, self._rng.random())
         if delay is not None:
             if self._loop.now > _SETTLED:
                 self._delays[delay] += 1
             self._loop.after(delay, self.attempt)
 
 
-def _herd(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
+def _herd(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
     loop, load, delays = Loop(), Load(_SLICE), Counter[float]()
     client = contender.open()
     for _ in range(clients):
         made = client.begin(0.0)
         if made is not None:
-            _Member(loop, dice, made, load, delays).attempt()
+            _Member(loop, rng, made, load, delays).attempt()
     loop.run(_UNTIL)
     counts = load.counts(_SETTLED, _UNTIL)
     total, waits = sum(counts), sum(delays.values())
@@ -112,12 +112,12 @@ class _Throttled:
         self.succeeded += failure is None
 
 
-def _pushback(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
+def _pushback(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
     loop = Loop()
     target = _Throttled(loop)
-    begin = partial(call, loop, contender.open(), dice, target.attempt, target.done)
+    begin = partial(call, loop, contender.open(), rng, target.attempt, target.done)
     for _ in range(clients):
-        loop.after(dice.random(), begin)
+        loop.after(rng.random(), begin)
     loop.run(3 * _HINT)
     early = sum(target.load.counts(0, _HINT)) - clients
     after = target.load.counts(_HINT, 3 * _HINT)

@@ -20,7 +20,7 @@ _TRIGGER, _TRIGGER_ENDS, _UNTIL = 10.0, 20.0, 200.0
 _PATIENCE = 1.0
 _UTILISATION = 0.95
 _SLOWED = 2.0
-# Seconds of work in the queue at which nobody waits for an end any more.
+# Seconds of work in the queue at which no caller waits for an end any more.
 _HOPELESS = 60.0
 
 
@@ -54,7 +54,7 @@ class _Server:
             self._loop.after(self._free_at - now, partial(heard, None))
 
 
-def _metastable(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
+def _metastable(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
     loop = Loop()
     server = _Server(loop, 1.0 / clients)
     rate = _UTILISATION * clients
@@ -65,9 +65,9 @@ def _metastable(contender: Contender, dice: SeededRandom, clients: int) -> tuple
         begun += 1
         begin()
         if not server.hopeless:
-            loop.after(-log(1.0 - dice.random()) / rate, partial(arrive, begin))
+            loop.after(-log(1.0 - rng.random()) / rate, partial(arrive, begin))
 
-    arrive(partial(call, loop, contender.open(), dice, server.attempt, lambda _: None))
+    arrive(partial(call, loop, contender.open(), rng, server.attempt, lambda _: None))
     loop.run(_UNTIL)
     counts = server.load.counts(_TRIGGER_ENDS, min(_TRIGGER_ENDS + 60, loop.now // 1))
     recovered = inf if server.hopeless or server.late_at > _UNTIL - 2 * _PATIENCE else server.late_at - _TRIGGER_ENDS

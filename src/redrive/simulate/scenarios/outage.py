@@ -34,7 +34,7 @@ _BUDGETED = (
 )
 
 
-def _arrivals(loop: Loop, dice: SeededRandom, clients: int, begin: partial[None], calls: int) -> None:
+def _arrivals(loop: Loop, rng: SeededRandom, clients: int, begin: partial[None], calls: int) -> None:
     """Each client begins a call every 100 ms, in a rhythm of its own."""
 
     def arrive(left: int) -> None:
@@ -43,7 +43,7 @@ def _arrivals(loop: Loop, dice: SeededRandom, clients: int, begin: partial[None]
             loop.after(_EVERY, partial(arrive, left - 1))
 
     for _ in range(clients):
-        loop.after(dice.random() * _EVERY, partial(arrive, calls))
+        loop.after(rng.random() * _EVERY, partial(arrive, calls))
 
 
 class _Outage:
@@ -65,11 +65,11 @@ class _Outage:
         self.succeeded += failure is None
 
 
-def _outage(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
+def _outage(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
     loop = Loop()
     target = _Outage(loop)
-    begin = partial(call, loop, contender.open(), dice, target.attempt, target.done)
-    _arrivals(loop, dice, clients, begin, _CALLS + _AFTER)
+    begin = partial(call, loop, contender.open(), rng, target.attempt, target.done)
+    _arrivals(loop, rng, clients, begin, _CALLS + _AFTER)
     loop.run()
     calls = clients * _CALLS
     during = sum(target.load.counts(0, _DOWN_FOR))
@@ -99,29 +99,29 @@ OUTAGE = Scenario(
 class _Flaky:
     """A target that fails with a probability."""
 
-    def __init__(self, loop: Loop, dice: SeededRandom, rate: float) -> None:
+    def __init__(self, loop: Loop, rng: SeededRandom, rate: float) -> None:
         self.attempts = self.succeeded = 0
         self._loop = loop
-        self._dice = dice
+        self._rng = rng
         self._rate = rate
 
     def attempt(self, heard: Answered) -> None:
         self.attempts += 1
-        failed = self._dice.random() < self._rate
+        failed = self._rng.random() < self._rate
         self._loop.after(_ANSWERS_IN, partial(heard, DOWN if failed else None))
 
     def done(self, failure: Failure | None) -> None:
         self.succeeded += failure is None
 
 
-def _flaky(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
+def _flaky(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
     figures: list[float] = []
     calls = clients * _CALLS
     for rate in (0.01, 0.1, 0.5):
         loop = Loop()
-        target = _Flaky(loop, dice, rate)
-        begin = partial(call, loop, contender.open(), dice, target.attempt, target.done)
-        _arrivals(loop, dice, clients, begin, _CALLS)
+        target = _Flaky(loop, rng, rate)
+        begin = partial(call, loop, contender.open(), rng, target.attempt, target.done)
+        _arrivals(loop, rng, clients, begin, _CALLS)
         loop.run()
         figures += [100 * target.succeeded / calls, target.attempts / calls]
     return tuple(figures)
@@ -150,15 +150,15 @@ _DEPTHS = (3, 5)
 _LEAF_IN = 0.05
 
 
-def _layered(loop: Loop, dice: SeededRandom, layers: list[SimulatedClient], leaf: Send) -> Send:
+def _layered(loop: Loop, rng: SeededRandom, layers: list[SimulatedClient], leaf: Send) -> Send:
     """Send an attempt of the outermost layer: each layer's attempt is a call of the layer below."""
     send = leaf
     for client in reversed(layers):
-        send = partial(call, loop, client, dice, send)
+        send = partial(call, loop, client, rng, send)
     return send
 
 
-def _stack(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
+def _stack(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
     figures: list[float] = []
     for depth in _DEPTHS:
         loop, load = Loop(), Load()
@@ -169,10 +169,10 @@ def _stack(contender: Contender, dice: SeededRandom, clients: int) -> tuple[floa
 
         below = [NONE if contender.yields else contender] * (depth - 1)
         layers = [each.open() for each in (contender, *below)]
-        top = partial(_layered(loop, dice, layers, leaf), lambda _: None)
+        top = partial(_layered(loop, rng, layers, leaf), lambda _: None)
         calls = clients * _TOP_CALLS
         for _ in range(calls):
-            loop.after(dice.random() * _TOP_FOR, top)
+            loop.after(rng.random() * _TOP_FOR, top)
         until, ended = 0.0, False
         while not ended and load.total <= _MOST * calls:
             until += 1.0

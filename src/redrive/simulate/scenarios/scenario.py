@@ -10,7 +10,7 @@ from redrive.simulate.rng import SeededRandom
 
 __all__ = ["Quantity", "Scenario", "Trial"]
 
-# One run: who takes part, the dice, how many clients; one figure for each measure (``inf``: never).
+# One run: who takes part, the rng, how many clients; one figure for each measure (``inf``: never).
 Trial = Callable[[Contender, SeededRandom, int], tuple[float, ...]]
 
 

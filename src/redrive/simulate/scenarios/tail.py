@@ -1,4 +1,4 @@
-"""Slow answers that are bad luck, as in "The Tail at Scale" (Dean and Barroso, 2013). PURE."""
+"""Rare slow answers, as in "The Tail at Scale" (Dean and Barroso, 2013). PURE."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _LEAST, _SPREAD = 0.005, 0.002
 _SLOW, _SLOWEST = 0.01, 2.0
 
 
-def _answer(dice: SeededRandom) -> float:
-    usual = _LEAST - _SPREAD * log(1.0 - dice.random())
-    return usual + dice.random() * _SLOWEST if dice.random() < _SLOW else usual
+def _answer(rng: SeededRandom) -> float:
+    usual = _LEAST - _SPREAD * log(1.0 - rng.random())
+    return usual + rng.random() * _SLOWEST if rng.random() < _SLOW else usual
 
 
 # Most answers come within 20 ms; one in a hundred takes up to two seconds. Nothing fails, so that retries alone change
@@ -34,11 +34,11 @@ class _Race:
     """One call and its copies: when the first answer comes."""
 
     def __init__(
-        self, loop: Loop, dice: SeededRandom, client: SimulatedClient, gaps: list[float], took: list[float]
+        self, loop: Loop, rng: SeededRandom, client: SimulatedClient, gaps: list[float], took: list[float]
     ) -> None:
         self.sent = 0
         self._loop = loop
-        self._dice = dice
+        self._rng = rng
         self._client = client
         self._gaps = gaps
         self._took = took
@@ -54,7 +54,7 @@ class _Race:
     def _send(self) -> None:
         self.sent += 1
         now = self._loop.now
-        answer = _answer(self._dice)
+        answer = _answer(self._rng)
         self._first = min(self._first, now + answer)
         self._loop.after(answer, self._answered)
         if self.sent <= len(self._gaps) and self._first > now + self._gaps[self.sent - 1]:
@@ -71,11 +71,11 @@ class _Race:
             self._took.append(self._loop.now - self._began)
 
 
-def _tail(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
+def _tail(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
     loop, client = Loop(), contender.open()
     took: list[float] = []
     gaps = [] if contender.hedge is None else [gap.total_seconds() for gap in contender.hedge.after]
-    races = [_Race(loop, dice, client, gaps, took) for _ in range(clients * _CALLS)]
+    races = [_Race(loop, rng, client, gaps, took) for _ in range(clients * _CALLS)]
     for number, race in enumerate(races):
         loop.after(number * _EVERY, race.begin)
     loop.run()
