@@ -6,6 +6,7 @@ job to its end (`not_drained` otherwise). Finally the workers are stopped, and h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sqlite3
 import warnings
@@ -294,8 +295,10 @@ class Simulation:
         for each in self._connections:
             if each.process is process:
                 # While a cursor holds a statement, closing alone would leave the transaction and its lock open.
-                if each.in_transaction:
-                    each.rollback()
+                # The process may have closed it already.
+                with contextlib.suppress(sqlite3.ProgrammingError):
+                    if each.in_transaction:
+                        each.rollback()
                 each.close()
         self._connections = [each for each in self._connections if each.process is not process]
 
