@@ -53,7 +53,7 @@ def _progress_without_lease() -> AbstractContextManager[None]:
 
 
 def _beat_of_the_dead() -> AbstractContextManager[None]:
-    return _sql(("worker_beat", "AND stopped_at IS NULL", ""))
+    return _sql(*((name, "AND stopped_at IS NULL", "") for name in ("worker_beat", "heartbeat")))
 
 
 def _limit_uncounted() -> AbstractContextManager[None]:
