@@ -234,7 +234,7 @@ def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(fleet: Fleet, proxy: Pr
     case = CASES[name]
     case.prepare(fleet)
     fault = proxy.on(Kind.CUT_AFTER, case.commits)
-    with pytest.raises(OutcomeUnknown, match="it is unknown whether it took effect: look") as caught:
+    with pytest.raises(OutcomeUnknown, match="it is unknown whether it took effect: check") as caught:
         write(case, fleet, colour)
 
     assert 1 == fault.hits
