@@ -26,7 +26,7 @@ from tests import postgres
 
 CHECKOUT = Path(__file__).parents[2]
 
-PATIENCE = 60
+PATIENCE = 30
 """Seconds after which a waiting test fails."""
 
 SHORT, LONG = "1s", "30s"

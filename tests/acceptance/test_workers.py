@@ -43,8 +43,11 @@ def test_an_idle_worker_is_woken(stage: Stage):
 
 def test_a_worker_that_was_believed_dead_changes_nothing(stage: Stage):
     """After its lease the suspended worker wakes up: its outcomes are refused, and its handlers are stopped."""
-    held, hogged = stage.module.hold.enqueue(1), stage.module.hog.options(delay="50ms").enqueue(2)
+    held = stage.module.hold.enqueue(1)
     sleeper = stage.worker()
+    stage.until(lambda: len(stage.executions) == 1)
+    # Last, because it lets no other handler begin.
+    hogged = stage.module.hog.enqueue(2)
     stage.until(lambda: len(stage.executions) == 2)
     stage.stop(sleeper)
     living = stage.worker()

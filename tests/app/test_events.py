@@ -69,12 +69,12 @@ def test_a_job_that_succeeds_tells_its_life(app: App, heard: list):
 
 def test_a_retry_tells_its_delay_and_why(app: App, heard: list):
     """Retry events have the delay, the rule and the failure; the next start has the delay."""
-    run(app, ConnectionError("nobody there"), retry="1 7s")
+    run(app, ConnectionError("connection refused"), retry="1 7s")
     retry = next(each for each in heard if isinstance(each, observe.JobRetryScheduled))
     starts = [each for each in heard if isinstance(each, observe.JobStarted)]
 
     assert (1, 7 * SECOND, "backoff") == (retry.attempt, retry.delay, retry.rule)
-    assert ("builtins.ConnectionError", "nobody there") == (retry.error_type, retry.error)
+    assert ("builtins.ConnectionError", "connection refused") == (retry.error_type, retry.error)
     assert [(1, None), (2, 7 * SECOND)] == [(each.attempt, each.delay) for each in starts]
 
 

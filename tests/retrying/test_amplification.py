@@ -36,7 +36,7 @@ class Target:
         """Succeed, or not."""
         self.calls += 1
         if self._dice.random() >= self.health:
-            raise ConnectionError("nobody there")
+            raise ConnectionError("connection refused")
         return "ok"
 
 

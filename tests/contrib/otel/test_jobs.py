@@ -31,7 +31,7 @@ def test_each_attempt_is_a_span_linked_to_the_enqueue_and_to_the_one_before(app:
     @app.task(retry="5 1s", queue="mail")
     def work() -> None:
         if len(spans.get_finished_spans()) < 3:
-            raise ConnectionError("nobody there")
+            raise ConnectionError("connection refused")
 
     number = work.enqueue().id
     drain(app)
@@ -63,13 +63,16 @@ def test_an_error_is_recorded_and_is_the_status(app: App, spans: InMemorySpanExp
     @app.task(retry="1 1s")
     def work() -> None:
         if len(spans.get_finished_spans()) == 1:
-            raise ConnectionError("nobody there")
+            raise ConnectionError("connection refused")
 
     work.enqueue()
     drain(app)
     _, failed, succeeded = spans.get_finished_spans()
 
-    assert (StatusCode.ERROR, "ConnectionError: nobody there") == (failed.status.status_code, failed.status.description)
+    assert (StatusCode.ERROR, "ConnectionError: connection refused") == (
+        failed.status.status_code,
+        failed.status.description,
+    )
     assert ["exception"] == [event.name for event in failed.events]
     assert (StatusCode.UNSET, ()) == (succeeded.status.status_code, succeeded.events)
 

@@ -288,21 +288,19 @@ def test_leases_are_unique_across_jobs_and_workers(store: Harness):
 
 
 def test_of_eight_contenders_one_gets_the_due_retry(store: Harness):
-    """In many trials, exactly one of eight simultaneous claims gets the one due retry."""
+    """In 200 trials, exactly one of eight simultaneous claims gets the one due retry."""
     store.end(store.take(new(retry="999 1s", payload=None)), failed())
     rivals = [store.worker(f"rival:{n}", lease_for=LONG) for n in range(8)]
     winners = []
-    # Turso takes 10 ms for a claim, as pyturso prepares each statement anew.
-    trials = 20 if store.url.startswith("turso:") else 200
-    for _ in range(trials):
+    for _ in range(200):
         store.wait(4000)
         answers = store.at_once([leases.claim(rival, 1, lease_for=LONG, now=store.now) for rival in rivals])
         claims = [claim for answer in answers for claim in answer.claims]
         winners.append(len(claims))
         store.end(claims[0], failed())
 
-    assert [1] * trials == winners
-    assert trials + 1 == len(store.history(1))
+    assert [1] * 200 == winners
+    assert 201 == len(store.history(1))
 
 
 def test_contenders_share_a_batch_without_overlap(store: Harness):
