@@ -8,7 +8,7 @@ from types import ModuleType
 from redrive.clock import in_trio
 
 
-def test_nobody_runs_under_a_trio_that_is_still_being_imported(monkeypatch):
+def test_a_partly_imported_trio_is_not_running(monkeypatch):
     """While a thread imports trio, its module is there and empty, and `in_trio` returns False."""
     monkeypatch.setitem(sys.modules, "trio", ModuleType("trio"))
 

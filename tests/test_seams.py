@@ -7,7 +7,7 @@ from redrive.policy.call_methods import Runner
 from redrive.seams import Seam
 
 
-def test_every_seam_leads_to_a_provider_of_the_promised_form():
+def test_every_seam_has_a_provider_of_the_declared_form():
     """Each seam leads to its provider, which import-linter cannot see, and the runner has all promised methods."""
     seams = {name: value for name, value in vars(redrive.seams).items() if isinstance(value, Seam)}
     promised = [name for name in vars(Runner) if not name.startswith("_")]

@@ -48,7 +48,7 @@ def test_the_escapes_are_those_of_json(text: str, shown: str):
 
 
 @given(ANY)
-def test_it_is_done_once(text: str):
+def test_escaping_is_idempotent(text: str):
     """Escaped text stays unchanged when it is escaped again."""
     assert visible(text) == visible(visible(text))
     assert hanging(text) == hanging(hanging(text))

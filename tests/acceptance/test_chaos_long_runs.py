@@ -34,7 +34,7 @@ def megabytes(process: Process, field: str) -> float:
     return int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)[1]) / 1024
 
 
-def test_a_worker_that_drains_many_jobs_stays_small(stage: Stage):
+def test_a_worker_that_runs_many_jobs_uses_constant_memory(stage: Stage):
     """After the first tenth it does not grow by more than a few megabytes, and it never has more than 150."""
     rounds = sized(10, 200)
     worker = stage.ready_worker("--concurrency", "100")
@@ -70,7 +70,7 @@ def held_snapshot(stage: Stage) -> Iterator[None]:
         assert seen == db.execute("SELECT count(*) FROM redrive_jobs").fetchone()
 
 
-def test_a_held_snapshot_does_not_stop_the_work(stage: Stage):
+def test_a_held_snapshot_does_not_stop_workers(stage: Stage):
     """While a transaction that began before them all stays open, wave after wave of jobs is worked off."""
     jobs = stage.module.flaky.enqueue_many(range(10))
     stage.ready_worker("--concurrency", "50")

@@ -49,7 +49,7 @@ def _stop_workers(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("role", [CLAIMING, SETTLING], ids=["claimer", "settler"])
-def test_sessions_that_are_ended_in_the_middle_cost_nothing(stage: Stage, server: Server, role: str):
+def test_sessions_terminated_during_a_transaction_lose_no_job(stage: Stage, server: Server, role: str):
     """pg_terminate_backend of sessions that are just claiming, or just settling: the workers live on, and no attempt
     is lost for it."""
     stage.ready_worker("--concurrency", "20")
@@ -67,7 +67,7 @@ def test_sessions_that_are_ended_in_the_middle_cost_nothing(stage: Stage, server
     assert [] == [each for _, history in everything(stage.app).values() for each in history if each.outcome == "lost"]
 
 
-def test_an_outage_longer_than_the_lease_counts_as_no_crash(server: Server, tmp_path: Path, monkeypatch):
+def test_an_outage_longer_than_the_lease_is_not_counted_as_a_crash(server: Server, tmp_path: Path, monkeypatch):
     """After two outages longer than a lease no worker counts as dead, and no attempt is lost. Workers cannot know
     whether others reach the database, so they have given their attempts back, and run them again."""
     monkeypatch.setenv("BEAT", "500ms")
@@ -97,7 +97,7 @@ def test_an_outage_longer_than_the_lease_counts_as_no_crash(server: Server, tmp_
         audit(stage, [job.id for job in jobs])
 
 
-def test_a_listener_that_is_ended_is_replaced(stage: Stage, server: Server):
+def test_a_terminated_listener_is_replaced(stage: Stage, server: Server):
     """pg_terminate_backend of the listening session: another one listens soon, and holds the lock."""
     stage.ready_worker()
     for number in range(sized(3, 30)):
@@ -168,7 +168,7 @@ def _all_are_mine(server: Server, taken: list[psycopg.Connection]) -> bool:
     return not gone
 
 
-def test_an_exhausted_server_is_waited_for(stage: Stage, server: Server):
+def test_a_worker_waits_for_a_server_without_free_connections(stage: Stage, server: Server):
     """While all connections are taken, an enqueue raises an error, and the worker waits; it continues when
     connections are free again."""
     stage.ready_worker()

@@ -72,7 +72,7 @@ def test_the_jobs_of_a_worker_that_was_killed_elsewhere_run_again_within_three_s
 
 @long_only
 @pytest.mark.parametrize("stage", ["sqlite"], indirect=True)
-def test_the_jobs_of_a_worker_that_dies_unseen_run_again_within_twenty_seconds(stage: Stage):
+def test_the_jobs_of_a_worker_that_dies_undetected_run_again_within_twenty_seconds(stage: Stage):
     """Without a sign of its death the jobs of a worker run again after its lease of 15 s."""
     assert timedelta(seconds=20) >= _longest_gap(stage, _stranger(stage), signal.SIGKILL)
 

@@ -90,7 +90,7 @@ def _is_settling(stage: Stage) -> bool:
     return bool(rows)
 
 
-def test_what_a_stopped_worker_writes_late_changes_nothing(stage: Stage):
+def test_late_writes_of_a_suspended_worker_change_nothing(stage: Stage):
     """Stop a worker while it settles a batch, until its leases have expired and all its jobs have run elsewhere:
     each of its outcomes is refused.
 

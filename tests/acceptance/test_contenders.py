@@ -76,7 +76,7 @@ def threads(store: Store) -> Iterator[Crowd]:
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_one_contender_wins_and_no_stale_write_is_accepted(kind: str, tmp_path: Path):
+def test_one_worker_wins_each_lease_and_stale_writes_are_refused(kind: str, tmp_path: Path):
     """Each trial has exactly one winner, which fails or vanishes; the successes of former holders are refused."""
     url, trials = STORES[kind](tmp_path), TRIALS if kind != "turso" else sized(20, 1_000)  # it takes 0.3 s for each
     with contextlib.closing(open_store(url)) as store:

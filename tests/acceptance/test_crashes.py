@@ -67,7 +67,7 @@ def test_handlers_that_are_killed_run_again(stage: Stage, task: str):
 
 
 @pytest.mark.parametrize("how", ["kill", "leave"])
-def test_a_job_that_kills_its_worker_is_stopped_and_its_neighbours_live(stage: Stage, how: str):
+def test_a_job_that_kills_its_worker_three_times_is_dead_and_other_jobs_finish(stage: Stage, how: str):
     """After three deaths in a row, each with a restart of the worker, the killer is dead, and the others are done.
 
     This holds if the process is killed, and if its event loop ends by an exception."""
@@ -89,7 +89,7 @@ def test_a_job_that_kills_its_worker_is_stopped_and_its_neighbours_live(stage: S
     check_history(stage)
 
 
-def test_what_may_run_once_only_is_not_repeated(stage: Stage):
+def test_a_killed_job_that_is_not_idempotent_is_not_repeated(stage: Stage):
     """``idempotent=False`` and killed in flight: dead with the reason LOST_IN_FLIGHT, and its catch task takes it."""
     job = stage.module.once.enqueue(7)
     dead = stage.worker()
@@ -111,7 +111,7 @@ for number in itertools.count():
 """
 
 
-def test_what_was_acknowledged_is_never_lost(stage: Stage):
+def test_acknowledged_jobs_are_never_lost(stage: Stage):
     """Kill a producer while it enqueues: each job with a returned enqueue() comes to its end."""
     producer = stage.run(sys.executable, "-c", PRODUCER, stdout=subprocess.PIPE)
     assert producer.popen.stdout

@@ -68,7 +68,7 @@ def fired(stage: Stage) -> list[Occurrence]:
 
 
 @pytest.mark.case("D54")
-def test_the_fleet_goes_on_where_one_dies_at_the_tick(stage: Stage):
+def test_a_cron_is_fired_by_another_worker_if_the_first_dies_while_firing(stage: Stage):
     """Of three workers the one dies that fires, after the occurrence and before its job: another one fires it anew."""
     fleet = [stage.worker() for _ in range(3)]
     stage.until(lambda: all(each.logged("serves all queues") for each in fleet))

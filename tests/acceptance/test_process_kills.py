@@ -161,7 +161,7 @@ def test_a_job_that_kills_its_process_is_bounded(shop, work, how, status):
 
 
 @pytest.mark.case("I3")
-def test_what_was_acknowledged_comes_to_an_end(shop, work):
+def test_acknowledged_jobs_end_after_process_kills(shop, work):
     """Each job with a returned enqueue ends after its producer and some workers were killed:
     after a claim, before and after a settle, and from outside."""
     app: App = work["app"].open()

@@ -139,7 +139,7 @@ def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes(scene: Stag
     assert 3 <= (two - one).total_seconds() < 5.5
 
 
-def test_what_waits_in_a_crowded_queue_has_all_its_time(scene: Stage):
+def test_an_attempt_that_waits_in_a_full_queue_keeps_its_whole_timeout(scene: Stage):
     """Sixty keys, four slots: most wait for longer than an attempt may take, and all succeed at the first one."""
     scene.worker("--concurrency", "4")
     crowded = refresh(scene, "crowded")
@@ -166,7 +166,7 @@ def test_a_killed_worker_costs_no_attempt(scene: Stage):
 
 
 @pytest.mark.parametrize("how", ["hangs", "suspended"])
-def test_what_hangs_past_its_deadline_has_failed_and_its_late_success_changes_nothing(scene: Stage, how: str):
+def test_an_attempt_past_its_deadline_has_failed_and_its_late_success_is_ignored(scene: Stage, how: str):
     """Another worker sees the deadline pass and makes the retry; the first one comes back, and is not listened to."""
     scene.lease_for = LONG  # so that only the deadline can end the attempt
     hog = refresh(scene, "hog")

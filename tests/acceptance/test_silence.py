@@ -85,7 +85,7 @@ def beats(stage: Stage) -> dict[int, object]:
     return {each.id: each.heartbeat_at for each in stage.app.workers.select()}
 
 
-def test_a_heartbeat_that_gets_no_answer_goes_on_by_another_connection(
+def test_a_heartbeat_without_a_reply_is_repeated_on_another_connection(
     stage: Stage, server: Server, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ):
     """Run the job once without a loss, and end the worker when it is stopped."""
@@ -103,7 +103,7 @@ def test_a_heartbeat_that_gets_no_answer_goes_on_by_another_connection(
     assert 1 == len(stage.executions)
 
 
-def test_a_worker_whose_heartbeat_has_no_connection_ends_its_attempts_before_others_start_them(
+def test_a_worker_without_a_connection_ends_its_attempts_before_other_workers_start_them(
     stage: Stage, server: Server, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ):
     """If no connection can be opened, the handler is cancelled, then its job runs again, with no attempt spent.

@@ -126,7 +126,7 @@ app = App((work.HERE / "url").read_text(), heartbeat_every="200ms")
 
 @pytest.mark.case("D60")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_job_of_an_unknown_task_waits_for_a_worker_that_knows_it(tmp_path: Path, kind: str):
+def test_a_job_of_an_unknown_task_waits_for_a_worker_with_the_task(tmp_path: Path, kind: str):
     """Workers without the task leave the job where it is, with this as its reason; one that has the task
     runs it at once."""
     with load(tmp_path, kind) as stage:

@@ -41,7 +41,7 @@ def test_an_idle_worker_is_woken(stage: Stage):
     assert [] == [wait for wait in waits if wait >= timedelta(milliseconds=500)]
 
 
-def test_a_worker_that_was_believed_dead_changes_nothing(stage: Stage):
+def test_a_worker_that_was_declared_dead_changes_nothing(stage: Stage):
     """After its lease the suspended worker wakes up: its outcomes are refused, and its handlers are stopped."""
     held = stage.module.hold.enqueue(1)
     sleeper = stage.worker()
@@ -65,7 +65,7 @@ def test_a_worker_that_was_believed_dead_changes_nothing(stage: Stage):
     assert [["lost", "succeeded"]] * 2 == [[each.outcome for each in job.attempts] for job in (held, hogged)]
 
 
-def test_the_handlers_of_a_worker_that_was_believed_dead_are_stopped(stage: Stage):
+def test_the_handlers_of_a_worker_that_was_declared_dead_are_stopped(stage: Stage):
     """After a suspension the worker learns at its first heartbeat which attempts it has lost."""
     job = stage.module.hold.enqueue(1)
     sleeper = stage.worker()

@@ -168,7 +168,7 @@ def test_an_included_module_that_fails_is_named(package: Path, source, why):
     assert why == str(refused.value)
 
 
-def test_a_wrong_task_in_an_included_module_is_told_as_it_is(package: Path):
+def test_errors_of_redrive_in_an_included_module_are_raised_unchanged(package: Path):
     """Errors of redrive in an included module are raised unchanged, because they name the place already."""
     (package / "tasks.py").write_text(
         "from shop.app import app\n"
@@ -235,7 +235,7 @@ def test_dead_jobs_are_redriven(app: App):
     assert (0, 1) == (app.job(1).record.failures, app.job(1).record.redrives)
 
 
-def test_redriving_what_cannot_run_again_says_why(app: App):
+def test_a_refused_redrive_has_a_reason(app: App):
     """Jobs that are named but not dead stay as they are."""
     app.task(send).enqueue(1)
     done = app.jobs.redrive(Filter(ids=(1,)))
@@ -243,14 +243,14 @@ def test_redriving_what_cannot_run_again_says_why(app: App):
     assert ((), ((1, "is ready"),)) == (done.ids, done.kept)
 
 
-def test_the_app_knows_no_instant_without_a_clock():
+def test_an_app_without_a_clock_passes_no_time_to_the_store():
     """In production the database's clock rules; only a test's clock is passed on."""
     clock = VirtualClock()
 
     assert (None, clock.now()) == (App("memory://").now(), App("memory://", clock=clock).now())
 
 
-def test_without_workers_there_are_none(app: App):
+def test_the_list_of_workers_is_empty_without_live_workers(app: App):
     """Workers that have left are not listed."""
     app.task(send).enqueue(1)
     drain(app)

@@ -90,7 +90,7 @@ def declare(app: App, function: Callable[..., Any], *, failing: Callable[..., An
 @pytest.mark.parametrize(
     "function", [recover, recover_any, recover_object, recover_bare, recover_with_context, recover_silently]
 )
-def test_these_may_catch(app: App, function, catch_first):
+def test_valid_catch_tasks_are_accepted(app: App, function, catch_first):
     """Catch tasks may take the request's own type, Any, object or no parameter, and a Context, in either order."""
     declare(app, function, catch_first=catch_first)
     app.check()
@@ -118,7 +118,7 @@ def test_the_request_of_several_arguments_is_a_mapping(app: App, function):
         (returns_something, "catch task 'catches' must return nothing (-> None), but it returns int"),
     ],
 )
-def test_these_may_not_catch(app: App, function, why, catch_first):
+def test_catch_tasks_with_other_signatures_are_refused(app: App, function, why, catch_first):
     """Catch tasks that do not fit are refused at import, in either order of registration."""
     with pytest.raises(CatchDefinitionError) as refused:
         declare(app, function, catch_first=catch_first)
@@ -236,7 +236,7 @@ def test_a_catch_task_gets_the_request_the_error_and_the_attempts(app: App):
     assert [1, 2] == [attempt.number for attempt in request.attempts]
 
 
-def test_a_caught_job_is_dead_and_says_when_it_was_caught(app: App):
+def test_a_caught_job_is_dead_and_has_the_time_of_the_catch(app: App):
     """After its catch task succeeded, a job is dead and has the time of the catch."""
     app.task(recover)
     job = app.task(retry="0 catch recover")(pay).enqueue(Payment(1))

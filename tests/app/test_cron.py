@@ -81,7 +81,7 @@ def started(cron: Cron[Any, Any, Any]) -> list[datetime]:
         ("90s", "the number lies between 1 and 59"),
     ],
 )
-def test_a_pattern_that_means_nothing_is_refused(app: App, pattern: str, why: str):
+def test_an_invalid_pattern_is_refused(app: App, pattern: str, why: str):
     """Invalid patterns are refused by an error that names the cron and the wrong part."""
     with pytest.raises(ScheduleError) as refused:
         app.cron(pattern)(nothing)
@@ -100,7 +100,7 @@ def test_a_pattern_that_means_nothing_is_refused(app: App, pattern: str, why: st
         ({"catch_up": "all", "overlap": "allow", "window": "soon"}, "cron 'nothing': a duration cannot contain 's'"),
     ],
 )
-def test_an_option_that_means_nothing_is_refused(app: App, options: dict[str, Any], why: str):
+def test_an_invalid_option_is_refused(app: App, options: dict[str, Any], why: str):
     """Invalid options are refused by an error that names the valid ones."""
     with pytest.raises(ScheduleError) as refused:
         app.cron(HOURLY, **options)(nothing)
@@ -109,13 +109,13 @@ def test_an_option_that_means_nothing_is_refused(app: App, options: dict[str, An
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "cancel"])
-def test_to_catch_up_on_all_needs_overlap(app: App, overlap: Any):
+def test_catch_up_all_needs_an_overlap(app: App, overlap: Any):
     """``catch_up="all"`` needs ``overlap="allow"``, because several occurrences start at once."""
     with pytest.raises(TaskDefinitionError, match=r"cron 'nothing': catch_up='all' .* add overlap='allow'"):
         app.cron(HOURLY, catch_up="all", overlap=overlap)(nothing)
 
 
-def test_a_retry_directive_that_means_nothing_is_refused(app: App):
+def test_an_invalid_retry_directive_is_refused(app: App):
     """As for any task."""
     with pytest.raises(PolicySyntaxError, match="'bla' is not a minimum backoff"):
         app.cron(HOURLY, retry="bla")(nothing)
@@ -152,7 +152,7 @@ def test_annotations_of_later_names_are_checked_later(app: App):
         del report.__globals__["Later"]
 
 
-def test_a_cron_may_take_a_context_and_say_nothing_of_its_result(app: App):
+def test_a_cron_may_take_a_context_and_have_no_return_annotation(app: App):
     """Neither is an argument, nor a result."""
 
     @app.cron(HOURLY)
@@ -170,7 +170,7 @@ def test_names_have_no_slash(app: App):
         app.cron(HOURLY, name="daily/report")(nothing)
 
 
-def test_a_function_is_one_cron_or_task(app: App):
+def test_a_function_cannot_be_two_crons_or_tasks(app: App):
     """Neither a task becomes a cron, nor a cron a task."""
     with pytest.raises(TaskDefinitionError, match="'nothing' is a task already"):
         app.cron(HOURLY)(app.task(nothing))
@@ -184,7 +184,7 @@ def test_a_cron_has_a_pattern(app: App):
         app.cron(nothing)  # type: ignore[arg-type]
 
 
-def test_a_cron_stands_above_a_function(app: App):
+def test_a_cron_decorates_a_function(app: App):
     """Objects that are no functions are refused as crons."""
     with pytest.raises(TaskDefinitionError, match="3 is no function; a cron is made by"):
         app.cron(HOURLY)(3)  # type: ignore[call-overload]
@@ -319,7 +319,7 @@ def test_a_catch_task_must_fit_a_cron(app: App):
         ("0 0 12 1 1 * 2027/1", [datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2028, 1, 1, 12, tzinfo=UTC)]),
     ],
 )
-def test_patterns_are_those_of_the_reference(app: App, pattern: str, due: list[datetime]):
+def test_the_patterns_of_the_reference_are_accepted(app: App, pattern: str, due: list[datetime]):
     """FTL's shorthands, names, and six or seven fields."""
     cron = app.cron(pattern)(nothing)
     drain(app, within=due[1] - NOON)
@@ -373,7 +373,7 @@ def test_a_time_that_exists_twice_fires_once():
 # -------------------------------------------------------------------------------------------------------- deployments
 
 
-def test_the_same_pattern_keeps_what_was_due(deploy: Callable[[], App], clock: VirtualClock):
+def test_an_unchanged_pattern_keeps_the_due_occurrence(deploy: Callable[[], App], clock: VirtualClock):
     """Deployments that only change the retries start the occurrences that became due before."""
     drain_of(deploy, HOURLY)
     clock.advance("3h")
@@ -390,7 +390,7 @@ def test_the_same_pattern_keeps_what_was_due(deploy: Callable[[], App], clock: V
     assert 4 == app.jobs.select()[0].policy.attempts
 
 
-def test_another_pattern_replaces_what_was_due(deploy: Callable[[], App], clock: VirtualClock):
+def test_a_changed_pattern_replaces_the_due_occurrence(deploy: Callable[[], App], clock: VirtualClock):
     """New patterns count from the deployment on."""
     drain_of(deploy, HOURLY)
     clock.advance("3h")
@@ -401,7 +401,7 @@ def test_another_pattern_replaces_what_was_due(deploy: Callable[[], App], clock:
     assert (NOON + hours(3.5), ()) == (cron.state.next_at, cron.occurrences())
 
 
-def test_another_place_replaces_what_was_due(deploy: Callable[[], App], clock: VirtualClock):
+def test_a_changed_time_zone_replaces_the_due_occurrence(deploy: Callable[[], App], clock: VirtualClock):
     """New time zones count from the deployment on."""
     drain_of(deploy, "0 15 * * *")
     app = deploy()
@@ -411,7 +411,7 @@ def test_another_place_replaces_what_was_due(deploy: Callable[[], App], clock: V
     assert NOON + hours(1) == cron.state.next_at
 
 
-def test_a_cron_that_the_code_has_lost_is_not_fired(deploy: Callable[[], App], clock: VirtualClock):
+def test_a_cron_that_is_no_longer_declared_is_not_fired(deploy: Callable[[], App], clock: VirtualClock):
     """Workers start only crons of their code; others stay listed."""
     drain_of(deploy, HOURLY)
     app = deploy()
@@ -423,7 +423,7 @@ def test_a_cron_that_the_code_has_lost_is_not_fired(deploy: Callable[[], App], c
     assert ["other"] == list(app.schedules.declared)
 
 
-def test_a_cron_that_comes_back_catches_up(deploy: Callable[[], App], clock: VirtualClock):
+def test_a_cron_that_is_declared_again_catches_up(deploy: Callable[[], App], clock: VirtualClock):
     """Crons that were removed and added again continue where they were."""
     drain_of(deploy, HOURLY)
     deploy().cron(HOURLY, name="other")(nothing)
@@ -441,7 +441,7 @@ def drain_of(deploy: Callable[[], App], pattern: str) -> Cron[Any, Any, Any]:
     return cron
 
 
-def test_the_document_says_what_was_declared(app: App):
+def test_the_document_contains_the_declaration(app: App):
     """Stored documents contain the declaration."""
     cron = app.cron(HOURLY, tz="Europe/Kyiv", overlap="queue", catch_up="none", window="2h")(nothing)
     drain(app, within="1s")
@@ -452,7 +452,7 @@ def test_the_document_says_what_was_declared(app: App):
 # -------------------------------------------------------------------------------------------------------------- people
 
 
-def test_nothing_can_be_done_before_a_worker_has_started(app: App):
+def test_methods_of_an_undeclared_cron_raise_an_error(app: App):
     """Before a worker has declared a cron, its methods raise an error with the cause."""
     cron = app.cron(HOURLY)(nothing)
 
@@ -461,7 +461,7 @@ def test_nothing_can_be_done_before_a_worker_has_started(app: App):
             act()
 
 
-def test_trigger_starts_it_now(app: App, clock: VirtualClock):
+def test_a_trigger_starts_a_cron_at_once(app: App, clock: VirtualClock):
     """It is an occurrence of its own, at this instant, even in a pause; what is planned stays."""
     cron = app.cron(HOURLY)(nothing)
     drain(app, within="1s")
@@ -509,7 +509,7 @@ def test_a_paused_cron_starts_nothing_and_does_not_flood(app: App, clock: Virtua
     assert [NOON + hours(1), NOON + hours(7)] == started(cron)
 
 
-def test_backfill_starts_what_was_not_started(app: App):
+def test_backfill_starts_skipped_occurrences(app: App):
     """All of a span, both ends included, but none twice; and a second time there is nothing to do."""
     cron = app.cron(HOURLY)(nothing)
     drain(app, within="2h")
@@ -522,7 +522,7 @@ def test_backfill_starts_what_was_not_started(app: App):
     assert 5 == app.jobs.stats().succeeded
 
 
-def test_a_drain_goes_on_behind_what_was_backfilled(app: App, clock: VirtualClock):
+def test_a_drain_continues_after_backfilled_occurrences(app: App, clock: VirtualClock):
     """Backfilled occurrences that are due now do not prevent later ones."""
     cron = app.cron(HOURLY)(nothing)
     drain(app, within="1s")
@@ -542,7 +542,7 @@ def test_a_drain_goes_on_behind_what_was_backfilled(app: App, clock: VirtualCloc
         (NOON, NOON.replace(tzinfo=None), "until=datetime.datetime(2026, 3, 1, 12, 0) has no time zone"),
     ],
 )
-def test_a_backfill_that_makes_no_sense_is_refused(app: App, since: datetime, until: datetime, why: str):
+def test_an_invalid_backfill_is_refused(app: App, since: datetime, until: datetime, why: str):
     """Invalid spans are refused with the cause, and nothing is started."""
     cron = app.cron(HOURLY)(nothing)
     drain(app, within="1s")
@@ -566,7 +566,7 @@ def test_occurrences_are_read_by_pages(app: App):
         cron.occurrences(before=NOON.replace(tzinfo=None))
 
 
-def test_all_can_be_awaited(app: App, clock: VirtualClock):
+def test_all_methods_have_asynchronous_forms(app: App, clock: VirtualClock):
     """Each form with an ``a`` does what the other one does."""
     cron = app.cron(HOURLY)(nothing)
     drain(app, within="1s")
@@ -610,7 +610,7 @@ def long_one(app: App, clock: VirtualClock, overlap: Any) -> Cron[Any, Any, Any]
         ("allow", ["started"] * 5),
     ],
 )
-def test_an_occurrence_whose_predecessor_has_not_ended(
+def test_an_occurrence_during_its_predecessor_follows_the_overlap(
     app: App, clock: VirtualClock, overlap: str, decisions: list[str]
 ):
     """It is left out, waits (one at most), takes its place, or runs beside it."""
@@ -620,14 +620,14 @@ def test_an_occurrence_whose_predecessor_has_not_ended(
     assert overlap == cron.definition.overlap
 
 
-def test_a_skipped_occurrence_says_why(app: App, clock: VirtualClock):
+def test_a_skipped_occurrence_names_the_running_job(app: App, clock: VirtualClock):
     """It names the job that was in the way."""
     _, _, _, skipped, first = long_one(app, clock, "skip").occurrences()
 
     assert f"job {first.job_id} before it had not ended" == skipped.note
 
 
-def test_what_has_waited_starts_where_its_predecessor_ends(app: App, clock: VirtualClock):
+def test_a_queued_occurrence_starts_when_its_predecessor_ends(app: App, clock: VirtualClock):
     """Queued occurrences start when the previous job ends, with a note of the time; the next ones are skipped."""
     occurrences = long_one(app, clock, "queue").occurrences()
     _, _, left_out, waited, first = occurrences
@@ -637,7 +637,7 @@ def test_what_has_waited_starts_where_its_predecessor_ends(app: App, clock: Virt
     assert f"job {first.job_id} before it had not ended, and 2026-03-01 14:00:00 UTC waits" == left_out.note
 
 
-def test_what_is_superseded_is_cancelled(app: App, clock: VirtualClock):
+def test_a_superseded_job_is_cancelled(app: App, clock: VirtualClock):
     """Superseded jobs end as cancelled, with the reason."""
     cron = long_one(app, clock, "cancel")
     first = app.job(cron.occurrences()[-1].job_id or 0)
@@ -645,7 +645,7 @@ def test_what_is_superseded_is_cancelled(app: App, clock: VirtualClock):
     assert (State.CANCELLED, "the next occurrence of report has come") == (first.state, first.record.note)
 
 
-def test_what_has_waited_does_not_start_in_a_pause(app: App, clock: VirtualClock):
+def test_a_queued_occurrence_does_not_start_in_a_pause(app: App, clock: VirtualClock):
     """Its turn came while the cron was paused, and that is over."""
 
     @app.cron(HOURLY, overlap="queue", retry="100 30m 30m")
@@ -676,7 +676,7 @@ def test_what_has_waited_does_not_start_in_a_pause(app: App, clock: VirtualClock
         ("all", "2h", [(1, "missed"), (2, "started"), (3, "started"), (4, "started")]),
     ],
 )
-def test_occurrences_that_nobody_was_there_for(
+def test_missed_occurrences_follow_the_catch_up_setting(
     deploy: Callable[[], App], clock: VirtualClock, catch_up: Any, window: str, decisions: list[tuple[int, str]]
 ):
     """Of missed occurrences the last is started, none, or all within the window; later ones start normally."""
@@ -692,9 +692,7 @@ def test_occurrences_that_nobody_was_there_for(
     assert [(NOON + hours(hour), decision) for hour, decision in decisions] == decided(cron)
 
 
-def test_a_worker_that_was_away_for_less_than_a_minute_has_missed_nothing(
-    deploy: Callable[[], App], clock: VirtualClock
-):
+def test_an_absence_of_less_than_a_minute_misses_no_occurrence(deploy: Callable[[], App], clock: VirtualClock):
     """With ``catch_up="none"`` an occurrence is started that is at most a minute late: a deployment is no outage."""
     app = deploy()
     cron = app.cron(HOURLY, catch_up="none", name="report")(nothing)

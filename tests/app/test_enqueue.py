@@ -79,7 +79,7 @@ def test_no_calls_are_no_jobs(app: App):
     assert () == app.jobs.select()
 
 
-def test_one_bad_call_of_many_enqueues_none(app: App):
+def test_one_invalid_call_in_a_batch_enqueues_no_job(app: App):
     """If one call is invalid, the message has its index and nothing is written."""
     with pytest.raises(PayloadError, match=r"call 2: send: .*Expected `int`, got `str`"):
         app.task(send).enqueue_many([1, 2, "three", 4])
@@ -186,7 +186,7 @@ def test_a_job_exists_if_the_users_transaction_commits(shop: App, own: sqlite3.C
     assert (0, 1, "ready", 1) == (before, shop.jobs.stats().due, job.refresh().state, orders(own))
 
 
-def test_a_job_vanishes_with_the_users_transaction(shop: App, own: sqlite3.Connection):
+def test_a_rollback_of_the_users_transaction_removes_the_job(shop: App, own: sqlite3.Connection):
     """After a rollback there is neither the order nor the job."""
     own.execute("INSERT INTO orders VALUES (7)")
     job = shop.tasks["send"].enqueue(7, using=own)

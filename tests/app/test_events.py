@@ -57,7 +57,7 @@ def run(app: App, error: BaseException | None = None, **options: Any) -> int:
     return number
 
 
-def test_a_job_that_succeeds_tells_its_life(app: App, heard: list):
+def test_a_successful_job_emits_its_events(app: App, heard: list):
     """Successful jobs emit events before and after the enqueue, at the start and at the end, with their fields."""
     number = run(app, queue="mail")
 
@@ -67,7 +67,7 @@ def test_a_job_that_succeeds_tells_its_life(app: App, heard: list):
     assert (1, None, None) == (heard[2].attempt, heard[2].delay, heard[2].trace)
 
 
-def test_a_retry_tells_its_delay_and_why(app: App, heard: list):
+def test_a_retry_emits_its_delay_and_rule(app: App, heard: list):
     """Retry events have the delay, the rule and the failure; the next start has the delay."""
     run(app, ConnectionError("connection refused"), retry="1 7s")
     retry = next(each for each in heard if isinstance(each, observe.JobRetryScheduled))
@@ -78,7 +78,7 @@ def test_a_retry_tells_its_delay_and_why(app: App, heard: list):
     assert [(1, None), (2, 7 * SECOND)] == [(each.attempt, each.delay) for each in starts]
 
 
-def test_a_job_that_gives_up_tells_its_death_and_its_catch(app: App, heard: list):
+def test_a_job_that_gives_up_emits_its_death_and_its_catch(app: App, heard: list):
     """It died, its catch job ran, and the dead job is caught."""
 
     @app.task
@@ -105,7 +105,7 @@ def test_a_job_that_gives_up_tells_its_death_and_its_catch(app: App, heard: list
         (Cancel("no longer wanted"), [("JobCancelled", "no longer wanted")]),
     ],
 )
-def test_a_signal_is_told_as_what_it_means(app: App, heard: list, error, told):
+def test_a_signal_emits_its_own_event(app: App, heard: list, error, told):
     """Handlers that snooze or cancel their job emit these events, with the reason."""
 
     @app.task
@@ -119,7 +119,7 @@ def test_a_signal_is_told_as_what_it_means(app: App, heard: list, error, told):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_answer_from_outside_is_told_by_who_gives_it(app: App, heard: list, fails):
+def test_an_external_answer_emits_the_end_of_the_attempt(app: App, heard: list, fails):
     """Suspended attempts emit their end by `complete` or `fail`, and a repeated call emits nothing."""
 
     @app.task
@@ -136,7 +136,7 @@ def test_an_answer_from_outside_is_told_by_who_gives_it(app: App, heard: list, f
     assert ["JobSuspended", "JobDied" if fails else "JobSucceeded"] == names(heard[3:])
 
 
-def test_answers_in_asyncio_are_told_too(app: App, heard: list):
+def test_asynchronous_answers_emit_events(app: App, heard: list):
     """So they are by `acomplete` and `afail`, and by `aenqueue`."""
 
     @app.task
@@ -158,7 +158,7 @@ def test_answers_in_asyncio_are_told_too(app: App, heard: list):
     assert ["JobSucceeded", "JobDied"] == names(heard[-2:])
 
 
-def test_the_end_of_a_wait_is_told(app: App, heard: list):
+def test_an_expired_wait_emits_a_failure(app: App, heard: list):
     """Attempts without completion in time emit a failure."""
 
     @app.task
@@ -173,7 +173,7 @@ def test_the_end_of_a_wait_is_told(app: App, heard: list):
     assert ("JobDied", "TIMEOUT") == (names(heard)[-1], heard[-1].reason)
 
 
-def test_a_job_that_never_reaches_its_handler_tells_its_death(app: App, heard: list):
+def test_a_job_that_never_starts_emits_its_death(app: App, heard: list):
     """Its deadline had passed: it died at attempt 1, which did not start and took no time."""
 
     @app.task(retry="3 1s")
@@ -192,7 +192,7 @@ def test_a_job_that_never_reaches_its_handler_tells_its_death(app: App, heard: l
     assert (1, None, "deadline", "DEADLINE") == (heard[-1].attempt, heard[-1].took, heard[-1].rule, heard[-1].reason)
 
 
-def test_an_unknown_task_is_told_as_released(app: App, heard: list):
+def test_a_job_of_an_unknown_task_emits_its_release(app: App, heard: list):
     """Jobs of unknown tasks are released with a stable word as the reason."""
 
     @app.task
@@ -209,7 +209,7 @@ def test_an_unknown_task_is_told_as_released(app: App, heard: list):
     assert ("unknown_task", 1) == (heard[-1].hold, heard[-1].attempt)
 
 
-def test_an_operators_cancel_is_told(app: App, heard: list):
+def test_cancels_emit_events(app: App, heard: list):
     """Cancelled jobs emit events, one or many, in both colours; jobs that had ended before do not."""
 
     @app.task
@@ -228,7 +228,7 @@ def test_an_operators_cancel_is_told(app: App, heard: list):
     assert [job.id for job in jobs] == [each.job_id for each in heard]
 
 
-def test_only_new_jobs_are_told(app: App, heard: list):
+def test_only_new_jobs_emit_events(app: App, heard: list):
     """Enqueues that find an existing job, or are refused, emit no event."""
 
     @app.task
@@ -243,7 +243,7 @@ def test_only_new_jobs_are_told(app: App, heard: list):
     assert ["JobsEnqueuing", "JobEnqueued", "JobsEnqueuing", "JobsEnqueuing"] == names(heard)
 
 
-def test_nothing_of_an_event_is_built_while_nobody_listens(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_no_event_is_built_without_a_listener(app: App, monkeypatch: pytest.MonkeyPatch):
     """Without listeners, no event is made for retries, a death and a catch."""
     built: list[str] = []
 

@@ -52,7 +52,7 @@ def recover(request: CatchRequest[int]) -> None:
     """Catch."""
 
 
-def test_a_handle_reads_when_it_is_asked(app: App):
+def test_a_handle_reads_the_database_at_each_call(app: App):
     """State and record are as last read; refresh() reads again and gives the handle."""
     job = app.task(double).enqueue(4)
     before = job.state
@@ -76,7 +76,7 @@ def test_the_history_of_a_job_is_read_now(app: App):
     ]
 
 
-def test_a_job_says_why_it_is_not_running(app: App, clock: VirtualClock):
+def test_a_job_explains_why_it_is_not_running(app: App, clock: VirtualClock):
     """Jobs have one line with the reason why they do not run, by the app's own clock."""
     job = app.task(double).options(delay="1h").enqueue(1)
     clock.advance("10m")
@@ -103,7 +103,7 @@ def test_the_result_of_a_task_that_is_not_here_is_plain_json(app: App):
     assert 4 == job.result()["number"]
 
 
-def test_no_result_is_none(app: App):
+def test_a_handler_without_a_result_returns_none(app: App):
     """Handlers that return nothing have the result None."""
 
     @app.task
@@ -217,7 +217,7 @@ def test_a_finished_job_is_not_cancelled(app: App):
     assert (False, "succeeded") == (job.cancel(), job.refresh().state)
 
 
-def test_a_waiting_job_is_hastened(app: App, clock: VirtualClock):
+def test_retrying_a_waiting_job_makes_it_due_now(app: App, clock: VirtualClock):
     """retry() makes it due now."""
     job = app.task(double).options(delay="1h").enqueue(1)
     job.retry()
@@ -225,7 +225,7 @@ def test_a_waiting_job_is_hastened(app: App, clock: VirtualClock):
     assert clock.now() == job.refresh().record.scheduled_at
 
 
-def test_a_dead_job_gets_one_attempt_more(app: App):
+def test_a_retried_dead_job_gets_one_more_attempt(app: App):
     """``retry()`` forgives one failure, so a job without retries left runs exactly once more."""
     job = app.task(retry="1 1s")(fail).enqueue(1)
     drain(app)
@@ -236,7 +236,7 @@ def test_a_dead_job_gets_one_attempt_more(app: App):
 
 
 @pytest.mark.parametrize("caught", [True, False])
-def test_what_cannot_run_again_is_refused(app: App, caught):
+def test_retrying_a_succeeded_or_caught_job_is_refused(app: App, caught):
     """Jobs that have succeeded or were caught cannot run again."""
     app.task(recover)
     job = app.task(retry="0 catch recover")(fail if caught else double).enqueue(1)
@@ -248,7 +248,7 @@ def test_what_cannot_run_again_is_refused(app: App, caught):
 
 
 @pytest.mark.parametrize("ask", ["refresh", "result", "cancel", "retry"])
-def test_a_job_that_is_not_there(app: App, ask):
+def test_a_missing_job_raises_an_error(app: App, ask):
     """Whatever is asked of it, the answer is that there is none; a LookupError too."""
     with pytest.raises(JobNotFound, match="there is no job 99"):
         getattr(app.job(99), ask)()
@@ -261,7 +261,7 @@ def test_the_history_of_a_job_that_is_not_there_is_empty(app: App):
     assert () == app.job(99).attempts
 
 
-def test_a_snoozed_job_says_so(app: App):
+def test_a_snoozed_job_shows_its_reason(app: App):
     """Snoozed jobs show the reason of their handler."""
 
     @app.task
@@ -292,7 +292,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("ask", ASKED)
-def test_a_handle_whose_enqueue_was_rolled_back_names_no_other_job(
+def test_a_handle_of_a_rolled_back_enqueue_names_no_other_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str
 ):
     """If another process has given the id to another job, the handle raises an error and changes nothing."""

@@ -64,7 +64,7 @@ def test_options_add_up(send):
         ({"on_conflict": "bounce"}, "on_conflict is 'raise' or 'existing', not 'bounce'"),
     ],
 )
-def test_a_word_that_is_none_is_refused(send, wrong, message):
+def test_an_unknown_option_value_is_refused(send, wrong, message):
     """Unknown words are refused in options()."""
     with pytest.raises(ConfigurationError, match=message):
         send.options(**wrong)
@@ -91,7 +91,7 @@ def test_a_burst_is_one_job(app: App, send):
     assert ("2", "3") == (first.result(0), other.result(0))
 
 
-def test_a_debounce_that_cannot_be_is_refused(send):
+def test_an_invalid_debounce_is_refused(send):
     """``at_most`` must not be shorter than ``quiet``, and both must be durations."""
     with pytest.raises(ConfigurationError, match="at_most must not be shorter"):
         send.debounce("u", quiet="5s", at_most="4s")

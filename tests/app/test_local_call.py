@@ -36,7 +36,7 @@ def failing(times: int, error: Exception):
     return charge, calls
 
 
-def test_the_callers_policy_says_how_often(app: App):
+def test_a_direct_call_uses_the_callers_policy(app: App):
     """Calls use the caller's policy; that of the task is for its jobs."""
     charge, calls = failing(2, ConnectionError("no route"))
     task = app.task(retry="9 1s")(charge)
@@ -161,7 +161,7 @@ class Unknown(ConnectionError):
     ],
     ids=str,
 )
-def test_only_the_callee_knows_whether_it_may_be_repeated(app: App, says, callers, calls):
+def test_after_an_unknown_outcome_the_tasks_idempotence_decides(app: App, says, callers, calls):
     """After an unknown outcome a call is repeated only if the task is idempotent, whatever the caller allows."""
     policy = Policy(on="TIMEOUT", attempts=3, backoff=Backoff.constant(0), attempt_timeout=0.001, idempotent=callers)
     seen = []
@@ -192,7 +192,7 @@ def test_the_time_limit_of_an_attempt_comes_from_the_task(app: App):
     assert 2 == raised.value.__retry__.attempts
 
 
-def test_a_parameter_of_that_name_is_in_the_way(app: App):
+def test_a_parameter_with_the_reserved_name_is_refused(app: App):
     """Functions with a parameter ``policy`` are refused, and the message names the other call."""
 
     @app.task

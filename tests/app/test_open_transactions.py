@@ -243,7 +243,7 @@ def blocked(fleet: Fleet) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("held", MINE)
-def test_an_open_transaction_holds_up_nothing_else(fleet: Fleet, held: str):
+def test_an_open_transaction_blocks_no_other_call(fleet: Fleet, held: str):
     """While a transaction with a call of redrive's in it stays open, no other call waits for it, and it commits."""
     with postgres.connect(autocommit=False) as connection:
         MINE[held](fleet.mine, connection)
@@ -253,7 +253,7 @@ def test_an_open_transaction_holds_up_nothing_else(fleet: Fleet, held: str):
     assert () == fleet.mine.database.verify()
 
 
-def test_an_open_transaction_of_a_handler_holds_up_nothing_else(fleet: Fleet):
+def test_an_open_transaction_of_a_handler_blocks_no_other_call(fleet: Fleet):
     """While a handler's transaction has ended its attempt and is not committed yet, no other call waits for it."""
     loan = fleet.mine.store.begin()
     loan.run(leases.settle([Ending(fleet.mine_running, Succeeded(), 0.0)]))
@@ -263,7 +263,7 @@ def test_an_open_transaction_of_a_handler_holds_up_nothing_else(fleet: Fleet):
     assert State.SUCCEEDED is fleet.mine.job(fleet.mine_running.id).state
 
 
-def test_an_open_transaction_of_a_coroutine_holds_up_nothing_else(fleet: Fleet):
+def test_an_open_transaction_of_a_coroutine_blocks_no_other_call(fleet: Fleet):
     """Open transactions on connections of asyncpg block no calls of coroutines."""
 
     async def run() -> set[str]:
@@ -302,7 +302,7 @@ def test_the_same_key_waits_for_the_open_transaction_but_not_for_ever(fleet: Fle
     assert call(fleet.other).enqueue(2).created
 
 
-def test_a_policy_outlives_its_retirement_for_a_transaction_that_saw_it(fleet: Fleet):
+def test_a_retired_policy_is_kept_for_a_transaction_that_read_it(fleet: Fleet):
     """Retired policies still exist when an open transaction with a job of them commits."""
     run, app = fleet.mine.store.run, fleet.mine
     first = app.tasks["send"].options(retry=NEW).enqueue(1)

@@ -38,7 +38,7 @@ def lines(app: App) -> list[tuple[str, str, object]]:
     return [(line.actor, line.action, msgspec.json.decode(line.details).get("ids")) for line in app.database.audit()]
 
 
-def test_each_action_leaves_a_line_with_its_actor(app: App, fail):
+def test_each_action_is_audited_with_its_actor(app: App, fail):
     """Cancels, retries, skips and redrives are logged with their actor, user@host by default."""
     one, two = fail.enqueue(), fail.options(retry="0").enqueue()
     one.retry()
@@ -63,13 +63,13 @@ def test_each_action_leaves_a_line_with_its_actor(app: App, fail):
     assert (second,) == app.database.audit(before_id=newest.id, limit=1)
 
 
-def test_only_the_dead_are_skipped(fail):
+def test_only_dead_jobs_can_be_skipped(fail):
     """Jobs that are not dead cannot be skipped."""
     with pytest.raises(IllegalMove, match="a ready job cannot skip"):
         fail.enqueue().skip()
 
 
-def test_who_has_no_name_has_a_number(monkeypatch: pytest.MonkeyPatch):
+def test_an_actor_without_a_user_name_is_a_number(monkeypatch: pytest.MonkeyPatch):
     """If the user of the process has no name, the actor is a number."""
     database.default_actor.cache_clear()
 
@@ -98,7 +98,7 @@ def test_many_are_done_in_batches(app: App, fail, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("rate", ["fast", "0/s", "5/0s"])
-def test_a_rate_that_is_none_is_refused(app: App, rate: str):
+def test_an_invalid_rate_is_refused(app: App, rate: str):
     """Invalid rates are refused, also in a dry run."""
     with pytest.raises(ConfigurationError, match="is not a rate"):
         app.jobs.redrive(Filter(), rate=rate, dry_run=True)
@@ -124,7 +124,7 @@ def test_jobs_get_the_present_policy(app: App, fail):
     assert present.id not in done.ids
 
 
-def test_what_runs_keeps_its_policy(app: App):
+def test_a_running_job_keeps_its_policy(app: App):
     """Running jobs keep their policy until the attempt has ended."""
     kept = []
 
@@ -142,7 +142,7 @@ def test_what_runs_keeps_its_policy(app: App):
     assert (job.id, "runs: it keeps its policy until this attempt has ended") == kept[0]
 
 
-def test_a_catch_job_goes_by_the_policy_of_its_parent(app: App):
+def test_a_catch_job_uses_the_policy_of_its_parent(app: App):
     """Catch jobs do not get the policy of the catch task."""
     worker = app.store.run(workers.register("w", concurrency=1, lease_for=timedelta(days=1), now=app.now()))
 
@@ -166,7 +166,7 @@ def test_the_policies_of_tasks_are_frozen(app: App, fail):
     assert {"fail": freeze(fail.policy)} == app.policies()
 
 
-def test_nothing_is_wrong_with_a_healthy_database(app: App, fail):
+def test_verify_finds_damage_and_nothing_in_a_healthy_database(app: App, fail):
     """``verify()`` finds nothing after ordinary work, finds damage, and stops at its limit."""
     fail.enqueue_many(range(3))
     drain(app)
@@ -178,13 +178,13 @@ def test_nothing_is_wrong_with_a_healthy_database(app: App, fail):
 
 
 @pytest.mark.parametrize("wrong", [{"keep_for": 0}, {"keep_dead_for": "0s"}])
-def test_jobs_are_kept_for_some_time(wrong: dict[str, object]):
+def test_jobs_are_kept_for_their_retention_time(wrong: dict[str, object]):
     """Retention times of zero are refused, and the message names the value for keeping all jobs."""
     with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be positive"):
         App("memory://", **wrong)
 
 
-def test_a_task_keeps_as_long_as_its_app_unless_it_says(app: App):
+def test_the_retention_of_a_task_defaults_to_that_of_its_app(app: App):
     """Tasks have the retention time of their app, or their own."""
 
     @app.task

@@ -51,7 +51,7 @@ def table(app: App):
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_each_method_has_both_colours(app: App, part: str):
+def test_each_method_has_a_sync_and_an_async_form(app: App, part: str):
     """Methods of the parts that run store operations have an asynchronous form with the same parameters."""
     methods = {
         name: method for name, method in inspect.getmembers(getattr(app, part), inspect.ismethod) if name[0] != "_"

@@ -220,7 +220,7 @@ def test_a_value_without_annotation_must_survive_json(value, why):
 
 
 @pytest.mark.parametrize(("function", "value"), [(open_dict, {"at": AT}), (open_list, [AT]), (open_dict, {"a": (1,)})])
-def test_what_an_annotation_leaves_open_must_survive_json_too(function, value):
+def test_values_of_open_annotations_must_survive_json(function, value):
     """Datetimes inside ``dict[str, Any]`` or ``list`` are refused, because they would arrive as text."""
     with pytest.raises(PayloadError, match="would not arrive as it is"):
         signature(function).write((value,), {})
@@ -259,7 +259,7 @@ def test_a_call_that_does_not_fit_the_parameters_is_refused(args, kwargs, why):
 
 
 @pytest.mark.parametrize("bad", [Opaque(), "seven"])
-def test_nothing_is_enqueued_when_an_argument_is_refused(app: App, bad):
+def test_a_refused_argument_enqueues_no_job(app: App, bad):
     """Refused calls enqueue no job."""
     task = app.task(integers)
 
@@ -286,7 +286,7 @@ def test_stored_arguments_are_read_under_the_present_annotations(stored, why):
     assert why in str(refused.value)
 
 
-def test_a_class_that_nobody_can_read_is_named():
+def test_a_class_that_json_cannot_carry_is_named():
     """Classes that cannot be read from JSON are refused by name."""
     with pytest.raises(PayloadError, match="Opaque cannot be read from JSON: use a dataclass, a struct, a TypedDict"):
         signature(opaques).read(b'{"value":{}}')

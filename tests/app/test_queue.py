@@ -14,7 +14,7 @@ from redrive.policy import parse_duration
 from redrive.testing import VirtualClock, drain
 
 
-def test_a_handle_changes_what_is_set(app: App, clock: VirtualClock):
+def test_a_handle_changes_the_given_settings(app: App, clock: VirtualClock):
     """Handles pause, resume, limit and forget, and each call returns the new settings."""
     queue = app.queue("mail")
     limited = queue.limit(concurrency=5, per_partition=2, rate="10/1m", ordered=True, aging="5m")
@@ -32,7 +32,7 @@ def test_a_handle_changes_what_is_set(app: App, clock: VirtualClock):
     assert "<queue mail>" == repr(queue)
 
 
-def test_a_handle_has_both_colours(app: App):
+def test_a_handle_has_sync_and_async_methods(app: App):
     """Everything can be awaited as well."""
     queue = app.queue("mail")
 
@@ -61,7 +61,7 @@ def test_every_change_is_in_the_audit_log(app: App):
     assert (app.actor, "queue", '{"queue":"mail","forgotten":true}') == told[3]
 
 
-def test_what_the_code_says_holds_until_somebody_changes_it(app: App):
+def test_declared_limits_hold_until_an_operator_changes_the_queue(app: App):
     """Declared limits are applied when work starts, until an operator has changed the queue."""
     queue = app.queue("mail", concurrency=1)
     before = queue.settings
@@ -91,7 +91,7 @@ def test_a_handle_without_limits_declares_nothing(app: App):
         ({"per_partition": -1}, "positive"),
     ],
 )
-def test_a_limit_that_makes_no_sense_is_refused(app: App, options, message: str):
+def test_an_invalid_limit_is_refused(app: App, options, message: str):
     """Limits that are not positive and invalid rates are refused, in the code and at run time."""
     with pytest.raises(ConfigurationError, match=message):
         app.queue("mail", **options)
@@ -105,7 +105,7 @@ def test_a_queue_needs_a_name(app: App):
         app.queue("")
 
 
-def test_a_job_says_that_its_queue_is_paused(app: App):
+def test_a_job_of_a_paused_queue_shows_the_pause(app: App):
     """Jobs of a paused queue show that reason, in both colours."""
 
     @app.task
@@ -134,7 +134,7 @@ def test_a_drain_waits_for_the_rate(app: App, clock: VirtualClock):
     assert (5, None) == (drained.attempts, drained.next_due_at)
 
 
-def test_a_drain_ends_where_everything_is_held_up(app: App):
+def test_a_drain_ends_when_all_jobs_are_held(app: App):
     """Drains do not wait for jobs of a paused queue."""
 
     @app.task(queue="mail")

@@ -69,7 +69,7 @@ def at(moment: datetime | None) -> str:
 # ------------------------------------------------------------------------------------------------------------ tracking
 
 
-def test_a_new_thing_is_started_at_once_and_then_as_planned(app: App, table: Refresh, ran: list):
+def test_a_new_item_is_started_at_once_and_then_as_planned(app: App, table: Refresh, ran: list):
     """Its first attempt does not wait for the schedule; after it the schedule rules."""
     assert table.track("k", "a")
     live(app, "4h")
@@ -77,7 +77,7 @@ def test_a_new_thing_is_started_at_once_and_then_as_planned(app: App, table: Ref
     assert [("12:00", "k", "a"), ("14:00", "k", "a"), ("16:00", "k", "a")] == ran
 
 
-def test_a_thing_may_wait_for_its_first_planned_refresh(app: App, table: Refresh, ran: list):
+def test_a_new_item_may_wait_for_its_first_planned_refresh(app: App, table: Refresh, ran: list):
     """With at_once=False nothing is started before that."""
     table.keeping(at_once=False).track("k", "a")
     live(app, "2h")
@@ -110,7 +110,7 @@ def test_tracking_again_changes_the_policy(app: App, table: Refresh):
 
 
 @pytest.mark.parametrize("policy", [HOURLY, RefreshPolicy.parse(HOURLY)], ids=["text", "value"])
-def test_a_thing_may_have_a_policy_of_its_own(app: App, table: Refresh, ran: list, policy: str | RefreshPolicy):
+def test_an_item_may_have_its_own_policy(app: App, table: Refresh, ran: list, policy: str | RefreshPolicy):
     """Its schedule and its timeout count, and not those of the refresh."""
     table.keeping(policy=policy).track("k", "a")
     live(app, "1h")
@@ -131,7 +131,7 @@ def test_a_policy_that_is_not_understood_is_refused_with_its_place(app: App, tab
     assert () == table.tracked()
 
 
-def test_many_are_tracked_in_one_go(app: App, table: Refresh, ran: list):
+def test_many_items_are_tracked_together(app: App, table: Refresh, ran: list):
     """``track_many`` returns the new keys; of a repeated key the last arguments count."""
     table.track("b", "old")
     new = table.track_many([("a", "1"), ("b", "2"), ("c", "3"), ("c", "4")])
@@ -142,7 +142,7 @@ def test_many_are_tracked_in_one_go(app: App, table: Refresh, ran: list):
     assert frozenset() == table.track_many([])
 
 
-def test_one_bad_thing_of_many_tracks_none(table: Refresh):
+def test_one_invalid_item_of_many_tracks_none(table: Refresh):
     """Arguments that do not fit and keys that name nothing are found before anything is written."""
     with pytest.raises(PayloadError, match="Expected `str`, got `int`"):
         table.track_many([("a", "1"), ("b", 2)])
@@ -153,7 +153,7 @@ def test_one_bad_thing_of_many_tracks_none(table: Refresh):
 
 
 @pytest.mark.parametrize("key", ["Ключ № 7", "a/b/c", "a:b/c", "refresh:table/k", "x" * 2000, " ", "a\nb", "🙂"])
-def test_any_text_is_a_key(app: App, table: Refresh, ran: list, key: str):
+def test_any_text_can_be_a_key(app: App, table: Refresh, ran: list, key: str):
     """Keys may be any text: the handler gets it unchanged, and every method finds the item."""
     table.track(key, "a")
     live(app, "1m")
@@ -168,7 +168,7 @@ def test_any_text_is_a_key(app: App, table: Refresh, ran: list, key: str):
     ["", "zero\0byte", "ї" * 1001, "\ud800", 7, b"seven", None],
     ids=["empty", "zero byte", "long", "half a character", "number", "bytes", "None"],
 )
-def test_a_key_that_names_nothing_is_refused_everywhere(table: Refresh, key: Any):
+def test_an_empty_key_is_refused_by_every_method(table: Refresh, key: Any):
     """Invalid keys are refused by every method with the same message."""
     methods = [table.get, table.untrack, table.update, table.trigger]
     of_one = [table.pause, table.resume] if key is not None else []  # they mean the refresh as a whole then
@@ -177,7 +177,7 @@ def test_a_key_that_names_nothing_is_refused_everywhere(table: Refresh, key: Any
             method(key)
 
 
-def test_what_is_not_tracked_is_not_found(table: Refresh):
+def test_an_item_that_is_not_tracked_is_not_found(table: Refresh):
     """Before anything was tracked, and after; untrack alone asks no questions."""
     for _ in range(2):
         for method in (table.get, table.update, table.trigger, table.pause, table.resume):
@@ -187,7 +187,7 @@ def test_what_is_not_tracked_is_not_found(table: Refresh):
         table.track("there", "a")
 
 
-def test_a_thing_that_is_untracked_is_refreshed_no_more(app: App, table: Refresh, ran: list):
+def test_an_untracked_item_is_not_refreshed(app: App, table: Refresh, ran: list):
     """Untracked items are not refreshed any more; only their ended jobs remain."""
     table.track("k", "a")
     live(app, "1m")
@@ -198,7 +198,7 @@ def test_a_thing_that_is_untracked_is_refreshed_no_more(app: App, table: Refresh
     assert 1 == len(ran)
 
 
-def test_an_untracked_thing_may_be_tracked_anew(app: App, table: Refresh, ran: list):
+def test_an_untracked_item_may_be_tracked_again(app: App, table: Refresh, ran: list):
     """It is new then: started at once, with nothing counted."""
     table.track("k", "broken")
     live(app, "30s")
@@ -213,7 +213,7 @@ def test_an_untracked_thing_may_be_tracked_anew(app: App, table: Refresh, ran: l
 # -------------------------------------------------------------------------------------------------------------- people
 
 
-def test_an_update_begins_anew(app: App, table: Refresh, ran: list):
+def test_an_update_resets_the_item_and_starts_it(app: App, table: Refresh, ran: list):
     """Whatever was counted is forgotten, and an attempt is made at once."""
     table.track("k", "broken")
     live(app, "30s")
@@ -250,7 +250,7 @@ def test_a_trigger_starts_now(app: App, table: Refresh, ran: list):
     assert {"schedule": "table", "key": "k", "ids": [turned.job_id]} == json.loads(line.details)
 
 
-def test_a_thing_on_pause_is_not_started_until_it_is_resumed(app: App, table: Refresh, ran: list):
+def test_a_paused_item_is_not_started_until_it_is_resumed(app: App, table: Refresh, ran: list):
     """Refreshes that were planned during a pause are skipped, and the next planned one starts."""
     table.track_many([("k", "a"), ("other", "b")])
     live(app, "1m")
@@ -275,7 +275,7 @@ def test_a_retry_that_became_due_during_a_pause_is_made(app: App, table: Refresh
     assert ["12:00", "12:31"] == [when for when, *_ in ran]
 
 
-def test_what_was_updated_during_a_pause_is_started_when_it_ends(app: App, table: Refresh, ran: list):
+def test_an_item_updated_during_a_pause_starts_when_it_ends(app: App, table: Refresh, ran: list):
     """Items that were updated during a pause start when it ends."""
     table.track("k", "a")
     live(app, "30s")
@@ -315,7 +315,7 @@ def test_a_trigger_overrides_a_pause(app: App, table: Refresh, ran: list):
     assert ["12:00", "12:01"] == [when for when, *_ in ran]
 
 
-def test_a_refresh_that_nobody_knows_cannot_be_paused(table: Refresh):
+def test_an_unknown_refresh_cannot_be_paused(table: Refresh):
     """It is known when something is tracked, or when a worker has started."""
     with pytest.raises(ScheduleNotFound, match="there is no schedule 'table'"):
         table.pause()
@@ -323,7 +323,7 @@ def test_a_refresh_that_nobody_knows_cannot_be_paused(table: Refresh):
         table.resume()
 
 
-def test_people_are_audited(app: App, table: Refresh):
+def test_pauses_and_resumes_are_audited(app: App, table: Refresh):
     """Pauses and resumes are in the audit log with their actor."""
     table.track("k", "a")
     table.pause("k", actor="anna")
@@ -339,7 +339,7 @@ def test_people_are_audited(app: App, table: Refresh):
 # ------------------------------------------------------------------------------------------------------------- looking
 
 
-def test_things_are_listed_by_their_keys_a_page_at_a_time(table: Refresh):
+def test_items_are_listed_by_their_keys_in_pages(table: Refresh):
     """Pages continue after the last key of the previous one."""
     table.track_many([(key, "a") for key in "dbca"])
     page = table.tracked(limit=3)
@@ -348,7 +348,7 @@ def test_things_are_listed_by_their_keys_a_page_at_a_time(table: Refresh):
     assert ["d"] == [each.key for each in table.tracked(after=page[-1].key)]
 
 
-def test_those_in_trouble_are_listed_alone(app: App, table: Refresh):
+def test_troubled_items_can_be_listed_separately(app: App, table: Refresh):
     """``troubled`` lists only items that fail or were given up."""
     table.track_many([("fine", "a"), ("given up", "broken")])
     live(app, "5m")
@@ -394,7 +394,7 @@ def test_a_refresh_is_still_the_function(app: App, table: Refresh, ran: list):
     assert (42, None, ()) == (job.result(), job.refresh().record.origin, app.tasks["double"].tracked())
 
 
-def test_who_is_told_may_be_named_before_it_is_there(app: App):
+def test_on_disabled_may_name_a_task_before_it_is_declared(app: App):
     """By name or as the task itself."""
 
     def told(news: Disabled, ctx: Context) -> None:
@@ -408,7 +408,7 @@ def test_who_is_told_may_be_named_before_it_is_there(app: App):
     assert by_name.definition.on_disabled == by_task.definition.on_disabled
 
 
-def test_who_is_told_must_be_there(app: App):
+def test_an_unknown_on_disabled_task_is_refused(app: App):
     """Unknown tasks of ``on_disabled`` are found before an item is tracked."""
     refresh = app.refresh(EVERY, on_disabled="nobody", name="table")(lambda: None)
 
@@ -425,7 +425,7 @@ def test_a_drain_of_planned_refreshes_is_bounded(app: App):
         drain(app)
 
 
-def test_a_drain_of_what_only_people_start_ends(app: App, ran: list):
+def test_a_drain_of_a_refresh_without_a_schedule_ends(app: App, ran: list):
     """Drains of refreshes without a schedule end after the retry."""
 
     @app.refresh("Allow 1 minute; on the first failure, retry after 1 hour")
@@ -448,7 +448,7 @@ def test_a_refresh_without_a_policy_is_refused(app: App):
         def table() -> None: ...
 
 
-def test_a_refresh_that_lies_in_the_past_is_a_warning(app: App):
+def test_a_refresh_without_future_occurrences_is_a_warning(app: App):
     """It is made, and can still be started by hand."""
     with pytest.warns(RuntimeWarning, match="refresh 'table' has no occurrence any more"):
 

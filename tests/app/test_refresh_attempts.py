@@ -93,7 +93,7 @@ def test_failures_are_retried_by_the_delays_of_the_policy(scene: Scene):
     assert (0, None, 0) == (scene.row().attempt_no, scene.row().failing_since, scene.row().attempts_since_success)
 
 
-def test_the_job_of_a_failed_attempt_was_taken_care_of(scene: Scene):
+def test_the_job_of_a_failed_attempt_counts_as_caught(scene: Scene):
     """Jobs of failed attempts are dead and caught: they are not retried and block no other."""
     scene.ends = [ValueError("no")]
     scene.live("5m")
@@ -104,7 +104,7 @@ def test_the_job_of_a_failed_attempt_was_taken_care_of(scene: Scene):
     assert (0, ()) == (scene.app.jobs.stats().dead, scene.app.database.verify())
 
 
-def test_when_all_retries_failed_it_is_given_up_and_somebody_is_told_once(scene: Scene):
+def test_after_the_last_retry_an_item_is_disabled_and_on_disabled_runs_once(scene: Scene):
     """After the last retry `on_disabled` receives the reason, the error and the effects of the policy, once."""
     scene.ends = [ValueError("out of reach")] * 9
     scene.live("1d")
@@ -119,7 +119,7 @@ def test_when_all_retries_failed_it_is_given_up_and_somebody_is_told_once(scene:
     assert [("disable", None), ("email", "customer")] == [(each.name, each.to) for each in scene.news[0].actions]
 
 
-def test_a_handler_that_gives_up_says_why_to_the_person(scene: Scene):
+def test_the_reason_of_a_give_up_reaches_on_disabled(scene: Scene):
     """No retry follows, and its words are the reason."""
     scene.ends = [GiveUp("Provided URL is invalid: https://example.com/broken")]
     scene.live("1d")
@@ -129,7 +129,7 @@ def test_a_handler_that_gives_up_says_why_to_the_person(scene: Scene):
     assert ["Provided URL is invalid: https://example.com/broken"] == [each.reason for each in scene.news]
 
 
-def test_an_update_enables_what_was_given_up(scene: Scene):
+def test_an_update_enables_a_disabled_item(scene: Scene):
     """It begins anew, with all its retries."""
     scene.ends = [GiveUp("wrong"), ValueError("no"), ValueError("no"), ValueError("no")]
     scene.live("1h")
@@ -142,7 +142,7 @@ def test_an_update_enables_what_was_given_up(scene: Scene):
     assert ["wrong", "Cannot refresh after 3 attempt(s)"] == [each.reason for each in scene.news]
 
 
-def test_a_retry_comes_no_earlier_than_the_other_side_wants(scene: Scene):
+def test_a_retry_comes_no_earlier_than_its_hint(scene: Scene):
     """RetryAfter stretches the delay of the policy, and does not shrink it."""
     scene.ends = [RetryAfter("30m"), RetryAfter("1s")]
     scene.live("1h")
@@ -150,7 +150,7 @@ def test_a_retry_comes_no_earlier_than_the_other_side_wants(scene: Scene):
     assert ["14:00:00", "14:30:00", "14:31:00"] == [when for when, _ in scene.began]
 
 
-def test_a_snoozed_attempt_goes_on_as_the_same(scene: Scene):
+def test_a_snoozed_attempt_continues_as_the_same_attempt(scene: Scene):
     """It spends no retry."""
     scene.ends = [Snooze("5m")]
     scene.live("1h")
@@ -185,7 +185,7 @@ def test_a_cancelled_attempt_has_failed(scene: Scene, end: str):
     ]
 
 
-def test_a_result_that_cannot_be_stored_gives_up_nobodys_data(scene: Scene):
+def test_a_result_that_cannot_be_stored_disables_no_item(scene: Scene):
     """Results that cannot be stored are ordinary failures."""
     scene.ends = [object()]
     scene.live("5m")
@@ -261,7 +261,7 @@ def test_an_answer_between_the_deadline_and_the_sweep_counts(scene: Scene):
     assert (0, None) == (scene.row().attempt_no, scene.row().failing_since)
 
 
-def test_a_late_sweep_decides_as_one_in_time(scene: Scene):
+def test_a_late_sweep_decides_like_a_timely_one(scene: Scene):
     """After a late sweep the retry that follows from the deadline starts at once."""
     scene.ends = [Pending("1h")]
     scene.live("5m")
@@ -271,7 +271,7 @@ def test_a_late_sweep_decides_as_one_in_time(scene: Scene):
     assert [("14:00:00", 1), ("14:35:00", 2)] == scene.began
 
 
-def test_an_attempt_that_waits_for_a_worker_has_all_its_time(scene: Scene):
+def test_an_attempt_that_waits_for_a_worker_keeps_its_whole_timeout(scene: Scene):
     """Its job stands in a queue that is paused for more than a day: nothing has failed, no retry is spent."""
     scene.app.queue("default").pause()
     scene.live("25h")
@@ -300,7 +300,7 @@ def act(scene: Scene, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["update", "trigger", "untrack"])
 @pytest.mark.parametrize("end", [7, GiveUp("No such page"), ValueError("no")], ids=["succeeds", "gives up", "fails"])
-def test_what_people_do_while_an_attempt_runs_makes_its_end_stale(scene: Scene, what: str, end: object):
+def test_an_operators_action_makes_a_running_attempt_stale(scene: Scene, what: str, end: object):
     """After an operator's action the job of a running attempt is cancelled, and its end has no effect."""
 
     def handler():
@@ -319,7 +319,7 @@ def test_what_people_do_while_an_attempt_runs_makes_its_end_stale(scene: Scene, 
 
 
 @pytest.mark.parametrize("what", ["update", "trigger", "untrack"])
-def test_what_people_do_while_an_answer_is_awaited_makes_it_stale(scene: Scene, what: str):
+def test_an_operators_action_makes_an_awaited_answer_stale(scene: Scene, what: str):
     """After an operator's action the token of a waiting attempt is refused."""
     scene.ends = [Pending("1h")]
     scene.live("5m")
@@ -331,7 +331,7 @@ def test_what_people_do_while_an_answer_is_awaited_makes_it_stale(scene: Scene, 
     assert [] == scene.news
 
 
-def test_a_pause_lets_what_runs_finish(scene: Scene):
+def test_a_pause_lets_running_attempts_finish(scene: Scene):
     """Its success counts; nothing follows before the pause ends."""
     scene.ends = [lambda: scene.table.pause("k") or 1]
     scene.live("5h")
@@ -358,7 +358,7 @@ def redeploy(scene: Scene, policy: str) -> None:
     scene.table.refresh_policy = RefreshPolicy.parse(policy)
 
 
-def test_another_policy_of_the_code_plans_anew_what_has_none_of_its_own(scene: Scene):
+def test_a_changed_refresh_policy_replans_items_without_their_own_policy(scene: Scene):
     """After a deployment, items follow the new policy unless they have their own."""
     scene.table.keeping(policy="Refresh every 3 hours; allow 10 minutes", at_once=False).track("own", "a")
     scene.live("1m")
@@ -385,7 +385,7 @@ def test_a_retry_keeps_its_time_when_the_policy_changes(scene: Scene):
 
 
 @pytest.mark.parametrize("told", [lambda: None, lambda news: None, lambda a, b: None], ids=["none", "untyped", "two"])
-def test_who_is_told_takes_the_news_and_nothing_else(app: App, told):
+def test_an_on_disabled_task_with_another_signature_is_refused(app: App, told):
     """Another signature is found at the start, with what it has and what it should have."""
     app.task(name="told")(told)
     app.refresh(EVERY, on_disabled="told", name="table")(lambda: None)
@@ -394,7 +394,7 @@ def test_who_is_told_takes_the_news_and_nothing_else(app: App, told):
         app.check()
 
 
-def test_who_is_told_has_retries_of_its_own(app: App, clock: VirtualClock):
+def test_the_on_disabled_task_has_its_own_retries(app: App, clock: VirtualClock):
     """It is a task like any other: its queue, its priority and its policy count, and its parameter has any name."""
     failing, heard = [ValueError("no mail")] * 2, []
 
@@ -417,7 +417,7 @@ def test_who_is_told_has_retries_of_its_own(app: App, clock: VirtualClock):
     assert ([("k", 3)], "mail", -1) == (heard, letter.queue, letter.priority)
 
 
-def test_without_anybody_to_be_told_the_row_says_why(app: App):
+def test_without_on_disabled_the_reason_is_in_the_row(app: App):
     """Without `on_disabled`, the reason is in the row only."""
 
     @app.refresh(EVERY)
@@ -431,7 +431,7 @@ def test_without_anybody_to_be_told_the_row_says_why(app: App):
     assert ("gave up", 1) == (table.get("k").disabled_reason, len(app.jobs.select()))
 
 
-def test_attempts_have_one_try_whatever_the_policy_of_the_refresh(scene: Scene):
+def test_the_job_of_an_attempt_has_no_retries_of_its_own(scene: Scene):
     """Jobs of attempts have no retries of their own, and the timeout of the refresh policy."""
     scene.live("1s")
     (job,) = scene.app.jobs.select()

@@ -77,7 +77,7 @@ def shops(connection) -> int:
     return _run(connection, "SELECT count(*) FROM shops").fetchone()[0]
 
 
-def test_a_thing_is_tracked_if_the_users_transaction_commits(mine):
+def test_an_item_is_tracked_if_the_users_transaction_commits(mine):
     """After a commit the user's row, the item and the job of its first attempt exist."""
     app, connection = mine
     _run(connection, "INSERT INTO shops VALUES ('ours')")
@@ -90,7 +90,7 @@ def test_a_thing_is_tracked_if_the_users_transaction_commits(mine):
     assert (True, 1, 1, 1) == (new, app.tasks["fetch"].get("k").attempt_no, app.jobs.stats().due, shops(connection))
 
 
-def test_a_thing_is_gone_with_the_users_transaction(mine):
+def test_a_rollback_of_the_users_transaction_untracks_the_item(mine):
     """After a rollback neither row nor item nor job exists."""
     app, connection = mine
     _run(connection, "INSERT INTO shops VALUES ('ours')")
@@ -219,7 +219,7 @@ def program(tmp_path, clock):
         each.close()
 
 
-def test_arguments_that_do_not_fit_any_more_give_up_nobodys_data(program, clock):
+def test_stored_arguments_that_no_longer_match_disable_no_item(program, clock):
     """Arguments that do not match any more are an ordinary failure, and their text is no reason for customers."""
 
     def newer(url: int) -> None:
@@ -235,7 +235,7 @@ def test_arguments_that_do_not_fit_any_more_give_up_nobodys_data(program, clock)
     assert 60 == (table.get("k").refresh_at - clock.now()).total_seconds()
 
 
-def test_a_newer_deployment_plans_what_an_older_one_has_tracked(program, clock):
+def test_a_newer_deployment_plans_items_of_an_older_one(program, clock):
     """New schedules count from the deployment on; items with their own policies keep them."""
     old = program().refresh(EVERY)(fetch)
     old.keeping(at_once=False).track("k", "a")
@@ -306,7 +306,7 @@ def test_a_program_that_does_not_have_the_refresh_takes_answers(program, clock):
     assert (0, None) == (table.get("k").attempt_no, table.get("k").job_id)
 
 
-def test_an_older_program_that_cannot_read_the_policy_of_a_thing_says_so(program, clock):
+def test_an_older_program_disables_an_item_with_an_unreadable_policy(program, clock):
     """Items with an unreadable policy are given up with the message, and block no others."""
     app = program()
     table = app.refresh(EVERY)(fetch)

@@ -162,7 +162,7 @@ def test_a_job_of_the_backup_keeps_its_key(place: Place):
     assert key == found
 
 
-def test_a_worker_of_the_lost_life_cannot_settle_a_job_of_the_next(place: Place):
+def test_a_worker_from_before_a_restore_cannot_settle_a_later_job(place: Place):
     """Its lease has the number of the new one, and is another one all the same."""
     start = Life(place.url)
     start.work(1)

@@ -72,7 +72,7 @@ def test_a_catch_request_reads_keys_that_are_no_texts():
     assert ({7: Line("nail")}, dict[int, Line]) == declared.read_request(raw, dict[int, Line])
 
 
-def test_a_catch_request_knows_defaults():
+def test_a_catch_request_contains_defaults():
     """If the argument was left out, the request is its default."""
     declared = signature(defaulted)
 
@@ -98,7 +98,7 @@ def test_a_catch_task_for_any_request_gets_what_was_stored_for_other_parameters(
     ("stored", "why"),
     [(b'{"order":{"cents":5}}', "stored with 'order'"), (b"{}", "stored with no arguments")],
 )
-def test_a_request_of_other_parameters_is_no_request_of_a_type(stored, why):
+def test_a_request_of_other_parameters_has_no_request_type(stored, why):
     """Values that were stored under another name are not taken for the present parameter."""
     with pytest.raises(PayloadError) as refused:
         signature(structs).read_request(stored, Payment)
@@ -109,7 +109,7 @@ def test_a_request_of_other_parameters_is_no_request_of_a_type(stored, why):
     assert expected == str(refused.value)
 
 
-def test_a_catch_request_that_does_not_fit_says_so():
+def test_a_catch_request_that_does_not_match_is_refused_with_its_type():
     """Requests that do not match are refused with the type of the catch task."""
     with pytest.raises(PayloadError, match=r"does not match CatchRequest\[Payment\]: Expected `object`, got `int`"):
         signature(structs).read_request(b'{"payment":7}', Payment)
@@ -185,7 +185,7 @@ class Unwritable:
 
 
 @pytest.mark.parametrize(("value", "why"), [(Opaque(), "Opaque cannot be written"), (Unwritable(), "KeyError: 'lost'")])
-def test_a_result_that_cannot_be_stored_says_why(value, why):
+def test_the_error_for_an_unstorable_result_has_the_cause(value, why):
     """Whatever the serialiser raises, it is one error with its text."""
     with pytest.raises(PayloadError, match=f"the result cannot be stored: {why}"):
         Returns(signature(gives_order)).check(value)
@@ -198,7 +198,7 @@ def test_a_result_that_cannot_be_stored_says_why(value, why):
         (gives_fussy, b'{"number":1}', "the stored result does not match -> Fussy: LookupError: no such thing"),
     ],
 )
-def test_a_stored_result_that_no_longer_fits_says_so(function, stored, why):
+def test_a_stored_result_that_no_longer_matches_is_refused(function, stored, why):
     """Stored results that do not match are refused with the annotation and the difference."""
     with pytest.raises(PayloadError) as refused:
         Returns(signature(function)).read(stored)
@@ -224,7 +224,7 @@ def test_a_result_that_does_not_match_the_annotation_is_refused(function, value,
 
 
 @pytest.mark.parametrize(("function", "value"), [(gives_coroutine, 7), (never_ends, None), (never_ends, [1])])
-def test_annotations_about_how_a_function_ends_are_no_annotations_of_a_result(function, value):
+def test_never_and_no_return_are_not_result_annotations(function, value):
     """Annotations of coroutines and of functions that never return have no result type."""
     returns = Returns(signature(function))
 

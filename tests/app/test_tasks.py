@@ -39,7 +39,7 @@ def test_an_async_task_is_still_a_coroutine_function(app: App):
     assert 4 == asyncio.run(double(2))
 
 
-def test_a_task_looks_like_its_function(app: App):
+def test_a_task_keeps_the_metadata_of_its_function(app: App):
     """Tasks keep the name, the docstring and the module of their function."""
     task = app.task(add)
 
@@ -117,7 +117,7 @@ def test_an_earlier_name_that_is_taken_is_refused(app: App, first, second):
 
 
 @pytest.mark.parametrize("aka", ["add", "", ["sum", ""], ["sum", "sum"], [7], [None]])
-def test_an_earlier_name_that_means_nothing_is_refused(app: App, aka):
+def test_an_invalid_earlier_name_is_refused(app: App, aka):
     """Its own name, no text, and the same name twice are mistakes."""
     with pytest.raises(TaskDefinitionError, match="task 'add': aka= takes earlier names of the task"):
         app.task(aka=aka)(add)
@@ -166,7 +166,7 @@ def test_a_policy_may_be_given_as_a_value(app: App):
     assert (7, ("builtins.ConnectionError",), True) == (task.policy.attempts, task.policy.on, task.policy.idempotent)
 
 
-def test_a_policy_that_speaks_for_itself_keeps_its_word(app: App):
+def test_a_policy_keeps_its_own_idempotence(app: App):
     """``idempotent=False`` in the policy is not overruled by the default of the decorator."""
     assert False is app.task(retry=Policy(attempts=2, idempotent=False))(add).policy.idempotent
 
@@ -193,7 +193,7 @@ def test_a_directive_that_cannot_be_read_names_the_function(app: App):
         ({"timeout": -1}, "task .*add: "),
     ],
 )
-def test_a_policy_that_means_nothing_names_the_function(app: App, options, why):
+def test_an_invalid_policy_names_the_function(app: App, options, why):
     """Policies with impossible values are refused at import, with the function's name."""
     with pytest.raises((PolicyValueError, PolicySyntaxError), match=why):
         app.task(**options)(add)
@@ -218,7 +218,7 @@ def test_a_context_is_given_and_not_enqueued(app: App):
 
 
 @pytest.mark.parametrize(("heartbeat", "lease"), [("0s", "15s"), ("5s", "9s"), ("5s", "0s")])
-def test_terms_that_would_cost_a_healthy_worker_its_jobs_are_refused(heartbeat, lease):
+def test_lease_terms_that_would_lose_jobs_of_a_live_worker_are_refused(heartbeat, lease):
     """Leases must last at least two heartbeats, and heartbeats must be positive."""
     with pytest.raises(ConfigurationError, match=r"heartbeat_every"):
         App("memory://", heartbeat_every=heartbeat, lease_for=lease)

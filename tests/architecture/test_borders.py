@@ -18,7 +18,7 @@ BORDERS = {
 
 
 @pytest.mark.parametrize("what", BORDERS)
-def test_terminal_and_log_are_written_at_one_place(what: str):
+def test_terminal_and_log_are_written_in_one_module(what: str):
     """Commands write through `redrive.cli.screen`, and `redrive.observe.logs` makes the loggers; both escape text."""
     found = {path for path in modules() if re.search(what, _code(path))}
 

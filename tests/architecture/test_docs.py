@@ -47,7 +47,7 @@ def test_each_setting_of_a_database_is_documented(setting: str):
     assert setting in headings(DOCS / "reference" / "stores.md")
 
 
-def test_no_example_is_skipped_in_silence():
+def test_no_example_is_skipped_silently():
     """No page has a pycon fence, since Sybil would not run the session in it."""
     fences = [
         name(page) for page in markdown() if re.search(r"^\s*[`~]{3,}\s*\{?pycon", page.read_text(), re.MULTILINE)
@@ -85,7 +85,7 @@ def test_the_architecture_names_files_that_exist():
     ]
 
 
-def test_each_page_has_a_place():
+def test_each_page_is_in_the_index():
     """Each folder of the documentation has an index that lists its pages."""
     folders = {page.parent for page in DOCS.rglob("*.md") if "_build" not in page.parts}
 

@@ -71,7 +71,7 @@ def test_a_message_replaces_the_default():
 
 
 @pytest.mark.parametrize("delay", ["15m", 3])
-def test_signals_say_the_delay_when_no_reason_is_given(delay: str | float):
+def test_signals_without_a_reason_name_their_delay(delay: str | float):
     """`RetryAfter` and `Snooze` without a reason name their delay."""
     assert [f"retry after {delay}", f"snoozed for {delay}"] == [
         str(errors.RetryAfter(delay)),
@@ -79,7 +79,7 @@ def test_signals_say_the_delay_when_no_reason_is_given(delay: str | float):
     ]
 
 
-def test_signals_carry_what_the_handler_said():
+def test_signals_keep_their_delay_and_reason():
     """Each signal keeps its delay and its reason for the history of the job."""
     signals = [errors.RetryAfter("1m", "busy"), errors.Snooze("1m", "too early")]
 

@@ -41,7 +41,7 @@ def test_the_wheel_has_the_demo(shipped: set[str]):
     assert set() == {f"redrive/_examples/webhooks/{file}" for file in files} - shipped
 
 
-def test_the_wheel_has_nothing_else(shipped: set[str]):
+def test_the_wheel_has_no_other_files(shipped: set[str]):
     """Wheels contain no tests, no caches and no databases."""
     strange = {file for file in shipped if not file.startswith(("redrive/", "redrive-"))}
 
@@ -49,7 +49,7 @@ def test_the_wheel_has_nothing_else(shipped: set[str]):
 
 
 @pytest.mark.parametrize("path", PINS, ids=lambda path: path.name)
-def test_pins_name_versions_and_no_places(path: Path):
+def test_pins_name_versions_and_no_indexes(path: Path):
     """Each line of a requirements file is a name and a version: no index, no address, no path."""
     lines = path.read_text().splitlines()
 

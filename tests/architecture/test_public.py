@@ -40,7 +40,7 @@ def test_public_names_are_sorted():
 
 
 @pytest.mark.parametrize("public", redrive.__all__)
-def test_public_names_exist_and_explain_themselves(public: str):
+def test_public_names_exist_and_have_docstrings(public: str):
     """Each public name can be imported, and classes and functions have a docstring."""
     value = getattr(redrive, public)
 

@@ -29,7 +29,7 @@ def test_medians_are_small(record_property):
     assert short <= 8
 
 
-def test_packages_introduce_themselves():
+def test_packages_have_docstrings():
     """Each package states what it is for, what it may import and what it must never do."""
     layers = [path for path in modules() if path.name == "__init__.py" and path.parent.parent.name == "redrive"]
     texts = {name(path): " ".join(path.read_text().split()) for path in layers}

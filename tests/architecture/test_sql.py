@@ -81,7 +81,7 @@ COMPARED_WITH_SERVER_TIMES = {"stuck_end"}
 """Queries that compare the time with instants that the server itself has written, such as those of pg_stat_activity."""
 
 
-def test_there_is_a_dialect():
+def test_at_least_one_dialect_exists():
     """This module finds dialects and operations to check."""
     assert QUERIES
     assert SCHEMAS
@@ -95,7 +95,7 @@ def test_a_query_file_holds_one_statement(path: Path):
 
 
 @pytest.mark.parametrize("path", QUERIES, ids=name)
-def test_a_query_says_what_it_promises_and_who_calls_it(path: Path):
+def test_a_query_file_states_its_result_and_its_callers(path: Path):
     """Query files begin with two comment lines: the result, and the callers."""
     promise, callers, *rest = path.read_text().splitlines()
     code = next(line for line in rest if not re.fullmatch(r"-- (?:(?:transaction|many): \w+|include \w+\.sql)", line))
@@ -106,7 +106,7 @@ def test_a_query_says_what_it_promises_and_who_calls_it(path: Path):
 
 
 @pytest.mark.parametrize("path", QUERIES, ids=name)
-def test_a_query_reads_no_clock_and_rolls_no_dice(path: Path):
+def test_a_query_reads_no_clock_and_draws_no_random_numbers(path: Path):
     """Queries take the time from the schema's clock view or a parameter, and random numbers from a parameter."""
     clocks = [] if path.stem in COMPARED_WITH_SERVER_TIMES else CLOCK.findall(bare(path.read_text()))
 
@@ -122,7 +122,7 @@ def test_only_the_clock_view_reads_the_clock(path: Path):
 
 
 @pytest.mark.parametrize("path", SCHEMAS, ids=name)
-def test_schemas_roll_no_dice_but_the_listed(path: Path):
+def test_schemas_draw_only_the_listed_random_numbers(path: Path):
     """Schemas have no random defaults; the random numbers of migrations are listed above with their reasons."""
     assert DRAWN_ONCE.get(name(path), []) == DICE.findall(bare(path.read_text()))
 
@@ -137,11 +137,11 @@ def test_schemas_roll_no_dice_but_the_listed(path: Path):
         "SELECT unixepoch()",
     ],
 )
-def test_the_guard_sees_a_clock(statement: str):
+def test_the_check_finds_a_clock(statement: str):
     """These tests recognise the clock functions of both databases."""
     assert CLOCK.search(statement)
 
 
-def test_the_guard_lets_columns_be():
+def test_the_check_ignores_columns():
     """Columns called now, and functions that only convert given instants, are not taken for clocks."""
     assert not CLOCK.search("SELECT coalesce(:now, now) AS now, known(1) FROM redrive_clock")

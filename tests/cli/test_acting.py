@@ -39,7 +39,7 @@ def three(shop: App) -> App:
     return shop
 
 
-def test_many_are_cancelled_by_filter(three: App):
+def test_jobs_are_cancelled_by_filter(three: App):
     """Jobs are cancelled by ids or by a filter, and one must be given."""
     assert "2 jobs are cancelled\n" == run_command("jobs", "cancel", "shop:app", "1", "2", "--why", "enough").stdout
     assert "1 job is cancelled\n" == run_command("jobs", "cancel", "shop:app", "--hold", "delay").stdout
@@ -47,7 +47,7 @@ def test_many_are_cancelled_by_filter(three: App):
     assert "enough" == three.job(1).record.note
 
 
-def test_a_redrive_can_be_slow_and_go_elsewhere(three: App):
+def test_a_redrive_can_have_a_rate_and_another_queue(three: App):
     """Rates space due times out, destinations move the jobs, and the audit log names the actor."""
     run_command("jobs", "cancel", "shop:app", "--task", "charge", "--actor", "ann")
     done = run_command("jobs", "redrive", "shop:app", "1", "2", "3", "--rate", "2/s", "--to", "slow", "--actor", "bob")
@@ -109,7 +109,7 @@ def test_a_schema_is_made_and_checked(shop: App):
         assert advice in run_command("db", "check", "shop:app", status=1).stderr
 
 
-def test_a_database_that_is_not_there_is_not_made_by_a_check(shop: App):
+def test_a_check_does_not_create_a_missing_database(shop: App):
     """Check a missing database by `db check` without creating it, not even as an empty file."""
     with pytest.raises(StoreOpenError, match="does not exist; redrive db migrate creates it"):
         CliRunner().invoke(cli, ["db", "check", "shop:app"], catch_exceptions=False)
@@ -128,7 +128,7 @@ def test_the_schema_can_be_printed(dialect: str):
     assert "" == run_command("db", "sql", dialect, "--after", "1").stdout
 
 
-def test_a_check_ends_with_what_it_found(three: App):
+def test_the_status_of_a_check_shows_its_findings(three: App):
     """Exit with 0 without findings and with 1 otherwise; findings are sentences, or JSON."""
     assert "nothing is wrong\n" == run_command("check", "shop:app").stdout
     assert "" == run_command("check", "shop:app", "--json").stdout

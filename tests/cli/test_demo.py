@@ -123,7 +123,7 @@ def test_a_second_run_counts_only_its_own(environment):
     assert 12 == len(keys)
 
 
-def test_a_broken_line_is_reported_and_costs_no_other(environment):
+def test_a_broken_line_is_reported_and_other_lines_are_delivered(environment):
     """Report number and text in one line on standard error, deliver the good lines, and exit with 2."""
     good = input_lines(4)
     (environment / "in.jsonl").write_bytes(b"\n".join([*good[:2], b'{"id": "evt', *good[2:]]))
@@ -136,7 +136,7 @@ def test_a_broken_line_is_reported_and_costs_no_other(environment):
     assert 1 == output.number("broken lines of the input")
 
 
-def test_ctrl_c_once_drains_and_the_next_run_delivers_the_rest(environment):
+def test_one_interrupt_drains_and_the_next_run_delivers_the_remaining_events(environment):
     """Exit status 130, what runs is finished, the rest is counted, and a later run delivers exactly that."""
     with started("--events", "40", "--seed", QUICK, "--db", "demo.db") as (process, _):
         process.send_signal(signal.SIGINT)
@@ -152,7 +152,7 @@ def test_ctrl_c_once_drains_and_the_next_run_delivers_the_rest(environment):
     assert f"{left} left by an earlier run" in later.out
 
 
-def test_ctrl_c_twice_stops_at_once_and_the_jobs_run_later(environment):
+def test_two_interrupts_stop_at_once_and_the_jobs_run_later(environment):
     """After the second Ctrl-C the demo does not wait for workers; a later run delivers their jobs."""
     with started("--events", "40", "--seed", QUICK, "--db", "demo.db") as (process, workers):
         freeze(environment / "demo.db", workers)
@@ -185,7 +185,7 @@ def signal_all(workers: list[int], number: signal.Signals) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux ends processes when their parent is killed")
-def test_a_demo_that_is_killed_leaves_no_process_behind(environment):
+def test_a_killed_demo_leaves_no_process(environment):
     """SIGKILL to the demo itself ends its workers, and the next run on the same database delivers the rest."""
     with started("--events", "20", "--seed", QUICK, "--db", "demo.db") as (process, workers):
         living = watched(workers)
@@ -274,7 +274,7 @@ def test_workers_that_die_are_reported_and_nothing_is_lost(environment):
 # ----------------------------------------------------------------------------------------------------------- bad input
 
 
-def test_a_port_that_is_taken_is_one_line_and_enqueues_nothing(environment):
+def test_a_used_port_is_reported_in_one_line_and_enqueues_nothing(environment):
     """Exit status 2, one line that names the port, and no job in the database."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
@@ -285,7 +285,7 @@ def test_a_port_that_is_taken_is_one_line_and_enqueues_nothing(environment):
     assert (0, 0) == (again.status, again.number("events in"))
 
 
-def test_a_file_that_is_no_database_stays_as_it_is(environment):
+def test_a_file_that_is_no_database_is_not_changed(environment):
     """Exit status 2, one line that names the file, and the file untouched."""
     (environment / "diary").write_text("dear diary")
     output = run("--db", "diary")
@@ -304,7 +304,7 @@ def test_a_file_that_is_no_database_stays_as_it_is(environment):
     ],
     ids=["folder", "store", "input", "empty"],
 )
-def test_what_cannot_work_is_refused_in_one_line(environment, options, expected):
+def test_impossible_options_are_refused_in_one_line(environment, options, expected):
     """Exit with 2 and one line on standard error, without other output and without files."""
     (environment / "empty.jsonl").write_bytes(b"")
     output = run(*options)

@@ -67,7 +67,7 @@ def numbers(cases, ledger) -> dict[str, int]:
     return {name.strip(): number for name, number, _ in rows(Result(*audit(cases, ledger, ())))}
 
 
-def test_delivered_needs_both_witnesses():
+def test_delivered_needs_the_database_and_the_receiver():
     """Jobs that succeeded are delivered if the receiver answered 2xx under their key."""
     assert EventFate.DELIVERED is fate(delivery=case(), ledger=[request(200)])
 
@@ -95,7 +95,7 @@ def test_a_catch_that_the_dead_letter_file_does_not_confirm_is_lost(letters):
     assert EventFate.LOST is fate(delivery=delivery, ledger=[request(500)], letters=letters)
 
 
-def test_gone_is_caught_after_a_410():
+def test_a_catch_after_a_410_is_counted_as_gone():
     """Distinguish a caught job with the answer 410 from one that ran out of retries."""
     delivery = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
     assert EventFate.GONE is fate(delivery=delivery, ledger=[request(410)], letters=["k9"])
@@ -118,7 +118,7 @@ def test_a_job_that_ended_without_delivery_or_catch_is_lost(state):
     assert EventFate.LOST is fate(delivery=case(state), ledger=[request(500)])
 
 
-def test_only_what_took_more_than_one_attempt_counts_as_retried():
+def test_only_jobs_with_more_than_one_attempt_count_as_retried():
     """Delivered after retries means: delivered, and not by the first attempt."""
     cases = (case(), case(number=2, attempt=3), case(State.DEAD, number=3, attempt=7))
     table = numbers(cases, (request(200), request(200, key="k2")))
@@ -140,25 +140,25 @@ def test_repeats_are_no_duplicates():
     assert "accepted twice" not in table
 
 
-def test_a_receiver_that_takes_an_event_twice_is_found_out():
+def test_an_event_that_the_receiver_accepts_twice_is_a_duplicate():
     """Two acceptances under one key are a defect, whatever the database reports."""
     table = numbers((case(),), (request(200, accepted=True), request(200, number=2, accepted=True)))
     assert 1 == table["accepted twice"]
 
 
-def test_a_file_that_is_not_there_has_no_lines(tmp_path):
+def test_a_missing_file_has_no_lines(tmp_path):
     """No dead-letter file means no dead letters."""
     assert () == read_lines(tmp_path / "missing", DeadLetter)
 
 
-def test_fields_that_do_not_matter_are_passed_over_and_half_a_line_is_left_for_later(tmp_path):
+def test_unknown_fields_are_ignored_and_half_a_line_is_read_later(tmp_path):
     """Read the needed fields of complete lines only."""
     path = tmp_path / "letters"
     path.write_text('{"key":"k9","attempts":7}\n{"key":"k1')
     assert (DeadLetter("k9"),) == read_lines(path, DeadLetter)
 
 
-def test_a_broken_line_in_a_witness_is_an_error(tmp_path):
+def test_a_broken_line_in_a_ledger_is_an_error(tmp_path):
     """Raise an error for an unreadable ledger instead of treating it as empty."""
     path = tmp_path / "letters"
     path.write_text("hello\n")

@@ -46,7 +46,7 @@ class Clock:
     ("count", "expected"),
     [(None, ["a", "b", "c"]), (2, ["a", "b"]), (3, ["a", "b", "c"]), (7, ["a", "b", "c", "a#2", "b#2", "c#2", "a#3"])],
 )
-def test_as_many_events_as_asked_for_each_with_its_own_id(count, expected):
+def test_the_given_number_of_events_is_made_with_distinct_ids(count, expected):
     """Ship all events by default, fewer or more on demand; if the file is read again, ids stay unique."""
     assert expected == [event.id for event in take([Event("a"), Event("b"), Event("c")], count)]
 
@@ -96,7 +96,7 @@ def test_the_url_survives_odd_characters():
     assert files == Files.of(files.url)
 
 
-def test_no_two_files_of_a_database_coincide():
+def test_the_files_of_a_database_have_distinct_names():
     """Whatever the database is called, ledger, dead letters and log have other names."""
     for name in ("a.db", "a.log", "a.jsonl", "a"):
         files = Files(Path("/data") / name)
@@ -145,7 +145,7 @@ def test_plain_lines_come_once_a_second_and_only_with_changes():
     assert ["1", "3", "4"] == [line.split("delivered ")[1][0] for line in output.getvalue().splitlines()]
 
 
-def test_counts_that_were_held_back_are_printed_at_the_end():
+def test_delayed_counts_are_printed_at_the_end():
     """Closing prints the last state."""
     display, _, output = plain()
     display.show(Counter(), 9)
@@ -188,7 +188,7 @@ def report(run: Result, *, terminal: bool) -> str:
     return printed.getvalue()
 
 
-def test_the_sentence_says_it_all():
+def test_the_summary_contains_all_counts():
     """Events in, delivered, after retries, caught, lost, repeats."""
     expected = (
         "4 events in: 2 delivered, 1 of them after retries, 2 caught, 0 lost; "
@@ -197,7 +197,7 @@ def test_the_sentence_says_it_all():
     assert expected == sentence(Result(FINDINGS, REQUESTS))
 
 
-def test_what_is_still_queued_is_in_the_sentence():
+def test_queued_jobs_are_in_the_summary():
     """After an interruption the sentence gives the number of queued jobs."""
     assert "0 lost, 1 still queued;" in sentence(Result((EventVerdict(1, EventFate.UNFINISHED, 0),)))
 
@@ -243,7 +243,7 @@ def test_a_report_in_a_terminal_is_a_table():
 @pytest.mark.parametrize(
     ("jobs", "expected"), [({1, 2}, "all ran again elsewhere"), ({1, 5}, "1 ran again elsewhere")], ids=["all", "some"]
 )
-def test_the_killed_workers_jobs_are_followed_up(jobs, expected):
+def test_the_jobs_of_killed_workers_are_tracked(jobs, expected):
     """Count the deliveries that the killed worker held, and those of them that other workers finished."""
     findings = (*FINDINGS, EventVerdict(5, EventFate.LOST, 1, "gone"))
     run = Result(findings, killed="worker 1", held=frozenset(jobs))
@@ -253,7 +253,7 @@ def test_the_killed_workers_jobs_are_followed_up(jobs, expected):
 # ----------------------------------------------------------------------------------------------------------- signals
 
 
-def test_the_first_signal_asks_and_the_second_stops():
+def test_the_first_signal_drains_and_the_second_stops():
     """Once sets a flag, twice raises KeyboardInterrupt."""
     demo = object.__new__(Demo)
     demo._asked = False

@@ -92,7 +92,7 @@ def test_a_url_that_is_not_understood_is_status_2(redrive):
     assert output.err.startswith("redrive: the store URL 'mysql://x' is not understood; forms: sqlite:///relative.db, ")
 
 
-def test_a_database_that_cannot_be_had_is_status_1(redrive, folder: Path):
+def test_an_unreachable_database_is_status_1(redrive, folder: Path):
     """Exit with 1 if the call is correct and the database is unreachable."""
     output = redrive("jobs", "list", "nowhere:app")
 
@@ -120,7 +120,7 @@ def test_an_app_is_found_in_a_package(folder: Path):
     assert app is sys.modules["package.jobs"].app
 
 
-def test_an_error_of_loading_is_for_programs_too():
+def test_an_error_of_loading_can_be_printed_as_json():
     """Programs that load an app by its reference get an AppLoadError."""
     with pytest.raises(AppLoadError, match="there is no module 'nope'"):
         load_app("nope:app")
@@ -145,7 +145,7 @@ def test_help_is_there_for_each_command(redrive, words):
 
 
 @pytest.mark.parametrize("words", [[], ["jobs"]])
-def test_a_command_is_asked_for(redrive, words):
+def test_a_missing_command_is_an_error(redrive, words):
     """Without a command print the help, and exit with the status of a wrong call."""
     output = redrive(*words)
 

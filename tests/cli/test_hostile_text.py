@@ -136,7 +136,7 @@ def faults(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("colour", [False, True], ids=["pipe", "terminal"])
-def test_no_command_lets_a_hostile_text_through(
+def test_no_command_prints_unescaped_text(
     *, colour: bool, hostile: ModuleType, redrive: Callable[..., Output], caplog, monkeypatch: pytest.MonkeyPatch
 ):
     """Run every command in every form over hostile names and texts: none has an effect or a line of its own."""
@@ -189,7 +189,7 @@ def test_json_is_exact(hostile: ModuleType, redrive: Callable[..., Output]):
     assert (EVIL, EVIL) == (done["actor"], key["key"])
 
 
-def test_what_is_no_json_in_the_database_is_a_text(hostile: ModuleType, redrive: Callable[..., Output]):
+def test_invalid_json_in_the_database_is_shown_as_text(hostile: ModuleType, redrive: Callable[..., Output]):
     """Another program may write anything into a payload: JSON on several lines, bytes that are no text, or no JSON."""
     redrive("worker", "hostile:app")
 
@@ -241,7 +241,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_hostile_arguments_and_files_do_nothing_either(folder: Path, redrive: Callable[..., Output]):
+def test_arguments_and_files_are_escaped(folder: Path, redrive: Callable[..., Output]):
     """Commands without an app escape their arguments in tables, drawings and errors."""
     tried = others(folder)
     assert {path for path, command in walk() if "app" not in {each.name for each in command.params}} == set(tried)
@@ -273,7 +273,7 @@ def test_hostile_arguments_and_files_do_nothing_either(folder: Path, redrive: Ca
     ],
     ids=repr,
 )
-def test_hostile_arguments_do_nothing_in_errors(folder: Path, redrive: Callable[..., Output], words: list[str]):
+def test_arguments_are_escaped_in_errors(folder: Path, redrive: Callable[..., Output], words: list[str]):
     """Whatever is wrong, the error repeats it escaped."""
     (folder / "raising.py").write_text(f"raise KeyError({EVIL!r}) from ValueError({EVIL!r})")
     output = redrive(*words)

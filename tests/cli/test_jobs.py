@@ -89,7 +89,7 @@ def test_jobs_are_listed_newest_first_with_the_reason_why_they_wait(ran: App):
         (("--limit", "2"), [4, 3]),
     ],
 )
-def test_programs_get_json(ran: App, options, expected):
+def test_jobs_can_be_printed_as_json(ran: App, options, expected):
     """Print one object per line for each job that passes all filters."""
     found = [json.loads(line) for line in invoke("list", "shop:app", "--json", *options).splitlines()]
 
@@ -114,7 +114,7 @@ def test_a_job_in_json_has_all_of_its_row(ran: App):
     assert job["finished_at"].endswith("Z")
 
 
-def test_a_list_that_was_cut_says_so(ran: App):
+def test_a_truncated_list_is_reported(ran: App):
     """Report the cut on standard error, so that standard output has only jobs."""
     result = CliRunner().invoke(cli, ["jobs", "list", "shop:app", "--limit", "3"])
 
@@ -176,7 +176,7 @@ async def _run_one(app: App) -> None:
 # ------------------------------------------------------------------------------------------------------------- actions
 
 
-def test_a_waiting_job_is_hastened(ran: App):
+def test_retrying_a_waiting_job_makes_it_due_now(ran: App):
     """Make the waiting job due now."""
     assert "job 4 is due now\n" == invoke("retry", "shop:app", "4")
     assert 1 == ran.jobs.stats().due
@@ -201,7 +201,7 @@ def test_dead_jobs_are_redriven_by_id_or_by_filter(ran: App, choice):
     assert ("1 job would be redriven\n", 1, "1 job is redriven\n", 0) == (dry, before, done, ran.jobs.stats().dead)
 
 
-def test_redriving_says_how_many(ran: App):
+def test_a_redrive_prints_the_number_of_jobs(ran: App):
     """None and several are jobs in the plural."""
     ran.job(4).cancel()
 
@@ -216,7 +216,7 @@ def test_refused_redrives_show_the_reason(ran: App):
     assert ("1 job is redriven\n", "job 1 is succeeded\n") == (result.stdout, result.stderr)
 
 
-def test_redriving_everything_must_be_asked_for(redrive, shop: App):
+def test_redriving_all_jobs_needs_an_option(redrive, shop: App):
     """Without ids and without a filter no job is redriven, and the message lists the filters."""
     output = redrive("jobs", "redrive", "shop:app")
 
@@ -243,7 +243,7 @@ def test_unknown_jobs_of_several_are_named(redrive, ran: App):
     assert "redrive: there is no job 98, 99 in sqlite:///shop.db?synchronous=normal\n" == output.err
 
 
-def test_what_the_state_does_not_allow_is_one_line(redrive, ran: App):
+def test_an_action_that_the_state_forbids_is_one_line(redrive, ran: App):
     """Name the actions that the state allows."""
     output = redrive("jobs", "retry", "shop:app", "1")
 
@@ -252,7 +252,7 @@ def test_what_the_state_does_not_allow_is_one_line(redrive, ran: App):
 
 
 @pytest.mark.acceptance
-def test_the_commands_work_in_a_process_of_their_own(ran: App):
+def test_the_commands_work_in_a_separate_process(ran: App):
     """`python -m redrive jobs` in the folder of the app, as a user runs it."""
     ran.close()
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}

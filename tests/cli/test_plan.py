@@ -59,7 +59,7 @@ def test_the_page_shows_the_drawing(redrive, patient, folder):
 
 
 @pytest.mark.acceptance
-def test_a_real_process_draws_without_colours(folder):
+def test_output_into_a_pipe_has_no_colors(folder):
     """Write 100 columns of plain text into a pipe, without escape codes."""
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src"), "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, "-m", "redrive", "plan", "5 1s catch recover"]
@@ -71,7 +71,7 @@ def test_a_real_process_draws_without_colours(folder):
 # ------------------------------------------------------------------------------------------------------------- sources
 
 
-def test_a_policy_is_read_from_wherever_it_is(redrive, folder, monkeypatch):
+def test_a_policy_is_read_from_each_source(redrive, folder, monkeypatch):
     """Read the same plan from a directive, JSON, a path, a file by ``@``, and standard input."""
     (folder / "stored.JSON").write_text(STORED)
     (folder / "policy.txt").write_bytes(b"\xef\xbb\xbf2 1s catch tidy\n")
@@ -113,7 +113,7 @@ def test_retries_cut_the_table(redrive):
     assert ["    1", "    2", "… and"] == [line[:5] for line in lines[5:8]]
 
 
-def test_strict_is_ftl(redrive):
+def test_strict_mode_follows_ftl(redrive):
     """Apply the limits of FTL, with its messages."""
     done = redrive("plan", "5 500ms", "--strict")
 
@@ -121,7 +121,7 @@ def test_strict_is_ftl(redrive):
     assert done.err.startswith("redrive: could not parse min backoff duration: ")
 
 
-def test_a_terminal_gets_its_width_and_colours(redrive, monkeypatch):
+def test_a_terminal_gets_its_width_and_colors(redrive, monkeypatch):
     """Use the width and colours of a terminal, real or forced by the environment."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "60")
@@ -191,7 +191,7 @@ def test_json_that_cannot_be_read_is_shown_with_its_line(redrive, folder):
         (["1 1s", "--svg", "no/such.svg"], "no/such.svg cannot be written: No such file or directory"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_status_2(redrive, folder, words, expected):
+def test_a_wrong_call_prints_one_line_with_status_2(redrive, folder, words, expected):
     """Print one line, and no other output, for any wrong call."""
     (folder / "binary.json").write_bytes(b"{\xff")
     (folder / "early.json").write_text('{"version": 1}')

@@ -107,14 +107,14 @@ def test_no_line_is_wider_than_the_terminal(policy, width):
     assert max(map(len, text(policy, width=width))) <= width
 
 
-def test_a_wait_of_nothing_is_a_mark():
+def test_a_wait_of_zero_is_a_mark():
     """Draw a mark, so that the retry is visible."""
     lines = text(Policy(attempts=3, deadline=None, jitter="none", backoff=Backoff.listed([0, 1])))
 
     assert "    1    0s  0s  ▏▸" == lines[5]
 
 
-def test_a_far_deadline_leaves_the_picture_alone():
+def test_a_far_deadline_does_not_change_the_drawing():
     """Print a far deadline as text only, since bars that end before the middle are unreadable."""
     lines = text(MISSED.with_(deadline="1h"))
 
@@ -123,7 +123,7 @@ def test_a_far_deadline_leaves_the_picture_alone():
 
 
 @pytest.mark.parametrize(("encoding", "glyphs"), [("utf-8", BLOCKS), ("ascii", ASCII), ("cp1252", ASCII), ("x", ASCII)])
-def test_what_cannot_be_written_is_ascii(encoding, glyphs):
+def test_unencodable_characters_are_drawn_in_ascii(encoding, glyphs):
     """Blocks are drawn only where the output can encode them."""
     assert glyphs == glyphs_for(encoding)
 
@@ -133,7 +133,7 @@ def test_ascii_is_ascii():
     assert all(line.isascii() for line in text(MISSED, glyphs=ASCII))
 
 
-def test_styles_say_nothing_alone():
+def test_each_style_has_a_word_beside_it():
     """Struck rows have the style, and the word beside it."""
     struck = [
         line for line in as_text(made(MISSED), width=60) if any("strike" in str(span.style) for span in line.spans)
@@ -193,7 +193,7 @@ def test_the_deadline_is_shown_if_it_is_near(deadline, end):
         (timedelta(seconds=90.6), "1m31s"),
     ],
 )
-def test_durations_are_as_precise_as_people_want_them(value, words):
+def test_durations_have_a_readable_precision(value, words):
     """Milliseconds below a minute, seconds above."""
     assert words == shown(value)
 
@@ -217,7 +217,7 @@ def test_json_has_all_figures_in_seconds():
     assert DRAWN == Policy.from_dict(printed["policy"])
 
 
-def test_json_says_what_does_not_fit():
+def test_json_contains_retries_that_do_not_fit():
     """And the deadline, the catch and the end."""
     printed = json.loads(as_json(made(MISSED), MISSED))
 
@@ -263,7 +263,7 @@ def test_jitter_in_mermaid_is_a_second_bar():
 @pytest.mark.parametrize(
     "policy", [MISSED, DRAWN, RULED, HOSTILE, Policy.parse("20 1d 365250d"), Policy(attempts=None, deadline="1h")]
 )
-def test_mermaid_keeps_to_its_grammar(policy):
+def test_mermaid_output_follows_the_grammar(policy):
     """Each line is a comment, a setting, a section or a task, and no name contains what would end it."""
     comments, diagram = as_mermaid(made(policy, title="5% #1: a; b")).split("gantt\n")
     title, _date, _axis, today, *lines = diagram.splitlines()
@@ -308,17 +308,17 @@ def shapes(policy: Policy) -> list[str]:
         (Policy.parse("0 catch tidy"), []),
     ],
 )
-def test_a_drawing_has_a_shape_for_each_thing(policy, drawn):
+def test_a_drawing_has_a_shape_for_each_element(policy, drawn):
     """Draw bands below waits, lines through retries that do not fit, the deadline, the catch, and a legend."""
     assert drawn == shapes(policy)
 
 
-def test_a_cut_drawing_says_so():
+def test_a_truncated_drawing_has_an_ellipsis():
     """Below the last bar, with an ellipsis."""
     assert ">… and so on until the deadline<" in as_svg(made(Policy(attempts=None, deadline="1h")))
 
 
-def test_bars_lie_where_the_axis_says():
+def test_bars_match_the_axis():
     """Each bar begins where the one before it ended, and is as long as its wait."""
     root = ET.fromstring(as_svg(made(Policy.parse("3 1s"))))  # noqa: S314 - our own
     bars = [each for each in root.iter(f"{SVG}rect") if each.get("class") == "wait"][:3]
@@ -363,7 +363,7 @@ def test_a_drawing_follows_light_and_dark():
         Policy(attempts=None, deadline="1h"),
     ],
 )
-def test_nothing_is_drawn_outside(policy):
+def test_all_shapes_are_inside_the_page(policy):
     """All shapes and texts begin inside the page, however many marks the legend has to explain."""
     root = ET.fromstring(as_svg(made(policy)))  # noqa: S314 - our own
     width, height = int(root.get("width")), int(root.get("height"))

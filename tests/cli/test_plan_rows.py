@@ -77,7 +77,7 @@ def test_a_floor_is_the_lower_end_of_the_band():
     assert (3, 4, 4) == seconds(row.wait)
 
 
-def test_a_backoff_that_draws_by_itself_spreads():
+def test_a_random_backoff_is_drawn_as_a_band():
     """Each wait is at most three times the longest before it, and at least the shortest."""
     found = rows(steady(backoff=Backoff.decorrelated(1, 20), jitter=None))
 
@@ -104,7 +104,7 @@ POLICIES = {
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-def test_what_happens_lies_in_the_band(policy):
+def test_each_decided_retry_is_within_its_band(policy):
     """For any random sample, each decided retry is in the plan, within its band."""
     samples = (number * 0.618034 % 1 for number in count())  # spread evenly over [0, 1)
     drawn = {section.name: section.rows for section in made(policy).sections}
@@ -134,7 +134,7 @@ def journey(policy: Policy, failure: Failure, samples: Iterator[float]) -> Itera
 # ------------------------------------------------------------------------------------------------------------ deadline
 
 
-def test_a_retry_that_does_not_fit_the_deadline_is_struck():
+def test_a_retry_past_the_deadline_is_struck_through():
     """Show its wait as if there were no deadline; the call ends before it."""
     plan = made(steady(attempts=5, deadline="5s", backoff=Backoff.exponential(1)))
     (section,) = plan.sections
@@ -261,7 +261,7 @@ def test_a_rule_that_is_never_met_is_noted():
         (steady(rules=(Rule(Exception, attempts=2),)), "any other failure"),
     ],
 )
-def test_rules_may_leave_nothing_over(policy, name):
+def test_rules_may_cover_all_failures(policy, name):
     """If rules cover all failures, no row for other failures is drawn."""
     assert ("never met: the rules take all failures that this policy retries", []) == named(policy)[name]
 
@@ -271,7 +271,7 @@ def test_a_classifier_is_taken_to_accept():
     assert {"any failure": ("", [1, 2, 3])} == named(steady(on=lambda error: True))
 
 
-def test_the_parts_of_a_combination_may_part():
+def test_the_parts_of_a_combination_may_differ():
     """Failures that only one part retries follow that part; failures with equal plans share a section."""
     policy = steady(on=(OSError, "app.Slow"), attempts=3) | steady(on="app.Locked", backoff=Backoff.constant(5))
 
@@ -285,7 +285,7 @@ def test_a_combination_may_retry_anything():
     assert {"any other failure": ("", [1]), "app.Slow": ("", [5])} == named(policy)
 
 
-def test_what_only_limits_a_policy_has_no_failures_of_its_own():
+def test_limits_of_a_policy_add_no_kind_of_failure():
     """Bounds on all retries and minimums of all waits add neither a kind of failure nor a note about hints."""
     ruled = steady(on=OSError, rules=(Rule("app.Slow", attempts=9),), deadline=None).take(2)
     lifted = steady(on=OSError, attempts=2).at_least(7)
@@ -317,7 +317,7 @@ def test_what_only_limits_a_policy_has_no_failures_of_its_own():
         (steady(backoff=Backoff.smooth(1)), "drawn for equal random samples"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(policy, note):
+def test_parts_that_cannot_be_drawn_are_named(policy, note):
     """Name each part that cannot be drawn in one sentence."""
     assert note in " ".join(made(policy).notes)
 

@@ -43,7 +43,7 @@ def test_a_queue_is_paused_and_resumed(shop: App):
     assert "queue mail: open; no limits\n" == invoke("resume", "shop:app", "mail")
 
 
-def test_what_is_set_can_be_forgotten(shop: App):
+def test_settings_of_a_queue_can_be_removed(shop: App):
     """After forget the queue has no settings."""
     shop.queue("mail").limit(concurrency=5)
 
@@ -63,7 +63,7 @@ def test_queues_are_listed(shop: App):
     assert "paused since" in lines[2]
 
 
-def test_programs_read_json(shop: App):
+def test_queues_can_be_printed_as_json(shop: App):
     """With --json a list is one object in a line for each queue, with the rate as text."""
     shop.queue("mail").limit(rate="5/1.8s")
     (row,) = (json.loads(line) for line in invoke("list", "shop:app", "--json").splitlines())
@@ -73,7 +73,7 @@ def test_programs_read_json(shop: App):
     assert row | {"held_by": []} == shown
 
 
-def test_show_names_the_holders_of_places(shop: App):
+def test_show_names_the_holders_of_slots(shop: App):
     """Print the holders of places of a limited queue, and none for an unlimited one."""
     before = invoke("show", "shop:app", "default")
     shop.queue("default").limit(concurrency=5)
@@ -82,7 +82,7 @@ def test_show_names_the_holders_of_places(shop: App):
     assert "queue default: open; 5 at once\nheld: 0\n" == invoke("show", "shop:app", "default")
 
 
-def test_jobs_say_what_their_queue_holds_up(shop: App):
+def test_lists_and_pages_of_jobs_show_a_paused_queue(shop: App):
     """Show in lists and pages of jobs that a queue is paused."""
     job = shop.tasks["charge"].enqueue(5)
     shop.queue("default").pause()
@@ -103,7 +103,7 @@ def test_jobs_say_what_their_queue_holds_up(shop: App):
     ],
 )
 @pytest.mark.usefixtures("shop")
-def test_a_limit_that_makes_no_sense_is_refused(redrive, words: tuple[str, ...], message: str):
+def test_an_invalid_limit_is_refused(redrive, words: tuple[str, ...], message: str):
     """Refuse an impossible limit in one line, with the status of a wrong call."""
     answer = redrive("queues", "limit", "shop:app", "mail", *words)
 

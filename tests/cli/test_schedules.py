@@ -99,7 +99,7 @@ def cells(line: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("market")
-def test_what_no_worker_has_declared_is_listed(shown: Callable[..., str]):
+def test_schedules_that_no_worker_has_declared_are_listed(shown: Callable[..., str]):
     """List the declarations of the code, also before a worker has started."""
     head, *lines = shown("list").splitlines()
 
@@ -111,7 +111,7 @@ def test_what_no_worker_has_declared_is_listed(shown: Callable[..., str]):
 
 
 @pytest.mark.usefixtures("worked")
-def test_schedules_are_listed_with_what_is_next_and_how_it_went(shown: Callable[..., str]):
+def test_schedules_are_listed_with_their_next_and_last_occurrence(shown: Callable[..., str]):
     """Show the latest occurrence of a cron, and the number of items in trouble of a refresh."""
     _, *lines = shown("list").splitlines()
     night = "2026-03-30 00:30:00 UTC", "active", "2026-03-29 01:00:00 UTC started"
@@ -121,7 +121,7 @@ def test_schedules_are_listed_with_what_is_next_and_how_it_went(shown: Callable[
     assert ["prices", "refresh", "Refresh every 2 hours", *prices] == cells(lines[1])
 
 
-def test_what_the_code_has_lost_is_listed(worked: ModuleType, shown: Callable[..., str]):
+def test_schedules_that_the_code_no_longer_declares_are_listed(worked: ModuleType, shown: Callable[..., str]):
     """List schedules that the code no longer declares, marked as such."""
     worked.app.tasks.pop("night")
     worked.prices.pause()
@@ -132,7 +132,7 @@ def test_what_the_code_has_lost_is_listed(worked: ModuleType, shown: Callable[..
     assert ["-", "paused since 2026-03-29 12:00:00 UTC"] == cells(paused)[3:5]
 
 
-def test_what_only_a_newer_redrive_can_read_is_listed(worked: ModuleType, shown: Callable[..., str]):
+def test_schedules_of_a_newer_redrive_are_listed(worked: ModuleType, shown: Callable[..., str]):
     """List a schedule of a newer redrive, with the reason why its details are missing."""
     worked.app.store.script(lambda cursor: cursor.execute("UPDATE redrive_schedules SET document = '{}'"))
 
@@ -142,7 +142,7 @@ def test_what_only_a_newer_redrive_can_read_is_listed(worked: ModuleType, shown:
 
 
 @pytest.mark.usefixtures("worked")
-def test_programs_read_the_list(parsed: Callable[..., list[dict[str, Any]]]):
+def test_the_list_can_be_printed_as_json(parsed: Callable[..., list[dict[str, Any]]]):
     """Print one object per line for each schedule, with all its fields."""
     night, prices = parsed("list")
 
@@ -153,7 +153,7 @@ def test_programs_read_the_list(parsed: Callable[..., list[dict[str, Any]]]):
 
 
 @pytest.mark.usefixtures("market")
-def test_programs_read_what_no_worker_has_declared(parsed: Callable[..., list[dict[str, Any]]]):
+def test_json_lists_schedules_that_no_worker_has_declared(parsed: Callable[..., list[dict[str, Any]]]):
     """Print the declaration of the code, and null for the fields of the database."""
     night, _ = parsed("list")
 
@@ -178,7 +178,7 @@ def test_a_cron_is_shown(shown: Callable[..., str]):
     assert ["2026-03-29 01:00:00 UTC", "2026-03-29 01:00:00 UTC", "started"] == cells(lines[12])[:3]
 
 
-def test_the_window_is_shown_where_it_matters(market: ModuleType, shown: Callable[..., str]):
+def test_the_window_is_shown_for_catch_up_all(market: ModuleType, shown: Callable[..., str]):
     """Show the window if all missed occurrences are caught up on."""
     market.app.cron("@daily", name="all", overlap="allow", catch_up="all", window="2h")(lambda: None)
 
@@ -213,7 +213,7 @@ def test_a_refresh_without_items_is_shown(market: ModuleType, shown: Callable[..
 
 
 @pytest.mark.usefixtures("worked")
-def test_programs_read_a_schedule(parsed: Callable[..., list[dict[str, Any]]]):
+def test_a_schedule_can_be_printed_as_json(parsed: Callable[..., list[dict[str, Any]]]):
     """Print the next and past occurrences, and the items in trouble."""
     (night,), (prices,) = parsed("show", "night"), parsed("show", "prices")
 
@@ -235,7 +235,7 @@ def test_an_item_is_shown_in_full(shown: Callable[..., str], parsed: Callable[..
     assert plain["policy"].startswith("Refresh every 2 hours\n")
 
 
-def test_a_policy_of_its_own_is_shown(market: ModuleType, shown: Callable[..., str]):
+def test_an_items_own_policy_is_shown(market: ModuleType, shown: Callable[..., str]):
     """Show the policy with its source."""
     market.prices.keeping(policy="Refresh every day", at_once=False).track("1", "open")
     lines = shown("show", "prices", "1").splitlines()
@@ -317,7 +317,7 @@ def test_an_item_is_paused_and_resumed(shown: Callable[..., str], parsed: Callab
     assert [False] == [each["paused"] for each in parsed("resume", "prices", "open")]
 
 
-def test_a_paused_schedule_shows_what_would_come(worked: ModuleType, shown: Callable[..., str]):
+def test_a_paused_schedule_shows_its_next_occurrence(worked: ModuleType, shown: Callable[..., str]):
     """Occurrences are counted from now on, as they are after a resume."""
     worked.night.pause()
     worked.app.clock.advance("3d")
@@ -336,7 +336,7 @@ def test_occurrences_are_backfilled(worked: ModuleType, shown: Callable[..., str
 
 
 @pytest.mark.usefixtures("worked")
-def test_programs_read_what_was_backfilled(parsed: Callable[..., list[dict[str, Any]]]):
+def test_json_lists_backfilled_occurrences(parsed: Callable[..., list[dict[str, Any]]]):
     """Print the occurrences that were started."""
     (plain,) = parsed("backfill", "night", "--since", "2026-03-25", "--until", "2026-03-26")
 
@@ -359,7 +359,7 @@ def test_programs_read_what_was_backfilled(parsed: Callable[..., list[dict[str, 
         (("backfill", "night", "--since", "yesterday"), 2, "'yesterday' is not an instant; write 2026-03-01"),
     ],
 )
-def test_what_cannot_be_done_is_one_clear_line(
+def test_an_impossible_action_is_one_line(
     redrive: Callable[..., Output], words: tuple[str, ...], status: int, message: str
 ):
     """Exit with 1 if the item does not exist, and with 2 for a wrong call."""

@@ -131,7 +131,7 @@ def everything(output: Output, caplog: pytest.LogCaptureFixture) -> str:
 
 
 @pytest.mark.parametrize("place", ["the password", "a password with escapes", "password="])
-def test_no_command_shows_the_password_of_a_database_that_is_there(
+def test_no_command_shows_the_password_of_a_reachable_database(
     place: str, shop: Callable, redrive: Callable[..., Output], caplog: pytest.LogCaptureFixture
 ):
     """Whatever is asked of an app, what succeeds and what fails, the password is in no answer and in no log."""
@@ -152,7 +152,7 @@ def test_no_command_shows_the_password_of_a_database_that_is_there(
 
 
 @pytest.mark.parametrize("place", BROKEN)
-def test_no_command_shows_the_password_of_a_url_that_leads_nowhere(
+def test_no_command_shows_the_password_of_an_unreachable_database(
     place: str, shop: Callable, redrive: Callable[..., Output], caplog: pytest.LogCaptureFixture
 ):
     """If the database cannot be opened, whether or not its URL is valid, no error shows the password."""
@@ -206,7 +206,7 @@ def test_the_password_of_the_environment_is_not_shown(
     ],
 )
 @pytest.mark.parametrize("how", ["app", "include", "unexpected"])
-def test_errors_of_other_libraries_are_cleared(
+def test_errors_of_other_libraries_are_redacted(
     text: str, how: str, tmp_path: Path, redrive: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
 ):
     """Modules may connect to databases of their own at import, and fail with an error that contains the URL."""

@@ -34,14 +34,14 @@ def test_a_table_shows_each_contender(redrive):
     ]
 
 
-def test_your_policy_stands_beside_the_others(redrive):
+def test_the_users_policy_is_shown_beside_the_others(redrive):
     """Print it in the last line, under the name of its directive."""
     output = redrive("simulate", "deadline", "--clients", "9", "--policy", "5 1s 20s")
 
     assert output.out.rstrip().splitlines()[-1].startswith("yours: 5 1s 20s  ")
 
 
-def test_data_for_programs_is_one_object_in_a_line(redrive):
+def test_json_output_is_one_object_in_one_line(redrive):
     """Print the whole result as one object, with null for contenders that never end."""
     (line,) = redrive(
         "simulate", "deadline", "--clients", "9", "--seed", "3", "--seeds", "2", "--json"
@@ -73,7 +73,7 @@ def test_a_drawing_is_valid_and_the_same_each_time(redrive, folder):
         (["pushback", "--clients", "1", "--svg", "taken"], "taken/pushback.svg cannot be written: File exists"),
     ],
 )
-def test_a_wrong_word_is_answered_in_one_line(redrive, folder, words, message):
+def test_a_wrong_argument_is_reported_in_one_line(redrive, folder, words, message):
     """Print the mistake and the correct form, and no other output."""
     (folder / "taken").write_text("a file")
     output = redrive("simulate", *words)

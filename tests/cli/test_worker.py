@@ -77,14 +77,14 @@ def test_its_options_reach_the_worker(shop: App, monkeypatch: pytest.MonkeyPatch
         (("--shutdown-timeout", "soon"), "Invalid value for --shutdown-timeout: a duration"),
     ],
 )
-def test_options_that_mean_nothing_are_named(redrive, shop: App, words, why):
+def test_invalid_options_are_named(redrive, shop: App, words, why):
     """Exit with 2: the call is wrong."""
     output = redrive("worker", "shop:app", *words)
 
     assert (2, True) == (output.status, why in output.err)
 
 
-def test_a_handler_that_hangs_in_a_thread_ends_with_the_process(shop: App, leaving):
+def test_a_hanging_handler_in_a_thread_does_not_keep_the_process(shop: App, leaving):
     """After giving its job back, the process does not wait for a thread that cannot be stopped."""
     go = threading.Event()
 

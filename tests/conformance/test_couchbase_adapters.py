@@ -65,7 +65,7 @@ def test_a_missing_field_is_refused_by_its_name():
 
 @pytest.mark.parametrize("refuse", [strategy_of, error_name, lambda word: step_of(word, "get")], ids=range(3))
 @pytest.mark.parametrize("word", ["unheard_of", ["unheard_of"]], ids=repr)
-def test_an_unknown_word_is_refused_by_its_name(refuse, word):
+def test_an_unknown_value_is_refused_by_its_name(refuse, word):
     """Unknown words for a strategy, an error or a response are refused and named, whatever their type."""
     with pytest.raises(UnknownWord, match="unheard_of"):
         refuse(word)

@@ -77,7 +77,7 @@ class TestLoading:
         (case,) = folder(ftl={"catch_request": {"fields": {}}})
         assert "ftl.catch_request" == case.key
 
-    def test_what_a_group_says_of_all_its_cases_is_kept_apart(self, folder):
+    def test_the_shared_fields_of_a_group_are_kept_apart(self, folder):
         """Beside ``cases``, a group's fields are shared by them."""
         (case,) = folder(ftl={"backoff_schedules": {"no_jitter": True, "cases": [{"directive": "1s"}]}})
         assert ({"no_jitter": True}, {"directive": "1s"}) == (case.shared, case.data)
@@ -129,7 +129,7 @@ class TestListings:
         read = listing(self.MIXED)
         assert [Status.TOLD, Status.NOT_YET, Status.TABLE] == [read.status_of(case) for case in cases]
 
-    def test_cases_may_wait_for_a_word(self, listing, folder):
+    def test_cases_may_wait_for_a_field_value(self, listing, folder):
         """Cases that contain a word, anywhere, wait for it; a word that no case contains is a problem."""
         said = [{"id": "D1", "policy": [{"jitter": "polly"}]}, {"id": "D2", "law": "a & a = a"}, {"id": "D3"}]
         cases = folder(durable={"cases": [{"area": "retry"} | case for case in said]})
@@ -138,7 +138,7 @@ class TestListings:
         assert [Status.NOT_YET, Status.NOT_YET, Status.TABLE] == [read.status_of(case) for case in cases]
         assert ["durable.retry waits for 'gone', which no case says"] == read.problems(cases)
 
-    def test_what_does_not_exist_is_a_problem(self, listing, folder):
+    def test_unknown_groups_and_cases_are_problems(self, listing, folder):
         """Listed groups or cases that no file has are a problem, and so is a group that is not listed."""
         cases = folder(durable={"cases": [{"id": "D01", "area": "retry"}, {"id": "D02", "area": "claim"}]})
         problems = listing(self.MIXED + "[durable.catch]\ntold = []").problems(cases)
@@ -166,7 +166,7 @@ class TestListings:
             'table = "a.b"\nnot_yet = [{ part = 2, reason = "x" }]',
         ],
     )
-    def test_nonsense_is_refused(self, listing, text):
+    def test_invalid_settings_are_refused(self, listing, text):
         """Misspelt keys, unknown parts, missing reasons and two takers of the rest are errors."""
         with pytest.raises(ListingError, match=r"durable\.retry"):
             listing(f"[durable.retry]\n{text}")
@@ -262,7 +262,7 @@ class TestMarkers:
         """Scan one source as a collected file."""
         return scan_source(source, **{"place": "tests/test_x.py", "is_collected": True} | options)
 
-    def test_tests_and_classes_of_tests_tell(self):
+    def test_markers_on_tests_and_classes_count(self):
         """Markers on a test function, an async one, or a class count, with one id or several."""
         source = """
 @pytest.mark.case("D01", "D02")
@@ -285,7 +285,7 @@ class TestB: ...
             ('@pytest.mark.case("D01")\ndef test_a(): ...', {"is_collected": False}, "does not look into"),
         ],
     )
-    def test_empty_promises_are_problems(self, source, options, problem):
+    def test_ineffective_markers_are_problems(self, source, options, problem):
         """Markers that lead to no running test are a problem and do not count."""
         told = self.scan(source, **options)
         assert ({}, 1, True) == (told.places, len(told.problems), problem in told.problems[0])
@@ -300,7 +300,7 @@ class TestVocabulary:
         with pytest.raises(UnknownWord, match="floor"):
             read({"input": 1, "floor": 2}, "input")
 
-    def test_unknown_words_are_refused(self):
+    def test_unknown_values_are_refused(self):
         """Words that are unknown to the adapter are an error that lists the known ones."""
         assert 7 == word("fixed", {"fixed": 7})
         with pytest.raises(UnknownWord, match=r"'fibonacci' \(known: fixed\)"):
@@ -342,15 +342,15 @@ class TestAnotherFolder:
         for name in ("ftl.fortune_telling", "flows.steps"):
             assert f"{name} 0 passed, 0 deviating, 0 failed, 1 not yet (not in groups.toml)" in other_run
 
-    def test_told_groups_are_left_out(self, other_run):
+    def test_groups_with_hand_written_tests_are_left_out(self, other_run):
         """Cases of another folder in groups with hand-written tests are no failure: there is nothing to run."""
         assert "ftl.catch_request 0 passed, 0 deviating, 0 failed, 1 told, not in this run" in other_run
         assert "ftl.async_call_lifecycle 0 passed, 0 deviating, 0 failed, 1 told, not in this run" in other_run
 
-    def test_nothing_but_tables_runs(self, other_run):
+    def test_only_tables_run(self, other_run):
         """In a run of another folder only the table cases run."""
         assert "2 failed, 1 passed" in other_run
 
-    def test_a_deviation_that_is_none_any_more_fails(self, other_run):
+    def test_an_obsolete_deviation_fails(self, other_run):
         """Cases that are listed as deviating and pass fail the run."""
         assert "the case passes: remove it from deviations.toml (FTL overflows" in other_run

@@ -25,7 +25,7 @@ def _keys(plan, status):
     return {case.key for case in plan.cases if plan.listing.status_of(case) is status}
 
 
-def test_every_case_is_placed_once_and_nothing_else_is_listed(own_plan):
+def test_every_case_is_listed_once_and_no_other_entry_exists(own_plan):
     """groups.toml places every case once, and names no other."""
     assert [] == own_plan.listing.problems(own_plan.cases)
 
@@ -41,7 +41,7 @@ def test_no_case_that_waits_deviates(own_plan):
     assert [] == [case.key for case in waiting if own_plan.deviations.of(case)]
 
 
-def test_deviating_tables_name_their_answer_and_told_cases_do_not(own_plan):
+def test_only_deviations_of_table_cases_have_an_answer(own_plan):
     """Entries of table cases have an answer to compare with; those of other cases have none: their tests assert it."""
     entries = [(own_plan.listing.status_of(case), own_plan.deviations.of(case)) for case in own_plan.cases]
     deviating = [(status, entry) for status, entry in entries if entry]
@@ -58,16 +58,16 @@ def test_every_table_has_its_adapter(own_plan):
     assert all(callable(adapter_for(own_plan, case)) for case in own_plan.tables())
 
 
-def test_case_markers_are_promises_that_can_be_kept(told):
+def test_case_markers_are_valid(told):
     """Case markers stand on tests that run, with their ids written out."""
     assert () == told.problems
 
 
-def test_every_told_case_has_its_test(own_plan, told):
+def test_every_hand_written_case_has_its_test(own_plan, told):
     """For each case that is listed as tested by hand, some test carries its marker."""
     assert set() == _keys(own_plan, Status.TOLD) - set(told.places)
 
 
-def test_every_marker_names_a_told_case(own_plan, told):
+def test_every_marker_names_a_hand_written_case(own_plan, told):
     """No marker names a case that does not exist or is not listed as tested by hand."""
     assert {} == {key: told.places[key] for key in set(told.places) - _keys(own_plan, Status.TOLD)}

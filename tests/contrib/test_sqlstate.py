@@ -50,7 +50,7 @@ def test_a_reason_is_the_name_of_the_condition(row):
         ("28P01", False, NOT_SENT, False),
     ],
 )
-def test_a_code_says_how_far_a_statement_got(code, transient, stage, answers):
+def test_a_code_has_the_stage_of_its_statement(code, transient, stage, answers):
     """ERROR is an answer; the end of a session is none, also as the answer to a COMMIT."""
     row = condition_of(code)
 
@@ -67,7 +67,7 @@ def test_a_code_that_is_not_listed_has_a_reason(code, reason):
     ("fate", "stage"),
     [(None, IN_FLIGHT), (Fate.UNOPENED, ANSWERED), (Fate.ROLLED_BACK, ANSWERED), (Fate.UNKNOWN, IN_FLIGHT)],
 )
-def test_what_is_known_of_the_transaction_beats_the_code(fate, stage):
+def test_the_state_of_the_transaction_precedes_the_code(fate, stage):
     """Lost connections prove nothing, unless COMMIT was not sent."""
     error = psycopg.OperationalError("server closed the connection")
     if fate is not None:
@@ -91,7 +91,7 @@ def test_an_attempt_that_was_cut_off_counts_by_its_transaction(fate, stage):
     assert ("TIMEOUT", stage) == (failure.reason, failure.stage)
 
 
-def test_an_unknown_end_further_in_is_not_forgotten():
+def test_an_unknown_outcome_of_an_inner_attempt_is_kept():
     """Rolling back the outer transaction keeps the mark of the inner one."""
     error = TimeoutError()
     mark(error, Fate.UNKNOWN)
@@ -126,7 +126,7 @@ def test_an_unknown_outcome_is_in_flight():
     assert read(OutcomeUnknown()) is None
 
 
-def test_what_is_no_error_of_a_database_is_not_described():
+def test_other_errors_are_not_described_as_database_errors():
     """It is none of the policy's business."""
     assert read(KeyError()) is None
     assert read(psycopg.InterfaceError()) is None
@@ -205,7 +205,7 @@ NAMED = [
 
 
 @pytest.mark.parametrize(("names", "error", "candidate"), NAMED)
-def test_names_are_about_what_is_transient(names, error, candidate):
+def test_named_groups_contain_transient_conditions(names, error, candidate):
     """Permanent failures are retried only if they are named exactly."""
     failure = classifier(read, names)(error)
 

@@ -37,13 +37,13 @@ def test_a_step_is_held_back(off: int):
     [(None, boot(60)), (ANCHOR, None), (ANCHOR, ("another boot", 5))],
     ids=["no anchor", "unknown boot", "another boot"],
 )
-def test_without_an_anchor_of_this_boot_the_clock_rules(anchor: Anchor | None, now: tuple[str, int] | None):
+def test_without_an_anchor_of_this_boot_the_clock_is_used(anchor: Anchor | None, now: tuple[str, int] | None):
     """Without a known time since the boot, the database uses the clock of the machine."""
     assert T0 + HOUR == corrected(anchor, now, T0 + HOUR)
 
 
 @pytest.mark.parametrize("before", [None, ANCHOR], ids=["first", "after a boot"])
-def test_the_first_look_sets_the_anchor(before: Anchor | None):
+def test_the_first_read_sets_the_anchor(before: Anchor | None):
     """Databases without an anchor of this boot get one, and their time is that of the clock."""
     assert (Anchor("new", 7, T0), 0) == advance(before, ("new", 7), T0)
 
@@ -87,7 +87,7 @@ def test_a_step_that_is_undone_is_forgotten():
     assert (Anchor("boot", boot(20)[1], T0 + 20 * SECOND), 0) == (undone, moved)
 
 
-def test_another_step_begins_to_last_anew():
+def test_a_second_step_restarts_the_waiting_time():
     """If the clock is set twice, it is followed once the second step has lasted."""
     seen, _ = advance(ANCHOR, boot(10), T0 + 10 * SECOND + HOUR)
     again, moved = advance(seen, boot(10 + HOLD / SECOND), T0 + 10 * SECOND + HOLD - HOUR)
@@ -96,7 +96,7 @@ def test_another_step_begins_to_last_anew():
 
 
 @pytest.mark.parametrize(("text", "anchor"), [(None, None), ("", None), ("[1]", None), ('{"boot": 1}', None)])
-def test_what_cannot_be_read_is_no_anchor(text: str | None, anchor: Anchor | None):
+def test_an_unreadable_text_is_no_anchor(text: str | None, anchor: Anchor | None):
     """Text of another program, or of a newer redrive, counts as no anchor."""
     assert anchor is read(text)
 

@@ -44,7 +44,7 @@ LATER = job(scheduled_at=T0 + seconds(90))
         (job(scheduled_at=T0 + seconds(91)), "due: due in 1s"),
     ],
 )
-def test_a_job_says_in_one_line_why_it_is_not_running(row: JobRecord, expected: str):
+def test_one_line_explains_why_a_job_is_not_running(row: JobRecord, expected: str):
     """Each line contains the state, since or until when, and the last decision."""
     actual = why_not_running(row, Circumstances(T0 + seconds(90), (worker(),)))
 
@@ -61,7 +61,7 @@ def test_a_job_says_in_one_line_why_it_is_not_running(row: JobRecord, expected: 
         (State.CANCELLED, "dead, and its catch job 8 is cancelled"),
     ],
 )
-def test_a_dead_job_says_what_became_of_its_catch(state: State, expected: str):
+def test_the_line_of_a_dead_job_names_its_catch(state: State, expected: str):
     """It is being caught only while its catch job has not ended."""
     around = Circumstances(T0, catch=CatchJob(7, 8, "mend", state))
 
@@ -87,7 +87,7 @@ def test_a_dead_job_says_what_became_of_its_catch(state: State, expected: str):
         ((worker(queues=("letters",)), worker()), "waiting for a free worker"),
     ],
 )
-def test_a_due_job_says_that_no_worker_will_take_it(workers: tuple[WorkerRecord, ...], expected: str):
+def test_the_line_of_a_due_job_names_a_missing_worker(workers: tuple[WorkerRecord, ...], expected: str):
     """It waits for a free worker only where a live one serves its queue."""
     assert f"due since 1m 30s, {expected}" == why_not_running(job(), Circumstances(T0 + seconds(90), workers))
 
@@ -107,7 +107,7 @@ def test_a_due_job_says_that_no_worker_will_take_it(workers: tuple[WorkerRecord,
         (Hold.BREAKER, "circuit open: due in 1m 30s"),
     ],
 )
-def test_each_hold_has_its_words(hold: Hold, expected: str):
+def test_each_hold_has_its_own_text(hold: Hold, expected: str):
     """Each reason to wait has its own words."""
     assert expected == why_not_running(replace(LATER, hold=hold), Circumstances(T0))
 

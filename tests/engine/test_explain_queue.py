@@ -57,12 +57,12 @@ def around(standing: QueuePosition) -> Circumstances:
         (QueuePosition(ORDERED), "waiting for a free worker"),
     ],
 )
-def test_a_due_job_says_what_holds_it_up(standing: QueuePosition, expected: str):
+def test_the_line_of_a_due_job_names_its_obstacle(standing: QueuePosition, expected: str):
     """Lines of due jobs name the pause, the head of the partition, the holders of slots, or the rate."""
     assert f"due since 1m 30s, {expected}" == why_not_running(DUE, around(standing))
 
 
-def test_a_job_without_a_partition_stands_in_no_line():
+def test_a_job_without_a_partition_has_no_predecessor():
     """In an ordered queue no job blocks one without a partition."""
     standing = QueuePosition(
         replace(ORDERED, per_partition=1), head_id=3, head_state=State.RUNNING, holders=((1, None),)
@@ -71,7 +71,7 @@ def test_a_job_without_a_partition_stands_in_no_line():
     assert "due since 1m 30s, waiting for a free worker" == why_not_running(job(), around(standing))
 
 
-def test_a_job_that_is_not_due_says_so_first():
+def test_the_line_of_a_job_that_is_not_due_begins_with_its_due_time():
     """Jobs that are due later show when, and also that their queue is paused."""
     later = job(scheduled_at=NOW + seconds(60), hold=Hold.RETRY)
     paused = f"; queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC"
@@ -80,14 +80,14 @@ def test_a_job_that_is_not_due_says_so_first():
     assert "retrying: due in 1m" == why_not_running(later, around(QueuePosition(LIMITED, holders=HOLDERS)))
 
 
-def test_why_it_waited_stays_in_sight():
+def test_the_last_reason_stays_in_the_line():
     """Due jobs that are blocked still show what they waited for before."""
     held_up = why_not_running(job(hold=Hold.LOST), around(QueuePosition(LIMITED, holders=HOLDERS)))
 
     assert "due since 1m 30s, limit 2/2 held by jobs 1, 2; its worker was lost" == held_up
 
 
-def test_a_job_that_two_things_hold_up_names_both():
+def test_a_line_names_two_obstacles():
     """If a queue is paused and no worker would take the job, the line names both."""
     expected = f"due since 1m 30s, queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC, no worker is alive"
 

@@ -85,7 +85,7 @@ def test_a_text_that_is_no_json_is_refused():
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_what_ends_the_process_is_no_fault_of_the_policy(error, monkeypatch: pytest.MonkeyPatch):
+def test_exceptions_that_end_the_process_are_raised_while_reading_a_policy(error, monkeypatch: pytest.MonkeyPatch):
     """MemoryError and KeyboardInterrupt while reading a policy are raised; the policy is not reported as unreadable."""
     monkeypatch.setattr(frozen, "thaw", Mock(side_effect=error))
 

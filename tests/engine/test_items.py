@@ -95,7 +95,7 @@ def test_numbers_of_jobs_are_spread_evenly():
 
 
 @pytest.mark.parametrize("outcome", [Lost("gone"), Snoozed(seconds(1)), Released("x"), Suspended(seconds(1))], ids=str)
-def test_a_job_that_goes_on_reports_nothing(outcome: Any):
+def test_an_unfinished_job_reports_nothing(outcome: Any):
     """Before the job has ended, no result is reported."""
     assert None is settled(ATTEMPT, outcome).report
 
@@ -107,7 +107,7 @@ def test_a_failure_that_is_retried_reports_nothing():
 
 @pytest.mark.parametrize("origin", [None, "topic:news/7"])
 @pytest.mark.parametrize("outcome", [Succeeded(), Failed(failure())], ids=str)
-def test_a_job_that_nobody_has_made_reports_nothing(origin: str | None, outcome: Any):
+def test_a_job_without_an_origin_reports_nothing(origin: str | None, outcome: Any):
     """Jobs without an origin, or with one of a newer redrive, report no result."""
     moved = settled(replace(ATTEMPT, origin=origin), outcome)
 
@@ -157,7 +157,7 @@ def test_a_state_without_an_attempt_has_no_job(state: RefreshState):
     assert state == thing(**columns(POLICY, state), job_id=None).state
 
 
-def test_a_thing_may_have_a_policy_of_its_own():
+def test_an_item_may_have_its_own_policy():
     """Items use their own policy, or that of the refresh; one that cannot be read raises an error."""
     own = RefreshPolicy(timeout=seconds(5))
 
@@ -181,12 +181,12 @@ FAILED = refresh.failure(POLICY, STARTED, now=T0 + seconds(5), uid="7").state
     ],
     ids=["runs", "runs in a pause", "fails", "fails in a pause", "given up", "fresh"],
 )
-def test_when_time_alone_makes_a_difference(state: RefreshState, expected: Any):
+def test_the_next_sweep_time_is_the_deadline_or_the_end_of_give_up_after(state: RefreshState, expected: Any):
     """Sweeps look at the deadline of a running attempt, and at the end of ``give_up_after`` of a failing item."""
     assert expected == sweep_at(POLICY, state)
 
 
-def test_without_an_end_of_trying_there_is_nothing_to_sweep():
+def test_without_give_up_after_there_is_nothing_to_sweep():
     """Policies without ``give_up_after`` need no sweep."""
     assert None is sweep_at(RefreshPolicy(delays=(HOUR,)), FAILED)
 
@@ -194,7 +194,7 @@ def test_without_an_end_of_trying_there_is_nothing_to_sweep():
 # -------------------------------------------------------------------------------------------------------------- the end
 
 
-def test_a_success_is_one():
+def test_a_success_is_recorded():
     """After a success the next refresh is planned."""
     move = ended(POLICY, STARTED, OriginResult(ORIGIN, 7, succeeded=True), T0 + seconds(9))
 
@@ -216,14 +216,14 @@ def test_a_permanent_failure_gives_up():
     assert (RefreshOutcome.GAVE_UP, "wrong") == (move.outcome, move.state.disabled_reason)
 
 
-def test_a_retry_waits_as_long_as_the_other_side_wants():
+def test_a_retry_waits_for_its_hint():
     """Retries wait as long as the other side has asked for."""
     move = ended(POLICY, STARTED, OriginResult(ORIGIN, 7, succeeded=False, retry_after=seconds(500)), T0)
 
     assert T0 + seconds(500) == move.state.refresh_at
 
 
-def test_what_means_nothing_is_given_up_with_the_error():
+def test_an_item_with_an_unreadable_policy_is_disabled_with_the_error():
     """Items with an unreadable policy wait for no refresh until they are updated."""
     move = unreadable(STARTED, ScheduleError("line 1: not understood"))
     state = move.state
@@ -233,7 +233,7 @@ def test_what_means_nothing_is_given_up_with_the_error():
     assert (None,) * 4 == (state.refresh_at, state.deadline_at, state.attempt_uid, state.planned_at)
 
 
-def test_who_is_told_hears_all_that_is_known():
+def test_the_arguments_of_a_notification_are_complete():
     """Arguments of the notification contain the item, the reason, the error, the streak and the actions."""
     acting = RefreshPolicy(on_give_up=(Action("email", "customer"),))
     state = unreadable(STARTED, ScheduleError("wrong")).state
@@ -251,7 +251,7 @@ def test_who_is_told_hears_all_that_is_known():
     } == json.loads(disabled(DEFINITION, "a", acting, state, "boom"))
 
 
-def test_who_is_told_need_not_be_named():
+def test_a_notification_task_is_optional_in_the_arguments():
     """Without a task to notify, the arguments have no parameter."""
     silent = replace(DEFINITION, on_disabled=None)
 

@@ -18,7 +18,7 @@ HELD = {
 
 
 @pytest.mark.parametrize("until", HELD)
-def test_a_key_is_held_as_the_table_says(until: KeyUntil | None):
+def test_a_key_is_held_according_to_the_table(until: KeyUntil | None):
     """Keys until the start are held while the job is ready, keys until the end while it has not ended."""
     assert HELD[until] == {state for state in State if holds(until, state)}
 

@@ -50,7 +50,7 @@ def test_a_lease_of_exactly_two_heartbeats_is_accepted():
     assert seconds(10) == LeaseTerms(heartbeat_every=seconds(5), lease_for=seconds(10)).lease_for
 
 
-def test_the_numbers_of_the_specification():
+def test_the_lease_terms_of_the_specification_are_accepted():
     """Three crashes poison a job, an attempt has 10 s of grace, and an unknown task comes back after 15 s."""
     assert (3, seconds(10), seconds(15)) == (POISON_LIMIT, GRACE, UNKNOWN_TASK_DELAY)
     assert (seconds(60), seconds(900)) == (UNREADABLE_LOOK, UNREADABLE_FOR)

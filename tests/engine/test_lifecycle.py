@@ -71,7 +71,7 @@ def test_an_illegal_move_names_the_legal_ones():
     assert "a dead job cannot claim; possible from here: catch, skip, redrive" == str(refusal.value)
 
 
-def test_nothing_moves_a_succeeded_job():
+def test_a_succeeded_job_has_no_transition():
     """Succeeded jobs have no transition, and the refusal says so in its message."""
     with pytest.raises(IllegalMove) as refusal:
         next_state(State.SUCCEEDED, LifecycleEvent.REDRIVE)
@@ -91,7 +91,7 @@ def test_final_states_are_those_where_nothing_happens_by_itself():
 
 
 @given(st.lists(st.sampled_from(LifecycleEvent), max_size=40))
-def test_a_walk_leaves_a_final_state_only_by_an_operator(events: list[LifecycleEvent]):
+def test_a_final_state_is_left_only_by_an_operator(events: list[LifecycleEvent]):
     """However events fall, a final state is left by an operator's event only, and a succeeded job never moves again."""
     state = State.READY
     for event in events:
@@ -105,7 +105,7 @@ def test_a_walk_leaves_a_final_state_only_by_an_operator(events: list[LifecycleE
 
 
 @given(st.data())
-def test_every_walk_can_still_end(data: st.DataObject):
+def test_every_reachable_state_can_end(data: st.DataObject):
     """From wherever a walk over the table has come, a final state is at most two moves away."""
     state = State.READY
     for _ in range(data.draw(st.integers(0, 20))):

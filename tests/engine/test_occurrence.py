@@ -51,7 +51,9 @@ STEPS = st.lists(
 
 
 @given(CRONS, STEPS, st.integers(1, 5))
-def test_what_holds_for_every_clock(definition: CronDefinition, steps: list[tuple[timedelta, bool]], most: int):
+def test_occurrences_are_decided_once_and_not_early_for_every_clock(
+    definition: CronDefinition, steps: list[tuple[timedelta, bool]], most: int
+):
     """No occurrence is decided before its time or twice, each belongs to the schedule, and the next one lies ahead."""
     now, seen = FIRST - MINUTE, set[datetime]()
     next_at: datetime | None = definition.schedule.next(now)
@@ -75,7 +77,7 @@ def test_what_holds_for_every_clock(definition: CronDefinition, steps: list[tupl
 
 
 @given(CRONS, st.timedeltas(timedelta(0), 9 * HOUR))
-def test_it_is_the_same_whoever_looks_and_when(definition: CronDefinition, late: timedelta):
+def test_catching_up_in_parts_starts_the_same_occurrences(definition: CronDefinition, late: timedelta):
     """Catching up in small parts starts the same occurrences as catching up at once."""
     definition = cron(definition.pattern, catch_up=CatchUp.ALL, overlap=Overlap.ALLOW, window=timedelta(days=2))
     now = FIRST + late
@@ -91,33 +93,33 @@ def test_it_is_the_same_whoever_looks_and_when(definition: CronDefinition, late:
     assert whole.next_at == next_at or len(whole.due) == 10_000
 
 
-def test_what_has_not_come_is_waited_for():
+def test_before_its_time_no_occurrence_is_decided():
     """Before its time nothing is decided, and what waits waits on."""
     now = FIRST - timedelta.resolution
 
     assert FirePlan((), FIRST, FIRST - HOUR) == fire(cron(), FIRST, now, running=7, queued_at=FIRST - HOUR)
 
 
-def test_one_that_comes_in_time_needs_no_note():
+def test_a_timely_occurrence_has_no_note():
     """Usually one occurrence is due, and hardly late."""
     assert FirePlan((DueOccurrence(FIRST, STARTED),), FIRST + HOUR) == fire(cron(), FIRST, FIRST + LATE)
 
 
-def test_a_late_one_says_so():
+def test_a_late_occurrence_has_a_note():
     """Occurrences later than a restart of workers takes are started with a note."""
     (due,) = fire(cron(), FIRST, FIRST + 90 * MINUTE / 3).due
 
     assert DueOccurrence(FIRST, STARTED, "0:30:00 late") == due
 
 
-def test_of_several_the_last_is_started_and_the_others_are_told():
+def test_the_last_of_several_occurrences_is_started_and_names_the_others():
     """Notes of started occurrences name those that were skipped, also if the started one is on time."""
     (due,) = fire(cron(), FIRST, FIRST + 2 * HOUR).due
 
     assert DueOccurrence(FIRST + 2 * HOUR, STARTED, "those since 2026-03-28 22:30:00 UTC are left out") == due
 
 
-def test_missed_ones_are_left_out_with_their_reason():
+def test_missed_occurrences_are_skipped_with_their_reason():
     """With catch_up="none" the last of them is written down as missed."""
     result = fire(cron(catch_up=CatchUp.NONE), FIRST, FIRST + 61 * MINUTE + LATE)
     note = "no worker ran for 0:02:00; those since 2026-03-28 22:30:00 UTC are left out"
@@ -125,7 +127,7 @@ def test_missed_ones_are_left_out_with_their_reason():
     assert FirePlan((DueOccurrence(FIRST + HOUR, MISSED, note),), FIRST + 2 * HOUR) == result
 
 
-def test_all_of_a_window_are_started():
+def test_all_occurrences_of_a_window_are_started():
     """With catch_up="all" those outside of the window are one line."""
     result = fire(cron(catch_up=CatchUp.ALL), FIRST, FIRST + 5 * HOUR)
     note = "more than 3:00:00 ago, like all from here to 2026-03-29 00:30:00 UTC"
@@ -135,14 +137,14 @@ def test_all_of_a_window_are_started():
     assert ["3:00:00 late", "2:00:00 late", "1:00:00 late", None] == [each.note for each in result.due[1:]]
 
 
-def test_a_window_may_hold_none():
+def test_a_window_may_contain_no_occurrence():
     """If no occurrence lies within the window, none is started, and the next one is planned."""
     result = fire(cron(catch_up=CatchUp.ALL, window=MINUTE), FIRST, FIRST + 30 * MINUTE)
 
     assert ([MISSED], FIRST + HOUR) == ([each.decision for each in result.due], result.next_at)
 
 
-def test_what_is_too_much_at_once_is_due_at_once_again():
+def test_occurrences_beyond_the_batch_limit_are_due_at_once():
     """Of more than may be decided in one transaction, the rest comes next."""
     result = fire(cron(catch_up=CatchUp.ALL), FIRST, FIRST + 3 * HOUR, most=2)
 
@@ -162,12 +164,12 @@ OVERLAPS = {
 
 
 @pytest.mark.parametrize("overlap", Overlap)
-def test_what_becomes_of_one_whose_predecessor_runs(overlap: Overlap):
+def test_each_overlap_decides_an_occurrence_with_a_running_predecessor(overlap: Overlap):
     """Each kind of overlap decides the occurrence and the job before it."""
     assert OVERLAPS[overlap] == fire(cron(overlap=overlap), FIRST, FIRST, running=7)
 
 
-def test_one_waits_at_most():
+def test_at_most_one_occurrence_is_queued():
     """Further occurrences are skipped while one is queued."""
     result = fire(cron(overlap=Overlap.QUEUE), FIRST, FIRST, running=7, queued_at=FIRST - HOUR)
     note = "job 7 before it had not ended, and 2026-03-28 21:30:00 UTC waits"
@@ -175,7 +177,7 @@ def test_one_waits_at_most():
     assert FirePlan((DueOccurrence(FIRST, SKIPPED, note),), FIRST + HOUR, queued_at=FIRST - HOUR) == result
 
 
-def test_what_was_missed_overlaps_with_nothing():
+def test_a_missed_occurrence_cancels_no_running_job():
     """Missed occurrences cancel no running job."""
     result = fire(cron(overlap=Overlap.CANCEL, catch_up=CatchUp.NONE), FIRST, FIRST + 9 * MINUTE, running=7)
 

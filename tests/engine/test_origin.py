@@ -24,7 +24,7 @@ def test_an_occurrence_is_read_back(name: str, instant: datetime):
 
 
 @given(NAMES, st.text())
-def test_a_thing_is_read_back(name: str, key: str):
+def test_the_origin_of_an_attempt_is_read_back(name: str, key: str):
     """Origins of an attempt contain the name of the refresh and the key, which may be any text, but no instant."""
     origin = read_origin(of_refresh(name, key))
 
@@ -32,7 +32,7 @@ def test_a_thing_is_read_back(name: str, key: str):
     assert of_refresh(name, key) == str(origin)
 
 
-def test_an_origin_is_one_that_people_can_read():
+def test_an_origin_is_readable_text():
     """Origins are the kind, the name, and the instant in UTC or the key, as readable text."""
     local = datetime(2026, 3, 29, 6, tzinfo=timezone(timedelta(hours=3)))
 
@@ -41,6 +41,6 @@ def test_an_origin_is_one_that_people_can_read():
 
 
 @pytest.mark.parametrize("text", [None, "", "cron", "cron:nightly", "topic:news/7", "nightly/2026"])
-def test_what_is_no_origin_is_none(text: str | None):
+def test_an_unknown_origin_is_none(text: str | None):
     """Jobs without an origin have none, and unknown origins are not guessed."""
     assert None is read_origin(text)

@@ -29,6 +29,6 @@ def test_an_outcome_is_a_value():
         ended.result = b"2"
 
 
-def test_a_release_is_claimable_at_once_unless_said_otherwise():
+def test_a_release_is_claimable_at_once_by_default():
     """By default a released job can be claimed at once."""
     assert (seconds(0), Hold.RELEASE) == (Released("shutdown").delay, Released("shutdown").hold)

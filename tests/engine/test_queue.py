@@ -49,7 +49,7 @@ def test_a_rate_is_written_as_it_is_read(text: str):
 @pytest.mark.parametrize(
     "text", ["", "5", "5/", "/s", "x/1s", "5/1.8m", "0/1s", "-1/1s", "5/0s", "1.5/s", "5/fortnight"]
 )
-def test_what_is_no_rate_is_refused(text: str):
+def test_an_invalid_rate_text_is_refused(text: str):
     """Other texts are refused with a message that shows an example of a rate."""
     with pytest.raises(ConfigurationError, match="is not a rate"):
         Rate.parse(text)
@@ -58,7 +58,7 @@ def test_what_is_no_rate_is_refused(text: str):
 # ---------------------------------------------------------------------------------------------------- changes
 
 
-def test_a_change_that_says_nothing_changes_nothing():
+def test_an_empty_change_changes_nothing():
     """Settings that are not given stay."""
     settings = QueueSettings("q", NOW, 1, 2, 3, seconds(4), ordered=True, aging_for=seconds(5), turn="t")
 
@@ -76,7 +76,7 @@ def test_a_change_sets_what_it_names():
     assert (Rate(3, seconds(4)), True) == (after.rate, after.limited)
 
 
-def test_none_takes_a_limit_away():
+def test_none_removes_a_limit():
     """Setting a limit to None removes it; a pause can be ended likewise."""
     settings = QueueSettings("q", NOW, 1, 2, 3, seconds(4), aging_for=seconds(5))
     change = QueueChange(paused=False, concurrency=None, per_partition=None, rate=None, aging_for=None)
@@ -95,7 +95,7 @@ def test_a_limit_under_which_nothing_runs_is_refused(change):
         QueueChange(**change)
 
 
-def test_what_is_not_given_is_not_none():
+def test_omitted_settings_differ_from_none():
     """Settings that are not given differ from settings that are removed."""
     assert UNSET is QueueChange().concurrency
     assert QueueChange() != QueueChange(concurrency=None)
@@ -130,7 +130,7 @@ def test_partitions_take_turns():
 
 
 @pytest.mark.parametrize(("turn", "order"), [("", [1, 2, 3]), ("a", [2, 3, 1]), ("b", [3, 1, 2]), ("c", [1, 2, 3])])
-def test_a_turn_begins_behind_who_was_served_last(turn: str, order: list[int]):
+def test_a_turn_begins_after_the_partition_served_last(turn: str, order: list[int]):
     """Turns begin with the partition that follows the one served last."""
     assert order == served([due(1, "a"), due(2, "b"), due(3, "c")], turn=turn)
 
@@ -143,14 +143,14 @@ def test_a_partition_gets_no_more_than_its_limit_allows():
     assert [5, 6, 7] == served(jobs, QueueSettings("q", per_partition=2), held={"a": 5, "b": 2})
 
 
-def test_of_an_ordered_queue_only_heads_are_served():
+def test_only_heads_of_an_ordered_queue_are_served():
     """Of each line the first is served and no other; jobs without a partition stand in no line."""
     jobs = [due(2, "a", head=1), due(3, "b", head=3), due(4, "b", head=3), due(5)]
 
     assert [3, 5] == served(jobs, QueueSettings("q", ordered=True))
 
 
-def test_aging_lifts_by_one_priority_for_each_span():
+def test_aging_raises_the_priority_by_one_for_each_span():
     """Jobs gain one priority for each full span that they have been due."""
     jobs = [
         due(1, priority=0),
@@ -162,7 +162,7 @@ def test_aging_lifts_by_one_priority_for_each_span():
     assert [4, 3, 1, 2] == served(jobs, QueueSettings("q", aging_for=seconds(60)))
 
 
-def test_nobody_is_served_where_nobody_is_due():
+def test_without_due_jobs_none_is_served():
     """Of no jobs none is served."""
     assert [] == served([])
 
@@ -188,7 +188,7 @@ def test_serving_is_fair_and_exact(jobs: list[Due], room: int, turn: str, most: 
 
 
 @given(JOBS, st.none() | st.integers(1, 100))
-def test_keys_keep_the_order_of_those_who_are_served(jobs: list[Due], aging: int | None):
+def test_keys_of_served_jobs_ascend(jobs: list[Due], aging: int | None):
     """Keys of served jobs ascend strictly, so the queue keeps its order among other queues."""
     settings = QueueSettings("q", aging_for=None if aging is None else seconds(aging))
     made = keys(serve(jobs, settings, NOW, room=99, held={}, turn="b"), settings, NOW)

@@ -73,7 +73,7 @@ REFRESH = RefreshDefinition("fresh", RefreshPolicy(), CRON.job)
 
 
 @given(CRONS | REFRESHES)
-def test_what_was_declared_is_read_back(definition: CronDefinition | RefreshDefinition):
+def test_a_definition_is_read_back(definition: CronDefinition | RefreshDefinition):
     """Documents contain all of a definition but its name, and so does the digest of its timing."""
     found = read(definition.name, definition.kind, definition.document)
 
@@ -81,7 +81,7 @@ def test_what_was_declared_is_read_back(definition: CronDefinition | RefreshDefi
     assert definition.timing == found.timing
 
 
-def test_definitions_know_what_they_are():
+def test_definitions_have_their_kind():
     """Crons and refreshes return their kind."""
     assert [Kind.CRON, Kind.REFRESH] == [CRON.kind, REFRESH.kind]
 
@@ -101,21 +101,21 @@ def test_definitions_know_what_they_are():
         (Kind.REFRESH, REFRESH.document.replace('"version":1', '"version":2')),
     ],
 )
-def test_what_a_newer_redrive_has_written_is_none(kind: Kind, document: str):
+def test_a_definition_of_a_newer_redrive_is_none(kind: Kind, document: str):
     """Documents that cannot be decoded are no definition, and raise no error."""
     row = ScheduleRecord("nightly", kind, document, "t", T0, None, None, None, None, None)
 
     assert None is row.definition
 
 
-def test_a_row_tells_what_was_declared():
+def test_a_row_has_the_definition_of_its_document():
     """Definitions of a row are those of its document, under its name."""
     row = ScheduleRecord("other", Kind.CRON, CRON.document, CRON.timing, T0, None, None, None, None, None)
 
     assert replace(CRON, name="other") == row.definition
 
 
-def test_the_timing_is_about_when_and_about_nothing_else():
+def test_the_timing_contains_only_pattern_and_time_zone():
     """Another pattern or place is another timing; other jobs, overlaps and windows are not."""
     when = [replace(CRON, pattern="0 4 * * *"), replace(CRON, tz="UTC")]
     what = [replace(CRON, overlap=Overlap.ALLOW), replace(CRON, job=replace(CRON.job, queue="slow"))]

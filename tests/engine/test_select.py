@@ -10,7 +10,7 @@ from redrive.engine.select import Filter
 from redrive.errors import ConfigurationError
 
 
-def test_an_empty_filter_means_the_newest_hundred():
+def test_an_empty_filter_selects_the_newest_hundred_jobs():
     """Without conditions a filter asks for a hundred jobs of any kind, the newest first."""
     empty = Filter()
 

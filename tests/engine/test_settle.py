@@ -53,7 +53,7 @@ FINAL_FAILURE = Failed(failure(permanent="no such user", reason="GAVE_UP"))
         (LATER, Cancelled("enough"), (4, 2, 0, 5), LifecycleEvent.CANCEL, State.CANCELLED),
     ],
 )
-def test_each_outcome_moves_the_counters_as_the_table_says(
+def test_each_outcome_changes_the_counters_as_documented(
     of: Claim, outcome: Outcome, counters: tuple[int, ...], event: LifecycleEvent, state: State
 ):
     """Attempts, failures, crashes and snoozes after each outcome are those of the documented table."""
@@ -109,7 +109,7 @@ def test_a_transition_is_fenced_and_complete(of: Claim, outcome: Outcome, sample
 
 
 @given(CLAIMS, OUTCOMES, st.floats(0, 1, exclude_max=True))
-def test_never_early(of: Claim, outcome: Outcome, sample: float):
+def test_no_job_is_due_early(of: Claim, outcome: Outcome, sample: float):
     """No job is due before its attempt ended, nor before its hint, snooze or release allows."""
     after = decide(of, outcome, NOW, sample)
     floor = timedelta(0)
@@ -122,7 +122,7 @@ def test_never_early(of: Claim, outcome: Outcome, sample: float):
 
 
 @given(CLAIMS, OUTCOMES, st.floats(0, 1, exclude_max=True))
-def test_what_is_stored_is_what_happens(of: Claim, outcome: Outcome, sample: float):
+def test_stored_delays_are_the_delays_that_happen(of: Claim, outcome: Outcome, sample: float):
     """If the history contains a delay, the job is due exactly that long after the attempt ended."""
     after = decide(of, outcome, NOW, sample)
 
@@ -155,7 +155,7 @@ def test_the_success_of_a_catch_job_takes_its_parent():
     assert 3 == settled(CATCHING, Succeeded()).caught
 
 
-def test_the_history_line_of_a_success_says_who_and_when():
+def test_the_history_line_of_a_success_has_worker_and_times():
     """Closed attempts name their job, lease, ordinal and worker, and the two instants."""
     expected = AttemptRecord(7, 41, 4, 2, T0, NOW, AttemptOutcome.SUCCEEDED)
 
@@ -188,7 +188,7 @@ def test_the_history_line_of_a_failure_holds_the_error():
     )  # fmt: skip
 
 
-def test_an_empty_traceback_is_none():
+def test_an_empty_traceback_is_stored_as_none():
     """Failures without a traceback store None, not an empty text."""
     assert closed(LATER, FAILED).traceback is None
 
@@ -220,7 +220,7 @@ def test_a_part_of_a_combination_that_cuts_the_wait_at_its_deadline_ends_the_job
     assert timedelta(minutes=30) == after.closed.delay
 
 
-def test_a_backoff_that_looks_back_is_told_the_last_delay():
+def test_a_decorrelated_backoff_gets_the_last_delay():
     """Decorrelated backoffs draw from the delay before the failed attempt, which the job carries."""
     drawing = Policy(attempts=9, backoff=Backoff.decorrelated("1s", "1h")).durable()
     of = claim(failures=1, policy=drawing, last_delay=seconds(40))

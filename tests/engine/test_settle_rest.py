@@ -67,7 +67,7 @@ def test_a_crash_runs_again_at_once():
     assert "runs again after crash 1 of at most 2" == after.note
 
 
-def test_the_history_line_of_a_crash_says_in_flight():
+def test_the_history_line_of_a_crash_has_the_stage_in_flight():
     """Crashes are "in flight" in RFC 0049's terms, and close their attempt as lost, without an exception's type."""
     line = closed(claim(), Lost("worker 2 vanished"))
 
@@ -100,7 +100,7 @@ def test_a_crash_is_final_for_a_task_that_is_not_idempotent():
     assert "not_idempotent" == after.closed.rule
 
 
-def test_a_catch_job_survives_a_crash_whatever_its_parent_declared():
+def test_a_catch_job_survives_a_crash_under_the_policy_of_any_parent():
     """Catch jobs run again after a crash, although they carry the policy of a parent that may not be repeated."""
     of = replace(CATCHING, crashes=0, policy=policy("2 1s catch mend", idempotent=False))
 
@@ -110,7 +110,7 @@ def test_a_catch_job_survives_a_crash_whatever_its_parent_declared():
 @pytest.mark.parametrize(
     ("crashes", "pause"), [(0, 0), (1, 0), (2, 4), (3, 8), (4, 16), (11, 2048), (12, 3600), (500, 3600)]
 )
-def test_a_catch_job_never_dies_of_crashes_but_is_tried_ever_more_slowly(crashes: int, pause: int):
+def test_a_catch_job_never_dies_of_crashes_but_waits_longer(crashes: int, pause: int):
     """From the third crash in a row on, a catch job waits for its policy's last delay, doubled up to an hour."""
     after = settled(replace(CATCHING, crashes=crashes, failures=0), Lost("gone"))
 
@@ -139,7 +139,7 @@ def test_a_catch_job_is_shown_as_stuck_from_the_fifth_failure_on_crashes_include
 # --------------------------------------------------------------------------------------------------- the others
 
 
-def test_a_snooze_waits_as_asked_and_spends_nothing():
+def test_a_snooze_waits_for_its_delay_and_is_not_counted():
     """Snoozed jobs are due after their delay; they keep no error, and their history contains the reason of the wait."""
     after = settled(LATER, Snoozed(timedelta(minutes=30), "the bank is closed"))
 
@@ -169,7 +169,7 @@ UNREADABLE = Unreadable("no field 'amount'")
     ("waited", "look"),
     [(None, 15), (0, 15), (14, 15), (15, 15), (40, 40), (60, 60), (600, 60), (839, 60), (880, 20), (899.5, 0.5)],
 )
-def test_arguments_that_cannot_be_read_wait_for_other_code(waited: float | None, look: float):
+def test_a_job_with_unreadable_arguments_waits_for_other_code(waited: float | None, look: float):
     """Unreadable arguments are tried again after 15 s to a minute, and exactly at the end of the wait."""
     since = None if waited is None else NOW - seconds(waited)
     after = settled(replace(LATER, unreadable_at=since), UNREADABLE)
@@ -179,7 +179,7 @@ def test_arguments_that_cannot_be_read_wait_for_other_code(waited: float | None,
     assert (LATER.attempt - 1, LATER.failures, LATER.crashes) == (after.attempt, after.failures, after.crashes)
 
 
-def test_a_job_that_waits_for_other_code_says_what_does_not_fit_and_how_long_it_waits():
+def test_a_job_with_unreadable_arguments_has_a_note_with_error_and_end():
     """Notes contain the error and the end of the wait."""
     expected = "no field 'amount'; waits until 12:15:01 UTC for a worker that can read them"
 
@@ -194,7 +194,7 @@ def test_a_job_that_waits_for_other_code_says_what_does_not_fit_and_how_long_it_
     ],
     ids=["job", "catch job"],
 )
-def test_arguments_that_nobody_could_read_for_a_quarter_of_an_hour_end_the_job(of: Claim, catch: str | None):
+def test_arguments_unreadable_for_a_quarter_of_an_hour_end_the_job(of: Claim, catch: str | None):
     """After a quarter of an hour the job is dead without a retry, with its catch; a catch job has none."""
     after = settled(replace(of, unreadable_at=NOW - timedelta(minutes=15)), UNREADABLE)
 
@@ -214,7 +214,7 @@ def test_an_attempt_at_a_refresh_does_not_wait_for_other_code(origin: str, state
 @pytest.mark.parametrize(
     "outcome", [Released("shutdown"), Snoozed(seconds(9)), Lost("gone"), FAILED], ids=lambda each: type(each).__name__
 )
-def test_only_what_is_given_back_goes_on_with_the_wait_for_other_code(outcome: Outcome):
+def test_only_a_release_continues_the_wait_for_other_code(outcome: Outcome):
     """After a handler was called, the wait for unreadable arguments begins anew."""
     since = NOW - seconds(30)
     after = settled(replace(LATER, crashes=0, unreadable_at=since), outcome)
@@ -225,14 +225,14 @@ def test_only_what_is_given_back_goes_on_with_the_wait_for_other_code(outcome: O
 @pytest.mark.parametrize(
     "outcome", [Snoozed(seconds(9)), Released("shutdown"), Lost("gone")], ids=lambda outcome: type(outcome).__name__
 )
-def test_an_attempt_that_is_not_counted_leaves_the_backoff_as_it_was(outcome: Outcome):
+def test_an_attempt_that_is_not_counted_does_not_change_the_backoff(outcome: Outcome):
     """After a snooze, a release or a crash the next failure is decided as if that attempt had not been."""
     after = settled(replace(LATER, crashes=0), outcome)
 
     assert (LATER.failures, LATER.by_rule, LATER.last_delay) == (after.failures, after.by_rule, after.last_delay)
 
 
-def test_an_attempt_that_was_cut_off_leaves_a_line_and_spends_nothing():
+def test_an_interrupted_attempt_is_recorded_and_not_counted():
     """Interrupted jobs are given back under the same number, and their history contains the interruption."""
     after = settled(LATER, Released("worker 1 shut down", started=True))
 
@@ -242,7 +242,7 @@ def test_an_attempt_that_was_cut_off_leaves_a_line_and_spends_nothing():
     assert (AttemptOutcome.RELEASED, "cut off: worker 1 shut down") == (after.closed.outcome, after.closed.verdict)
 
 
-def test_an_attempt_that_was_cut_off_is_the_last_one_of_a_task_that_is_not_idempotent():
+def test_an_interrupted_attempt_of_a_task_that_is_not_idempotent_is_the_last():
     """Interrupted attempts of tasks that are not idempotent end the job, since their effect is unknown."""
     once = claim(policy=policy("3 1s catch mend", idempotent=False))
     after = settled(once, Released("worker 1 shut down", started=True))
@@ -257,7 +257,7 @@ def test_an_attempt_that_was_cut_off_is_the_last_one_of_a_task_that_is_not_idemp
     assert (State.READY, 0) == (settled(once, Released("x")).state, settled(once, Released("x")).attempt)
 
 
-def test_a_catch_job_that_was_cut_off_is_given_back_whatever_its_parent_declared():
+def test_an_interrupted_catch_job_is_given_back_under_any_policy():
     """Catch jobs that were interrupted are repeated, although the policy of their parent forbids it."""
     of = replace(CATCHING, policy=policy("2 1s catch mend", idempotent=False))
 
@@ -316,7 +316,7 @@ def short_of_memory(retry: int) -> float:
 Backoff.register("tests.settle.short_of_memory", short_of_memory)
 
 
-def test_a_lack_of_memory_does_not_end_the_job():
+def test_a_memory_error_does_not_end_the_job():
     """After a MemoryError no decision is taken about the job."""
     poor = claim(policy=policy(backoff=Backoff.named("tests.settle.short_of_memory")))
 

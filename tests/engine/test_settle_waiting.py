@@ -37,7 +37,7 @@ def test_a_suspended_attempt_is_not_closed():
         (Cancelled("enough"), LifecycleEvent.CANCEL, State.CANCELLED),
     ],
 )
-def test_what_ends_a_wait_is_decided_as_ever(outcome: Outcome, event: LifecycleEvent, state: State):
+def test_the_end_of_a_wait_is_decided_like_the_end_of_an_attempt(outcome: Outcome, event: LifecycleEvent, state: State):
     """All that differs from the end of a running attempt is where the job comes from."""
     from_waiting = decide(LATER, outcome, NOW, 0.0, state=State.WAITING)
 
@@ -46,7 +46,7 @@ def test_what_ends_a_wait_is_decided_as_ever(outcome: Outcome, event: LifecycleE
 
 
 @pytest.mark.parametrize("outcome", [Released("shutdown"), Snoozed(seconds(1)), Lost("gone"), Suspended(seconds(1))])
-def test_a_waiting_attempt_has_no_worker_to_lose_it(outcome: Outcome):
+def test_a_waiting_attempt_cannot_be_lost(outcome: Outcome):
     """Waiting attempts cannot be given back, snoozed, lost or suspended again."""
     with pytest.raises(IllegalMove):
         decide(claim(), outcome, NOW, 0.0, state=State.WAITING)

@@ -44,7 +44,7 @@ def test_a_traceback_names_the_places():
     assert "in raised" in text
 
 
-def test_a_traceback_that_cannot_be_formatted_names_the_places_all_the_same():
+def test_a_traceback_that_cannot_be_formatted_still_names_the_places():
     """Tracebacks that cannot be formatted still name the places, read from the frames."""
     text = trace(raised(Hostile()))
 

@@ -258,7 +258,7 @@ def test_the_seventh_failure_gives_up(big):
     assert ["the BigTable refresh has been disabled. Cannot refresh after 7 attempt(s)"] == big.example.letters()
 
 
-def test_an_edit_makes_what_still_runs_stale(big):
+def test_an_edit_makes_a_running_attempt_stale(big):
     """If a table is edited while its old URL is being fetched, only the new one counts."""
     number = big.example.save(input_url=BROKEN)
     big.start()
@@ -272,7 +272,7 @@ def test_an_edit_makes_what_still_runs_stale(big):
     assert 3 == big.example.table().lines
 
 
-def test_a_poller_that_dies_after_its_commit_answers_twice(example, redis):
+def test_a_poller_killed_after_its_commit_answers_twice(example, redis):
     """After a restart the poller reads its message again, the answer is stale, and the list becomes empty."""
     big = OnLists(example, redis)
     big.example.save(input_url="https://example.com/big")
@@ -400,7 +400,7 @@ def test_a_wrong_url_of_a_managed_table_is_given_up_with_a_letter_until_it_is_ed
     assert ([3], 2) == (managed.lines(), len(managed.fetched))
 
 
-def test_what_runs_for_a_managed_table_that_is_edited_writes_nothing(managed):
+def test_a_superseded_fetch_of_an_edited_table_writes_nothing(managed):
     """If a table is edited while its old page is fetched, only the new one counts."""
     managed.pages["https://example.com/old"] = lambda: managed.save("https://example.com/big", 1) and 99
     managed.save("https://example.com/old")
@@ -409,7 +409,7 @@ def test_what_runs_for_a_managed_table_that_is_edited_writes_nothing(managed):
     assert ([3], 2) == (managed.lines(), len(managed.fetched))
 
 
-def test_a_managed_table_that_is_deleted_is_refreshed_no_more(managed):
+def test_a_deleted_managed_table_is_not_refreshed(managed):
     """Delete its row and its refresh in one transaction."""
     managed.save("https://example.com/big")
     managed.run("1s")

@@ -122,7 +122,7 @@ def test_a_worker_that_is_killed_loses_no_order_and_takes_no_money_twice(shop):
 
 @pytest.mark.acceptance
 @pytest.mark.slow
-def test_a_command_that_gives_up_says_so_to_cron(tmp_path):
+def test_a_command_that_gives_up_exits_with_75(tmp_path):
     """With the provider unreachable, the command makes all its attempts, and exits with 75."""
     shop = Shop(tmp_path)
     (shop.folder / "provider" / "out").touch()

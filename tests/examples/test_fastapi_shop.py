@@ -68,7 +68,7 @@ def start(tmp_path):
 
 @pytest.mark.acceptance
 @pytest.mark.slow
-def test_a_server_that_is_killed_forgets_nothing(tmp_path, start):
+def test_a_killed_server_loses_no_job(tmp_path, start):
     """Kill a server while it runs a job of a request that it has answered: the next server finishes the job, once.
 
     The next one is then stopped in order, with a running job that does not end, and gives it back."""

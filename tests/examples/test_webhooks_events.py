@@ -22,7 +22,7 @@ def test_the_file_is_what_its_script_makes():
     assert LINES == [msgspec.json.encode(event) for event in make_events(300, 1)]
 
 
-def test_every_line_has_half_a_kilobyte_to_twenty():
+def test_every_line_has_between_half_a_kilobyte_and_twenty():
     """Lines have 0.5 KB to 20 KB, and their sizes spread."""
     sizes = sorted(map(len, LINES))
     assert sizes[0] >= 512
@@ -31,14 +31,14 @@ def test_every_line_has_half_a_kilobyte_to_twenty():
     assert sizes[-1] > 15_000
 
 
-def test_there_are_three_hundred_events_each_with_its_own_id():
+def test_the_file_has_three_hundred_events_with_distinct_ids():
     """300 lines, 300 readable events, 300 ids."""
     events = read_events(FILE)
     assert (300, ()) == (len(events.good), events.broken)
     assert 300 == len({event.id for event in events.good})
 
 
-def test_every_kind_is_there_in_numbers():
+def test_every_kind_occurs_often():
     """Each of the five kinds of events makes up a tenth of the file at least."""
     kinds = Counter(event.type for event in read_events(FILE).good)
     assert {"push", "payment.settled", "order.placed", "chat.message", "document.changed"} == set(kinds)
@@ -59,7 +59,7 @@ def test_events_nest_deeply():
 @pytest.mark.parametrize(
     "sample", ["日", "م", "ש", "д", "λ", "न", "ธ", "안", "👩🏽‍🚀", "👨‍👩‍👧‍👦", "🇯🇵", "e\u0301", "\u2028"], ids=ascii
 )
-def test_the_file_speaks_many_scripts(sample):
+def test_the_file_contains_many_scripts(sample):
     """CJK, right-to-left scripts, emoji of several code points, combining marks and a line separator all occur."""
     assert sample in FILE.read_text(encoding="utf-8")
 

@@ -42,13 +42,13 @@ def test_another_seed_gives_other_plans():
     assert differing > 150
 
 
-def test_the_default_demonstration_shows_every_misbehaviour():
+def test_the_default_plan_contains_every_fault():
     """Every act happens to some of the 300 events, at the default seed."""
     acts = {plan.act(request) for plan in PLANS for request in range(1, 8)}
     assert set(Act) == acts
 
 
-def test_the_default_demonstration_has_events_that_never_recover_and_events_that_are_gone():
+def test_the_default_plan_has_events_that_never_recover_and_events_with_410():
     """Of the 300 events some always end in 500, some in 410, and the others are accepted."""
     endings = Counter(plan.ending for plan in PLANS)
     assert {Act.ACCEPT, Act.ERROR, Act.GONE} == set(endings)
@@ -57,12 +57,12 @@ def test_the_default_demonstration_has_events_that_never_recover_and_events_that
 
 
 @given(st.integers(), st.text())
-def test_troubles_end_within_the_retries_of_the_delivery(seed, event_id):
+def test_faults_end_within_the_retries_of_the_delivery(seed, event_id):
     """Events have at most three troubles before their ending, so six retries always reach the ending."""
     assert len(plan_for(seed, event_id).troubles) <= 3
 
 
-def test_requests_meet_the_troubles_in_order_and_then_the_ending_for_ever():
+def test_requests_get_the_faults_in_order_and_then_the_ending():
     """Requests get the acts in order, and all later ones the ending."""
     plan = Plan((Act.BUSY, Act.SLOW), Act.ACCEPT)
     assert [Act.BUSY, Act.SLOW, Act.ACCEPT, Act.ACCEPT] == [plan.act(request) for request in (1, 2, 3, 99)]

@@ -77,7 +77,7 @@ def head(event_id: str) -> bytes:
     ("act", "status", "retry_after"),
     [(Act.ACCEPT, 200, None), (Act.ERROR, 500, None), (Act.BUSY, 503, "1"), (Act.GONE, 410, None)],
 )
-def test_it_answers_as_planned(receiver, act, status, retry_after):
+def test_the_receiver_answers_as_planned(receiver, act, status, retry_after):
     """200, 500, 503 with Retry-After and 410 come over the wire and stand in the ledger."""
     response = receiver.post(event_that_meets(act))
     assert (status, retry_after) == (response.status_code, response.headers.get("Retry-After"))
@@ -94,7 +94,7 @@ def test_the_ledger_records_each_request(receiver):
     assert (len(BODY), hashlib.sha256(BODY).hexdigest()) == (entry.size, entry.digest)
 
 
-def test_it_resets_before_it_has_read_the_body(receiver):
+def test_the_receiver_resets_before_it_has_read_the_body(receiver):
     """Before the reset the receiver has read no byte of the body; the sender gets a broken connection."""
     # Where the reset overtakes the body, httpx reports the write that failed, else that no response came.
     with pytest.raises((httpx.NetworkError, httpx.RemoteProtocolError)):
@@ -111,7 +111,7 @@ def test_a_reset_before_the_body_leaves_the_body_in_the_kernel(receiver):
             connection.recv(1)
 
 
-def test_it_resets_after_it_has_read_the_body(receiver):
+def test_the_receiver_resets_after_it_has_read_the_body(receiver):
     """After the whole event is read, the connection is reset, and no status is sent."""
     with pytest.raises(httpx.ReadError, match="reset"):
         receiver.post(event_that_meets(Act.RESET_AFTER_BODY))
@@ -138,14 +138,14 @@ def test_a_repeat_after_acceptance_is_reported_as_a_duplicate(receiver):
     assert [(1, True, False), (2, False, True)] == [(e.request, e.accepted, e.duplicate) for e in entries]
 
 
-def test_each_key_meets_the_plan_from_its_start(receiver):
+def test_each_key_gets_the_plan_from_its_start(receiver):
     """Under another key the same event is another delivery, and meets the first act again."""
     event_id = event_that_meets(Act.ERROR, Act.ACCEPT)
     statuses = [receiver.post(event_id, key).status_code for key in ("one", "one", "two")]
     assert [500, 200, 500] == statuses
 
 
-def test_its_ledger_survives_a_kill(receiver, ledger):
+def test_the_ledger_survives_a_kill(receiver, ledger):
     """After a kill, a new receiver has all accepted events and the number of requests of the old one."""
     event_id = event_that_meets(Act.ACCEPT)
     receiver.post(event_id)
@@ -173,7 +173,7 @@ def test_a_request_without_a_key_is_refused(receiver):
     assert [] == read_ledger(receiver.ledger)
 
 
-def test_a_body_that_breaks_off_is_not_accepted(receiver):
+def test_a_truncated_body_is_not_accepted(receiver):
     """Incomplete bodies are not accepted."""
     with receiver.connection() as connection:
         connection.sendall(head(event_that_meets(Act.ACCEPT)) + b"half")
@@ -206,7 +206,7 @@ def test_a_port_that_does_not_exist_is_one_line(tmp_path):
     assert (2, "there is no port 65536: ports are 0 to 65535\n") == (status, message)
 
 
-def test_a_ledger_that_is_none_is_not_overwritten(ledger):
+def test_a_file_that_is_no_ledger_is_not_overwritten(ledger):
     """Refuse a file of another format in one line, and leave it as it is."""
     ledger.write_text("dear diary\n")
     status, message = refusal("--ledger", str(ledger))

@@ -67,7 +67,7 @@ QUIET = {observe.JobsEnqueuing, observe.JobEnqueued, observe.JobStarted}
 
 
 @pytest.mark.parametrize("text", EVENTS)
-def test_an_event_says_itself(text: str):
+def test_an_event_has_a_one_line_text(text: str):
     """Texts have one line; failures are warnings, and frequent events are for debugging."""
     event = EVENTS[text]
     level = logging.WARNING if type(event) in LOUD else logging.DEBUG if type(event) in QUIET else logging.INFO
@@ -90,7 +90,7 @@ def test_every_event_is_exported_by_name():
     assert [] == [name for name in observe.__all__ if not hasattr(observe, name)]
 
 
-def test_facts_are_plain_values():
+def test_exported_fields_are_plain_values():
     """Spans are seconds, instants ISO 8601, lists words; the trace of a job is left out."""
     started = EVENTS["job 7 (charge) starts: attempt 2 on worker 3"]
     suspended = observe.JobSuspended(**ATTEMPT, until=AT)
@@ -101,7 +101,7 @@ def test_facts_are_plain_values():
     assert "trace" not in shown
 
 
-def test_facts_of_a_call_name_the_call_and_its_failure():
+def test_exported_fields_of_a_call_contain_its_failure():
     """Facts of a call have its name as `call` and three facts of its failure, without the exception."""
     event = observe.CallGaveUp(
         name="fetch",
@@ -119,7 +119,7 @@ def test_facts_of_a_call_name_the_call_and_its_failure():
     assert "name" not in shown
 
 
-def test_facts_of_other_objects_are_their_text():
+def test_exported_fields_of_other_objects_are_text():
     """Enumerations become their name, other objects their repr; events without fields have no facts."""
 
     class Own(observe.CallEvent):
@@ -134,7 +134,7 @@ def test_facts_of_other_objects_are_their_text():
     assert [] == list(facts(Event()))
 
 
-def test_the_logging_sink_gives_programs_the_facts(caplog: pytest.LogCaptureFixture):
+def test_the_logging_sink_passes_fields_to_handlers(caplog: pytest.LogCaptureFixture):
     """Each fact is an attribute of the record; an attribute that the record has already stays."""
     with caplog.at_level(logging.DEBUG, "redrive.jobs"):
         observe.log(
@@ -152,7 +152,7 @@ def test_the_logging_sink_gives_programs_the_facts(caplog: pytest.LogCaptureFixt
     assert "redrive.jobs" == record.name
 
 
-def test_a_label_has_room_for_so_many_values():
+def test_a_label_keeps_a_bounded_number_of_values():
     """Values that come first keep their names, the others share one, and each label counts separately."""
     bounded = Bounded(limit=2)
 
@@ -160,14 +160,14 @@ def test_a_label_has_room_for_so_many_values():
     assert "c" == bounded.value("task", "c")
 
 
-def test_a_label_without_room_is_refused():
+def test_a_label_needs_room_for_one_value():
     """Require room for at least one value."""
     with pytest.raises(ValueError, match="at least, got limit=0"):
         Bounded(limit=0)
 
 
 @pytest.mark.parametrize("text", EVENTS)
-def test_measures_fit_their_metrics(text: str):
+def test_measurements_match_their_metrics(text: str):
     """Measures have a value for each label of their metric, and no negative number."""
     booked = list(measures(EVENTS[text]))
 

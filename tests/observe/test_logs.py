@@ -51,7 +51,7 @@ def nested() -> None:
     raise KeyError from ValueError(EVIL)
 
 
-def test_an_error_text_is_no_line(written: io.StringIO):
+def test_an_error_text_adds_no_line(written: io.StringIO):
     """Escape the text of an error in the line of its record."""
     logger("redrive.test").warning("job %d failed %.1f times: %s", 7, 2, ConnectionError(EVIL))
 
@@ -79,7 +79,7 @@ def test_a_block_keeps_its_lines(written: io.StringIO):
 
 
 @pytest.mark.parametrize("given", ["argument", "traceback"])
-def test_a_strange_error_can_be_logged(written: io.StringIO, given: str):
+def test_an_error_with_a_broken_text_can_be_logged(written: io.StringIO, given: str):
     """Name an exception by its class if its text or attributes cannot be read."""
     try:
         strange()

@@ -33,7 +33,7 @@ LOUD = {observe.CronSkipped, observe.CronMissed}
 
 
 @pytest.mark.parametrize("text", EVENTS)
-def test_an_event_says_itself(text: str):
+def test_an_event_has_a_one_line_text(text: str):
     """Texts have one line; skipped and missed occurrences are warnings."""
     event = EVENTS[text]
     level = logging.WARNING if type(event) in LOUD else logging.INFO
@@ -82,7 +82,7 @@ def play(overlap: str, catch_up: str, emitted: list[observe.Event]) -> list[str]
         ("queue", "none", ["CronStarted", "CronQueued", "CronSkipped", "CronStarted", "CronStarted", "CronMissed"]),
     ],
 )
-def test_the_fate_of_each_occurrence_is_emitted(
+def test_the_outcome_of_each_occurrence_is_emitted(
     emitted: list[observe.Event], overlap: str, catch_up: str, expected: list[str]
 ):
     """Emit each occurrence once, from the process that decided it; a waiting one is not repeated."""

@@ -98,7 +98,7 @@ def test_sinks_are_called_in_the_order_in_which_they_were_added():
     assert ["a", "b"] == order
 
 
-def test_only_silences_everybody_else():
+def test_only_excludes_other_sinks():
     """Inside `only` its sinks are called, and the added ones are not."""
     everywhere, here = [], []
     with observe.add(everywhere.append), observe.only(here.append):
@@ -110,7 +110,7 @@ def test_only_silences_everybody_else():
     assert not LISTENERS
 
 
-def test_only_is_for_this_task_and_those_it_starts():
+def test_only_holds_in_this_task_and_its_children():
     """Tasks started inside `only` call its sinks; concurrent tasks do not."""
     here = []
 
@@ -158,7 +158,7 @@ def test_threads_add_and_remove_at_once():
     assert [EVENT] == seen
 
 
-def test_what_is_no_function_is_no_sink():
+def test_a_sink_must_be_callable():
     """Something that cannot be called is refused where it is added."""
     with pytest.raises(TypeError, match="'stdout' is no sink"):
         observe.add("stdout")
@@ -221,7 +221,7 @@ def test_an_interrupted_wait_exits_each_manager_once(interruption):
 
 
 @pytest.mark.parametrize("where", ["enter", "exit"])
-def test_an_interruption_inside_a_manager_leaves_none_open(where):
+def test_an_interruption_inside_a_manager_exits_all(where):
     """Threads that are interrupted while a sink works exit the managers that were entered."""
     log = Log()
 
@@ -309,7 +309,7 @@ def test_a_sink_does_not_receive_its_own_events():
     assert [EVENT] == seen
 
 
-def test_a_sink_that_is_interrupted_interrupts():
+def test_an_interrupt_in_a_sink_is_raised():
     """Sinks cannot suppress Ctrl-C."""
 
     def sink(event):
@@ -349,7 +349,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
         _ = observe.CallRetired
 
 
-def test_the_room_is_a_public_name():
+def test_observe_is_a_public_name():
     """Access `redrive.observe` without a separate import."""
     assert redrive.observe is observe
 
@@ -369,7 +369,7 @@ class Carrier:
 
 
 @pytest.mark.parametrize(("sinks", "kept"), [([], None), ([Carrier("a")], "a"), ([Carrier("a"), Carrier("b")], "b")])
-def test_what_a_sink_that_carries_is_entered_as_is_kept(sinks, kept):
+def test_the_text_of_a_carrying_sink_is_available_inside(sinks, kept):
     """Inside the block the text of the last carrying sink is available; ordinary sinks leave none."""
     with observe.only(*sinks, Log()):
         assert bool(sinks) is observe.carried()
@@ -378,7 +378,7 @@ def test_what_a_sink_that_carries_is_entered_as_is_kept(sinks, kept):
             assert kept == around.kept
 
 
-def test_a_sink_that_carries_nothing_leaves_what_is_there():
+def test_a_sink_without_a_text_keeps_the_present_one():
     """None, or something that is no text, is not kept."""
     with observe.only(Carrier("a"), Carrier(None), Carrier(7)):
         around = observe.around(EVENT)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from redrive.policy.overload import AdaptiveRate, Cubic
 
 
-def test_nothing_is_limited_before_the_first_refusal():
+def test_before_the_first_refusal_there_is_no_limit():
     """Until the target throttles, everything may be sent at once."""
     rate = AdaptiveRate()
     rate.report(1, throttled=False)
@@ -29,7 +29,7 @@ def test_a_refusal_limits():
     assert rate.acquire(4.05, 1000) > 0
 
 
-def test_those_who_wait_are_told_the_same():
+def test_waiting_callers_get_the_same_wait():
     """Asking takes no token: a hundred waiting callers get the same wait, and then one of them may send."""
     rate = AdaptiveRate(rate=0.5)
 
@@ -39,7 +39,7 @@ def test_those_who_wait_are_told_the_same():
 
 
 @given(st.floats(0.1, 1000), st.floats(0, 1000))
-def test_the_curve_comes_back_to_the_rate_that_was_too_much(most, at):
+def test_the_rate_recovers_to_the_refused_rate(most, at):
     """After a refusal the curve begins at a part of the refused rate and is back at that rate after its window."""
     curve = Cubic().throttled(most, at)
 
@@ -80,7 +80,7 @@ def test_a_client_starts_its_curve_at_the_rate_that_was_refused():
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.booleans()), max_size=60))
-def test_the_bucket_never_owes(steps):
+def test_the_bucket_is_never_negative(steps):
     """Whatever is reported and asked, there are never fewer tokens than none, and the rate never falls to nothing."""
     rate, now = AdaptiveRate(), 0.0
     for wait, throttled in steps:

@@ -81,7 +81,7 @@ def test_then_starts_over():
     assert [1, 7] == delays(Policy(backoff=Backoff.constant(1).take(1), jitter="none") >> told(7), 2)
 
 
-def test_then_goes_on_with_its_own_count():
+def test_the_second_part_of_then_counts_its_own_retries():
     """Failures that only the second policy retries get exactly the second policy's retries."""
     a = told(1, 2, attempts=3).with_(on=TimeoutError)
     b = Policy(on=OSError, attempts=4, deadline=None, backoff=Backoff.exponential(10), jitter="none")
@@ -119,7 +119,7 @@ def test_a_history_without_counters_is_the_first_policys():
     assert 7 * SECOND == open_ended.decide(History(5, START), OS_ERROR, START + 20 * SECOND, 0.5).delay
 
 
-def test_then_starts_a_schedule_that_draws_over():
+def test_then_restarts_a_random_schedule():
     """Delays that the second policy draws do not depend on the delays of the first."""
     policy = told(100, attempts=2) >> Policy(attempts=9, deadline=None, backoff=Backoff.decorrelated(1, 90))
 
@@ -131,7 +131,7 @@ def waits(decisions: list[Decision]) -> list[float]:
     return [each.delay / SECOND for each in decisions if isinstance(each, Retry)]
 
 
-def test_the_decision_says_who_chose():
+def test_the_decision_names_the_part_that_decided():
     """Combined decisions have the rule of the part that decided."""
     hinted = OS_ERROR._replace(hint=30 * SECOND)
     ignoring = told(5).with_(hints="ignore")
@@ -151,7 +151,7 @@ def test_deferred_instants_compare_with_delays():
     assert Defer(START + 60 * SECOND, "backoff") == decide(deferring | told(90))
 
 
-def test_a_wait_that_calls_nothing_is_an_end():
+def test_a_truncated_wait_is_an_end():
     """Waits until the deadline end a call under `&`, whatever the other part's wait, and lose under `|`."""
     cut, sooner = (told(60).with_(deadline=limit, over_deadline="truncate") for limit in (10, 8))
 
@@ -175,7 +175,7 @@ def test_the_longer_wait_must_suit_both():
     assert 60 * SECOND == decide(told(60) & (hurried >> told(5))).delay
 
 
-def test_the_part_that_is_not_asked_is_the_same_in_the_count():
+def test_the_count_of_a_part_that_does_not_decide_is_unchanged():
     """If the first policy of `>>` cannot wait as long as another part asks, the second one has granted the retry."""
     first = Policy(on=OSError, attempts=9, deadline=10, backoff=Backoff.constant(1), jitter="none")
     policy = told(60) & (first >> told(5, 6, 7, attempts=3))
@@ -328,7 +328,7 @@ def test_then_is_associative(a: Policy, b: Policy, c: Policy):
 
 
 @given(simple, simple)
-def test_what_is_said_of_a_whole_is_what_it_decides(a: Policy, b: Policy):
+def test_a_combination_decides_as_its_fields_show(a: Policy, b: Policy):
     """Combinations decide on exactly the delays and the attempts that their fields show."""
     for policy in (a & b, a | b, a >> b):
         decided = [delay for delay in delays(policy, 12) if delay is not None]
@@ -398,7 +398,7 @@ def test_at_least_lies_over_jitter_and_hints_and_under_the_deadline():
     assert 45 * SECOND == Policy(on=OSError).at_least(5).in_process().deadline
 
 
-def test_at_least_wants_a_duration():
+def test_at_least_requires_a_duration():
     """Invalid durations of a minimum are refused by the field's name."""
     with pytest.raises(PolicyValueError, match="at_least: -1 is not a duration"):
         Policy().at_least(-1)
@@ -483,7 +483,7 @@ def test_changes_reach_the_parts():
     assert (a | Policy()).on is None
 
 
-def test_a_limit_leaves_the_rest_to_the_limited():
+def test_a_limit_does_not_change_other_fields():
     """Limits do not change candidates, idempotence, a deadline that the place gives, or jitter."""
     whole = Policy(on=OSError, idempotent=False) >> Policy(on=KeyError, idempotent=False)
     taken, flipped = whole.take(1), Policy(attempts=1, on=BaseException, idempotent=True) & Policy(on=OSError)
@@ -496,7 +496,7 @@ def test_a_limit_leaves_the_rest_to_the_limited():
     assert isinstance(slow.decide(History(1, START), Failure.of(ConnectionError()), START + 60 * SECOND, 0.5), Retry)
 
 
-def test_a_limit_does_not_change_who_retries_where_policies_nest():
+def test_a_limit_does_not_change_nested():
     """Limits leave ``nested`` as it is."""
     both = Policy(on=OSError, nested="both", rules=[Rule(OSError, attempts=9)])
 
@@ -506,7 +506,7 @@ def test_a_limit_does_not_change_who_retries_where_policies_nest():
     assert "both" == (both >> both).take(1).nested
 
 
-def test_nothing_is_left_of_the_rules_where_no_retry_is():
+def test_a_policy_without_retries_has_no_rules():
     """With no retry taken, a policy has no rules that could retry, and equals one with a single attempt."""
     policy = Policy(on=OSError, rules=[Rule(OSError, attempts=9)])
 
@@ -520,7 +520,7 @@ def test_take_of_what_never_ends():
     assert [1, 1, None, None] == delays((forever >> told(7)).take(2), 4)
 
 
-def test_a_combination_has_no_quick_answer():
+def test_a_combination_has_no_precomputed_answer():
     """Only the parts know; there is no quick answer."""
     assert (told(1) & told(1)).quick(OSError(), 1, 0.0, 0.5) is None
 
@@ -545,7 +545,7 @@ def test_a_policy_with_a_classifier_can_be_limited():
     assert 5 * SECOND == decide(policy.at_least(5), failure=busy).delay
 
 
-def test_an_operator_must_say_what_it_does():
+def test_an_operator_must_define_its_decision():
     """`Combined` itself decides nothing."""
     with pytest.raises(NotImplementedError):
         Combined(Policy(), Policy())

@@ -167,7 +167,7 @@ def test_a_classifier_is_not_asked_about_results():
     assert "not_matched" == decision.rule
 
 
-def test_a_result_described_by_hand_is_everyones_failure():
+def test_a_result_with_a_given_failure_fails_every_part():
     """Without a list of the predicates that reject it, a failed result is a failure for every part."""
     policy = Policy(on=OSError, jitter="none") | Policy(on=KeyError, jitter="none")
 
@@ -189,7 +189,7 @@ async def never_awaited(_):
 
 
 @pytest.mark.parametrize("field", ["on", "on_result"])
-def test_what_must_be_awaited_is_refused_here(field):
+def test_an_awaitable_is_refused_in_pure_code(field):
     """Pure code awaits nothing: an awaitable is refused by the name of the field, and closed."""
     policy = Policy(**{field: never_awaited})
     with pytest.raises(PolicyValueError, match=f"^{field}=.* returned an awaitable where nothing awaits it"):

@@ -66,13 +66,13 @@ def test_far_retries_do_not_overflow(backoff: Backoff):
 
 
 @given(backoffs)
-def test_without_luck_the_envelope_is_the_schedule(backoff: Backoff):
+def test_the_envelope_of_a_deterministic_schedule_is_the_schedule(backoff: Backoff):
     """Schedules that do not draw are their own envelope."""
     assert not backoff.draws
     assert backoff is backoff.envelope
 
 
-def test_a_schedule_must_say_its_delay():
+def test_a_schedule_must_define_its_delay():
     """`Backoff` itself has no delay and draws none."""
     with pytest.raises(NotImplementedError):
         Backoff().delay(1)
@@ -129,7 +129,7 @@ def test_filling_fills_the_window(window: float, attempts: int, factor: float):
     assert pytest.approx(window) == sum(backoff.delays(max(1, attempts - 1)))
 
 
-def test_a_window_cannot_be_filled_with_nothing():
+def test_an_empty_window_is_refused():
     """So many doublings that the first delay vanishes are refused; a window of no time has no delays of any length."""
     with pytest.raises(PolicyValueError, match="with 5000 attempts and factor=2.0 the first delay would be nothing"):
         Backoff.filling(60, 5000, 2.0)

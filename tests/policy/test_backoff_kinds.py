@@ -171,7 +171,7 @@ def test_functions_may_draw():
 
 
 @pytest.mark.parametrize("value", [nan, inf, -inf, -1.0, "5", None, True])
-def test_what_a_function_gives_is_checked_at_once(value: object):
+def test_the_result_of_a_function_is_checked_at_once(value: object):
     """Functions that return an invalid delay are refused when they are named, not at the first retry."""
     Backoff.register(f"test bad {value!r}", lambda retry: value)
 
@@ -179,7 +179,7 @@ def test_what_a_function_gives_is_checked_at_once(value: object):
         Named(f"test bad {value!r}")
 
 
-def test_what_a_function_gives_later_is_checked_too():
+def test_a_later_result_of_a_function_is_checked():
     """Functions that return an invalid delay later are refused at that retry."""
     Backoff.register("test later", lambda retry: 1.0 if retry < 3 else nan)
 
@@ -202,7 +202,7 @@ def test_options_are_checked_at_once(options: dict[str, object], said: str):
         Named("fibonacci", options)
 
 
-def test_missing_options_are_said():
+def test_missing_options_are_named():
     """Functions called without a required option raise an error that names it."""
     Backoff.register("test needs", lambda retry, base: base)
 

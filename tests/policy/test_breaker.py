@@ -92,7 +92,7 @@ class TestSettings:
             {"sleep_window": -1},
         ],
     )
-    def test_nonsense_is_refused(self, change):
+    def test_invalid_settings_are_refused(self, change):
         """Invalid settings are refused, all but a negative span by their name."""
         with pytest.raises(PolicyValueError, match=next(iter(change)) if change != {"sleep_window": -1} else "-1"):
             BreakerSettings(**change)
@@ -101,11 +101,11 @@ class TestSettings:
 class TestClosed:
     """A closed breaker counts."""
 
-    def test_it_admits_and_says_so(self):
+    def test_a_closed_breaker_admits_calls(self):
         """Calls are admitted and get the number of the era as their token."""
         assert (initial(QUICK), Admitted(0)) == after(QUICK, (Ask(), 0.0))
 
-    def test_it_opens_at_its_volume(self):
+    def test_a_breaker_opens_at_its_volume(self):
         """Nineteen failures leave it closed, the twentieth opens it."""
         state, _ = after(BreakerSettings(), *[(FailureReport(0), 0.0)] * 19)
         assert (CLOSED, OPEN) == (state.status, step(BreakerSettings(), state, FailureReport(0), 0.0)[0].status)
@@ -147,7 +147,7 @@ class TestOpen:
     """An open breaker refuses and sleeps."""
 
     @pytest.mark.parametrize(("now", "wait"), [(0.0, 50.001), (0.04, 10.001), (0.05, 0.001)])
-    def test_it_refuses_and_says_for_how_long(self, now, wait):
+    def test_an_open_breaker_refuses_with_the_remaining_sleep(self, now, wait):
         """Calls are refused until the sleep is over, its last instant included, with the rest of the sleep."""
         state, _ = opened()
         assert (state, Refused(timedelta(milliseconds=wait))) == step(QUICK, state, Ask(), now)
@@ -178,7 +178,7 @@ class TestOpen:
 class TestHalfOpen:
     """A half-open breaker waits for its canary."""
 
-    def test_it_refuses_all_others(self):
+    def test_while_the_canary_runs_other_calls_are_refused(self):
         """While the canary is out, a call is refused until the canary's time is up."""
         state, _ = half_open()
         assert (state, Refused(timedelta(seconds=5, microseconds=1))) == step(QUICK, state, Ask(), 0.051)
@@ -193,7 +193,7 @@ class TestHalfOpen:
         state, answer = half_open()
         assert BreakerState(OPEN, era=3, since=60_000) == step(QUICK, state, FailureReport(answer.token), 0.06)[0]
 
-    def test_a_dropped_canary_makes_room(self):
+    def test_a_dropped_canary_is_replaced_by_the_next_call(self):
         """After a canary without a result, the next call is the canary at once."""
         state, answer = half_open()
         state, _ = step(QUICK, state, Dropped(answer.token), 0.06)
@@ -226,18 +226,18 @@ class TestReset:
     """A reset begins anew."""
 
     @pytest.mark.parametrize("make", [lambda: (initial(QUICK), 0), opened, half_open])
-    def test_it_closes_from_everywhere(self, make):
+    def test_a_reset_closes_the_breaker_from_any_state(self, make):
         """Whatever the state, it is closed after a reset, with nothing counted."""
         state, _ = make()
         assert BreakerState(CLOSED, era=state.era + 1) == step(QUICK, state, Reset(), 0.06)[0]
 
-    def test_it_forgets_those_who_are_out(self):
+    def test_a_reset_ignores_calls_in_flight(self):
         """Failures of calls from before the reset do not count."""
         state, _ = after(QUICK, (Reset(), 0.0), (FailureReport(0), 0.0))
         assert CLOSED is state.status
 
 
-def test_events_and_answers_are_what_they_are():
+def test_events_and_answers_are_values():
     """Two reports of the same token are equal only if they report the same, and a question is true."""
     assert (False, False, True, True) == (
         SuccessReport(1) == FailureReport(1),
@@ -351,7 +351,7 @@ def test_law_it_opens_for_a_reason(settings, course):
 
 
 @given(settings_, courses)
-def test_law_the_sums_are_the_sums_of_the_slots(settings, course):
+def test_law_totals_are_the_sums_of_the_slots(settings, course):
     """Totals are those of the slots, slots are in order, and there are never more than the window has."""
     for each in walk(settings, course):
         slots = each.after.slots
@@ -382,7 +382,7 @@ def test_law_the_state_is_plain_data(settings, course):
 
 
 @given(settings_, courses, st.floats(0, 100))
-def test_law_time_that_goes_back_breaks_nothing(settings, course, back):
+def test_law_time_that_goes_back_violates_no_invariant(settings, course, back):
     """Instants before the last one are accepted, and the sums stay right."""
     for each in walk(settings, course):
         state, _ = step(settings, each.after, FailureReport(each.after.era), each.now - back)

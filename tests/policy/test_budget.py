@@ -97,7 +97,7 @@ def test_a_ratio_budget_forgets():
     assert 0 == pytest.approx(ledger.left(10))
 
 
-def test_a_reading_that_comes_late_counts():
+def test_a_late_reading_counts():
     """Threads read the clock before they take the lock: an older reading is counted with the latest."""
     ledger = RatioBudget(1, minimum=0, ttl=10).open()
     ledger.begin(7)
@@ -192,7 +192,7 @@ def test_a_throttle_stays_within_its_tokens(successes, tokens, thousandths):
         (lambda: ThrottleBudget(ratio=0.0004), "at least 0.001"),
     ],
 )
-def test_numbers_that_mean_nothing_are_refused(make, said):
+def test_invalid_numbers_are_refused(make, said):
     """Numbers out of their range are refused by name."""
     with pytest.raises(PolicyValueError, match=said):
         make()
@@ -209,7 +209,7 @@ def test_budgets_are_values(budget):
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_every_ledger_hears_of_everything(budget):
+def test_every_ledger_accepts_all_calls(budget):
     """Every kind of budget accepts all calls of a whole call under a policy."""
     ledger = budget.open()
     ledger.begin(0)
@@ -222,7 +222,7 @@ def test_every_ledger_hears_of_everything(budget):
     assert ledger.left(0) > 0
 
 
-def test_a_budget_says_how_it_spends():
+def test_a_budget_must_define_how_it_spends():
     """`Budget` and `Ledger` leave amounts and prices to each kind."""
     for ask in (Budget().open, lambda: Ledger().spend(0, None), lambda: Ledger().left(0)):
         with pytest.raises(NotImplementedError):

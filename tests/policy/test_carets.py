@@ -5,7 +5,7 @@ from __future__ import annotations
 from redrive.errors import PolicySyntaxError, PolicyValueError
 
 
-def test_the_caret_stands_under_the_fault():
+def test_the_caret_is_under_the_fault():
     """Messages have the problem, the text, and a caret under the fault with a valid form."""
     error = PolicySyntaxError.with_caret("10 5 s", 4, "there is a blank", "write 5s")
 
@@ -21,7 +21,7 @@ def test_the_parts_of_the_message_can_be_read():
     assert isinstance(PolicySyntaxError.with_caret("", 0, "empty", "write"), PolicySyntaxError)
 
 
-def test_what_cannot_be_printed_does_not_move_the_caret():
+def test_unprintable_characters_do_not_move_the_caret():
     """Tabs and line feeds in the text are drawn as one blank."""
     assert "bad\n    5s  x\n        ^ good" == str(PolicySyntaxError.with_caret("5s\t\nx", 4, "bad", "good"))
 

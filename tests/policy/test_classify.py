@@ -43,13 +43,13 @@ def test_types_and_reasons_become_names(on: object, expected: tuple[str, ...]):
 
 
 @pytest.mark.parametrize("on", [int, "timeout", "NoSuchError", "", None, 5, (OSError, 5), [int]])
-def test_what_is_neither_is_refused(on: object):
+def test_values_that_name_neither_are_refused(on: object):
     """Values that name neither an exception nor a reason are refused, with the field."""
     with pytest.raises(PolicyValueError, match="^Rule.on"):
         names_of(on, "Rule.on")
 
 
-def test_naming_nothing_is_refused():
+def test_an_empty_selection_is_refused():
     """Empty lists of names are refused, with the remedy."""
     with pytest.raises(PolicyValueError, match="on is empty.*for no retries use attempts=1"):
         names_of((), "on")
@@ -71,14 +71,14 @@ CONTROL_FLOW = [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledE
 
 
 @pytest.mark.parametrize("kind", CONTROL_FLOW, ids=qualified_name)
-def test_control_flow_is_known(kind: type[BaseException]):
+def test_control_flow_is_recognized(kind: type[BaseException]):
     """Exceptions that end a program or a task are control flow, as are their subclasses and groups with them."""
     assert is_control_flow(Failure.of(kind()))
     assert is_control_flow(Failure.of(type("Own", (kind,), {})()))
     assert is_control_flow(group(ValueError(), kind()))
 
 
-def test_the_cancellation_of_trio_is_known():
+def test_the_cancellation_of_trio_is_recognized():
     """Trio's Cancelled is known by name."""
     caught = []
 
@@ -123,7 +123,7 @@ def test_another_class_does_not_match(on: object):
     assert not matching(on, Failure.of(Busy()))
 
 
-def test_what_is_no_exception_needs_base_exception():
+def test_other_base_exceptions_match_by_name_or_base_exception():
     """Instances of BaseException that are not an Exception match only by their own name or BaseException."""
     halt = Failure.of(type("Halt", (BaseException,), {})())
 
@@ -151,14 +151,14 @@ def test_a_failure_without_an_exception_matches_by_reason():
         ("never", (ValueError(), ValueError()), False),
     ],
 )
-def test_a_group_is_judged_by_its_leaves(groups: str, leaves: tuple[BaseException, ...], expected: bool):
+def test_a_group_is_classified_by_its_leaves(groups: str, leaves: tuple[BaseException, ...], expected: bool):
     """Groups match according to ``groups`` and their leaves."""
     assert expected == matching(ValueError, group(*leaves), groups)
 
 
 @pytest.mark.parametrize("groups", ["all", "any"])
 @pytest.mark.parametrize("on", [None, Exception, BaseException])
-def test_any_exception_means_any_leaf(on: object, groups: str):
+def test_any_exception_matches_any_leaf(on: object, groups: str):
     """Groups match if any exception does."""
     assert matching(on, group(ValueError(), OSError()), groups)
     assert not matching(on, group(ValueError(), OSError()), "never")
@@ -171,7 +171,7 @@ def test_a_group_can_be_named_itself(groups: str):
 
 
 @given(failures)
-def test_naming_nothing_matches_all_that_are_exceptions(failure: Failure):
+def test_no_names_match_all_exceptions(failure: Failure):
     """Without names each ordinary failure matches, except a group where groups never do."""
     ordinary = all("builtins.Exception" in leaf.types for leaf in failure.leaves or (failure,))
 
@@ -198,7 +198,7 @@ def test_a_described_failure_is_a_candidate_by_name(on: object, described: Failu
     assert described._replace(candidate=candidate) == reading(lambda _: described, on)(Busy())
 
 
-def test_what_is_not_described_is_not_retried():
+def test_an_undescribed_exception_is_not_retried():
     """Exceptions that the function does not describe have no description."""
     assert None is reading(lambda _: None, None)(Busy())
 

@@ -122,7 +122,7 @@ def test_an_open_deadline_stays_open():
         (Policy() & Policy(hedge=object()), "hedge: an object cannot be stored"),
     ],
 )
-def test_what_has_no_name_cannot_be_written(policy: Policy, said: str):
+def test_functions_and_objects_cannot_be_written(policy: Policy, said: str):
     """Functions and objects in a policy are refused when it is written, with the field."""
     with pytest.raises(PolicyValueError) as refused:
         policy.to_dict()
@@ -195,7 +195,7 @@ def test_wrong_values_are_named(path: str, value: Any, said: str | None):
         ({"version": 1, "op": "&", "of": {}}, "policy.of: {} is not a list"),
     ],
 )
-def test_what_is_no_policy_is_refused(data: Any, said: str):
+def test_invalid_data_is_refused(data: Any, said: str):
     """Data that is not a policy is refused with the path of the fault."""
     with pytest.raises(PolicyValueError) as refused:
         Policy.from_dict(data)

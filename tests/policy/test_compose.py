@@ -104,7 +104,7 @@ def test_take_limits_the_retries(a: Backoff, n: int, m: int):
 
 
 @given(backoffs, lengths)
-def test_up_to_limits_the_sum(a: Backoff, total: float):
+def test_up_to_limits_the_total(a: Backoff, total: float):
     """Delays up to a total are as many as fit below it, within it, or past it by the last one."""
     for end, fits in FITS.items():
         taken = UpTo(a, total, end=end).delays(20)
@@ -165,7 +165,7 @@ def test_jitter_keeps_to_the_floors_of_the_parts():
 
 
 @pytest.mark.parametrize("n", [-1, 1.5, True, "3", None])
-def test_take_wants_a_number(n: object):
+def test_take_requires_a_whole_number(n: object):
     """`take` needs a whole number, zero or more."""
     with pytest.raises(PolicyValueError, match="the number of retries is a whole number, zero or more"):
         EVER.take(n)
@@ -184,7 +184,7 @@ def test_only_schedules_combine(operator: Callable[[object, object], object]):
         operator(EVER, 5)
 
 
-def test_a_schedule_that_draws_is_no_part():
+def test_a_random_schedule_cannot_be_combined():
     """Schedules that draw cannot be combined, but their envelopes can."""
     drawing = Decorrelated(1, 20)
 
@@ -195,7 +195,7 @@ def test_a_schedule_that_draws_is_no_part():
 
 
 @given(backoffs, backoffs)
-def test_a_sum_waits_both_delays_while_both_last(a: Backoff, b: Backoff):
+def test_a_sum_adds_delays_until_one_part_ends(a: Backoff, b: Backoff):
     """`+` adds the delays and the floors of its parts and ends with the first; its length is where it ends."""
     whole = a + b
     both = [(a.delay(n), b.delay(n), whole.delay(n)) for n in range(1, 25)]

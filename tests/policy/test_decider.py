@@ -60,7 +60,7 @@ def test_a_failure_is_retried_after_the_backoff():
     ]
 
 
-def test_permanent_beats_all():
+def test_a_permanent_failure_is_never_retried():
     """Failures that the handler declares final are given up at once, whatever the policy."""
     failure = OS_ERROR._replace(permanent="stolen card", candidate=True, hint=SECOND)
 
@@ -78,7 +78,7 @@ def test_other_failures_are_given_up():
 
 
 @pytest.mark.parametrize("policy", [Policy(), Policy(on=BaseException), Policy(on=KeyboardInterrupt)], ids=repr)
-def test_control_flow_passes_whatever_is_named(policy: Policy):
+def test_control_flow_is_never_retried_even_if_named(policy: Policy):
     """KeyboardInterrupt is never retried, not even if it is named or was called a candidate."""
     failure = Failure.of(KeyboardInterrupt())
 
@@ -86,7 +86,7 @@ def test_control_flow_passes_whatever_is_named(policy: Policy):
     assert "not_matched" == decide(policy, failure._replace(candidate=True)).rule
 
 
-def test_what_was_settled_before_stays_settled():
+def test_a_settled_candidate_stays_settled():
     """Settled candidates are retried and settled non-candidates given up, whatever the policy names."""
     assert "backoff" == decide(PLAIN, Failure.of(ValueError())._replace(candidate=True)).rule
     assert "not_matched" == decide(PLAIN, OS_ERROR._replace(candidate=False)).rule
@@ -112,7 +112,7 @@ def test_a_reason_can_be_named():
         (Stage.ANSWERED, False, "ERROR", "backoff"),
     ],
 )
-def test_an_unknown_outcome_is_repeated_only_if_it_may(
+def test_an_unknown_outcome_is_repeated_only_if_idempotent(
     stage: Stage, idempotent: bool | None, reason: str, expected: str
 ):
     """In flight, only an idempotent call is repeated, or one with a reason that allows it (RFC 0049)."""
@@ -318,7 +318,7 @@ def remembered(policy: Policy, luck: list[float], failed: Failure = OS_ERROR) ->
     return delays, history.by_rule
 
 
-def test_a_schedule_that_remembers_has_its_sample_kept():
+def test_the_sample_of_a_stateful_schedule_is_kept():
     """Histories keep the previous sample after the counts of rules; one written by hand has none."""
     smooth = Backoff.smooth(1)
     policy = PLAIN.with_(backoff=smooth, jitter=None)
@@ -330,7 +330,7 @@ def test_a_schedule_that_remembers_has_its_sample_kept():
     assert pytest.approx(smooth.draw(2, None, 0.5, 0.5)) == decide(policy, attempts=2).delay / SECOND
 
 
-def test_each_schedule_that_remembers_has_a_memory_of_its_own():
+def test_each_stateful_schedule_has_its_own_state():
     """Rules with a schedule of their own keep their own samples; other rules share those of the policy."""
     smooth, own = Backoff.smooth(1), Backoff.smooth(10)
     rules = [Rule(TimeoutError, backoff=own), Rule(ConnectionError), Rule(OSError, backoff=Backoff.constant(1))]
@@ -343,7 +343,7 @@ def test_each_schedule_that_remembers_has_a_memory_of_its_own():
     assert (0, 0, 0, 250_000_001, 0) == remembered(policy, [0.25], Failure.of(ValueError()))[1]
 
 
-def test_counts_of_another_policy_do_no_harm():
+def test_counts_of_another_policy_are_ignored():
     """Counts that do not fit the policy or the number of attempts leave at least this failure to be counted."""
     assert SECOND == decide(RULED, VALUE, attempts=2, by_rule=(5, 0, 5, 0, 7)).delay
 
@@ -482,7 +482,7 @@ def telling_errors(draw: st.DrawFn) -> BaseException:
 @given(
     policies(), st.sampled_from(["none", "full"]), telling_errors(), st.integers(1, 9), st.integers(0, 10**6), samples
 )
-def test_the_quick_answer_is_the_decision(  # the arguments of `quick`, and a jitter that it is made for
+def test_the_precomputed_answer_equals_the_decision(  # the arguments of `quick`, and a jitter that it is made for
     policy: Policy, jitter: str, error: BaseException, attempts: int, elapsed: int, sample: float
 ):
     """Quick answers are those of `decide`, to the microsecond."""
@@ -513,7 +513,7 @@ def test_the_quick_answer_is_the_decision(  # the arguments of `quick`, and a ji
     ],
     ids=str,
 )
-def test_there_is_a_quick_answer_for_the_commonest_case(policy: Policy, quick: float | None):
+def test_plain_failures_have_a_precomputed_answer(policy: Policy, quick: float | None):
     """Plain failures of a plain policy have a quick answer, at the second attempt after one second."""
     assert quick == policy.quick(OSError(), 2, 1.0, 0.5)
     assert quick == policy.quick(OSError(), 2, 1.0, 0.5)
@@ -529,7 +529,7 @@ def test_only_the_delays_of_the_first_retries_are_kept():
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError])
-def test_quick_answers_do_not_depend_on_what_was_asked_before(kind: type[Exception]):
+def test_precomputed_answers_do_not_depend_on_earlier_calls(kind: type[Exception]):
     """At any attempt, near or far, asked once or again, there is a quick answer if and only if there is a retry."""
     policy = Policy(on=OSError, attempts=100, deadline=None, backoff=Backoff.linear(1, 1), jitter="none")
     for attempts in (1, 2, 99, 100, 101, 1):
@@ -537,7 +537,7 @@ def test_quick_answers_do_not_depend_on_what_was_asked_before(kind: type[Excepti
         assert delay == policy.quick(kind(), attempts, 0.0, 0.5)
 
 
-def test_classes_made_on_the_fly_do_not_fill_the_memory():
+def test_dynamically_created_classes_do_not_fill_the_cache():
     """Only so many classes of failures are remembered."""
     policy = Policy(on=OSError, jitter="none")
     for number in range(decider._REMEMBERED + 5):

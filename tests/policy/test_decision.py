@@ -45,7 +45,7 @@ def test_other_numbers_of_attempts_are_refused(attempts: object):
         check_attempts(attempts, "Rule.attempts")
 
 
-def test_give_up_says_what_would_pass_the_deadline():
+def test_give_up_names_the_wait_past_the_deadline():
     """Giving up before the deadline has a reason with the length of the wait and its source."""
     deadline = 90 * SECOND
 
@@ -73,6 +73,6 @@ def test_truncate_waits_to_the_deadline():
 
 
 @pytest.mark.parametrize("elapsed", [80 * SECOND, 100 * SECOND])
-def test_defer_hands_over(elapsed: timedelta):
+def test_defer_leaves_the_retry_to_the_caller(elapsed: timedelta):
     """Deferring keeps the wait, beyond the deadline too."""
     assert Defer(START + 20 * SECOND, "hint") == past_deadline(TOLD, START, elapsed, 90 * SECOND, "defer")

@@ -76,7 +76,7 @@ def test_directives_are_read(text: str, expected: Directive):
         ("5s catch foo bar", 13, "there is nothing after the catch task, but 'bar'"),
     ],
 )
-def test_faults_are_pointed_at(text: str, at: int, said: str):
+def test_faults_are_refused_with_their_place(text: str, at: int, said: str):
     """Unreadable directives are refused with the place of the fault."""
     with pytest.raises(PolicySyntaxError) as refused:
         read_directive(text)
@@ -92,7 +92,7 @@ def test_faults_are_pointed_at(text: str, at: int, said: str):
         ("9223372036854775808 1s", 0, "the number of retries is too large"),
     ],
 )
-def test_nonsense_is_pointed_at(text: str, at: int, said: str):
+def test_invalid_values_are_refused_with_their_place(text: str, at: int, said: str):
     """Readable directives with an invalid value are refused with the place of the fault."""
     with pytest.raises(PolicyValueError) as refused:
         read_directive(text)
@@ -151,9 +151,7 @@ millis = st.integers(0, 10**9).map(lambda count: timedelta(milliseconds=count))
 
 
 @given(st.integers(0, 10**6), millis, st.none() | millis, st.none() | st.sampled_from(["recover", "a.b"]))
-def test_what_a_directive_says_is_written_back(
-    retries: int, minimum: timedelta, more: timedelta | None, catch: str | None
-):
+def test_directives_are_written_back(retries: int, minimum: timedelta, more: timedelta | None, catch: str | None):
     """Policies that were read from a directive are written as an equal directive."""
     words = [str(retries)]
     if retries or catch:
@@ -208,7 +206,7 @@ SAID = Policy.parse("10 5s 1m")
         ({"hedge": "x"}, "because of hedge"),
     ],
 )
-def test_what_a_directive_cannot_say_is_refused(changes: dict[str, object], said: str):
+def test_policies_that_a_directive_cannot_express_are_refused(changes: dict[str, object], said: str):
     """Policies that a directive cannot express are refused with the field that prevents it."""
     with pytest.raises(PolicyValueError) as refused:
         SAID.with_(**changes).directive()

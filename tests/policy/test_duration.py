@@ -42,7 +42,7 @@ def test_other_forms_are_read(value: object, expected: timedelta):
 
 
 @pytest.mark.parametrize("value", ["99999999999999999999d", 1e300, 10**400, timedelta.max])
-def test_what_is_too_long_is_cut(value: object):
+def test_long_durations_are_cut_to_the_maximum(value: object):
     """Spans of more than a thousand years are cut to that, in every form."""
     assert LONGEST == parse_duration(value)
 
@@ -67,7 +67,7 @@ def test_what_is_too_long_is_cut(value: object):
         ("٣s", 0, "a duration cannot contain '٣' here"),
     ],
 )
-def test_faults_are_pointed_at(text: str, at: int, problem: str):
+def test_faults_are_refused_with_their_place(text: str, at: int, problem: str):
     """Unreadable texts are refused with the place of the fault."""
     with pytest.raises(PolicySyntaxError) as refused:
         parse_duration(text)
@@ -76,7 +76,7 @@ def test_faults_are_pointed_at(text: str, at: int, problem: str):
 
 
 @pytest.mark.parametrize("value", [-1, -0.001, nan, inf, -inf, timedelta(seconds=-1), True, None, [1]])
-def test_what_is_no_duration_is_refused(value: object):
+def test_an_invalid_duration_is_refused(value: object):
     """Negative, infinite and undefined numbers, and values that are not numbers, are refused."""
     with pytest.raises(PolicyValueError, match="is not a duration"):
         parse_duration(value)
@@ -100,7 +100,7 @@ def test_spans_are_written_in_their_shortest_form(value: timedelta, expected: st
 
 
 @given(st.integers(0, 10**12))
-def test_what_is_written_is_read_back(milliseconds: int):
+def test_written_durations_are_read_back(milliseconds: int):
     """Whole milliseconds survive being written and read."""
     value = timedelta(milliseconds=milliseconds)
 

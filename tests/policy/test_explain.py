@@ -101,7 +101,7 @@ _AND, _OR, _THEN = Policy.__and__, Policy.__or__, Policy.__rshift__
     ],
     ids=repr,
 )
-def test_the_sentence(policy: Policy, clauses: list[str]):
+def test_explain_returns_a_sentence(policy: Policy, clauses: list[str]):
     """`explain` describes a policy in one sentence, with its worst cases."""
     assert "; ".join(clauses) + "." == policy.explain().sentence == str(policy.explain())
 
@@ -115,7 +115,7 @@ def test_the_worst_cases():
     assert (6, 20 * SECOND, 20 * SECOND) == policy.with_(deadline=20).explain()[:3]
 
 
-def test_nothing_bounds_some_policies():
+def test_unlimited_policies_have_no_worst_case():
     """Without limits there are no worst cases."""
     assert (None, None, None) == Policy(attempts=None, catch="x").explain()[:3]
     assert (None, None, None) == Policy(attempts=None, catch="x", rules=[Rule(OSError, attempts=2)]).explain()[:3]
@@ -161,7 +161,7 @@ def test_only_a_part_that_gives_up_bounds_the_whole():
     assert "ends after 10s at the latest" in str(((short & long) & patient).explain())
 
 
-def test_what_nobody_can_bound_is_not_bounded():
+def test_unbounded_figures_are_none():
     """Unbounded figures are None: a user's function may draw any delay, and a part without end has no sum."""
     lucky = Policy(deadline=None, backoff=Backoff.named("test any luck"))
     endless = Policy(on=OSError, attempts=None, deadline=None, catch="x", backoff=Backoff.constant(1), jitter="none")
@@ -255,7 +255,7 @@ def test_no_call_is_worse_than_the_worst_case(attempts: int, backoff: Backoff, j
 
 
 @given(st.integers(1, 8), backoffs)
-def test_without_luck_the_worst_case_happens(attempts: int, backoff: Backoff):
+def test_without_jitter_the_worst_case_happens(attempts: int, backoff: Backoff):
     """Without rules and luck the worst case is what happens when everything fails."""
     policy = Policy(attempts=attempts, deadline=None, backoff=backoff, jitter="none")
     retries = [each for each in journey(policy, [Failure.of(OSError())] * 8, [0.0] * 8) if isinstance(each, Retry)]

@@ -52,7 +52,7 @@ def test_an_exception_becomes_names():
     assert own == Failure.of(Busy()).error_type
 
 
-def test_what_is_no_ordinary_exception_ends_with_its_base():
+def test_other_base_exceptions_have_base_exception_among_their_names():
     """Instances of BaseException that are not an Exception have BaseException among their names."""
     assert (f"{__name__}.Halt", "builtins.BaseException") == Failure.of(Halt()).types
 
@@ -72,13 +72,13 @@ def test_reason_and_stage_are_the_caller_s():
 
 @pytest.mark.parametrize("attribute", ["hint", "retry_after"])
 @pytest.mark.parametrize("value", [timedelta(seconds=30), 30, 30.0])
-def test_an_exception_may_say_when_to_come_back(attribute: str, value: object):
+def test_an_exception_may_carry_a_hint(attribute: str, value: object):
     """Attributes `hint` and `retry_after` with a span or seconds are hints."""
     assert timedelta(seconds=30) == Failure.of(with_attributes(OSError(), **{attribute: value})).hint
 
 
 @pytest.mark.parametrize("value", ["Perhaps you meant another column.", "30s", -1, float("nan"), True, object()])
-def test_other_attributes_of_that_name_are_left_alone(value: object):
+def test_other_attributes_with_that_name_are_ignored(value: object):
     """Attributes `hint` with another value are ignored, such as the advice of a database."""
     assert Failure.of(with_attributes(OSError(), hint=value)).hint is None
 
@@ -131,7 +131,7 @@ def test_a_cause_without_a_signal_changes_nothing():
     assert Failure.of(ValueError("x")) == Failure.of(chained(ValueError("x"), OSError("y")))
 
 
-def test_a_circle_of_causes_ends():
+def test_a_cycle_of_causes_ends():
     """Two exceptions that are each other's cause are described without end-less walking."""
     first, second = ValueError("x"), OSError("y")
     chained(first, second)
@@ -163,7 +163,7 @@ def test_a_group_is_as_final_as_its_most_final_leaf():
     assert "stolen" == Failure.of(group).permanent
 
 
-def test_a_group_waits_as_long_as_its_most_patient_leaf():
+def test_a_group_waits_for_the_longest_hint():
     """Groups have the longest hint of their leaves, or their own."""
     group = ExceptionGroup("several", [RetryAfter(5), OSError(), RetryAfter(60)])
     own = with_attributes(ExceptionGroup("several", [OSError()]), hint=7)
@@ -186,7 +186,7 @@ def test_a_signal_with_a_wrong_delay_is_a_mistake():
         Failure.of(RetryAfter("15"))
 
 
-def test_classes_made_on_the_fly_do_not_fill_the_memory():
+def test_dynamically_created_classes_do_not_fill_the_cache():
     """Only so many classes are remembered; those forgotten are described all the same."""
     for number in range(1029):
         name = f"Made{number}"

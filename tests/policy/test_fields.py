@@ -63,7 +63,7 @@ def test_fields_are_kept_in_one_form(field: str, given: Any, kept: Any):
         ("budget", "", "budget='' is empty"),
     ],
 )
-def test_fields_refuse_what_means_nothing(field: str, given: Any, said: str):
+def test_fields_refuse_invalid_values(field: str, given: Any, said: str):
     """Each field refuses what it cannot mean, and the message names it."""
     with pytest.raises(PolicyError) as refused:
         Policy(**{field: given})
@@ -80,7 +80,7 @@ def test_a_backoff_that_draws_takes_no_jitter():
         Policy(backoff=drawing, jitter="full")
 
 
-def test_no_exception_can_be_named_beside_results():
+def test_on_may_be_empty_with_a_result_predicate():
     """With a predicate for results, `on` may be empty: then no exception is a candidate."""
     assert () == Policy(on=(), on_result=bool).on
 

@@ -55,7 +55,7 @@ def test_shapes_are_read(text: str, expected: Written):
         ("1.0 5s catch", '1:20: unexpected token "<EOF>" (expected <ident>)'),
     ],
 )
-def test_shapes_are_refused_in_the_words_of_ftl(text: str, schema: str):
+def test_wrong_shapes_are_refused_with_the_text_of_ftl(text: str, schema: str):
     """Wrong shapes have the text of FTL's schema parser."""
     with pytest.raises(PolicySyntaxError) as refused:
         ftl.parse(text)
@@ -71,7 +71,7 @@ def test_shapes_are_refused_in_the_words_of_ftl(text: str, schema: str):
         ("1.5 5s", 'DirectiveRetry.Count: strconv.ParseInt: parsing "1.5": invalid syntax'),
     ],
 )
-def test_the_go_parser_says_the_same_in_other_columns(text: str, go: str):
+def test_go_message_has_the_text_of_the_go_parser(text: str, go: str):
     """`go_message` derives the text of FTL's other parser from the error."""
     with pytest.raises(PolicySyntaxError) as refused:
         ftl.parse(text)
@@ -95,7 +95,7 @@ def test_the_go_parser_says_the_same_in_other_columns(text: str, go: str):
         ("1s 25h", "could not parse max backoff duration: retry backoff can not be larger than 1d"),
     ],
 )
-def test_meaning_is_refused_in_the_words_of_ftl(text: str, problem: str):
+def test_invalid_values_are_refused_with_the_text_of_ftl(text: str, problem: str):
     """Invalid values have the text of FTL's validation."""
     with pytest.raises(PolicyValueError) as refused:
         Policy.parse(text, strict=True)
@@ -117,7 +117,7 @@ def test_leading_zeros_are_no_overflow():
         ("1h 1d", Directive(10, HOUR, 24 * HOUR, None)),
     ],
 )
-def test_meaning_has_defaults(text: str, expected: Directive):
+def test_directives_get_the_defaults_of_ftl(text: str, expected: Directive):
     """Valid directives have FTL's defaults filled in."""
     assert expected == ftl.read_directive(text)
 
@@ -129,7 +129,7 @@ def test_a_count_below_zero_is_a_problem():
     assert [negative, minimum] == ftl.Written(-1, "", "", None).problems()
 
 
-def test_all_problems_are_told():
+def test_all_problems_are_reported():
     """FTL reports two problems of one directive together."""
     problems = [
         "max backoff duration (1s) needs to be at least as long as initial backoff (5s)",
@@ -143,7 +143,7 @@ def test_all_problems_are_told():
 
 
 @pytest.mark.parametrize("text", ["x", "5", "5s1", "-5s", "5s 5s"])
-def test_what_is_no_duration_is_refused_in_the_words_of_ftl(text: str):
+def test_invalid_durations_are_refused_with_the_text_of_ftl(text: str):
     """Invalid durations are shown from the place of the fault."""
     with pytest.raises(PolicyValueError, match=r'unable to parse duration ".*" - expected duration in format like'):
         ftl.parse_duration(text)
@@ -164,7 +164,7 @@ def test_long_durations_do_not_overflow():
 
 
 @given(st.text(alphabet='0123456789dhms catch.-\n"/', max_size=20))
-def test_what_ftl_accepts_is_ours_too(text: str):
+def test_directives_of_ftl_are_valid_directives(text: str):
     """Whatever strict mode accepts, our own reading accepts with the same meaning."""
     try:
         policy = Policy.parse(text, strict=True)

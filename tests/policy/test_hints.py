@@ -81,7 +81,7 @@ def test_a_year_of_two_digits_is_at_most_fifty_years_ahead(year: str, now: datet
         "Mon, 0٣ Jun 2019 12:00:00 GMT",
     ],
 )
-def test_what_is_no_date_is_refused(text: str):
+def test_an_invalid_date_is_refused(text: str):
     """Texts that are not dates of HTTP are refused."""
     assert None is http_date(text, now=NOW)
     assert None is retry_after(text, now=NOW).delay
@@ -116,7 +116,7 @@ def test_a_date_is_a_span_from_now(at: datetime, now: datetime):
     assert Hint(expected) == retry_after(fixdate(at), now=NOW, response_date=f" {asctime(now)} ")
 
 
-def test_a_response_date_that_is_none_is_ignored():
+def test_an_invalid_response_date_is_ignored():
     """Without a readable date of the response, the client's clock is used."""
     assert Hint(30 * SECOND) == retry_after(fixdate(NOW + 30 * SECOND), now=NOW, response_date="yesterday")
     assert Hint(30 * SECOND) == retry_after("30", now=NOW, response_date=fixdate(NOW - 60 * SECOND))
@@ -141,12 +141,12 @@ def test_pushback_is_a_span_or_a_stop():
 
 
 @given(st.text() | st.integers().map(str), st.timedeltas(ZERO, timedelta(days=1)))
-def test_amazons_wish_is_kept_within_bounds(value: str, delay: timedelta):
+def test_the_hint_of_amazon_is_bounded(value: str, delay: timedelta):
     """Waits are neither shorter than the client's own nor more than 5 s longer, whatever the server sends."""
     assert delay <= amazon(value, delay) <= delay + 5 * SECOND
 
 
-def test_of_several_hints_the_first_that_fits_is_chosen():
+def test_the_first_usable_hint_is_chosen():
     """Hints that forbid a retry come first; then the order counts, and too long hints come last."""
     long, short, unread = Hint(301 * SECOND), Hint(120 * SECOND), Hint(None, "what?")
     stop = grpc_pushback("no")

@@ -54,7 +54,7 @@ def test_only_plus_goes_above_the_nominal_delay(jitter: Jitter, nominal: float):
 
 
 @given(jitters, lengths)
-def test_the_mean_is_that_of_an_even_draw(jitter: Jitter, nominal: float):
+def test_the_mean_is_the_middle_of_the_range(jitter: Jitter, nominal: float):
     """Over evenly spaced samples the mean is the middle of the range."""
     drawn = [jitter.apply(nominal, (place + 0.5) / 100) for place in range(100)]
     middle = (jitter.apply(nominal, 0) + jitter.apply(nominal, 1)) / 2
@@ -63,7 +63,7 @@ def test_the_mean_is_that_of_an_even_draw(jitter: Jitter, nominal: float):
 
 
 @given(jitters, samples)
-def test_no_delay_stays_no_delay(jitter: Jitter, sample: float):
+def test_a_zero_delay_stays_zero(jitter: Jitter, sample: float):
     """Delays of zero stay zero, except with added jitter."""
     assert sample * jitter.span == jitter.apply(0, sample)
 

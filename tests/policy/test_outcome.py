@@ -51,7 +51,7 @@ def record(*failures, elapsed=3 * SECOND, inner=None, rule="attempts"):
         ),
     ],
 )
-def test_a_note_is_one_line_for_people(told, note):
+def test_a_note_is_one_readable_line(told, note):
     """Notes have attempts, time, reason, kinds of failures, and the call that left the retries to this one."""
     assert note == told.note
 

@@ -70,7 +70,7 @@ def test_in_process_has_its_defaults():
     )
 
 
-def test_in_process_must_say_what_is_retried():
+def test_in_process_must_name_the_retried_failures():
     """In process a policy must name the failures; results alone are enough, and then no exception is retried."""
     with pytest.raises(PolicyValueError, match="name the failures that may be retried"):
         Policy().in_process()
@@ -162,13 +162,13 @@ def test_take_and_up_to_only_narrow():
 
 
 @pytest.mark.parametrize("n", [-1, 2.5, True, "2"])
-def test_take_wants_a_number(n: object):
+def test_take_requires_a_whole_number(n: object):
     """Numbers of retries are whole, and zero or more."""
     with pytest.raises(PolicyValueError, match="the number of retries is a whole number"):
         Policy().take(n)
 
 
-def test_up_to_wants_a_duration():
+def test_up_to_requires_a_duration():
     """Invalid durations of a limit are refused by the field's name."""
     with pytest.raises(PolicyValueError, match="up_to: -1 is not a duration"):
         Policy().up_to(-1)

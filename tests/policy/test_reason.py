@@ -22,12 +22,12 @@ from redrive.policy.reason import is_reason_name
         ("VIEWS_NO_ACTIVE_PARTITION", True, True),
     ],
 )
-def test_known_reasons_have_their_flags(name: str, repeat: bool, always: bool):
+def test_reasons_have_their_flags(name: str, repeat: bool, always: bool):
     """Reasons of redrive and of RFC 0049 have the flags of its table."""
     assert Reason(name, repeat, always) == Reason.of(name)
 
 
-def test_an_unknown_reason_is_careful():
+def test_an_unknown_reason_has_conservative_flags():
     """Names that are not registered allow no repetition."""
     assert Reason("SOMETHING_ELSE", allows_non_idempotent_retry=False, always_retry=False) == Reason.of(
         "SOMETHING_ELSE"

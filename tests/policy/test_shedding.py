@@ -16,7 +16,7 @@ from redrive.policy.overload import Adaptive, Answers, Shedding
 BOTH = [Shedding, Adaptive]
 
 
-def test_what_is_too_old_is_forgotten():
+def test_requests_outside_of_the_window_are_forgotten():
     """After the window a client that was refused everything refuses nothing itself."""
     ledger = Shedding(window="10s").open()
     for _ in range(100):
@@ -40,7 +40,7 @@ def test_a_rejection_is_a_probability(requests, accepts, multiple):
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 3), st.integers(0, 3)), max_size=50))
-def test_a_window_counts_what_is_young(steps):
+def test_a_window_counts_recent_requests(steps):
     """Windows count whole tenths of their length."""
     window, now, seen = Window(10), 0.0, []
     for wait, first, second in steps:
@@ -71,7 +71,7 @@ def test_a_window_counts_what_is_young(steps):
     ],
     ids=str,
 )
-def test_numbers_that_mean_nothing_are_refused(kind, fields):
+def test_invalid_numbers_are_refused(kind, fields):
     """Settings outside of their range are refused."""
     with pytest.raises(PolicyValueError):
         kind(**fields)
@@ -84,7 +84,7 @@ def test_settings_are_values(kind):
     assert kind(on_result=bool) != kind()
 
 
-def test_errors_are_told_apart():
+def test_errors_are_classified():
     """Names match over the whole class tree and in groups; functions return a reason, a failure, or True."""
     by_name = Answers(OSError, None, "refusals")
     groups = ExceptionGroup("", [ValueError(), TimeoutError()])
@@ -98,7 +98,7 @@ def test_errors_are_told_apart():
     ]
 
 
-def test_results_are_told_apart():
+def test_results_are_classified():
     """Without a function for results none is a refusal."""
     assert [False, True, False] == [
         Answers(OSError, None, "refusals").has_result(503),

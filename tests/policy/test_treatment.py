@@ -10,7 +10,7 @@ from redrive.policy.treatment import Treatment
 EXPONENTIAL = Backoff.exponential(1, 60).floor(0.5)
 
 
-def test_a_wait_has_all_that_a_draw_needs():
+def test_a_wait_has_all_values_for_a_draw():
     """Looking up a retry gives its delay in seconds, its floor, and the delay as a span."""
     assert (4, 0.5, timedelta(seconds=4)) == Treatment("backoff", EXPONENTIAL, 3, unchanged=False).delay(3)
 
@@ -31,7 +31,7 @@ def test_a_schedule_that_has_ended_has_no_delay():
     assert GiveUp("all 2 retries of the backoff are used", "backoff") == treatment.ended()
 
 
-def test_used_attempts_are_said_with_their_owner():
+def test_used_attempts_are_those_of_the_policy_or_the_rule():
     """Used attempts are the policy's, or those that a rule allows."""
     policy = Treatment("rule 1 (OSError)", EXPONENTIAL, 3, unchanged=True)
     rule = Treatment("rule 1 (OSError)", EXPONENTIAL, 3, own_limit=True, unchanged=True)

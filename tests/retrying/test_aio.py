@@ -80,7 +80,7 @@ def test_aoutcome_is_never_raised(jump):
     assert ("o", "not_matched") == (str(bad.error), bad.rule)
 
 
-def test_a_predicate_that_raises_is_heard(run):
+def test_errors_of_a_predicate_are_raised(run):
     """Errors in `on_result` are raised by `aoutcome`, too."""
 
     def broken(_):
@@ -90,7 +90,7 @@ def test_a_predicate_that_raises_is_heard(run):
         run(SECONDS.with_(on_result=broken).aoutcome, Script(1).as_async())
 
 
-def test_results_are_judged(jump):
+def test_results_are_checked_by_on_result(jump):
     """`on_result` judges what was awaited; a wait that is truncated ends with the last result."""
     policy = SECONDS.with_(on_result=lambda value: value is None)
 
@@ -220,7 +220,7 @@ def test_an_attempt_that_was_cut_off_was_in_flight(jump):
 
 
 @pytest.mark.parametrize(("on", "rule"), [(Busy, "not_matched"), ("TIMEOUT", "attempts"), (TimeoutError, "attempts")])
-def test_on_decides_over_a_cut_attempt(jump, on, rule):
+def test_on_decides_about_a_cancelled_attempt(jump, on, rule):
     """Timeouts are candidates if `on` names their type or their reason."""
 
     async def main():
@@ -270,7 +270,7 @@ def test_a_deadline_that_was_given_cuts_off(jump, form):
     assert (pytest.approx(10), 3, "deadline") == (time, len(calls), record.rule)
 
 
-def test_a_cut_counts_its_whole_time():
+def test_a_cancelled_attempt_counts_its_whole_time():
     """Cancelled attempts count their whole time, also where timers and clock differ."""
     policy = SECONDS.with_(deadline=10, idempotent=True, attempts=9)
     with using(clock=JumpingClock()), asyncio.Runner(loop_factory=JumpingLoop) as runner:
@@ -279,7 +279,7 @@ def test_a_cut_counts_its_whole_time():
     assert ("deadline", 1) == (outcome.rule, outcome.record.attempts)
 
 
-def test_the_net_of_45_seconds_cuts_nothing_off(jump):
+def test_the_default_deadline_cancels_no_attempt(jump):
     """Without a given deadline no attempt is cancelled; only no retry follows."""
     policy = Policy(on=Busy, attempts=3, backoff=Backoff.constant(0))
 
@@ -328,7 +328,7 @@ def test_a_task_is_not_cancelled_after_its_call(jump):
     assert 1 == jump(main)
 
 
-def test_a_cut_leaves_no_request_to_cancel(jump):
+def test_a_cancelled_attempt_leaves_no_cancellation_request(jump):
     """After an attempt was cut off and the call has ended, nothing in the task is being cancelled."""
 
     async def main():
@@ -341,7 +341,7 @@ def test_a_cut_leaves_no_request_to_cancel(jump):
     assert pytest.approx(5 * 3 + 2 + 1) == jump(main)
 
 
-def test_cutting_off_needs_a_task():
+def test_cancelling_an_attempt_needs_a_task():
     """Coroutines without a task get an error that a timeout cannot work there."""
 
     async def main():

@@ -255,7 +255,7 @@ def test_tokens_of_first_attempts_bound_retries(clock):
     assert 5 * 20 < target.calls - 4000 <= 5 * 20 + 0.1 * 4000
 
 
-def test_tokens_that_are_lent_bound_retries(clock):
+def test_tokens_that_are_returned_bound_retries(clock):
     """Budgets with returned tokens bound failed retries: 5 each, and a tenth for each success."""
     target = Target()
     buckets = [SharedBudget(TokenBudget(capacity=5, cost=1, throttle_cost=1, increment=0.1)) for _ in range(20)]
@@ -266,7 +266,7 @@ def test_tokens_that_are_lent_bound_retries(clock):
     assert later < retries <= 5 * 20 + 0.1 * first + later
 
 
-def test_without_a_budget_the_same_weather_brings_many_more(clock):
+def test_without_a_budget_the_same_faults_cause_many_more_retries(clock):
     """Without budgets the same clients exceed the bound many times over."""
     target = Target()
     requests, first, later = through_the_weather([caller(ANY, target)] * 20, clock, target)

@@ -85,7 +85,7 @@ def test_control_flow_passes(clock, kind):
     assert 1 == script.calls
 
 
-def test_an_attempt_knows_where_it_is(clock):
+def test_an_attempt_has_its_number_and_remaining_time(clock):
     """Attempts have their number, remaining time, deadline, previous failure and the uid of the call."""
     seen = []
     for attempt in SECONDS.with_(deadline=60):
@@ -144,7 +144,7 @@ def test_the_deadline_is_read_in_a_block(clock):
     assert redrive.deadline() is None
 
 
-def test_a_result_is_judged(clock):
+def test_a_block_with_a_rejected_result_runs_again(clock):
     """With `on_result` a block is run again while its result is rejected."""
     results = iter([None, None, 42])
     for attempt in SECONDS.with_(on_result=lambda value: value is None):

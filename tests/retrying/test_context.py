@@ -78,7 +78,7 @@ def test_overrides_add_up(clock):
 
 
 @pytest.mark.parametrize(("changes", "error"), [({"attempts": 0}, PolicyValueError), ({"tries": 1}, TypeError)])
-def test_a_wrong_override_fails_where_it_stands(changes, error):
+def test_an_invalid_override_is_refused_at_the_with(changes, error):
     """Invalid overrides are refused at the `with`, not in an inner call."""
     with pytest.raises(error):
         SECONDS.override(**changes)
@@ -233,7 +233,7 @@ def test_a_call_without_a_bound_has_no_deadline():
     assert redrive.retry("5 1s", on=Busy)(redrive.deadline)() is None
 
 
-def test_the_net_of_45_seconds_can_be_read_in_the_first_attempt():
+def test_the_default_deadline_can_be_read_in_the_first_attempt():
     """Below a policy without a deadline of its own the first attempt reads the 45 s, at no cost of the call."""
 
     def helper():
@@ -352,7 +352,7 @@ def test_the_outer_call_retries(outer, inner):
     assert "left the retrying to it" in record.note
 
 
-def test_the_inner_call_says_so():
+def test_the_inner_error_notes_the_outer_retry():
     """Errors of the inner call have a note that an enclosing call retries, with its name."""
     seen = []
 
@@ -371,7 +371,10 @@ def test_the_inner_call_says_so():
 
     assert 1 == len(seen)
     assert "nested" == seen[0].__retry__.rule
-    assert f"left the retrying to {__name__}.test_the_inner_call_says_so.<locals>.outer above" in seen[0].__notes__[0]
+    assert (
+        f"left the retrying to {__name__}.test_the_inner_error_notes_the_outer_retry.<locals>.outer above"
+        in seen[0].__notes__[0]
+    )
 
 
 @pytest.mark.parametrize("layers", [3, 5])
@@ -387,7 +390,7 @@ def test_many_layers_make_as_many_calls_as_one(layers):
     assert 3 == script.calls
 
 
-def test_both_layers_retry_if_told_to():
+def test_both_layers_retry_with_nested_both():
     """`nested="both"` multiplies the attempts."""
     script = Script(Busy())
     inner = redrive.retry(AT_ONCE.with_(nested="both"))(script)
@@ -571,7 +574,7 @@ def test_the_scope_is_clean_after_a_call(clock):
         assert before is SCOPE.get()
 
 
-def test_a_coroutine_that_is_thrown_away_does_not_complain(recwarn):
+def test_a_coroutine_may_be_closed_in_another_context(recwarn):
     """Retried coroutines may be closed in another context than they ran in."""
     started = JumpingClock()
 

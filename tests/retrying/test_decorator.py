@@ -135,7 +135,7 @@ def test_name_signature_and_docstring_are_kept():
     assert fetch is retried.__wrapped__
 
 
-def test_what_is_callable_can_be_decorated():
+def test_callables_can_be_decorated():
     """Partials, bound methods, builtins and callable objects are retried."""
 
     class Adder:
@@ -185,7 +185,7 @@ def test_a_function_marked_as_coroutine_function_is_awaited(run):
 
 
 @pytest.mark.parametrize("wrong", [int, object(), 3])
-def test_what_is_no_function_is_refused(wrong: object):
+def test_objects_that_are_not_callable_are_refused(wrong: object):
     """Classes and objects that cannot be called are refused at decoration."""
     with pytest.raises(TypeError, match="cannot decorate"):
         redrive.retry(**AT_ONCE)(wrong)
@@ -209,7 +209,7 @@ def test_on_must_be_given(policy):
 
 
 @pytest.mark.parametrize("field", [{"hedge": "h"}, {"hedge": "h", "idempotent": True}, {"catch": "recover"}])
-def test_what_calls_in_process_do_not_have_is_refused(field):
+def test_fields_for_jobs_are_refused_in_process(field):
     """Fields that calls in process do not support are refused, with the name of the function."""
     with pytest.raises(PolicyValueError, match=rf"sample: {next(iter(field))}="):
         redrive.retry(Policy(on=Busy, **field))(sample)

@@ -17,20 +17,20 @@ tenacity 9.2.1: statistics that thread A reads are those of thread B, which has 
     tests/retrying/test_isolation.py::test_threads_do_not_see_one_another
     here::test_the_record_is_that_of_the_own_call
 tenacity 9.2.1: a decorated generator function is not retried; its error escapes from the first `next()`
-    tests/retrying/test_generators.py::test_nothing_yielded_yet_is_retried
+    tests/retrying/test_generators.py::test_a_generator_that_has_yielded_nothing_is_retried
 tenacity 9.2.1: at its cap `wait_exponential_jitter` draws one value only
     here::test_delays_spread_at_the_cap
 tenacity 9.2.1: the parameters of a decorated method become `...` for type checkers
-    here::test_type_checkers_know_the_parameters_of_a_method
+    here::test_type_checkers_check_the_parameters_of_a_method
     tests/retrying/test_decorator.py::test_methods_are_bound
 stamina 26.1: a hook that is a context manager is exited 3, 2, 1 times in one call, and more in the next
-    here::test_what_is_around_a_wait_is_left_once
+    here::test_managers_around_a_wait_exit_once
     tests/observe/test_sinks.py::test_an_interrupted_wait_exits_each_manager_once
 stamina 26.1: with `timeout=1` a hook that says 60 makes it sleep 60 s, and one that says NaN makes it sleep NaN
-    here::test_no_wait_passes_the_deadline_whoever_asks_for_it
-    here::test_what_is_no_number_of_seconds_is_never_slept
-    tests/policy/test_backoff_kinds.py::test_what_a_function_gives_is_checked_at_once
-    tests/policy/test_backoff_kinds.py::test_what_a_function_gives_later_is_checked_too
+    here::test_no_wait_passes_the_deadline
+    here::test_an_invalid_number_of_seconds_is_never_slept
+    tests/policy/test_backoff_kinds.py::test_the_result_of_a_function_is_checked_at_once
+    tests/policy/test_backoff_kinds.py::test_a_later_result_of_a_function_is_checked
 stamina 26.1: at its cap it draws one value only
     here::test_delays_spread_at_the_cap
 stamina 26.1: `on=BaseException` retries KeyboardInterrupt
@@ -54,13 +54,13 @@ opnieuw 4.0: the cause of a user's `raise X from Y` is replaced by the error of 
     here::test_an_awaited_error_keeps_its_cause
 httpx-retries 0.6: told to come back after an hour it comes after two minutes, its longest wait
     here::test_a_hint_that_is_too_long_is_never_cut_short
-    tests/contrib/httpx/test_times.py::test_no_limit_makes_a_call_early
+    tests/contrib/httpx/test_times.py::test_no_limit_shortens_a_hint
 httpx-retries 0.6: `total_timeout` counts sleeps and not calls
     tests/retrying/test_run.py::test_the_time_of_attempts_counts_for_the_deadline
     here::test_the_time_is_read_after_the_attempt
 urllib3 2.8: a hint over `retry_after_max` is cut, so that it comes early
     here::test_a_hint_that_is_too_long_is_never_cut_short
-    tests/contrib/httpx/test_times.py::test_no_limit_makes_a_call_early
+    tests/contrib/httpx/test_times.py::test_no_limit_shortens_a_hint
 retryhttp 1.5: of a date more than a day away only the part of a day counts, and one form of three is read
     here::test_a_date_days_away_is_days_away
 google-api-core 2.44: with less than a second left the next attempt gets the whole timeout again
@@ -73,10 +73,10 @@ httpx-retries 0.6: 97 % of the delays before attempt 12 are exactly the cap
     here::test_delays_spread_at_the_cap
 smithy-python (read, not run): the previous delay of a decorrelated backoff belongs to the strategy, so that calls mix
     tests/retrying/test_isolation.py::test_decorrelated_delays_are_independent
-    here::test_what_a_schedule_remembers_belongs_to_the_call
+    here::test_the_state_of_a_schedule_belongs_to_the_call
 tenacity 9.2.1, stamina 26.1, redress 1.4.2: a group of errors that are all to be retried is not retried
     here::test_a_group_of_what_is_retried_is_retried
-    tests/policy/test_classify.py::test_a_group_is_judged_by_its_leaves
+    tests/policy/test_classify.py::test_a_group_is_classified_by_its_leaves
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def test_calls_at_the_same_time_have_their_own_delays(run):
 
 
 @pytest.mark.parametrize("backoff", [Backoff.decorrelated(1, 1000), Backoff.smooth(1)], ids=["decorrelated", "smooth"])
-def test_what_a_schedule_remembers_belongs_to_the_call(run, backoff):
+def test_the_state_of_a_schedule_belongs_to_the_call(run, backoff):
     """Calls that interleave under one backoff that draws wait as each would alone, under both libraries."""
     policy = DOUBLING.with_(backoff=backoff, jitter=None, attempts=5)
 
@@ -318,7 +318,7 @@ def _hinted(value):
 
 
 @pytest.mark.parametrize("who", ASKING)
-def test_no_wait_passes_the_deadline_whoever_asks_for_it(run, clock, who):
+def test_no_wait_passes_the_deadline(run, clock, who):
     """No wait passes the deadline, whatever its origin: one attempt, no sleep."""
     policy, error = ASKING[who]
     script = Script(error())
@@ -328,7 +328,7 @@ def test_no_wait_passes_the_deadline_whoever_asks_for_it(run, clock, who):
     assert ([], 2) == (clock.slept, script.calls)
 
 
-def test_what_is_no_number_of_seconds_is_never_slept(clock):
+def test_an_invalid_number_of_seconds_is_never_slept(clock):
     """Hints that are no number are ignored, and backoff functions without a number raise an error."""
     Backoff.register("peers: later nan", lambda retry: 1.0 if retry < 2 else nan)
     broken = DOUBLING.with_(backoff=Backoff.named("peers: later nan"))
@@ -346,7 +346,7 @@ def _around(left, event):
 
 
 @pytest.mark.parametrize("form", ["def", "asyncio", "trio"])
-def test_what_is_around_a_wait_is_left_once(clock, form):
+def test_managers_around_a_wait_exit_once(clock, form):
     """Sinks enter and exit once for each of three waits, also in a second call."""
     left = []
     script = Script(Busy())
@@ -516,7 +516,7 @@ async def _fails():
 # --------------------------------------------------------------------------------------------------------------- types
 
 
-def test_type_checkers_know_the_parameters_of_a_method():
+def test_type_checkers_check_the_parameters_of_a_method():
     """Wrong calls of a decorated method are errors for mypy and pyright, as the typical uses check.
 
     The comment that suppresses the error is itself an error if it is unused, so that `make check` would fail."""

@@ -72,7 +72,7 @@ def test_a_context_of_the_caller_stays():
     assert isinstance(fail(call).__context__, KeyError)
 
 
-def test_the_note_says_how_often_how_long_and_why(clock):
+def test_the_note_has_attempts_time_and_reason(clock):
     """Notes contain attempts, time, the reason for giving up and the kinds of failures."""
     raised = fail(redrive.retry(BY_SECONDS)(Script(Busy(), TimeoutError(), Busy(), clock=clock, takes=0.25)))
 
@@ -103,7 +103,7 @@ def test_an_error_raised_again_and_again_keeps_one_note():
     assert error.__retry__.inner is None
 
 
-def test_the_record_tells_the_call(clock):
+def test_the_record_contains_each_attempt(clock):
     """`__retry__` has each attempt with its time, failure and decision."""
     raised = fail(redrive.retry(BY_SECONDS)(Script(Busy("a"), Busy("b"), Busy("c"), clock=clock, takes=0.5)))
     record = raised.__retry__
@@ -139,7 +139,7 @@ class Frozen(Exception):
     code: int
 
 
-def test_an_error_that_refuses_attributes_gets_its_note():
+def test_an_error_without_attributes_gets_its_note():
     """Exceptions that refuse attributes get note and record like any other."""
     raised = fail(redrive.retry(AT_ONCE.with_(on=Frozen))(Script(Frozen(1), Frozen(2), Frozen(3))))
 
@@ -182,7 +182,7 @@ class Payload:
 
 @pytest.mark.parametrize("failures", [2, 3], ids=["recovered", "given up"])
 @pytest.mark.parametrize("policy", [AT_ONCE, AT_ONCE.with_(deadline="1h")], ids=["direct", "prepared"])
-def test_nothing_is_left_for_the_garbage_collector(policy, failures):
+def test_calls_leave_no_reference_cycle(policy, failures):
     """Calls leave no cycle of error, traceback and frame."""
     kept = []
 
@@ -319,7 +319,7 @@ def test_an_interrupted_wait_ends_the_call(clock):
     assert 1 == script.calls
 
 
-def test_a_predicate_that_raises_is_heard():
+def test_errors_of_a_predicate_are_raised():
     """Errors in a classifier or in `on_result` are raised."""
 
     def broken(_):
@@ -331,7 +331,7 @@ def test_a_predicate_that_raises_is_heard():
         AT_ONCE.with_(on_result=broken).outcome(Script(1))
 
 
-def test_python_is_told_nothing_by_the_wrapper():
+def test_the_wrapper_leaves_no_exception_being_handled():
     """After a call nothing is being handled: `sys.exception` is as before."""
     redrive.retry(AT_ONCE)(Script(Busy(), 1))()
 

@@ -159,7 +159,7 @@ def test_each_retry_has_one_enter_and_one_exit(form, policy):
     assert ([1] * 6, [1] * 6) == (waits.enters, waits.exits)
 
 
-def test_a_call_that_recovers_tells_its_retries_and_its_success(form):
+def test_a_call_that_recovers_emits_its_retries_and_its_success(form):
     """Two failures and a success are two retries, with their delays and the waiting so far, and one success."""
     events, error = hear(form, DOUBLING, Script(Busy("no"), Busy("no"), 7))
 
@@ -173,7 +173,7 @@ def test_a_call_that_recovers_tells_its_retries_and_its_success(form):
     assert 1 == len({event.name for event in events})
 
 
-def test_a_call_that_gives_up_tells_why(form):
+def test_a_call_that_gives_up_emits_the_reason(form):
     """Failed calls end with an event with rule, last failure and error."""
     events, error = hear(form, DOUBLING, Script(Busy()))
 
@@ -186,21 +186,21 @@ def test_a_call_that_gives_up_tells_why(form):
 
 
 @pytest.mark.parametrize("step", [7, Other()], ids=["success", "not its business"])
-def test_a_call_without_a_story_tells_nothing(form, step):
+def test_a_call_without_retries_emits_no_event(form, step):
     """Calls that succeed at once, or with an error that is not matched, emit no event."""
     events, _ = hear(form, DOUBLING, Script(step))
 
     assert [] == events
 
 
-def test_an_error_that_is_not_named_is_news_after_a_retry(form):
+def test_an_unmatched_error_after_a_retry_emits_an_event(form):
     """Calls that were retried and fail with an unmatched error emit CallGaveUp."""
     events, _ = hear(form, AT_ONCE, Script(Busy(), Other()))
 
     assert ["backoff", "not_matched"] == [event.rule for event in events]
 
 
-def test_a_sink_may_look_at_the_exception_itself(form):
+def test_a_sink_can_read_the_current_exception(form):
     """While a sink gets a failure, `sys.exception()` is that failure."""
     seen, errors = [], [Busy(1), Busy(2), Busy(3), Busy(4)]
     with observe.only(lambda event: seen.append(sys.exception())), contextlib.suppress(Busy):
@@ -238,7 +238,7 @@ def test_a_watched_call_waits_as_long_as_another(form, clock):
 
 @pytest.mark.parametrize("colour", ["def", "async def"])
 @pytest.mark.parametrize("last", [7, Busy()], ids=["recovers", "gives up"])
-def test_a_compiled_wrapper_tells(colour, last):
+def test_a_compiled_wrapper_emits_events(colour, last):
     """Compiled wrappers emit the same events, each wait with its context manager."""
     events, waits, script = [], Waits(), Script(Busy(), Busy(), Busy(), last)
     with observe.only(events.append, waits), contextlib.suppress(Busy):
@@ -469,7 +469,7 @@ def test_a_rejected_result_at_the_deadline_gives_up(clock):
     assert [("deadline", 1)] == [(event.rule, event.attempts) for event in events]
 
 
-def test_the_layer_that_retries_tells(clock):
+def test_only_the_layer_that_retries_emits_events(clock):
     """Of a call in a call only the outer one has news."""
     inner = redrive.retry(DOUBLING)(Script(Busy(), Busy(), 7))
 
@@ -485,7 +485,7 @@ def test_the_layer_that_retries_tells(clock):
     assert {True} == {event.name.endswith("outer") for event in events}
 
 
-def test_switched_off_retries_tell_nothing(clock):
+def test_disabled_retries_emit_no_events(clock):
     """Under `disabled` a call is a plain call."""
     with redrive.disabled():
         events, error = hear(_called, DOUBLING, Script(Busy()))
@@ -494,7 +494,7 @@ def test_switched_off_retries_tell_nothing(clock):
     assert [] == events
 
 
-def test_a_trial_tells_with_delays_of_nothing(clock):
+def test_a_trial_emits_retries_with_zero_delays(clock):
     """In a trial retries are emitted with delays of zero."""
     with trial(2):
         events, _ = hear(_called, DOUBLING, Script(Busy()))
@@ -520,7 +520,7 @@ def test_a_hedged_call_ends_once(jump):
     assert [CallRetryScheduled] * 2 + [CallGaveUp] == [type(event) for event in events]
 
 
-def test_a_hedged_call_that_recovers_tells_of_the_copy_that_won(jump):
+def test_a_hedged_call_that_recovers_emits_the_attempts_of_the_winning_copy(jump):
     """Hedged calls count the attempts of the copy that succeeded."""
     events, calls = [], iter(["slow", "fails", "answers"])
 
@@ -541,7 +541,7 @@ def test_a_hedged_call_that_recovers_tells_of_the_copy_that_won(jump):
     assert (2, timedelta(seconds=1), timedelta(seconds=2)) == (events[1].attempts, events[1].waited, events[1].elapsed)
 
 
-def test_a_copy_that_wins_at_once_is_no_news(jump):
+def test_a_copy_that_succeeds_at_once_emits_no_event(jump):
     """Copies that succeed at their first attempt emit no event."""
     events, calls = [], iter([100, 0])
 

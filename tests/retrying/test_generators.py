@@ -103,7 +103,7 @@ def runner():
     return lambda library, main, *args: trio.run(main, *args) if library == "trio" else asyncio.run(main(*args))
 
 
-def test_nothing_yielded_yet_is_retried(played):
+def test_a_generator_that_has_yielded_nothing_is_retried(played):
     """By default a generator is tried again as long as it has yielded nothing."""
     tape = Tape([Busy()], [Busy()], [1, 2])
 
@@ -171,7 +171,7 @@ def test_disabled_generators_are_plain(played):
         assert ([], error) == played(Tape([error], [9]))
 
 
-def test_resume_goes_on_behind_the_last_item():
+def test_resume_continues_after_the_last_item():
     """With `resume` the next attempt gets the key of the last item, and the first attempt gets none."""
     tape = Tape([10, 20, Busy()], [Busy()], [30])
     mode = redrive.resume(lambda item: item + 1)
@@ -226,7 +226,7 @@ def test_a_mode_that_cannot_work_is_refused(mode, message):
 
 
 @pytest.mark.parametrize("field", [{"attempt_timeout": 5}, {"on_result": bool}])
-def test_what_means_nothing_for_generators_is_refused(field):
+def test_options_that_generators_do_not_support_are_refused(field):
     """Attempt timeouts and result predicates are refused for generators."""
     with pytest.raises(PolicyValueError, match=f"{next(iter(field))} has no meaning for a generator"):
         redrive.retry(AT_ONCE.with_(**field))(rows)
@@ -246,7 +246,7 @@ def test_generator_functions_stay_generator_functions():
     assert "rows" == redrive.retry(AT_ONCE)(rows).__name__
 
 
-def test_nothing_happens_before_the_first_item_is_asked_for(clock):
+def test_a_generator_starts_with_the_first_next(clock):
     """Retried generators start with the first `next`, and so does their time."""
     tape = Tape([1])
     generator = redrive.retry(AT_ONCE.with_(deadline=5))(tape.play)()

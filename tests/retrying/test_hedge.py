@@ -104,7 +104,7 @@ def test_a_failure_starts_the_next_copy_at_once(jump):
     assert [0, 0.2, 0.7, 1.2] == server.sends
 
 
-def test_a_failure_of_no_interest_is_the_result(jump):
+def test_an_unmatched_failure_is_the_result(jump):
     """Failures that the policy does not retry end the call."""
     server = Server((9, "slow"), (0.1, Other("no")))
 
@@ -113,7 +113,7 @@ def test_a_failure_of_no_interest_is_the_result(jump):
     assert [1] == server.cancelled
 
 
-def test_a_final_failure_lets_those_under_way_go_on(jump):
+def test_a_final_failure_lets_running_copies_finish(jump):
     """After `GiveUp` no further copy is started, and one that is under way may still win."""
     server = Server((1, "slow"), (0.1, GiveUp("no more")))
 
@@ -164,7 +164,7 @@ def test_copies_share_the_deadline(jump):
     assert [1, 2] == sorted(server.cancelled)
 
 
-def test_no_copy_is_started_behind_the_deadline(jump):
+def test_no_copy_starts_after_the_deadline(jump):
     """Hints beyond the deadline start no copy."""
     told = Busy()
     told.hint = timedelta(seconds=99)
@@ -194,7 +194,7 @@ def test_hedges_spend_the_budget(jump):
     assert ([0, 0.5], [2.5]) == (first.sends, second.sends)
 
 
-def test_a_race_holds_nothing_behind_its_end(jump):
+def test_a_finished_hedge_holds_no_budget(jump):
     """After the end of a hedged call its copies hold nothing of the budget."""
     shared = SharedBudget(ConcurrencyBudget(1.0, floor=0))
 
@@ -224,7 +224,7 @@ def test_an_open_breaker_starts_no_further_copies(jump):
     assert isinstance(refused.error, CircuitOpen)
 
 
-def test_outcomes_tell_of_the_copy_that_won(jump):
+def test_outcomes_have_the_record_of_the_winning_copy(jump):
     """`aoutcome` has the value and the time line of the winner."""
     outcome = jump(Policy(hedge=Hedge(0.5), **ONCE).aoutcome, Server((9, 1), (0.1, "won")))
 
@@ -232,7 +232,7 @@ def test_outcomes_tell_of_the_copy_that_won(jump):
     assert ("won", 1) == (outcome.value, len(outcome.timeline))
 
 
-def test_the_record_tells_of_the_other_copies(jump):
+def test_the_record_contains_the_other_copies(jump):
     """Beside the copy that counted, `copies` has what became of each other one: how often, when and why it ended."""
     policy = Policy(on=Busy, attempts=2, backoff=Backoff.constant(5), jitter="none", idempotent=True, hedge=Hedge(1, 4))
     # copy 1 fails at 0.5 s and waits; further copies start a second after one another, and the last one wins
@@ -250,7 +250,7 @@ def test_the_record_tells_of_the_other_copies(jump):
     assert pytest.approx(2.1) == second.timeline[0].took.total_seconds()
 
 
-def test_the_error_tells_of_the_other_copies(jump):
+def test_the_error_contains_the_other_copies(jump):
     """Records on the error contain those of the other copies, and the note counts them."""
     server = Server((1, Busy(1)), (0.1, Busy(2)))
 
@@ -263,7 +263,7 @@ def test_the_error_tells_of_the_other_copies(jump):
     assert "(Busy); there were 2 copies" in caught.value.__notes__[0]
 
 
-def test_a_call_without_copies_has_none(jump):
+def test_a_call_without_copies_records_none(jump):
     """Without a second copy the record contains no other."""
     policy = Policy(hedge=Hedge(5), **ONCE)
 
@@ -280,7 +280,7 @@ def test_a_delay_of_nothing_starts_all_at_once(jump):
     assert [0, 0, 0] == server.sends
 
 
-def test_a_race_that_is_cancelled_leaves_nobody_behind(jump):
+def test_a_cancelled_hedge_leaves_no_copy_running(jump):
     """Cancelling the call cancels and awaits all copies, and comes out as a cancellation, not as a group."""
     server = Server((9, 1), (9, 2))
     seen = []
@@ -305,7 +305,7 @@ def test_a_race_that_is_cancelled_leaves_nobody_behind(jump):
     assert [(("Cancelled" if seen[0][0] == "Cancelled" else "CancelledError"), [1, 2])] == seen
 
 
-def test_a_second_cancellation_leaves_nobody_behind():
+def test_a_second_cancellation_leaves_no_copy_running():
     """Second cancellations do not end the wait for a losing copy's cleanup."""
     events = []
 
@@ -338,7 +338,7 @@ def test_a_second_cancellation_leaves_nobody_behind():
     assert ["cleaned up", "cancelled"] == events
 
 
-def test_control_flow_of_a_copy_comes_out():
+def test_control_flow_of_a_copy_is_raised():
     """Control-flow exceptions of a copy end the call."""
 
     async def main():

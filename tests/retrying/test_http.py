@@ -112,7 +112,7 @@ def test_success_is_no_failure(method, status):
         (99, "retry", "not_idempotent", "retry"),
     ],
 )
-def test_what_an_answer_means(status, get, post, keyed):
+def test_answers_are_repeated_by_status_and_method(status, get, post, keyed):
     """For each status a GET, a POST and a POST with a key are repeated or not, with the rule."""
     answers = [failure_of("GET", status), failure_of("POST", status), failure_of("POST", status, sent=KEYED)]
     rules = ["retry" if isinstance(each, Retry) else each.rule for each in map(decided, answers)]
@@ -120,7 +120,7 @@ def test_what_an_answer_means(status, get, post, keyed):
     assert [get, post, keyed] == rules
 
 
-def test_who_knows_the_request_is_idempotent_may_say_so():
+def test_requests_can_be_declared_idempotent():
     """With ``idempotent=True`` a policy repeats a POST of unknown effect."""
     assert isinstance(decided(failure_of("POST", 503), idempotent=True), Retry)
 
@@ -132,7 +132,7 @@ def test_an_answer_is_data():
     assert expected == failure_of("post", 503, now=NOW)
 
 
-def test_an_exception_may_stand_for_an_answer():
+def test_an_exception_can_give_the_failure_its_classes():
     """Exceptions give the failure their classes and message, and a hint where the headers have none."""
     error = Refused("GET", 503)
     error.retry_after = 7
@@ -156,7 +156,7 @@ def test_an_exception_may_stand_for_an_answer():
         ([("Retry-After", "soon"), ("Retry-After", "5")], 5),
     ],
 )
-def test_the_server_says_when(headers, seconds):
+def test_retry_after_becomes_the_hint(headers, seconds):
     """``Retry-After`` becomes the hint, in all its forms; what cannot be read is no hint."""
     hint = failure_of("GET", 503, headers, now=NOW).hint
 
@@ -181,7 +181,7 @@ def test_a_policy_obeys_answers():
     assert [3, 1] == clock.slept
 
 
-def test_a_wrong_request_passes_without_a_trace():
+def test_a_final_answer_leaves_no_record():
     """Answers that a retry would not change are raised without a record."""
     script = Script(Refused("GET", 404))
     with pytest.raises(Refused) as raised:
@@ -195,7 +195,7 @@ def test_a_wrong_request_passes_without_a_trace():
 
 
 @pytest.mark.case("stage.http_methods.13")
-def test_what_a_server_says_about_a_key():
+def test_statuses_about_a_key_are_classified():
     """409 is retried while the first request runs; 422 and 400 are final and name the problem of the key."""
     running, reused, missing = (
         failure_of("POST", 409, sent=KEYED),
@@ -304,13 +304,13 @@ def test_keys_are_unlike_one_another():
 
 
 @pytest.mark.parametrize(("uid", "expected"), [("job-7", '"job-7"'), ('a"b\\c d', '"a\\"b\\\\c d"')])
-def test_a_key_is_made_of_what_is_there(uid, expected):
+def test_a_key_can_be_derived_from_arguments(uid, expected):
     """Ids of jobs and loops become the text of a structured header."""
     assert expected == idempotency_key(uid)
 
 
 @pytest.mark.parametrize("uid", ["", "a\nb", "käse"])
-def test_what_cannot_stand_in_a_header_is_no_key(uid):
+def test_an_invalid_header_value_is_no_key(uid):
     """Keys must be printable ASCII and not empty."""
     with pytest.raises(ValueError, match="cannot be an idempotency key"):
         idempotency_key(uid)

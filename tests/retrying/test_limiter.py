@@ -47,7 +47,7 @@ class Inside:
         self.now -= 1
 
 
-def test_so_many_tasks_are_inside_at_once(jump):
+def test_a_limiter_bounds_concurrent_tasks(jump):
     """Ten tasks and three places: never more than three inside, and they come in as they asked."""
     inside, limiter = Inside(), Limiter(concurrency=3)
     stay = limiter(inside.stay)
@@ -61,7 +61,7 @@ def test_so_many_tasks_are_inside_at_once(jump):
     assert list(range(10)) == sorted(inside.order)
 
 
-def test_places_are_handed_over_in_order(jump):
+def test_slots_are_passed_on_in_order(jump):
     """Slots are handed over in the order of the requests."""
     inside, limiter = Inside(), Limiter(concurrency=1)
 
@@ -75,7 +75,7 @@ def test_places_are_handed_over_in_order(jump):
     assert [0, 1, 2, 3, 4] == inside.order
 
 
-def test_one_who_waits_no_longer_takes_no_place(jump):
+def test_a_cancelled_waiter_takes_no_slot(jump):
     """Cancelled waiters leave the queue, and the slot goes to the next."""
     inside, limiter = Inside(), Limiter(concurrency=1)
 
@@ -93,7 +93,7 @@ def test_one_who_waits_no_longer_takes_no_place(jump):
     assert ["first", "patient"] == inside.order
 
 
-def test_a_place_given_to_one_who_has_just_left_is_passed_on():
+def test_a_slot_given_to_a_cancelled_waiter_is_passed_on():
     """Slots that were handed to a waiter at the moment of its cancellation are free again."""
     limiter = Limiter(concurrency=1)
     limiter.__enter__()
@@ -153,7 +153,7 @@ def test_threads_share_a_limiter_with_tasks():
     assert 2 == limiter._free
 
 
-def test_an_event_loop_that_is_gone_gets_no_place(run):
+def test_a_closed_event_loop_gets_no_slot(run):
     """Slots are not handed to a waiter of a closed event loop."""
     limiter = Limiter(concurrency=1)
     limiter.__enter__()
@@ -199,7 +199,7 @@ def test_a_rate_limits_tasks(jump):
     assert pytest.approx([0, 0.5, 1, 1.5]) == times
 
 
-def test_a_wait_behind_the_deadline_is_not_begun(clock):
+def test_a_wait_past_the_deadline_is_not_started(clock):
     """Calls with a turn behind the deadline fail at once, without a call or a taken turn."""
     script, limiter = Script(1), Limiter(rate=0.1, concurrency=1, name="slow")
     limited = limiter(script)
@@ -215,7 +215,7 @@ def test_a_wait_behind_the_deadline_is_not_begun(clock):
     assert 1 == policy.call(limited)
 
 
-def test_a_thread_waits_for_a_place_until_the_deadline(clock):
+def test_a_thread_waits_for_a_slot_until_the_deadline(clock):
     """Threads that get no slot before their deadline fail with a timeout, and leave the queue."""
     limiter = Limiter(concurrency=1, name="full")
     limiter.__enter__()
@@ -233,7 +233,7 @@ def test_a_thread_waits_for_a_place_until_the_deadline(clock):
     assert 1 == limiter._free
 
 
-def test_an_interrupted_wait_for_a_turn_gives_the_place_back(jump, clock, monkeypatch):
+def test_an_interrupted_wait_for_the_rate_frees_the_slot(jump, clock, monkeypatch):
     """Interrupts between slot and turn free the slot."""
     limiter = Limiter(concurrency=1, rate=0.1)
 
@@ -300,7 +300,7 @@ def test_a_limited_function_keeps_its_name():
 @pytest.mark.parametrize(
     "arguments", [{}, {"concurrency": 0}, {"rate": -1}, {"rate": 1, "burst": 0}, {"concurrency": True}], ids=str
 )
-def test_a_limiter_limits_something(arguments):
+def test_a_limiter_needs_a_limit(arguments):
     """Limiters without a limit, or with one that is not positive, are refused."""
     with pytest.raises(PolicyValueError):
         Limiter(**arguments)

@@ -84,7 +84,7 @@ def test_an_adaptive_rate_limits_nothing_before_the_first_refusal(clock):
     assert limiter.rate is None
 
 
-def test_an_adaptive_rate_comes_to_what_the_target_bears(clock):
+def test_an_adaptive_rate_converges_to_the_capacity_of_the_target(clock):
     """Adaptive rates settle at about 10 calls a second for a target that accepts 10 of 100."""
     target = Target(10, clock)
     limiter = Limiter(rate=Adaptive(Throttled))
@@ -162,7 +162,7 @@ def test_a_result_may_be_a_refusal(clock):
     assert 0.5 == limiter.rate
 
 
-def test_a_coroutine_function_is_heard(jump):
+def test_answers_of_a_coroutine_function_count(jump):
     """Answers of awaited calls count as those of others."""
     limiter = Limiter(rate=Adaptive(Throttled, on_result=lambda status: status == 429))
     answers = []
@@ -178,7 +178,7 @@ def test_a_coroutine_function_is_heard(jump):
     assert [429] == answers
 
 
-def test_those_who_wait_go_one_by_one(jump):
+def test_waiting_tasks_proceed_one_by_one(jump):
     """Ten tasks at two calls a second are done after five seconds, and none is let through early."""
     times, limiter = [], steady(2)
 
@@ -193,7 +193,7 @@ def test_those_who_wait_go_one_by_one(jump):
     assert all(count <= 2 * at + 0.01 for count, at in enumerate(sorted(times), 1))
 
 
-def test_a_turn_behind_the_deadline_is_not_waited_for(clock):
+def test_a_turn_past_the_deadline_is_not_waited_for(clock):
     """Calls with a turn at the adaptive rate behind the deadline fail at once, without a call."""
     script = Script(1)
     limited = steady(0.5)(script)
@@ -297,7 +297,7 @@ def test_a_costly_retry_waits_longer(clock):
 # ------------------------------------------------------------------------------------------------------------ shedding
 
 
-def test_nothing_is_shed_while_calls_are_accepted(clock):
+def test_accepted_calls_are_not_shed(clock):
     """Targets that accept everything get everything, including failures that count as answers."""
     limiter = Limiter(shed=Shedding())
     limited = limiter(Script(*[1, Busy()] * 500))
@@ -349,7 +349,7 @@ def test_about_twice_as_much_as_is_accepted_is_sent(clock):
     assert 1.8 <= sent / len(accepted) <= 2.3
 
 
-def test_calls_that_had_no_turn_say_nothing_of_the_target(clock):
+def test_calls_without_a_turn_do_not_count_against_the_target(clock):
     """Calls that missed their turn do not count against the target."""
     limiter = Limiter(rate=0.01, shed=Shedding())
     policy = Policy(on=Busy, deadline=5)

@@ -49,7 +49,7 @@ def test_a_later_failure_is_left_to_the_call_above():
 
 
 @pytest.mark.parametrize(("order", "calls"), [("outer", 4), ("middle", 4), ("inner", 4)])
-def test_of_three_layers_the_one_that_names_the_failure_retries(order, calls):
+def test_the_layer_that_names_the_failure_retries(order, calls):
     """In a chain of three policies of which one names the failure, that one retries, wherever it stands."""
     policies = {name: AT_ONCE if name == order else ELSEWHERE for name in ("outer", "middle", "inner")}
     script = call = Script(Busy())
@@ -93,7 +93,7 @@ def test_a_policy_that_would_not_retry_is_no_layer(clock, outer):
     assert 3 == script.calls
 
 
-def test_time_that_is_over_makes_no_layer(clock):
+def test_an_expired_deadline_makes_no_layer(clock):
     """Enclosing calls with a deadline that passes in the first attempt leave the retrying to the inner call."""
     script = Script(Busy(), Busy(), "answer", clock=clock, takes=6)
     outer = AT_ONCE.with_(deadline=5)
@@ -102,7 +102,7 @@ def test_time_that_is_over_makes_no_layer(clock):
     assert 3 == script.calls
 
 
-def test_attempts_that_are_used_up_are_not_begun_anew():
+def test_used_attempts_are_not_started_again():
     """In the last attempt of a call that has retried, the inner call does not begin to retry."""
     script = Script(Busy())
     with pytest.raises(Busy):
@@ -157,7 +157,7 @@ def test_a_result_is_left_to_a_policy_that_rejects_it():
         assert (1 if outer is is_none else calls) == script.calls
 
 
-def test_both_retry_if_told_to():
+def test_both_calls_retry_with_nested_both():
     """With `nested="both"` the inner call retries by itself, whatever the policy above names."""
     for outer in (AT_ONCE, ELSEWHERE):
         script = Script(Busy(), Busy(), "answer")

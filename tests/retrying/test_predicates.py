@@ -126,7 +126,7 @@ def test_several_predicates_are_asked(run):
     assert 1 == run(redrive.retry(policy)(script.as_async()))
 
 
-def test_nothing_is_asked_where_retries_are_switched_off(run):
+def test_predicates_are_not_called_while_disabled(run):
     """Inside of `disabled` neither an async classifier nor an async predicate is called."""
 
     async def never(_):
@@ -209,7 +209,7 @@ def hidden(function):
     return call
 
 
-def test_an_awaitable_that_was_not_to_be_seen_is_refused():
+def test_an_awaitable_returned_by_a_plain_function_is_refused():
     """Plain predicates that return a coroutine are refused when called, in every form."""
     for policy in (AT_ONCE.with_(on=hidden(is_busy)), AT_ONCE.with_(on_result=hidden(is_none))):
         script = Script(Busy() if policy.on else None)
@@ -274,7 +274,7 @@ def test_transports_await_or_refuse():
     ],
     ids=["breaker", "rate", "results of a rate", "shedding"],
 )
-def test_what_never_awaits_refuses_coroutine_functions(make):
+def test_synchronous_components_refuse_coroutine_functions(make):
     """Breakers, adaptive rates and shedding refuse predicates that would have to be awaited."""
     with pytest.raises(PolicyValueError, match="is a coroutine function, which cannot be awaited here"):
         make()

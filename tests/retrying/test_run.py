@@ -54,7 +54,7 @@ def test_a_directive_has_no_deadline(clock):
     assert [5, 10, 20, 40, 60, 60, 60, 60, 60, 60] == clock.slept
 
 
-def test_truncate_waits_to_the_deadline_and_does_not_call(clock):
+def test_truncate_waits_until_the_deadline_and_does_not_call(clock):
     """`over_deadline="truncate"` waits what is left and then ends with the last error, without calling again."""
     error = Busy()
     script = Script(error, clock=clock, takes=2)
@@ -168,7 +168,7 @@ def test_a_combined_policy_decides_by_its_parts(clock):
     assert [1.0, 1.0, 7.0] == clock.slept
 
 
-def test_jitter_uses_the_dice(clock):
+def test_jitter_uses_the_given_random_number_generator(clock):
     """Full jitter draws between nothing and the backoff, with the dice that are in force."""
     policy = SECONDS.with_(jitter="full", attempts=3)
     with using(sample=0.25):

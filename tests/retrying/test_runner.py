@@ -27,7 +27,7 @@ UNNEEDED = {
 }
 
 
-def test_a_policy_can_call_where_nothing_else_was_imported():
+def test_an_unpickled_policy_can_make_calls():
     """Unpickled policies make calls in a fresh process."""
     policy = Policy(on=OSError, attempts=3, backoff=Backoff.constant(0))
     code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).call(len, 'abc'))"
@@ -98,7 +98,7 @@ def test_the_seam_gives_the_runner():
     assert in_process() is in_process()
 
 
-def test_a_seam_without_a_provider_says_which():
+def test_a_seam_without_a_provider_is_named():
     """Seams without a provider fail with its name."""
     with pytest.raises(AttributeError, match="nobody"):
         Seam("redrive.retrying.runner:nobody")()

@@ -91,7 +91,7 @@ def test_success_pays_back(clock):
     assert 100 - 13 == shared.left
 
 
-def test_an_error_of_no_interest_costs_nothing(clock):
+def test_an_unmatched_error_costs_no_token(clock):
     """Errors that the policy does not retry cost nothing."""
     shared = budget("b", ThrottleBudget(10))
     policy = Policy(budget="b", **AT_ONCE)
@@ -327,7 +327,7 @@ def test_threads_never_overspend():
         assert 0 == pytest.approx(shared.left, abs=1e-6)
 
 
-def test_tasks_that_fail_together_are_few_to_retry(jump):
+def test_few_of_many_failing_tasks_retry(jump):
     """Of a thousand calls that fail at once, a fifth is retried: retries count from the decision."""
     budget("b", ConcurrencyBudget(0.2))
     policy = Policy(on=Busy, attempts=2, backoff=Backoff.constant(1), jitter="none", budget="b")
@@ -421,7 +421,7 @@ def test_an_answer_is_no_failure_of_the_target(clock):
     assert BreakerStatus.CLOSED is shared.circuit.status
 
 
-def test_what_counts_can_be_said(clock):
+def test_counted_failures_can_be_chosen(clock):
     """With ``counts`` the breaker has its own idea of failures."""
     shared = breaker("b", TRIPS_AT_TWO, counts=lambda error: isinstance(error, Other))
     policy = Policy(breaker="b", **AT_ONCE)
@@ -491,7 +491,7 @@ def test_numbers_are_no_shared_budget(clock):
         Policy(budget=RatioBudget(), **AT_ONCE).call(Script(1))
 
 
-def test_the_same_may_be_registered_twice():
+def test_an_object_may_be_registered_twice():
     """Registering equal settings again gives what is there; others under the same key are refused."""
     assert budget("b", RatioBudget()) is budget("b", RatioBudget())
     assert breaker("b") is breaker("b", BreakerSettings())
@@ -505,13 +505,13 @@ def test_the_same_may_be_registered_twice():
     [(budget, ("", RatioBudget())), (budget, ("b", 5)), (hedge, ("b", 5)), (breaker, (5,))],
     ids=["no name", "no budget", "no hedge", "no text"],
 )
-def test_what_is_no_key_or_no_thing_is_refused(register, args):
+def test_invalid_keys_and_limits_are_refused(register, args):
     """Keys that are no text and limits of another kind are refused."""
     with pytest.raises(PolicyValueError):
         register(*args)
 
 
-def test_isolation_puts_everything_back():
+def test_isolation_restores_the_registry():
     """Behind ``isolated()`` the registry is what it was."""
     outside = budget("b", RatioBudget())
     with isolated():
@@ -520,7 +520,7 @@ def test_isolation_puts_everything_back():
     assert outside is budget("b", RatioBudget())
 
 
-def test_shared_things_say_what_they_are():
+def test_shared_limits_have_a_representation():
     """Their text has their settings and their key."""
     assert "SharedBudget(RatioBudget(" in repr(budget("b", RatioBudget()))
     assert repr(breaker("b")).endswith(", 'b')")

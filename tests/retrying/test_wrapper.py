@@ -93,7 +93,7 @@ NAMES = st.lists(st.sampled_from(["a", "b", "c", "self", "_rd_call", "_rd_x", "w
 
 
 @given(names=NAMES)
-def test_no_name_of_a_parameter_gets_in_the_way(names):
+def test_every_parameter_name_is_allowed(names):
     """Functions with parameters named like the wrapper's variables work."""
     namespace = {}
     listed = ", ".join(names)
@@ -139,7 +139,7 @@ def test_a_method_with_mangled_names_works():
     assert 3 == Box().put(3)
 
 
-def test_compiling_leaves_nothing_in_the_sign():
+def test_compiling_does_not_change_the_signature():
     """Compiling a wrapper leaves nothing in the shared globals, so that threads may compile at once."""
     redrive.retry(AT_ONCE)(everything)
 

@@ -65,7 +65,7 @@ def test_a_small_log_is_not_reported(app: App, monkeypatch: pytest.MonkeyPatch, 
     assert [] == caplog.messages
 
 
-def test_the_checkpointer_goes_on_after_an_error(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
+def test_the_checkpointer_continues_after_an_error(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
     """After an error of a busy store, the next pass tries again."""
     looks(app, monkeypatch, StoreBusy("locked"), 139_000_000, 0)
 
@@ -73,7 +73,7 @@ def test_the_checkpointer_goes_on_after_an_error(app: App, monkeypatch: pytest.M
     assert 2 == len(caplog.messages)
 
 
-def test_a_worker_looks_after_the_log(filed: App, monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_runs_the_checkpointer(filed: App, monkeypatch: pytest.MonkeyPatch):
     """Workers run the checkpointer as one of their duties."""
     looked = asyncio.Event()
 

@@ -62,7 +62,7 @@ def enqueue(app: App, count: int, **options: Any) -> None:
     app.task(name=name, **options)(lambda number: None).enqueue_many(range(count))
 
 
-def test_it_takes_no_more_than_can_start(app: App):
+def test_a_claim_takes_no_more_jobs_than_free_slots(app: App):
     """Claim no more jobs than there are free slots, so that a crash does not cost jobs in a local queue."""
     bench = Bench(app)
     bench.slots = 2
@@ -73,7 +73,7 @@ def test_it_takes_no_more_than_can_start(app: App):
     assert (3, 2) == (app.jobs.stats().due, app.jobs.stats().running)
 
 
-def test_it_looks_again_when_it_is_woken(app: App):
+def test_a_woken_claimer_claims_again(app: App):
     """Free slots and new jobs wake the claimer; without them it does not loop."""
     bench = Bench(app)
     bench.slots = 1
@@ -97,7 +97,7 @@ def test_it_looks_again_when_it_is_woken(app: App):
     assert [1, 2] == bench.jobs
 
 
-def test_it_wakes_by_itself_when_a_job_is_due(filed: App):
+def test_the_claimer_waits_until_the_next_due_time(filed: App):
     """Rest until the next job is due, and no longer."""
     app = filed
     bench = Bench(app)
@@ -117,7 +117,7 @@ def note(app: App, version: str, compatible: str) -> None:
     app.store.run(Operation("note", steps(), writes=True))
 
 
-def test_it_claims_nothing_under_a_schema_that_it_cannot_work_with(app: App, caplog: pytest.LogCaptureFixture):
+def test_the_claimer_waits_under_an_incompatible_schema(app: App, caplog: pytest.LogCaptureFixture):
     """Under an incompatible newer schema the claimer logs this and waits; it continues after a downgrade."""
     bench = Bench(app)
     enqueue(app, 1)
@@ -141,7 +141,7 @@ def test_it_claims_nothing_under_a_schema_that_it_cannot_work_with(app: App, cap
     assert "has schema 99, and this redrive supports schemas up to" in caplog.messages[0]
 
 
-def test_it_goes_on_under_a_newer_schema_that_is_compatible(app: App, caplog: pytest.LogCaptureFixture):
+def test_the_claimer_continues_under_a_compatible_newer_schema(app: App, caplog: pytest.LogCaptureFixture):
     """During a rolling deployment old workers continue, and log once that they are old."""
     bench = Bench(app)
     enqueue(app, 2)
@@ -151,7 +151,7 @@ def test_it_goes_on_under_a_newer_schema_that_is_compatible(app: App, caplog: py
     assert ["the database was migrated by a newer redrive"] == [each.partition(";")[0] for each in caplog.messages]
 
 
-def test_it_serves_the_queues_that_it_was_given(app: App):
+def test_the_claimer_serves_the_given_queues(app: App):
     """Jobs of other queues are left to other workers."""
     bench = Bench(app, queues=["fast"])
     enqueue(app, 1, queue="slow")
@@ -161,7 +161,7 @@ def test_it_serves_the_queues_that_it_was_given(app: App):
     assert ([2], 1) == (bench.jobs, app.jobs.stats().due)
 
 
-def test_a_stop_during_a_claim_gives_back(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_a_stop_during_a_claim_gives_the_jobs_back(app: App, monkeypatch: pytest.MonkeyPatch):
     """Jobs that were claimed while the stop arrived never start, and none stays claimed (conformance D28)."""
     bench = Bench(app)
     enqueue(app, 5)
@@ -179,7 +179,7 @@ def test_a_stop_during_a_claim_gives_back(app: App, monkeypatch: pytest.MonkeyPa
     assert ([], [1, 2, 3, 4, 5]) == (bench.started, [claim.id for claim in bench.given_back])
 
 
-def test_it_rests_while_the_store_is_away(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_the_claimer_backs_off_while_the_store_is_unreachable(app: App, monkeypatch: pytest.MonkeyPatch):
     """Longer after each failure, and at once again when the store is back."""
     bench = Bench(app)
     enqueue(app, 1)
@@ -198,7 +198,7 @@ def test_it_rests_while_the_store_is_away(app: App, monkeypatch: pytest.MonkeyPa
     assert pytest.approx(0.1 + 0.2 + 0.4) == bench.rests.monotonic()
 
 
-def test_a_worker_that_the_store_has_forgotten_registers_again(app: App):
+def test_an_unregistered_worker_registers_again(app: App):
     """Under a new id it claims as before."""
     bench = Bench(app)
     bench.registration.id = 99
@@ -218,7 +218,7 @@ def crash(app: App, times: int) -> None:
         app.store.run(leases.settle(lost, now=app.now()))
 
 
-def test_one_crash_makes_no_suspect(app: App):
+def test_after_one_crash_jobs_start_together(app: App):
     """After one crash, which seldom is the fault of a job, all jobs start again together."""
     bench = Bench(app)
     enqueue(app, 3)
@@ -228,7 +228,7 @@ def test_one_crash_makes_no_suspect(app: App):
     assert [1, 2, 3] == bench.jobs
 
 
-def test_suspects_run_one_at_a_time(app: App):
+def test_jobs_suspected_of_crashes_run_one_at_a_time(app: App):
     """Run suspects one at a time; the others are given back first, with no attempt spent (D19)."""
     bench = Bench(app)
     enqueue(app, 3)
@@ -243,7 +243,7 @@ def test_suspects_run_one_at_a_time(app: App):
     assert "its worker was lost twice while it ran; it waits for its turn to run alone" == waiting[0].note
 
 
-def test_while_a_suspect_runs_no_other_one_starts(app: App):
+def test_while_a_suspected_job_runs_no_other_suspect_starts(app: App):
     """Healthy jobs start beside it."""
     bench = Bench(app)
     bench.runs_suspect = True
@@ -255,7 +255,7 @@ def test_while_a_suspect_runs_no_other_one_starts(app: App):
     assert ([3], 2) == (bench.jobs, app.jobs.stats().scheduled)
 
 
-def test_suspects_that_cannot_be_given_back_keep_everything_from_starting(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_suspects_that_cannot_be_released_block_new_starts(app: App, monkeypatch: pytest.MonkeyPatch):
     """If the store does not take the other suspects back in time, the whole claim is given back later."""
     bench = Bench(app)
     enqueue(app, 2)
@@ -271,7 +271,7 @@ def test_suspects_that_cannot_be_given_back_keep_everything_from_starting(app: A
     assert ([], [1, 2]) == (bench.started, [claim.id for claim in bench.given_back])
 
 
-def test_a_healthy_suspect_is_free_again_after_its_success(app: App):
+def test_a_suspected_job_is_cleared_by_a_success(app: App):
     """Crashes in a row are counted, and a success ends the row."""
     enqueue(app, 1)
     crash(app, 2)
@@ -307,7 +307,7 @@ class OneByOne(Bench):
         """It stays one."""
 
 
-def test_it_goes_on_where_it_was_and_looks_at_all_now_and_then(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_claims_use_floors_and_sometimes_read_without_them(app: App, monkeypatch: pytest.MonkeyPatch):
     """Claims begin at the floors that earlier ones have set, but for one after twenty times what such a one takes."""
     seen: list[int] = []
     claim = leases.claim

@@ -41,7 +41,7 @@ def of(popen: subprocess.Popen[bytes]) -> Process:
     return Process("here", popen.pid, f"{place} {moment}")
 
 
-def test_a_process_knows_that_it_lives():
+def test_a_process_finds_itself_alive():
     """Processes that describe themselves are alive, and their description is constant."""
     assert process.present() == process.present()
     assert not process.is_gone(process.present())
@@ -59,7 +59,7 @@ def test_a_process_that_was_killed_is_gone(child):
     assert [False, True, True] == [before, unreaped, process.is_gone(described)]
 
 
-def test_a_process_that_is_stopped_is_not_gone(child):
+def test_a_suspended_process_is_not_gone(child):
     """Suspended processes are alive."""
     described = of(child)
     child.send_signal(signal.SIGSTOP)
@@ -76,7 +76,7 @@ def test_a_later_process_of_the_same_number_is_another_one(child):
 
 
 @pytest.mark.parametrize("birth", [None, "", "1", "another-boot pid:[1] 77"])
-def test_processes_of_another_machine_are_not_judged(birth: str | None):
+def test_processes_of_another_machine_never_count_as_gone(birth: str | None):
     """If the boot id or the process id namespace is foreign or missing, no process counts as gone."""
     assert not process.is_gone(Process("elsewhere", 2**22 + 1, birth))
 
@@ -157,7 +157,7 @@ def test_a_worker_without_a_process_is_dead_at_once(app: App, child):
     assert () == app.workers.select()
 
 
-def test_a_worker_whose_process_lives_is_left_alone(app: App, child):
+def test_a_worker_with_a_live_process_keeps_its_jobs(app: App, child):
     """While its process exists, a worker keeps its jobs."""
     worker = register(app, process=of(child))
     number = running(app, worker)

@@ -44,7 +44,7 @@ class Held:
         self.heartbeat = Heartbeat(app, self.registration, self.attempts)
 
 
-def test_a_beat_extends_the_life_of_the_worker(app: App):
+def test_a_heartbeat_extends_the_lease_of_the_worker(app: App):
     """After a heartbeat the worker is alive for the length of a lease, and has lost no attempt."""
     worker = register(app, lease_for=timedelta(seconds=15))
     app.clock.advance("10s")
@@ -55,7 +55,7 @@ def test_a_beat_extends_the_life_of_the_worker(app: App):
     assert ([], False) == (held.attempts.calls_lost, bool(held.registration.renewals))
 
 
-def test_a_beat_finds_what_was_lost(app: App):
+def test_a_heartbeat_finds_lost_attempts(app: App):
     """Report each attempt that the worker holds and the store no longer assigns to it, once per heartbeat."""
     worker = register(app)
     enqueue(app, 2)
@@ -67,7 +67,7 @@ def test_a_beat_finds_what_was_lost(app: App):
     assert [frozenset({first.lease_id})] == held.attempts.calls_lost
 
 
-def test_what_is_claimed_during_a_beat_is_not_lost(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_jobs_claimed_during_a_heartbeat_are_not_lost(app: App, monkeypatch: pytest.MonkeyPatch):
     """Take the list of held attempts before the query: later claims may be missing from its result."""
     worker = register(app)
     enqueue(app, 1)
@@ -86,7 +86,7 @@ def _claim_meanwhile(run: Any, held: Held, worker: int, operation: Any) -> Any:
     return answer
 
 
-def test_a_worker_that_the_store_does_not_know_is_notified(app: App):
+def test_an_unregistered_worker_is_notified(app: App):
     """Allow the worker to register again."""
     held = Held(app, 99, frozenset())
     held.heartbeat._beat()
@@ -151,7 +151,7 @@ def test_a_rescuer_that_has_just_begun_waits_for_heartbeats(app: App):
     assert [("lost", "WORKER_LOST")] == [(each.outcome, each.reason) for each in app.job(1).attempts]
 
 
-def test_the_jobs_of_the_living_are_left_alone(app: App):
+def test_jobs_of_live_workers_are_not_swept(app: App):
     """Take no lease before it has expired."""
     enqueue(app, 2)
     take(app, 2, lease_for=timedelta(seconds=15))
@@ -161,7 +161,7 @@ def test_the_jobs_of_the_living_are_left_alone(app: App):
     assert 2 == app.jobs.stats().running
 
 
-def test_a_large_sweep_is_done_in_pieces(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_a_large_sweep_runs_in_batches(app: App, monkeypatch: pytest.MonkeyPatch):
     """Each transaction takes a few leases, so that claims do not wait long; all are taken before it rests."""
     monkeypatch.setattr(rescuer_module, "BUDGET", 2)
     enqueue(app, 5)
@@ -248,7 +248,7 @@ def test_each_change_is_reported():
     assert (3, 0.0) == watch(Changes("a", "b", "c"))
 
 
-def test_a_store_that_is_away_is_looked_at_less_often():
+def test_an_unreachable_store_is_polled_less_often():
     """Limit the warnings, miss no change, and keep the rests short enough that other workers do not declare it dead."""
     store = Changes("a", *[StoreError() for _ in range(5)], StoreBusy(), "b", StoreError(), "c")
 
@@ -274,7 +274,7 @@ def test_the_lock_of_a_worker_stays_the_same(lasting: bool):
     assert lasting == (notifier.lock_id is not None)
 
 
-def test_a_notifier_that_never_ran_lets_go():
+def test_a_notifier_that_never_ran_releases_its_waiters():
     """Workers that could not register close their notifier."""
     store = Changes("a")
     notifier = Notifier(store, VirtualClock(), lambda: None)  # type: ignore[arg-type]
@@ -292,7 +292,7 @@ def test_a_notifier_that_never_ran_lets_go():
 # ---------------------------------------------------------------------------------------------------- rests and samples
 
 
-def test_rests_grow_and_end():
+def test_backoff_delays_grow_up_to_a_maximum():
     """Rests grow from a tenth of a second to five seconds, after any number of failures."""
     assert [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0] == [rest(number) for number in range(1, 13)]
     assert 5.0 == rest(10**9)
@@ -307,7 +307,7 @@ def test_random_samples_are_spread():
 
 
 @pytest.mark.parametrize("point", failpoints.POINTS)
-def test_a_fault_point_kills_when_it_is_armed(monkeypatch: pytest.MonkeyPatch, point):
+def test_an_armed_failpoint_kills_the_process(monkeypatch: pytest.MonkeyPatch, point):
     """Armed points send SIGKILL to their own process; all others, and all of them in production, do nothing."""
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))

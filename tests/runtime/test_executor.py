@@ -42,7 +42,7 @@ def run_handler(
 # ------------------------------------------------------------------------------------------------------------- results
 
 
-def test_what_a_handler_returns_is_its_result(app: App):
+def test_the_returned_value_is_the_result(app: App):
     """Store the returned value as JSON."""
 
     async def handler() -> dict[str, int]:
@@ -52,7 +52,7 @@ def test_what_a_handler_returns_is_its_result(app: App):
     assert Succeeded(b'{"cents":250}') == run_handler(app, handler)
 
 
-def test_nothing_is_a_result(app: App):
+def test_none_is_a_result(app: App):
     """Handlers that return None have succeeded without a result."""
 
     async def handler() -> None:
@@ -115,7 +115,7 @@ def test_def_handlers_run_in_a_thread_of_the_pool(app: App, pool):
     assert Succeeded(b'"handler_0"') == run_handler(app, handler, pool)
 
 
-def test_without_a_pool_def_handlers_run_here(app: App):
+def test_without_a_pool_def_handlers_run_in_the_calling_thread(app: App):
     """Drain mode runs everything in the calling thread."""
 
     def handler() -> str:
@@ -233,7 +233,7 @@ def test_something_awaited_that_was_cancelled_is_a_failure(app: App):
     assert "builtins.Exception" in failed.types
 
 
-def test_an_attempt_that_the_worker_takes_back_has_no_outcome(app: App):
+def test_an_attempt_cancelled_by_the_worker_has_no_outcome(app: App):
     """Cancellations by the worker pass through, and the handler sees them."""
     seen: list[str] = []
 
@@ -286,7 +286,7 @@ def test_error_texts_can_be_stored(app: App, error, expected):
 
 
 @pytest.mark.parametrize("swallows", [True, False])
-def test_a_handler_that_cancels_its_own_task_has_failed_or_goes_on(app: App, swallows):
+def test_a_handler_that_cancels_its_own_task_fails_or_continues(app: App, swallows):
     """If a handler cancels its own task, this is no cancellation by the worker, and it ends with the handler."""
     left: list[int] = []
 
@@ -392,7 +392,7 @@ def test_give_up_is_final(app: App):
 
 
 @pytest.mark.parametrize("signal", [RetryAfter("nonsense"), Snooze("nonsense"), Snooze(-1), RetryAfter(float("nan"))])
-def test_a_signal_whose_delay_cannot_be_read_is_a_failure(app: App, signal):
+def test_a_signal_with_an_unreadable_delay_is_a_failure(app: App, signal):
     """If the delay cannot be read, its error becomes the failure, and the policy decides."""
     failed = failure(run_handler(app, raising(signal)))
 
@@ -422,7 +422,7 @@ def test_a_coroutine_is_cancelled_at_its_timeout(app: App):
     assert ["cancelled"] == seen
 
 
-def test_a_thread_runs_out_by_itself(app: App, pool):
+def test_a_thread_past_its_timeout_runs_on(app: App, pool):
     """Python cannot stop it: the attempt is over at the timeout, and the thread ends when it likes."""
     go, gone = threading.Event(), threading.Event()
 
@@ -438,7 +438,7 @@ def test_a_thread_runs_out_by_itself(app: App, pool):
 
 
 @pytest.mark.parametrize("timeout", [None, "1h"])
-def test_a_timeout_of_the_handlers_own_is_an_ordinary_error(app: App, timeout):
+def test_a_timeout_error_of_the_handler_is_an_ordinary_error(app: App, timeout):
     """Record the reason ERROR, since the attempt itself was in time."""
     failed = failure(run_handler(app, raising(TimeoutError("the server is slow")), timeout=timeout))
 

@@ -45,7 +45,7 @@ def test_a_cancelled_job_stops_its_handler(filed: App):
     assert ["cancelled"] == [each.outcome for each in filed.job(1).attempts]
 
 
-def test_what_a_stopped_handler_still_returns_changes_nothing(filed: App, caplog):
+def test_the_result_of_a_stopped_handler_is_ignored(filed: App, caplog):
     """If a handler ignores the stop and returns, its cancelled job stays cancelled (conformance D30)."""
 
     async def run() -> None:
@@ -129,7 +129,7 @@ def test_a_worker_finishes_the_jobs_of_a_dead_one(filed: App):
     assert [("lost", dead), ("succeeded", dead + 1)] == [(each.outcome, each.worker_id) for each in job.attempts]
 
 
-def test_a_worker_that_the_store_has_forgotten_goes_on(filed: App, tmp_path: Path):
+def test_a_worker_whose_row_was_deleted_continues(filed: App, tmp_path: Path):
     """After a deletion of its row the worker registers under a new number, and its running jobs run again."""
     second = asyncio.Event()
 
@@ -161,7 +161,7 @@ def test_a_worker_that_the_store_has_forgotten_goes_on(filed: App, tmp_path: Pat
     assert [("lost", 1), ("succeeded", 2)] == [(each.outcome, each.worker_id) for each in filed.job(1).attempts]
 
 
-def test_a_hanging_thread_is_not_believed_for_ever(filed: App):
+def test_an_attempt_in_a_hanging_thread_fails_at_its_timeout(filed: App):
     """At its timeout the attempt fails, while the thread hangs on: the retry runs beside it."""
     go, calls = threading.Event(), []
 

@@ -30,7 +30,7 @@ def lose_a_reply(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.mark.parametrize("slots", [1, 5])
-def test_what_was_claimed_without_a_reply_is_given_back(filed: App, monkeypatch: pytest.MonkeyPatch, caplog, slots):
+def test_leases_of_a_claim_with_a_lost_reply_are_given_back(filed: App, monkeypatch: pytest.MonkeyPatch, caplog, slots):
     """Workers give back leases that they do not know, and run their jobs; no attempt is spent."""
     lost = lose_a_reply(filed.store, monkeypatch)
 

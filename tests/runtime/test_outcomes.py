@@ -55,7 +55,7 @@ class Farewell(BaseException):
     "error", [KeyboardInterrupt, SystemExit, GeneratorExit, Farewell, asyncio.CancelledError, StopIteration]
 )
 @pytest.mark.parametrize("threaded", [True, False])
-def test_nothing_that_a_handler_raises_ends_the_worker(filed: App, error: type[BaseException], threaded: bool):
+def test_no_exception_of_a_handler_ends_the_worker(filed: App, error: type[BaseException], threaded: bool):
     """After any exception of a handler the attempt has failed, its slot is free, and the worker continues."""
 
     def plain(number: int) -> int:
@@ -135,7 +135,7 @@ def test_an_attempt_that_ends_without_an_outcome_is_ended_by_its_worker(filed: A
     assert "succeeded" == filed.job(1).state
 
 
-def test_a_worker_leaves_the_jobs_of_other_apps_alone(filed: App):
+def test_a_worker_ignores_jobs_of_other_apps(filed: App):
     """Jobs of a task that the worker does not have stay due, and do not keep its own from running."""
 
     async def run() -> None:

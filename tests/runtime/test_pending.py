@@ -59,7 +59,7 @@ def test_pending_is_an_outcome(app: App):
     assert "Pending(datetime.timedelta(seconds=90))" == repr(Pending("1m30s"))
 
 
-def test_a_timeout_that_is_none_is_an_error_of_the_handler(app: App):
+def test_an_invalid_timeout_is_an_error_of_the_handler(app: App):
     """Raise the error where the mistake was made."""
     with pytest.raises(PolicyError):
         Pending("soon")
@@ -98,7 +98,7 @@ def test_a_result_that_does_not_fit_is_refused(app: App, tokens: list[str], resu
     assert State.WAITING is job.refresh().state
 
 
-def test_what_looks_like_the_result_is_enough(app: App, tokens: list[str]):
+def test_a_value_of_the_same_shape_is_accepted_as_the_result(app: App, tokens: list[str]):
     """External systems may pass any value of the same shape as the result."""
     job, token = asked(app, tokens)
     app.complete(token, {"number": "R1"})
@@ -125,7 +125,7 @@ def test_an_app_without_the_task_takes_plain_json(app: App, tokens: list[str]):
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_an_error_is_decided_as_if_the_handler_had_raised_it(app: App, tokens: list[str], error, state, reason):
+def test_an_external_error_is_decided_like_one_of_the_handler(app: App, tokens: list[str], error, state, reason):
     """Use the class of the error, its text and its signals."""
     job, token = asked(app, tokens)
     answered = app.fail(token, error), app.fail(token, error)
@@ -136,7 +136,7 @@ def test_an_error_is_decided_as_if_the_handler_had_raised_it(app: App, tokens: l
 
 
 @pytest.mark.parametrize("error", [Snooze(1), Cancel("enough"), 7, KeyboardInterrupt()], ids=repr)
-def test_what_is_no_error_is_refused(app: App, tokens: list[str], error):
+def test_other_signals_are_refused(app: App, tokens: list[str], error):
     """External systems report a success or a failure; the other signals are for handlers."""
     job, token = asked(app, tokens)
     with pytest.raises(PayloadError, match=r"fail\(\) takes an error or its text"):
@@ -148,7 +148,7 @@ def test_what_is_no_error_is_refused(app: App, tokens: list[str], error):
 @pytest.mark.parametrize(
     "token", ["", "1", "1.", ".1", "1.2.3", "1.x", "-1.2", "01.2", "1.2 ", "1" * 30 + ".1", f"1.{2**63}", None, 1.2]
 )
-def test_what_is_no_token_is_refused(app: App, token):
+def test_an_invalid_token_is_refused(app: App, token):
     """Invalid tokens raise an error that shows the form of a token."""
     with pytest.raises(TokenError, match=r"is no token.*'3\.7'"):
         app.complete(token)
@@ -176,7 +176,7 @@ def test_a_token_of_an_earlier_attempt_is_refused(app: App, tokens: list[str]):
     assert (2, Receipt("R2")) == (len(set(tokens)), job.result())
 
 
-def test_a_wait_without_an_answer_is_a_failure(app: App, tokens: list[str]):
+def test_an_expired_wait_is_a_failure(app: App, tokens: list[str]):
     """After the timeout the policy decides; a drain does not advance the clock to it."""
     job, token = asked(app, tokens)
     app.clock.advance("1h")  # type: ignore[union-attr]
@@ -192,7 +192,7 @@ def test_a_wait_without_an_answer_is_a_failure(app: App, tokens: list[str]):
     assert (State.DEAD, 2) == (job.refresh().state, job.record.failures)
 
 
-def test_a_handler_may_be_asked_to_catch_from_outside(app: App):
+def test_an_external_failure_can_run_the_catch_task(app: App):
     """Catch tasks can wait for an external system like any other task."""
     given = []
 
@@ -235,7 +235,7 @@ def test_a_waiting_job_takes_no_slot(filed: App):
     assert (2, 1) == asyncio.run(run())
 
 
-def test_a_worker_ends_the_waits_that_are_over(tmp_path: Path):
+def test_a_worker_ends_expired_waits(tmp_path: Path):
     """At their end, however seldom it beats."""
     filed = app_on(tmp_path, heartbeat_every="10m", lease_for="30m")
 
@@ -273,7 +273,7 @@ class Resting(VirtualClock):
             raise asyncio.CancelledError
 
 
-def test_the_end_of_a_wait_is_known_to_the_moment():
+def test_expired_waits_end_at_their_exact_time():
     """Check once a second, and exactly when the first wait ends, until no job waits."""
     clock = Resting(5)
     app = App("memory://", clock=clock)
@@ -293,7 +293,7 @@ def test_the_end_of_a_wait_is_known_to_the_moment():
     app.close()
 
 
-def test_ending_waits_is_put_off_while_the_database_is_away(app: App, monkeypatch):
+def test_waits_end_later_while_the_database_is_unreachable(app: App, monkeypatch):
     """If the database is unreachable, the duty logs it and tries again."""
     clock = Resting(2)
 
@@ -308,7 +308,7 @@ def test_ending_waits_is_put_off_while_the_database_is_away(app: App, monkeypatc
     assert [1, 1] == clock.rests
 
 
-def test_an_answer_that_is_faster_than_its_question(app: App):
+def test_an_answer_may_precede_the_start_of_the_wait(app: App):
     """If the external system answers before the handler returns, the job has succeeded."""
 
     @app.task

@@ -74,7 +74,7 @@ def test_a_pass_deletes_what_was_kept_long_enough(app: App):
     assert 1 == len(app.store.run(retention.policies(now=app.now())))
 
 
-def test_a_pass_goes_on_where_one_batch_was_not_enough(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_a_pass_continues_until_no_row_is_left(app: App, monkeypatch: pytest.MonkeyPatch):
     """Delete many jobs in several transactions, and rest between ranges without a deletion."""
     monkeypatch.setattr(retention, "BATCH", 2)
     worker = register(app)
@@ -84,7 +84,7 @@ def test_a_pass_goes_on_where_one_batch_was_not_enough(app: App, monkeypatch: py
     assert ["keep"] == tasks(app)
 
 
-def test_one_worker_prunes(app: App):
+def test_only_one_worker_prunes(app: App):
     """Only the longest-running worker prunes; when it has left, the next one does."""
     first, second = register(app), register(app)
     app.clock.advance("2d")
@@ -95,7 +95,7 @@ def test_one_worker_prunes(app: App):
     assert ["keep"] == tasks(app)
 
 
-def test_a_pruner_survives_what_the_store_refuses(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_a_pruner_continues_after_an_error_of_the_store(app: App, monkeypatch: pytest.MonkeyPatch):
     """While the database is busy the pruner rests and tries again."""
     refusals = [StoreBusy(), StoreBusy()]
     survey = retention.survey

@@ -57,7 +57,7 @@ def test_a_rate_holds_for_workers_with_wrong_clocks(filed: App):
 
 
 @pytest.mark.case("D32")
-def test_a_cancelled_handler_that_goes_on_holds_its_place(filed: App):
+def test_a_cancelled_handler_that_still_runs_holds_its_slot(filed: App):
     """After a cancel in a queue with one slot, the next job starts only when the handler of the first has stopped."""
     peak = _peak(filed, lambda first: first.cancel())
 
@@ -65,7 +65,7 @@ def test_a_cancelled_handler_that_goes_on_holds_its_place(filed: App):
     assert State.CANCELLED is filed.job(1).state
 
 
-def test_a_thread_beyond_its_timeout_holds_its_place(filed: App):
+def test_a_thread_past_its_timeout_holds_its_slot(filed: App):
     """Attempts end at their timeout, but the next job starts only when the thread of the last one has ended."""
     peak = _peak(filed, lambda first: None, attempt_timeout="100ms")
 
@@ -187,7 +187,7 @@ def test_a_queue_is_paused_and_resumed_under_a_worker(filed: App):
     assert ran.is_set()
 
 
-def test_what_the_code_says_is_applied_when_a_worker_starts(filed: App):
+def test_declared_limits_are_applied_when_a_worker_starts(filed: App):
     """Workers apply the limits that the code declares."""
     queue = filed.queue("default", concurrency=3)
 

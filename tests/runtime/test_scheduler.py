@@ -93,12 +93,12 @@ def rested(app: App, clock: SettableClock, count: int) -> list[float]:
 # --------------------------------------------------------------------------------------------------------------- turns
 
 
-def test_without_schedules_nothing_is_planned(app: App):
+def test_without_schedules_the_scheduler_is_idle(app: App):
     """Without schedules a pass starts no job and has no next time."""
     assert Turn(0, None) == look(app)
 
 
-def test_a_turn_knows_when_the_next_occurrence_is(app: App, clock: SettableClock):
+def test_a_pass_returns_the_time_of_the_next_occurrence(app: App, clock: SettableClock):
     """Return the earliest of the next occurrences."""
     app.cron("0 * * * *", name="hourly")(nothing)
     app.cron(SECOND, name="often")(nothing)
@@ -107,7 +107,7 @@ def test_a_turn_knows_when_the_next_occurrence_is(app: App, clock: SettableClock
     assert Turn(0, timedelta(milliseconds=500)) == look(app)
 
 
-def test_a_turn_starts_what_is_due(app: App, clock: SettableClock):
+def test_a_pass_starts_due_crons(app: App, clock: SettableClock):
     """Start each cron separately; a second pass starts no job."""
     one, two = (app.cron(SECOND, name=name)(nothing) for name in ("one", "two"))
     declared(app)
@@ -118,7 +118,7 @@ def test_a_turn_starts_what_is_due(app: App, clock: SettableClock):
     assert [BEGIN + timedelta(seconds=1)] * 2 == [each.occurs_at for cron in (one, two) for each in cron.occurrences()]
 
 
-def test_what_the_code_has_not_is_left_alone(app: App, clock: SettableClock):
+def test_undeclared_crons_are_not_started(app: App, clock: SettableClock):
     """Crons of another version of the code are neither started nor waited for."""
     app.cron(SECOND, name="lost")(nothing)
     declared(app)
@@ -216,7 +216,7 @@ def test_a_worker_that_starts_sees_that_the_clock_was_set_back(app: App, clock: 
     assert BEGIN + timedelta(days=0 if restarted else 999, hours=2) == table.get("k").refresh_at
 
 
-def test_what_becomes_of_occurrences_is_logged(app: App, clock: SettableClock, caplog: pytest.LogCaptureFixture):
+def test_outcomes_of_occurrences_are_logged(app: App, clock: SettableClock, caplog: pytest.LogCaptureFixture):
     """Starts are logged as information, skipped occurrences as warnings."""
     app.cron(SECOND, name="tick")(nothing)
     declared(app)
@@ -237,7 +237,7 @@ def test_what_becomes_of_occurrences_is_logged(app: App, clock: SettableClock, c
 # --------------------------------------------------------------------------------------------------------------- rests
 
 
-def test_it_rests_until_something_is_due(app: App, clock: SettableClock):
+def test_the_scheduler_waits_until_the_next_due_time(app: App, clock: SettableClock):
     """To the instant of the next occurrence."""
     app.cron("0 * * * *")(nothing)
     clock.at = BEGIN + timedelta(minutes=59, seconds=59, milliseconds=800)
@@ -245,7 +245,7 @@ def test_it_rests_until_something_is_due(app: App, clock: SettableClock):
     assert [0.2] == rested(app, clock, 1)
 
 
-def test_it_never_rests_for_long(app: App, clock: SettableClock):
+def test_the_scheduler_waits_at_most_a_second(app: App, clock: SettableClock):
     """Rest a second at most: another process may have added a tracked item, or set a clock."""
     app.cron("0 * * * *")(nothing)
 
@@ -253,7 +253,7 @@ def test_it_never_rests_for_long(app: App, clock: SettableClock):
     assert NET.total_seconds() == module._seconds(Turn(0, None))
 
 
-def test_it_looks_again_at_once_where_it_has_done_something(app: App, clock: SettableClock):
+def test_the_scheduler_continues_at_once_after_work(app: App, clock: SettableClock):
     """After the work of a turn there may be more."""
     cron = app.cron(SECOND, overlap="allow", catch_up="all")(nothing)
     declared(app)
@@ -263,7 +263,7 @@ def test_it_looks_again_at_once_where_it_has_done_something(app: App, clock: Set
     assert 250 == len(cron.occurrences(limit=1000))
 
 
-def test_it_rests_a_little_where_what_is_due_cannot_be_had(
+def test_the_scheduler_pauses_if_due_rows_cannot_be_started(
     app: App, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
 ):
     """Such as what a newer redrive has declared."""
@@ -281,7 +281,7 @@ async def declare_nothing(app: App) -> None:
     """Leave the database as it is."""
 
 
-def test_it_outlasts_a_database_that_is_away(
+def test_the_scheduler_survives_an_unreachable_database(
     app: App, clock: SettableClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     """If the database is unreachable, the scheduler rests longer and longer, logs it, and later continues."""
@@ -326,7 +326,7 @@ def test_a_worker_fires_crons(tmp_path: Path):
     app.close()
 
 
-def test_a_worker_without_schedules_looks_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_without_schedules_runs_no_query_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Workers without crons and refreshes run no query for them."""
     looked: list[App] = []
     monkeypatch.setattr(module, "declare", looked.append)

@@ -74,7 +74,7 @@ def claims(app: App, count: int, retry: str | Policy = "5 1s") -> tuple[Claim, .
     return take(app, count)
 
 
-def test_what_has_gathered_is_written_together(app: App, bench: Bench):
+def test_collected_outcomes_are_written_in_one_transaction(app: App, bench: Bench):
     """Three endings, one transaction."""
     for claim in claims(app, 3):
         bench.settler.put(Ending(claim, Succeeded(), 0.0))
@@ -96,7 +96,7 @@ def test_without_other_attempts_an_outcome_is_written_at_once(app: App, bench: B
     assert 0 == bench.rests.monotonic()
 
 
-def test_while_others_run_their_endings_are_waited_for(app: App, bench: Bench):
+def test_while_other_attempts_run_their_outcomes_are_collected(app: App, bench: Bench):
     """While other attempts run, an outcome that arrives a moment later joins the batch."""
     first, second = claims(app, 2)
 
@@ -129,7 +129,7 @@ def test_a_batch_has_a_limit(app: App, bench: Bench, monkeypatch: pytest.MonkeyP
     assert ([[1, 2], [3, 4]], 0) == (bench.batches, bench.rests.monotonic())
 
 
-def test_endings_are_kept_while_the_store_is_busy(app: App, bench: Bench):
+def test_outcomes_are_kept_while_the_store_is_busy(app: App, bench: Bench):
     """Retry the writes with growing rests, without a loss."""
     refusals = [StoreBusy(), StoreBusy(), StoreBusy()]
     bench.refuse = lambda endings: refusals.pop() if refusals else None
@@ -142,7 +142,7 @@ def test_endings_are_kept_while_the_store_is_busy(app: App, bench: Bench):
     assert 2 == app.jobs.stats().succeeded
 
 
-def test_an_odd_ending_delays_no_other(app: App, bench: Bench):
+def test_an_undecidable_outcome_delays_no_other(app: App, bench: Bench):
     """If a batch fails, its outcomes are written one by one; the bad one is retried until the store takes it."""
     refusals = 10
     order: list[int] = []
@@ -199,7 +199,7 @@ def tariff(retry: int) -> float:
 Backoff.register("tests.settler.tariff", tariff)
 
 
-def test_what_cannot_be_decided_ends_the_job(app: App, bench: Bench):
+def test_an_undecidable_outcome_ends_the_job(app: App, bench: Bench):
     """If a backoff function of the user raises, only its own job fails, with that error."""
     TARIFF["known"] = True
     (odd,) = claims(app, 1, Policy(attempts=5, backoff=Backoff.named("tests.settler.tariff"), jitter="none"))
@@ -215,7 +215,7 @@ def test_what_cannot_be_decided_ends_the_job(app: App, bench: Bench):
     assert "the decision about this attempt failed: LookupError: no such tariff" == record.error
 
 
-def test_a_catch_job_about_which_nothing_can_be_decided_is_run_again(app: App, bench: Bench):
+def test_an_undecidable_catch_job_runs_again(app: App, bench: Bench):
     """Catch jobs do not die of a failure, so an undecidable one runs again after a while."""
     TARIFF["known"] = True
     app.task(name="catches")(_catches)
@@ -241,7 +241,7 @@ def _catches(request: CatchRequest) -> None:
     """Catch."""
 
 
-def test_an_ending_under_a_lost_lease_changes_nothing(app: App, bench: Bench):
+def test_an_outcome_under_a_lost_lease_changes_nothing(app: App, bench: Bench):
     """Return the leases that were not current."""
     (claim,) = claims(app, 1)
     app.job(claim.id).cancel()

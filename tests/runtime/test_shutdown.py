@@ -114,7 +114,7 @@ def stop_in_the_middle(app: App, stops: int, *, idempotent: bool | None = None, 
 
 
 @pytest.mark.parametrize(("stops", "options"), [(2, {}), (1, {"shutdown_timeout": timedelta(0)})])
-def test_an_interrupted_job_is_given_back_with_nothing_spent(filed: App, stops, options):
+def test_an_interrupted_job_is_given_back_without_an_attempt(filed: App, stops, options):
     """After a second stop or the drain timeout the job is ready at once, with no attempt spent and no error;
     its history records the interruption."""
     filed.task(name="send")(lambda: None).enqueue()
@@ -239,7 +239,7 @@ def test_a_handler_that_ignores_the_stop_does_not_hold_the_worker(
     assert () == filed.workers.select()
 
 
-def test_an_end_that_was_not_written_before_the_stop_is_written_as_it_was(filed: App, monkeypatch: pytest.MonkeyPatch):
+def test_an_unwritten_outcome_is_written_after_the_stop(filed: App, monkeypatch: pytest.MonkeyPatch):
     """If a handler has returned before the stop and its outcome is not written yet, the job succeeds."""
 
     async def write_nothing(_: Settler) -> float:

@@ -81,7 +81,7 @@ class Silence:
 # ----------------------------------------------------------------------------------------------------------- heartbeat
 
 
-def test_a_beat_without_an_answer_is_sent_again_before_the_lease_ends(slow: App, monkeypatch: pytest.MonkeyPatch):
+def test_an_unanswered_heartbeat_is_repeated_before_the_lease_ends(slow: App, monkeypatch: pytest.MonkeyPatch):
     """Give each try half of the remaining lease, and start the next one soon after."""
     given: list[float] = []
     answered = threading.Event()
@@ -109,7 +109,7 @@ def test_a_beat_without_an_answer_is_sent_again_before_the_lease_ends(slow: App,
     assert [] == expired
 
 
-def test_a_look_without_an_answer_does_not_delay_the_beat(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_an_unanswered_check_does_not_delay_the_heartbeat(app: App, monkeypatch: pytest.MonkeyPatch):
     """Send a heartbeat at its time, however few checks there were."""
     now = [0.0]
     monkeypatch.setattr(SystemClock, "monotonic", staticmethod(lambda: now[0]))
@@ -165,7 +165,7 @@ def watched(
     return heartbeat, expired
 
 
-def test_attempts_end_a_moment_before_the_lease(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_attempts_end_shortly_before_the_lease(app: App, monkeypatch: pytest.MonkeyPatch):
     """Without replies to heartbeats all attempts end before the lease; attempts that start later end soon."""
     heartbeat, expired = watched(app, monkeypatch, 3)
     heartbeat._watch()
@@ -229,7 +229,7 @@ def test_a_worker_without_heartbeats_ends_its_attempts_itself(slow: App, monkeyp
 
 
 @pytest.mark.usefixtures("unswept")
-def test_an_attempt_that_may_not_run_twice_goes_on(slow: App, monkeypatch: pytest.MonkeyPatch):
+def test_an_attempt_that_is_not_idempotent_continues(slow: App, monkeypatch: pytest.MonkeyPatch):
     """Let the attempt run until the lease is known to be lost, since no other worker may start it."""
     silence = Silence(slow, monkeypatch, "beat", "held")
     expired = threading.Event()
@@ -261,7 +261,7 @@ def test_an_attempt_that_may_not_run_twice_goes_on(slow: App, monkeypatch: pytes
 # ---------------------------------------------------------------------------------------------------------------- stop
 
 
-def test_a_stop_does_not_wait_for_a_beat_without_an_answer(slow: App, monkeypatch: pytest.MonkeyPatch):
+def test_a_stop_does_not_wait_for_an_unanswered_heartbeat(slow: App, monkeypatch: pytest.MonkeyPatch):
     """Do not register the worker again when the answer comes late."""
     monkeypatch.setattr(heartbeat_module, "LAST_WAIT", 0.01)
     asked, leave, answered = threading.Event(), threading.Event(), threading.Event()
@@ -287,7 +287,7 @@ def test_a_stop_does_not_wait_for_a_beat_without_an_answer(slow: App, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["claim", "settle"])
-def test_a_stop_does_not_wait_for_an_operation_without_an_answer(slow: App, monkeypatch: pytest.MonkeyPatch, name: str):
+def test_a_stop_does_not_wait_for_an_unanswered_operation(slow: App, monkeypatch: pytest.MonkeyPatch, name: str):
     """Claims and settles in progress get no more time than the handlers."""
     monkeypatch.setattr("redrive.runtime.worker.LAST_WAIT", slow.terms.heartbeat_every)
     silence = Silence(slow, monkeypatch, name)
@@ -320,7 +320,7 @@ def counting(answers: Callable[[int], bool]) -> tuple[list[int], Callable[[], An
     return tries, call
 
 
-def test_a_sign_off_without_an_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch):
+def test_an_unanswered_sign_off_is_repeated(monkeypatch: pytest.MonkeyPatch):
     """Try to deregister again on another connection."""
     monkeypatch.setattr(worker_module, "SIGN_OFF", 0.01)
     tries, call = counting(lambda number: number == 1)

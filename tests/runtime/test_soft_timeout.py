@@ -32,7 +32,7 @@ async def for_ever() -> None:
     await asyncio.Event().wait()
 
 
-def test_what_is_quick_is_not_hurried():
+def test_a_quick_handler_is_not_interrupted():
     """Values go through, and the timer is gone."""
 
     async def handler() -> str:
@@ -69,13 +69,13 @@ def test_the_timeout_is_raised_where_the_handler_waits():
     assert "the soft timeout of 0.001 s has passed" == run(handler)
 
 
-def test_the_timeout_can_be_left_to_itself():
+def test_the_soft_timeout_may_be_uncaught():
     """Raise the exception out of the handler if it is not caught."""
     with pytest.raises(SoftTimeout):
         run(for_ever)
 
 
-def test_it_is_raised_once():
+def test_the_soft_timeout_is_raised_once():
     """After the exception the handler has until the hard timeout to clean up."""
 
     async def handler() -> list[bool]:
@@ -92,7 +92,7 @@ def test_it_is_raised_once():
     assert [True, False] == run(handler)
 
 
-def test_the_task_is_not_cancelled_afterwards():
+def test_the_task_is_not_cancelled_after_a_soft_timeout():
     """Take back the cancellation of the task, so that timeouts and task groups of the handler work afterwards."""
 
     async def handler() -> int:
@@ -124,7 +124,7 @@ def test_a_wait_inside_a_wait_is_interrupted():
     assert "hurried" == run(handler)
 
 
-def test_another_cancellation_stays_one():
+def test_another_cancellation_stays_a_cancellation():
     """Cancellations by other code stay cancellations, before the soft timeout and at the same moment."""
 
     async def cancelled(soft: float) -> bool:

@@ -47,7 +47,7 @@ def linked(app: App, soft_for: float | None = None) -> AttemptHandle:
 # ------------------------------------------------------------------------------------------------------------ the link
 
 
-def test_a_context_of_ones_own_is_never_stopped():
+def test_a_user_created_context_is_never_stopped():
     """Handlers can be tested without a worker."""
     context = Context(1, "send", 1, 0, "1.1", "key", None, None)  # type: ignore[arg-type]
     context.heartbeat({"done": 1})
@@ -56,7 +56,7 @@ def test_a_context_of_ones_own_is_never_stopped():
     assert (False, None) == (context.should_stop, context.stop_reason)
 
 
-def test_a_lost_attempt_is_the_last_word(app: App):
+def test_a_lost_attempt_stays_lost(app: App):
     """Once lost, an attempt stays lost after a shutdown; any other reason is replaced by the next."""
     link = linked(app)
     seen = [link.reason]
@@ -112,7 +112,7 @@ def test_a_heartbeat_without_attempts_does_not_check(app: App, monkeypatch: pyte
     assert [] == asked
 
 
-def test_a_look_finds_what_was_lost(app: App):
+def test_a_check_finds_lost_attempts(app: App):
     """Find lost attempts without a write."""
     worker = register(app)
     app.task(name="send")(lambda number: None).enqueue_many(range(2))
@@ -355,7 +355,7 @@ def test_stopping_an_unknown_attempt_does_nothing(app: App):
     assert ([], False) == (executor.unwritten(), executor.ends_by_itself(4711))
 
 
-def test_a_job_that_ended_otherwise_is_only_logged(filed: App, caplog):
+def test_the_soft_timeout_of_an_ended_job_is_only_logged(filed: App, caplog):
     """Log why an outcome under a lost lease was refused: cancelled, or lost."""
     filed.task(name="send")(lambda number: None).enqueue_many(range(2))
     worker = register(filed)

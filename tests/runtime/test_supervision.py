@@ -47,7 +47,7 @@ def supervised(*outcomes: BaseException | None) -> tuple[VirtualClock, list[str 
     return clock, seen
 
 
-def test_a_duty_that_fails_is_started_again_with_growing_rests():
+def test_a_failing_duty_is_restarted_with_growing_delays():
     """Rests grow from a tenth of a second; after a success they begin anew."""
     clock, _ = supervised(ValueError("a"), ValueError("b"), ValueError("c"), None, ValueError("d"))
 
@@ -66,14 +66,14 @@ def test_a_defect_is_logged_with_its_traceback_once(caplog: pytest.LogCaptureFix
     assert ("sweeping failed again, 2 times in a row: ValueError: odd row", "sweeping works again") == (second, end)
 
 
-def test_a_database_that_is_away_is_no_defect(caplog: pytest.LogCaptureFixture):
+def test_an_unreachable_database_is_no_defect(caplog: pytest.LogCaptureFixture):
     """Log one line, and show no trouble of the worker."""
     _, seen = supervised(StoreBusy("locked"), StoreBusy("locked"), None)
 
     assert ([], ["sweeping waits: locked"] * 2) == (seen, caplog.messages)
 
 
-def test_trouble_is_reported_when_it_begins_changes_and_ends():
+def test_errors_of_a_duty_are_reported_at_start_change_and_end():
     """Three failures of two kinds, and a success."""
     _, seen = supervised(ValueError("a"), ValueError("a"), KeyError("b"), None)
 
@@ -136,7 +136,7 @@ async def by_callback() -> None:
     await asyncio.Event().wait()
 
 
-def test_what_had_started_when_a_worker_ended_of_an_error_has_crashed(filed: App):
+def test_attempts_of_a_failed_worker_count_as_crashed(filed: App):
     """After its handler has ended three workers a job is dead, and the job beside it has not failed."""
     ran: list[int] = []
 

@@ -73,7 +73,7 @@ def test_a_step_that_is_followed_is_logged(app: App, monkeypatch: pytest.MonkeyP
     assert ["the clock was set, and that has lasted: the database follows it by -3600.000 s"] == caplog.messages[1:]
 
 
-def test_a_look_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
+def test_a_failed_check_is_repeated(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
     """If the store is unreachable for a while, the timekeeper continues."""
     looked(app, StoreBusy("locked"), ClockState(HOUR, NONE), monkeypatch=monkeypatch)
 
@@ -81,7 +81,7 @@ def test_a_look_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyPa
     assert 2 == len(caplog.messages)
 
 
-def test_a_clock_that_was_given_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog):
+def test_a_given_clock_is_not_supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog):
     """Apps with a clock of their own, as in tests, ignore the clock of the machine."""
     app = app_on(tmp_path, clock=VirtualClock())
     asked: list[object] = []

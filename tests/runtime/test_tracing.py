@@ -79,7 +79,7 @@ def watch():
 
 
 @on_a_loop
-async def test_a_handler_runs_inside_of_what_sinks_have_around_it(filed: App, watch: Watch):
+async def test_a_handler_runs_inside_the_managers_of_sinks(filed: App, watch: Watch):
     """Entered before, exited once after, with what the handler raised; in a thread as on the event loop."""
 
     @filed.task
@@ -99,7 +99,7 @@ async def test_a_handler_runs_inside_of_what_sinks_have_around_it(filed: App, wa
 
 
 @on_a_loop
-async def test_what_a_sink_carries_reaches_the_next_attempt(filed: App, watch: Watch):
+async def test_the_trace_of_a_sink_reaches_the_next_attempt(filed: App, watch: Watch):
     """Each attempt receives the trace of the one before it, the first one that of the enqueue."""
 
     @filed.task(retry="3 1ms")
@@ -133,7 +133,7 @@ async def test_an_interrupted_attempt_is_exited_once_and_given_back(filed: App, 
 
 
 @on_a_loop
-async def test_a_timeout_is_what_the_manager_meets(filed: App, watch: Watch):
+async def test_a_manager_receives_the_timeout(filed: App, watch: Watch):
     """Attempts that are cancelled at their timeout have failed, also for their sinks."""
 
     @filed.task(timeout="1ms")
@@ -148,7 +148,7 @@ async def test_a_timeout_is_what_the_manager_meets(filed: App, watch: Watch):
 
 
 @on_a_loop
-async def test_a_worker_tells_that_it_starts_and_stops(filed: App, watch: Watch):
+async def test_a_worker_emits_its_start_and_stop(filed: App, watch: Watch):
     """Show its slots and its queues at the start, and the number of abandoned handlers at the stop."""
     async with working(filed, concurrency=3, queues=["mail"]) as worker:
         await until(lambda: bool(watch.heard(observe.WorkerStarted)))
@@ -254,7 +254,7 @@ async def test_a_sink_that_fails_breaks_no_job(filed: App):
 
 
 @on_a_loop
-async def test_an_attempt_whose_trace_cannot_be_read_runs_without(filed: App, watch: Watch, monkeypatch):
+async def test_an_attempt_with_an_unreadable_trace_runs_without_it(filed: App, watch: Watch, monkeypatch):
     """While the database is unreachable, the link to the trace is lost, but the attempt runs."""
 
     def away(*_: object) -> None:
@@ -272,6 +272,6 @@ async def test_an_attempt_whose_trace_cannot_be_read_runs_without(filed: App, wa
     assert ([None], ["enter", "exit"]) == (watch.traces, watch.lines)
 
 
-def test_nothing_is_kept_outside_of_an_attempt():
+def test_outside_of_an_attempt_there_is_no_trace():
     """Return the trace of an attempt only in its own task."""
     assert None is kept()

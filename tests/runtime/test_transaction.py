@@ -90,7 +90,7 @@ def test_a_coroutine_commits_both(app: App):
     assert ([7], "order 7") == (orders(app), job.result())
 
 
-def test_it_is_there_when_the_block_ends(app: App):
+def test_the_job_is_completed_when_the_block_ends(app: App):
     """Code after the block sees the job completed, and may do what need not be done twice."""
     seen = []
 
@@ -154,7 +154,7 @@ def through_another(app: App) -> None:
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_write_beside_the_transaction_is_refused_at_once(app: App, write: str):
+def test_a_write_outside_the_transaction_is_refused_at_once(app: App, write: str):
     """On SQLite a write on another connection inside the block is refused, and the block continues."""
 
     @app.task
@@ -180,7 +180,7 @@ def test_a_write_beside_the_transaction_is_refused_at_once(app: App, write: str)
     ]
 
 
-def test_a_coroutine_that_writes_beside_its_transaction_is_refused_at_once(app: App):
+def test_a_coroutine_that_writes_outside_its_transaction_is_refused_at_once(app: App):
     """Refuse it with ``async with`` and in tasks that the block starts; later writes of these tasks are allowed."""
     later: list[asyncio.Task[object]] = []
 
@@ -216,7 +216,7 @@ def test_a_coroutine_that_writes_beside_its_transaction_is_refused_at_once(app: 
     ]
 
 
-def test_another_handler_is_not_refused(app: App):
+def test_a_write_of_another_handler_is_allowed(app: App):
     """Enqueues of another handler wait for the end of an open transaction."""
     opened, asked = threading.Event(), threading.Event()
 
@@ -271,7 +271,7 @@ def test_a_catch_takes_its_job_with_both(app: App):
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_many_handlers_that_want_a_transaction_at_once_have_it_in_turn(app: App, colour: str):
+def test_concurrent_handlers_get_transactions_in_turn(app: App, colour: str):
     """Twenty handlers of one worker commit one after the other, each in its first attempt."""
 
     def work(number: int, context: Context) -> None:
@@ -445,7 +445,7 @@ def test_a_lease_that_is_lost_in_the_block_undoes_everything(app: App, colour: s
     assert ("redrive.errors.LeaseLost", []) == (outcome.failure.error_type, orders(app))
 
 
-def test_a_thread_that_outlived_its_time_commits_nothing(app: App):
+def test_a_thread_past_its_timeout_commits_nothing(app: App):
     """After its timeout the attempt has failed: a later commit of its thread is rolled back."""
     inside, go, ended, seen = threading.Event(), threading.Event(), threading.Event(), []
 
@@ -492,7 +492,7 @@ def after(app: App, caplog: pytest.LogCaptureFixture, handler) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "redrive.worker"]
 
 
-def test_another_result_is_not_lost_in_silence(app: App, caplog):
+def test_returning_another_result_is_logged(app: App, caplog):
     """Results that are returned too late to be stored log an error with the correct way."""
 
     async def handler(_: Context) -> int:
@@ -505,7 +505,7 @@ def test_another_result_is_not_lost_in_silence(app: App, caplog):
     assert "ctx.set_result()" in message
 
 
-def test_the_same_result_is_no_trouble(app: App, caplog):
+def test_returning_the_same_result_is_allowed(app: App, caplog):
     """Handlers may return the result that they set in the transaction, as their annotation promises."""
 
     async def handler(_: Context) -> int:
@@ -515,7 +515,7 @@ def test_the_same_result_is_no_trouble(app: App, caplog):
     assert [] == after(app, caplog, handler)
 
 
-def test_an_error_afterwards_is_logged_only(app: App, caplog):
+def test_an_error_after_the_transaction_is_only_logged(app: App, caplog):
     """After the job has succeeded, an error of its handler is not retried."""
 
     async def handler(_: Context) -> int:
@@ -527,7 +527,7 @@ def test_an_error_afterwards_is_logged_only(app: App, caplog):
     assert "job 1: its handler failed after its transaction: boom" in message
 
 
-def test_a_signal_afterwards_is_logged_only(app: App, caplog):
+def test_a_signal_after_the_transaction_is_only_logged(app: App, caplog):
     """Log that the completed job cannot be snoozed."""
 
     async def handler(_: Context) -> int:
@@ -568,7 +568,7 @@ def test_a_transaction_in_a_transaction_is_refused(app: App):
     assert Succeeded(None) == run_due(app)
 
 
-def test_a_result_belongs_into_the_block(app: App):
+def test_a_result_after_the_block_is_refused(app: App):
     """Elsewhere it is returned."""
 
     @app.task
@@ -583,7 +583,7 @@ def test_a_result_belongs_into_the_block(app: App):
     assert "set_result() belongs inside `with ctx.transaction()`" in outcome.failure.message
 
 
-def test_a_context_of_ones_own_has_no_transaction():
+def test_a_user_created_context_has_no_transaction():
     """Contexts that were created by hand have no job to complete."""
     context = Context(1, "send", 1, 0, "1.1", "key", None, None)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="belongs to no attempt"):
@@ -625,7 +625,7 @@ def test_a_handler_that_has_completed_its_job_is_not_stopped(filed: App):
     assert [None] == seen
 
 
-def test_an_interrupt_after_the_commit_has_nothing_to_give_back(filed: App, caplog):
+def test_an_interrupt_after_the_commit_gives_no_job_back(filed: App, caplog):
     """If the worker is interrupted while the handler cleans up, the job stays completed."""
 
     async def run() -> None:
@@ -651,7 +651,7 @@ def test_an_interrupt_after_the_commit_has_nothing_to_give_back(filed: App, capl
     assert [] == [message for message in caplog.messages if "lease" in message]
 
 
-def test_a_cancellation_in_the_middle_of_a_commit_knows_how_it_went(app: App, monkeypatch: pytest.MonkeyPatch):
+def test_a_cancellation_during_a_commit_waits_for_its_outcome(app: App, monkeypatch: pytest.MonkeyPatch):
     """Finish a commit during which the task is cancelled: the attempt counts as ended."""
     committing, go = threading.Event(), threading.Event()
     real = SQLiteTransaction.commit

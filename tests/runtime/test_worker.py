@@ -27,7 +27,7 @@ async def finish(worker: Worker, running: asyncio.Task[None]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["app", "filed"])
-def test_a_worker_runs_jobs_of_both_colours(request: pytest.FixtureRequest, kind):
+def test_a_worker_runs_sync_and_async_handlers(request: pytest.FixtureRequest, kind):
     """``async def`` on the event loop, ``def`` in a thread; on a file and in memory."""
     app: App = request.getfixturevalue(kind)
 
@@ -62,7 +62,7 @@ def test_a_worker_runs_what_is_enqueued_while_it_is_idle(filed: App):
     assert [0, 2, 4] == asyncio.run(run())
 
 
-def test_no_more_run_at_once_than_there_are_slots(filed: App):
+def test_concurrent_jobs_are_limited_by_slots(filed: App):
     """With two slots and five jobs, never three run at a time, and all run."""
     running, most = 0, 0
 
@@ -149,7 +149,7 @@ def test_a_dead_job_is_caught(filed: App):
     assert [(7, "no route")] == [(request.request, request.error) for request in seen]
 
 
-def test_a_thread_that_overstays_keeps_no_other_job_waiting(filed: App):
+def test_a_thread_past_its_timeout_delays_no_other_job(filed: App):
     """After the timeout the attempt is over; the next job gets a new thread in the only slot."""
     go = threading.Event()
 
@@ -207,7 +207,7 @@ def test_a_worker_needs_a_slot(app: App):
         Worker(app, concurrency=0)
 
 
-def test_a_worker_does_not_start_for_an_app_that_is_not_whole(tmp_path: Path):
+def test_a_worker_refuses_an_incomplete_app(tmp_path: Path):
     """Missing catch tasks are found before the database is opened and before any claim."""
     app = App(f"sqlite:///{tmp_path}/jobs.db")
     app.task(retry="1 1s catch recover")(finish)

@@ -76,7 +76,7 @@ def test_every_action_is_read_back_from_its_sentence(actions: tuple[Action, ...]
     assert policy == RefreshPolicy.parse(str(policy))
 
 
-def test_a_text_that_looks_like_a_sentence_stays_a_text():
+def test_a_quoted_text_may_contain_a_sentence():
     """Semicolons in a quoted text do not end the sentence."""
     action = Action("email", "customer", "broken; give up after 1 second")
     policy = RefreshPolicy(on_give_up=(action,))
@@ -142,13 +142,13 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("on_give_up.0", {"name": "panic"}, r"policy.on_give_up\[0\]: the key 'to' is missing"),
     ],
 )
-def test_data_that_mean_nothing_are_refused(path: str, value: object, message: str):
+def test_invalid_data_are_refused(path: str, value: object, message: str):
     """Errors name the key."""
     with pytest.raises(ScheduleError, match=message):
         RefreshPolicy.from_dict(changed(path, value))
 
 
-def test_what_is_no_mapping_is_refused():
+def test_data_that_is_no_mapping_is_refused():
     """Such as the text of a policy."""
     with pytest.raises(ScheduleError, match="policy: 'Refresh daily' is not a mapping"):
         RefreshPolicy.from_dict("Refresh daily")  # type: ignore[arg-type]
@@ -162,13 +162,13 @@ def test_what_is_no_mapping_is_refused():
         ({"strategy": None}, "strategy is .*, not None"),
     ],
 )
-def test_a_word_that_is_not_known_is_refused(fields: dict[str, Any], message: str):
+def test_an_unknown_value_is_refused(fields: dict[str, Any], message: str):
     """Errors for an unknown word list the known ones."""
     with pytest.raises(ScheduleError, match=message):
         RefreshPolicy(**fields)
 
 
-def test_words_are_converted():
+def test_texts_are_converted_to_members():
     """Texts are converted to the member with that value."""
     schedule = Schedule(rules=(RecurrenceRule.parse("FREQ=DAILY"),), gap="skip")  # type: ignore[arg-type]
     policy = RefreshPolicy(schedule=schedule, strategy="planned_only", on_exhausted="wait_next")  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ def test_words_are_converted():
     assert all(type(each) is not str for each in (policy.strategy, policy.on_exhausted, policy.schedule.gap))
 
 
-def test_a_gap_and_a_frequency_that_are_not_known_are_refused():
+def test_an_unknown_gap_or_frequency_is_refused():
     """Errors list the valid values."""
     with pytest.raises(ScheduleError, match="gap is 'shift', 'skip', not 'jump'"):
         Schedule(rules=(RecurrenceRule.parse("FREQ=DAILY"),), gap="jump")  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ def test_a_gap_and_a_frequency_that_are_not_known_are_refused():
         ({"on_give_up": ["panic"]}, "write a list of actions"),
     ],
 )
-def test_what_could_not_be_stored_is_refused_at_once(given: dict[str, Any], problem: str):
+def test_policies_that_cannot_be_stored_are_refused_at_once(given: dict[str, Any], problem: str):
     """Policies with parts of wrong types are refused when they are made, with a correct example."""
     with pytest.raises(ScheduleError, match=re.escape(problem)):
         RefreshPolicy(**given)

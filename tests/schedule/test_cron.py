@@ -88,7 +88,7 @@ def test_short_forms_are_long_ones(text: str, same: str):
         ("0 0 1 1 * 2030/0", "is not a valid year"),
     ],
 )
-def test_what_is_no_expression_is_refused(text: str, message: str):
+def test_an_invalid_expression_is_refused(text: str, message: str):
     """Errors contain the expression, the field, and the valid forms."""
     with pytest.raises(ScheduleError, match=message):
         CronExpression.parse(text)
@@ -111,7 +111,7 @@ def test_instants_increase_strictly(text: str, tz: str, at: datetime):
 
 
 @pytest.mark.parametrize("text", ["1-2-3 * * * *", "Mon Tue", "5 * * * * 0 0"])
-def test_ftl_refuses_in_its_own_words(text: str):
+def test_patterns_that_ftl_refuses_are_refused(text: str):
     """Patterns that FTL's parser or its cron library refuses are errors here, too."""
     with pytest.raises(ScheduleError):
         ftl.parse(text)
@@ -164,7 +164,7 @@ def test_ranges_of_days_have_steps():
 @example("* * * * 1#2/2")
 @example("* * * * * 2_02,5")
 @example("5" * 9 + "m")
-def test_whatever_is_read_or_refused(text):
+def test_any_text_is_parsed_or_refused(text):
     """Any text is an expression or refused by the one documented error."""
     with contextlib.suppress(ScheduleError):
         CronExpression.parse(text)
@@ -174,7 +174,7 @@ def test_whatever_is_read_or_refused(text):
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text("0123456789*/,-.", min_size=1, max_size=7), min_size=5, max_size=7).map(" ".join))
-def test_what_is_nearly_an_expression_is_read_or_refused(text):
+def test_any_text_with_the_right_number_of_fields_is_parsed_or_refused(text):
     """So is any text that has the number of fields."""
     with contextlib.suppress(ScheduleError):
         CronExpression.parse(text)
@@ -262,7 +262,7 @@ def test_the_second_of_two_equal_times_may_be_the_last_occurrence():
     ]
 
 
-def test_an_expression_may_be_asked_about_the_beginning_of_time():
+def test_an_expression_accepts_the_earliest_instant():
     """Occurrences are found in the first year of the calendar, too."""
     begin = datetime(1, 1, 1, 6, tzinfo=UTC)
     assert begin == next(CronExpression.parse("0 * * * *").since(begin, zone("UTC")))

@@ -34,7 +34,7 @@ def test_answers_are_given_one_after_the_other():
     assert T0 + 120 * MINUTE == played.state.refresh_at
 
 
-def test_it_ends_where_nothing_is_started_any_more():
+def test_a_dry_run_ends_when_the_refresh_ends():
     """Given up, come to the end of the schedule, or too long without success at a start."""
     timeouts = itertools.repeat(SimulatedAnswer(AttemptEnd.TIMEOUT))
     given_up = dry_run(RefreshPolicy.parse("Retry 2 times"), timeouts, start=T0)

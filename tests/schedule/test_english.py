@@ -145,7 +145,7 @@ def test_what(text: str, fields: dict):
         ("Refresh every 99999999999 hours", "an interval of more than a thousand years"),
     ],
 )  # fmt: skip
-def test_what_is_not_understood_is_shown_with_its_place(text: str, message: str):
+def test_parse_errors_show_their_place(text: str, message: str):
     """Errors contain the line, the column, the word, and the alternatives."""
     with pytest.raises(ScheduleSyntaxError) as refused:
         RefreshPolicy.parse(text)
@@ -153,7 +153,7 @@ def test_what_is_not_understood_is_shown_with_its_place(text: str, message: str)
     assert f"line {refused.value.line}, column {refused.value.column}: {refused.value.problem}" == str(refused.value)
 
 
-def test_a_schedule_counts_from_where_it_is_told_to():
+def test_a_schedule_counts_from_the_given_start():
     """Schedules typed by a user count from the given start, those in a program from a fixed day."""
     today = RefreshPolicy.parse("every 2 weeks on Friday at 17:00", start=START)
     told = RefreshPolicy.parse("every 2 weeks on Friday at 17:00 starting on 2026-01-31")
@@ -216,7 +216,7 @@ def test_every_policy_is_written_and_read_back(policy: RefreshPolicy):
         ).replace("\nOn the 21st", "\nOn the first 20 failures, retry immediately\nOn the 21st"),
     ],
 )
-def test_what_is_rarely_said_is_written_too(text: str):
+def test_rare_rules_are_written(text: str):
     """Yearly rules, which have no sentence, are written, and so are failures beyond the last ordinal."""
     policy = RefreshPolicy.parse(text)
 
@@ -224,7 +224,7 @@ def test_what_is_rarely_said_is_written_too(text: str):
     assert policy == RefreshPolicy.parse(str(policy))
 
 
-def test_sentences_are_plain_where_there_are_such():
+def test_common_policies_have_plain_sentences():
     """Schedules with a sentence are written as words, not as rules."""
     text = (
         "Refresh every month on the first and last day of the month at 00:00\n"
@@ -273,7 +273,7 @@ def test_endings_that_exclude_each_other_are_refused(text: str, message: str):
         "Give up after the last failed retry:\n  - Give up",
     ],
 )
-def test_an_ending_that_is_said_counts_beside_a_limit_in_time(ending: str):
+def test_an_explicit_ending_counts_beside_a_time_limit(ending: str):
     """It is written back, so that the text means the same."""
     policy = RefreshPolicy.parse(f"Refresh daily\nRetry after 1 minute\n{ending}\nGive up after one week")
 
@@ -290,7 +290,7 @@ def test_an_ending_that_is_said_counts_beside_a_limit_in_time(ending: str):
         ('Mark the "" with "x"', "not understood"),
     ],
 )
-def test_what_stands_in_quotes_is_read_strictly(text: str, message: str):
+def test_quoted_text_is_parsed_strictly(text: str, message: str):
     """Backslashes begin an escape, and names and marks are not empty."""
     with pytest.raises(ScheduleSyntaxError, match=message):
         RefreshPolicy.parse(text)

@@ -55,7 +55,7 @@ def planned_starts(policy: RefreshPolicy, count: int) -> list[datetime]:
         ),
     ],
 )
-def test_a_chain_of_timeouts_starts_when_the_plan_says(text: str):
+def test_a_chain_of_timeouts_follows_the_plan(text: str):
     """With 0.3 s from due to start, attempts fall behind the plan by no more than these delays."""
     policy = RefreshPolicy.parse(text)
 
@@ -100,7 +100,7 @@ def test_beyond_the_tolerance_the_real_start_counts():
     ]
 
 
-def test_a_planned_refresh_that_has_passed_meanwhile_is_not_made_up_for():
+def test_a_missed_planned_refresh_is_not_repeated():
     """Every 10 seconds, and 25 seconds late: the start stands for three planned ones."""
     policy = RefreshPolicy.parse("Refresh every 10 seconds; allow 5 seconds; retry immediately")
     state = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
@@ -134,7 +134,7 @@ def test_a_delay_counts_from_the_real_failure(
 # -------------------------------------------------------------------------------------------------------------- queued
 
 
-def test_the_time_allowed_counts_from_the_moment_at_which_a_worker_begins():
+def test_the_timeout_counts_from_the_start_by_a_worker():
     """Attempts that have waited in a queue for 20 minutes have all of their time."""
     policy = RefreshPolicy.parse("Refresh every 2 hours; allow 10 minutes; retry after 1 minute; give up after 3 hours")
     queued = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state
@@ -159,7 +159,7 @@ def test_a_streak_of_failures_keeps_its_beginning():
     assert (T0, 2) == (begun.failing_since, begun.attempt_no)
 
 
-def test_an_attempt_that_is_not_the_present_one_does_not_begin():
+def test_a_superseded_attempt_does_not_begin():
     """Superseded jobs that a worker claims change no state."""
     policy = RefreshPolicy()
     state = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state
@@ -177,7 +177,7 @@ def test_an_attempt_that_waits_in_a_queue_does_not_time_out(timeout: timedelta, 
     assert replace(state, deadline_at=T0 + 2 * HOUR + look) == refresh.wait(policy, state, now=T0 + 2 * HOUR).state
 
 
-def test_a_queue_may_put_an_attempt_behind_the_plan():
+def test_a_queue_may_delay_an_attempt_beyond_the_plan():
     """Within a minute the plan counts; after that the moment at which it has begun."""
     policy = RefreshPolicy.parse("Refresh every 2 hours; allow 1 hour; retry immediately")
     state = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
@@ -202,7 +202,7 @@ def test_superseding_an_attempt_spends_no_retry():
     assert (RefreshOutcome.RETRY_SCHEDULED, T0 + 2 * MINUTE) == (failed.outcome, failed.state.refresh_at)
 
 
-def test_superseding_an_attempt_whose_time_is_over_is_another_attempt():
+def test_superseding_an_expired_attempt_counts_as_another_attempt():
     """It has failed at its deadline, although no sweep has seen that yet."""
     policy = RefreshPolicy(delays=(MINUTE,))
     state = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state

@@ -32,7 +32,7 @@ def warned(text: str, now: datetime | None = NOW) -> tuple[str, ...]:
         ),
     ],
 )
-def test_of_a_sound_policy_nothing_is_said(text: str):
+def test_a_sound_policy_has_no_warnings(text: str):
     """Retries fit, there is an end to them, and more planned refreshes are to come."""
     assert () == warned(text)
 
@@ -164,7 +164,7 @@ def test_two_endings_that_contradict_each_other(text: str, retries: str, help_: 
         (Gap.SKIP, (), ("30 2 * * *",), "it comes after the leap"),
     ],
 )
-def test_times_that_a_clock_leaps_over(gap: Gap, rules: tuple[str, ...], crons: tuple[str, ...], fate: str):
+def test_times_in_a_clock_change_gap_are_a_warning(gap: Gap, rules: tuple[str, ...], crons: tuple[str, ...], fate: str):
     """On the night in which summer time begins 02:30 does not exist."""
     schedule = Schedule(
         rules=tuple(map(RecurrenceRule.parse, rules)),
@@ -181,7 +181,7 @@ def test_times_that_a_clock_leaps_over(gap: Gap, rules: tuple[str, ...], crons: 
     )
 
 
-def test_a_single_time_may_be_leapt_over():
+def test_a_single_time_in_a_gap_is_a_warning():
     """On the 29th of March 2026, half an hour past two in Berlin."""
     at = datetime(2026, 3, 29, 2, 30)  # noqa: DTZ001 - naive is the wall clock
     schedule = Schedule(rules=(RecurrenceRule.parse("FREQ=YEARLY"),), times=(at,), tz="Europe/Berlin")
@@ -193,7 +193,7 @@ def test_a_single_time_may_be_leapt_over():
 
 
 @pytest.mark.parametrize("text", ["FREQ=HOURLY;INTERVAL=2", "FREQ=MINUTELY;INTERVAL=30;BYHOUR=2"])
-def test_what_counts_elapsed_time_has_no_times_to_be_leapt_over(text: str):
+def test_schedules_of_elapsed_time_have_no_skipped_times(text: str):
     """Nor has a cron expression with a star in its hours."""
     for schedule in (
         Schedule(rules=(RecurrenceRule.parse(text),), tz="America/New_York"),
@@ -214,7 +214,7 @@ def test_a_schedule_that_ends():
     )
 
 
-def test_without_the_time_nothing_is_said_of_ends_and_nights():
+def test_without_the_time_ends_and_clock_changes_are_not_checked():
     """Without an instant, the end of the schedule and clock changes are not checked."""
     assert () == warned(
         'Refresh by rule "FREQ=DAILY;BYHOUR=2;COUNT=9" in Europe/Berlin starting 2020-03-24; retry after 1 minute', None
@@ -233,7 +233,7 @@ def test_without_the_time_nothing_is_said_of_ends_and_nights():
         ('Refresh by rule "FREQ=HOURLY;BYMONTH=11" starting 2026-01-01', HOUR, 335 * DAY + HOUR),
     ],
 )
-def test_gaps_are_found_without_a_walk(schedule: str, shortest: timedelta, longest: timedelta):
+def test_gaps_are_computed_without_iteration(schedule: str, shortest: timedelta, longest: timedelta):
     """Gaps of nights, weekends and seasons are found in schedules that occur each minute."""
     found = RefreshPolicy.parse(schedule).schedule
 
@@ -257,7 +257,7 @@ def test_a_schedule_that_occurs_once_has_no_gaps():
         ("Australia/Lord_Howe", ("2027-10-03 02:00", "2027-10-03 02:30")),
     ],
 )
-def test_leaps_are_found_to_the_second(place: str, expected: tuple[str, str]):
+def test_clock_changes_are_found_to_the_second(place: str, expected: tuple[str, str]):
     """Clock changes are found to the second: one each year, by an hour, or by half of one on Lord Howe Island."""
     found = list(leaps(ZoneInfo(place), NOW, 2))
 

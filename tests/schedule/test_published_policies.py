@@ -80,7 +80,7 @@ def test_policies_are_found():
 
 @pytest.mark.parametrize("ending", [AttemptEnd.FAILURE, AttemptEnd.TIMEOUT])
 @pytest.mark.parametrize("text", FOUND)
-def test_a_published_policy_ends_as_its_text_says(text: str, ending: AttemptEnd):
+def test_a_published_policy_ends_as_documented(text: str, ending: AttemptEnd):
     """Policies with a limit in time end with it, and others with the last listed retry."""
     policy = RefreshPolicy.parse(text)
     seen = played(policy, ending)
@@ -99,14 +99,14 @@ def test_a_published_policy_ends_as_its_text_says(text: str, ending: AttemptEnd)
     assert span / 2 < took <= span + policy.timeout, "it has gone on until its limit"
 
 
-def test_the_policy_of_the_readme_goes_on_for_a_week():
+def test_the_policy_of_the_readme_retries_for_a_week():
     """Two planned refreshes a day, with two listed retries each."""
     (text,) = texts_of(ROOT / "README.md")
 
     assert 7 * 2 * 3 == len(played(RefreshPolicy.parse(text), AttemptEnd.FAILURE).attempts)
 
 
-def test_a_daily_refresh_without_retries_goes_on_for_a_week():
+def test_a_daily_refresh_without_retries_continues_for_a_week():
     """Without retries there is one attempt a day, at 9 AM, for at most a week."""
     policy = RefreshPolicy.parse("Refresh every day at 9 AM; Give up after one week without success")
     seen = played(policy, AttemptEnd.FAILURE)

@@ -92,7 +92,7 @@ def moved(policy: RefreshPolicy, state: RefreshState, event: str, now: datetime,
 
 
 @given(POLICIES, EVENTS)
-def test_what_holds_in_every_history(policy: RefreshPolicy, events: list[tuple[str, timedelta, float]]):
+def test_invariants_hold_in_every_history(policy: RefreshPolicy, events: list[tuple[str, timedelta, float]]):
     """Attempts grow by one at each start until something resets them; nothing is due while it is disabled, paused or
     running; a retry comes no earlier than its delay; and whatever waits has a time, a reason, or its end."""
     now, state = T0, RefreshState()
@@ -147,7 +147,7 @@ def test_an_answer_with_another_token_changes_nothing():
         assert RefreshTransition(second, RefreshOutcome.STALE) == how(policy, second, now=T0, uid="u1")
 
 
-def test_the_other_side_may_ask_for_more_time_and_not_for_less():
+def test_a_hint_lengthens_a_delay_and_never_shortens_it():
     """Retries start after their delay or after the hint, whichever is later."""
     policy = RefreshPolicy(delays=(HOUR, HOUR))
     running = refresh.trigger(policy, RefreshState(), now=T0, uid="u1").state
@@ -163,7 +163,7 @@ HOURLY = Schedule(rules=(RecurrenceRule.parse("FREQ=HOURLY"),))
 
 @pytest.mark.parametrize("strategy", list(Strategy))
 @pytest.mark.parametrize("delays", [(HOUR / 4,) * 2, ()])
-def test_nothing_is_started_before_the_end_of_a_hint(strategy: Strategy, delays: tuple[timedelta, ...]):
+def test_no_refresh_starts_before_the_end_of_a_hint(strategy: Strategy, delays: tuple[timedelta, ...]):
     """Planned refreshes before the end of a hint are skipped."""
     policy = RefreshPolicy(
         schedule=HOURLY, delays=delays, strategy=strategy, give_up_after=timedelta(days=7), timeout=MINUTE
@@ -215,7 +215,7 @@ def test_without_a_limit_or_a_schedule_exhausted_retries_are_the_end(fields: dic
     assert Exhausted.GIVE_UP is RefreshPolicy(**fields).on_exhausted
 
 
-def test_the_end_of_the_schedule_is_the_reason_where_nothing_is_left_to_wait_for():
+def test_the_end_of_the_schedule_is_a_reason_to_give_up():
     """It would wait for the next planned refresh, and there is none."""
     policy = RefreshPolicy(schedule=FEW, on_exhausted=Exhausted.WAIT_NEXT)
     state = refresh.trigger(policy, RefreshState(), now=T0 + timedelta(days=1), uid="u").state
@@ -287,7 +287,7 @@ def test_planned_refreshes_that_are_late_are_spread_once():
     assert RefreshOutcome.STARTED is again.outcome
 
 
-def test_one_that_is_put_off_by_nothing_starts_at_once():
+def test_zero_jitter_starts_a_late_refresh_at_once():
     """Luck may be 0; it is not put off for ever."""
     policy = RefreshPolicy(schedule=DAILY, jitter=HOUR)
     waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
@@ -297,7 +297,7 @@ def test_one_that_is_put_off_by_nothing_starts_at_once():
     assert RefreshOutcome.STARTED is refresh.start(policy, late, now=back, uid="u").outcome
 
 
-def test_what_comes_within_its_jitter_is_not_late():
+def test_a_start_within_its_jitter_is_not_late():
     """Up to the last instant at which jitter may start it, and some time for a look, it starts."""
     policy = RefreshPolicy(schedule=DAILY, jitter=HOUR)
     waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, sample=0.5).state
@@ -327,7 +327,7 @@ def test_a_retry_that_is_late_and_a_start_on_demand_are_not_put_off():
         assert RefreshOutcome.STARTED is refresh.start(policy, state, now=T0 + 99 * HOUR, uid="v").outcome
 
 
-def test_one_that_may_not_be_so_late_is_left_out_and_not_put_off():
+def test_a_refresh_later_than_catch_up_is_skipped():
     """Late refreshes beyond ``catch_up`` are skipped, also those that were postponed."""
     policy = RefreshPolicy(schedule=DAILY, jitter=MINUTE, catch_up=HOUR)
     waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
@@ -389,7 +389,7 @@ def test_a_policy_that_contradicts_itself_is_refused(fields: dict, message: str)
         (("email", "ops", "\ud800"), "email: text='.*' is not a text that can be stored"),
     ],
 )
-def test_an_action_that_says_too_little_is_refused(fields: tuple[str, ...], message: str):
+def test_an_incomplete_action_is_refused(fields: tuple[str, ...], message: str):
     """Actions need a recipient, or a text for the mark."""
     with pytest.raises(ScheduleError, match=message):
         Action(*fields)

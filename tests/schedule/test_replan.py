@@ -50,7 +50,7 @@ def running(policy: RefreshPolicy = EVERY_2, now: datetime = T0) -> RefreshState
     return refresh.trigger(policy, NEW, now=now, uid="u").state
 
 
-def test_what_runs_goes_on_to_its_deadline():
+def test_a_running_attempt_keeps_its_deadline():
     """Only what a timeout would give, and the next planned refresh, are those of the new policy."""
     before = running()
     expected = replace(before, refresh_at=clock(13, 20), planned_at=clock(15))
@@ -59,14 +59,14 @@ def test_what_runs_goes_on_to_its_deadline():
     assert expected == replanned(EVERY_3, before, clock(12, 15))
 
 
-def test_a_sweep_gives_what_was_projected_anew():
+def test_a_sweep_uses_the_new_policy():
     """However late it comes."""
     after = replanned(EVERY_3, running(), clock(12, 30))
 
     assert after.refresh_at == refresh.sweep(EVERY_3, after, now=clock(19)).state.refresh_at
 
 
-def test_what_runs_may_be_given_up_at_its_deadline_now():
+def test_a_running_attempt_may_be_given_up_at_its_deadline():
     """Under a policy without retries, the timeout of the running attempt gives up."""
     once = RefreshPolicy(schedule=EVERY_3.schedule)
     after = replanned(once, running(), T0)
@@ -82,7 +82,7 @@ def test_a_retry_keeps_its_time():
     assert replace(failed, planned_at=None) == replanned(BY_HAND, failed, clock(12, 5))
 
 
-def test_what_was_asked_for_keeps_its_time():
+def test_a_requested_start_keeps_its_time():
     """Starts at once after an update keep their time under any policy."""
     wanted = refresh.update(EVERY_2, NEW, now=clock(12, 1)).state
 
@@ -100,7 +100,7 @@ def test_a_planned_refresh_is_that_of_the_new_schedule():
 
 
 @pytest.mark.parametrize("now", [clock(14), clock(14, 10), clock(23)])
-def test_a_planned_refresh_whose_time_has_come_is_not_lost(now: datetime):
+def test_a_due_planned_refresh_is_kept(now: datetime):
     """It waits for a free hand, or for its jitter: a deployment just then leaves nothing out."""
     spread = RefreshPolicy(schedule=EVERY_2.schedule, jitter=HOUR)
     before = refresh.update(spread, NEW, now=clock(12, 30), at_once=False, sample=0.5).state
@@ -116,14 +116,14 @@ def test_an_occurrence_that_was_used_up_is_not_used_again():
     assert clock(15) == replanned(EVERY_3, done, T0).refresh_at
 
 
-def test_what_is_disabled_stays_so():
+def test_a_disabled_refresh_stays_disabled():
     """Another schedule does not mend it; what is planned next is shown."""
     stopped = refresh.failure(EVERY_2, running(), now=T0, uid="u", permanent="no").state
 
     assert replace(stopped, planned_at=clock(15)) == replanned(EVERY_3, stopped, T0)
 
 
-def test_what_had_come_to_its_end_is_planned_again():
+def test_a_completed_refresh_is_planned_again():
     """Completed refreshes are planned again if the new schedule has an occurrence."""
     completed = waiting(OVER)
 
@@ -132,7 +132,7 @@ def test_what_had_come_to_its_end_is_planned_again():
     assert waiting(EVERY_3, clock(13)) == replanned(EVERY_3, completed, clock(13))
 
 
-def test_what_had_no_schedule_is_planned():
+def test_a_refresh_without_a_schedule_is_planned():
     """It was started by hand until now."""
     by_hand = refresh.success(BY_HAND, running(BY_HAND), now=T0, uid="u").state
 
@@ -142,7 +142,7 @@ def test_what_had_no_schedule_is_planned():
 
 
 @pytest.mark.parametrize("without", [BY_HAND, OVER])
-def test_what_loses_its_schedule_gets_it_back_with_the_next_one(without: RefreshPolicy):
+def test_a_removed_schedule_can_be_restored(without: RefreshPolicy):
     """Without a schedule a refresh counts as completed until it gets one again."""
     lost = replanned(without, waiting(now=clock(13)), clock(13))
 
@@ -150,19 +150,19 @@ def test_what_loses_its_schedule_gets_it_back_with_the_next_one(without: Refresh
     assert waiting(EVERY_3, clock(13)) == replanned(EVERY_3, lost, clock(13))
 
 
-def test_what_was_never_updated_stays_so():
+def test_a_row_without_an_update_is_never_due():
     """Rows without an update are never due."""
     assert replanned(EVERY_3, NEW, T0) == NEW
 
 
-def test_a_pause_goes_on():
+def test_replanning_keeps_a_pause():
     """Planned anew beneath it."""
     paused = refresh.pause(waiting(now=clock(13))).state
 
     assert replace(paused, refresh_at=clock(15), planned_at=clock(15)) == replanned(EVERY_3, paused, clock(13))
 
 
-def test_a_clock_that_went_back_stands_still():
+def test_past_occurrences_are_not_planned_again_after_a_clock_step():
     """Occurrences before the last start are not planned again."""
     done = refresh.success(EVERY_2, running(now=clock(15, 30)), now=clock(15, 40), uid="u").state
 
@@ -170,7 +170,7 @@ def test_a_clock_that_went_back_stands_still():
 
 
 @given(POLICIES, POLICIES, EVENTS, st.timedeltas(timedelta(0), timedelta(days=3)), st.floats(0, 1))
-def test_replanning_starts_nothing_early_and_counts_nothing_anew(
+def test_replanning_keeps_attempts_and_due_times(
     old: RefreshPolicy, new: RefreshPolicy, events: list[tuple[str, timedelta, float]], later: timedelta, sample: float
 ):
     """Whatever has happened: attempts, tokens, deadlines and failures stay as they are; what is due stays due; and a

@@ -55,7 +55,7 @@ def test_an_end_without_a_time_is_the_end_of_that_day():
         ("FREQ=MINUTELY;BYHOUR=6,16;BYSECOND=1,2;BYSETPOS=3", "no period has more occurrences than 2"),
     ],
 )
-def test_what_a_rule_cannot_say_is_refused(text: str, message: str):
+def test_parts_that_a_rule_cannot_express_are_refused(text: str, message: str):
     """Errors contain the rule, the part, and the valid values."""
     with pytest.raises(ScheduleError, match=message):
         RecurrenceRule.parse(text)

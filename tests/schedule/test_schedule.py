@@ -110,7 +110,7 @@ def test_instants_increase_strictly_wherever_they_are_asked_for(text: str, tz: s
     st.lists(st.datetimes(datetime(2016, 1, 1), datetime(2030, 1, 1)), min_size=1, max_size=4),  # noqa: DTZ001 - as above
     st.lists(st.integers(0, 3 * 86400), min_size=2, max_size=6),
 )
-def test_what_was_asked_before_changes_no_answer(text: str, tz: str, around: list[datetime], steps: list[int]):
+def test_cached_answers_equal_computed_ones(text: str, tz: str, around: list[datetime], steps: list[int]):
     """Schedules with cached answers give the same answers as those without."""
     try:
         schedule = Schedule(start=START, rules=(RecurrenceRule.parse(text),), tz=tz)
@@ -132,7 +132,7 @@ def test_the_same_hour_that_comes_twice_has_two_answers():
     assert datetime(2026, 10, 25, 1, tzinfo=UTC) == schedule.next(first_one)
 
 
-def test_what_is_remembered_is_no_part_of_the_value():
+def test_the_cache_is_no_part_of_the_value():
     """Cached answers do not change equality, representation or pickling."""
     asked, fresh = Schedule.cron("@daily"), Schedule.cron("@daily")
     asked.next(datetime(2026, 1, 1, tzinfo=UTC))
@@ -282,7 +282,7 @@ def test_a_day_that_is_left_out_altogether_has_its_occurrence_a_day_later():
         ({"rules": ("FREQ=DAILY",), "start": datetime(2026, 1, 1, tzinfo=UTC)}, "has a time zone of its own"),
     ],
 )
-def test_a_schedule_that_means_nothing_is_refused(parts: dict, message: str):
+def test_an_impossible_schedule_is_refused(parts: dict, message: str):
     """Errors are raised when the schedule is made, after a bounded search."""
     given_parts = {**parts, "rules": tuple(RecurrenceRule.parse(each) for each in parts.get("rules", ()))}
     with pytest.raises(ScheduleError, match=message):
@@ -308,7 +308,7 @@ def test_positions_choose_among_what_a_fast_rule_gives():
     assert [(0, 16), (0, 16)] == [(each.weekday(), each.hour) for each in first(daily, 2)]
 
 
-def test_a_schedule_may_be_asked_about_the_beginning_of_time():
+def test_a_schedule_accepts_the_earliest_instant():
     """Queries about the year 1 work, although there is no margin before it."""
     schedule = Schedule(start=datetime(1, 1, 1), rules=(RecurrenceRule.parse("FREQ=DAILY;COUNT=1"),))  # noqa: DTZ001 - the same
     assert [datetime(1, 1, 1, tzinfo=UTC)] == first(schedule, 2, datetime(1, 1, 1, tzinfo=UTC))
@@ -338,7 +338,7 @@ def test_weeks_by_their_number_have_the_day_of_the_start():
         ]
     ),
 )
-def test_a_search_leaps_over_no_allowed_minute(
+def test_a_search_skips_no_allowed_minute(
     freq: str, interval: int, minutes: str, more: str, night: tuple[str, datetime]
 ):
     """Every period of three hours is looked at, one after the other, in nights in which clocks are changed too."""
@@ -456,7 +456,7 @@ def test_minutes_of_an_hourly_rule_are_those_of_the_clock(where, minutes: set[in
         ({"crons": ("*/30 * * * *",)}, "02:30", ["00:00", "00:30", "01:00", "01:30", "03:00", "03:30"]),
     ],
 )
-def test_an_exception_in_a_gap_excludes_what_is_made_up_for_it_alone(parts, excluded: str, expected: list[str]):
+def test_an_exception_in_a_gap_excludes_only_its_shifted_occurrence(parts, excluded: str, expected: list[str]):
     """Exceptions in a gap exclude the shifted occurrence, and not the real one at the same instant."""
     night = datetime(2026, 3, 8)  # noqa: DTZ001 - naive is the wall clock
 

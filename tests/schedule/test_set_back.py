@@ -36,7 +36,7 @@ DISABLED = refresh.failure(POLICY, RUNNING, now=AHEAD, uid="u", permanent="no").
         (replace(RUNNING, failing_since=T0 - DAY), {"failing_since": T0 - DAY, "started_at": T0}),
     ],
 )
-def test_what_waits_for_an_instant_far_ahead_is_reckoned_anew(state: RefreshState, fields: dict[str, object]):
+def test_far_due_times_are_replanned_after_the_clock_was_set_back(state: RefreshState, fields: dict[str, object]):
     """After the clock was set back, planned refreshes are planned anew, and attempts count as having happened now."""
     move = refresh.set_back(POLICY, state, now=T0)
 
@@ -55,7 +55,7 @@ def test_what_waits_for_an_instant_far_ahead_is_reckoned_anew(state: RefreshStat
         RefreshState(refresh_at=NEXT + 5 * HOUR, planned_at=NEXT + 5 * HOUR, started_at=T0, attempts_since_success=1),
     ],
 )
-def test_what_is_not_ahead_stays(state: RefreshState):
+def test_near_due_times_are_kept(state: RefreshState):
     """Up to a minute is no reason, as clocks are adjusted all the time; nor is a wait that a hint has asked for."""
     assert (state, RefreshOutcome.NOTHING) == (refresh.set_back(POLICY, state, now=T0).state, RefreshOutcome.NOTHING)
 
@@ -66,7 +66,7 @@ def test_without_a_schedule_there_is_nothing_to_plan():
 
 
 @given(st.sampled_from([WAITING, RUNNING, FAILED, WANTED]), st.timedeltas(2 * MINUTE, 1000 * DAY), st.floats(0, 1))
-def test_whatever_it_is_set_back_to_the_next_thing_happens_soon(state: RefreshState, back: timedelta, sample: float):
+def test_after_any_step_back_the_next_event_is_soon(state: RefreshState, back: timedelta, sample: float):
     """Within the gap of the schedule, or the time of an attempt and its retry; and a second move changes nothing."""
     now = AHEAD - back
     after = refresh.set_back(POLICY, state, now=now, sample=sample).state

@@ -113,7 +113,7 @@ def test_a_simulated_stack_is_called_as_often_as_a_real_one():
     assert calls == alone.figure("it", "3 layers").mean
 
 
-def test_a_hedge_is_asked_of_the_budget():
+def test_a_hedge_needs_a_grant_of_the_budget():
     """Hedges cost as much as a retry; without a budget they are free."""
     spent = PolicyClient(POLICY, RatioBudget(0, minimum=0.1))
 

@@ -20,7 +20,7 @@ from redrive.simulate.run import Figure
 MINE = of_policy("mine", Policy(on=OSError, attempts=2))
 
 
-def test_the_same_seed_tells_the_same_story():
+def test_the_same_seed_gives_the_same_run():
     """Two runs with one seed are equal, and another seed makes another one."""
     first, again, other = (run(scenario("contention"), seeds=(seed,), clients=20) for seed in (1, 1, 2))
 
@@ -38,7 +38,7 @@ def test_a_figure_has_the_spread_of_its_seeds():
     assert Figure(sum(singles) / 2, min(singles), max(singles)) == together
 
 
-def test_a_guest_stands_beside_the_others():
+def test_an_added_contender_is_listed_after_the_others():
     """Contenders of the scenario come first."""
     finding = run(scenario("pushback"), [MINE], clients=3)
 
@@ -62,13 +62,13 @@ def test_an_unknown_scenario_is_named_with_those_that_there_are():
 
 
 @pytest.mark.parametrize(("clients", "seeds"), [(0, (0,)), (100_001, (0,)), (1, ())])
-def test_nobody_is_not_simulated(clients, seeds):
+def test_invalid_numbers_of_clients_and_seeds_are_refused(clients, seeds):
     """No client, too many of them, or no seed: one line."""
     with pytest.raises(ConfigurationError, match="1 to 100000 clients, and one seed or more"):
         run(scenario("herd"), clients=clients, seeds=seeds)
 
 
-def test_a_figure_that_is_not_there_is_a_key_error_with_the_names():
+def test_an_unknown_figure_is_a_key_error_with_the_names():
     """Errors for a misspelt row or column list the right ones."""
     with pytest.raises(KeyError, match="the columns"):
         run(scenario("pushback"), [MINE], clients=1, alone=True).figure("mine", "calls to early")
@@ -82,21 +82,21 @@ def test_a_policy_takes_the_defaults_of_the_process():
     assert Policy(on=Exception, attempts=2).in_process() == MINE.policy
 
 
-def test_a_key_stands_for_the_defaults_of_its_kind():
+def test_a_budget_key_means_the_defaults_of_its_kind():
     """Keys stand for the defaults, since a simulation has no registry."""
     keyed = of_policy("keyed", Policy(on=OSError, idempotent=True, budget="b", breaker="c", hedge="d"))
 
     assert (RatioBudget(), BreakerSettings(), None) == (keyed.budget, keyed.breaker, keyed.hedge)
 
 
-def test_a_contender_behind_a_budget_says_so():
+def test_the_label_of_a_contender_names_its_budget():
     """Only the numbers that are not the usual ones are shown."""
     named = [MINE.with_budget(each).name for each in (RatioBudget(0.2, minimum=10), TokenBudget())]
 
     assert ["mine + RatioBudget(ratio=0.2, minimum=10)", "mine + TokenBudget()"] == named
 
 
-def test_who_retries_without_end_keeps_the_delays():
+def test_unlimited_retries_keep_the_delays():
     """Only the bounds go; one attempt stays one."""
     policy = MINE.without_end().policy
 
@@ -108,7 +108,7 @@ def test_who_retries_without_end_keeps_the_delays():
 # --------------------------------------------------------------------------------------------------------------- time
 
 
-def test_things_happen_in_the_order_of_their_instants():
+def test_events_happen_in_the_order_of_their_instants():
     """Events at one instant happen in the order in which they were scheduled."""
     loop, seen = Loop(), []
     for name, after in (("c", 2.0), ("a", 1.0), ("b", 1.0)):

@@ -47,14 +47,14 @@ def test_a_mutation_is_found(name, image, folder, figure):
     figure(f"{name}: found by {invariant} with seed {seed}")
 
 
-def test_without_the_mutation_its_seed_is_green(image, folder):
+def test_without_the_mutation_its_seed_passes(image, folder):
     """Seeds that find mutations find no fault in the product itself."""
     plans = [make(seed, MUTATIONS[name][2]) for name, seed in FOUND.items()]
 
     assert [None] * len(FOUND) == [simulate(plan, image, folder).violation for plan in plans]
 
 
-def test_a_failing_plan_shrinks_to_what_it_takes(image, folder):
+def test_a_failing_plan_shrinks_to_its_necessary_faults(image, folder):
     """Of a plan that loses an attempt of an at-most-once task, no step is left that the loss does not need."""
     mutate, invariant, _ = MUTATIONS["a lost attempt of an at-most-once task is released"]
     plan = make(FOUND["a lost attempt of an at-most-once task is released"])

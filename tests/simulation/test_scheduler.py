@@ -64,7 +64,7 @@ def test_a_killed_process_runs_no_other_instruction():
     assert [True] == seen
 
 
-def test_a_frozen_process_goes_on_later():
+def test_a_frozen_process_continues_later():
     """Run the postponed work as soon as the process continues."""
     seen = []
 

@@ -16,19 +16,19 @@ COLOURS = ("sync", "async")
 
 BOTH = {
     "test_a_claim_holds_all_that_its_attempt_needs",
-    "test_a_database_has_a_name_of_its_own",
+    "test_a_database_has_its_own_name",
     "test_a_dead_job_is_skipped_once",
-    "test_a_look_shows_what_is_left",
+    "test_a_check_returns_the_lost_leases",
     "test_a_queue_begins_without_settings",
     "test_an_attempt_can_ask_whether_it_is_current",
     "test_code_declares_until_an_operator_has_changed_the_queue",
-    "test_how_long_it_is_until_a_wait_ends",
+    "test_the_time_until_the_next_wait_ends",
     "test_many_are_cancelled_at_once",
     "test_a_held_job_is_released_by_repolicy",
     "test_working_sessions_are_not_stuck",
     "test_old_occurrences_are_forgotten",
     "test_items_are_counted",
-    "test_what_is_untracked_is_gone",
+    "test_an_untracked_item_is_deleted",
     "test_workers_that_left_long_ago_are_forgotten",
 }
 """Tests that use PostgreSQL in both colours."""

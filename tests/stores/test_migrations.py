@@ -48,7 +48,7 @@ def _bare(sql: str) -> str:
 # ---------------------------------------------------------------------------------------------------- files
 
 
-def test_there_is_a_dialect():
+def test_at_least_one_dialect_exists():
     """At least one dialect has migrations."""
     assert "sqlite" in DIALECTS
 
@@ -63,7 +63,7 @@ def test_migrations_are_numbered_without_gaps(dialect: str):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_file_of_a_folder_of_migrations_is_one(dialect: str):
+def test_every_file_in_a_migrations_folder_is_a_migration(dialect: str):
     """No file is passed over because of its name: each is called like 0001_pre_what.sql or 0002_post_what.sql."""
     folder = resources.files(dialects) / dialect / "migrations"
     files = sorted(file.name for file in folder.iterdir() if file.name != "__pycache__")
@@ -78,7 +78,7 @@ def test_every_dialect_has_the_same_migrations(dialect: str):
     assert [step.name for step in loader.migrations(DIALECTS[0])] == [step.name for step in loader.migrations(dialect)]
 
 
-def test_the_schema_for_readers_is_the_sum_of_the_migrations(cursor: sqlite3.Cursor):
+def test_the_reference_schema_equals_the_migrated_schema(cursor: sqlite3.Cursor):
     """Databases made by ``schema.sql`` have the same tables, columns, checks, indexes and views as migrated ones."""
     migrate.migrate(cursor, "sqlite", "a.db")
     read = sqlite3.connect(":memory:")
@@ -90,7 +90,7 @@ def test_the_schema_for_readers_is_the_sum_of_the_migrations(cursor: sqlite3.Cur
     assert len(expected) > 10
 
 
-def test_the_schema_for_readers_is_the_sum_on_postgresql():
+def test_the_reference_schema_equals_the_migrated_schema_on_postgresql():
     """Schemas made by ``schema.sql`` have the same tables, checks, indexes, views and triggers as migrated ones."""
     open_store(postgres.url(made := postgres.fresh())).close()
     with postgres.connect() as connection:
@@ -138,7 +138,7 @@ def test_a_new_database_gets_all_migrations(cursor: sqlite3.Cursor):
     assert (str(latest("sqlite")),) == cursor.execute("SELECT value FROM redrive_meta WHERE key = 'schema'").fetchone()
 
 
-def test_a_migrated_database_is_left_alone(cursor: sqlite3.Cursor):
+def test_a_migrated_database_is_not_changed(cursor: sqlite3.Cursor):
     """Second migrations run no statement and write no row."""
     migrate.migrate(cursor, "sqlite", "a.db")
     before = cursor.connection.total_changes
@@ -147,7 +147,7 @@ def test_a_migrated_database_is_left_alone(cursor: sqlite3.Cursor):
     assert before == cursor.connection.total_changes
 
 
-def test_the_tables_of_others_are_left_alone(cursor: sqlite3.Cursor):
+def test_tables_of_other_programs_are_not_changed(cursor: sqlite3.Cursor):
     """Databases with tables of an application get those of redrive beside them."""
     cursor.execute("CREATE TABLE orders (id)")
     cursor.execute("INSERT INTO orders VALUES (7)")
@@ -227,7 +227,7 @@ def test_a_newer_schema_that_is_compatible_is_left_as_it_is(cursor: sqlite3.Curs
     assert "99" == cursor.execute("SELECT value FROM redrive_meta WHERE key = 'schema'").fetchone()[0]
 
 
-def test_a_post_migration_is_the_oldest_code_that_can_go_on(cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch):
+def test_a_post_migration_excludes_older_code(cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch):
     """Migrations of the phase pre leave old code working; one of the phase post does not."""
     first = loader.migrations("sqlite")
     phases = ["pre", "post", "pre"]
@@ -377,7 +377,7 @@ def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path):
         ("INSERT 'a;b';\nC;", ["INSERT 'a;b';", "C;"]),
     ],
 )
-def test_a_script_is_cut_where_a_line_ends_with_a_semicolon(script: str, expected: list[str]):
+def test_a_script_is_split_at_lines_that_end_with_a_semicolon(script: str, expected: list[str]):
     """Statements end where a line, without its comment, ends with a semicolon; the rest is ignored."""
     assert expected == [statement.strip("\n") for statement in _split(script)]
 

@@ -21,7 +21,7 @@ def test_an_operation_declares_whether_it_writes():
     assert ("steps", True) == (write.name, write.writes)
 
 
-def test_an_operation_is_the_conversation_of_its_function():
+def test_an_operation_runs_the_generator_of_its_function():
     """Generators of operations get the arguments that the operation was built with."""
     operation = writes(steps)(7, second=100)
 
@@ -38,6 +38,6 @@ def test_each_call_builds_a_new_operation():
     assert build(1).steps is not build(1).steps
 
 
-def test_an_operation_keeps_the_words_of_its_function():
+def test_an_operation_keeps_the_metadata_of_its_function():
     """Functions that build operations have the name and the docstring of the generator function."""
     assert ("steps", steps.__doc__) == (reads(steps).__name__, reads(steps).__doc__)

@@ -83,7 +83,7 @@ def test_a_url_that_is_not_understood_is_refused(url: str):
         ("synchronous=full&typo=1", "typo", "1"),
     ],
 )
-def test_a_setting_that_is_not_known_is_refused(setting: str, name: str, value: str):
+def test_an_unknown_setting_is_refused(setting: str, name: str, value: str):
     """Unknown settings and invalid values are refused and not ignored."""
     url = f"sqlite:///app.db?{setting}"
     with pytest.raises(ConfigurationError) as refused:
@@ -96,7 +96,7 @@ def test_a_setting_that_is_not_known_is_refused(setting: str, name: str, value: 
     )
 
 
-def test_a_relative_path_is_settled_when_the_store_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_relative_path_is_resolved_when_the_store_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Stores keep their file when the program changes its working directory."""
     monkeypatch.chdir(tmp_path)
     store = open_store("sqlite:///jobs.db?synchronous=normal")
@@ -116,7 +116,7 @@ def test_a_store_keeps_its_url():
     assert "memory://" == store.url
 
 
-def test_two_stores_in_memory_are_two():
+def test_stores_in_memory_are_separate():
     """Each opening of ``memory://`` is a database of its own."""
     one, other = open_store("memory://"), open_store("memory://")
     one.run(jobs.enqueue([new()]))
@@ -127,7 +127,7 @@ def test_two_stores_in_memory_are_two():
     assert [1, 0] == counts
 
 
-def test_both_colours_are_one_store():
+def test_the_sync_and_the_async_form_share_a_store():
     """Jobs that one colour has enqueued can be read by the other one."""
     store = open_store("memory://")
     store.run(jobs.enqueue([new("sync")]))

@@ -177,7 +177,7 @@ def test_no_library_shows_the_password_of_a_url_that_is_understood(connect: Call
         assert SECRET not in shown_error.replace(host, "").replace(read.dsn, ""), host
 
 
-def test_a_text_is_cleared_of_connection_strings():
+def test_connection_strings_in_a_text_are_redacted():
     """Errors of other libraries about URLs are shown without possible passwords."""
     assert "bad: mysql+x://***@h/d and redis://***@h" == cleared(
         "bad: mysql+x://u:can@canary@h/d and redis://:canary@h"

@@ -15,7 +15,7 @@ from redrive.testing import VirtualClock
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_time_stands_still():
+def test_virtual_time_does_not_advance_by_itself():
     """Virtual time starts at the beginning of 2026 and does not advance by itself."""
     clock = VirtualClock()
 
@@ -36,7 +36,7 @@ def test_a_start_without_a_time_zone_is_refused():
 
 
 @pytest.mark.parametrize("by", ["1h30m", 5400, 5400.0, timedelta(hours=1, minutes=30)])
-def test_time_passes_when_told_to(by):
+def test_advancing_moves_the_time(by):
     """Advancing takes a span in any form and returns the instant after it."""
     clock = VirtualClock()
     after = clock.advance(by)
@@ -57,7 +57,7 @@ def test_time_does_not_go_back(by, error):
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(1.5, 1.5), (0, 0.0), (-3, 0.0)])
-def test_sleeping_jumps(seconds, expected):
+def test_sleeping_advances_the_time(seconds, expected):
     """In both colours; a negative sleep is none."""
     clock, other = VirtualClock(), VirtualClock()
     clock.sleep(seconds)
@@ -66,7 +66,7 @@ def test_sleeping_jumps(seconds, expected):
     assert (expected, expected) == (clock.monotonic(), other.monotonic())
 
 
-def test_others_run_before_time_jumps():
+def test_other_tasks_run_before_the_time_advances():
     """Before time advances, all tasks run that are ready at the present instant."""
     clock = VirtualClock()
     seen: list[float] = []
@@ -94,7 +94,7 @@ def test_both_clocks_are_clocks():
     assert set() == members - set(dir(VirtualClock)) == members - set(dir(SystemClock))
 
 
-def test_sleeping_under_trio_jumps_too():
+def test_sleeping_under_trio_advances_the_time():
     """Under trio, too, an hour of sleep passes at once."""
     clock = VirtualClock()
 

@@ -32,7 +32,7 @@ def always() -> None:
     raise ConnectionError("no route")
 
 
-def test_nothing_to_do(app: App):
+def test_draining_an_empty_app_returns(app: App):
     """Draining an empty app returns at once."""
     assert Drained(0, timedelta(0), None) == drain(app)
 
@@ -84,7 +84,7 @@ def test_handlers_run_in_the_calling_thread(app: App):
     assert [threading.get_ident()] * 2 == threads
 
 
-def test_jobs_that_are_enqueued_meanwhile_run_too(app: App):
+def test_jobs_enqueued_during_a_drain_run(app: App):
     """Jobs that are enqueued during a drain run too, so that nothing is left."""
 
     @app.task
@@ -108,7 +108,7 @@ def test_within_stops_before_the_clock_would_pass_it(app: App):
     assert ("ready", 3) == (job.refresh().state, job.record.failures)
 
 
-def test_within_nothing_runs_what_is_due(app: App):
+def test_a_drain_within_zero_runs_due_jobs(app: App):
     """Zero time is enough for jobs that are due now."""
     job = app.task(retry="9 1m 1m")(always).enqueue()
 
@@ -116,7 +116,7 @@ def test_within_nothing_runs_what_is_due(app: App):
     assert "retrying: due in 1m (retry in 1m (backoff))" == job.refresh().why
 
 
-def test_draining_goes_on_where_it_stopped(app: App):
+def test_draining_again_runs_the_remaining_jobs(app: App):
     """Draining again runs the rest."""
     app.task(retry="2 1m 1m")(always).enqueue()
 
@@ -167,7 +167,7 @@ def test_the_catch_task_runs(app: App):
     assert app.clock.now() == job.caught_at
 
 
-def test_signals_mean_what_they_mean_to_a_worker(app: App):
+def test_signals_are_handled_like_in_a_worker(app: App):
     """Snoozed jobs run again and cancelled jobs do not; neither spends an attempt."""
     calls: list[int] = []
 
@@ -222,7 +222,7 @@ def test_an_app_without_a_virtual_clock_is_refused():
         drain(App("memory://"))
 
 
-def test_an_app_that_is_not_whole_is_refused(app: App):
+def test_an_incomplete_app_is_refused(app: App):
     """Draining makes the same checks as the start of a worker."""
     app.task(retry="1 1s catch recover")(always)
 
@@ -236,7 +236,7 @@ def test_a_bound_that_cannot_be_read_is_refused(app: App):
         drain(app, within="soon")
 
 
-def test_a_running_event_loop_drains_with_the_other_colour(app: App):
+def test_a_running_event_loop_drains_with_adrain(app: App):
     """Tests that are coroutines use `adrain`."""
     job = app.task(name="send")(lambda: 7).enqueue()
 

@@ -57,7 +57,7 @@ landed = pytest.mark.parametrize("landed", [True, False], ids=["landed", "did no
 @pytest.mark.case("D25")
 @landed
 @pytest.mark.parametrize("fails", [False, True], ids=["succeeds", "fails"])
-def test_a_settle_is_said_again(app, monkeypatch, landed, fails):
+def test_a_settle_can_be_repeated(app, monkeypatch, landed, fails):
     """Settle again after a lost reply: one line of history, one result, one catch, and no lease counts as lost."""
     caught = []
 
@@ -94,7 +94,7 @@ def test_a_settle_is_said_again(app, monkeypatch, landed, fails):
 
 @pytest.mark.case("D25")
 @landed
-def test_an_answer_is_said_again(app, monkeypatch, landed):
+def test_an_answer_can_be_repeated(app, monkeypatch, landed):
     """Answering twice reports "by you, before" if the first answer was committed, and commits it if not."""
     tokens = []
 

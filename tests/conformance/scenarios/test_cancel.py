@@ -23,7 +23,7 @@ PATIENCE = 30
 
 
 @pytest.mark.case("D29")
-def test_a_cancel_is_for_what_has_not_ended(app, clock, hand):
+def test_only_unfinished_jobs_can_be_cancelled(app, clock, hand):
     """Ready, retrying and waiting jobs are cancelled once and never run; ended jobs stay, and are no error."""
     ran = []
 
@@ -65,7 +65,7 @@ def test_a_cancel_is_for_what_has_not_ended(app, clock, hand):
 
 
 @pytest.mark.parametrize("colour", ["async", "sync"])
-def test_a_running_job_is_told(app, other_app, monkeypatch, colour):
+def test_a_running_handler_is_stopped_by_a_cancel(app, other_app, monkeypatch, colour):
     """Async handlers are stopped, polling ones see `should_stop`; the job stays cancelled in both cases (D30)."""
     from redrive.runtime import heartbeat
 
@@ -110,7 +110,7 @@ def test_a_running_job_is_told(app, other_app, monkeypatch, colour):
 
 @pytest.mark.case("D32")
 @pytest.mark.parametrize("outcome", [Succeeded(b"1"), boom()], ids=["succeeds", "fails"])
-def test_a_cancelled_handler_gives_its_place_back_when_it_stops(app, hand, outcome):
+def test_a_cancelled_handler_frees_its_slot_when_it_stops(app, hand, outcome):
     """In a queue of one, J2 starts when the handler of the cancelled J1 has stopped; J1 stays cancelled."""
 
     @app.task(queue="narrow")

@@ -181,7 +181,7 @@ def test_even_and_odd_seconds(app: App):
 
 
 @pytest.mark.case("ftl.cron_service: exactly one pending/executing async call per job")
-def test_one_unfinished_job_for_each_cron(app: App, clock: VirtualClock):
+def test_a_cron_has_at_most_one_unfinished_job(app: App, clock: VirtualClock):
     """While the job of an occurrence waits or runs, the next occurrences are skipped."""
     hand = Hand(app, "A")
     app.cron(SECOND)(nothing)
@@ -218,7 +218,7 @@ def test_the_last_occurrence_is_started(app: App):
 
 
 @pytest.mark.case("D54")
-def test_an_occurrence_is_fired_once_whatever_the_clocks_say(nodes: list[App], clock: VirtualClock):
+def test_an_occurrence_is_fired_once_with_any_clock(nodes: list[App], clock: VirtualClock):
     """Three schedulers, one with a clock that jumps: nothing before 04:00, then one job, and no second one."""
     app, due = nodes[0], MIDNIGHT + timedelta(hours=4)
     cron = app.cron("0 */4 * * *", name="report")(nothing)

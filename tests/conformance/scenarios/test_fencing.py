@@ -133,7 +133,7 @@ def test_a_batch_of_a_zombie_is_refused(app, zombies):
 
 @pytest.mark.case("queue-02")
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)], ids=["first", "last"])
-def test_one_zombie_does_not_spoil_a_batch(app, zombies, order):
+def test_a_stale_completion_does_not_affect_the_rest_of_a_batch(app, zombies, order):
     """Of a stale and a current completion of one job in one batch only the current one is taken, in any order."""
     _, (old, _), living, (new, other) = zombies(2)
     endings = [(old, Succeeded(b'"old"')), (new, Succeeded(b'"new"')), (other, Succeeded(b'"other"'))]

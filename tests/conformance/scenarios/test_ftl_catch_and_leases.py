@@ -21,7 +21,7 @@ class Order:
 
 
 @pytest.mark.case("ftl.catch_request")
-def test_a_catch_request_says_what_failed_and_why(app):
+def test_a_catch_request_contains_the_failed_task_and_its_error(app):
     """Catch tasks receive the failed task, its request, the request's type, and the task's last error, never their
     own."""
     received = []

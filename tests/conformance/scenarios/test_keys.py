@@ -37,7 +37,7 @@ def send(app, ran):
 
 
 @pytest.mark.case("D20")
-def test_a_conflict_of_keys_stops_nobody_s_rescue(app, clock, send):
+def test_a_key_conflict_blocks_no_rescue(app, clock, send):
     """Of two lost jobs one finds its key taken: it is closed and names the other job; the other one is rescued."""
     keyed = send.options(key="k", key_until="start")
     first, plain = keyed.enqueue(1), send.enqueue(3)
@@ -58,7 +58,7 @@ def test_a_conflict_of_keys_stops_nobody_s_rescue(app, clock, send):
 
 
 @pytest.mark.case("D27")
-def test_a_conflict_inside_the_user_s_transaction_does_not_poison_it(tmp_path):
+def test_a_key_conflict_leaves_the_users_transaction_usable(tmp_path):
     """Enqueuing a duplicate inside the user's transaction leaves it usable; its other changes are committed."""
     path = tmp_path / "shop.db"
     app = App(f"sqlite:///{path}")
@@ -113,7 +113,7 @@ def test_an_idempotency_key_is_one_execution_until_it_is_pruned(app, clock, send
 
 
 @pytest.mark.case("D43")
-def test_who_waits_for_a_retry_gives_way_to_who_runs_under_its_key(app, clock, send):
+def test_a_waiting_retry_is_superseded_by_a_running_job_with_its_key(app, clock, send):
     """Retries that meet a running job with their key are closed and name it; other retries are not held up."""
     hand = Hand(app, "A")
     first = send.options(key="u", key_until="start").enqueue(1)

@@ -53,7 +53,7 @@ def dead(app, each):
 @pytest.mark.case("D47")
 @pytest.mark.slow
 @pytest.mark.parametrize("each", [EACH], indirect=True)
-def test_a_redrive_keeps_to_what_was_asked(app, clock, dead):
+def test_a_redrive_starts_only_the_selected_jobs(app, clock, dead):
     """Of 10,000 dead jobs exactly 500 move, oldest first, at 100 a second, to another queue; a dry run predicts it."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=500)
     before = app.jobs.stats()
@@ -75,7 +75,7 @@ def test_a_redrive_keeps_to_what_was_asked(app, clock, dead):
 
 
 @pytest.mark.case("D47")
-def test_a_conflict_keeps_one_job_and_stops_nothing(app, each, dead):
+def test_a_conflict_keeps_one_job_and_the_redrive_continues(app, each, dead):
     """Of two jobs with one key the second stays dead with the reason, is not counted as moved, and no job is lost."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=4 * each)
     dry = app.jobs.redrive(wanted, dry_run=True)
@@ -93,7 +93,7 @@ def test_a_conflict_keeps_one_job_and_stops_nothing(app, each, dead):
 
 
 @pytest.mark.case("D47")
-def test_the_same_command_again_goes_on(app, each, dead):
+def test_a_repeated_redrive_continues(app, each, dead):
     """Repeated redrives with a limit continue with the jobs that are still dead, until only the conflict is left."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=100)
     rounds = [len(app.jobs.redrive(wanted).ids) for _ in range(4)]
@@ -102,7 +102,7 @@ def test_the_same_command_again_goes_on(app, each, dead):
 
 
 @pytest.mark.case("D47")
-def test_what_is_scheduled_can_be_cancelled(app, clock, dead):
+def test_jobs_scheduled_by_a_redrive_can_be_cancelled(app, clock, dead):
     """Jobs that a redrive at a rate has not started yet are cancelled by one command, which is audited too."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=100)
     app.jobs.redrive(wanted, rate="10/s")
@@ -135,7 +135,7 @@ def test_a_dead_job_is_put_back_as_often_as_asked(app):
 
 
 @pytest.mark.case("queue-05")
-def test_what_is_delivered_too_often_is_dead_by_itself_with_a_reason(app, clock):
+def test_a_job_that_is_delivered_too_often_is_dead_with_a_reason(app, clock):
     """Jobs with workers that keep vanishing become dead without a separate sweep, and keep the reason."""
 
     @app.task

@@ -213,7 +213,7 @@ MODEL = """
 """
 
 
-def test_it_succeeds(begin):
+def test_a_successful_refresh_waits_for_the_next_planned_one(begin):
     """After a success at 8:02 the next planned refresh is at 10."""
     scene = begin(MODEL, success(2))
     scene.live("3h")
@@ -221,7 +221,7 @@ def test_it_succeeds(begin):
     assert [("08:00", 1), ("10:00", 1)] == scene.starts
 
 
-def test_it_fails_and_a_retry_succeeds(begin):
+def test_a_retry_succeeds_after_failures(begin):
     """Retry first immediately, then a minute after the second failure."""
     scene = begin(MODEL, failure(5), failure(5), success(2))
     scene.live("3h")
@@ -293,7 +293,7 @@ def test_a_thumbnail_after_an_edit(begin):
     assert (False, None) == (scene.row.disabled_until_update, scene.row.refresh_at)
 
 
-def test_a_thumbnail_whose_service_never_answers(begin):
+def test_four_attempts_of_a_thumbnail_time_out(begin):
     """Each of the four attempts has a minute, and each retry is delayed after that."""
     scene = begin(THUMBNAIL, *[SILENT] * 4)
     scene.live("1h")
@@ -302,7 +302,7 @@ def test_a_thumbnail_whose_service_never_answers(begin):
     assert (1, "Cannot refresh after 4 attempt(s)") == (len(scene.news), scene.row.disabled_reason)
 
 
-def test_a_banner_that_is_edited_again_meanwhile(begin):
+def test_a_banner_that_is_edited_during_an_attempt_starts_again(begin):
     """After a second edit the answer for the first one is refused, and all retries are available again."""
     scene = begin(THUMBNAIL, failure(), SILENT, *[failure()] * 3)
     scene.live("10s")
@@ -349,7 +349,7 @@ def midnight(clock):
 
 
 @pytest.mark.usefixtures("midnight")
-def test_twice_per_day_where_nobody_ever_answers(begin, clock):
+def test_twice_per_day_without_any_answer(begin, clock):
     """In the worst case seven attempts of an hour each run, the last until 14:51, and the customer gets an e-mail."""
     scene = begin(GIVES_UP, *[SILENT] * 9, at_once=False)
     scene.live("14h50m")
@@ -464,7 +464,7 @@ def test_a_crash_keeps_the_attempt(begin, app, clock):
     assert (1, str(held.id)) == (scene.row.attempt_no, scene.row.state.attempt_uid)
 
 
-def test_a_crash_of_what_must_not_run_twice_is_a_failure(app, clock):
+def test_a_crash_of_an_attempt_that_is_not_idempotent_is_a_failure(app, clock):
     """After a crash of a task that is not idempotent the next attempt is another job, by the retries of the refresh."""
     table = app.refresh(MODEL, idempotent=False, name="table")(lambda: None)
     table.track("k")
@@ -477,7 +477,7 @@ def test_a_crash_of_what_must_not_run_twice_is_a_failure(app, clock):
     assert (0, 1) == (table.get("k").attempt_no, app.jobs.stats().caught)
 
 
-def test_a_permanent_failure_after_the_deadline_counts_if_nobody_has_looked(begin):
+def test_a_permanent_failure_between_the_deadline_and_the_sweep_counts(begin):
     """Permanent failures count after the deadline if they arrive before the sweep."""
     scene = begin(MODEL, (61, GiveUp("The page is gone")))
     scene.live("2h")

@@ -70,7 +70,7 @@ def lived(policy: RefreshPolicy, script: list[SimulatedAnswer]) -> tuple[list[tu
 
 @settings(max_examples=60)  # each is up to ten jobs
 @given(policies(), st.lists(answers, min_size=1, max_size=9))
-def test_real_jobs_do_what_the_moves_do(policy: RefreshPolicy, script: list[SimulatedAnswer]):
+def test_real_jobs_follow_the_recorded_moves(policy: RefreshPolicy, script: list[SimulatedAnswer]):
     """As many attempts start, at the same instants, with the same numbers, and end for the same reason."""
     played = dry_run(policy, script, start=BEGIN)
     starts, state = lived(policy, script)

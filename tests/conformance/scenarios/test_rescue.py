@@ -116,7 +116,7 @@ def test_a_pass_reads_no_further_than_its_budget(app):
 
 
 @pytest.mark.case("queue-07")
-def test_a_worker_that_was_silent_for_an_hour_is_struck_off(app, other_app, clock, work):
+def test_a_worker_that_was_silent_for_an_hour_is_removed(app, other_app, clock, work):
     """Workers with leases of 60 s count as dead an hour after their last beat; a sweep from any connection
     marks them dead and releases their job, with its attempt still counted."""
     job = work.enqueue()

@@ -281,7 +281,7 @@ def test_no_attempt_starts_after_the_deadline(app, clock):
 
 
 @pytest.mark.case("I7")
-def test_what_is_stored_is_what_happens(app):
+def test_stored_delays_are_the_delays_that_happen(app):
     """Each retry of a drained job starts exactly when its stored delay has passed, and each delay was drawn once."""
     samples = []
 

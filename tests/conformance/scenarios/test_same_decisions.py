@@ -166,7 +166,7 @@ def test_a_policy_decides_the_same_in_process_and_durably(
 
 @pytest.mark.case("D07")
 @pytest.mark.parametrize("place", [in_process, durably])
-def test_no_delay_is_decided_after_the_last_attempt(place):
+def test_no_delay_is_computed_after_the_last_attempt(place):
     """Refused at the last attempt or used up: two waits for three executions, and none after the third."""
     policy = Policy(on=Transient, attempts=3, backoff=Backoff.constant(5), jitter="none")
     wait = Decided(timedelta(seconds=5), "backoff", None)
@@ -238,7 +238,7 @@ def test_a_dead_job_names_the_last_error(app, clock, last):
     assert (timedelta(seconds=10), None) == (drained.took, drained.next_due_at)
 
 
-def test_what_a_policy_leaves_to_the_place_differs():
+def test_defaults_differ_between_process_and_job():
     """In process a call without a deadline ends after 45 s; a job continues."""
     policy = Policy(on=Transient, attempts=3, backoff=Backoff.constant(60), jitter="none")
 

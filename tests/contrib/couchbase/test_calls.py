@@ -93,7 +93,7 @@ def _ended(coroutine):
     return asyncio.run(_story())
 
 
-def test_a_key_value_operation_gets_its_arguments_and_what_time_is_left():
+def test_a_key_value_operation_gets_its_arguments_and_the_remaining_time():
     """Key-value methods are called once, with their arguments and the remaining time."""
     collection = Collection("stored")
 
@@ -113,7 +113,7 @@ def test_a_key_value_operation_is_not_retried_once_more(code):
     assert (1, None) == (len(collection.asked), raised.__cause__)
 
 
-def test_an_ambiguous_timeout_is_told_as_one():
+def test_an_ambiguous_timeout_is_raised_as_such():
     """Ambiguous timeouts are raised as such, with the SDK's error as the cause."""
     raised = kv_error(AMBIGUOUS, reasons=["key_value_locked"], attempts=2)
 
@@ -130,7 +130,7 @@ def test_a_read_that_timed_out_is_unambiguous():
     assert UnambiguousTimeout is type(kv(Collection(kv_error(AMBIGUOUS)), "get"))
 
 
-def test_a_wrong_class_is_put_right():
+def test_a_wrong_exception_class_is_corrected():
     """Errors of a wrong class are raised as the class of their code."""
     error = kv(Collection(kv_error(101, reasons=["key_value_temporary_failure"])))
 
@@ -147,7 +147,7 @@ def test_timeouts_open_the_breaker():
     assert [AmbiguousTimeout, UnambiguousTimeout, CircuitOpen] == kinds
 
 
-def test_rows_are_asked_for_again_until_they_come():
+def test_queries_are_retried_until_rows_arrive():
     """Refused queries are repeated; no row of an unfinished result is returned."""
     cluster = Cluster(Result(query_error(5, body=BUSY)), Result(1, query_error(5, body=BUSY)), Result(1, 2))
 
@@ -155,7 +155,7 @@ def test_rows_are_asked_for_again_until_they_come():
     assert ["SELECT 1"] * 3 == [statement for statement, _ in cluster.asked]
 
 
-def test_rows_that_write_are_not_asked_for_again_when_lost():
+def test_a_lost_query_that_writes_is_not_retried():
     """Statements that were lost in flight are repeated only if they are read-only."""
     lost = [query_error(2, http_status=0) for _ in range(2)]
     cluster, reading = Cluster(Result(lost[0])), Cluster(Result(lost[1]), Result("row"))
@@ -188,7 +188,7 @@ def test_options_are_read_as_the_sdk_reads_them(options, keywords, expected):
     assert sent.readonly or expected is None
 
 
-def test_a_word_that_the_sdk_would_misread_is_refused():
+def test_an_option_that_the_sdk_would_misread_is_refused():
     """``readonly`` would become a parameter of the statement, which then may write and be repeated."""
     cluster = Cluster(Result("row"))
 
@@ -196,7 +196,7 @@ def test_a_word_that_the_sdk_would_misread_is_refused():
     assert [] == cluster.asked
 
 
-def test_a_refused_retry_raises_what_the_sdk_said():
+def test_a_refused_retry_raises_the_exception_of_the_sdk():
     """Under fail fast the caller gets the SDK's exception, with what is known of the request."""
     raised = query_error(5, body=BUSY)
     error = rows(Cluster(Result(raised)), Orchestrator(strategy=FailFast()))
@@ -221,7 +221,7 @@ def test_the_deadline_of_the_orchestrator_holds_for_all_attempts():
 
 
 @pytest.mark.case("events/prepared")
-def test_a_statement_that_is_prepared_anew_is_told(caplog):
+def test_preparing_a_statement_again_is_logged(caplog):
     """Statements that are prepared anew are logged as DEBUG: delay, reason and cause."""
     forgotten = query_error(5, first=(4050, "no such prepared statement"))
 

@@ -33,7 +33,7 @@ REFUSALS = {
 }
 
 
-def test_without_faults_it_is_applied_once(memcached):
+def test_without_faults_an_increment_is_applied_once(memcached):
     """Undisturbed increments are sent once and count once."""
 
     async def _story(stage):
@@ -56,7 +56,7 @@ def test_a_refusal_is_retried_and_counts_once(memcached, status):
 
 
 @pytest.mark.parametrize("status", [0x01, 0x30, 0x34, 0x82, 0x83, 0xA1, 0xFF], ids=hex)
-def test_any_other_status_surfaces_at_once(memcached, status):
+def test_any_other_status_is_raised_at_once(memcached, status):
     """Other statuses are neither retried nor applied."""
 
     async def _story(stage):
@@ -89,7 +89,7 @@ def test_a_connection_cut_after_the_server_is_not_retried(memcached):
     assert ("SOCKET_CLOSED_WHILE_IN_FLIGHT", True, 1, 1) == on_stage(memcached, _story)
 
 
-def test_who_calls_it_idempotent_counts_twice(memcached):
+def test_an_increment_declared_idempotent_is_applied_twice(memcached):
     """Increments declared idempotent are applied twice."""
 
     async def _story(stage):
@@ -153,7 +153,7 @@ def test_refused_until_the_end_is_an_unambiguous_timeout(memcached):
     assert (UnambiguousTimeout, ["KV_TEMPORARY_FAILURE"], 0) == on_stage(memcached, _story)
 
 
-def test_one_loss_makes_every_later_timeout_ambiguous(memcached):
+def test_after_one_loss_every_timeout_is_ambiguous(memcached):
     """After one loss every later timeout is ambiguous."""
 
     async def _story(stage):
@@ -177,7 +177,7 @@ def test_a_frame_cut_short_is_sent_again(memcached):
     assert (None, ["MEMD_WRITE_FAILURE"], 2, 1) == on_stage(memcached, _story, Orchestrator(strategy=FailFast()))
 
 
-def test_a_fast_failing_strategy_surfaces_the_refusal(memcached):
+def test_a_fail_fast_strategy_raises_the_refusal(memcached):
     """Under fail fast the caller gets the server's error, and nothing is applied."""
 
     async def _story(stage):
@@ -190,7 +190,7 @@ def test_a_fast_failing_strategy_surfaces_the_refusal(memcached):
     assert ("KV_LOCKED", "DocumentLocked", 0, 0) == refused
 
 
-def test_an_unknown_status_is_retried_if_the_error_map_says_so(memcached):
+def test_an_unknown_status_is_retried_if_the_error_map_allows_it(memcached):
     """Unknown statuses are retried if the error map has a retry attribute, whatever its delays."""
     entry = {
         "name": "DUMMY",
@@ -233,7 +233,7 @@ def test_a_newer_configuration_in_the_response_is_followed_at_once(memcached):
 
 
 @pytest.mark.case("not_my_vbucket/never_surfaced")
-def test_not_my_vbucket_never_surfaces(memcached):
+def test_not_my_vbucket_is_never_raised(memcached):
     """NOT_MY_VBUCKET for ever is a timeout that names the reason, not an error of its own."""
 
     async def _story(stage):
@@ -275,7 +275,7 @@ FAULTS = st.lists(
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(faults=FAULTS)
-def test_whatever_goes_wrong_nothing_is_applied_twice(memcached, faults):
+def test_no_fault_applies_an_increment_twice(memcached, faults):
     """Successes have counted once, definite failures not at all, and all others are ambiguous."""
 
     async def _story(stage):
@@ -295,7 +295,7 @@ def test_whatever_goes_wrong_nothing_is_applied_twice(memcached, faults):
         assert 0 == counter
 
 
-def test_the_proxy_speaks_to_the_server_that_it_stands_for(memcached):
+def test_the_proxy_passes_requests_to_its_server(memcached):
     """Requests without a fault reach the server unchanged."""
 
     async def _story(stage):

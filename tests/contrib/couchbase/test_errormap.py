@@ -35,7 +35,7 @@ def test_a_retry_attribute_asks_the_orchestrator(attribute):
     assert "KV_ERROR_MAP_RETRY_INDICATED" == classify_kv(UNKNOWN, "get", error_map=map_with(attribute)).reason
 
 
-def test_no_retry_beats_retry():
+def test_the_no_retry_attribute_precedes_retry():
     """Entries with no-retry are not retried, whatever their other attributes."""
     assert None is classify_kv(UNKNOWN, "get", error_map=map_with("retry-now", "no-retry")).reason
 
@@ -60,7 +60,7 @@ def test_attributes_name_the_error_and_nothing_more(attributes, error):
 
 
 @pytest.mark.parametrize("attribute", ["special-handling", "conn-state-invalidated"])
-def test_a_client_that_does_not_know_what_to_do_hangs_up(attribute):
+def test_unknown_connection_attributes_close_the_connection(attribute):
     """Attributes that concern the connection close it."""
     assert classify_kv(UNKNOWN, "get", error_map=map_with(attribute)).closes
 
@@ -73,7 +73,7 @@ def test_an_entry_can_ask_for_a_newer_configuration():
 
 
 @pytest.mark.parametrize("status", [0x09, 0x31, 0x82])
-def test_a_known_status_is_not_looked_up(status):
+def test_a_known_status_does_not_use_the_error_map(status):
     """Known statuses do not use the error map."""
     error_map = ErrorMap(2, 1, {status: ErrorMapEntry(status, attributes=frozenset({"retry-now"}))})
 
@@ -95,7 +95,7 @@ def test_unknown_attributes_are_kept_apart():
 
 
 @pytest.mark.parametrize("key", ["zz", "1fff0", "-1", "+9", " 9", "0_9", ""])
-def test_a_key_that_is_no_status_costs_its_entry_only(key):
+def test_an_invalid_status_drops_only_its_entry(key):
     """Entries with a key that is no sixteen-bit hexadecimal number are skipped with a warning."""
     reading = read_error_map(document(**{key: {"name": "Z"}, "xfff0": {"name": "R", "attrs": ["retry-now"]}}))
 
@@ -103,7 +103,7 @@ def test_a_key_that_is_no_status_costs_its_entry_only(key):
     assert [logging.WARNING, logging.DEBUG] == [remark.level for remark in reading.remarks]
 
 
-def test_an_entry_of_another_form_costs_itself_only():
+def test_an_invalid_entry_is_dropped_alone():
     """Entries that are no object are skipped."""
     assert ("9",) == read_error_map(document(x9="locked", x10={})).error_map.ignored
 
@@ -121,7 +121,7 @@ def test_an_entry_of_another_form_costs_itself_only():
         ),
     ],
 )
-def test_a_field_of_an_entry_costs_that_field_only(fields, problem):
+def test_an_invalid_field_is_dropped_alone(fields, problem):
     """Fields that cannot be read are named in a warning; the others are kept."""
     reading = read_error_map(document(x99=fields))
     entry = reading.error_map.entries[0x99]
@@ -130,7 +130,7 @@ def test_a_field_of_an_entry_costs_that_field_only(fields, problem):
     assert Remark(logging.WARNING, f"the error map's entry 0x99: {problem}") == reading.remarks[0]
 
 
-def test_attributes_that_are_no_list_are_none():
+def test_null_attributes_are_an_empty_list():
     """Entries with null attributes keep their name."""
     entry = read_error_map(document(x99={"name": "X", "attrs": None})).error_map.entries[0x99]
 
@@ -138,7 +138,7 @@ def test_attributes_that_are_no_list_are_none():
 
 
 @pytest.mark.parametrize("version", ["null", '"2"', "true", "1.5", "9" * 5000])
-def test_a_version_that_cannot_be_read_costs_the_version_only(version):
+def test_an_invalid_version_is_dropped_alone(version):
     """Maps without a version or a revision are usable, and older than any other."""
     body = f'{{"version":{version},"errors":{{"99":{{"attrs":["retry-now"]}}}}}}'
     found = read_error_map(body).error_map
@@ -158,14 +158,14 @@ def test_a_status_that_is_given_twice_is_named():
     "body",
     ["null", '{"errors":null}', "[" * 100_000, "", "{not json", "[]", '{"version": 1}', b"\xff\xfe", '{"version":"1"}'],
 )
-def test_what_is_no_map_leaves_the_connection_without_one(body):
+def test_an_unreadable_error_map_is_ignored(body):
     """Answers that cannot be read are a logged problem, not an exception."""
     reading = read_error_map(body)
 
     assert (None, True, logging.WARNING) == (reading.error_map, bool(reading.problem), reading.remarks[0].level)
 
 
-def test_a_refused_question_leaves_the_connection_without_one():
+def test_a_refused_error_map_request_is_ignored():
     """Statuses other than success are reported with their number."""
     assert "KV error map negotiation failed (status 0x81)" == read_error_map("{}", status=0x81).problem
 
@@ -206,7 +206,7 @@ def test_a_higher_revision_is_newer():
         (RetrySpec("exponential", SECOND / 1000, SECOND), [1, 0.001, 0.001, 0.001]),
     ],
 )
-def test_the_servers_wishes_can_be_computed(spec, delays):
+def test_the_delays_of_the_server_can_be_computed(spec, delays):
     """Delays follow the server's kind: constant, linear or exponential, up to the ceiling."""
     assert delays == [spec.delay(retries).total_seconds() for retries in range(4)]
 
@@ -217,7 +217,7 @@ def test_the_servers_wishes_can_be_computed(spec, delays):
     st.none() | st.integers(0, 10**6),
     st.integers(1, 10**5),
 )
-def test_no_delay_is_longer_than_the_ceiling_or_cannot_be_told(strategy, interval, ceil, retries):
+def test_no_delay_exceeds_the_ceiling(strategy, interval, ceil, retries):
     """However many retries there were, the delay is a time span, and the ceiling bounds it."""
     millisecond = timedelta(milliseconds=1)
     top = None if ceil is None else ceil * millisecond
@@ -234,7 +234,7 @@ def test_attempts_end_before_the_longest_duration():
     assert [0, 1, 2] == [at.total_seconds() for at in spec.attempts()]
 
 
-def test_attempts_without_a_longest_duration_end_with_time_itself():
+def test_attempts_without_a_longest_duration_never_overflow():
     """Delays that grow without a bound end where time spans do, and not in an error."""
     spec = RetrySpec("exponential", 1000 * SECOND, SECOND)
 

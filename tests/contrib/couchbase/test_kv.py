@@ -29,7 +29,7 @@ def test_the_strict_profile_is_the_list_of_the_rfc():
     assert OF_RFC_0049 == {status: each.reason for status, each in verdicts.items() if each.reason}
 
 
-def test_the_extended_profile_has_three_more():
+def test_the_extended_profile_has_three_more_statuses():
     """In the extended profile busy, unknown scope and a bucket without data are retried."""
     extended = {status for status in range(0x100) if classify_kv(status, "upsert").reason}
 
@@ -50,7 +50,7 @@ def test_the_change_stream_is_never_retried(operation):
 
 
 @pytest.mark.parametrize(("profile", "reason"), [(Profile.STRICT, "KV_TEMPORARY_FAILURE"), (Profile.EXTENDED, None)])
-def test_what_opens_a_connection_is_not_retried_by_itself(profile, reason):
+def test_bootstrap_commands_are_not_retried(profile, reason):
     """In the extended profile bootstrap commands are left to the owner of the connection."""
     assert reason == classify_kv(0x86, "select_bucket", profile=profile).reason
 
@@ -85,7 +85,7 @@ def test_a_step_of_a_range_scan_does_not_move(operation, profile, retried):
         ("increment", 0, SdkError.DOCUMENT_EXISTS),
     ],
 )
-def test_exists_is_a_mismatch_only_with_a_cas(operation, cas, error):
+def test_exists_is_a_cas_mismatch_only_with_a_cas(operation, cas, error):
     """0x02 means that the document exists, or a CAS mismatch if the request had a CAS."""
     assert error is classify_kv(0x02, operation, cas=cas).error
 
@@ -99,7 +99,7 @@ def test_exists_is_a_mismatch_only_with_a_cas(operation, cas, error):
         ("upsert", SdkError.NOT_STORED),
     ],
 )
-def test_not_stored_means_what_the_operation_needed(operation, error):
+def test_not_stored_depends_on_the_operation(operation, error):
     """0x05 means that an insert found the document, or that an append did not."""
     assert error is classify_kv(0x05, operation).error
 
@@ -127,7 +127,7 @@ def test_the_strict_profile_retries_no_more_than_the_extended_except_scans(statu
     assert strict in {None, extended} or known.family in {Family.SCAN, Family.BOOTSTRAP}
 
 
-def test_every_retried_status_is_known():
+def test_every_retried_status_has_an_error():
     """Statuses in the list of retries have an error, too."""
     assert all(is_known(status) and ERRORS[status].error for status in RETRIES)
 

@@ -107,7 +107,7 @@ def test_appending_to_what_is_missing_is_not_stored(memcached, key):
 
 
 @pytest.mark.case("memcached_1_6_18/touch", "memcached_1_6_18/gat")
-def test_touching_succeeds(memcached, key):
+def test_touch_succeeds(memcached, key):
     """TOUCH and GET_AND_TOUCH of a key that is there succeed."""
     extras = struct.pack(">I", 60)
     touches = [request(opcode, key, extras) for opcode in (Opcode.TOUCH, Opcode.GET_AND_TOUCH)]
@@ -116,7 +116,7 @@ def test_touching_succeeds(memcached, key):
 
 
 @pytest.mark.case("memcached_1_6_18/hello_value_only", "memcached_1_6_18/sasl_list_without_S")
-def test_what_is_couchbases_own_is_unknown(memcached):
+def test_commands_of_couchbase_are_unknown_to_memcached(memcached):
     """HELLO without a key, and SASL where it is switched off, answer 0x81."""
     frames = [request(Opcode.HELLO, value=b"\x00\x07"), request(Opcode.SASL_LIST)]
 
@@ -124,7 +124,7 @@ def test_what_is_couchbases_own_is_unknown(memcached):
 
 
 @pytest.mark.case("memcached_1_6_18/get_locked_key_extras")
-def test_an_unknown_opcode_with_a_key_swallows_what_follows(memcached):
+def test_an_unknown_opcode_with_a_key_drops_the_next_request(memcached):
     """After an unknown opcode with a key and extras no reply comes until as many bytes more have come."""
     unknown = request(Opcode.GET_LOCKED, b"k", bytes.fromhex("0000000f"))
 
@@ -149,7 +149,7 @@ def test_an_unknown_opcode_with_a_key_swallows_what_follows(memcached):
 
 
 @pytest.mark.case("memcached_1_6_18/set_when_full_-M_-m8")
-def test_a_full_server_says_so(memcached_binary):
+def test_a_full_server_answers_out_of_memory(memcached_binary):
     """With -M a SET that finds no memory answers 0x82 instead of evicting."""
     with Memcached(memcached_binary, "-M", "-m", "8") as server:
         frames = [put(b"big%d" % number, b"x" * 500_000) for number in range(40)]

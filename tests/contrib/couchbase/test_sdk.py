@@ -20,7 +20,7 @@ LOST = "SOCKET_CLOSED_WHILE_IN_FLIGHT"
 
 
 @pytest.mark.parametrize("reason", ["key_value_locked", "key_value_temporary_failure"])
-def test_the_sdk_hides_an_ambiguous_timeout_behind_a_past_reason(reason):
+def test_true_error_restores_ambiguous_timeouts(reason):
     """`true_error` restores ambiguous timeouts that the SDK raises as the class of a past reason."""
     raised = kv_error(AMBIGUOUS, reasons=[reason], attempts=2)
     true = sdk.true_error(raised)
@@ -53,7 +53,7 @@ def test_an_error_of_the_right_class_is_left_alone(raised):
     assert raised is sdk.true_error(raised)
 
 
-def test_an_error_that_knows_nothing_has_an_empty_report():
+def test_an_error_without_context_has_an_empty_report():
     """Exceptions without code and context have an empty report and are not retried."""
     raised = exceptions.CouchbaseException(message="odd")
     report = sdk.report_of(raised)
@@ -72,20 +72,20 @@ def test_an_error_that_knows_nothing_has_an_empty_report():
 @pytest.mark.parametrize(
     ("code", "stage"), [(AMBIGUOUS, Stage.IN_FLIGHT), (UNAMBIGUOUS, Stage.ANSWERED), (4, Stage.NOT_SENT)]
 )
-def test_the_code_tells_how_far_it_got(code, stage):
+def test_the_code_determines_the_stage(code, stage):
     """Codes decide the stage: ambiguous timeouts are in flight, and requests without a service were not sent."""
     assert stage is sdk.verdict_of(kv_error(code, to=None)).stage
 
 
 @pytest.mark.parametrize(("read_only", "reason"), [(True, "SERVICE_NOT_AVAILABLE"), (False, LOST)])
-def test_what_a_node_has_got_was_sent_whatever_the_code_says(read_only, reason):
+def test_a_request_with_a_node_in_its_context_was_sent(read_only, reason):
     """Requests count as sent if the context names a node, whatever the code."""
     verdict = sdk.verdict_of(kv_error(4, to="10.0.0.1:18098"), read_only=read_only)
 
     assert (reason, Stage.IN_FLIGHT) == (verdict.reason, verdict.stage)
 
 
-def test_a_read_that_timed_out_leaves_no_doubt():
+def test_a_read_that_timed_out_is_not_ambiguous():
     """Reads are never ambiguous, whatever the SDK's code."""
     assert SdkError.UNAMBIGUOUS_TIMEOUT is sdk.verdict_of(kv_error(AMBIGUOUS), read_only=True).error
 
@@ -111,14 +111,14 @@ BODY = '{"errors":[{"code":%d,"msg":"x","retry":true}]}'
         (service_error("HTTPErrorContext", 5, 429), "SERVICE_RESPONSE_CODE_INDICATED", SdkError.COUCHBASE_EXCEPTION),
     ],
 )
-def test_an_answer_is_judged_by_the_rules_of_its_service(raised, reason, error):
+def test_an_answer_is_classified_by_the_rules_of_its_service(raised, reason, error):
     """Answers are classified by the rules of their service; without an answer the code decides."""
     verdict = sdk.verdict_of(raised)
 
     assert (reason, error) == (verdict.reason, verdict.error)
 
 
-def test_the_profile_and_delivered_rows_are_handed_on():
+def test_the_profile_and_delivered_rows_are_passed_on():
     """Profile and delivered rows are passed on: delivered rows prevent every retry."""
     raised = query_error(5, body=BODY % 99999)
 
@@ -158,7 +158,7 @@ def calls_until_the_end(policy, *raised):
         (ValueError("mine"), 1),
     ],
 )
-def test_a_policy_repeats_what_has_not_happened(raised, calls):
+def test_a_policy_repeats_unambiguous_failures(raised, calls):
     """failure_of as a policy's classifier retries refusals and unambiguous timeouts, and no ambiguous ones."""
     assert calls == calls_until_the_end(POLICY, raised)
 
@@ -183,7 +183,7 @@ def test_a_failure_has_the_types_of_the_true_error():
 
 
 @pytest.mark.acceptance
-def test_a_cluster_that_is_not_there_is_an_unambiguous_timeout():
+def test_a_missing_cluster_is_an_unambiguous_timeout():
     """Without a cluster the real SDK raises code 14 with an empty context."""
     cluster = needed("acouchbase.cluster")
     options = needed("couchbase.options")

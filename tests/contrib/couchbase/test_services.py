@@ -55,7 +55,7 @@ def test_errors_are_read_in_every_form(body, errors):
     assert errors == read_service_errors(body)
 
 
-def test_a_cause_has_a_code_or_none():
+def test_code_zero_differs_from_a_missing_cause():
     """Causes with code 0 differ from missing causes."""
     assert [7, None] == [error.cause_code for error in (ServiceError(1, "m", None, {"code": 7}), ServiceError(1, "m"))]
 
@@ -93,7 +93,7 @@ def test_a_cause_has_a_code_or_none():
         ),
     ],
 )
-def test_a_malformed_field_costs_that_field_only(body, code, message, problem):
+def test_a_malformed_field_is_dropped_alone(body, code, message, problem):
     """Malformed fields are named in the detail; the others are kept."""
     error = read_service_errors(body)[0]
 
@@ -101,7 +101,7 @@ def test_a_malformed_field_costs_that_field_only(body, code, message, problem):
     assert f"{code} {message} (cannot be read: {problem})" == classify_query(400, (error,)).detail
 
 
-def test_one_malformed_error_leaves_the_others_alone():
+def test_one_malformed_error_does_not_affect_the_others():
     """In a list of errors each is read by itself."""
     errors = read_service_errors('{"errors":[{"code":1,"msg":"a"},{"code":[],"msg":2},7,{"code":3,"retry":true}]}')
 
@@ -118,7 +118,7 @@ def test_unknown_fields_are_kept_as_context():
 
 
 @pytest.mark.parametrize(("said", "code"), [(17014, 17014), ("17014", 17014), ([1], None), (None, None)], ids=repr)
-def test_a_cause_with_an_odd_code_costs_that_code_only(said, code):
+def test_a_malformed_code_of_a_cause_is_dropped_alone(said, code):
     """Codes of a cause may be numbers or texts of digits; others are None."""
     assert code == ServiceError(12009, "m", None, {"code": said}).cause_code
     error = SdkError.DML_FAILURE if code is None else SdkError.DOCUMENT_NOT_FOUND
@@ -149,7 +149,7 @@ def test_no_body_is_an_exception(body):
 # -------------------------------------------------------------------------------------------------------------- query
 
 
-def test_a_forgotten_statement_is_prepared_anew():
+def test_a_forgotten_statement_is_prepared_again():
     """Forgotten prepared statements are retried as another request."""
     verdict = classify_query(400, one(4050))
 
@@ -200,7 +200,7 @@ def test_a_failure_without_an_error_is_final(verdict):
 
 
 @pytest.mark.parametrize("errors", [one(4040), one(5000, "queryport.indexNotFound"), one(1, retry=True)])
-def test_what_has_been_handed_out_is_not_asked_for_again(errors):
+def test_nothing_is_retried_after_the_first_delivered_row(errors):
     """After the first row that reached the caller nothing is retried."""
     assert None is classify_query(200, errors, rows_delivered=1).reason
 
@@ -248,7 +248,7 @@ def test_rows_forbid_a_retry_of_analytics_too():
     assert None is classify_analytics(one(23000), rows_delivered=1).reason
 
 
-def test_enterprise_analytics_wants_all_errors_retriable():
+def test_enterprise_analytics_retries_only_if_all_errors_are_retriable():
     """Enterprise Analytics retries only if all errors are retriable; otherwise the first other error is raised."""
     errors = (ServiceError(23000, "a", retry=True), ServiceError(24000, "b"))
 
@@ -266,7 +266,7 @@ def test_enterprise_analytics_wants_all_errors_retriable():
         (503, (), ("ANALYTICS_TEMPORARY_FAILURE", SdkError.QUERY_ERROR)),
     ],
 )
-def test_enterprise_analytics_looks_at_the_status_and_some_codes_first(status, errors, outcome):
+def test_enterprise_analytics_checks_statuses_and_two_codes_before_flags(status, errors, outcome):
     """HTTP statuses and two codes are judged before flags."""
     verdict, _ = classify_enterprise_analytics(status, errors)
 
@@ -308,7 +308,7 @@ def test_statuses_of_search_name_the_error(status, body, error):
         (401, "", TEMPORARY, TEMPORARY),
     ],
 )
-def test_the_strict_profile_wants_the_literals_of_the_rfc(status, body, strict, extended):
+def test_the_strict_profile_accepts_only_the_literals_of_the_rfc(status, body, strict, extended):
     """Only the extended profile accepts other blanks than the RFC's."""
     verdicts = [classify_views(status, body, profile=profile).reason for profile in Profile]
 
@@ -333,6 +333,6 @@ def test_every_reason_is_registered():
     assert all(row.reason is None or RetryReason.parse(row.reason).name == row.reason for row in rows)
 
 
-def test_all_codes_but_some():
+def test_each_code_has_its_error_and_verdict():
     """Rows may apply to every code but some."""
     assert (True, False) == (1 in AllCodes(but=(2,)), 2 in AllCodes(but=(2,)))

@@ -57,7 +57,7 @@ def test_a_dead_server_is_an_unambiguous_timeout(own_memcached):
     assert (UnambiguousTimeout, ["SOCKET_NOT_AVAILABLE"], 0) == on_stage(own_memcached, _story)
 
 
-def test_a_server_that_dies_in_flight_is_not_asked_again(own_memcached):
+def test_a_write_to_a_server_that_dies_in_flight_is_not_repeated(own_memcached):
     """Increments that were in flight when the server died are not repeated."""
 
     async def _story(stage):

@@ -64,12 +64,12 @@ def test_an_event_in_flight_is_no_reason_to_repeat_a_write(event):
         (ValueError("mine"), None, Stage.ANSWERED),
     ],
 )
-def test_exceptions_are_told_by_how_far_the_request_got(error, reason, stage):
+def test_exceptions_are_classified_by_the_stage_of_the_request(error, reason, stage):
     """Before the first byte everything may be repeated; after it, only what is idempotent; the rest is not retried."""
     assert (reason, stage) == judged(error)
 
 
-def test_a_status_that_proves_nothing_is_not_retried_for_writes():
+def test_an_inconclusive_status_is_not_retried_for_writes():
     """502, 503 and 504 may come after the work: only what is idempotent is sent again."""
     verdicts = {status: classify_http_status(status, idempotent=False).reason for status in (429, 502, 503, 504)}
 
@@ -163,7 +163,7 @@ def test_an_upsert_that_may_have_run_is_sent_once():
 @pytest.mark.parametrize(
     ("dispatched", "error"), [(True, SdkError.AMBIGUOUS_TIMEOUT), (False, SdkError.UNAMBIGUOUS_TIMEOUT)]
 )
-def test_a_deadline_leaves_no_doubt_about_what_was_never_sent(dispatched, error):
+def test_a_deadline_before_sending_is_unambiguous(dispatched, error):
     """DEADLINE_EXCEEDED of a write is ambiguous, unless it is proved that the call was never sent."""
     assert error is classify_grpc("DEADLINE_EXCEEDED", read_only=False, dispatched=dispatched).error
 
@@ -195,7 +195,7 @@ def test_ok_is_a_success():
 
 
 @pytest.mark.parametrize("code", ["FAILED_PRECONDITION", "NEVER_HEARD_OF"])
-def test_what_nobody_knows_is_final(code):
+def test_unknown_codes_are_final(code):
     """Unknown preconditions and codes are not retried."""
     verdict = classify_grpc(code, read_only=True, violation="NEW")
 
@@ -229,7 +229,7 @@ def test_a_verdict_with_a_reason_is_a_failure_with_a_stage():
     assert (LOST, Stage.IN_FLIGHT, "closed in flight") == (failure.reason, failure.stage, failure.message)
 
 
-def test_success_asks_for_nothing():
+def test_success_needs_no_retry():
     """Verdicts of a success have no reason and no error."""
     assert (None, None, Stage.ANSWERED) == (SUCCESS.reason, SUCCESS.error, SUCCESS.stage)
 
@@ -262,12 +262,12 @@ def test_an_unknown_service_is_refused(service):
 
 
 @pytest.mark.parametrize(("profile", "idempotent"), [(Profile.STRICT, False), (Profile.EXTENDED, True)])
-def test_what_the_list_forgot_is_in_the_extended_profile(profile, idempotent):
+def test_exists_is_read_only_in_the_extended_profile(profile, idempotent):
     """`exists` is in the extended list of read-only operations."""
     assert idempotent == is_idempotent("kv", "exists", profile=profile)
 
 
 @pytest.mark.parametrize(("elapsed", "left"), [(0, 75), (5, 70), (80, 0)])
-def test_the_server_gets_what_is_left(elapsed, left):
+def test_the_server_gets_the_remaining_time(elapsed, left):
     """Timeouts in the body of a request decrease from dispatch to dispatch, to zero at the least."""
     assert timedelta(seconds=left) == payload_timeout(timedelta(seconds=75), timedelta(seconds=elapsed))

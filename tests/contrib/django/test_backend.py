@@ -20,7 +20,7 @@ from tests.contrib.django.sample import tasks
 from tests.contrib.django.sample.models import Charge
 
 
-def test_a_task_runs_and_its_result_can_be_had():
+def test_an_enqueued_task_runs_and_has_a_result():
     """Enqueued tasks are run by a worker, and their return value is the result."""
     done = result_of(tasks.add.enqueue(2, two=3))
 
@@ -30,7 +30,7 @@ def test_a_task_runs_and_its_result_can_be_had():
     assert done.enqueued_at <= done.started_at <= done.finished_at
 
 
-def test_what_is_enqueued_is_described_at_once():
+def test_an_enqueued_task_is_described_at_once():
     """Enqueued tasks are READY, with their arguments as JSON and an id."""
     new = tasks.add.enqueue(one=1, two=(2, 3))
 
@@ -79,7 +79,7 @@ def test_without_a_policy_a_failure_is_final():
         _ = done.return_value
 
 
-def test_the_settings_have_policies_for_all_and_for_one(tmp_path):
+def test_settings_have_policies_for_all_tasks_and_for_single_ones(tmp_path):
     """`retry` holds for tasks without a policy, and `policies` over what stands at the function."""
     path = "tests.contrib.django.sample.tasks.stumble"
     options = {"store": f"sqlite:///{tmp_path}/jobs.db", "retry": "1 1ms", "policies": {path: "2 1ms"}}
@@ -102,7 +102,7 @@ def test_a_job_waits_for_its_time():
     job.cancel()
 
 
-def test_a_database_that_is_away_is_no_failure_of_the_task(monkeypatch):
+def test_an_unreachable_database_is_no_failure_of_the_task(monkeypatch):
     """If the job cannot be read, the task is postponed, and its attempt does not count."""
     ordinary, away = jobs.material, [StoreUnreachable("for a moment")]
 
@@ -120,12 +120,12 @@ def test_a_database_that_is_away_is_no_failure_of_the_task(monkeypatch):
     assert (3, []) == (new.return_value, new.errors)
 
 
-def test_what_should_have_run_before_runs_now():
+def test_a_past_run_after_is_due_now():
     """Times of `run_after` in the past are no delay."""
     assert 3 == result_of(tasks.add.using(run_after=at(2020, 1, 1, tzinfo=UTC)).enqueue(1, 2)).return_value
 
 
-def test_the_larger_priority_of_django_is_the_smaller_one_here():
+def test_priorities_of_django_are_inverted():
     """Priorities and queues are those of Django, and come back so."""
     new = tasks.look.using(priority=20, queue_name="mail").enqueue()
     app = task_backends["default"].app
@@ -152,7 +152,7 @@ def test_a_coroutine_may_take_its_context():
     assert [1, new.id] == result_of(new).return_value
 
 
-def test_what_is_not_there_is_not_there():
+def test_unknown_ids_have_no_result():
     """Ids of no job, and texts that are no ids, have no result."""
     for wrong in ("123456789", "x"):
         with pytest.raises(TaskResultDoesNotExist):
@@ -169,7 +169,7 @@ def test_a_cancelled_job_has_failed():
     assert ("JobCancelled", True) == (new.errors[0].exception_class.__name__, "not wanted" in new.errors[0].traceback)
 
 
-def test_arguments_that_are_no_json_are_refused_where_they_are_given():
+def test_arguments_that_are_no_json_are_refused_at_the_enqueue():
     """Arguments that cannot be read again are refused at the enqueue."""
     with pytest.raises(TypeError, match="Unsupported type"):
         tasks.add.enqueue(object(), 1)
@@ -217,7 +217,7 @@ def test_a_catch_task_may_be_a_coroutine():
     assert [("adoomed", {"args": ["alas"], "kwargs": {}}, 2)] == tasks.seen
 
 
-def test_annotations_that_mean_nothing_do_no_harm():
+def test_unresolvable_annotations_are_ignored():
     """Django reads no annotations, and neither do we: what cannot be resolved is no catch task."""
     result_of(tasks.unreadable.enqueue("word"))
 
@@ -234,21 +234,21 @@ def test_the_orm_and_the_end_of_the_job_are_one_transaction():
     assert [12] == [each.cents for each in Charge.objects.all()]
 
 
-def test_the_end_of_a_job_must_not_wait_for_another_transaction():
+def test_the_end_of_a_job_does_not_wait_for_another_transaction():
     """Inside of `atomic()` the end of the job would not be its commit, so it is refused."""
     done = result_of(tasks.nested.enqueue())
 
     assert ["RuntimeError"] == [error.exception_class.__name__ for error in done.errors]
 
 
-def test_djangos_transactions_are_for_functions():
+def test_transactions_of_django_need_a_synchronous_task():
     """Coroutines cannot use `context.transaction()`, because Django's transactions are synchronous."""
     done = result_of(tasks.acharge.enqueue())
 
     assert "synchronous" in done.errors[0].traceback
 
 
-def test_a_store_of_its_own_has_no_transaction_of_the_orm(tmp_path):
+def test_a_separate_store_has_no_transaction_of_the_orm(tmp_path):
     """With a store of its own, an enqueue is stored at once, and `context.transaction()` is refused."""
     options = {"store": f"sqlite:///{tmp_path}/jobs.db"}
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
@@ -285,7 +285,7 @@ def test_a_worker_imports_the_task_that_a_job_names():
     assert None is app.find("tests.contrib.django.sample.nothing.there")
 
 
-def test_a_task_whose_module_fails_is_not_there(caplog):
+def test_a_task_of_a_failing_module_makes_its_jobs_wait(caplog):
     """Modules that cannot be imported are logged, make their jobs wait, and stop no worker."""
     assert None is task_backends["default"].app.find("tests.contrib.django.sample.broken.task")
     assert "importing the module of task 'tests.contrib.django.sample.broken.task' failed" in caplog.text

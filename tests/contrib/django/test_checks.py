@@ -41,12 +41,12 @@ def database():
         delattr(connections._connections, "other")
 
 
-def test_nothing_is_wrong_here():
+def test_correct_settings_have_no_problems():
     """Correct settings have no problems."""
     assert [] == said()
 
 
-def test_an_option_that_is_not_known_is_named():
+def test_an_unknown_option_is_named():
     """Unknown options are an error that lists the valid ones."""
     ((where, text),) = said(retrys="5 1s")
 
@@ -94,14 +94,14 @@ def test_the_password_of_a_database_is_escaped(password: str, database):
     assert "canary" not in "".join(traceback.format_exception(failed.value))
 
 
-def test_one_store_and_not_two():
+def test_a_store_and_a_database_exclude_each_other():
     """Stores of their own and a database of Django exclude each other."""
     ((where, text),) = said(store="memory://", database="default")
 
     assert ("redrive.E001", True) == (where, "leave one of them out" in text)
 
 
-def test_a_database_that_is_not_there_is_named():
+def test_a_missing_database_is_named():
     """If `database` is no alias in DATABASES, the error names it."""
     ((where, text),) = said(database="jobs")
 
@@ -148,12 +148,12 @@ def test_psycopg_2_is_refused(database, monkeypatch):
 
 
 @modify_settings(INSTALLED_APPS={"remove": ["redrive.contrib.django"]})
-def test_the_app_that_is_not_installed_is_missed():
+def test_a_missing_app_is_reported():
     """Without the app in INSTALLED_APPS the backend warns."""
     assert ["redrive.W001"] == [each.id for each in task_backends["default"].check()]
 
 
-def test_with_the_app_each_problem_is_said_once():
+def test_with_the_app_each_problem_is_reported_once():
     """With the app installed, each problem is reported once."""
     assert [] == list(task_backends["default"].check())
 
@@ -208,7 +208,7 @@ def test_a_database_that_cannot_have_jobs_is_refused(database):
         read("default", {"database": "other"})
 
 
-def test_retries_stands_below_task():
+def test_retries_above_task_is_refused():
     """Above `@task` it would mark Django's task and not the function."""
     with pytest.raises(TaskDefinitionError, match="below @task"):
         retries("5 1s")(tasks.add)

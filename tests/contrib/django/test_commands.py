@@ -54,7 +54,7 @@ def test_a_command_is_retried_by_its_policy(clock):
     assert ["out to lunch", "still out"] == [line.rpartition(": ")[2] for line in complained.splitlines()]
 
 
-def test_what_a_command_says_of_errors_is_escaped(clock):
+def test_errors_printed_by_a_command_are_escaped(clock):
     """Neither the line about a retry nor the last error can act on the terminal, or look like a line of its own."""
     Command.troubles[:] = [ConnectionError("out\x1b[2J\nfetched")] * 3
     err = io.StringIO()
@@ -65,12 +65,12 @@ def test_what_a_command_says_of_errors_is_escaped(clock):
     assert all(line.endswith("out\\u001b[2J\\nfetched") for line in err.getvalue().splitlines())
 
 
-def test_a_command_that_succeeds_says_nothing_of_retries():
+def test_a_command_that_succeeds_reports_no_retries():
     """Successful commands report no retries."""
     assert ("fetched\n", "") == fetch()
 
 
-def test_the_last_error_is_raised_as_it_is(clock):
+def test_the_last_error_is_raised_unchanged(clock):
     """`call_command` gets the error itself, with its record."""
     Command.troubles[:] = [ConnectionError(number) for number in range(9)]
 
@@ -101,7 +101,7 @@ def test_the_next_call_is_retried_again(clock):
 
 
 @pytest.mark.parametrize("error", [CommandError("no such supplier"), ValueError("a mistake")])
-def test_what_is_not_to_be_retried_is_not(error):
+def test_errors_outside_of_retry_on_are_not_retried(error):
     """A CommandError, and exceptions that `retry_on` does not name, are not retried."""
     Command.troubles[:] = [error]
 
@@ -111,7 +111,7 @@ def test_what_is_not_to_be_retried_is_not(error):
     assert ["acme"] == Command.attempts
 
 
-def test_exit_codes_tell_a_scheduler_what_happened(clock):
+def test_exit_codes_distinguish_final_and_temporary_failures(clock):
     """0 is success, 1 what would fail again, 75 what may succeed later."""
     Command.troubles[:] = [CommandError("no such supplier")]
     assert 1 == exit_code("acme")
@@ -123,7 +123,7 @@ def test_exit_codes_tell_a_scheduler_what_happened(clock):
     assert 4 == exit_code("acme")
 
 
-def test_what_is_not_retried_shows_its_traceback():
+def test_errors_that_are_not_retried_show_their_traceback():
     """Exceptions that are not retried are raised on the command line unchanged."""
     Command.troubles[:] = [ValueError("a mistake")]
 
@@ -131,7 +131,7 @@ def test_what_is_not_retried_shows_its_traceback():
         Command(stderr=io.StringIO()).run_from_argv(["manage.py", "fetch_prices", "acme"])
 
 
-def test_a_policy_may_say_everything_itself(clock):
+def test_a_policy_with_on_is_used_unchanged(clock):
     """Policies with `on` are taken unchanged, without a default deadline."""
 
     class Patient(RetryingCommand):

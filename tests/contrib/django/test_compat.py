@@ -14,7 +14,7 @@ from redrive.contrib.django import compat
 NAMES = ("", ".backends", ".backends.base", ".base", ".exceptions", ".signals")
 
 
-def test_djangos_own_is_taken_where_it_is(monkeypatch):
+def test_the_tasks_of_django_itself_are_preferred(monkeypatch):
     """From Django 6.0 on the names come from ``django.tasks``; here the package stands for it."""
     for name in NAMES:
         monkeypatch.setitem(sys.modules, f"django.tasks{name}", sys.modules[f"django_tasks{name}"])
@@ -26,7 +26,7 @@ def test_djangos_own_is_taken_where_it_is(monkeypatch):
     assert {name: getattr(compat, name) for name in compat.__all__} == {name: found[name] for name in compat.__all__}
 
 
-def test_where_there_is_none_the_error_says_what_to_install(monkeypatch):
+def test_without_any_tasks_module_the_error_names_both_packages(monkeypatch):
     """Without ``django.tasks`` and without the package, the message names both."""
     monkeypatch.setitem(sys.modules, "django.tasks", None)
     monkeypatch.setitem(sys.modules, "django_tasks", None)

@@ -40,7 +40,7 @@ def test_each_command_gets_the_app_where_it_takes_one(words, takes):
     assert takes == (words[0] in TARGET_AT and words not in WITHOUT_TARGET)
 
 
-def test_a_word_alone_is_left_alone():
+def test_a_group_without_a_command_prints_its_help():
     """Groups without a command print their own help."""
     assert ["jobs"] == command_line(["jobs"], "default")
     assert [] == command_line([], "default")
@@ -65,7 +65,7 @@ def test_the_app_of_a_backend_has_an_address():
     assert task_backends["default"].app is load_app(TARGET)
 
 
-def test_an_alias_that_is_not_there_is_named():
+def test_an_unknown_alias_is_named():
     """Unknown backends are an error that lists the known ones."""
     with pytest.raises(AppLoadError, match="has no 'mail'"):
         load_app("redrive.contrib.django.cli_target:mail")
@@ -91,7 +91,7 @@ def test_a_worker_of_a_developer_is_reloaded(monkeypatch):
     assert [(serve, ["worker", TARGET, "--quiet"])] == called
 
 
-def test_a_worker_that_is_reloaded_is_a_process_of_its_own(capfd):
+def test_a_reloaded_worker_is_a_separate_process(capfd):
     """Its command line is run by this Python."""
     serve(["--version"])
 
@@ -109,7 +109,7 @@ def test_a_worker_that_is_reloaded_ends_with_its_reloader(tmp_path):
         assert 0 == process.wait(30)
 
 
-def test_without_words_it_says_what_it_can():
+def test_without_arguments_the_help_is_printed():
     """`manage.py redrive` alone shows the help."""
     with pytest.raises(SystemExit) as left:
         call_command("redrive")

@@ -47,7 +47,7 @@ def test_a_task_has_finished_once(heard, task):
 
 
 @pytest.mark.parametrize("task", [tasks.stumble, tasks.astumble], ids=["def", "async def"])
-def test_a_failure_is_told_when_it_is_final(heard, task):
+def test_a_failure_sends_a_signal_when_it_is_final(heard, task):
     """Failures that are retried send no signal; the last one has all errors."""
     tasks.troubles[:] = [ValueError("again")] * 9
 

@@ -30,7 +30,7 @@ def test_a_parameter_gets_the_app():
     assert [] == app.openapi()["paths"]["/"]["get"].get("parameters", [])
 
 
-def test_tests_may_have_another_app():
+def test_the_app_can_be_overridden_in_tests():
     """Dependencies can be overridden, without a lifespan."""
     other = redrive.App("memory://")
     app = FastAPI()
@@ -43,6 +43,6 @@ def test_tests_may_have_another_app():
     assert True is ask(app).json()
 
 
-def test_what_starlette_has_is_here_too():
+def test_names_for_starlette_are_exported_for_fastapi():
     """Names for Starlette can be imported from the module for FastAPI too."""
     assert {"Jobs", *starlette.__all__} == set(fastapi.__all__)

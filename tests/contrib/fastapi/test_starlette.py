@@ -34,7 +34,7 @@ def told(event: threading.Event) -> None:
     assert event.wait(PATIENCE)
 
 
-def test_an_application_has_its_app_at_hand(jobs):
+def test_the_app_is_available_in_the_application(jobs):
     """Routes get the App, and their jobs are run by the worker in the server."""
 
     @jobs.task
@@ -68,7 +68,7 @@ def test_without_a_worker_jobs_wait(jobs):
     assert jobs._store is None
 
 
-def test_at_the_end_running_jobs_may_finish(jobs):
+def test_running_jobs_may_finish_at_shutdown(jobs):
     """At shutdown running jobs may finish."""
     started, go = threading.Event(), threading.Event()
 
@@ -90,7 +90,7 @@ def test_at_the_end_running_jobs_may_finish(jobs):
     assert "done" == job.result(timeout=PATIENCE)
 
 
-def test_what_does_not_finish_is_given_back(jobs):
+def test_unfinished_jobs_are_given_back_at_shutdown(jobs):
     """After the shutdown timeout a running coroutine is interrupted, and its job is due at once."""
 
     @jobs.task
@@ -120,7 +120,7 @@ def test_a_server_without_its_database_does_not_start(tmp_path):
         ask(Starlette(lifespan=lifespan(app)))
 
 
-def test_a_worker_that_fails_is_told_of(jobs, monkeypatch, caplog):
+def test_a_failing_worker_is_logged(jobs, monkeypatch, caplog):
     """If the worker fails, the server goes on and logs it."""
 
     async def run(self):
@@ -137,7 +137,7 @@ def test_a_worker_that_fails_is_told_of(jobs, monkeypatch, caplog):
     assert "the embedded worker has ended" in caplog.text
 
 
-def test_a_route_without_a_lifespan_is_told_so():
+def test_a_route_without_a_lifespan_raises_an_error():
     """Without the lifespan, routes raise an error that names it."""
 
     async def look(request):
@@ -157,7 +157,7 @@ def test_a_route_without_a_lifespan_is_told_so():
         (StoreBusy("the path of the database"), "1"),
     ],
 )
-def test_what_is_not_there_for_the_moment_is_503(error, seconds):
+def test_temporary_unavailability_is_503(error, seconds):
     """Open breakers, overloaded targets and unreachable databases become 503 with a Retry-After that is rounded up."""
 
     async def fail(_):
@@ -184,7 +184,7 @@ def remaining(headers, **options) -> float | None:
     return ask(Starlette(routes=[Route("/", route)], middleware=middleware), headers=headers).json()
 
 
-def test_the_callers_patience_is_the_deadline():
+def test_the_timeout_header_of_the_caller_is_the_deadline():
     """Headers bound all retries in the request; the application bounds the header."""
     assert 0 < remaining({"Request-Timeout": "50"}) <= 50
     assert 0 < remaining({"Request-Timeout": "5000"}, longest="40s") <= 40
@@ -193,12 +193,12 @@ def test_the_callers_patience_is_the_deadline():
 
 
 @pytest.mark.parametrize("said", ["soon", "-1", "0", "inf", "nan", ""])
-def test_a_patience_that_cannot_be_read_is_none(said):
+def test_an_invalid_timeout_header_is_ignored(said):
     """Invalid headers are ignored."""
     assert None is remaining({"Request-Timeout": said})
 
 
-def test_nobody_retries_for_a_caller_who_has_gone():
+def test_calls_are_cancelled_at_the_deadline_of_the_request():
     """Retried calls are cancelled at the deadline of the request, and the response is 504."""
     attempts = []
 
@@ -216,7 +216,7 @@ def test_nobody_retries_for_a_caller_who_has_gone():
     assert ["once"] == attempts
 
 
-def test_a_timeout_of_the_routes_own_is_an_error_of_its_own():
+def test_a_timeout_of_the_route_itself_is_raised():
     """Only the caller's deadline is a 504; what runs out further in is for the application to handle."""
 
     async def route(_):
@@ -227,7 +227,7 @@ def test_a_timeout_of_the_routes_own_is_an_error_of_its_own():
         ask(application, headers={"Request-Timeout": "600"})
 
 
-def test_an_answer_that_has_begun_is_not_begun_again():
+def test_a_started_response_is_not_replaced():
     """If the deadline passes during a response, the response is aborted."""
 
     async def stream():

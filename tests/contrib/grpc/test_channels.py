@@ -42,7 +42,7 @@ def healing(heal):
 # ------------------------------------------------------------------------------------- retried calls
 
 
-def test_a_call_that_nobody_has_answered_for_sure_is_made_once(colour, server):
+def test_an_unavailable_call_without_proof_is_made_once(colour, server):
     """UNAVAILABLE does not prove that the server has not executed the call."""
     server.steps = [fail("UNAVAILABLE", "try elsewhere")]
 
@@ -84,7 +84,7 @@ def test_a_refused_connection_is_proof(colour, server, proxy):
     assert server.calls == [b"order"]
 
 
-def test_the_words_of_a_refused_connection_are_no_proof(colour, server):
+def test_the_details_of_a_refused_connection_are_no_proof(colour, server):
     """Gateways pass on the details of their own calls: this call did arrive."""
     details = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:443: Connection refused"
     server.steps = [fail("UNAVAILABLE", details)]
@@ -162,7 +162,7 @@ def test_other_codes_are_not_repeated(colour, server):
     ],
     ids=["pushback", "RetryInfo"],
 )
-def test_a_server_that_says_when_has_not_carried_it_out(colour, server, trailer):
+def test_a_call_with_pushback_is_retried(colour, server, trailer):
     """Its time is the shortest wait and proves an answer, so the call is retried."""
     server.steps = [fail("UNAVAILABLE", trailers=(trailer,))]
 
@@ -173,7 +173,7 @@ def test_a_server_that_says_when_has_not_carried_it_out(colour, server, trailer)
     assert failures[0].hint.total_seconds() == 0.02
 
 
-def test_a_server_that_wants_no_retry_gets_none(colour, server):
+def test_negative_pushback_is_final(colour, server):
     """Negative pushbacks are final, also for calls that may be repeated."""
     server.steps = [fail("UNAVAILABLE", trailers=(("grpc-retry-pushback-ms", "-1"),))]
 
@@ -196,7 +196,7 @@ def test_a_response_that_has_begun_is_committed(colour, server):
 # --------------------------------------------------------------------------------------------------------------- time
 
 
-def test_what_is_left_goes_to_the_server(colour, server):
+def test_the_remaining_time_is_the_timeout_of_an_attempt(colour, server):
     """Each attempt's timeout is the time until the policy's deadline."""
     server.steps = [fail("UNAVAILABLE")]
 
@@ -249,7 +249,7 @@ def test_a_stream_is_begun_again_until_its_first_message(colour, server):
     assert len(server.calls) == 2
 
 
-def test_a_stream_that_breaks_is_the_callers(colour, server):
+def test_a_stream_that_breaks_is_not_repeated(colour, server):
     """After its first message a stream is not retried."""
     server.steps = [fail("UNAVAILABLE", after=1)]
 
@@ -260,7 +260,7 @@ def test_a_stream_that_breaks_is_the_callers(colour, server):
     assert len(server.calls) == 1
 
 
-def test_a_stream_that_never_begins_fails_as_itself(colour, server):
+def test_a_stream_that_never_begins_raises_its_error(colour, server):
     """Raise the error of the last attempt."""
     server.steps = [fail("UNAVAILABLE", f"attempt {number}") for number in range(1, 5)]
 
@@ -276,7 +276,7 @@ def test_an_empty_stream_is_a_success(colour, server):
     assert colour.stream(colour.channel(server.port)) == ([], None)
 
 
-def test_a_stream_is_not_ended_by_a_deadline_that_nobody_gave(colour, server):
+def test_the_default_deadline_does_not_end_a_stream(colour, server):
     """By default the 45 s of a policy bound its retries, not a stream."""
     colour.stream(colour.channel(server.port))
     colour.stream(colour.channel(server.port, AT_ONCE.with_(deadline="300s")))
@@ -285,7 +285,7 @@ def test_a_stream_is_not_ended_by_a_deadline_that_nobody_gave(colour, server):
     assert 290 < server.remaining[1] < 301
 
 
-def test_requests_that_can_be_gone_through_again_are(colour, server):
+def test_requests_in_a_list_are_sent_again(colour, server):
     """Requests in a list are sent again."""
     server.steps = [fail("UNAVAILABLE")]
 
@@ -293,7 +293,7 @@ def test_requests_that_can_be_gone_through_again_are(colour, server):
     assert server.calls == [b"ab", b"ab"]
 
 
-def test_requests_that_come_once_are_sent_once(colour, server):
+def test_requests_of_an_iterator_are_sent_once(colour, server):
     """An exhausted iterator would send a different call."""
     server.steps = [fail("UNAVAILABLE")]
 
@@ -320,7 +320,7 @@ def test_requests_that_are_written_one_by_one_are_sent_once(server):
     assert asyncio.run(calls()) == b"ab"
 
 
-def test_a_conversation_is_left_alone(server):
+def test_a_bidirectional_stream_is_not_retried(server):
     """Calls that stream in both directions are not retried."""
     with channel(server.address, AT_ONCE.with_(idempotent=True)) as made:
         assert list(made.stream_stream("/shop.Orders/Talk")(iter([b"a"]))) == [b"a"] * 3
@@ -340,7 +340,7 @@ CONFIG = """{
 }"""
 
 
-def test_a_config_says_which_methods_are_retried(colour, server):
+def test_a_service_config_lists_the_retried_methods(colour, server):
     """Listed codes are retried without proof, because the owner has chosen them; other methods are not retried."""
     made = colour.channel(server.port, read_service_config(CONFIG))
     server.steps = [fail("UNAVAILABLE")]
@@ -365,7 +365,7 @@ def test_the_throttle_is_shared_by_all_calls_to_a_server(colour, server):
     assert len(server.calls) == 3
 
 
-def test_a_hedge_is_made_where_calls_can_be_cancelled(server):
+def test_only_cancellable_calls_are_hedged(server):
     """Hedge a call of which the first copy hangs: the second copy succeeds."""
     released = threading.Event()
 
@@ -393,7 +393,7 @@ def test_a_hedge_is_made_where_calls_can_be_cancelled(server):
 # ---------------------------------------------------------------------------------------------------- channel interface
 
 
-def test_a_future_is_one_that_has_ended(server):
+def test_a_future_is_already_done(server):
     """Sync retries run inside the call that returns the future."""
     server.steps = [fail("ABORTED"), fail("ABORTED")]
     with channel(server.address, AT_ONCE.with_(on="GRPC_ABORTED", attempts=2)) as made:
@@ -413,7 +413,7 @@ def test_a_stream_is_a_call_as_well(server):
         assert stream.code() is grpc.StatusCode.OK
 
 
-def test_what_cannot_be_is_refused(colour):
+def test_unsupported_uses_are_refused(colour):
     """Each message contains the solution."""
     with pytest.raises(PolicyValueError, match="leave it out"):
         colour.channel(1, options=[("grpc.enable_retries", 1)])

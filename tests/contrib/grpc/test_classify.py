@@ -48,7 +48,7 @@ def status(duration, kind=TYPE):
         ("", False, Stage.IN_FLIGHT),
     ],
 )
-def test_only_words_and_state_together_prove_it(details, connected, stage):
+def test_only_details_and_channel_state_prove_a_refusal(details, connected, stage):
     """Details and channel state together prove that nothing was sent."""
     error = Ended(details=details)
     mark(error, connected=connected)
@@ -59,7 +59,7 @@ def test_only_words_and_state_together_prove_it(details, connected, stage):
 @pytest.mark.parametrize(
     ("address", "stage"), [("ipv4:10.0.0.7:443", Stage.NOT_SENT), ("ipv4:10.0.0.8:443", Stage.IN_FLIGHT)]
 )
-def test_words_that_name_the_channels_own_address_are_enough(address, stage):
+def test_details_with_the_channels_address_are_proof(address, stage):
     """Details with the channel's own address suffice: the channel may have reconnected since the failure."""
     error = Ended(details="failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:443: refused")
     mark(error, connected=True, address=address)
@@ -67,12 +67,12 @@ def test_words_that_name_the_channels_own_address_are_enough(address, stage):
     assert describe(error).stage is stage
 
 
-def test_without_a_channel_of_ours_nothing_is_proved():
+def test_without_a_redrive_channel_nothing_is_proved():
     """Errors of other channels lack the state of the channel."""
     assert describe(Ended(details="failed to connect to all addresses")).stage is Stage.IN_FLIGHT
 
 
-def test_an_error_that_says_nothing_is_left_alone():
+def test_an_error_without_details_is_not_marked():
     """Errors without details, such as those of a user's interceptor, are not marked."""
     error = grpc.RpcError("mine")
     mark(error, connected=False)
@@ -117,7 +117,7 @@ def test_a_retry_info_is_read(duration, span):
     assert retry_info(status(duration)) == span
 
 
-def test_other_details_are_passed_over():
+def test_other_details_are_ignored():
     """Other details, and bytes that are not a status, are ignored."""
     assert retry_info(status(b"\x08\x05", b"type.googleapis.com/google.rpc.Help")) is None
     assert retry_info([("grpc-status-details-bin", "text")]) is None

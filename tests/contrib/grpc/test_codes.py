@@ -27,7 +27,7 @@ def test_codes_are_read_back(code: Code):
 @pytest.mark.parametrize(
     "said", [17, -1, 1.5, True, False, None, "", "NOPE", "14", "unava\u0131lable", float("nan"), [14]]
 )
-def test_what_is_no_code_is_refused(said):
+def test_an_invalid_code_is_refused(said):
     """Numbers and texts that are not a code are refused, with the valid forms."""
     with pytest.raises(PolicyValueError, match="is not a status code of gRPC: give a number from 0 to 16, or a name"):
         Code.of(said)
@@ -53,7 +53,7 @@ def test_only_answers_of_the_application_are_answers():
     assert unproved == {code.name for code in Code if code.stage is Stage.IN_FLIGHT}
 
 
-def test_nothing_needs_the_library():
+def test_only_channels_need_the_library():
     """Every name except the channels can be imported without ``grpcio``."""
     code = "import sys; sys.modules['grpc'] = None; import redrive.contrib.grpc as found; print(len(found.__all__))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

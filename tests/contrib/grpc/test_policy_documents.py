@@ -103,7 +103,7 @@ def test_whole_floats_and_unknown_keys_are_accepted():
         ([], r"retryPolicy: \[\] is not a JSON object"),
     ],
 )
-def test_what_the_proposal_forbids_is_refused(document, message):
+def test_an_invalid_retry_policy_is_refused(document, message):
     """Each rule of A6 that a retry policy violates is reported with the place."""
     with pytest.raises(PolicyValueError, match=message):
         read_retry_policy(document)
@@ -122,7 +122,7 @@ def test_durations_are_read(said, nanos):
     "said",
     ["", "s", "1", ".1s", "1.s", "01s", "+1s", "1e3s", " 1s", "1s\n", "1.0000000001s", "315576000001s", 0, None, "1m"],
 )
-def test_what_is_no_duration_is_refused(said):
+def test_an_invalid_duration_is_refused(said):
     """Refuse numbers without a unit, with another unit or in another form, and durations of ten thousand years."""
     with pytest.raises(PolicyValueError, match="somewhere: .* is not a duration: write seconds followed by an s"):
         read_duration(said, at="somewhere")
@@ -145,7 +145,7 @@ def test_a_hedging_policy_is_a_policy():
     assert None is read_hedging_policy(HEDGE, most=1).hedge
 
 
-def test_a_hedging_policy_says_little():
+def test_defaults_of_a_hedging_policy():
     """Without a delay all copies are sent at once, and without codes every failure is fatal."""
     policy = read_hedging_policy({"maxAttempts": 2}).with_(deadline=None)
     decision = policy.decide(History(1, START), Failure((), reason="GRPC_UNAVAILABLE"), START, 0.0)
@@ -163,7 +163,7 @@ def test_a_hedging_policy_says_little():
         ({**HEDGE, "nonFatalStatusCodes": ["NOPE"]}, r"nonFatalStatusCodes\[0\]: 'NOPE' is not a status code"),
     ],
 )
-def test_what_the_proposal_forbids_a_hedge_is_refused(document, message):
+def test_an_invalid_hedging_policy_is_refused(document, message):
     """Each rule of A6 that a hedging policy violates is reported with the place."""
     with pytest.raises(PolicyValueError, match=message):
         read_hedging_policy(document)
@@ -193,7 +193,7 @@ def test_a_throttle_is_a_budget():
         (None, "retryThrottling: None is not a JSON object"),
     ],
 )
-def test_what_the_proposal_forbids_a_throttle_is_refused(document, message):
+def test_an_invalid_throttle_is_refused(document, message):
     """Each rule of A6 that a throttle violates is reported with the place."""
     with pytest.raises(PolicyValueError, match=message):
         read_retry_throttling(document)

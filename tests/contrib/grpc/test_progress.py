@@ -106,7 +106,7 @@ def test_success_is_no_failure():
     assert None is failure_of(0)
 
 
-def test_a_failure_may_stand_for_an_exception():
+def test_a_failure_keeps_the_classes_of_its_exception():
     """Failures of exceptions keep their classes and their message."""
     failure = failure_of(14, error=ConnectionError("reset"))
 
@@ -154,13 +154,13 @@ def test_pushback_is_a_floor():
     assert "attempts" == decided(LISTED, told, attempts=3).rule
 
 
-def test_an_orchestrator_knows_the_reasons():
+def test_an_orchestrator_retries_the_reasons_of_grpc():
     """Orchestrators retry calls that never left under any strategy, and refused calls if the strategy allows it."""
     assert (True, True) == Reason.of("GRPC_NEVER_LEFT")[1:]
     assert (True, False) == Reason.of("GRPC_NOT_PROCESSED")[1:]
 
 
-def test_transparent_retries_do_not_spin():
+def test_transparent_retries_wait():
     """Calls that cannot leave are repeated at once and then after increasing delays, until their deadline."""
     policy = read(transparently(LISTED.with_(deadline="3s", jitter="none")))
     clock = JumpingClock()
@@ -171,7 +171,7 @@ def test_transparent_retries_do_not_spin():
     assert "deadline" == found.rule
 
 
-def test_transparent_retries_leave_attempts_and_tokens_alone():
+def test_transparent_retries_use_no_attempts_or_tokens():
     """After two calls that never left and one that was refused, the policy has all attempts and all tokens."""
     throttle = ThrottleBudget(10, free=("GRPC_NEVER_LEFT", "GRPC_NOT_PROCESSED"))
     shared = SharedBudget(throttle)
@@ -189,7 +189,7 @@ def test_transparent_retries_leave_attempts_and_tokens_alone():
     assert 8.1 == shared.left
 
 
-def test_a_caller_who_does_not_count_is_stopped():
+def test_repeated_refusals_end_without_a_count_of_the_caller():
     """Repeated refusals end the call even if the caller does not pass their number."""
     policy = read(transparently(LISTED.with_(deadline="1m")))
     script = Script(Failed(14, RpcProgress.REACHED_SERVER_NOT_APP))
@@ -199,7 +199,7 @@ def test_a_caller_who_does_not_count_is_stopped():
     assert 2 == script.calls
 
 
-def test_codes_that_are_not_listed_surface():
+def test_codes_that_are_not_listed_are_raised():
     """Unlisted codes are raised at the first attempt."""
     script = Script(Failed("INTERNAL"))
     with using(clock=JumpingClock()):

@@ -32,7 +32,7 @@ def test_the_last_answer_is_returned_as_httpx_would(colour, body):
     assert 0 <= response.elapsed.total_seconds()
 
 
-def test_the_last_answer_is_whole_although_it_said_no_length(colour):
+def test_the_last_answer_is_complete_without_a_length(colour):
     """Last answers that were read in part are returned whole."""
     with Server(*[chunked(503, LARGE, b"end")] * 2) as server:
         response = colour.send(colour.retrying("1 1s", colour.inner(limits=ONE)), "GET", server.url)
@@ -131,7 +131,7 @@ def test_a_rejected_result_is_closed(colour):
 # ------------------------------------------------------------------------------------------------------ half an answer
 
 
-def test_a_long_body_is_its_readers(colour):
+def test_a_long_body_is_left_to_the_caller(colour):
     """Long bodies are not retried when they break off: the reader gets httpx's error."""
     with Server(chunked(200, b"half", ends=False)) as server, pytest.raises(httpx.RemoteProtocolError):
         colour.send(colour.retrying("2 1s"), "GET", server.url)
@@ -155,7 +155,7 @@ def test_no_body_is_read_on_request(colour):
         assert 200 == response.status_code
 
 
-def test_half_of_a_failed_answer_is_that_answer(colour):
+def test_a_truncated_failed_answer_keeps_its_status(colour):
     """Failed answers with a broken body are retried by status; the reader of the last one gets httpx's error."""
     broken = chunked(503, b"half", ends=False)
     with Server(broken, broken) as server, pytest.raises(httpx.RemoteProtocolError):
@@ -170,7 +170,7 @@ def test_half_of_a_failed_answer_is_that_answer(colour):
     )
 
 
-def test_a_half_body_that_is_not_repeated_is_httpx_error(colour):
+def test_a_truncated_body_that_is_not_repeated_raises_the_error_of_httpx(colour):
     """If half an answer to a POST came, the call ends with httpx's error, not with half a response."""
     with (
         Server(HALF_BODY) as server,
@@ -205,7 +205,7 @@ class Token(httpx.Auth):
             yield request
 
 
-def test_authentication_goes_on(colour):
+def test_authentication_continues_after_401(colour):
     """Answers 401 are not retried but go to the authentication, and its requests are retried."""
     with Server(answer(401), answer(503), answer()) as server:
         response = colour.run(colour.retrying("1 1s"), lambda client: client.get(server.url), auth=Token())
@@ -233,7 +233,7 @@ def test_a_retried_function_retries_alone(colour):
     assert "nested" == caught.value.response.extensions["redrive"].rule
 
 
-def test_the_users_trace_goes_on(colour):
+def test_the_users_trace_callbacks_are_called(colour):
     """Trace callbacks of the request get the same events as without the transport."""
     heard = []
 

@@ -70,7 +70,7 @@ def test_forms_with_files_are_sent_again(colour):
 @pytest.mark.parametrize(
     "make", [positioned, lambda: [b"bo", b"dy"], lambda: (b"body",)], ids=["a file", "a list", "a tuple"]
 )
-def test_what_can_be_read_twice_is_sent_again(sync, make):
+def test_rereadable_bodies_are_sent_again(sync, make):
     """Files are sent from their first position, and lists from their beginning, at each attempt."""
     headers = {"Transfer-Encoding": "chunked"}
     with Server(answer(503), RESET_AFTER) as server:
@@ -90,7 +90,7 @@ def test_a_stream_is_sent_once(colour):
     )
 
 
-def test_an_error_says_that_a_stream_is_sent_once(colour):
+def test_the_error_notes_that_a_stream_is_sent_once(colour):
     """Exceptions after a stream was read have the reason in their note."""
     with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
         post(colour, server, content=once(colour))
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_go_back_is_sent_once(sync, request_):
         assert 1 == len(server.executed)
 
 
-def test_a_stream_of_ones_own_is_sent_once(sync):
+def test_a_user_defined_stream_is_sent_once(sync):
     """Streams of a user's class are not read twice."""
 
     class Own(httpx.SyncByteStream):
@@ -121,7 +121,7 @@ def test_a_stream_of_ones_own_is_sent_once(sync):
         assert (503, 1) == (response.status_code, len(server.executed))
 
 
-def test_a_stream_of_which_nothing_was_read_is_as_good_as_new(colour):
+def test_an_unread_stream_is_sent_again(colour):
     """Requests with a stream are retried as long as no byte of it was sent."""
     server = Server(listens=False)
     colour.clock.actions.append(server.listen)
@@ -131,7 +131,7 @@ def test_a_stream_of_which_nothing_was_read_is_as_good_as_new(colour):
         assert (200, [b"body"]) == (response.status_code, [each.body for each in server.executed])
 
 
-def test_a_stream_does_not_make_a_wrong_request_right(colour):
+def test_a_final_error_of_a_stream_request_is_not_retried(colour):
     """Answers 404 are not retried, whatever the body."""
     with Server(answer(404)) as server:
         response = post(colour, server, content=once(colour))
@@ -139,7 +139,7 @@ def test_a_stream_does_not_make_a_wrong_request_right(colour):
     assert "not_matched" == response.extensions["redrive"].rule
 
 
-def test_a_transport_inside_can_look_at_the_content(sync):
+def test_an_inner_transport_can_read_the_content(sync):
     """Inner transports can read `request.content`, as without the transport."""
     seen = []
 

@@ -58,7 +58,7 @@ def test_the_users_key_is_kept(colour):
 
 
 @pytest.mark.parametrize(("method", "option"), [("GET", True), ("PUT", True), ("POST", False)])
-def test_who_needs_no_key_gets_none(colour, method, option):
+def test_methods_that_may_be_repeated_get_no_key(colour, method, option):
     """No key for a method that may be repeated anyway, and none unless it is asked for."""
     with Server() as server:
         colour.send(colour.retrying("2 1s", idempotency_key=option), method, server.url)
@@ -107,7 +107,7 @@ def test_copies_have_the_same_key(acolour, method, option, calls):
 
 
 @pytest.mark.parametrize("content", [None, b"body"])
-def test_what_may_not_be_repeated_is_not_hedged(acolour, content):
+def test_requests_that_may_not_be_repeated_are_not_hedged(acolour, content):
     """Policies with a hedge make no copies of a POST without a key."""
     with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError):
         acolour.send(acolour.retrying(HEDGED), "POST", server.url, content=content)

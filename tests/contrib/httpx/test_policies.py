@@ -87,14 +87,14 @@ def test_two_policies_are_refused():
     ],
     ids=["status", "errors", "both", "function", "reason", "failure"],
 )
-def test_on_says_what_is_retried(colour, on, calls):
+def test_on_restricts_the_retried_failures(colour, on, calls):
     """Policies may restrict what is retried, by names or by a function."""
     policy = STEADY.with_(on=on)
 
     assert calls == [count(colour, policy, answer(503)), count(colour, policy, RESET_AFTER)]
 
 
-def test_on_does_not_make_a_hopeless_request_right(colour):
+def test_on_does_not_retry_final_answers(colour):
     """Answers 404 are not retried, even if a function returns True."""
     assert 1 == count(colour, STEADY.with_(on=lambda _: True), answer(404))
 
@@ -105,7 +105,7 @@ def test_on_does_not_make_a_request_repeatable(colour, on):
     assert 1 == count(colour, STEADY.with_(on=on), RESET_AFTER, method="POST")
 
 
-def test_rules_know_statuses(colour):
+def test_rules_can_name_statuses(colour):
     """Rules can name a status."""
     policy = STEADY.with_(rules=[Rule("HTTP_429", attempts=5)])
 
@@ -113,7 +113,7 @@ def test_rules_know_statuses(colour):
 
 
 @pytest.mark.parametrize(("idempotent", "calls"), [(None, [2, 1]), (True, [2, 2]), (False, [1, 1])])
-def test_a_policy_may_say_what_may_be_repeated(colour, idempotent, calls):
+def test_the_idempotence_of_a_policy_holds_for_all_requests(colour, idempotent, calls):
     """`idempotent` of a policy holds for all requests; left open, it is that of the request."""
     policy = STEADY.with_(idempotent=idempotent)
 
@@ -153,7 +153,7 @@ def test_a_breaker_refuses(colour):
         ("five", redrive.errors.PolicySyntaxError, "five"),
     ],
 )
-def test_what_means_nothing_is_refused_at_once(transport, policy, error, match):
+def test_invalid_policies_are_refused_at_creation(transport, policy, error, match):
     """Transports refuse invalid policies when they are made."""
     with pytest.raises(error, match=match):
         transport(policy)
@@ -218,7 +218,7 @@ def test_other_errors_are_not_read(error):
     assert None is failure_of(error)
 
 
-def test_a_function_above_knows_what_the_transport_knows(colour):
+def test_a_retried_function_uses_the_evidence_of_the_transport(colour):
     """Retried functions around a transport read its evidence: a POST in flight is not sent again."""
     transport = colour.retrying("5 1s")
 

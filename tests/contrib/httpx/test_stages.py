@@ -202,7 +202,7 @@ def test_httpcore_does_not_send_half_a_stream(sync):
 
 @pytest.mark.parametrize("kind", REQUESTS)
 @pytest.mark.parametrize("name", PLAYS)
-def test_a_server_gets_a_request_as_often_as_the_documentation_says(colour, name, kind, monkeypatch, self_signed):
+def test_requests_are_repeated_as_documented(colour, name, kind, monkeypatch, self_signed):
     """Requests are executed twice only if that is harmless, and are repeated if the first was proved not executed."""
     expected = _page()[name][list(REQUESTS).index(kind)]
     for play in PLAYS[name]:

@@ -33,7 +33,7 @@ DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_call_waits_as_long_as_it_is_told(sync, said, wait, status):
+def test_a_call_waits_for_retry_after(sync, said, wait, status):
     """Retry-After is a floor, in each form, and its dates are compared with the `Date` of the answer."""
     with Server(answer(status, Retry_After=said, Date=DATE)) as server:
         sync.send(sync.retrying(STEADY), "GET", server.url)
@@ -41,7 +41,7 @@ def test_a_call_waits_as_long_as_it_is_told(sync, said, wait, status):
     assert [wait] == sync.clock.waits
 
 
-def test_a_date_without_a_date_is_compared_with_the_clock(colour):
+def test_a_retry_date_without_a_response_date_uses_the_clock(colour):
     """Without a `Date` in the answer, the present instant is that of the clock in force."""
     at = colour.clock.now() + timedelta(seconds=90)
     with Server(answer(503, Retry_After=at.strftime("%a, %d %b %Y %H:%M:%S GMT"))) as server:
@@ -51,7 +51,7 @@ def test_a_date_without_a_date_is_compared_with_the_clock(colour):
 
 
 @pytest.mark.parametrize("jitter", ["none", "full", "equal"])
-def test_no_limit_makes_a_call_early(sync, jitter):
+def test_no_limit_shortens_a_hint(sync, jitter):
     """httpx-retries and urllib3 cut a long Retry-After to their own maximum and ask early; no backoff cuts ours."""
     policy = Policy(attempts=2, backoff=redrive.Backoff.exponential("100ms", "5s"), jitter=jitter, deadline=None)
     with Server(answer(503, Retry_After="3600")) as server:
@@ -96,7 +96,7 @@ def sooner(colour, *times):
     return [time - 0.05 if colour.is_async else time for time in times]
 
 
-def test_the_deadline_is_handed_down(colour):
+def test_the_deadline_is_passed_to_the_request(colour):
     """Each attempt's timeouts are the rest of the deadline, and at most those of the request."""
     inner = Looking(colour.clock, took=1)
     timeout = httpx.Timeout(None, connect=6)
@@ -109,7 +109,7 @@ def test_the_deadline_is_handed_down(colour):
     assert [seen["read"] for seen in inner.seen] == [seen["pool"] for seen in inner.seen]
 
 
-def test_an_attempts_timeout_is_handed_down(colour):
+def test_the_attempt_timeout_is_passed_to_the_request(colour):
     """`attempt_timeout` limits each attempt."""
     inner = Looking(colour.clock)
     colour.send(colour.retrying(STEADY.with_(attempt_timeout=4), inner), "GET", "http://test/")
@@ -117,7 +117,7 @@ def test_an_attempts_timeout_is_handed_down(colour):
     assert sooner(colour, 4, 4) == [seen["read"] for seen in inner.seen]
 
 
-def test_a_deadline_around_it_is_handed_down(colour):
+def test_an_enclosing_deadline_is_passed_to_the_request(colour):
     """Deadlines of an outer call count, too."""
     inner = Looking(colour.clock)
 
@@ -224,7 +224,7 @@ class Stuck(httpx.AsyncBaseTransport):
         ("http2.send_request_headers.started", [Stage.IN_FLIGHT]),
     ],
 )
-def test_an_attempt_that_is_cut_off_knows_how_far_it_was(acolour, step, expected):
+def test_a_cancelled_attempt_has_the_stage_of_httpcore(acolour, step, expected):
     """If redrive itself cancels an attempt, the steps of httpcore decide whether it may be repeated."""
     policy = STEADY.with_(attempt_timeout="10ms")
     with pytest.raises(TimeoutError, match="attempt . of POST test took longer than 10ms") as caught:

@@ -53,7 +53,7 @@ def test_each_attempt_of_a_retried_call_is_a_span(spans: InMemorySpanExporter):
     assert "connection refused" == spans.get_finished_spans()[0].events[0].attributes["exception.message"]
 
 
-def test_in_asyncio_it_is_the_same(spans: InMemorySpanExporter):
+def test_asynchronous_calls_have_the_same_spans(spans: InMemorySpanExporter):
     """Concurrent calls do not link to each other's attempts."""
 
     async def scenario() -> None:
@@ -116,7 +116,7 @@ def test_a_call_that_succeeds_at_once_has_no_span(spans: InMemorySpanExporter):
     assert () == spans.get_finished_spans()
 
 
-def test_a_sink_that_comes_late_begins_where_it_can(provider, exporter: InMemorySpanExporter):
+def test_a_sink_added_during_a_call_starts_at_the_next_event(provider, exporter: InMemorySpanExporter):
     """Sinks added during a call make a span without length and link, because they have not seen its first attempt."""
     event = observe.CallSucceeded(name="fetch", attempts=2, elapsed=POLICY.backoff.delay, waited=POLICY.backoff.delay)
     with observe.only(otel.Tracing(provider)):

@@ -92,7 +92,9 @@ def test_a_signal_is_no_error(app: App, spans: InMemorySpanExporter, signal, out
     assert (StatusCode.UNSET, outcome) == (span.status.status_code, span.attributes["redrive.outcome"])
 
 
-def test_what_a_handler_traces_is_below_its_attempt(app: App, spans: InMemorySpanExporter, provider: TracerProvider):
+def test_spans_of_a_handler_are_children_of_its_attempt(
+    app: App, spans: InMemorySpanExporter, provider: TracerProvider
+):
     """In the handler the span of its attempt is the current one; after the drain it is not."""
 
     @app.task
@@ -108,9 +110,7 @@ def test_what_a_handler_traces_is_below_its_attempt(app: App, spans: InMemorySpa
     assert trace.INVALID_SPAN == trace.get_current_span()
 
 
-def test_an_enqueue_is_in_the_trace_of_whoever_enqueues(
-    app: App, spans: InMemorySpanExporter, provider: TracerProvider
-):
+def test_an_enqueue_is_in_the_trace_of_its_caller(app: App, spans: InMemorySpanExporter, provider: TracerProvider):
     """It is a child of the current span; a batch is one span with the number of jobs, and each job is linked to it."""
 
     @app.task
@@ -160,7 +160,7 @@ def test_a_job_that_was_enqueued_untraced_is_linked_to_its_attempts(app: App, pr
     assert ([], [("previous attempt", first.context.span_id)]) == (links(first), links(second))
 
 
-def test_without_an_sdk_nothing_is_kept(app: App):
+def test_without_an_sdk_no_trace_is_stored(app: App):
     """Without an SDK the API makes no spans, so there is nothing to link to."""
 
     @app.task(retry="1 1s")
@@ -174,7 +174,7 @@ def test_without_an_sdk_nothing_is_kept(app: App):
     assert None is app.store.run(jobs.trace(number))
 
 
-def test_a_trace_that_nobody_understands_is_no_link(app: App, spans: InMemorySpanExporter):
+def test_an_unreadable_trace_is_no_link(app: App, spans: InMemorySpanExporter):
     """Stored traces of another format, such as another tracer's, do not fail the attempt."""
 
     @app.task

@@ -39,7 +39,7 @@ def collector(app: App, registry: CollectorRegistry) -> prometheus.Collector:
     return collector
 
 
-def test_attempts_are_counted_by_what_became_of_them(app: App, registry: CollectorRegistry):
+def test_attempts_are_counted_by_their_outcome(app: App, registry: CollectorRegistry):
     """Count two jobs, each of which is retried once and then dies."""
 
     @app.task(retry="1 1s", queue="mail")
@@ -74,7 +74,7 @@ def test_the_number_of_series_is_bounded(registry: CollectorRegistry):
     assert 'redrive_jobs_caught_total{queue="q",task="other"} 9900.0' in lines
 
 
-def test_the_gauges_say_how_full_the_queues_are(app: App, registry: CollectorRegistry, collector):
+def test_gauges_show_queue_depths_and_workers(app: App, registry: CollectorRegistry, collector):
     """Gauges show jobs by queue and state, the age of the oldest due job, and the live workers."""
 
     @app.task
@@ -95,7 +95,7 @@ def test_the_gauges_say_how_full_the_queues_are(app: App, registry: CollectorReg
     assert 0 == registry.get_sample_value("redrive_workers")
 
 
-def test_queues_beyond_the_limit_are_added_up(app: App, registry: CollectorRegistry, collector):
+def test_queues_beyond_the_limit_are_summed(app: App, registry: CollectorRegistry, collector):
     """With a limit of three names, the jobs of the other seven queues are added up, and so is their age."""
 
     @app.task
@@ -110,7 +110,7 @@ def test_queues_beyond_the_limit_are_added_up(app: App, registry: CollectorRegis
     assert 0 == registry.get_sample_value("redrive_queue_oldest_due_seconds", {"queue": "other"})
 
 
-def test_the_database_is_read_now_and_then_however_often_it_is_scraped(app: App, collector, monkeypatch):
+def test_scrapes_share_a_cached_read_of_the_database(app: App, collector, monkeypatch):
     """Within ten seconds the cached values are returned."""
     reads = []
     monkeypatch.setattr(app.store, "run", lambda operation: reads.append(operation.name) or real(operation))
@@ -126,7 +126,7 @@ def test_the_database_is_read_now_and_then_however_often_it_is_scraped(app: App,
     assert (3, 6) == (within, len(reads))
 
 
-def test_a_database_that_is_away_fails_no_scrape(app: App, registry: CollectorRegistry, collector, monkeypatch):
+def test_an_unreachable_database_fails_no_scrape(app: App, registry: CollectorRegistry, collector, monkeypatch):
     """If the database is unavailable, one gauge shows it, the others are missing, and the counters remain."""
 
     def away(_: object) -> None:
@@ -149,7 +149,7 @@ def test_registering_opens_no_database(tmp_path, registry: CollectorRegistry):
 
 
 @pytest.mark.parametrize("address", [":0", "127.0.0.1:0"])
-def test_it_is_served_on_loopback_unless_told_otherwise(registry: CollectorRegistry, address):
+def test_metrics_are_served_on_loopback_by_default(registry: CollectorRegistry, address):
     """Without a host the server binds the loopback interface; its response is Prometheus's text format."""
     prometheus.Metrics(registry)
     with prometheus.serve(address, registry=registry) as served:

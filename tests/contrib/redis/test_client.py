@@ -42,7 +42,7 @@ def counted(server, key="n"):
 
 @pytest.mark.case("python_clients/redis_py_default_double_incr")
 @pytest.mark.case("python_clients/redis_py_default_double_incr")
-def test_the_library_by_itself_counts_twice(colour, server, proxy):
+def test_redis_py_alone_applies_an_increment_twice(colour, server, proxy):
     """With redis-py's defaults an INCR runs again if its reply is lost: the reason for this package."""
     proxy.on(Kind.CUT_AFTER, when=b"INCR")
 
@@ -87,7 +87,7 @@ def test_a_lost_read_or_set_is_repeated(colour, server, proxy, kind):
     assert colour.done(client.get("k")) == "v"
 
 
-def test_an_answer_that_would_be_another_one_is_not_asked_for_twice(colour, server, proxy):
+def test_a_command_with_a_changing_reply_is_not_repeated(colour, server, proxy):
     """SADD raises, because its lost reply was 1 and the reply of a second execution would be 0."""
     proxy.on(Kind.CUT_AFTER, when=b"SADD")
 
@@ -97,7 +97,7 @@ def test_an_answer_that_would_be_another_one_is_not_asked_for_twice(colour, serv
     assert proxy.count(b"SADD") == 1
 
 
-def test_where_answers_do_not_matter_it_is(colour, server, proxy):
+def test_a_command_with_an_ignored_reply_is_repeated(colour, server, proxy):
     """Programs that ignore these replies can declare it."""
     proxy.on(Kind.CUT_AFTER, when=b"SADD")
 
@@ -106,7 +106,7 @@ def test_where_answers_do_not_matter_it_is(colour, server, proxy):
 
 
 @pytest.mark.parametrize(("idempotent", "hits"), [(True, 2), (False, 1)])
-def test_a_policy_that_says_it_wins_over_the_table(colour, server, proxy, idempotent, hits):
+def test_the_idempotence_of_a_policy_precedes_the_table(colour, server, proxy, idempotent, hits):
     """``idempotent=True`` repeats the INCR as well, ``idempotent=False`` not even a GET."""
     client = colour.client(proxy.port, AT_ONCE.with_(idempotent=idempotent))
     command = "incr" if idempotent else "get"
@@ -277,7 +277,7 @@ def test_a_pipeline_of_which_a_part_was_executed_is_not_repeated(colour, server)
     assert failure_of(caught.value).stage is Stage.IN_FLIGHT
 
 
-def test_a_part_that_may_be_executed_again_is_no_hindrance(colour, server):
+def test_a_repeatable_part_does_not_prevent_a_repetition(colour, server):
     """Only a read was executed, so the pipeline is repeated."""
     server.ask("CONFIG", "SET", "maxmemory", 1)
     pipeline = colour.client(server.port).pipeline(transaction=False)
@@ -287,7 +287,7 @@ def test_a_part_that_may_be_executed_again_is_no_hindrance(colour, server):
         assert colour.done(pipeline.execute()) == [None, 1]
 
 
-def test_errors_as_answers_are_left_to_whoever_asked_for_them(colour, server):
+def test_errors_as_replies_are_returned(colour, server):
     """With ``raise_on_error=False`` the caller receives the errors as replies."""
     server.ask("SET", "text", "x")
     pipeline = colour.client(server.port).pipeline(transaction=False)
@@ -316,7 +316,7 @@ def watched(colour, client):
     return colour.done(story())
 
 
-def test_the_library_by_itself_runs_a_transaction_twice(colour, server, proxy):
+def test_redis_py_alone_runs_a_transaction_twice(colour, server, proxy):
     """redis-py treats a lost EXEC as a changed watched key, with retries or without."""
     client = colour.plain(proxy.port)
     proxy.on(Kind.CUT_AFTER, when=b"EXEC")
@@ -326,7 +326,7 @@ def test_the_library_by_itself_runs_a_transaction_twice(colour, server, proxy):
     assert counted(server) == "2"
 
 
-def test_a_transaction_whose_end_is_lost_is_raised(colour, server, proxy):
+def test_a_transaction_with_a_lost_reply_raises(colour, server, proxy):
     """Raise the connection's error: the transaction was executed, once."""
     client = colour.client(proxy.port)
     proxy.on(Kind.CUT_AFTER, when=b"EXEC")
@@ -338,7 +338,7 @@ def test_a_transaction_whose_end_is_lost_is_raised(colour, server, proxy):
     assert "it is unknown" in caught.value.__notes__[-1]
 
 
-def test_watching_is_repeated_as_long_as_nothing_is_watched(colour, server, proxy):
+def test_watch_is_repeated_while_no_key_is_watched(colour, server, proxy):
     """WATCH is a read, and the transaction has not begun."""
     proxy.on(Kind.CUT_BEFORE, when=b"WATCH")
 
@@ -347,7 +347,7 @@ def test_watching_is_repeated_as_long_as_nothing_is_watched(colour, server, prox
     assert counted(server) == "1"
 
 
-def test_a_watched_key_that_was_changed_stays_the_callers(colour, server):
+def test_a_changed_watched_key_is_raised_to_the_caller(colour, server):
     """Do not repeat the pipeline, because the values that it has read are outdated."""
     pipeline = colour.client(server.port).pipeline()
     colour.done(pipeline.watch("watched"))
@@ -457,7 +457,7 @@ def test_the_clients_own_retries_are_off(colour, server):
     assert client.get_retry().get_retries() == 0
 
 
-def test_it_is_a_client_like_the_one_given(colour, server):
+def test_the_wrapped_client_has_the_same_class_and_commands(colour, server):
     """Its class derives from the original client's class and has the same commands."""
     client = colour.client(server.port, decode_responses=True)
 
@@ -478,7 +478,7 @@ def test_a_client_with_one_connection_is_under_the_policy_too(colour, server, pr
     assert proxy.count(b"GET") == 2
 
 
-def test_locks_work_on_it(colour, server):
+def test_locks_work_on_the_wrapped_client(colour, server):
     """Locks use the client's commands."""
     lock = colour.client(server.port).lock("name", timeout=5)
 
@@ -523,7 +523,7 @@ def test_under_another_retry_a_command_is_sent_once(server, proxy):
     assert read.policy.attempts == 4
 
 
-def test_other_things_are_refused():
+def test_other_objects_are_refused():
     """Each error contains the solution."""
     plain = redis.Redis()
 

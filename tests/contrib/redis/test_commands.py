@@ -124,7 +124,7 @@ def test_every_command_that_writes_has_an_example():
 @pytest.mark.parametrize(
     "command", [("INCR", "n"), ("LPUSH", "l", "x"), ("GETDEL", "k"), ("EVAL", "return 1", 0), ("NOBODY.KNOWS",), ()]
 )
-def test_what_is_not_listed_is_not_repeated(command):
+def test_unlisted_commands_are_not_repeated(command):
     """Unlisted commands are ``UNKNOWN``."""
     assert repetition_of(*command) is Repetition.UNKNOWN
 
@@ -145,7 +145,7 @@ def test_options_change_the_class():
     assert repetition_of("ZADD", "k", "INCR", 1, "m") is Repetition.UNKNOWN
 
 
-def test_several_commands_are_as_good_as_the_worst():
+def test_several_commands_have_the_strictest_class():
     """Empty sequences are ``SAME``."""
     assert worst_of([Repetition.SAME, Repetition.UNKNOWN, Repetition.EFFECT]) is Repetition.UNKNOWN
     assert worst_of([]) is Repetition.SAME

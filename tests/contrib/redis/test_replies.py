@@ -32,7 +32,7 @@ def test_a_reply_is_an_answer(code):
     assert failure.candidate is (None if REPLIES[code].retryable else False)
 
 
-def test_the_code_is_found_behind_what_a_pipeline_says():
+def test_the_code_is_found_in_an_error_of_a_pipeline():
     """redis-py puts the command before it."""
     error = exceptions.ResponseError("Command # 2 (INCR list) of pipeline caused error: WRONGTYPE Operation against")
 
@@ -55,7 +55,7 @@ def test_without_proof_a_connection_was_lost_in_flight():
     assert failure_of(exceptions.MaxConnectionsError("Too many connections")).stage is Stage.NOT_SENT
 
 
-def test_a_refused_connection_is_known_without_the_client_of_this_module():
+def test_a_refused_connection_of_an_unwrapped_client_is_classified():
     """`failure_of` also classifies errors of unwrapped clients, in a user's own retry."""
     with pytest.raises(redis.ConnectionError) as caught:
         redis.Redis(port=1, retry=None).ping()
@@ -63,7 +63,7 @@ def test_a_refused_connection_is_known_without_the_client_of_this_module():
     assert failure_of(caught.value).stage is Stage.NOT_SENT
 
 
-def test_other_peoples_errors_are_not_described():
+def test_errors_of_other_libraries_are_not_described():
     """Errors of other libraries and of arguments have no description."""
     assert failure_of(ValueError("x")) is None
     assert failure_of(exceptions.DataError("x")) is None

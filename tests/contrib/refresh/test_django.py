@@ -19,7 +19,7 @@ def table():
 
 
 @pytest.mark.parametrize(("name", "column"), [("due", "refresh_at"), ("overdue", "sweep_at")])
-def test_what_is_due_is_found_by_its_index(table, name, column):
+def test_due_rows_are_found_by_an_index(table, name, column):
     """Queries for due rows use the partial indexes."""
     from redrive.contrib.refresh import django
 
@@ -29,7 +29,7 @@ def test_what_is_due_is_found_by_its_index(table, name, column):
     assert "B-TREE" not in wanted.explain()
 
 
-def test_who_loses_a_start_leaves_the_row_alone(table):
+def test_a_poller_that_loses_a_start_does_not_write_the_row(table):
     """Rows that another process has started since they were read are not written."""
     from redrive.contrib.refresh.django import _Table
 
@@ -51,7 +51,7 @@ def test_a_field_is_a_field(table):
     assert names == set(RefreshState.__struct_fields__) | {"sweep_at", "id", "plan"}
 
 
-def test_a_project_without_time_zones_is_told(table, settings_without_zones):
+def test_a_project_without_time_zones_is_refused(table, settings_without_zones):
     """Projects with ``USE_TZ = False`` get an error that names the setting."""
     from redrive.contrib.refresh.django import refreshes
 

@@ -78,7 +78,7 @@ def test_a_failure_is_retried(table):
     assert uid != moved.state.attempt_uid
 
 
-def test_the_other_side_may_ask_for_peace(table):
+def test_a_result_may_carry_a_hint(table):
     """Retries come no earlier than the result has asked for."""
     key, uid = started(table)
 
@@ -158,7 +158,7 @@ def test_the_last_failure_gives_up_until_an_edit(table):
     assert (1, None) == (moved.state.attempt_no, moved.state.disabled_reason)
 
 
-def test_the_worker_may_know_that_it_is_hopeless(table):
+def test_a_permanent_failure_gives_up_at_once(table):
     """Permanent failures give up at once, with the worker's message for the customer."""
     key, uid = started(table)
 
@@ -169,7 +169,7 @@ def test_the_worker_may_know_that_it_is_hopeless(table):
     assert "Provided URL is invalid: https://example.com/broken" == table.row(key).disabled_reason
 
 
-def test_a_week_without_success_is_noticed_between_two_refreshes(table):
+def test_a_sweep_disables_a_row_that_failed_for_too_long(table):
     """Rows that have failed for as long as the policy allows are given up by the sweep, although they are not due."""
     policy = RefreshPolicy.parse("Refresh every month on the 1st at 00:00; retry after 10 days; give up after 1 week")
     key = table.add()
@@ -186,7 +186,7 @@ def test_a_week_without_success_is_noticed_between_two_refreshes(table):
         assert [] == moves.sweep()
 
 
-def test_a_longer_week_is_heard_by_the_sweep(table):
+def test_a_sweep_follows_an_extended_time_limit(table):
     """If a changed policy allows more time, the sweep returns to the row after that time, and not repeatedly."""
     text = "Refresh every month on the 1st at 00:00; retry after 20 days; give up after {}"
     key = table.add()
@@ -202,7 +202,7 @@ def test_a_longer_week_is_heard_by_the_sweep(table):
     assert table.row(key).sweep_at - table.clock.now() == timedelta(weeks=1)
 
 
-def test_what_is_on_pause_is_not_started(table):
+def test_a_paused_row_is_not_started(table):
     """Paused rows are not due; resumed rows are."""
     key = saved(table)
     with table.within() as moves:
@@ -223,7 +223,7 @@ def test_a_row_that_waits_gets_another_schedule(table):
     assert at("01:00") == table.row(key).refresh_state.refresh_at
 
 
-def test_somebody_wants_it_now(table):
+def test_a_trigger_starts_a_row_at_once(table):
     """Triggers start rows that are not due, and make the result of a running attempt stale."""
     key, uid = started(table)
 
@@ -233,7 +233,7 @@ def test_somebody_wants_it_now(table):
         assert RefreshOutcome.SUCCEEDED == moves.success(key, uid=moved.state.attempt_uid).outcome
 
 
-def test_a_row_that_is_gone_does_not_move(table):
+def test_moves_of_a_deleted_row_have_no_effect(table):
     """Moves of a deleted row have no effect."""
     key = table.add()
     table.remove(key)
@@ -283,7 +283,7 @@ def test_an_answer_for_an_unreadable_policy_ends_in_the_reason(table):
     assert (RefreshOutcome.GAVE_UP, None) == (moved.outcome, table.row(key).sweep_at)
 
 
-def test_who_saves_an_unreadable_policy_is_told(table):
+def test_saving_an_unreadable_policy_raises_an_error(table):
     """Saving a policy that cannot be read raises the error, and nothing is written."""
     key = table.add()
 

@@ -82,7 +82,7 @@ def test_rows_may_be_kept_anywhere(ledger, moves):
     assert moves.update(2) is None
 
 
-def test_who_loses_a_start_leaves_the_row_alone(ledger, moves):
+def test_a_poller_that_loses_a_start_does_not_write_the_row(ledger, moves):
     """Two pollers have read the same due row: the second writer starts nothing."""
     moves.update(1)
     ledger.concurrent_changes = [moves.start_due]
@@ -91,7 +91,7 @@ def test_who_loses_a_start_leaves_the_row_alone(ledger, moves):
     assert 1 == ledger.states[1].attempt_no
 
 
-def test_an_answer_is_not_lost_to_somebody_who_came_in_between(ledger, moves):
+def test_an_answer_and_a_concurrent_pause_are_both_stored(ledger, moves):
     """Rows that are paused while a result is written get both changes."""
     moves.update(1)
     (moved,) = moves.start_due()
@@ -111,7 +111,7 @@ def test_an_answer_that_was_overtaken_is_stale(ledger, moves):
     assert moved.state.attempt_uid != ledger.states[1].attempt_uid
 
 
-def test_a_transaction_that_never_sees_what_others_write_ends_with_advice(ledger, moves):
+def test_a_transaction_with_a_fixed_snapshot_raises_an_error_with_a_remedy(ledger, moves):
     """Rows that always differ from what was read raise an error instead of an endless loop."""
     numbers = iter(range(1, 100))
     ledger.concurrent_changes = [lambda: ledger.change(attempts_since_success=next(numbers)) for _ in range(50)]

@@ -30,7 +30,7 @@ def _filled(engine, rows=ROWS):
 
 
 @pytest.mark.parametrize(("criterion", "index"), [(due, "ix_big_tables_due"), (overdue, "ix_big_tables_overdue")])
-def test_what_is_due_is_found_by_its_index(engine, criterion, index):
+def test_due_rows_are_found_by_an_index(engine, criterion, index):
     """Criteria for due rows match the partial indexes, in the dialect of each database."""
     column = BigTable.refresh_at if criterion is due else BigTable.sweep_at
     statement = select(BigTable.id).where(criterion(BigTable, datetime.now(UTC))).order_by(column)  # noqa: TID251
@@ -115,7 +115,7 @@ def test_an_instant_without_a_zone_is_refused(engine):
         session.scalars(select(BigTable).where(due(BigTable, datetime(2026, 1, 1)))).all()  # noqa: DTZ001 - meant
 
 
-def test_a_model_may_have_arguments_and_names_of_its_own():
+def test_a_model_may_have_its_own_arguments_and_names():
     """Tables with a ``started_at`` and constraints of their own also get the columns and the indexes."""
 
     class Base(DeclarativeBase):
@@ -135,7 +135,7 @@ def test_a_model_may_have_arguments_and_names_of_its_own():
     assert {"ix_feeds_due", "ix_feeds_overdue"} == {each.name for each in Feed.__table__.indexes}
 
 
-def test_what_was_changed_beside_is_kept(engine):
+def test_pending_changes_of_other_columns_are_kept(engine):
     """Pending changes of the user's own columns are written with a move."""
     _filled(engine, 1)
     with Session(engine) as session, session.begin():

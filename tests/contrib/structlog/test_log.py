@@ -28,7 +28,7 @@ def lines() -> Iterator[list[Any]]:
     structlog.reset_defaults()
 
 
-def test_an_event_is_a_line_with_its_facts_as_keys(lines: list[Any]):
+def test_an_event_is_a_line_with_its_fields_as_keys(lines: list[Any]):
     """Events are lines with a text and keys: spans in seconds, the failure as reason, type and text."""
 
     def fetch() -> None:
@@ -44,7 +44,7 @@ def test_an_event_is_a_line_with_its_facts_as_keys(lines: list[Any]):
 
 
 @pytest.mark.parametrize("threaded", [False, True])
-def test_what_a_handler_logs_says_whose_it_is(tmp_path: Path, lines: list[Any], threaded):
+def test_log_lines_of_a_handler_have_its_job(tmp_path: Path, lines: list[Any], threaded):
     """Log lines of a handler have the job, its task and the attempt, on the event loop or in a thread."""
     app = app_on(tmp_path)
 
@@ -69,7 +69,7 @@ def test_what_a_handler_logs_says_whose_it_is(tmp_path: Path, lines: list[Any], 
     assert {"event", "log_level"} == outside.keys()
 
 
-def test_an_event_of_ones_own_may_have_any_field(lines: list[Any]):
+def test_a_user_defined_event_may_have_any_field(lines: list[Any]):
     """Fields with the name of a key of structlog are left out."""
 
     class Own(observe.CallEvent):

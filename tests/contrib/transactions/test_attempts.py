@@ -85,7 +85,7 @@ def test_a_server_that_cannot_be_reached_is_tried_again(far, proxy, table):
 
 
 @some
-def test_a_lock_that_was_not_to_be_had_is_tried_again(library, table):
+def test_a_lock_timeout_is_retried(library, table):
     """lock_timeout has ended the wait; in the second attempt the lock is free."""
     other = postgres.connect(autocommit=False)
     other.execute(f"LOCK TABLE {table.name} IN SHARE MODE")
@@ -97,7 +97,7 @@ def test_a_lock_that_was_not_to_be_had_is_tried_again(library, table):
 
 
 @some
-def test_a_server_that_has_become_read_only_is_left(library, table):
+def test_a_connection_to_a_read_only_server_is_replaced(library, table):
     """After a failover the old primary accepts no writes: the next attempt connects anew."""
     role = f"{table.name}_role"
     table.ask(f"CREATE ROLE {role} LOGIN")
@@ -112,7 +112,7 @@ def test_a_server_that_has_become_read_only_is_left(library, table):
 
 @some
 @pytest.mark.parametrize("statement", ["SELECT 1 / 0", "SELEC", "SELECT * FROM nowhere"])
-def test_what_would_come_again_is_not_repeated(library, statement):
+def test_a_syntax_error_is_not_repeated(library, statement):
     """Statements with a syntax error are not repeated."""
     with pytest.raises(Exception, match=r"division by zero|syntax error|does not exist"):
         library.call(statement)
@@ -121,7 +121,7 @@ def test_what_would_come_again_is_not_repeated(library, statement):
 
 
 @some
-def test_an_error_of_the_function_itself_is_rolled_back_and_surfaces(library, table):
+def test_an_error_of_the_function_itself_is_rolled_back_and_raised(library, table):
     """Exceptions that are not retried are raised unchanged."""
 
     def fail():
@@ -148,14 +148,14 @@ def test_a_session_that_ends_with_an_error_of_the_function_is_not_used_again(lib
 
 
 @pytest.mark.parametrize("kind", ["psycopg", "psycopg async", "asyncpg"])
-def test_a_lost_connection_whose_error_was_caught_inside_is_not_committed_in_silence(library, table):
+def test_a_lost_connection_whose_error_was_caught_inside_is_repeated(library, table):
     """Left to psycopg, such a block would end without a word; here it is repeated."""
     assert "done" == library.call(table.insert, Once(table.kill), "try:SELECT 1")
     assert (2, [1]) == (library.attempts, table.rows)
 
 
 @some
-def test_what_the_policy_names_is_repeated(library, table):
+def test_named_exceptions_are_repeated(library, table):
     """Names may be exceptions of the function's own."""
 
     def fail():

@@ -118,7 +118,7 @@ def test_a_commit_that_cannot_be_serialised_is_repeated(library, table):
     assert (2, [1, 10]) == (library.attempts, table.rows)
 
 
-def test_an_error_that_was_caught_inside_is_not_committed_in_silence(library, table):
+def test_an_error_that_was_caught_inside_is_not_committed_silently(library, table):
     """PostgreSQL answers such a COMMIT with a rollback and no error; here it is one."""
     with pytest.raises(RuntimeError, match="its error was caught inside"):
         library.call(table.insert, "try:SELECT 1 / 0")

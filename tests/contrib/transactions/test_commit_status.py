@@ -79,7 +79,7 @@ def test_the_server_is_asked_until_it_answers(answers, expected, asked):
     assert asked == oracle.asked
 
 
-def test_patience_ends():
+def test_the_wait_for_a_commit_status_is_bounded():
     """Sessions that hang in their COMMIT leave its outcome unknown."""
     clock = VirtualClock()
 
@@ -89,7 +89,7 @@ def test_patience_ends():
     assert PATIENCE.total_seconds() - 1 < clock.monotonic() <= PATIENCE.total_seconds()
 
 
-def test_a_deadline_ends_it_sooner():
+def test_a_deadline_shortens_the_wait_for_a_commit_status():
     """Deadlines shorten the wait for the outcome."""
     clock = VirtualClock()
 
@@ -103,7 +103,7 @@ def test_a_deadline_ends_it_sooner():
 
 
 @pytest.mark.parametrize(("receipt", "expected"), [(Receipt(None, "x"), "aborted"), (Receipt("742", None), None)])
-def test_some_receipts_answer_by_themselves(receipt, expected):
+def test_some_receipts_need_no_query(receipt, expected):
     """Transactions without an id have written nothing; receipts of a standby prove nothing."""
     oracle = Oracle("committed")
 

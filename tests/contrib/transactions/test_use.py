@@ -63,7 +63,7 @@ def test_an_async_block_is_repeated_as_a_whole(table):
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
-def test_a_connection_of_ones_own_stays_open(table, autocommit):
+def test_a_user_supplied_connection_stays_open(table, autocommit):
     """Connections of the user stay open after a block."""
     with connect(autocommit=autocommit) as connection:
         with pytest.raises(psycopg.errors.DivisionByZero), on_psycopg.transaction(connection):
@@ -75,7 +75,7 @@ def test_a_connection_of_ones_own_stays_open(table, autocommit):
         assert not connection.closed
 
 
-def test_a_connection_of_ones_own_that_is_lost_is_told(table):
+def test_a_lost_user_supplied_connection_raises(table):
     """There is no way to another one, so that nothing is tried again in vain."""
     attempts = []
     connection = connect(application_name=table.name)
@@ -118,7 +118,7 @@ def test_an_open_transaction_of_asyncpg_is_refused_and_left_alone(table):
     assert [1] == table.rows
 
 
-def test_a_connection_of_asyncpg_of_ones_own_stays_open(table):
+def test_a_user_supplied_connection_of_asyncpg_stays_open(table):
     """Connections of asyncpg stay open after a block too."""
 
     async def work():
@@ -167,7 +167,7 @@ def test_a_transaction_is_entered_once():
 # --------------------------------------------------------------------------------------------------- single statements
 
 
-def test_a_single_statement_whose_answer_is_lost_is_not_repeated(table, proxy):
+def test_a_single_statement_with_a_lost_reply_is_not_repeated(table, proxy):
     """Without a transaction the outcome of a lost statement is unknown."""
     proxy.on(Kind.CUT_AFTER, when=b"INSERT")
     attempts = []
@@ -423,13 +423,13 @@ def test_a_connection_of_asyncpg_is_no_source_of_connections():
 
 
 @pytest.mark.parametrize("module", [on_psycopg, on_asyncpg, on_sqlalchemy])
-def test_something_else_is_refused(module):
+def test_objects_that_are_no_sources_are_refused(module):
     """Objects that are no sources are refused at once."""
     with pytest.raises(TypeError, match="42 is neither"):
         module.transactional(42, PATIENT)
 
 
-def test_the_wrong_colour_is_told():
+def test_asynchronous_libraries_are_refused_in_synchronous_code():
     """Asynchronous libraries cannot be used from synchronous code."""
     source = Library("psycopg async", postgres.server(), 5432, "colour").source()
 
@@ -447,7 +447,7 @@ def test_an_unknown_isolation_level_is_refused():
         on_psycopg.transaction(connect, isolation="dirty")
 
 
-def test_a_classifier_of_ones_own_decides_alone(table):
+def test_a_user_defined_classifier_decides_alone(table):
     """It may ask `failure_of` for what it does not know."""
     fail = iter([True, False])
 

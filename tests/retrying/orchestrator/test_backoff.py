@@ -59,7 +59,7 @@ def test_best_effort_by_default():
     ],
 )
 @pytest.mark.parametrize("make", [exponential_backoff, previous_backoff])
-def test_bounds_that_mean_nothing_are_refused(make, arguments, name):
+def test_invalid_bounds_are_refused(make, arguments, name):
     """Invalid bounds are refused by name: a minimum of zero, a maximum below it and a factor below one."""
     with pytest.raises(PolicyError, match=name):
         make(**arguments)
@@ -111,17 +111,17 @@ def test_a_floor_holds_under_jitter():
 class TestRandomJitter:
     """A jitter to both sides of the delay, within the bounds of the backoff."""
 
-    def test_it_moves_to_both_sides(self):
+    def test_jitter_moves_a_delay_in_both_directions(self):
         """With the lowest sample the delay is reduced by its fraction; with the middle one it is unchanged."""
         jitter = RandomJitter(0.5)
         assert [0.25, 0.5] == [jitter.apply(0.5, sample) for sample in (0.0, 0.5)]
 
-    def test_it_stays_within_its_bounds(self):
+    def test_jitter_stays_within_the_bounds(self):
         """Neither side goes past the minimum or the maximum."""
         jitter = RandomJitter(0.5, "300ms", "550ms")
         assert (0.3, 0.55) == jitter.bounds(0.5, 10.0**12)
 
-    def test_nothing_moves_without_a_fraction(self):
+    def test_a_zero_fraction_keeps_the_delay(self):
         """With a fraction of zero the delay is the delay."""
         assert 0.064 == RandomJitter(0, "1ms", "500ms").apply(0.064, 0.9)
 
@@ -158,7 +158,7 @@ class TestRandomJitter:
             assert bottom <= jitter.apply(nominal, sample)
 
     @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1, exclude_max=True), st.floats(0, 1))
-    def test_law_it_stays_around_the_delay(self, nominal, fraction, sample, floor):
+    def test_law_jitter_stays_around_the_delay(self, nominal, fraction, sample, floor):
         """Drawn delays lie within the fraction of the nominal one, or at the floor."""
         drawn = RandomJitter(fraction, maximum=1).apply(nominal, sample, floor)
         assert drawn == floor or nominal * (1 - fraction) - 1e-9 <= drawn <= min(1, nominal * (1 + fraction)) + 1e-9

@@ -25,7 +25,7 @@ def test_timeouts_count(clock):
     assert [True, False, False] == [is_timeout(error) for error in (TimeoutError(), ConnectionResetError(), KeyError())]
 
 
-def test_it_goes_round(clock):
+def test_a_breaker_goes_through_all_states(clock):
     """Closed, open, half open, and closed again, by the clock in force."""
     breaker = CircuitBreaker(ONE)
     statuses = [breaker.status]
@@ -63,21 +63,21 @@ def test_a_permit_reports_once(clock):
     ],
     ids=repr,
 )
-def test_what_a_call_says_about_its_endpoint(clock, error, answered, counts):
+def test_outcomes_of_calls_count_for_their_endpoint(clock, error, answered, counts):
     """Answers count as successes, timeouts as failures; other ends have no result."""
     breaker = CircuitBreaker(clock=clock)
     breaker.admit().settle(error, answered=answered)
     assert counts == (breaker._state.successes, breaker._state.failures)
 
 
-def test_what_counts_can_be_said(clock):
+def test_counted_failures_can_be_chosen(clock):
     """Clients can count broken connections as failures."""
     breaker = CircuitBreaker(ONE, counts=lambda error: isinstance(error, OSError), clock=clock)
     breaker.admit().settle(ConnectionResetError(), answered=False)
     assert BreakerStatus.OPEN is breaker.status
 
 
-def test_an_open_breaker_says_for_how_long(clock):
+def test_a_refusal_has_the_time_until_the_next_canary(clock):
     """Refusals contain the time until the next canary."""
     breaker = opened(clock)
     clock.advance(0.4)
@@ -86,7 +86,7 @@ def test_an_open_breaker_says_for_how_long(clock):
     assert (0.600001, None) == (caught.value.retry_after.total_seconds(), caught.value.permit)
 
 
-def test_a_probe_is_owed(clock):
+def test_a_probe_is_due_after_the_sleep(clock):
     """With probes the caller is refused, and the error has the permit for the probe."""
     breaker = opened(clock, ONE.with_(canary="probe"))
     clock.advance(1.1)

@@ -23,7 +23,7 @@ from redrive.orchestrator import RetryReason as Why
 from tests.retrying.orchestrator.helpers import Asked
 
 
-def test_sinks_hear_what_is_logged(run, clock, caplog):
+def test_sinks_get_logged_events(run, clock, caplog):
     """Sinks get the same event as the log, with its operation, channel and level."""
     seen = []
     with observe.only(seen.append):
@@ -37,7 +37,7 @@ def test_sinks_hear_what_is_logged(run, clock, caplog):
     assert [logging.DEBUG, logging.INFO] == [event.level for event in seen]
 
 
-def test_sinks_hear_what_is_not_logged(run, clock, caplog):
+def test_sinks_get_events_below_the_log_level(run, clock, caplog):
     """Sinks get events that the logger's level excludes."""
     caplog.set_level(logging.WARNING, logger="redrive.orchestrator")
     seen = []

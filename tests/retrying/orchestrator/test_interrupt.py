@@ -38,7 +38,7 @@ def test_an_error_is_handed_on(run):
         run(main)
 
 
-def test_its_time_ends_it(jump):
+def test_the_timeout_ends_the_operation(jump):
     """It is ended when its time is up, and not before."""
 
     async def main():
@@ -60,7 +60,7 @@ def test_without_a_limit_nothing_ends_it(jump):
     assert None is jump(main)
 
 
-def test_a_clock_that_stands_still_is_believed(jump):
+def test_a_timer_that_expires_early_does_not_end_the_operation(jump):
     """If the timer expires before the clock, the operation continues, and the clock is read again and again."""
     answers = [0.5, 0.5, 0.25, 0.0001, 0.0]
     asked = []
@@ -79,7 +79,7 @@ def test_a_clock_that_stands_still_is_believed(jump):
     assert (0.751, answers) == (round(jump(main), 3), asked)
 
 
-def test_it_can_be_ended_twice(jump):
+def test_an_operation_can_be_ended_twice(jump):
     """Second calls change nothing, at once or after the first has taken effect."""
 
     async def main():

@@ -64,7 +64,7 @@ class TestOrder:
         request.attempt.dispatch()
         assert True is run(Orchestrator().maybe_retry, request, Reason("TEST_ODD", always_retry=True))
 
-    def test_what_was_lost_in_flight_is_refused_before_user_code(self, run, clock):
+    def test_mutations_lost_in_flight_are_refused_before_user_code(self, run, clock):
         """Mutations that were sent and not answered are refused without asking a strategy."""
         strategy, error = Asked(), ConnectionResetError()
         request = Request(retry_strategy=strategy)
@@ -83,7 +83,7 @@ class TestOrder:
         assert [LOST] == strategy.reasons
 
     @pytest.mark.parametrize("answered", [True, False])
-    def test_what_was_not_sent_or_was_answered_passes_the_guard(self, run, clock, answered):
+    def test_unsent_and_answered_mutations_pass_the_guard(self, run, clock, answered):
         """Mutations that were never sent, or have a definite answer, are passed to the strategy."""
         strategy = Asked()
         request = Request(retry_strategy=strategy)
@@ -105,7 +105,7 @@ class TestOrder:
     @pytest.mark.parametrize(
         "name", ["SOCKET_CLOSED_WHILE_IN_FLIGHT", "socket_close_in_flight", "HTTP_SEND_REQUEST_FAILED"]
     )
-    def test_a_reason_can_say_that_it_had_left(self, run, clock, name):
+    def test_a_reason_name_can_imply_in_flight(self, run, clock, name):
         """Clients that pass only the name of an in-flight reason get the stage check, and the timeout is ambiguous."""
         strategy = Asked()
         request = Request(retry_strategy=strategy)
@@ -113,14 +113,14 @@ class TestOrder:
             run(Orchestrator().maybe_retry, request, name)
         assert ([], True) == (strategy.reasons, request.is_ambiguous)
 
-    def test_what_was_delivered_is_not_sent_again(self, run, clock):
+    def test_a_partly_delivered_request_is_not_sent_again(self, run, clock):
         """Once a part of the result has reached the caller, even an always-retry reason ends the request."""
         request = Request(idempotent=True)
         request.attempt.deliver()
         with pytest.raises(RequestCancelled, match="KV_NOT_MY_VBUCKET"):
             run(Orchestrator().maybe_retry, request, RetryReason.KV_NOT_MY_VBUCKET)
 
-    def test_switched_off_retries_are_off_here_too(self, run, clock):
+    def test_disabled_retries_are_disabled_for_requests(self, run, clock):
         """Under `redrive.disabled` nothing is sent again."""
         with redrive.disabled(), pytest.raises(RequestCancelled):
             run(Orchestrator().maybe_retry, Request(), RetryReason.KV_NOT_MY_VBUCKET)
@@ -141,7 +141,7 @@ class TestOrder:
         run(Orchestrator(strategy=strategy).maybe_retry, Request(), name)
         assert [KV_LOCKED] == strategy.reasons
 
-    def test_a_retry_is_recorded_and_told_before_the_wait(self, run, clock, caplog):
+    def test_a_retry_is_recorded_and_emitted_before_the_wait(self, run, clock, caplog):
         """Reason and delay are recorded in the attempt and in an event before the wait, which uses the clock."""
         request = Request("upsert", service="kv", id="7", endpoint="node1", context={"user": 3}, timeout="2500ms")
         request.attempt.dispatch("node1", local_address="10.0.0.9:50000", channel_id="c1")
@@ -184,7 +184,7 @@ class TestOrder:
         assert True is run(Orchestrator(strategy=Asked(0)).maybe_retry, Request(), KV_LOCKED)
         assert [0.0] == clock.slept
 
-    def test_nothing_is_told_that_nobody_hears(self, run, clock, caplog):
+    def test_no_event_is_made_without_a_listener(self, run, clock, caplog):
         """With its logger at WARNING no event is made."""
         caplog.set_level(logging.WARNING, logger="redrive.orchestrator")
         run(Orchestrator().maybe_retry, Request(), KV_LOCKED)
@@ -206,7 +206,7 @@ class TestDeadline:
         assert ([0.5], 6, [SCHEDULED]) == (clock.slept, request.retry_attempts, events(caplog))
         assert timedelta(milliseconds=500) == request.history[-1].delay
 
-    def test_past_the_deadline_nothing_is_waited_for(self, run, clock):
+    def test_no_wait_starts_past_the_deadline(self, run, clock):
         """After the deadline there is no wait."""
         request = Request(timeout="1s")
         clock.advance(2)
@@ -214,7 +214,7 @@ class TestDeadline:
             run(Orchestrator().maybe_retry, request, KV_LOCKED)
         assert [0.0] == clock.slept
 
-    def test_a_doubt_makes_it_ambiguous(self, run, clock):
+    def test_a_lost_attempt_makes_the_timeout_ambiguous(self, run, clock):
         """Mutations that were lost once time out as ambiguous, whatever happens later."""
         request = Request(idempotent=True, read_only=False, timeout="2ms")
         request.attempt.dispatch()
@@ -259,7 +259,7 @@ class TestDeadline:
         assert (0, "KV_LOCKED") == (request.retry_attempts, str(error.__cause__))
         assert timedelta(seconds=2.5) <= error.__retry__.elapsed < timedelta(seconds=2.6)
 
-    def test_a_strategy_that_answers_too_late_does_not_help(self, run, clock):
+    def test_a_strategy_that_answers_after_the_deadline_is_ignored(self, run, clock):
         """If the time went by without a timer, the answer of the strategy finds the deadline passed."""
 
         async def strategy(request, reason):
@@ -379,7 +379,7 @@ class TestRefusals:
         )
         assert True is request.completed
 
-    def test_an_answer_that_is_none_is_an_error(self, run, clock):
+    def test_an_invalid_answer_of_a_strategy_is_an_error(self, run, clock):
         """Strategies that return a span instead of an action cause an error."""
         with pytest.raises(TypeError, match="a strategy answers a RetryAction"):
             run(Orchestrator(strategy=lambda request, reason: timedelta(0)).maybe_retry, Request(), KV_LOCKED)
@@ -394,7 +394,7 @@ class TestRefusals:
 class TestMeanwhile:
     """What happens while a request waits."""
 
-    def test_waiting_blocks_nobody(self, jump):
+    def test_waiting_requests_do_not_block_each_other(self, jump):
         """While one request waits, a hundred others wait at the same time."""
 
         async def main():
@@ -545,7 +545,7 @@ class TestMeanwhile:
         with pytest.raises(RequestCancelled):
             request.result()
 
-    def test_another_task_may_be_in_the_way(self, run, clock):
+    def test_a_request_may_be_completed_by_another_task(self, run, clock):
         """Other tasks can end a request while the clock jumps."""
 
         async def main():

@@ -18,7 +18,7 @@ def test_a_send_that_failed_may_have_left():
     assert RetryReason("HTTP_SEND_REQUEST_FAILED") == RetryReason.parse("HttpSendRequestFailed")
 
 
-def test_there_are_twenty():
+def test_all_twenty_reasons_of_the_rfc_exist():
     """RFC 0049 has twenty reasons, and each is an attribute."""
     assert 20 == len(_RFC_0049)
     assert _RFC_0049 == tuple(getattr(RetryReason, name).name for name in _RFC_0049)

@@ -37,7 +37,7 @@ def test_read_only_defaults_to_idempotent(idempotent, read_only, expected):
     assert expected is Request(idempotent=idempotent, read_only=read_only).read_only
 
 
-def test_the_context_is_never_none():
+def test_a_request_always_has_a_context():
     """Requests always have a context for strategies."""
     assert [{}, {"robot": True}] == [Request(context=None).context, Request(context={"robot": True}).context]
 
@@ -57,7 +57,7 @@ def test_ids_are_unlike_each_other():
 class TestTime:
     """A request has one time for all its attempts."""
 
-    def test_what_is_left(self, clock):
+    def test_the_remaining_time_decreases(self, clock):
         """Remaining time decreases below zero, and the deadline does not move."""
         request = Request(timeout="100ms")
         clock.advance(0.15)
@@ -68,11 +68,11 @@ class TestTime:
         """Requests with a timeout of zero have no time left."""
         assert 0.0 == Request(timeout=0).remaining
 
-    def test_nothing_is_left_where_nothing_was_given(self):
+    def test_without_a_timeout_there_is_no_remaining_time(self):
         """Requests without a timeout have neither a deadline nor remaining time."""
         assert (None, None, None) == (Request().remaining, Request().deadline, Request().attempt.remaining)
 
-    def test_what_is_left_for_an_attempt_is_not_negative(self, clock):
+    def test_the_remaining_time_of_an_attempt_is_not_negative(self, clock):
         """Attempts never have a negative remaining time."""
         request = Request(timeout="100ms")
         clock.advance(1)
@@ -113,7 +113,7 @@ class TestHistory:
         assert (first, RequestAttemptRecord(2)) == request.history
         assert (False, False) == (first.is_ambiguous, request.is_ambiguous)
 
-    def test_the_record_says_it_in_one_line(self, clock):
+    def test_the_record_has_a_one_line_note(self, clock):
         """Records have a note with all important facts in one line."""
         request = Request("upsert", id="7f3a", endpoint="node1")
         assert "upsert (7f3a): never sent in 0s, not retried" == request.record.note
@@ -121,7 +121,7 @@ class TestHistory:
         clock.advance(0.012)
         assert "upsert (7f3a): sent once in 12ms, not retried, last sent to node1" == request.record.note
 
-    def test_it_shows_its_state(self):
+    def test_the_representation_shows_the_state(self):
         """In a debugger a request shows its state."""
         request = Request("get", id="1")
         request.succeed()
@@ -152,7 +152,7 @@ class TestAmbiguity:
             ("answered vaguely, failed KV_LOCKED", True),
         ],
     )
-    def test_what_is_said_decides(self, said, ambiguous):
+    def test_marks_decide_about_ambiguity(self, said, ambiguous):
         """Mutations are ambiguous if they were sent without a definite answer; without marks the reason decides."""
         request = Request()
         for word in said.split(", "):
@@ -165,7 +165,7 @@ class TestAmbiguity:
         request.attempt.dispatch()
         assert False is request.is_ambiguous
 
-    def test_it_stays(self):
+    def test_ambiguity_stays(self):
         """Ambiguity does not end with a definite answer to a later attempt."""
         request = Request(idempotent=True, read_only=False)
         request.attempt.dispatch()
@@ -227,7 +227,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("end", [Request.succeed, Request.cancel], ids=["succeeded", "cancelled"])
     @pytest.mark.parametrize("retries", [0, 2])
-    def test_the_number_of_retries_is_told_always(self, end, retries):
+    def test_spans_always_get_the_number_of_retries(self, end, retries):
         """Spans get the number of retries, zero included, and end once."""
         span = SpanOf()
         request = Request(span=span)
@@ -237,7 +237,7 @@ class TestEnd:
         end(request)
         assert ({"couchbase.retries": retries}, 1) == (span.attributes, span.ends)
 
-    def test_somebody_may_be_called(self):
+    def test_a_callback_is_called_once(self):
         """Callbacks are called once, with the completed request."""
         called = []
         request = Request(on_completed=called.append)
@@ -245,7 +245,7 @@ class TestEnd:
         request.cancel()
         assert ([request], True) == (called, request.completed)
 
-    def test_it_lets_go_of_its_attempts(self):
+    def test_ended_attempts_do_not_keep_the_request_in_memory(self):
         """After the end an attempt has no time, and does not keep its request in memory."""
         request = Request(timeout=1)
         request.succeed()

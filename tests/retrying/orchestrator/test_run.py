@@ -107,7 +107,7 @@ class TestAnswers:
 class TestTime:
     """One time for all attempts."""
 
-    def test_what_is_left_shrinks(self, run, clock):
+    def test_attempts_get_the_remaining_time(self, run, clock):
         """Attempts get the remaining time, which decreases each time."""
         left = []
 
@@ -144,7 +144,7 @@ class TestTime:
 
         assert ("ok", 3) == (run(Orchestrator().run, Request("get"), send), len(calls))
 
-    def test_after_it_nothing_is_published(self, run, clock):
+    def test_after_the_end_no_event_is_emitted(self, run, clock):
         """After a request the scope is restored."""
         run(Orchestrator().run, Request(), Server("ok"))
         assert None is redrive.deadline()
@@ -193,7 +193,7 @@ class TestTime:
             len(server.sent),
         )
 
-    def test_without_any_time_nothing_is_sent(self, run, clock):
+    def test_without_time_no_attempt_is_sent(self, run, clock):
         """Requests without any time left are not sent."""
         server = Server("ok")
         with pytest.raises(UnambiguousTimeout):
@@ -209,7 +209,7 @@ class TestTime:
 class TestFailures:
     """What the sender raises is classified."""
 
-    def test_what_is_not_classified_surfaces(self, run, clock, caplog):
+    def test_unclassified_errors_are_raised(self, run, clock, caplog):
         """Errors without a reason are raised unchanged, without events."""
         error, request = KeyError("typo"), Request()
         with pytest.raises(KeyError) as caught:
@@ -238,7 +238,7 @@ class TestFailures:
         ],
         ids=str,
     )
-    def test_a_classifier_says_why(self, run, clock, said, retried):
+    def test_a_classifier_may_return_a_reason_or_a_failure(self, run, clock, said, retried):
         """Classifiers may return a reason, its name, a failure, or None."""
         seen = []
 
@@ -259,7 +259,7 @@ class TestFailures:
         ("stage", "asked", "dispatched"),
         [(Stage.NOT_SENT, True, False), (Stage.ANSWERED, True, True), (Stage.IN_FLIGHT, False, True)],
     )
-    def test_a_classifier_may_say_how_far_it_got(self, run, clock, stage, asked, dispatched):
+    def test_a_classifier_may_return_the_stage(self, run, clock, stage, asked, dispatched):
         """Stages of a failure decide whether the strategy is asked about a mutation."""
         strategy = Asked(None)
         orchestrator = Orchestrator(strategy=strategy, classify=lambda *_: Failure((), reason="UNKNOWN", stage=stage))
@@ -268,7 +268,7 @@ class TestFailures:
             run(orchestrator.run, request, Server(OSError(), marks=False))
         assert (asked, dispatched) == (bool(strategy.reasons), request.history[0].dispatched)
 
-    def test_what_was_lost_in_flight_is_not_sent_again(self, run, clock):
+    def test_a_mutation_lost_in_flight_is_not_sent_again(self, run, clock):
         """Mutations with a broken connection fail, whatever the strategy."""
         server = Server(Refusal("SOCKET_CLOSED_WHILE_IN_FLIGHT"), "ok")
         with pytest.raises(Refusal):
@@ -280,7 +280,7 @@ class TestFailures:
         server = Server(Refusal("SOCKET_CLOSED_WHILE_IN_FLIGHT"), "ok")
         assert "ok" == run(marking(Orchestrator()), Request(idempotent=True), server)
 
-    def test_an_answer_that_proves_nothing_leaves_a_doubt(self, run, clock):
+    def test_an_inconclusive_answer_is_ambiguous(self, run, clock):
         """Indefinite answers (of a gateway) are retried if idempotent, and stay ambiguous until the end."""
         server = Server(Refusal("SERVICE_NOT_AVAILABLE", definite=False), LOCKED)
         with pytest.raises(AmbiguousTimeout):
@@ -308,7 +308,7 @@ class TestFailures:
             run(Orchestrator(classify=lambda *_: failure).run, Request(), Server(OSError()))
         assert [] == events(caplog)
 
-    def test_our_own_errors_end_it(self, run, clock):
+    def test_errors_of_redrive_end_the_request(self, run, clock):
         """Errors of an inner orchestrator are not retried, whatever the classifier returns."""
         orchestrator = Orchestrator(classify=lambda *_: "KV_LOCKED")
         server = Server(UnambiguousTimeout("inner"))
@@ -374,7 +374,7 @@ class TestEnds:
 
         assert 0 == jump(main)
 
-    def test_who_is_out_may_finish(self, jump):
+    def test_closing_lets_sent_requests_finish(self, jump):
         """Closing the orchestrator does not cancel requests that were sent."""
 
         async def main():
@@ -404,7 +404,7 @@ class TestEnds:
             run(Orchestrator().run, request, server)
         assert [] == server.sent
 
-    def test_requests_know_nothing_of_each_other(self, jump):
+    def test_requests_have_separate_counts(self, jump):
         """Requests have their own counts, also a hundred at once."""
 
         async def main():
@@ -431,7 +431,7 @@ class TestEnds:
         finally:
             gc.enable()
 
-    def test_it_can_be_closed_anywhere(self, clock):
+    def test_a_run_can_be_closed_in_another_context(self, clock):
         """Coroutines may be closed in another context, as the garbage collector does."""
         request = Request()
 
@@ -501,7 +501,7 @@ class TestBreaker:
 
         assert (9, 1) == jump(main)
 
-    def test_timeouts_open_it(self, jump):
+    def test_timeouts_open_the_breaker(self, jump):
         """Two requests that time out open the breaker; a third is refused without being sent."""
 
         async def main():
@@ -515,7 +515,7 @@ class TestBreaker:
 
         assert (BreakerStatus.OPEN, BreakerStatus.CLOSED) == jump(main)
 
-    def test_without_settings_there_are_none(self):
+    def test_there_are_no_breakers_by_default(self):
         """By default there are no breakers."""
         assert None is Orchestrator().breaker("node1")
 

@@ -81,7 +81,7 @@ class TestTerminal:
         error = action.translate(OSError())
         assert (None, kind, f"get is not retried: {reason}") == (action.duration, type(error), str(error))
 
-    def test_all_else_is_best_effort(self):
+    def test_other_reasons_use_best_effort(self):
         """Other reasons are decided as by best effort."""
         strategy = FailFastOnTerminalError(lambda _: "7ms")
         assert RetryAction("7ms") == answer(strategy, Request(), RetryReason.KV_LOCKED)
@@ -91,7 +91,7 @@ class TestTerminal:
         strategy = FailFastOnTerminalError(errors={"KV_LOCKED": KeyError})
         assert KeyError is type(answer(strategy, Request(), RetryReason.KV_LOCKED).translate(OSError()))
 
-    def test_it_may_wait_for_the_nth(self):
+    def test_the_nth_terminal_failure_ends_the_request(self):
         """With nth=3 the third terminal failure ends the request; other failures do not count."""
         request, strategy, answers = Request(idempotent=True), FailFastOnTerminalError(nth=3), []
         for name in ("TLS_ERROR", "KV_LOCKED", "TLS_ERROR", "TLS_ERROR"):
@@ -101,7 +101,7 @@ class TestTerminal:
             request.begin_next()
         assert [True, True, True, False] == answers
 
-    def test_there_is_no_zeroth(self):
+    def test_nth_zero_is_refused(self):
         """nth=0 is refused."""
         with pytest.raises(PolicyValueError, match="nth=0"):
             FailFastOnTerminalError(nth=0)
@@ -116,14 +116,14 @@ class TestTerminalErrors:
         errors.failed("node1", RetryReason.of("TLS_ERROR"))
         assert RetryReason.of("TLS_ERROR") == errors.reason_for(NO_NODE)
 
-    def test_the_first_in_the_order_is_said(self):
+    def test_the_first_reason_in_the_order_is_reported(self):
         """If several connections fail, the reason is the one that stands first in the draft."""
         errors = TerminalErrors()
         errors.failed("node1", RetryReason.of("SCOPE_NOT_FOUND"))
         errors.failed("node2", RetryReason.of("AUTHENTICATION_ERROR"))
         assert "AUTHENTICATION_ERROR" == errors.reason_for(NO_NODE).name
 
-    def test_success_clears_it(self):
+    def test_success_clears_the_failures(self):
         """After a success requests fail for their own reasons again; clearing twice is allowed."""
         errors = TerminalErrors()
         errors.failed("node1", RetryReason.of("TLS_ERROR"))

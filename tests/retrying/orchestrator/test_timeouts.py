@@ -55,7 +55,7 @@ def test_law_no_wait_goes_past_the_deadline(delay, remaining):
         ),
     ],
 )
-def test_a_timeout_says_what_is_known(clock, options, kind, text):
+def test_a_timeout_error_has_its_facts(clock, options, kind, text):
     """Timeout errors contain duration, retries and effect, and are a `TimeoutError`."""
     request, cause = Request("upsert", **options), OSError("locked")
     request.attempt.fail(RetryReason.KV_LOCKED, cause)
@@ -66,7 +66,7 @@ def test_a_timeout_says_what_is_known(clock, options, kind, text):
     assert (kind, text, cause, True) == (type(error), str(error), error.__cause__, isinstance(error, TimeoutError))
 
 
-def test_what_was_never_sent_did_not_take_effect():
+def test_an_unsent_mutation_times_out_as_unambiguous():
     """Mutations that were never sent time out as unambiguous."""
     assert "upsert timed out after 0s, without a retry; it did not take effect" == str(timed_out(Request("upsert")))
 

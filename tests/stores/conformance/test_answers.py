@@ -34,7 +34,7 @@ def test_a_suspended_attempt_stays_open(store: Harness):
     assert ((), 1) == (store.history(claim.id), store.jobs()[0].attempt)
 
 
-def test_what_waits_is_not_claimed_swept_or_given_back(store: Harness):
+def test_waiting_attempts_are_not_claimed_swept_or_given_back(store: Harness):
     """Neither a claim, nor the death of the worker that started it, nor its departure affects a waiting attempt."""
     worker = store.worker()
     claim = store.take(new(), worker=worker)
@@ -74,7 +74,7 @@ def test_a_wait_that_is_settled_twice_began_once(store: Harness):
     [Succeeded(b"1"), failed(), Released("shutdown"), Snoozed(seconds(1))],
     ids=lambda each: type(each).__name__,
 )
-def test_a_worker_does_not_end_what_waits(store: Harness, outcome):
+def test_a_worker_does_not_end_a_waiting_attempt(store: Harness, outcome):
     """Suspended attempts no longer belong to their worker."""
     claim = store.wait_for_answer()
     before = store.everything()
@@ -204,7 +204,7 @@ def test_a_stale_answer_changes_nothing(store: Harness, happened: Callable[[Harn
     assert before == store.everything()
 
 
-def test_an_answer_to_what_was_given_back_is_refused(store: Harness):
+def test_an_answer_to_a_released_attempt_is_refused(store: Harness):
     """Answers to a released attempt are refused: it has no history line, and the job runs under another one."""
     claim = store.take(new())
     store.end(claim, Released("shutdown"))
@@ -227,7 +227,7 @@ def test_an_answer_to_no_job_is_an_error(store: Harness):
 # ------------------------------------------------------------------------------------------------------ end of the wait
 
 
-def test_a_wait_that_is_over_has_failed(store: Harness):
+def test_an_expired_wait_has_failed(store: Harness):
     """At the end of the wait, and not before, the attempt has failed with the reason TIMEOUT."""
     claim = store.wait_for_answer(new(retry="1 5s"))
     store.wait(59.999)
@@ -264,7 +264,7 @@ def test_an_answer_in_the_last_moment_counts(store: Harness):
     assert True is store.answer(claim, Succeeded(b"1"))
 
 
-def test_how_long_it_is_until_a_wait_ends(store: Harness):
+def test_the_time_until_the_next_wait_ends(store: Harness):
     """Return the time until the earliest wait ends; zero while an expired wait is not ended."""
 
     def left():
@@ -282,7 +282,7 @@ def test_how_long_it_is_until_a_wait_ends(store: Harness):
     assert (None, seconds(60), seconds(-1), seconds(29)) == (nothing, first, over, left())
 
 
-def test_what_must_not_be_repeated_dies_at_the_end_of_its_wait(store: Harness):
+def test_a_job_that_is_not_idempotent_dies_at_the_end_of_its_wait(store: Harness):
     """Jobs that must not be repeated are dead at the end of their wait: the external effect is unknown."""
     claim = store.wait_for_answer(new(retry="5 1s", idempotent=False))
     store.wait(60)
@@ -292,7 +292,7 @@ def test_what_must_not_be_repeated_dies_at_the_end_of_its_wait(store: Harness):
     assert "not_idempotent" == store.history(claim.id)[0].rule
 
 
-def test_waits_end_in_pieces_and_in_order(store: Harness):
+def test_waits_end_in_batches_and_in_order(store: Harness):
     """Passes end as many waits as their budget allows, the earliest first."""
     claims = [store.wait_for_answer(new(), seconds_at_most=60 - number) for number in range(3)]
     store.wait(60)
@@ -302,7 +302,7 @@ def test_waits_end_in_pieces_and_in_order(store: Harness):
     assert () == store.lapse(2)
 
 
-def test_jitter_parts_those_that_end_together(store: Harness):
+def test_jitter_separates_waits_that_end_together(store: Harness):
     """Each job has a random number of its own."""
     for _ in range(2):
         store.wait_for_answer(new(retry="1 10s", jitter="full"))
@@ -331,7 +331,7 @@ def test_a_waiting_job_can_be_cancelled(store: Harness):
     assert [AttemptOutcome.CANCELLED] == [line.outcome for line in store.history(claim.id)]
 
 
-def test_answers_at_once_end_an_attempt_once(store: Harness):
+def test_concurrent_answers_end_an_attempt_once(store: Harness):
     """Of eight different answers at the same moment one is accepted."""
     claim = store.wait_for_answer()
     answers = [Succeeded(str(number).encode()) for number in range(8)]
@@ -343,7 +343,7 @@ def test_answers_at_once_end_an_attempt_once(store: Harness):
     assert 1 == len(store.history(claim.id))
 
 
-def test_stats_count_what_waits(store: Harness):
+def test_stats_count_waiting_attempts(store: Harness):
     """Suspended jobs are counted as neither due, running nor finished."""
     store.wait_for_answer()
 

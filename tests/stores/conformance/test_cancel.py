@@ -51,7 +51,7 @@ def test_a_running_job_can_be_cancelled(store: Harness):
     assert (expected,) == store.history(claim.id)
 
 
-def test_a_handler_that_finishes_afterwards_changes_nothing(store: Harness):
+def test_a_handler_that_finishes_after_a_cancel_changes_nothing(store: Harness):
     """Successes of a job that was cancelled are refused, and their results are discarded."""
     claim = store.take(new())
     store.cancel(claim.id)

@@ -40,14 +40,14 @@ def busy(store: Harness) -> None:
     store.dead()
 
 
-def test_nothing_is_found_where_only_the_engine_was(store: Harness):
+def test_changes_of_the_engine_cause_no_finding(store: Harness):
     """Changes made by the engine cause no finding."""
     busy(store)
 
     assert [] == found(store)
 
 
-def test_a_check_walks_in_strides(store: Harness):
+def test_a_check_reads_in_batches(store: Harness):
     """Checks return the next start id, or the end of the table."""
     store.enqueue(new(), new(), new())
 
@@ -75,7 +75,7 @@ BREAKAGES = {
 
 
 @pytest.mark.parametrize(("statement", "rules"), BREAKAGES.items())
-def test_what_must_not_be_is_found(statement: str, rules: list[str]):
+def test_invalid_changes_are_found(statement: str, rules: list[str]):
     """Each invalid change of the database is found by its rule."""
     store = Harness("memory://", "sync")
     try:
@@ -107,7 +107,7 @@ def memory() -> Iterator[Harness]:
 
 
 @pytest.mark.parametrize("by", ["code", "a person"])
-def test_a_limit_that_is_not_counted_is_found(memory: Harness, by: str):
+def test_an_uncounted_limit_is_found(memory: Harness, by: str):
     """More running attempts than the limit of their queue are a finding while they run."""
     limit = QueueChange(concurrency=1)
     now = memory.now
@@ -123,7 +123,7 @@ def test_a_limit_that_is_not_counted_is_found(memory: Harness, by: str):
     assert ["queue q runs 2 jobs at once, but its limit is 1"] == texts
 
 
-def test_a_limit_that_the_code_lowers_is_nothing_to_find(memory: Harness):
+def test_a_lowered_limit_is_no_finding(memory: Harness):
     """Attempts that ran before a deployment lowered the limit are no finding."""
     memory.do(queues.declare({"q": QueueChange(concurrency=2)}, now=memory.now))
     memory.enqueue(*[new(queue="q")] * 2)
@@ -184,14 +184,14 @@ def recurring(store: Harness) -> Clockwork:
     return clockwork
 
 
-def test_nothing_is_found_of_what_recurs(store: Harness):
+def test_changes_of_schedules_cause_no_finding(store: Harness):
     """Changes made by schedules cause no finding."""
     recurring(store)
 
     assert [] == found(store)
 
 
-def test_an_attempt_that_a_person_runs_again_is_nothing_to_find(store: Harness):
+def test_an_attempt_rerun_by_an_operator_is_no_finding(store: Harness):
     """Former attempts that an operator reruns beside the present one are no finding."""
     clockwork = Clockwork(store)
     clockwork.track("a")

@@ -66,7 +66,7 @@ def test_priority_outranks_the_due_time_and_the_queue(store: Harness):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_claim_takes_the_first_of_all_lanes(store: Harness, seed: int):
+def test_a_claim_takes_the_first_jobs_of_all_queues_and_priorities(store: Harness, seed: int):
     """Claims of any size return the due jobs of all queues and priorities in one common order."""
     mixed = [7919 * (n + 31 * seed) % 1009 for n in range(50)]
     store.enqueue(*[new(queue="abcd"[n % 4], priority=n % 5 - 2, delay=n % 7) for n in mixed])
@@ -105,14 +105,14 @@ def test_a_claim_takes_from_the_named_queues_only(store: Harness):
 
 
 @pytest.mark.parametrize("queues", [[], ["nobody's"]])
-def test_queues_without_jobs_answer_nothing(store: Harness, queues: list[str]):
+def test_a_claim_from_empty_queues_returns_nothing(store: Harness, queues: list[str]):
     """Claims of no queue, or of queues without jobs, return no job and no due time."""
     store.put()
 
     assert leases.Claimed((), None) == store.claimed(1, queues=queues)
 
 
-def test_a_queue_is_known_by_its_whole_name(store: Harness):
+def test_queues_are_compared_by_their_whole_name(store: Harness):
     """Queues are distinct if a name is a prefix of another, or contains characters of SQL or JSON."""
     names = ["mail", "mail2", "Mail", "a%b", 'a"b', "a'b", "ünï", "[]"]
     store.enqueue(*[new(name, queue=name) for name in names])
@@ -125,7 +125,7 @@ def test_a_queue_is_known_by_its_whole_name(store: Harness):
 
 
 @pytest.mark.parametrize("delay", [0.001, 1, 90, 86_400 * 400])
-def test_never_early(store: Harness, delay: float):
+def test_no_job_is_due_early(store: Harness, delay: float):
     """Jobs cannot be claimed a millisecond before their due time, and can be at it."""
     store.put(new(delay=delay))
     store.now += seconds(delay) - timedelta(milliseconds=1)
@@ -137,7 +137,7 @@ def test_never_early(store: Harness, delay: float):
 
 
 @pytest.mark.parametrize("lane", [{}, {"queue": "other"}, {"priority": -1}], ids=["same lane", "queue", "priority"])
-def test_never_early_in_the_company_of_due_jobs(store: Harness, lane: dict[str, object]):
+def test_a_claim_of_due_jobs_takes_no_early_one(store: Harness, lane: dict[str, object]):
     """Claims of due jobs take none that is due a millisecond later, in any lane."""
     store.enqueue(new("now", delay=1), new("later", delay=1.001, **lane))
     store.wait(1)
@@ -154,7 +154,7 @@ def test_an_early_job_hides_no_due_one(store: Harness):
     assert ["now"] == tasks(store.claim(9))
 
 
-def test_the_rest_is_until_the_next_due_job(store: Harness):
+def test_a_claim_returns_the_time_until_the_next_due_job(store: Harness):
     """If no job is due, a worker may pause until the next due time in its queues."""
     store.enqueue(new(), new(delay=60), new(queue="other", delay=10))
 
@@ -163,14 +163,14 @@ def test_the_rest_is_until_the_next_due_job(store: Harness):
     assert seconds(60) == store.claimed(5, queues=["default"]).rest_for
 
 
-def test_there_is_no_rest_after_a_claim_that_took_something(store: Harness):
+def test_a_claim_that_took_jobs_returns_no_pause(store: Harness):
     """Claims that took jobs return no pause: the next claim determines it while these jobs run."""
     store.enqueue(new(), new())
 
     assert [timedelta(0)] * 2 == [store.claimed(1).rest_for, store.claimed(5).rest_for]
 
 
-def test_with_nothing_waiting_there_is_nothing_to_rest_for(store: Harness):
+def test_without_waiting_jobs_there_is_no_next_due_time(store: Harness):
     """If no job waits, a claim returns no next due time."""
     assert leases.Claimed((), None) == store.claimed()
     store.put()
@@ -287,7 +287,7 @@ def test_leases_are_unique_across_jobs_and_workers(store: Harness):
     assert sorted(seen) == seen
 
 
-def test_of_eight_contenders_one_gets_the_due_retry(store: Harness):
+def test_one_of_eight_concurrent_claims_gets_the_due_retry(store: Harness):
     """In 200 trials, exactly one of eight simultaneous claims gets the one due retry."""
     store.end(store.take(new(retry="999 1s", payload=None)), failed())
     rivals = [store.worker(f"rival:{n}", lease_for=LONG) for n in range(8)]
@@ -303,7 +303,7 @@ def test_of_eight_contenders_one_gets_the_due_retry(store: Harness):
     assert 201 == len(store.history(1))
 
 
-def test_contenders_share_a_batch_without_overlap(store: Harness):
+def test_concurrent_claims_share_a_batch_without_overlap(store: Harness):
     """Eight simultaneous claims for more jobs than are due take each job once, and leave none."""
     ids = store.enqueue(*[new(queue=f"q{n % 3}", priority=n % 2) for n in range(40)])
     rivals = [store.worker(f"rival:{n}") for n in range(8)]
@@ -361,7 +361,7 @@ def test_a_policy_that_cannot_be_read_stops_no_other_job(store: Harness):
     assert () == store.history(odd)
 
 
-def test_a_policy_that_cannot_be_read_is_looked_at_again(store: Harness):
+def test_an_unreadable_policy_is_read_again(store: Harness):
     """Claims that met only unreadable jobs return no pause, since readable ones may follow."""
     store.enqueue(UNREADABLE, new())
 
@@ -404,7 +404,7 @@ def test_claims_with_floors_take_the_same_in_the_same_order(store: Harness, seed
     assert expected == actual
 
 
-def test_behind_floors_everything_new_is_found_at_once(store: Harness):
+def test_claims_with_floors_find_every_new_job(store: Harness):
     """New, retried and released jobs, and jobs of unknown lanes, are taken by the next claim with floors."""
     first = store.take(new("a", queue="m"))
     again, given = store.take(new("b", queue="m")), store.take(new("c", queue="m"))
@@ -418,7 +418,7 @@ def test_behind_floors_everything_new_is_found_at_once(store: Harness):
     assert {"b", "c", "d", "e", "f"} == set(tasks(store.claimed(9, cursors=known).claims))
 
 
-def test_a_late_commit_below_a_floor_is_found_by_the_next_look_without(store: Harness):
+def test_a_late_commit_below_a_floor_is_found_by_a_claim_without_floors(store: Harness):
     """Jobs due before the floor but committed after it are taken by the next claim without floors."""
     store.wait(5)
     known = lanes.advanced((), [store.take(new("punctual"))])
@@ -430,7 +430,7 @@ def test_a_late_commit_below_a_floor_is_found_by_the_next_look_without(store: Ha
     assert ["late"] == tasks(seen + store.claim(5))
 
 
-def test_floors_are_of_the_lanes_that_were_used_last():
+def test_floors_belong_to_the_most_recent_queues_and_priorities():
     """Claims return only as many floors as needed: those of the lanes that were used last."""
     known: tuple[lanes.LaneCursor, ...] = ()
     for number in range(lanes.LANES + 3):

@@ -20,7 +20,7 @@ def taken(store: Harness, count: int = 9, *, tasks: Sequence[str] | None = None)
     return [claim.task for claim in store.claim(count, tasks=MINE if tasks is None else tasks)]
 
 
-def test_a_claim_takes_only_the_tasks_that_are_asked_for(store: Harness):
+def test_a_claim_takes_only_the_given_tasks(store: Harness):
     """Jobs of other tasks stay unchanged: ready, due, without a hold and without a lease."""
     other = store.put(new("other"))
     store.enqueue(new("mine"), new("package.mine"), new("mine", queue="b", priority=5))
@@ -39,14 +39,14 @@ def test_tasks_share_one_order(store: Harness):
     assert [4, 3, 5, 1, 2] == [claim.id for claim in store.claim(9, tasks=MINE)]
 
 
-def test_no_task_is_no_job(store: Harness):
+def test_a_claim_without_tasks_takes_no_job(store: Harness):
     """Workers without tasks claim nothing."""
     store.put(new("mine"))
 
     assert [] == taken(store, tasks=[])
 
 
-def test_a_worker_rests_until_a_job_of_its_own_is_due(store: Harness):
+def test_a_worker_waits_until_a_job_of_its_tasks_is_due(store: Harness):
     """Jobs of other tasks, due now or sooner, do not shorten the pause of a worker."""
     store.enqueue(new("other"), new("other", delay=1))
 
@@ -56,7 +56,7 @@ def test_a_worker_rests_until_a_job_of_its_own_is_due(store: Harness):
 
 
 @pytest.mark.parametrize("partition", [None, "a"])
-def test_special_queues_serve_only_the_tasks_that_are_asked_for(store: Harness, partition: str | None):
+def test_limited_queues_serve_only_the_given_tasks(store: Harness, partition: str | None):
     """In a limited queue, more jobs of another task than a claim examines do not hide the worker's jobs."""
     store.do(queues.change("default", QueueChange(concurrency=5), now=T0))
     crowd = [replace(new("other"), partition=partition)] * (limited_queues.WINDOW + 1)
@@ -68,7 +68,7 @@ def test_special_queues_serve_only_the_tasks_that_are_asked_for(store: Harness, 
     assert seconds(9) == store.claimed(tasks=MINE).rest_for
 
 
-def test_partitions_of_other_tasks_take_no_turn(store: Harness):
+def test_partitions_of_other_tasks_are_skipped(store: Harness):
     """Claiming one job reaches its partition though hundreds of others have only jobs of another task."""
     store.do(queues.change("default", QueueChange(per_partition=1), now=T0))
     crowd = [replace(new("other"), partition=f"p{n:03}") for n in range(limited_queues.WINDOW * 2)]
@@ -84,7 +84,7 @@ def test_partitions_of_other_tasks_take_no_turn(store: Harness):
     assert ["mine"] == [claim.task for claim in answer.claims]
 
 
-def test_a_line_waits_for_the_worker_of_its_first_job(store: Harness):
+def test_an_ordered_partition_waits_for_the_worker_of_its_first_job(store: Harness):
     """Workers of an ordered queue do not overtake a first job with a task that they lack."""
     store.do(queues.change("default", QueueChange(ordered=True), now=T0))
     store.enqueue(replace(new("other"), partition="a"), replace(new("mine"), partition="a"))
@@ -95,7 +95,7 @@ def test_a_line_waits_for_the_worker_of_its_first_job(store: Harness):
     assert ["mine"] == taken(store)
 
 
-def test_a_long_line_waits_for_the_worker_of_its_first_job(store: Harness):
+def test_a_long_ordered_partition_waits_for_the_worker_of_its_first_job(store: Harness):
     """Ordered partitions wait for their first job's task even if more wait than a claim examines."""
     store.do(queues.change("default", QueueChange(ordered=True), now=T0))
     lines = [f"p{n:03}" for n in range(limited_queues.WINDOW + 1)]

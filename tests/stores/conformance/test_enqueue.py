@@ -82,7 +82,7 @@ def test_enqueueing_nothing_takes_nothing(store: Harness):
     assert () == store.jobs()
 
 
-def test_jobs_are_enqueued_all_or_none(store: Harness):
+def test_a_batch_is_enqueued_completely_or_not_at_all(store: Harness):
     """If one of several jobs is refused, none is inserted."""
     with pytest.raises(StoreError):
         store.enqueue(new(), new(queue=""), new())
@@ -121,7 +121,7 @@ def test_each_job_keeps_its_own_policy(store: Harness):
     assert [each.policy.policy for each in wanted] == [store.job(number).policy for number in ids]
 
 
-def test_a_policy_that_is_there_already_is_shared(store: Harness):
+def test_an_existing_policy_is_shared(store: Harness):
     """Policies that an earlier job brought are shared by later ones."""
     first, second = store.put(new(retry="5 1s")), store.put(new(retry="5 1s"))
 
@@ -154,12 +154,12 @@ def test_each_of_many_jobs_has_its_own_payload(store: Harness):
     assert payloads == [store.do(jobs.payload(number)) for number in numbers]
 
 
-def test_a_job_without_payload_or_result_has_none(store: Harness):
+def test_payload_and_result_of_an_unknown_job_are_none(store: Harness):
     """Payload and result of an unknown job are None."""
     assert (None, None) == (store.do(jobs.payload(404)), store.do(jobs.result(404)))
 
 
-def test_the_material_of_a_catch_is_all_there_is(store: Harness):
+def test_a_catch_gets_the_complete_request(store: Harness):
     """Catch requests contain the dead job, its arguments, and all attempts, oldest first."""
     claim = store.take(new(retry="1 1s catch mend", payload=b"[7]"))
     store.end(claim, failed("first"))
@@ -179,7 +179,7 @@ def test_the_material_of_a_job_without_payload(store: Harness):
     assert (None, ()) == (store.do(jobs.material(number)).payload, store.do(jobs.material(number)).attempts)
 
 
-def test_a_database_has_a_name_of_its_own(store: Harness):
+def test_a_database_has_its_own_name(store: Harness):
     """Reading the uid of a database returns the same value each time."""
     uid = store.do(admin.identify("uid"))
 
@@ -187,7 +187,7 @@ def test_a_database_has_a_name_of_its_own(store: Harness):
     assert uid == store.do(admin.identify("uid"))
 
 
-def test_without_an_injected_instant_the_database_s_clock_rules(store: Harness):
+def test_without_an_injected_instant_the_database_s_clock_is_used(store: Harness):
     """Operations without an injected instant use the database's clock: a job is due when it is enqueued."""
     (number,) = store.do(jobs.enqueue([new()]))
     row = store.job(number)

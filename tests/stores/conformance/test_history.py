@@ -29,7 +29,7 @@ def test_every_execution_leaves_a_line_in_order(store: Harness):
     assert all(line.started_at <= line.finished_at for line in lines)
 
 
-def test_what_is_stored_is_what_happened(store: Harness):
+def test_stored_delays_are_those_that_happened(store: Harness):
     """Stored delays are the time from the end of an attempt to the earliest start of the next."""
     number = store.put(new(retry="9 1s 1m", jitter="full"))
     for sample in (0.1, 0.9, 0.5, 0.0, 0.99):

@@ -157,7 +157,7 @@ def test_a_job_that_cannot_take_its_key_again_is_superseded(store: Harness, outc
     assert State.READY is store.job(second).state
 
 
-def test_what_is_lost_takes_its_key_again_or_is_superseded(store: Harness):
+def test_a_lost_job_takes_its_key_again_or_is_superseded(store: Harness):
     """Sweeps give each lost job its key back or cancel it; one conflict affects no other job."""
     worker = store.worker()
     store.enqueue(keyed("a", "start"), new(), keyed("b", "start"))
@@ -196,7 +196,7 @@ def test_a_redriven_job_takes_its_key_again(store: Harness):
         store.put(keyed("a"))
 
 
-def test_of_two_dead_jobs_with_one_key_the_older_one_is_redriven(store: Harness):
+def test_the_older_of_two_dead_jobs_with_one_key_is_redriven(store: Harness):
     """Of two dead jobs with one key, one is started and the other stays dead and names it, also in a dry run."""
     older, younger = store.dead(keyed()), store.dead(keyed())
     dry = store.redrive(dry_run=True)
@@ -220,7 +220,7 @@ def test_a_retry_takes_the_key_again(store: Harness):
         store.put(keyed())
 
 
-def test_many_at_once_get_one_key(store: Harness):
+def test_concurrent_enqueues_take_a_key_once(store: Harness):
     """Of simultaneous producers with one key, one gets it and the others are refused."""
     answers = store.at_once([jobs.enqueue([keyed()], now=store.now) for _ in range(6)])
 
@@ -261,7 +261,7 @@ def test_an_idempotency_key_goes_with_the_job_that_was_the_answer(store: Harness
     assert holder == store.put(request)
 
 
-def test_many_at_once_get_one_job(store: Harness):
+def test_concurrent_idempotent_enqueues_get_one_job(store: Harness):
     """Simultaneous producers of one request get the same job."""
     answers = store.at_once([jobs.enqueue([named()], now=store.now) for _ in range(6)])
 
@@ -324,7 +324,7 @@ def test_a_burst_in_one_batch_is_one_job(store: Harness):
 
 
 @pytest.mark.parametrize("until", ["start", "end"])
-def test_what_is_not_debounced_is_not_put_off(store: Harness, until: str):
+def test_an_ordinary_job_is_not_debounced(store: Harness, until: str):
     """Debounced calls are refused if an ordinary job holds their key."""
     store.put(keyed(until=until))
     with pytest.raises(DuplicateJob, match="which is not debounced"):

@@ -29,7 +29,7 @@ def test_a_heartbeat_without_details_keeps_the_last_report(store: Harness):
     assert Progress(claim.id, claim.lease_id, "[1]", store.now) == store.progress(claim.id)
 
 
-def test_nothing_at_all_is_null(store: Harness):
+def test_a_first_heartbeat_without_details_is_null(store: Harness):
     """Store a first heartbeat without details with null details."""
     claim = store.take(new())
     store.report((claim, None))
@@ -78,7 +78,7 @@ def test_an_attempt_can_ask_whether_it_is_current(store: Harness):
     assert (True, False) == (waiting, store.do(attempts.is_current(claim.id, claim.lease_id)))
 
 
-def test_a_look_shows_what_is_left(store: Harness):
+def test_a_check_returns_the_lost_leases(store: Harness):
     """Between two heartbeats a worker can read its lost leases; waiting attempts are not included."""
     worker = store.worker()
     claims = [store.take(new(), worker=worker) for _ in range(3)]

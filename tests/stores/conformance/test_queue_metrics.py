@@ -47,7 +47,7 @@ def test_each_queue_is_counted_by_what_its_jobs_are_doing(store: Harness):
     } == read(store)
 
 
-def test_it_counts_no_further_than_it_may(store: Harness, monkeypatch: pytest.MonkeyPatch):
+def test_counts_stop_at_their_limit(store: Harness, monkeypatch: pytest.MonkeyPatch):
     """Counts stop at their limit, and the list of queues stops at its limit in the order of names."""
     monkeypatch.setattr(module, "MOST", 3)
     monkeypatch.setattr(module, "WIDEST", 2)

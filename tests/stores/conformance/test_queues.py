@@ -55,7 +55,7 @@ def test_a_queue_begins_without_settings(store: Harness):
     assert () == store.do(queues.queues())
 
 
-def test_what_is_not_given_stays_and_none_takes_away(store: Harness):
+def test_omitted_settings_stay_and_none_removes_one(store: Harness):
     """Changes set the named fields only; None removes a limit, and each change is stamped."""
     limit(store, concurrency=5, rate=Rate(10, seconds(60)), aging_for=seconds(300))
     store.wait(1)
@@ -124,7 +124,7 @@ def test_a_paused_queue_with_partitions_starts_nothing(store: Harness):
 
 
 @pytest.mark.case("I5")
-def test_no_more_than_the_limit_run(store: Harness):
+def test_running_jobs_do_not_exceed_the_limit(store: Harness):
     """Running jobs of a limited queue never exceed its limit, and a saturated queue sets no due time."""
     limit(store, concurrency=2)
     store.enqueue(*[new() for _ in range(5)])
@@ -136,7 +136,7 @@ def test_no_more_than_the_limit_run(store: Harness):
     assert [3] == ids(store.claim(9))
 
 
-def test_the_jobs_of_other_queues_pass(store: Harness):
+def test_jobs_of_other_queues_are_not_blocked(store: Harness):
     """Jobs of a saturated queue do not delay other queues, however many and however early they are due."""
     limit(store, "slow", concurrency=1)
     store.enqueue(*[new(queue="slow", priority=-1) for _ in range(50)], new(queue="fast"))
@@ -145,7 +145,7 @@ def test_the_jobs_of_other_queues_pass(store: Harness):
     assert [] == ids(store.claim(9))
 
 
-def test_jobs_of_all_queues_stand_in_one_order(store: Harness):
+def test_jobs_of_all_queues_share_one_order(store: Harness):
     """Jobs of queues with and without limits are in the order of priority, due time and id."""
     limit(store, "b", concurrency=9)
     limit(store, "c", concurrency=9)
@@ -216,7 +216,7 @@ def test_each_end_of_an_attempt_frees_its_slot(store: Harness, how: str):
 @pytest.mark.parametrize(
     "outcome", [Succeeded(b"1"), failed(), Cancelled("enough")], ids=["succeeds", "fails", "agrees"]
 )
-def test_a_cancelled_handler_holds_its_place_until_it_has_stopped(store: Harness, outcome: Outcome):
+def test_a_cancelled_handler_holds_its_slot_until_it_has_stopped(store: Harness, outcome: Outcome):
     """If a running job is cancelled, the next one of its queue starts after its handler has stopped."""
     limit(store, concurrency=1)
     first, second, third = store.enqueue(new(), new(), new())
@@ -232,7 +232,7 @@ def test_a_cancelled_handler_holds_its_place_until_it_has_stopped(store: Harness
     assert (State.CANCELLED, State.READY) == (store.job(first).state, store.job(third).state)
 
 
-def test_a_cancelled_handler_holds_the_place_of_its_partition(store: Harness):
+def test_a_cancelled_handler_holds_the_slot_of_its_partition(store: Harness):
     """Limits of a partition count a cancelled handler until it stops; other partitions continue."""
     limit(store, per_partition=1)
     store.enqueue(of("a"), of("a"), of("b"))
@@ -246,7 +246,7 @@ def test_a_cancelled_handler_holds_the_place_of_its_partition(store: Harness):
 
 
 @pytest.mark.parametrize("crowd", [0, 150], ids=["few", "many"])
-def test_a_cancelled_handler_holds_its_line_up(store: Harness, crowd: int):
+def test_a_cancelled_handler_blocks_its_ordered_partition(store: Harness, crowd: int):
     """In an ordered queue the next job starts when the handler of the cancelled one has stopped."""
     limit(store, ordered=True)
     store.enqueue(of("a"), of("a"), *[of("a") for _ in range(crowd)])
@@ -263,7 +263,7 @@ def drained_claim(store: Harness) -> list[int]:
     return [number for _ in range(3) for number in ids(store.claim(9))]
 
 
-def test_a_thread_beyond_its_timeout_holds_its_place(store: Harness):
+def test_a_thread_past_its_timeout_holds_its_slot(store: Harness):
     """Timed-out attempts with a running thread keep their slot until it stops, and their retry waits."""
     limit(store, concurrency=1)
     store.enqueue(new())
@@ -297,7 +297,7 @@ def test_a_limit_that_is_set_counts_handlers_that_have_not_stopped(store: Harnes
     assert () == store.claim(9)
 
 
-def test_a_sweep_of_a_living_worker_keeps_the_place(store: Harness):
+def test_a_sweep_of_a_live_worker_keeps_the_slot(store: Harness):
     """Attempts taken from a live worker keep their slot, since their handler may still run."""
     limit(store, concurrency=1)
     store.enqueue(new(attempt_timeout="30s"))
@@ -329,7 +329,7 @@ def test_a_global_limit_holds_every_time(shared: Harness, most: int, claimers: i
 
 
 @pytest.mark.case("D34")
-def test_claimers_never_get_more_than_the_limit_in_any_colour(store: Harness):
+def test_concurrent_claims_never_exceed_the_limit(store: Harness):
     """In 40 trials, eight simultaneous claimers get five jobs of a queue with five slots."""
     limit(store, concurrency=5)
     store.enqueue(*[new() for _ in range(200)])
@@ -345,7 +345,7 @@ def test_claimers_never_get_more_than_the_limit_in_any_colour(store: Harness):
 
 
 @pytest.mark.case("D35")
-def test_the_place_of_a_crashed_worker_comes_back(store: Harness):
+def test_the_slot_of_a_crashed_worker_is_freed(store: Harness):
     """After each of 100 crashes of its worker, the only slot is free again exactly once, and the crashed job runs
     again in its order."""
     limit(store, concurrency=1)
@@ -388,7 +388,7 @@ def test_both_limits_hold_together(store: Harness):
     assert () == store.claim(20)
 
 
-def test_a_saturated_partition_is_nothing_to_wait_for(store: Harness):
+def test_a_saturated_partition_sets_no_next_due_time(store: Harness):
     """If all due jobs belong to saturated partitions, a worker waits for the next due job only."""
     limit(store, per_partition=1)
     store.enqueue(of("a"), of("a"), of("b", delay=30))
@@ -416,7 +416,7 @@ def test_a_tenant_with_ten_thousand_jobs_does_not_starve_another(store: Harness)
 
 
 @pytest.mark.parametrize("size", [1, 3, 7])
-def test_partitions_are_served_by_turns(store: Harness, size: int):
+def test_partitions_are_served_in_turn(store: Harness, size: int):
     """Over claims of any size no partition is served twice before each other one has been served once."""
     store.enqueue(*[of(name) for name in "ddddbbbbccccaaaa"])
     order: list[str | None] = []
@@ -426,7 +426,7 @@ def test_partitions_are_served_by_turns(store: Harness, size: int):
     assert list("abcd") * 4 == order
 
 
-def test_within_a_partition_the_order_is_as_ever(store: Harness):
+def test_within_a_partition_the_usual_order_holds(store: Harness):
     """Priority, due time and id order the jobs of a partition; a better priority overtakes no other partition."""
     store.enqueue(of("a", "a3", priority=1), of("a", "a1", priority=-1), of("a", "a2"), of("b", "b1", priority=9))
 
@@ -449,7 +449,7 @@ def walk(store: Harness, *, until: int) -> tuple[list[Claim], list[timedelta | N
 CROWD = limited_queues.VISITS + 50
 
 
-def test_a_partition_behind_a_crowd_is_found(store: Harness):
+def test_a_free_partition_behind_many_jobs_is_found(store: Harness):
     """If more jobs are due than a claim examines and only the last partition is free, its job is found."""
     limit(store, per_partition=1)
     store.enqueue(*[of(f"p{n:04}", priority=k) for k in range(2) for n in range(CROWD)])
@@ -462,7 +462,7 @@ def test_a_partition_behind_a_crowd_is_found(store: Harness):
     assert len(rests) <= 4
 
 
-def test_a_walk_that_finds_nothing_comes_to_rest(store: Harness):
+def test_a_search_without_a_result_ends_in_a_wait(store: Harness):
     """If hundreds of partitions are blocked, a worker examines them in several claims and then waits."""
     limit(store, per_partition=1)
     store.enqueue(*[of(f"p{n:04}") for n in range(CROWD)] * 2)
@@ -476,7 +476,7 @@ def test_a_walk_that_finds_nothing_comes_to_rest(store: Harness):
 
 
 @pytest.mark.case("D33")
-def test_the_head_of_a_line_blocks_it(store: Harness):
+def test_the_head_of_an_ordered_partition_blocks_it(store: Harness):
     """Jobs of an ordered partition wait while its first job runs or waits for its retry; then they follow in the order
     of their ids."""
     limit(store, ordered=True)
@@ -510,7 +510,7 @@ def test_an_ordered_queue_refuses_a_job_without_a_partition(store: Harness):
 
 @pytest.mark.case("D33")
 @pytest.mark.parametrize("how", ["retry", "redrive", "skip"])
-def test_a_dead_head_blocks_its_line_until_an_operator_acts(store: Harness, how: str):
+def test_a_dead_head_blocks_its_partition_until_an_operator_acts(store: Harness, how: str):
     """Dead heads block their partition until an operator skips them, or retries them and they succeed."""
     limit(store, ordered=True)
     first, second = store.enqueue(of("a"), of("a"))
@@ -532,7 +532,7 @@ def test_a_dead_head_blocks_its_line_until_an_operator_acts(store: Harness, how:
 
 
 @pytest.mark.case("D33")
-def test_the_catch_of_a_dead_head_runs_and_frees_its_line(store: Harness):
+def test_the_catch_of_a_dead_head_frees_its_partition(store: Harness):
     """Catch jobs of a dead head run outside the order; after their success the next job of the partition runs."""
     limit(store, ordered=True)
     _, second = store.enqueue(of("a", retry="0 catch mend"), of("a"))
@@ -554,7 +554,7 @@ def test_a_cancelled_head_blocks_no_job(store: Harness):
     assert [second] == ids(store.claim(9))
 
 
-def test_a_delayed_head_blocks_its_line(store: Harness):
+def test_a_delayed_head_blocks_its_partition(store: Harness):
     """Ordered queues follow the order of enqueueing: jobs wait for a head that is due later."""
     limit(store, ordered=True)
     first, second = store.enqueue(of("a", delay=60), of("a"))
@@ -567,7 +567,7 @@ def test_a_delayed_head_blocks_its_line(store: Harness):
     assert [second] == ids(store.claim(9))
 
 
-def test_a_free_line_behind_many_blocked_ones_is_found(store: Harness):
+def test_a_free_partition_behind_many_blocked_ones_is_found(store: Harness):
     """If hundreds of partitions are blocked by retries of their heads, a free one is found in several claims."""
     limit(store, ordered=True)
     store.enqueue(*[of(f"p{n:04}", retry="5 1h") for n in range(CROWD)])
@@ -580,7 +580,7 @@ def test_a_free_line_behind_many_blocked_ones_is_found(store: Harness):
     assert (["z"], True) == ([claim.partition for claim in found], len(rests) <= 3)
 
 
-def test_blocked_lines_are_nothing_to_spin_for(store: Harness):
+def test_blocked_partitions_cause_no_busy_wait(store: Harness):
     """If hundreds of partitions are all blocked, a worker waits until the first head is due again."""
     limit(store, ordered=True)
     store.enqueue(*[of(f"p{n:04}", retry="5 1h") for n in range(CROWD)])
@@ -615,7 +615,7 @@ def test_a_rate_holds_in_every_window(store: Harness):
     assert begun[-1] - T0 <= 2 * seconds(1.8) + seconds(0.2)
 
 
-def test_a_worker_rests_until_the_rate_allows_more(store: Harness):
+def test_a_worker_waits_until_the_rate_allows_a_start(store: Harness):
     """If a rate is used up, a worker waits exactly until the oldest start leaves the window."""
     limit(store, rate=Rate(2, seconds(10)))
     store.enqueue(new(), new(), new(), new())
@@ -664,7 +664,7 @@ def test_a_rescued_job_with_high_priority_comes_first(store: Harness, limited: b
 
 
 @pytest.mark.case("D38")
-def test_aging_lifts_a_job_that_waits(store: Harness):
+def test_aging_raises_the_priority_of_a_waiting_job(store: Harness):
     """With aging, each span that a job has been due raises it by one priority."""
     limit(store, aging_for=seconds(60))
     old = store.put(new(priority=2))
@@ -681,7 +681,7 @@ def test_aging_lifts_a_job_that_waits(store: Harness):
 # ---------------------------------------------------------------------------------------------------- why
 
 
-def test_circumstances_name_what_delays_a_job(store: Harness):
+def test_circumstances_name_the_obstacles_of_a_job(store: Harness):
     """Circumstances of a job contain its queue's settings, partition head, slot holders and rate."""
     limit(store, "limited", concurrency=1)
     limit(store, "rated", rate=Rate(1, seconds(10)))
@@ -746,7 +746,7 @@ def test_starts_are_never_more_than_the_rate_over_many_claims(store: Harness):
     assert all(later - earlier >= seconds(5) for earlier, later in zip(begun, begun[3:], strict=False))
 
 
-def test_a_rate_that_is_not_used_up_holds_up_nothing(store: Harness):
+def test_an_unused_rate_delays_no_job(store: Harness):
     """If the rate is not used up, the circumstances of a job have no next start of its queue."""
     limit(store, "mail", rate=Rate(2, seconds(10)))
     (number,) = store.enqueue(new(queue="mail"))

@@ -12,7 +12,7 @@ from redrive.stores.operations.redriving import Redriven
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
-def test_a_dead_job_starts_again_with_all_forgiven(store: Harness):
+def test_a_redriven_job_starts_with_reset_counters(store: Harness):
     """Redriven jobs are due now without failures and crashes; their history and attempt count stay."""
     rules = [Rule("builtins.ValueError", attempts=9)]
     number = store.put(new(retry="5 1s", rules=rules))
@@ -133,7 +133,7 @@ def test_a_second_redrive_moves_nothing(store: Harness):
     assert 1 == store.job(number).redrives
 
 
-def test_of_redrives_at_once_one_moves_a_job(store: Harness):
+def test_concurrent_redrives_start_a_job_once(store: Harness):
     """Of simultaneous redrives one starts each job again."""
     ids = [store.dead() for _ in range(5)]
     answers = store.at_once([redriving.redrive(Filter(state=State.DEAD), now=store.now) for _ in range(6)])
@@ -145,7 +145,7 @@ def test_of_redrives_at_once_one_moves_a_job(store: Harness):
 # ---------------------------------------------------------------------------------------------------- families
 
 
-def test_of_a_family_one_is_redriven(store: Harness):
+def test_only_one_of_a_job_and_its_catch_job_is_redriven(store: Harness):
     """If a dead job and its ended catch job both match, only the dead job runs again."""
     parent = store.dead(new(retry="2 1s catch mend"))
     child = parent + 1
@@ -155,7 +155,7 @@ def test_of_a_family_one_is_redriven(store: Harness):
     assert [State.READY, State.CANCELLED] == [job.state for job in store.jobs()]
 
 
-def test_of_two_catch_jobs_of_one_parent_one_is_redriven(store: Harness):
+def test_only_one_of_two_catch_jobs_is_redriven(store: Harness):
     """Two ended catch jobs of one dead job are not both started again: each death is caught once."""
     parent = store.dead(new(retry="2 1s catch mend"))
     store.cancel(2)
@@ -203,7 +203,7 @@ def test_a_catch_job_is_kept_when_its_parent_was_caught(store: Harness):
     )
 
 
-def test_a_catch_job_is_kept_while_its_twin_is_about(store: Harness):
+def test_a_catch_job_is_kept_while_another_one_is_unfinished(store: Harness):
     """Catch jobs are kept while another one of the same parent waits or runs."""
     parent = store.dead(new(retry="2 1s catch mend"))
     store.cancel(2)

@@ -34,7 +34,7 @@ def succeeded(store: Harness) -> int:
     return claim.id
 
 
-def test_what_ended_long_enough_ago_is_deleted(store: Harness):
+def test_ended_jobs_are_deleted_after_their_retention(store: Harness):
     """Succeeded and cancelled jobs are deleted after their retention time, and not before."""
     ended = succeeded(store)
     gone = store.put()
@@ -50,7 +50,7 @@ def test_what_ended_long_enough_ago_is_deleted(store: Harness):
         store.job(ended)
 
 
-def test_what_has_not_ended_is_never_deleted(store: Harness):
+def test_unfinished_jobs_are_never_deleted(store: Harness):
     """Due, retrying, running, and uncaught dead jobs are never deleted."""
     store.dead()
     store.end(store.take(new()), failed())
@@ -139,7 +139,7 @@ def test_an_idempotency_key_is_free_when_its_job_is_deleted(store: Harness):
     assert first < store.put(request)
 
 
-def test_a_survey_walks_in_strides(store: Harness):
+def test_a_survey_reads_in_batches(store: Harness):
     """Surveys read a limited range of ids and return the next start id, or the end of the table."""
     numbers = [succeeded(store) for _ in range(5)]
     store.wait(10)

@@ -79,7 +79,7 @@ def test_a_job_that_gave_up_early_gets_one_attempt_more(store: Harness):
     assert 3 == fails_left(store, number)
 
 
-def test_a_cancelled_job_has_nothing_to_be_forgiven(store: Harness):
+def test_a_retried_cancelled_job_keeps_its_counters(store: Harness):
     """Jobs cancelled between two attempts continue with the retries that they had left."""
     rules = [Rule("builtins.ValueError", attempts=3)]
     claim = store.take(new(retry="1 1s", rules=rules))
@@ -114,7 +114,7 @@ def test_a_poisoned_job_is_given_three_more_crashes(store: Harness):
 
 
 @pytest.mark.parametrize("state", ["running", "succeeded"])
-def test_what_runs_or_has_succeeded_is_refused(store: Harness, state: str):
+def test_retrying_a_running_or_succeeded_job_is_refused(store: Harness, state: str):
     """Retrying a running or succeeded job is refused with its state, and changes nothing."""
     claim = store.take(new())
     if state == "succeeded":
@@ -187,7 +187,7 @@ def test_a_catch_job_of_a_job_that_was_started_again_is_refused(store: Harness, 
     assert "job 2 has nothing to catch: job 1 is not dead any more, or was caught" == str(refusal.value)
 
 
-def test_a_second_catch_job_is_refused_while_the_first_is_about(store: Harness):
+def test_a_second_catch_job_is_refused_while_the_first_is_unfinished(store: Harness):
     """Of two catch jobs of one parent only one may run: each death is caught once."""
     number = store.put(new(retry="2 1s catch mend"))
     store.end(store.take(), FATAL)

@@ -66,7 +66,7 @@ def test_all_conditions_must_hold(full: Harness, conditions: dict[str, object], 
     assert expected == ids(full, **conditions)
 
 
-def test_what_waits_for_one_reason_comes_by_when_it_is_due(store: Harness):
+def test_jobs_with_one_hold_are_ordered_by_due_time(store: Harness):
     """Jobs with one hold are returned in the order of their due times, unless ordered by id."""
     store.enqueue(new(delay=50), new(delay=10), new("other", delay=5), new(delay=30), new())
 
@@ -76,7 +76,7 @@ def test_what_waits_for_one_reason_comes_by_when_it_is_due(store: Harness):
     assert [] == ids(store, hold=Hold.RETRY)
 
 
-def test_many_are_found_as_few_are(full: Harness, monkeypatch: pytest.MonkeyPatch):
+def test_large_and_small_selections_agree(full: Harness, monkeypatch: pytest.MonkeyPatch):
     """If more jobs match than are read by id, the same jobs are found in the same order."""
     monkeypatch.setattr(admin, "FEW", 2)
 
@@ -86,13 +86,13 @@ def test_many_are_found_as_few_are(full: Harness, monkeypatch: pytest.MonkeyPatc
     assert [4] == ids(full, hold=Hold.RETRY)
 
 
-def test_at_most_a_hundred_are_read_unasked(store: Harness):
+def test_the_default_limit_is_a_hundred(store: Harness):
     """Without a limit the newest hundred jobs are returned, newest first."""
     store.enqueue(*[new() for _ in range(120)])
 
     assert list(range(120, 20, -1)) == [job.id for job in store.do(admin.select(Filter()))]
 
 
-def test_the_rows_are_those_of_get(full: Harness):
+def test_selected_rows_equal_those_of_get(full: Harness):
     """Selected jobs equal the jobs read by id."""
     assert all(job == full.job(job.id) for job in full.jobs())

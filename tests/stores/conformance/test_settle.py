@@ -61,7 +61,7 @@ def test_a_transition_is_written_as_it_was_decided(store: Harness, outcome: Outc
 
 
 @outcomes()
-def test_the_next_claim_goes_on_from_the_last_transition(store: Harness, outcome: Outcome):
+def test_the_next_claim_has_the_counters_of_the_last_transition(store: Harness, outcome: Outcome):
     """Next claims contain the counters that the last transition wrote."""
     claim = store.take(new(retry="5 1s"))
     moved = store.end(claim, outcome)
@@ -96,7 +96,7 @@ def test_a_success_clears_the_failure(store: Harness, retry: str):
 
 
 @outcomes("snooze", "release", "cancel")
-def test_what_is_no_failure_forgets_no_failure(store: Harness, outcome: Outcome):
+def test_later_transitions_keep_the_last_failure(store: Harness, outcome: Outcome):
     """Later transitions keep the reason of the last failed attempt, except a success."""
     store.end(store.take(new(retry="5 1s")), failed("boom", reason="TIMEOUT"))
     store.wait(1)
@@ -195,7 +195,7 @@ def test_an_empty_batch_changes_nothing(store: Harness):
     assert before == store.everything()
 
 
-def test_one_stale_ending_delays_no_other(store: Harness):
+def test_one_stale_outcome_delays_no_other(store: Harness):
     """In a batch, the ending of a lost lease is reported and changes nothing; the others are settled."""
     store.enqueue(*[new(retry="5 1s") for _ in range(5)])
     claims = store.claim(5)
@@ -250,7 +250,7 @@ BEFORE = [_released, _cancelled, _swept, _taken_over, _finished_by_another, _sno
 
 @pytest.mark.parametrize("happened", BEFORE, ids=lambda each: each.__name__.strip("_"))
 @outcomes("success", "result", "failure", "fatal", "release", "expired")
-def test_a_stale_ending_changes_nothing(store: Harness, happened, outcome: Outcome):
+def test_a_stale_outcome_changes_nothing(store: Harness, happened, outcome: Outcome):
     """Endings under a lost lease, however it was lost, change no state, result, history or catch."""
     claim = store.take(new(retry="5 1s catch mend"))
     happened(store, claim)
@@ -264,7 +264,7 @@ def test_a_stale_ending_changes_nothing(store: Harness, happened, outcome: Outco
 
 
 @outcomes("success", "result", "hinted", "failure", "fatal", "snooze", "cancel", "lost")
-def test_the_second_settle_of_the_same_ending_is_not_lost(store: Harness, outcome: Outcome):
+def test_a_repeated_settle_of_the_same_outcome_is_not_lost(store: Harness, outcome: Outcome):
     """Settling the same ending again after a lost reply changes nothing and is not reported as lost."""
     claim = store.take(new(retry="5 1s catch mend"))
     first = store.settle((claim, outcome))
@@ -275,7 +275,7 @@ def test_the_second_settle_of_the_same_ending_is_not_lost(store: Harness, outcom
 
 
 @outcomes("release", "unknown", "expired")
-def test_the_second_settle_of_what_was_not_executed_changes_nothing(store: Harness, outcome: Outcome):
+def test_a_repeated_settle_of_a_release_changes_nothing(store: Harness, outcome: Outcome):
     """Endings without an execution leave no line: settled again, they are lost and change nothing."""
     claim = store.take(new(retry="5 1s catch mend"))
     store.settle((claim, outcome))
@@ -285,7 +285,7 @@ def test_the_second_settle_of_what_was_not_executed_changes_nothing(store: Harne
     assert before == store.everything()
 
 
-def test_the_second_settle_is_recognised_after_the_next_claim(store: Harness):
+def test_a_repeated_settle_is_recognized_after_the_next_claim(store: Harness):
     """Settling again after the retry was claimed is recognised and does not affect the new attempt."""
     claim = store.take(new(retry="5 1s"))
     store.end(claim, failed())
@@ -298,7 +298,7 @@ def test_the_second_settle_is_recognised_after_the_next_claim(store: Harness):
     assert 1 == len(store.history(claim.id))
 
 
-def test_another_ending_under_a_settled_lease_is_lost(store: Harness):
+def test_another_outcome_under_a_settled_lease_is_lost(store: Harness):
     """Leases that were settled as failed cannot be settled as succeeded."""
     claim = store.take(new(retry="5 1s"))
     store.end(claim, failed())
@@ -308,7 +308,7 @@ def test_another_ending_under_a_settled_lease_is_lost(store: Harness):
     assert before == store.everything()
 
 
-def test_of_endings_at_once_one_counts(store: Harness):
+def test_one_of_concurrent_outcomes_is_written(store: Harness):
     """Of simultaneous successes and failures of one attempt, one is written, once."""
     for _ in range(20):
         claim = store.take(new(retry="5 1s"))
@@ -340,7 +340,7 @@ def test_the_catch_job_is_written_with_the_death(store: Harness):
     assert None is store.take().payload
 
 
-def test_a_caught_job_is_stamped(store: Harness):
+def test_a_caught_job_has_the_time_of_its_catch(store: Harness):
     """After its catch job has succeeded, a dead job is stamped as caught and stays dead."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
     store.wait(5)
@@ -366,7 +366,7 @@ def test_a_failing_catch_is_tried_until_it_succeeds(store: Harness):
     assert [seconds(4)] * 9 + [None] == [attempt.delay for attempt in store.history(2)]
 
 
-def test_a_dead_catch_job_is_not_caught_in_turn(store: Harness):
+def test_a_dead_catch_job_is_not_caught(store: Harness):
     """Dead catch jobs create no further catch job, and their parent stays uncaught."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
     store.end(store.take(), failed(reason="BAD_PAYLOAD", permanent="no such parameter"))
@@ -389,7 +389,7 @@ def test_a_catch_job_survives_crashes_and_is_shown_as_stuck(store: Harness):
     assert "catch again in 8s after crash 5; stuck: 5 failures" == store.job(2).note
 
 
-def test_what_a_shutdown_cuts_off_is_recorded(store: Harness):
+def test_attempts_interrupted_by_a_shutdown_are_recorded(store: Harness):
     """Jobs that a shutdown interrupts get a history line; those that may not be repeated are dead."""
     again, once = store.enqueue(new(retry="1 1s catch mend"), new(retry="1 1s catch mend", idempotent=False))
     for claim in store.claim(2):
@@ -435,7 +435,7 @@ def test_a_job_with_unreadable_arguments_dies_in_time(store: Harness):
 
 
 @pytest.mark.parametrize("end", ["redriven", "given back"])
-def test_the_wait_for_other_code_begins_anew_where_the_job_does(store: Harness, end: str):
+def test_a_redriven_job_waits_for_other_code_from_the_beginning(store: Harness, end: str):
     """Redriven jobs with unreadable arguments get the full time again; released ones keep the remainder."""
     worker = store.worker()
     first = store.take(new(), worker=worker)

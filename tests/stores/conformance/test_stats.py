@@ -38,7 +38,7 @@ def test_each_job_is_counted_once(store: Harness):
     assert 6 == expected.unfinished
 
 
-def test_what_waits_becomes_due(store: Harness):
+def test_waiting_jobs_become_due(store: Harness):
     """Scheduled and retrying jobs count as due from their due time on."""
     store.end(store.take(new(retry="5 10s")), failed())
     store.put(new(delay=10))

@@ -33,7 +33,7 @@ def test_the_jobs_of_a_silent_worker_run_again(store: Harness):
     assert f"worker {worker} fell silent during attempt 1" == line.error
 
 
-def test_a_lease_holds_to_its_last_millisecond(store: Harness):
+def test_a_lease_is_valid_until_its_last_millisecond(store: Harness):
     """Silent workers lose nothing until a millisecond before their lease expires."""
     store.take(new(), worker=store.worker())
     store.now += seconds(15) - MILLISECOND
@@ -43,7 +43,7 @@ def test_a_lease_holds_to_its_last_millisecond(store: Harness):
     assert 1 == len(store.sweep())
 
 
-def test_a_worker_that_beats_is_never_swept(store: Harness):
+def test_a_worker_with_heartbeats_is_never_swept(store: Harness):
     """Long attempts are never taken from a worker that sends heartbeats."""
     worker = store.worker()
     claim = store.take(new(), worker=worker)
@@ -55,7 +55,7 @@ def test_a_worker_that_beats_is_never_swept(store: Harness):
     assert 1 == len(store.settle((claim, Succeeded())).moved)
 
 
-def test_a_worker_loses_only_its_own(store: Harness):
+def test_a_dead_worker_loses_only_its_own_jobs(store: Harness):
     """If one worker stops its heartbeats, the others keep their jobs."""
     dead, alive = store.worker("a:1"), store.worker("b:1", lease_for=LONG)
     lost, kept = store.take(new(), worker=dead), store.take(new(), worker=alive)
@@ -77,7 +77,7 @@ def test_the_work_of_a_sweep_is_bounded(store: Harness):
     assert [claim.id for claim in claims] == [number for each in swept for number in each]
 
 
-def test_nothing_to_sweep(store: Harness):
+def test_a_sweep_without_dead_workers_changes_nothing(store: Harness):
     """If no worker is dead, a sweep returns an empty result and changes nothing."""
     store.enqueue(new(), new(delay=60))
     store.take()
@@ -109,7 +109,7 @@ def test_regular_sweeps_find_a_dead_worker_as_soon_as_its_lease_has_run_out(stor
     assert [0, 0, 0, 1] == sweeps(store, 4.9, 5, 5, 5)
 
 
-def test_an_absence_of_the_database_is_no_silence_of_a_worker(store: Harness):
+def test_an_outage_of_the_database_is_no_silence_of_a_worker(store: Harness):
     """After 38 s without a sweep, a worker has time for a heartbeat, and keeps its job."""
     worker = store.worker()
     claim = store.take(new(), worker=worker)
@@ -121,7 +121,7 @@ def test_an_absence_of_the_database_is_no_silence_of_a_worker(store: Harness):
     assert 1 == len(store.settle((claim, Succeeded())).moved)
 
 
-def test_a_worker_that_died_in_an_absence_is_found_soon_after(store: Harness):
+def test_a_worker_that_died_in_an_outage_is_found_soon_after(store: Harness):
     """Dead workers get no more than the outage: two heartbeats after the first sweep the job runs again."""
     store.take(new(), worker=store.worker())
 
@@ -129,14 +129,14 @@ def test_a_worker_that_died_in_an_absence_is_found_soon_after(store: Harness):
 
 
 @pytest.mark.parametrize("away", [20, 3600])
-def test_a_database_that_is_away_again_and_again_does_not_save_a_dead_worker(store: Harness, away: float):
+def test_repeated_outages_do_not_protect_a_dead_worker(store: Harness, away: float):
     """Each sweep counts as one missed heartbeat, however long the outage before it was."""
     store.take(new(), worker=store.worker())
 
     assert [0, 0, 1] == sweeps(store, away, away, away)
 
 
-def test_a_healthy_worker_survives_a_database_that_is_away_again_and_again(store: Harness):
+def test_a_live_worker_survives_repeated_outages(store: Harness):
     """Between two outages of the database, one heartbeat is enough for a worker to survive."""
     worker = store.worker()
     store.take(new(), worker=worker)
@@ -148,7 +148,7 @@ def test_a_healthy_worker_survives_a_database_that_is_away_again_and_again(store
     assert [0] * 10 == taken
 
 
-def test_an_absence_is_forgiven_once_however_many_sweep(store: Harness):
+def test_an_outage_extends_leases_once(store: Harness):
     """Outages extend the worker's row once: the second sweep after one adds nothing."""
     store.take(new(), worker=store.worker())
 
@@ -173,7 +173,7 @@ def test_after_a_clock_was_set_back_nothing_is_taken_early(store: Harness):
     assert [0, 0, 1] == sweeps(store, 5, 4.9, 0.1)
 
 
-def test_an_attempt_that_ended_in_an_absence_can_be_settled(store: Harness):
+def test_an_attempt_that_ended_in_an_outage_can_be_settled(store: Harness):
     """Workers get time after an outage to settle attempts that outlived their timeouts during it."""
     worker = store.worker()
     claim = store.take(new(attempt_timeout="10s"), worker=worker)
@@ -185,7 +185,7 @@ def test_an_attempt_that_ended_in_an_absence_can_be_settled(store: Harness):
     assert 1 == len(store.settle((claim, Succeeded())).moved)
 
 
-def test_an_attempt_that_hangs_after_an_absence_is_taken(store: Harness):
+def test_an_attempt_that_hangs_after_an_outage_is_swept(store: Harness):
     """After the grace following an outage, the hard timeout applies again."""
     worker = store.worker()
     store.take(new(attempt_timeout="10s"), worker=worker)
@@ -213,7 +213,7 @@ def test_an_attempt_that_outlives_its_timeout_is_taken_from_the_living(store: Ha
     assert [claim.id] == [each.job_id for each in store.sweep()]
 
 
-def test_the_grace_can_be_chosen(store: Harness):
+def test_the_grace_is_an_argument(store: Harness):
     """Sweeps take the grace as an argument."""
     store.take(new(attempt_timeout="30s"))
     store.wait(31)
@@ -268,7 +268,7 @@ def test_a_task_that_may_not_be_repeated_is_dead_after_one_crash(store: Harness)
     assert "mend" == store.job(2).task
 
 
-def test_a_lost_job_takes_its_turn(store: Harness):
+def test_a_rescued_job_keeps_its_priority(store: Harness):
     """Rescued jobs with a small priority are claimed before new ones with a larger one."""
     urgent = store.take(new(priority=-1), worker=store.worker())
     store.wait(15)
@@ -301,7 +301,7 @@ def test_a_worker_that_is_late_but_not_swept_may_settle(store: Harness):
     assert () == store.sweep()
 
 
-def test_a_swept_worker_is_struck_off(store: Harness):
+def test_a_swept_worker_is_removed(store: Harness):
     """Workers with an expired lease are removed, and their next heartbeat reports it."""
     worker = store.worker()
     store.wait(15)
@@ -310,7 +310,7 @@ def test_a_swept_worker_is_struck_off(store: Harness):
     assert not store.beat(worker).alive
 
 
-def test_what_a_worker_left_behind_is_swept(store: Harness):
+def test_jobs_of_an_unregistered_worker_are_swept(store: Harness):
     """Jobs of a worker that is not registered are swept, whatever the cause."""
     worker = store.worker()
     claim = store.take(new(), worker=worker)
@@ -320,7 +320,7 @@ def test_what_a_worker_left_behind_is_swept(store: Harness):
     assert [claim.id] == [each.job_id for each in store.sweep()]
 
 
-def test_sweepers_at_once_do_it_once(store: Harness):
+def test_concurrent_sweeps_take_a_job_once(store: Harness):
     """Of simultaneous sweeps, one takes each lost job."""
     worker = store.worker()
     store.enqueue(*[new() for _ in range(10)])

@@ -80,7 +80,7 @@ def test_attempts_of_the_dead_that_cannot_be_decided_do_not_block_the_sweep(stor
     assert sorted((number, State.RUNNING) for number in odd) == sorted(held(store))
 
 
-def test_waits_that_are_over_and_cannot_be_decided_do_not_block_the_others(store: Harness):
+def test_expired_waits_that_cannot_be_decided_do_not_block_others(store: Harness):
     """Undecidable waits, as many as one pass reads, are set aside, and the next pass ends the others."""
     waiting = [store.take(wanted) for wanted in (ODD, ODD, new())]
     for claim in waiting:
@@ -95,7 +95,7 @@ def test_waits_that_are_over_and_cannot_be_decided_do_not_block_the_others(store
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_what_is_held_is_decided_once_its_policy_can_be_read(store: Harness, waits: bool):
+def test_held_jobs_are_decided_once_their_policy_can_be_read(store: Harness, waits: bool):
     """Held jobs are decided by the next pass, or once an operator changes their policy."""
     dead = store.worker()
     by_itself, by_hand = store.take(ODD, worker=dead), store.take(ODD, worker=dead)

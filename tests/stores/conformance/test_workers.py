@@ -55,7 +55,7 @@ def test_workers_are_listed_oldest_first(store: Harness):
     assert [a, c] == [each.id for each in all_of(store)]
 
 
-def test_a_heartbeat_extends_a_life(store: Harness):
+def test_a_heartbeat_extends_a_lease(store: Harness):
     """Heartbeats store their time and the new end of the worker's lease."""
     worker = store.worker()
     store.wait(10)
@@ -66,7 +66,7 @@ def test_a_heartbeat_extends_a_life(store: Harness):
     assert (T0, T0 + seconds(10), T0 + seconds(25)) == (row.started_at, row.heartbeat_at, row.expires_at)
 
 
-def test_a_heartbeat_never_shortens_a_life(store: Harness):
+def test_a_heartbeat_never_shortens_a_lease(store: Harness):
     """Heartbeats with a shorter extension than an earlier one do not shorten the lease."""
     worker = store.worker(lease_for=seconds(60))
     store.wait(1)
@@ -76,7 +76,7 @@ def test_a_heartbeat_never_shortens_a_life(store: Harness):
 
 
 @pytest.mark.parametrize("life", [timedelta(0), seconds(-1)], ids=str)
-def test_a_heartbeat_that_extends_by_nothing_is_refused(store: Harness, life: timedelta):
+def test_a_heartbeat_with_a_zero_extension_is_refused(store: Harness, life: timedelta):
     """Heartbeats that extend by no time are refused and change nothing."""
     worker = store.worker()
     before = all_of(store)

@@ -124,7 +124,7 @@ print(len(set(numbers)), joined(), due("child"))
     assert "12 True 12\n" == run(path, THREADS + script)
 
 
-def test_a_child_goes_on_when_its_parent_has_closed_the_store(path: Path):
+def test_a_child_continues_when_its_parent_has_closed_the_store(path: Path):
     """SQLite's locks of the child are its own: the parent, which ends first, does not take the log away from it."""
     script = """
 go, gone = os.pipe(), os.pipe()

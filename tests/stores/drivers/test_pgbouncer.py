@@ -66,7 +66,7 @@ def test_operations_at_once_share_few_sessions(url: str):
     assert (200, 200) == (due, len(set(ids)))
 
 
-def test_nobody_listens_through_it(url: str):
+def test_no_worker_listens_through_pgbouncer(url: str):
     """No session lasts, so workers poll; with a direct way to the server one listens there, and has a lock."""
     store, direct = open_store(url), open_store(f"{url}&direct={postgres.server()}:5432")
     lasting = (store.lasting, direct.lasting)

@@ -89,7 +89,7 @@ def kill_sessions() -> None:
         ),
     ],
 )
-def test_a_url_says_which_database_and_how(url: str, expected: PostgresSettings):
+def test_a_url_names_the_database_and_settings(url: str, expected: PostgresSettings):
     """Our settings are taken out of the URL, those of the libraries stay in it, and no password is in the name."""
     assert expected == parse_url(url)
 
@@ -109,7 +109,7 @@ def test_a_url_says_which_database_and_how(url: str, expected: PostgresSettings)
         "direct=%40",
     ],
 )
-def test_a_setting_that_is_not_known_is_refused(setting: str):
+def test_an_unknown_setting_is_refused(setting: str):
     """Unknown settings and invalid values are refused, without the password in the message."""
     with pytest.raises(ConfigurationError, match=r"the store URL of PostgreSQL h/d has a setting") as refused:
         open_store(f"postgresql://u:secret@h/d?{setting}")
@@ -120,7 +120,7 @@ def test_a_setting_that_is_not_known_is_refused(setting: str):
 @pytest.mark.parametrize(
     ("url", "listens"), [("pgbouncer=on", False), ("pgbouncer=on&direct=h", True), ("notify=off", True)]
 )
-def test_through_a_pool_of_sessions_nobody_listens(url: str, listens: bool):
+def test_no_worker_listens_through_a_session_pool(url: str, listens: bool):
     """Sessions that change with every transaction can neither listen nor hold a lock."""
     assert listens == parse_url(f"postgresql://u@h/d?{url}").listens
 
@@ -137,7 +137,7 @@ def test_through_a_pool_of_sessions_nobody_listens(url: str, listens: bool):
         ("nextval('redrive_job_ids'::regclass)", ("nextval('\"s\".redrive_job_ids'::regclass)", ())),
     ],
 )
-def test_a_statement_is_written_as_the_libraries_want_it(text: str, expected: tuple[str, tuple[str, ...]]):
+def test_a_statement_is_rewritten_for_its_library(text: str, expected: tuple[str, tuple[str, ...]]):
     """Parameters have numbers, a name its number wherever it stands, and our tables the name of the schema."""
     made = compiled(text, "s")
 
@@ -147,7 +147,7 @@ def test_a_statement_is_written_as_the_libraries_want_it(text: str, expected: tu
 # ------------------------------------------------------------------------------------------------------------- opening
 
 
-def test_a_server_that_is_not_there_is_told():
+def test_an_unreachable_server_is_named():
     """Errors name the database, without its password."""
     with pytest.raises(StoreUnreachable, match="PostgreSQL 127.0.0.1:1/d .* cannot be reached") as refused:
         open_store("postgresql://u:secret@127.0.0.1:1/d")
@@ -155,13 +155,13 @@ def test_a_server_that_is_not_there_is_told():
     assert "secret" not in str(refused.value)
 
 
-def test_a_database_that_is_not_there_is_told():
+def test_a_missing_database_is_reported():
     """Opening a missing database does not create it."""
     with pytest.raises(StoreOpenError, match='database "nowhere" does not exist'):
         open_store(postgres.url(database="nowhere"))
 
 
-def test_a_role_that_may_not_make_tables_is_told():
+def test_a_role_without_the_right_to_create_tables_is_refused():
     """Without the right to make a schema the first opening is refused; once the owner has opened it, the role works."""
     role, name = postgres.fresh(), postgres.fresh()
     mine = postgres.url(name)
@@ -204,7 +204,7 @@ def test_many_that_open_a_new_schema_at_once_all_succeed():
     assert [] == errors
 
 
-def test_two_schemas_are_two():
+def test_two_schemas_are_separate():
     """Apps in different schemas of one database have nothing in common."""
     one, other = open_store(postgres.url()), open_store(postgres.url())
     one.run(jobs.enqueue([new()]))
@@ -226,7 +226,7 @@ def _nap(number: int):
     raise RuntimeError(message)
 
 
-def test_an_operation_that_raises_undoes_itself(store: Store, both: Any):
+def test_an_operation_that_raises_is_rolled_back(store: Store, both: Any):
     """Operations that fail are rolled back, and their connections serve the next operation."""
     (number,) = store.run(jobs.enqueue([new(delay=60)], now=T0)).ids
     with pytest.raises(RuntimeError, match="the operation itself"):
@@ -250,7 +250,7 @@ def _killed():
     return (yield Query("clock", {"now": rows[0].now}, into=clock.Instant))
 
 
-def test_a_connection_that_dies_in_the_middle_is_told(both: Any):
+def test_an_operation_that_loses_its_connection_raises(both: Any):
     """Operations that lose their connection are not repeated; the next one has a new connection."""
     with pytest.raises(StoreUnreachable):
         both(_killed())
@@ -280,7 +280,7 @@ def lock_of(store: Store, number: int) -> bool:
         return not connection.execute(text).fetchall()
 
 
-def test_who_stops_in_the_middle_of_a_statement_keeps_no_job(store: Store, both: Any):
+def test_a_process_suspended_during_a_statement_keeps_no_job(store: Store, both: Any):
     """Sessions that the server calls active are ended as well, and their rows are unlocked."""
     (number,) = both(jobs.enqueue([new()])).ids
     with contextlib.closing(stopped(store, number, prepared(schema(store))["close_succeeded"].text)) as connection:
@@ -300,7 +300,7 @@ def test_a_statement_of_others_is_left_alone(store: Store, both: Any):
         assert 0 == both(workers.end_stuck(silent_for=timedelta(0)))
 
 
-def test_every_statement_is_known_by_its_beginning():
+def test_every_statement_names_its_schema_at_the_beginning():
     """Every statement names its schema within the first kilobyte, which PostgreSQL shows of it."""
     late = {name for name, each in prepared("jobs").items() if '"jobs".redrive_' not in each.text[:1000]}
 
@@ -315,7 +315,7 @@ def test_a_text_may_hold_anything(both: Any):
     assert "a\N{REPLACEMENT CHARACTER}b" == both(jobs.get(number)).note
 
 
-def test_a_value_that_does_not_fit_is_told(both: Any):
+def test_a_value_out_of_range_raises(both: Any):
     """Numbers that are too large raise an error of the operation, and the connection stays usable."""
     with pytest.raises(StoreError) as refused:
         both(jobs.enqueue([new(priority=2**63)]))
@@ -407,7 +407,7 @@ class Watching:
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_an_enqueue_is_news(store: Store, colour: str):
+def test_an_enqueue_notifies_watchers(store: Store, colour: str):
     """Watchers are notified at once of an enqueue by any process, and again shortly after."""
 
     async def run() -> list[bool]:
@@ -443,7 +443,7 @@ def test_a_burst_is_one_notification(store: Store, monkeypatch: pytest.MonkeyPat
     assert 1 == heard
 
 
-def test_a_lost_listener_is_told(store: Store):
+def test_a_lost_listener_raises(store: Store):
     """Watchers get an error at once when the listening connection ends."""
 
     async def run() -> None:
@@ -457,7 +457,7 @@ def test_a_lost_listener_is_told(store: Store):
     asyncio.run(run())
 
 
-def test_a_silent_listener_is_asked(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_a_silent_listener_is_checked(store: Store, monkeypatch: pytest.MonkeyPatch):
     """Silent listening connections are pinged again and again, without reporting a change."""
     monkeypatch.setattr(listener, "PING", 0.01)
     asked = []

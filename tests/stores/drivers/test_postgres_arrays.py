@@ -47,7 +47,7 @@ def test_a_list_arrives_as_it_was(cursor: psycopg.RawCursor[Any], kind: str, val
     assert (values,) == cursor.fetchone()
 
 
-def test_a_number_that_does_not_fit_is_told():
+def test_a_number_out_of_range_raises():
     """Numbers in a list that are too large raise an error of their operation."""
     store = open_store(postgres.url())
     with pytest.raises(StoreError, match="bigint out of range"):

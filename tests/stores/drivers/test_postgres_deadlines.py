@@ -109,7 +109,7 @@ def _halted(halt: Callable[[str], list[int]]) -> Steps[None]:
     yield Query("clock", {"now": None})
 
 
-def test_a_transaction_whose_connection_does_not_answer_is_given_up(store: Store, both: Any, halt: Any):
+def test_a_transaction_on_an_unresponsive_connection_is_given_up(store: Store, both: Any, halt: Any):
     """Nor is there a wait for its rollback."""
     with pytest.raises(StoreUnreachable, match="no answer"):
         in_time(lambda: both(_halted(halt)))
@@ -148,7 +148,7 @@ def test_a_call_may_have_less_time_than_the_store(halt: Any):
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_lent_connection_has_the_same_deadline(store: Store, halt: Any, colour: str):
+def test_the_connection_of_a_handler_has_the_same_deadline(store: Store, halt: Any, colour: str):
     """Statements of redrive on a handler's connection have it, including COMMIT and ROLLBACK."""
 
     def sync() -> None:
@@ -188,7 +188,7 @@ def test_the_timeout_of_a_result_holds_where_the_database_does_not_answer(halt: 
     app.close()
 
 
-def test_what_looks_for_the_version_of_the_schema_has_a_deadline(halt: Any):
+def test_reading_the_schema_version_has_a_deadline(halt: Any):
     """Otherwise a worker that starts would wait forever."""
     script = migration(postgres.url(timeout=TIMEOUT, application_name=NAME))
     halt(NAME)

@@ -112,7 +112,7 @@ def test_the_handlers_transaction_waits_for_the_disk(url: Callable[..., str], co
     assert ["on"] == seen(schema)
 
 
-def test_a_users_transaction_is_committed_as_the_user_has_it():
+def test_a_users_transaction_keeps_its_durability_setting():
     """With ``using=`` redrive changes no setting of a session that is not its own."""
     store, schema = watched(postgres.url())
     with postgres.connect(autocommit=False) as connection:
@@ -135,7 +135,7 @@ def strict() -> Iterator[str]:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def test_what_is_stricter_stays(strict: str):
+def test_stricter_settings_are_kept(strict: str):
     """Stricter settings of the server are kept."""
     store, schema = watched(postgres.url(database=strict), database=strict)
     everything(store.run)
@@ -167,7 +167,7 @@ def test_the_setting_is_on_or_off():
         parse_url("postgresql:///d?nothing=on")
 
 
-def test_it_costs_no_round_trip(monkeypatch: pytest.MonkeyPatch):
+def test_the_setting_costs_no_round_trip(monkeypatch: pytest.MonkeyPatch):
     """Open sessions need no further statement for it."""
     store = open_store(postgres.url())
     store.run(jobs.enqueue([new()]))

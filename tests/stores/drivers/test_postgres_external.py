@@ -71,7 +71,7 @@ def mine(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.mark.case("D27")
-def test_the_job_is_there_after_the_commit(store: Store, mine: Any):
+def test_the_job_exists_after_the_commit(store: Store, mine: Any):
     """Other connections see the job after the commit, also if the enqueue was the first statement."""
     store.run(jobs.enqueue([new()]), using=mine)
     before = count(store)
@@ -81,7 +81,7 @@ def test_the_job_is_there_after_the_commit(store: Store, mine: Any):
 
 
 @pytest.mark.case("D27")
-def test_the_job_is_gone_with_the_rollback(store: Store, mine: Any):
+def test_the_job_does_not_exist_after_a_rollback(store: Store, mine: Any):
     """Enqueues that are rolled back leave no job."""
     store.run(jobs.enqueue([new()]), using=mine)
     mine.rollback()
@@ -89,7 +89,7 @@ def test_the_job_is_gone_with_the_rollback(store: Store, mine: Any):
     assert 0 == count(store)
 
 
-def test_an_error_does_not_poison_the_transaction(store: Store, mine: Any):
+def test_an_error_leaves_the_transaction_usable(store: Store, mine: Any):
     """If the enqueue is refused, the user's transaction continues with its earlier writes."""
     store.run(jobs.enqueue([new()]), using=mine)
     with pytest.raises(StoreError):
@@ -113,7 +113,7 @@ def test_a_connection_in_autocommit_mode_stores_at_once(store: Store):
     assert [1, 1] == seen
 
 
-def test_rows_of_the_user_stay_as_the_user_wants_them(store: Store):
+def test_the_row_factory_of_the_user_is_kept(store: Store):
     """Connections with a row factory and a cursor factory can be used, and keep them."""
     with postgres.connect() as connection:
         connection.row_factory = psycopg.rows.dict_row
@@ -144,7 +144,7 @@ def test_another_database_is_refused(store: Store):
 
 
 @pytest.mark.parametrize(("given", "what"), [({}, "builtins.dict"), (object(), "builtins.object")])
-def test_what_is_no_connection_is_refused(store: Store, given: object, what: str):
+def test_an_object_that_is_no_connection_is_refused(store: Store, given: object, what: str):
     """Errors name the type of the argument and the accepted types."""
     with pytest.raises(StoreMismatch, match=f"not a {what}; enqueue takes synchronous connections"):
         store.run(jobs.enqueue([new()]), using=given)
@@ -153,7 +153,7 @@ def test_what_is_no_connection_is_refused(store: Store, given: object, what: str
 
 
 @pytest.mark.case("D27")
-def test_nobody_is_woken_by_what_is_rolled_back(store: Store):
+def test_rolled_back_enqueues_notify_no_listener(store: Store):
     """Listeners are notified of committed enqueues only."""
     with postgres.connect() as listener, postgres.connect(autocommit=False) as connection:
         listener.execute(f'LISTEN "redrive.{_schema(store)}"')

@@ -75,19 +75,19 @@ def yes() -> bool:
     ids=["enqueue", "with a key", "pooled", "no notify", "nothing", "nothing due", "a claim", "a stranger",
          "a claim, pooled", "a question"],
 )  # fmt: skip
-def test_an_operation_is_said_in_few_words(
+def test_an_operation_takes_few_round_trips(
     build: Any, answers: list[Any], settings: PostgresSettings, expected: list[str]
 ):
     """Free statements precede the transaction, and a single statement needs none."""
     assert expected == told(full_script(build(), settings, yes), *answers)[1]
 
 
-def test_workers_that_were_just_told_are_not_told_again():
+def test_repeated_notifications_are_left_out():
     """Without a notification the statement is sent unchanged."""
     assert ["ask", "jobs payloads policies"] == told(full_script(jobs.enqueue([new()]), OURS, bool), GATE, [])[1]
 
 
-def test_within_a_transaction_of_somebody_else_nothing_begins_or_ends():
+def test_an_operation_in_a_users_transaction_neither_begins_nor_ends_one():
     """On a user's connection, and on one that is lent, an operation is a part of what happens there."""
     script = inner_script(jobs.enqueue([new()]).steps, OURS)
 
@@ -103,7 +103,7 @@ def _forgiving() -> Steps[str]:
     return "fine"
 
 
-def test_an_operation_may_answer_an_error():
+def test_an_operation_may_handle_an_error():
     """Errors of the database are thrown into the operation, which may send another statement."""
     script = full_script(_forgiving(), OURS, bool)
     heard = [next(script), script.send([]), script.throw(StoreBusy("no")), script.send([])]
@@ -113,7 +113,7 @@ def test_an_operation_may_answer_an_error():
         script.send([])
 
 
-def test_an_error_that_nobody_answers_ends_the_conversation():
+def test_an_unhandled_error_ends_the_operation():
     """No more statements follow an error that the operation does not handle."""
     script = full_script(jobs.enqueue([new()]), OURS, bool)
     next(script)
@@ -121,7 +121,7 @@ def test_an_error_that_nobody_answers_ends_the_conversation():
         script.throw(StoreError("no"))
 
 
-def test_several_statements_are_said_as_one():
+def test_several_statements_are_combined():
     """Each is a part of one statement, and their parameters are counted on."""
     query = Batch((Query("keys_drop", {"job_ids": [7]}), Query("worker_stop", {"id": 8, "now": T0})))
     text, values = composed(query, "s", "news")
@@ -134,7 +134,7 @@ def test_several_statements_are_said_as_one():
     ) == " ".join(text.split())
 
 
-def test_the_last_of_several_statements_answers():
+def test_the_last_of_several_statements_returns_the_rows():
     """Without a notification the rows are those of the query itself."""
     query = Batch((Query("keys_drop", {"job_ids": [7]}), Query("worker_stop", {"id": 8, "now": T0})))
 
@@ -149,7 +149,7 @@ def two_lasts() -> Steps[None]:
 
 
 @pytest.mark.parametrize(("name", "begin"), [("claim_chosen", "WITH"), ("claim", "WITH RECURSIVE")])
-def test_a_statement_keeps_the_parts_that_it_has(name: str, begin: str):
+def test_a_statement_keeps_its_with_clauses(name: str, begin: str):
     """Others that run together with it go before its own."""
     params = {"ids": [1], "queues": None, "tasks": None, "worker_id": 2, "now": T0, "count": 1, **lanes.parameters(())}
     params["salt"] = 3
@@ -160,7 +160,7 @@ def test_a_statement_keeps_the_parts_that_it_has(name: str, begin: str):
     assert 1 == text.count("ANY ($1::bigint[])), ")
 
 
-def test_nothing_may_follow_the_last():
+def test_no_query_may_follow_the_last():
     """Queries after the last one raise, because the transaction is committed already."""
     with pytest.raises(RuntimeError, match="payload_insert.* follows a query that was declared the last"):
         told(full_script(two_lasts(), OURS, bool), [], [])

@@ -105,7 +105,7 @@ def test_both_or_neither_in_a_coroutine(store: Store, table: str, end: str, expe
 
 
 @pytest.mark.parametrize("leave", [psycopg.Connection.commit, psycopg.Connection.rollback])
-def test_the_borrower_cannot_end_the_transaction(store: Store, table: str, leave: Callable[[object], None]):
+def test_a_handler_cannot_end_the_transaction(store: Store, table: str, leave: Callable[[object], None]):
     """Handlers cannot commit: their writes would be stored without the end of the attempt."""
     loan = store.begin()
     loan.connection.execute(f"INSERT INTO {table} VALUES (1)")
@@ -116,7 +116,7 @@ def test_the_borrower_cannot_end_the_transaction(store: Store, table: str, leave
     assert [] == rows(table)
 
 
-def test_a_transaction_that_a_statement_has_ended_is_noticed(store: Store):
+def test_a_transaction_ended_by_a_statement_is_detected(store: Store):
     """After the handler has ended the transaction, the completion is not written."""
     loan = store.begin()
     loan.connection.execute("COMMIT")
@@ -149,7 +149,7 @@ def test_a_transaction_that_has_failed_cannot_be_committed(store: Store, table: 
     assert 0 == enqueued(store)
 
 
-def test_a_closed_store_lends_nothing(store: Store):
+def test_a_closed_store_begins_no_transaction(store: Store):
     """In neither colour."""
     store.close()
     with pytest.raises(StoreClosed):
@@ -205,7 +205,7 @@ async def gone(loan: Any) -> None:
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_block_that_is_silent_for_too_long_is_ended(table: str, url: str, colour: str):
+def test_an_idle_transaction_is_ended(table: str, url: str, colour: str):
     """Sessions of handlers that have stopped inside the block are ended by the server, with their locks."""
     store = open_store(f"{url}&timeout=500ms")
 
@@ -225,7 +225,7 @@ def test_a_block_that_is_silent_for_too_long_is_ended(table: str, url: str, colo
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_who_stops_before_the_commit_keeps_no_job(app: App, monkeypatch: pytest.MonkeyPatch, colour: str):
+def test_a_process_suspended_before_the_commit_keeps_no_job(app: App, monkeypatch: pytest.MonkeyPatch, colour: str):
     """Once the completion is written the job is locked: a process that stops there is ended soon."""
     monkeypatch.setattr(statements, "_SHORT", "'200ms'")
 
@@ -251,7 +251,7 @@ def test_who_stops_before_the_commit_keeps_no_job(app: App, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_no_more_are_lent_than_the_pool_has(url: str, colour: str):
+def test_the_pool_limits_transactions_of_handlers(url: str, colour: str):
     """``?pool=`` limits the transactions of handlers too, apart from operations; the error names the remedy."""
     store = open_store(f"{url}&pool=2&timeout=300ms")
 
@@ -276,7 +276,7 @@ def test_no_more_are_lent_than_the_pool_has(url: str, colour: str):
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_loan_that_fails_to_open_gives_its_place_back(
+def test_a_transaction_that_fails_to_begin_is_not_counted(
     url: str, store: Store, monkeypatch: pytest.MonkeyPatch, colour: str
 ):
     """Transactions that could not begin are not counted."""

@@ -302,7 +302,7 @@ def test_an_enqueue_with_an_idempotency_key_may_be_repeated(fleet: Fleet, proxy:
     assert (False, 1) == (job.created, fleet.marked())
 
 
-def test_a_migration_whose_commit_is_lost(proxy: Proxy):
+def test_a_migration_with_a_lost_commit_can_be_repeated(proxy: Proxy):
     """Opening the app again finds the tables, or creates them."""
     url = postgres.url(host=proxy.host, port=str(proxy.port))
     proxy.on(Kind.CUT_AFTER, COMMIT)
@@ -381,7 +381,7 @@ def test_a_users_transaction_that_is_cut_has_enqueued_nothing(fleet: Fleet, prox
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_what_follows_a_part_that_was_committed_is_in_doubt_too(fleet: Fleet, proxy: Proxy, colour: str):
+def test_a_failure_after_a_committed_part_is_an_unknown_outcome(fleet: Fleet, proxy: Proxy, colour: str):
     """Claims with a committed first statement and a cut second one are of unknown outcome."""
     enqueued(fleet)
     claim = leases.claim(999, 1, lease_for=LONG)  # of a worker that is not registered

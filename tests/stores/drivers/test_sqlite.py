@@ -76,7 +76,7 @@ def test_references_are_enforced(store: Store):
 # ---------------------------------------------------------------------------------------------------- closing
 
 
-def test_a_closed_store_says_so(path: Path, store: Store):
+def test_a_closed_store_is_named_in_the_error(path: Path, store: Store):
     """Whatever is asked of a closed store is refused, with its name."""
     store.close()
     for use in (
@@ -89,7 +89,7 @@ def test_a_closed_store_says_so(path: Path, store: Store):
         assert f"{path} has been closed" == str(refused.value)
 
 
-def test_closing_twice_is_closing(store: Store):
+def test_closing_twice_is_allowed(store: Store):
     """Closing a store is idempotent."""
     store.close()
     store.close()
@@ -105,7 +105,7 @@ def test_a_driver_that_was_never_used_can_be_closed(path: Path):
     assert not path.exists()
 
 
-def test_what_was_queued_before_the_close_is_finished(store: Store):
+def test_operations_queued_before_the_close_are_finished(store: Store):
     """Closing finishes what was asked before: no acknowledged enqueue is dropped."""
     futures = [store.submit(jobs.enqueue([new()])) for _ in range(50)]
     store.close()
@@ -113,7 +113,7 @@ def test_what_was_queued_before_the_close_is_finished(store: Store):
     assert list(range(1, 51)) == [number for future in futures for number in future.result(0)]
 
 
-def test_who_comes_during_the_close_is_refused(store: Store):
+def test_calls_during_the_close_are_refused(store: Store):
     """Callers with a reference to a closed connection thread are refused and do not wait forever."""
     writer, _ = store._threads()
     store.close()
@@ -150,7 +150,7 @@ def test_a_foreign_writer_makes_the_store_busy(path: Path, foreign: sqlite3.Conn
     impatient.close()
 
 
-def test_tables_that_vanished_are_missed(store: Store, foreign: sqlite3.Connection, path: Path):
+def test_dropped_tables_are_named_in_the_error(store: Store, foreign: sqlite3.Connection, path: Path):
     """If redrive's tables were dropped, the error names them."""
     foreign.execute("DROP TABLE redrive_results")
     with pytest.raises(StoreOpenError) as refused:
@@ -159,7 +159,7 @@ def test_tables_that_vanished_are_missed(store: Store, foreign: sqlite3.Connecti
     assert f"{path} has no redrive tables (no such table: redrive_results)" == str(refused.value)
 
 
-def test_the_version_changes_when_anybody_commits(store: Store, foreign: sqlite3.Connection):
+def test_every_commit_changes_the_version(store: Store, foreign: sqlite3.Connection):
     """Commits of the store and of other connections change the version."""
     versions = [store.version(), store.version()]
     store.run(jobs.enqueue([new()]))
@@ -242,7 +242,7 @@ def test_an_enqueue_survives_a_new_opening(path: Path):
     second.close()
 
 
-def test_two_databases_have_two_names(tmp_path: Path):
+def test_databases_have_different_names(tmp_path: Path):
     """Each database has its own uid, since it is part of every idempotency key."""
     stores = [open_store(url(tmp_path / name)) for name in ("a.db", "b.db")]
     uids = {each.run(admin.identify("uid")) for each in stores}
@@ -252,7 +252,7 @@ def test_two_databases_have_two_names(tmp_path: Path):
     assert 2 == len(uids)
 
 
-def test_an_error_that_sqlite3_does_not_know_reaches_its_caller(store: Store):
+def test_an_unexpected_error_reaches_its_caller(store: Store):
     """Values that SQLite cannot store raise an error for their caller only."""
     with pytest.raises(OverflowError):
         store.run(jobs.enqueue([new(priority=2**70)]))
@@ -260,7 +260,7 @@ def test_an_error_that_sqlite3_does_not_know_reaches_its_caller(store: Store):
     assert [1] == store.run(jobs.enqueue([new()])).ids
 
 
-def test_instants_of_all_ages_are_kept(store: Store):
+def test_instants_of_all_years_are_kept(store: Store):
     """Instants long before and after our time are kept to the microsecond."""
     early, late = T0.replace(year=1), T0.replace(year=9999, microsecond=999_999)
     store.run(jobs.enqueue([new()], now=early))
@@ -269,7 +269,7 @@ def test_instants_of_all_ages_are_kept(store: Store):
     assert [early, late] == [store.run(jobs.get(number)).scheduled_at for number in (1, 2)]
 
 
-def test_nobody_looks_at_the_file_while_nobody_waits_for_news(tmp_path: Path):
+def test_the_file_is_not_polled_without_a_waiter(tmp_path: Path):
     """Busy workers do not poll; with a free slot they are notified of the changes since then."""
     store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal")
     idle, told = asyncio.Event(), []

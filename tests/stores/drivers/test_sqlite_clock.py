@@ -153,7 +153,7 @@ def test_a_step_that_lasts_is_followed(machine: Machine, step: timedelta):
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
-def test_what_waits_for_a_span_moves_with_the_time(machine: Machine, step: timedelta):
+def test_following_a_step_moves_pending_times(machine: Machine, step: timedelta):
     """Following a step keeps the rest of delays, snoozes, hard timeouts and leases; due jobs stay due."""
     store = machine.store
     me = worker(store)
@@ -196,7 +196,7 @@ def test_a_rate_is_neither_used_up_nor_renewed_by_a_step(machine: Machine):
     assert (1, 0, 1) == (len(first), len(second), len(take(store, me)))
 
 
-def test_after_a_restart_of_the_machine_its_clock_rules(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+def test_after_a_restart_of_the_machine_its_clock_is_used(machine: Machine, monkeypatch: pytest.MonkeyPatch):
     """Anchors of another boot are ignored."""
     monkeypatch.setattr(clock, "boot_time", lambda: ("another boot", 1))
     machine.set(HOUR)
@@ -206,9 +206,7 @@ def test_after_a_restart_of_the_machine_its_clock_rules(machine: Machine, monkey
     assert machine.wall == before == machine.time()
 
 
-def test_where_the_system_does_not_say_how_long_it_is_up_its_clock_rules(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_the_uptime_the_clock_of_the_system_is_used(machine: Machine, monkeypatch: pytest.MonkeyPatch):
     """Without the uptime, which only Linux provides, there is no anchor."""
     monkeypatch.setattr(clock, "boot_time", lambda: None)
     machine.set(HOUR)

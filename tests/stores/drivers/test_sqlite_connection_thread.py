@@ -74,7 +74,7 @@ def put(**options: Any) -> Operation[list[int]]:
     return Operation(placing.name, steps(), placing.writes)
 
 
-def test_what_has_gathered_shares_one_transaction(store: Store):
+def test_collected_operations_share_one_transaction(store: Store):
     """Operations that gathered while the lane was busy share one commit, each in a savepoint (group commit)."""
     with Gate(store) as gate:
         futures = submit(store, *[put() for _ in range(20)])
@@ -133,7 +133,7 @@ def test_a_transaction_that_ends_under_a_group_fails_it_all(store: Store):
     assert [1] == store.run(put())
 
 
-def test_what_is_cancelled_while_it_waits_never_runs(store: Store):
+def test_a_cancelled_queued_operation_never_runs(store: Store):
     """Futures that were cancelled in the queue do not run; the other operations do."""
     with Gate(store):
         first, second, third = submit(store, put(), put(), put())
@@ -171,7 +171,7 @@ def test_a_task_that_is_cancelled_while_it_waits_never_writes(store: Store):
     assert 0 == store.run(admin.stats()).due
 
 
-def test_free_work_is_no_part_of_a_group(store: Store):
+def test_work_outside_of_transactions_joins_no_group(store: Store):
     """Migrations and other functions run between transactions, in the order of the queue."""
     with Gate(store) as gate:
         before, work, after = (
@@ -184,7 +184,7 @@ def test_free_work_is_no_part_of_a_group(store: Store):
     assert 2 == gate.count("BEGIN")
 
 
-def test_free_work_that_fails_is_its_caller_s(store: Store):
+def test_an_error_outside_of_transactions_is_raised_to_its_caller(store: Store):
     """Functions that fail raise their error for their caller, translated if it is SQLite's."""
     with pytest.raises(StoreError, match="no such function: nonsense"):
         store.script(lambda cursor: cursor.execute("SELECT nonsense()"))
@@ -212,7 +212,7 @@ def test_in_memory_reads_and_writes_take_turns():
     store.close()
 
 
-def test_what_coroutines_ask_in_one_turn_travels_together(store: Store):
+def test_operations_of_one_loop_iteration_share_a_commit(store: Store):
     """Operations that coroutines await in one iteration of the loop share one commit."""
     statements: list[str] = []
     store.run(admin.stats())
@@ -247,7 +247,7 @@ def test_a_group_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch):
     assert 3 == gate.count("BEGIN")
 
 
-def test_an_operation_can_answer_an_error(store: Store):
+def test_an_operation_can_handle_an_error(store: Store):
     """Errors of the database are thrown into the operation, which may handle them."""
 
     def forgiving():
@@ -263,7 +263,7 @@ def test_an_operation_can_answer_an_error(store: Store):
     assert [("1",)] == rows
 
 
-def test_an_operation_that_asks_nothing_is_answered(store: Store):
+def test_an_operation_without_statements_returns(store: Store):
     """Operations without a statement return their result."""
 
     def silent():

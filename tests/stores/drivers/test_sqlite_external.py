@@ -62,7 +62,7 @@ def seen(store: Store) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("mode", "outcome"), list(itertools.product(BEGUN, ["commit", "rollback"])))
-def test_the_job_shares_the_fate_of_the_transaction(store: Store, connect, mode: str, outcome: str):
+def test_the_job_is_committed_or_rolled_back_with_the_transaction(store: Store, connect, mode: str, outcome: str):
     """Whatever the isolation level, the order and its job are there together after a commit, and neither otherwise."""
     connection = connect(isolation_level=BEGUN[mode])
     if BEGUN[mode] is None:
@@ -77,7 +77,7 @@ def test_the_job_shares_the_fate_of_the_transaction(store: Store, connect, mode:
 
 
 @pytest.mark.parametrize("mode", BEGUN)
-def test_nobody_sees_the_job_before_the_commit(store: Store, connect, mode: str):
+def test_the_job_is_invisible_before_the_commit(store: Store, connect, mode: str):
     """Before the user commits no worker sees the job; where sqlite3 would begin a transaction, we do (D27)."""
     connection = connect(isolation_level=BEGUN[mode])
     if BEGUN[mode] is None:
@@ -90,7 +90,7 @@ def test_nobody_sees_the_job_before_the_commit(store: Store, connect, mode: str)
     assert 1 == store.run(admin.stats()).due
 
 
-def test_without_a_transaction_in_autocommit_the_job_is_there_at_once(store: Store, connect):
+def test_without_a_transaction_in_autocommit_the_job_exists_at_once(store: Store, connect):
     """On a connection in autocommit mode, outside of a transaction, the enqueue is a transaction of its own."""
     connection = connect(isolation_level=None)
     store.run(jobs.enqueue([new(), new()]), using=connection)
@@ -133,7 +133,7 @@ def test_a_context_manager_commits_both(store: Store, connect):
     assert (1, 1) == seen(store)
 
 
-def test_a_number_that_was_rolled_back_is_not_given_again(store: Store, connect, path: Path):
+def test_a_rolled_back_id_is_not_reused(store: Store, connect, path: Path):
     """Jobs do not get the id of a job that was rolled back, whichever way either was enqueued."""
     connection = connect()
     beside = open_store(f"sqlite:///{path}")
@@ -148,7 +148,7 @@ def test_a_number_that_was_rolled_back_is_not_given_again(store: Store, connect,
     assert sorted(set(given)) == given
 
 
-def test_a_savepoint_of_the_user_s_takes_the_job_back(store: Store, connect):
+def test_a_rolled_back_savepoint_removes_the_job(store: Store, connect):
     """Rolling back a nested savepoint removes its job and keeps the earlier ones."""
     connection = connect(isolation_level=None)
     connection.execute("BEGIN")
@@ -180,7 +180,7 @@ def test_a_refused_enqueue_leaves_the_transaction_usable(store: Store, connect):
     [sqlite3.Row, lambda cursor, row: dict(zip([each[0] for each in cursor.description], row, strict=True))],
     ids=["Row", "dict"],
 )
-def test_the_user_s_row_factory_is_no_concern(store: Store, connect, factory):
+def test_the_user_s_row_factory_is_ignored(store: Store, connect, factory):
     """Row factories of the user do not affect an enqueue, and are kept."""
     connection = connect()
     connection.row_factory = factory
@@ -191,7 +191,7 @@ def test_the_user_s_row_factory_is_no_concern(store: Store, connect, factory):
     assert 1 == connection.execute("SELECT 1 AS one").fetchone()["one"]
 
 
-def test_the_user_s_text_factory_is_no_concern(store: Store, connect):
+def test_the_user_s_text_factory_is_ignored(store: Store, connect):
     """Connections that read text as bytes can enqueue."""
     connection = connect()
     connection.text_factory = bytes
@@ -260,7 +260,7 @@ def test_a_store_in_memory_has_no_connections_but_its_own(path: Path):
     store.close()
 
 
-def test_a_store_whose_file_is_gone_is_another_database(store: Store, path: Path, tmp_path: Path):
+def test_a_store_with_a_deleted_file_is_another_database(store: Store, path: Path, tmp_path: Path):
     """After the file of the store was removed, every connection belongs to another database."""
     other = sqlite3.connect(tmp_path / "other.db")
     path.unlink()
@@ -280,7 +280,7 @@ def test_a_link_to_the_file_is_the_file(store: Store, path: Path, tmp_path: Path
     assert (1, 0) == seen(store)
 
 
-def test_what_is_no_connection_is_refused(store: Store, path: Path):
+def test_an_object_that_is_no_connection_is_refused(store: Store, path: Path):
     """Something that is not a connection of sqlite3 is refused, and its type is named."""
     assert f"using= takes a sqlite3.Connection to {path}, not a dict" == refusal(store, {})
 
@@ -293,7 +293,7 @@ def test_a_closed_connection_is_an_error_of_the_store(store: Store, connect):
     assert "Cannot operate on a closed database" in refusal(store, connection, StoreError)
 
 
-def test_a_transaction_that_read_an_older_state_is_told_what_to_do(store: Store, connect):
+def test_a_transaction_with_an_old_snapshot_raises_an_error_with_a_remedy(store: Store, connect):
     """If another connection wrote after the user's transaction had begun to read, the message names the remedy."""
     connection = connect(isolation_level=None)
     connection.execute("BEGIN")

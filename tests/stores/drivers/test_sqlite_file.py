@@ -52,7 +52,7 @@ CHANGES = {"was deleted or moved": delete, "was replaced by another file": repla
 
 
 @pytest.mark.parametrize("said", CHANGES)
-def test_nothing_is_acknowledged_after_the_file_is_gone(store: Store, path: Path, said: str):
+def test_no_operation_succeeds_after_the_file_was_removed(store: Store, path: Path, said: str):
     """Writing, reading and watching fail with an error that names the cause and the remedy."""
     CHANGES[said](path)
     calls: list[Callable[[], object]] = [
@@ -68,7 +68,7 @@ def test_nothing_is_acknowledged_after_the_file_is_gone(store: Store, path: Path
 
 
 @pytest.mark.parametrize("said", CHANGES)
-def test_a_commit_to_a_file_that_has_just_gone_is_not_acknowledged(store: Store, path: Path, said: str):
+def test_a_commit_to_a_removed_file_fails(store: Store, path: Path, said: str):
     """Check the file again after the transaction has ended."""
     enqueuing = jobs.enqueue([new()])
 
@@ -81,7 +81,7 @@ def test_a_commit_to_a_file_that_has_just_gone_is_not_acknowledged(store: Store,
         store.run(Operation("enqueue", steps(), writes=True))
 
 
-def test_a_lent_transaction_of_a_file_that_has_gone_is_not_acknowledged(path: Path):
+def test_a_handlers_transaction_on_a_removed_file_fails(path: Path):
     """Commits of handlers' transactions fail, and so do operations on the user's connection."""
     store = open_store(f"sqlite:///{path}")
     with contextlib.closing(sqlite3.connect(path)) as own:
@@ -126,7 +126,7 @@ def iter_of(name: str):
     return (yield Query(name, {"key": "uid"}))
 
 
-def test_a_worker_says_in_its_log_that_the_file_is_gone(path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_worker_logs_that_the_file_was_removed(path: Path, caplog: pytest.LogCaptureFixture):
     """Workers without jobs log the error at their heartbeat and when they end."""
     app = App(f"sqlite:///{path}", heartbeat_every="50ms", lease_for="200ms")
     logged: list[str] = []

@@ -102,7 +102,7 @@ def test_a_small_log_is_left_alone(store: Store, path: Path):
     assert before > 0
 
 
-def test_the_busy_timeout_is_as_before_afterwards(store: Store, path: Path):
+def test_a_truncation_restores_the_busy_timeout(store: Store, path: Path):
     """After a truncation the connection has the busy timeout of the URL again."""
     with reading(path):
         fill(store)

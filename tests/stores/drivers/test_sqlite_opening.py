@@ -81,7 +81,7 @@ def test_a_read_only_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_user_without_permission_is_told_where(path: Path, exists: bool, monkeypatch: pytest.MonkeyPatch):
+def test_a_permission_error_names_the_path(path: Path, exists: bool, monkeypatch: pytest.MonkeyPatch):
     """Without write permission, the message names the file, or the directory of a new one.
 
     The error is built from SQLite's error and the result of `os.access`, which is faked for the same reason."""
@@ -94,7 +94,7 @@ def test_a_user_without_permission_is_told_where(path: Path, exists: bool, monke
     assert expected == str(refused)
 
 
-def test_a_refusal_without_a_visible_cause_asks_about_permissions(path: Path):
+def test_an_unexplained_refusal_mentions_permissions(path: Path):
     """Errors without a visible cause name the permissions to check."""
     refused = errors.translation(sqlite3.OperationalError("attempt to write a readonly database"), SQLiteSettings(path))
 
@@ -110,7 +110,7 @@ def test_a_database_in_memory_can_fail_too():
 
 
 @pytest.mark.parametrize(("opening", "expected"), [(True, StoreOpenError), (False, StoreError)])
-def test_other_errors_are_told_as_they_are(opening: bool, expected: type[StoreError]):
+def test_other_errors_keep_their_text(opening: bool, expected: type[StoreError]):
     """Unforeseen errors have SQLite's text and the name of the database."""
     error = errors.translation(
         sqlite3.OperationalError("disk I/O error"), SQLiteSettings(Path("a.db")), opening=opening

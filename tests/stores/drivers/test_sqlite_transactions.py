@@ -113,7 +113,7 @@ def leave_by_statement(connection: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("leave", [leave_by_commit, leave_by_rollback, leave_by_block, leave_by_statement])
-def test_the_borrower_cannot_end_the_transaction(store: Store, leave):
+def test_a_handler_cannot_end_the_transaction(store: Store, leave):
     """SQLite refuses: the writes would be stored without the end of the attempt."""
     loan = store.begin()
     loan.connection.execute("INSERT INTO orders VALUES (1)")
@@ -124,7 +124,7 @@ def test_the_borrower_cannot_end_the_transaction(store: Store, leave):
     assert 0 == orders(store)
 
 
-def test_savepoints_are_the_borrowers(store: Store):
+def test_handlers_can_use_savepoints(store: Store):
     """Handlers can roll back to savepoints."""
     loan = store.begin()
     loan.connection.execute("INSERT INTO orders VALUES (1)")
@@ -136,7 +136,7 @@ def test_savepoints_are_the_borrowers(store: Store):
     assert 1 == orders(store)
 
 
-def test_a_row_factory_of_the_borrowers_is_no_trouble(store: Store):
+def test_the_row_factory_of_a_handler_is_ignored(store: Store):
     """Operations read rows as they need them."""
     loan = store.begin()
     loan.connection.row_factory = sqlite3.Row
@@ -147,7 +147,7 @@ def test_a_row_factory_of_the_borrowers_is_no_trouble(store: Store):
     loan.rollback()
 
 
-def test_a_loan_waits_for_other_writers_and_then_says_so(store: Store, url: str):
+def test_a_transaction_waits_for_other_writers_and_then_fails(store: Store, url: str):
     """Transactions take the lock at their beginning; if that fails, no connection stays open."""
     loan = store.begin()
     with pytest.raises(StoreBusy):
@@ -158,7 +158,7 @@ def test_a_loan_waits_for_other_writers_and_then_says_so(store: Store, url: str)
     store.begin().rollback()
 
 
-def test_a_database_in_memory_has_nothing_to_lend():
+def test_a_database_in_memory_refuses_transactions():
     """Databases in memory have one connection; the message names the alternatives."""
     store = open_store("memory://")
     with pytest.raises(ConfigurationError, match=r"one connection.*sqlite:///app\.db"):
@@ -168,7 +168,7 @@ def test_a_database_in_memory_has_nothing_to_lend():
     store.close()
 
 
-def test_a_closed_store_lends_nothing(store: Store):
+def test_a_closed_store_begins_no_transaction(store: Store):
     """Beginning a transaction does not open a closed store again."""
     store.close()
     with pytest.raises(StoreError, match="closed"):
@@ -204,7 +204,7 @@ def test_a_task_that_is_cancelled_while_it_waits_leaves_no_lock(patient: Store, 
         given[0].connection.execute("SELECT 1")
 
 
-def test_a_commit_is_seen_through(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_a_cancelled_commit_is_finished(store: Store, monkeypatch: pytest.MonkeyPatch):
     """Tasks that are cancelled during their commit have committed when ``CancelledError`` is raised."""
     committing, go = threading.Event(), threading.Event()
     real = SQLiteTransaction.commit
@@ -232,7 +232,7 @@ def test_a_commit_is_seen_through(store: Store, monkeypatch: pytest.MonkeyPatch)
     assert 1 == orders(store)
 
 
-def test_what_sqlite_has_rolled_back_cannot_be_committed(store: Store):
+def test_a_transaction_that_sqlite_rolled_back_cannot_be_committed(store: Store):
     """If SQLite itself has ended the transaction, as on a full disk, the commit raises."""
     loan = store.begin()
     loan.connection.execute("INSERT INTO orders VALUES (1)")
@@ -276,7 +276,7 @@ def test_coroutines_that_wait_for_their_transaction_do_not_keep_the_holder_from_
     assert 20 == enqueued(patient)
 
 
-def test_a_task_that_waits_for_its_transaction_costs_no_thread(patient: Store):
+def test_a_task_that_waits_for_its_transaction_blocks_no_thread(patient: Store):
     """While one transaction is open, twenty tasks wait for theirs without a thread and without a connection."""
 
     async def run() -> list[threading.Thread]:
@@ -294,7 +294,7 @@ def test_a_task_that_waits_for_its_transaction_costs_no_thread(patient: Store):
     assert [] == asyncio.run(run())
 
 
-def test_transactions_are_lent_in_the_order_in_which_they_were_asked_for(patient: Store):
+def test_transactions_begin_in_the_order_of_their_requests(patient: Store):
     """None of the tasks that wait is overtaken by another one."""
     order: list[int] = []
 
@@ -320,7 +320,7 @@ def noting(order: list[str]) -> Steps[None]:
     yield Query("clock", {"now": None})
 
 
-def test_redrive_s_own_writes_come_next_however_many_transactions_wait(patient: Store):
+def test_writes_of_redrive_precede_waiting_transactions(patient: Store):
     """Heartbeats and settles wait for the open transaction, and for none in the queue."""
     order: list[str] = []
 
@@ -347,7 +347,7 @@ def test_redrive_s_own_writes_come_next_however_many_transactions_wait(patient: 
     assert ["redrive", *[f"handler {number}" for number in range(10)]] == order
 
 
-def test_a_handler_comes_next_however_much_redrive_writes(patient: Store):
+def test_a_waiting_transaction_precedes_further_writes_of_redrive(patient: Store):
     """Between two transactions of redrive's own, one of the handlers that wait has its turn."""
     queue = patient._write_queue
     queue.acquire(writer=True)
@@ -392,7 +392,7 @@ def test_a_task_that_is_cancelled_in_the_queue_leaves_it(patient: Store):
     patient.begin().rollback()
 
 
-def test_a_queue_that_moves_is_waited_for_longer_than_the_busy_timeout(store: Store):
+def test_waiting_for_a_moving_queue_may_exceed_the_busy_timeout(store: Store):
     """Only one transaction at a time counts for the busy timeout, not the whole queue."""
     store.close()
     clock = Stepped()

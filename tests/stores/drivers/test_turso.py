@@ -40,7 +40,7 @@ def in_another_process(url: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", OPEN.format(url=url)], capture_output=True, text=True, check=False)
 
 
-def test_rows_that_nobody_fetches_are_written(path: Path):
+def test_unfetched_rows_are_written(path: Path):
     """Statements with RETURNING write all rows, even if no caller fetches them."""
     connection = adapter.connect(SQLiteSettings(path))
     connection.execute("CREATE TABLE t (a INTEGER)")
@@ -51,7 +51,7 @@ def test_rows_that_nobody_fetches_are_written(path: Path):
     assert (3,) == with_none_fetched
 
 
-def test_pyturso_itself_still_has_that_trap(path: Path):
+def test_pyturso_itself_still_loses_unfetched_rows(path: Path):
     """Of itself pyturso writes no row of a RETURNING that is not fetched; once it does, the adapter can be simpler."""
     connection = turso.connect(str(path), isolation_level=None)
     connection.execute("CREATE TABLE t (a INTEGER)")
@@ -87,14 +87,14 @@ def test_a_broken_constraint_is_an_integrity_error():
     assert isinstance(adapter.as_sqlite(turso.IntegrityError("UNIQUE")), sqlite3.IntegrityError)
 
 
-def test_what_is_not_of_the_database_stays_as_it_is():
+def test_other_errors_are_not_translated():
     """Errors that are not the database's are not translated."""
     error = TypeError("not a mapping")
 
     assert error is adapter.as_sqlite(error)
 
 
-def test_a_second_process_is_refused_and_told_why(path: Path):
+def test_a_second_process_is_refused_with_the_reason(path: Path):
     """While one process has the file open another one is refused, and learns what to do."""
     store = opened(path)
     tried = in_another_process(f"turso:///{path}")
@@ -146,7 +146,7 @@ def test_closing_frees_the_file_at_once(path: Path):
     assert "opened\n" == in_another_process(f"turso:///{path}").stdout
 
 
-def test_closing_twice_is_closing_once(path: Path):
+def test_closing_twice_is_allowed(path: Path):
     """Second calls of `close` do not release a file that was opened since."""
     first = opened(path)
     first.close()
@@ -213,7 +213,7 @@ def test_a_connection_to_another_file_is_refused(path: Path, tmp_path: Path):
     store.close()
 
 
-def test_the_connection_is_not_lent(path: Path):
+def test_transactional_completion_is_refused(path: Path):
     """Transactional completion needs a second writer, and is refused with the reason."""
     store = opened(path)
     with pytest.raises(ConfigurationError, match="needs a second writer"):
@@ -221,7 +221,7 @@ def test_the_connection_is_not_lent(path: Path):
     store.close()
 
 
-def test_a_closed_connection_says_so(path: Path):
+def test_a_closed_connection_raises(path: Path):
     """Closed connections raise the same error as those of sqlite3."""
     connection = adapter.connect(SQLiteSettings(path))
     connection.close()

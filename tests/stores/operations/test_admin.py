@@ -16,7 +16,7 @@ from tests.stores.helpers import T0
 from tests.stores.operations.conversing import CLOCK, converse, names
 
 
-def test_reading_the_rest_asks_one_question():
+def test_other_reads_take_one_query():
     """Reading the workers, or the metadata of the database, takes one query each."""
     assert ((3, 4), [Query("workers", into=WorkerRecord)]) == converse(workers.workers(), [3, 4])
     assert ("f00", [Query("meta", {"key": "uid"})]) == converse(admin.identify("uid"), [("f00",)])
@@ -71,7 +71,7 @@ def test_cancelling_a_running_job_closes_its_attempt(why: str | None):
     assert ["clock", "job_lock", "cancel", "audit_insert"] == names(plain)
 
 
-def test_cancelling_what_is_final_changes_nothing():
+def test_cancelling_a_final_job_changes_nothing():
     """Cancelling a job that has ended returns False."""
     assert not converse(admin.cancel(7), CLOCK, [DEAD], [])[0]
 
@@ -109,7 +109,7 @@ def test_cancelling_gives_the_key_back():
     assert Query("keys_drop", {"job_ids": [7]}) == asked[3]
 
 
-def test_cancelling_many_passes_over_what_has_ended():
+def test_cancelling_many_ignores_ended_jobs():
     """Cancel the matching jobs that have not ended, and write one audit line for all of them."""
     rows = [job(id=1), job(id=2, state=State.SUCCEEDED), job(id=3), job(id=4)]
     done, asked = converse(admin.cancel_all(Filter(limit=4)), CLOCK, rows, [(1,)], [], [(4,)], [])
@@ -132,7 +132,7 @@ def test_a_database_without_an_identity_is_damaged():
 
 
 @pytest.mark.parametrize(("version", "compatible"), [(None, None), ("two", None), ("1", "")])
-def test_what_is_no_version_of_a_schema_is_refused(version: str | None, compatible: str | None):
+def test_an_unreadable_schema_version_is_refused(version: str | None, compatible: str | None):
     """Refuse an unreadable schema version: the error names the possible foreign table and what to do."""
     with pytest.raises(StoreOpenError, match="without the version of the schema"):
         schema.found(version, compatible)

@@ -32,7 +32,7 @@ def test_a_claim_without_due_jobs_writes_nothing(due: object, rest: object):
     assert ["next_due"] == names(asked)
 
 
-def test_a_claim_beats_and_takes_its_leases_in_one_go():
+def test_a_claim_writes_heartbeat_and_leases_together():
     """Heartbeat, leases for the wanted number of jobs, and claim are one batch."""
     got = [claim(id=1, lease_id=12), claim(id=2, lease_id=11)]
     where = {"queues": ["q"], "tasks": ["send"], **parameters(())}
@@ -50,7 +50,7 @@ def test_a_claim_beats_and_takes_its_leases_in_one_go():
 @pytest.mark.parametrize(
     ("due", "rest"), [(T0 - seconds(1), leases.CONTENDED), (T0 + seconds(9), seconds(9)), (None, None)]
 )
-def test_what_others_are_just_taking_is_not_waited_for_busily(due: object, rest: object):
+def test_jobs_locked_by_other_workers_cause_no_busy_wait(due: object, rest: object):
     """If other workers have locked all due jobs, the claimer pauses briefly, or until the next due time."""
     answer, asked = converse(claiming(), [NextDue(T0, T0)], [], [(5,)], [NextDue(T0, due)])
 
@@ -58,7 +58,7 @@ def test_what_others_are_just_taking_is_not_waited_for_busily(due: object, rest:
     assert ["next_due", "worker_beat", "take", "claim", "worker_beat", "next_due"] == names(asked)
 
 
-def test_a_worker_that_is_struck_off_hears_so():
+def test_a_claim_reports_that_the_worker_was_removed():
     """If a claim gets none of the due jobs, it reports whether the worker is still registered."""
     answer, asked = converse(claiming(), [NextDue(T0, T0)], [], [])
 
@@ -66,7 +66,7 @@ def test_a_worker_that_is_struck_off_hears_so():
     assert "worker_beat" == asked[-1].name
 
 
-def test_a_claim_gives_back_what_it_cannot_read():
+def test_a_claim_releases_unreadable_jobs():
     """Claimed rows with an unreadable policy are released by the same operation; the others are returned."""
     odd, good = claim(id=1, lease_id=11, policy=UnreadablePolicy("no version 2")), claim(id=2, lease_id=12)
     answer, asked = converse(claiming(), [NextDue(T0, T0)], [odd, good], [(11,)])

@@ -29,7 +29,7 @@ from tests.stores.operations.conversing import CLOCK, converse, names, single
     ],
     ids=["get", "history", "payload", "no payload", "result", "no result"],
 )
-def test_reading_a_job_asks_one_question(build: Any, rows: list[Any], expected: object, query: Query):
+def test_reading_a_job_takes_one_query(build: Any, rows: list[Any], expected: object, query: Query):
     """Operations that read one part of a job run one query and return its result."""
     assert (expected, [query]) == converse(build(7), rows)
 
@@ -92,14 +92,14 @@ def test_the_trace_of_new_jobs_is_written_with_them():
     assert [{"job_id": 1, "trace": "t"}, {"job_id": 2, "trace": "t"}] == single(asked)[-1].many
 
 
-def test_enqueueing_without_payloads_writes_none():
+def test_enqueueing_without_arguments_writes_no_payloads():
     """Enqueueing jobs without arguments writes no payloads."""
     _, asked = converse(jobs.enqueue([new(payload=None)]), gate(1, 1), [])
 
     assert ["gate", "policy_put", "job_insert_alike"] == names(asked)
 
 
-def test_enqueueing_nothing_asks_nothing():
+def test_enqueueing_nothing_runs_no_query():
     """Enqueueing an empty list returns at once."""
     with pytest.raises(StopIteration) as ended:
         next(jobs.enqueue([]).steps)
@@ -137,7 +137,7 @@ def test_calls_that_are_alike_share_one_row_of_parameters(other: NewJob, expecte
     assert (expected, [1, 2]) == (rows.name, rows.params.get("ids") or [row["id"] for row in rows.many or ()])
 
 
-def test_one_job_alone_needs_no_lists():
+def test_a_single_job_is_written_without_lists():
     """Write a single job from one row of parameters; one with a key takes the form for several jobs."""
     alone, keyed = new(), replace(new(), key="k", key_until=KeyUntil.END)
     _, plain = converse(jobs.enqueue([alone]), gate(1, 1), [])

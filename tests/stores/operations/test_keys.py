@@ -42,7 +42,7 @@ def test_a_key_that_changes_hands_too_quickly_is_given_up():
         converse(taking(MINE), *[[], []] * keys.TRIES)
 
 
-def test_what_was_lost_stays_lost_while_others_are_tried_again():
+def test_a_held_key_stays_lost_while_others_are_tried_again():
     """Of two keys, one held and one just released, only the latter is tried again."""
     lost, asked = converse(taking(MINE, KeyRequest("send", "v", 8)), [], [OTHER], [(8,)])
 
@@ -72,7 +72,7 @@ def placing(*numbers: int) -> Operation[dict[int, int]]:
 STARTED = Holder("send", "u", 9, "send", State.READY, debounced=True)
 
 
-def test_a_burst_puts_off_the_job_of_a_quicker_call():
+def test_a_burst_delays_the_job_of_a_concurrent_call():
     """If another call takes the key of a started job first, the debounced call postpones that call's job."""
     third = dataclasses.replace(STARTED, job_id=11)
     stands, asked = converse(placing(), [], [STARTED], [], [], [], [], [third], [(11,)], [])

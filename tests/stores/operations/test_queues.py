@@ -24,7 +24,7 @@ def memory() -> Iterator[Store]:
     store.close()
 
 
-def test_what_is_claimed_by_turns_or_without_its_due_time_sets_no_floor():
+def test_only_plain_queues_with_due_times_set_floors():
     """Only jobs of a plain lane with a known due time set a floor."""
     parted = claim(partition="ann", scheduled_at=T0)
     unknown = claim(scheduled_at=None)
@@ -34,7 +34,7 @@ def test_what_is_claimed_by_turns_or_without_its_due_time_sets_no_floor():
     assert (lanes.LaneCursor("mail", 3, "send", T0, 7),) == lanes.advanced((), [plain])
 
 
-def test_a_declaration_that_says_nothing_new_writes_nothing(memory: Store):
+def test_an_unchanged_declaration_writes_nothing(memory: Store):
     """Declaring unchanged queue settings again writes nothing."""
     wanted = {"mail": QueueChange(concurrency=2)}
     memory.run(queues.declare(wanted, now=T0))
@@ -52,7 +52,7 @@ def test_forgetting_a_queue_without_settings_is_not_recorded(memory: Store):
     assert QueueSettings("mail") == memory.run(queues.settings("mail"))
 
 
-def test_jobs_of_one_line_are_looked_up_once(memory: Store):
+def test_jobs_of_one_ordered_partition_are_read_once(memory: Store):
     """Two jobs of the same partition of an ordered queue wait for the same head."""
     memory.run(queues.change("mail", QueueChange(ordered=True), now=T0))
     line = [changed(new(queue="mail"), partition="ann")] * 2
@@ -63,7 +63,7 @@ def test_jobs_of_one_line_are_looked_up_once(memory: Store):
     assert [1, 1] == [found[row.id].standing.head_id for row in rows]
 
 
-def test_a_queue_that_is_paused_meanwhile_offers_nothing():
+def test_a_queue_paused_during_the_claim_offers_no_job():
     """Offer no job of a queue that was paused between the read of the due jobs and the read of the queue."""
     offering = limited_queues._offer("mail", 5, T0, None, lanes.ClaimFilter(None, None))
     next(offering)
@@ -73,7 +73,7 @@ def test_a_queue_that_is_paused_meanwhile_offers_nothing():
     assert (True, T0) == (end.value.value.full, end.value.value.settings.paused_at)
 
 
-def test_jobs_that_were_offered_and_not_taken_are_looked_at_at_once():
+def test_offered_jobs_that_were_not_taken_cause_no_pause():
     """If other workers are taking the offered jobs, the search continues without a pause."""
     offered = (Due(7, "ann", 3, T0, None),)
     offer = limited_queues.Offer(

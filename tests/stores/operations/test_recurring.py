@@ -88,7 +88,7 @@ def test_a_job_that_stays_locked_is_left_alone():
     assert ["refresh_get", "refresh_forget"] == names(asked)[-2:]
 
 
-def test_a_former_attempt_that_goes_on_is_ended_too():
+def test_a_former_running_attempt_is_ended():
     """If another transaction began an attempt while this one held the former job, this one ends the former job."""
     operation = manage.update("fresh", "a", 0.0)
     answers = CLOCK, [ROW], [running(7)], [a_job(id=7)], [running(8)], [a_job(id=8)], [running(8)], [(7,)], [(8,)]
@@ -113,7 +113,7 @@ def test_a_pruned_job_is_not_cancelled():
     assert "cancel" not in names(asked)
 
 
-def test_the_deadline_counts_and_not_the_sweep():
+def test_a_miss_counts_from_the_deadline():
     """Missing jobs are reported as failed at the deadline of their item, not at the time of the sweep."""
     item = running(7)
     moved, asked = converse(

@@ -45,7 +45,7 @@ def test_retrying_a_waiting_job_makes_it_due():
     ],
     ids=["failed", "poisoned", "expired", "cancelled"],
 )
-def test_retrying_forgives_the_failure_that_was_final(row: JobRecord, forgiven: int):
+def test_retrying_resets_the_final_failure(row: JobRecord, forgiven: int):
     """Retrying a dead job subtracts its last failure; a job that ended without a failure keeps its count."""
     _, asked = converse(redriving.retry(7), CLOCK, [row], [FREE], [(7,)], [])
     start = {"ids": [7], "first_at": T0, "spacing": timedelta(0), "queue": None, "forgive": forgiven}
@@ -54,7 +54,7 @@ def test_retrying_forgives_the_failure_that_was_final(row: JobRecord, forgiven: 
 
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.SUCCEEDED])
-def test_retrying_what_cannot_be_is_refused(state: State):
+def test_an_impossible_retry_is_refused(state: State):
     """Retrying a running or succeeded job is refused before its related jobs are read."""
     with pytest.raises(IllegalMove, match=f"a {state} job cannot redrive"):
         converse(redriving.retry(7), CLOCK, [job(state=state)])
@@ -94,7 +94,7 @@ def test_an_obstacle_keeps_a_job_from_a_redrive(row: JobRecord, kin: JobFamily, 
     assert "redrive" not in names(asked)
 
 
-def test_a_redrive_starts_one_of_each_family():
+def test_a_redrive_starts_one_of_a_job_and_its_catch_jobs():
     """Of a dead job and its catch jobs the oldest is started; the others are kept, each with its reason."""
     rows = [
         replace(DEAD, id=1),
@@ -139,7 +139,7 @@ def test_a_key_that_is_taken_in_the_last_moment_keeps_the_job():
     assert "redrive" not in names(asked)
 
 
-def test_a_redrive_goes_on_reading_until_it_has_enough():
+def test_a_redrive_reads_until_its_limit_is_reached():
     """Limits count started jobs: if jobs are kept, more are read, and the result has the cursor."""
     kept = [replace(DEAD, id=number, caught_at=T0) for number in range(1, 101)]
     free = [replace(DEAD, id=number) for number in (101, 102)]

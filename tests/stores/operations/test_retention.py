@@ -22,7 +22,7 @@ def test_for_ever_is_written_as_nothing():
     assert [{"key": "keep:send", "value": "2000000"}, {"key": "keep_dead:send", "value": ""}] == asked[0].many
 
 
-def test_a_full_batch_goes_on_behind_its_last_job():
+def test_after_a_full_batch_pruning_continues_after_its_last_job():
     """After a full batch, the next one continues behind its last job, not at the end of its range."""
     ids = [(number,) for number in range(1, retention.BATCH + 1)]
     found, _ = converse(retention.survey(0, RetentionTimes(None, None), now=T0), CLOCK, ids, [("p",)], [(10**6,)])

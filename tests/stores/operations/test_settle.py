@@ -29,7 +29,7 @@ def of(*numbers: int) -> list[Claim]:
     return [claim(id=number, lease_id=10 + number) for number in numbers]
 
 
-def test_successes_travel_together():
+def test_successes_are_written_together():
     """Plain successes need two statements, whatever their number, and their results a third."""
     a, b, c = of(1, 2, 3)
     settled, asked = converse(
@@ -53,7 +53,7 @@ def test_a_stale_success_leaves_no_result():
     assert Query("closed_before", {"job_ids": [1], "lease_ids": [11]}) == asked[4]
 
 
-def test_of_two_leases_of_one_job_only_the_current_one_counts():
+def test_only_the_current_lease_of_a_job_counts():
     """If a batch holds a stale and the current lease of one job, the current one's result is written."""
     old, present = claim(id=1, lease_id=11), claim(id=1, lease_id=12)
     operation = settling((old, Succeeded(b"old")), (present, Succeeded(b"new")))
@@ -63,7 +63,7 @@ def test_of_two_leases_of_one_job_only_the_current_one_counts():
     assert [{"job_id": 1, "result": b"new"}] == asked[3].many
 
 
-def test_successes_without_results_write_none():
+def test_successes_without_results_write_no_results():
     """If no handler returned a value, no result is written."""
     _, asked = converse(settling((of(1)[0], Succeeded())), CLOCK, [(11,)], [])
 
@@ -121,12 +121,12 @@ def test_a_catch_job_s_success_stamps_its_parent():
 
 
 @pytest.mark.parametrize("outcome", [Released("shutdown"), Expired()], ids=["release", "expired"])
-def test_what_was_not_executed_writes_no_history(outcome: object):
+def test_a_release_writes_no_history(outcome: object):
     """Settling a released or never started attempt writes the job only."""
     assert ["clock", "settle"] == names(converse(settling((claim(), outcome)), CLOCK, [(41,)])[1])
 
 
-def test_nothing_is_written_for_a_lost_lease():
+def test_a_lost_lease_writes_nothing():
     """For a stale lease, neither history nor catch job is written; only the history is read."""
     parent = claim(policy=policy("0 catch mend"))
     settled, asked = converse(settling((parent, failed())), CLOCK, [], [], [])
@@ -145,12 +145,12 @@ def test_a_lost_lease_is_distinguished_from_a_lost_reply(lines: list[Any], lost:
     assert (lost, not lost) == (settled.lost == {41}, len(settled.moved) == 1)
 
 
-def test_an_empty_settle_asks_only_the_time():
+def test_an_empty_settle_reads_only_the_time():
     """Settling an empty batch writes nothing."""
     assert (Settled((), frozenset()), 1) == ((answer := converse(settling(), CLOCK))[0], len(answer[1]))
 
 
-def test_a_sweep_strikes_off_and_takes_what_is_lost():
+def test_a_sweep_removes_dead_workers_and_takes_their_jobs():
     """Sweeps remove dead workers and write their attempts, each guarded by its lease."""
     a, b = of(1, 2)
     moved, asked = converse(leases.sweep(9, gone={6, 4}), CLOCK, [], [a, b], [(11,)], [], [])
@@ -181,7 +181,7 @@ def test_a_sweep_records_its_reason(changes: dict[str, Any], why: str):
     assert why == asked[4].many[0]["error"]
 
 
-def test_a_sweep_sets_aside_what_it_cannot_read():
+def test_a_sweep_holds_unreadable_jobs():
     """Attempts with an unreadable policy are held, and the sweep continues with the next one."""
     odd, good = claim(id=1, lease_id=11, policy=UnreadablePolicy("no version 2")), claim(id=2, lease_id=12)
     moved, asked = converse(leases.sweep(9), CLOCK, [], [odd, good], [(11,)], [(12,)], [], [])
@@ -190,7 +190,7 @@ def test_a_sweep_sets_aside_what_it_cannot_read():
     assert [("set_aside", 11), ("settle", 12)] == [(each.name, each.many[0]["lease_id"]) for each in asked[3:5]]
 
 
-def test_a_sweep_with_a_known_interval_prolongs_first():
+def test_a_sweep_with_a_known_interval_extends_leases_first():
     """Sweeps with a known interval first extend the leases by the time in which no sweep ran."""
     _, asked = converse(leases.sweep(9, every=seconds(5)), CLOCK, [], [], [])
 

@@ -43,7 +43,7 @@ def test_stuck_sessions_are_recognised_by_their_silence():
 
 
 @pytest.mark.parametrize("rows", [[(5,)], []])
-def test_a_heartbeat_answers_life_and_leases(rows: list[Any]):
+def test_a_heartbeat_returns_lease_end_and_leases(rows: list[Any]):
     """Heartbeats return whether the worker is registered, and which leases it holds."""
     pulse, asked = converse(workers.beat(5, seconds(15)), rows, [(11,), (12,)])
 
@@ -51,13 +51,13 @@ def test_a_heartbeat_answers_life_and_leases(rows: list[Any]):
     assert ["heartbeat", "leases_of"] == names(asked)
 
 
-def test_a_heartbeat_that_promises_nothing_asks_nothing():
+def test_a_heartbeat_with_a_zero_extension_runs_no_query():
     """Heartbeats that extend by no time are refused before any query."""
     with pytest.raises(ValueError, match="got 0:00:00"):
         next(workers.beat(5, seconds(0)).steps)
 
 
-def test_leaving_gives_back_first():
+def test_leaving_releases_jobs_first():
     """Leaving workers release their jobs first and are then removed."""
     released = [workers.ReleasedJob(1, "send", None, None), workers.ReleasedJob(2, "send", "u", KeyUntil.END)]
     given, asked = converse(workers.leave(5), CLOCK, released, [])
@@ -67,7 +67,7 @@ def test_leaving_gives_back_first():
     assert "worker 5 shut down" == asked[1].params["note"]
 
 
-def test_leaving_takes_keys_again():
+def test_leaving_restores_keys():
     """Jobs that released their key at their start take it again when their worker leaves."""
     released = [workers.ReleasedJob(1, "send", "u", KeyUntil.START)]
     _, asked = converse(workers.leave(5), CLOCK, released, [(1,)], [])
@@ -75,7 +75,7 @@ def test_leaving_takes_keys_again():
     assert [{"kind": "unique", "scope": "send", "key": "u", "job_id": 1}] == asked[2].many
 
 
-def test_trouble_and_a_longer_timeout_are_one_statement_each():
+def test_reported_errors_and_longer_timeouts_are_one_statement_each():
     """Statements for them name the worker, and the attempt by its lease."""
     _, asked = converse(workers.report(5, "settling: KeyError"), [])
     _, longer = converse(workers.prolong(7, 41, seconds(9)), [])

@@ -79,7 +79,7 @@ def test_the_row_moves_on(clockwork: Clockwork):
     assert (HALF + HOUR, fired.job_id) == (clockwork.schedule().next_at, clockwork.schedule().job_id)
 
 
-def test_nothing_is_fired_before_its_time(clockwork: Clockwork):
+def test_no_occurrence_is_fired_before_its_time(clockwork: Clockwork):
     """Firing early, or a second time, starts nothing."""
     clockwork.declare(cron())
     early = clockwork.fire()
@@ -131,7 +131,7 @@ def test_the_last_occurrence_of_a_cron_with_an_end_is_fired(clockwork: Clockwork
 
 
 @pytest.mark.parametrize("round_", range(3))
-def test_of_two_contenders_one_fires(shared: Harness, round_: int):
+def test_concurrent_workers_fire_an_occurrence_once(shared: Harness, round_: int):
     """Two workers that fire at the same instant create one job in total."""
     clockwork = Clockwork(shared)
     clockwork.declare(cron())
@@ -145,7 +145,7 @@ def test_of_two_contenders_one_fires(shared: Harness, round_: int):
 # -------------------------------------------------------------------------------------------------------------- overlap
 
 
-def test_skip_leaves_an_occurrence_out(clockwork: Clockwork):
+def test_overlap_skip_skips_an_occurrence(clockwork: Clockwork):
     """While a job runs, its successor is skipped, and the row names the running job."""
     first = clockwork.follows(Overlap.SKIP)
     (_, skipped) = reversed(clockwork.do(schedules.occurrences("nightly")))
@@ -166,7 +166,7 @@ def test_an_ended_predecessor_blocks_no_occurrence(clockwork: Clockwork, overlap
     assert [(HALF + HOUR, STARTED)] == clockwork.fired()
 
 
-def test_one_that_waits_for_its_retry_has_not_ended(clockwork: Clockwork):
+def test_a_job_that_waits_for_its_retry_has_not_ended(clockwork: Clockwork):
     """Jobs between two attempts block an occurrence like running ones."""
     clockwork.declare(cron(job=made(retry="5 3h")))
     clockwork.until(HALF)
@@ -177,14 +177,14 @@ def test_one_that_waits_for_its_retry_has_not_ended(clockwork: Clockwork):
     assert [(HALF + HOUR, SKIPPED)] == clockwork.fired()
 
 
-def test_allow_runs_both(clockwork: Clockwork):
+def test_overlap_allow_runs_both(clockwork: Clockwork):
     """With overlap="allow" an occurrence starts beside its predecessor."""
     clockwork.follows(Overlap.ALLOW)
 
     assert [State.RUNNING, State.READY] == states(clockwork)
 
 
-def test_cancel_ends_the_one_before(clockwork: Clockwork):
+def test_overlap_cancel_ends_the_predecessor(clockwork: Clockwork):
     """With overlap="cancel" the predecessor is cancelled, with a line in its history; its late answer is refused."""
     first = clockwork.follows(Overlap.CANCEL)
 
@@ -193,7 +193,7 @@ def test_cancel_ends_the_one_before(clockwork: Clockwork):
     assert frozenset({first.lease_id}) == clockwork.store.settle((first, Succeeded())).lost
 
 
-def test_queue_lets_one_wait(clockwork: Clockwork):
+def test_overlap_queue_lets_one_occurrence_wait(clockwork: Clockwork):
     """With overlap="queue" the next occurrence waits, and later ones are skipped."""
     clockwork.follows(Overlap.QUEUE)
     clockwork.until(HALF + 2 * HOUR)
@@ -214,7 +214,7 @@ ENDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("how", ENDS)
-def test_what_waits_is_started_where_its_predecessor_ends(clockwork: Clockwork, how: str):
+def test_a_queued_occurrence_starts_in_the_transaction_of_its_predecessor(clockwork: Clockwork, how: str):
     """Create the job of a queued occurrence in the transaction that ends its predecessor."""
     first = clockwork.follows(Overlap.QUEUE)
     clockwork.store.wait(90)
@@ -227,7 +227,7 @@ def test_what_waits_is_started_where_its_predecessor_ends(clockwork: Clockwork, 
     assert "waited 0:01:30 for the one before it" == clockwork.do(schedules.occurrences("nightly"))[0].note
 
 
-def test_what_waits_is_started_when_its_predecessor_is_poison(clockwork: Clockwork):
+def test_a_queued_occurrence_starts_when_its_predecessor_is_poison(clockwork: Clockwork):
     """If a sweep ends a job that has crashed three workers, the same sweep starts the queued occurrence."""
     store = clockwork.store
     clockwork.declare(cron(overlap=Overlap.QUEUE))
@@ -246,7 +246,7 @@ def test_what_waits_is_started_when_its_predecessor_is_poison(clockwork: Clockwo
     assert [State.DEAD, State.READY] == states(clockwork)
 
 
-def test_a_failure_that_is_tried_again_ends_nothing(clockwork: Clockwork):
+def test_a_retried_failure_does_not_end_an_occurrence(clockwork: Clockwork):
     """While the predecessor has attempts left, the queued occurrence waits."""
     first = clockwork.follows(Overlap.QUEUE, retry="5 1s")
     clockwork.store.end(first, failed())
@@ -288,7 +288,7 @@ def test_an_unprocessed_end_is_seen_at_the_next_occurrence(clockwork: Clockwork)
     assert [(HALF + HOUR, STARTED), (HALF + 2 * HOUR, QUEUED)] == clockwork.fired()
 
 
-def test_a_turn_that_comes_in_a_pause_is_left_out(clockwork: Clockwork):
+def test_a_queued_occurrence_is_skipped_in_a_pause(clockwork: Clockwork):
     """Queued occurrences are not started while the cron is paused."""
     first = clockwork.follows(Overlap.QUEUE)
     clockwork.do(schedules.pause("nightly", now=clockwork.now))
@@ -306,7 +306,7 @@ LATE = HALF + 5 * HOUR + 2 * MINUTE
 """The workers come back after six occurrences."""
 
 
-def test_of_missed_occurrences_the_last_is_started(clockwork: Clockwork):
+def test_catch_up_one_starts_the_last_missed_occurrence(clockwork: Clockwork):
     """With catch_up="one" all missed occurrences are one late job."""
     clockwork.declare(cron())
     clockwork.until(LATE)
@@ -317,7 +317,7 @@ def test_of_missed_occurrences_the_last_is_started(clockwork: Clockwork):
     assert LATE - 2 * MINUTE + HOUR == clockwork.schedule().next_at
 
 
-def test_of_missed_occurrences_none_is_started(clockwork: Clockwork):
+def test_catch_up_none_starts_no_missed_occurrence(clockwork: Clockwork):
     """With catch_up="none" a missed occurrence creates no job, and the next one is planned."""
     clockwork.declare(cron(catch_up=CatchUp.NONE))
     clockwork.until(LATE)
@@ -326,7 +326,7 @@ def test_of_missed_occurrences_none_is_started(clockwork: Clockwork):
     assert ([], LATE - 2 * MINUTE + HOUR) == (states(clockwork), clockwork.schedule().next_at)
 
 
-def test_a_little_late_is_not_missed(clockwork: Clockwork):
+def test_a_slightly_late_occurrence_is_not_missed(clockwork: Clockwork):
     """With catch_up="none" an occurrence of half a minute ago starts."""
     clockwork.declare(cron(catch_up=CatchUp.NONE))
     clockwork.until(HALF + seconds(30))
@@ -360,7 +360,7 @@ def test_a_trigger_starts_at_once(clockwork: Clockwork):
     assert {"schedule": "nightly", "ids": [done.job_id]} == json.loads(line.details)
 
 
-def test_a_trigger_heeds_neither_pauses_nor_overlaps(clockwork: Clockwork):
+def test_a_trigger_ignores_pauses_and_overlaps(clockwork: Clockwork):
     """Triggering a paused or running cron starts a job all the same."""
     clockwork.declare(cron())
     clockwork.until(HALF)
@@ -389,7 +389,7 @@ def test_the_triggered_job_is_the_predecessor(clockwork: Clockwork):
     assert [(HALF, SKIPPED)] == clockwork.fired()
 
 
-def test_a_backfill_starts_what_was_not_started(clockwork: Clockwork):
+def test_a_backfill_starts_occurrences_that_were_not_started(clockwork: Clockwork):
     """Backfills create jobs for all occurrences of the range, both ends included, that were not started."""
     clockwork.declare(cron())
     clockwork.until(HALF)
@@ -412,7 +412,7 @@ def test_a_second_backfill_starts_nothing(clockwork: Clockwork):
     assert ["backfill"] == [each.action for each in clockwork.do(audit.audit())]
 
 
-def test_a_backfill_takes_what_was_skipped(clockwork: Clockwork):
+def test_a_backfill_starts_skipped_occurrences(clockwork: Clockwork):
     """Backfilling can start an occurrence that was skipped."""
     clockwork.follows(Overlap.SKIP)
     (done,) = clockwork.backfill(HALF, HALF + HOUR)
@@ -421,7 +421,7 @@ def test_a_backfill_takes_what_was_skipped(clockwork: Clockwork):
     assert [(HALF, STARTED), (HALF + HOUR, STARTED)] == decisions(clockwork)
 
 
-def test_what_was_filled_in_is_not_fired_again(clockwork: Clockwork):
+def test_backfilled_occurrences_are_not_fired_again(clockwork: Clockwork):
     """Occurrences that a backfill has started are not started again by the worker."""
     clockwork.declare(cron(overlap=Overlap.ALLOW))
     clockwork.until(HALF)
@@ -431,14 +431,14 @@ def test_what_was_filled_in_is_not_fired_again(clockwork: Clockwork):
     assert 1 == len(clockwork.jobs())
 
 
-def test_a_span_without_occurrences_is_filled_in_with_nothing(clockwork: Clockwork):
+def test_a_backfill_without_occurrences_creates_no_job(clockwork: Clockwork):
     """Backfilling a range without occurrences starts nothing and writes no audit line."""
     clockwork.declare(cron())
 
     assert ((), ()) == (clockwork.backfill(T0 - MINUTE, T0), clockwork.do(audit.audit()))
 
 
-def test_a_backfill_is_of_the_past(clockwork: Clockwork):
+def test_a_backfill_of_the_future_is_refused(clockwork: Clockwork):
     """Backfills of the future, or of too many occurrences, are refused."""
     clockwork.declare(cron("* * * * * *"))
     with pytest.raises(ScheduleError, match="that is not past; occurrences to come are started when they come"):
@@ -509,7 +509,7 @@ def test_an_occurrence_that_was_started_is_not_started_again_by_a_clock_that_was
     assert HALF + HOUR == clockwork.schedule().next_at
 
 
-def test_a_cron_that_is_paused_or_is_none_is_not_reckoned_anew(clockwork: Clockwork):
+def test_paused_crons_and_refreshes_are_not_replanned(clockwork: Clockwork):
     """After the clock was set back, neither a paused cron nor a refresh is replanned as a cron."""
     clockwork.until(T0 + 999 * HOUR)
     clockwork.declare(cron(), keeping())

@@ -44,7 +44,7 @@ def sound(clockwork: Clockwork) -> bool:
 # ------------------------------------------------------------------------------------------------------------- starting
 
 
-def test_what_is_due_is_started(clockwork: Clockwork):
+def test_due_items_are_started(clockwork: Clockwork):
     """Due items get a job with their arguments and origin, and a deadline."""
     clockwork.track("a", at_once=False)
     early = clockwork.start()
@@ -63,7 +63,7 @@ def test_what_is_due_is_started(clockwork: Clockwork):
     assert sound(clockwork)
 
 
-def test_what_runs_is_not_started_again(clockwork: Clockwork):
+def test_running_items_are_not_started_again(clockwork: Clockwork):
     """Items with an open attempt are not due, however late they are."""
     clockwork.track("a")
     store_jobs = clockwork.jobs()
@@ -110,7 +110,7 @@ def test_items_that_start_together_get_their_own_jobs(clockwork: Clockwork):
     }
 
 
-def test_what_comes_too_late_is_left_out(store: Harness):
+def test_a_refresh_that_is_too_late_is_skipped(store: Harness):
     """With a limit on lateness, a later planned refresh is skipped for the next one."""
     clockwork = Clockwork(store, keeping(catch_up=5 * MINUTE))
     clockwork.track("a", at_once=False)
@@ -130,7 +130,7 @@ def test_jitter_keeps_late_ones_apart(store: Harness):
     assert HALF + 8 * MINUTE == clockwork.state().refresh_at
 
 
-def test_a_refresh_that_nobody_knows_starts_nothing(clockwork: Clockwork):
+def test_an_unknown_refresh_starts_nothing(clockwork: Clockwork):
     """Refreshes without a declaration or tracked items have nothing to start, sweep or reschedule."""
     assert ((), 0, 0) == (clockwork.start(), clockwork.sweep(), clockwork.replan())
 
@@ -218,7 +218,7 @@ def test_a_fault_of_the_program_is_no_reason_to_give_up(clockwork: Clockwork, re
     assert T0 + 5 * MINUTE == clockwork.state().refresh_at
 
 
-def test_what_the_other_side_wants_is_heeded(clockwork: Clockwork):
+def test_a_hint_delays_the_retry(clockwork: Clockwork):
     """Retries are not due before the time that the remote service asked for."""
     claim = clockwork.running()
     clockwork.store.end(claim, Failed(Failure((), "429", "RETRY_AFTER", hint=9 * MINUTE)))
@@ -248,7 +248,7 @@ def test_an_attempt_that_ends_without_an_answer_has_failed(clockwork: Clockwork,
     assert sound(clockwork)
 
 
-def test_an_operator_who_cancels_the_job_fails_the_attempt(clockwork: Clockwork):
+def test_cancelling_the_job_fails_the_attempt(clockwork: Clockwork):
     """Items continue with their retry if an operator cancels the job of their attempt."""
     claim = clockwork.running()
     clockwork.store.cancel(claim.id)
@@ -258,7 +258,7 @@ def test_an_operator_who_cancels_the_job_fails_the_attempt(clockwork: Clockwork)
     assert sound(clockwork)
 
 
-def test_a_job_that_goes_on_tells_nothing(clockwork: Clockwork):
+def test_an_unfinished_attempt_is_not_reported(clockwork: Clockwork):
     """Attempts that wait for an external answer are still open; the answer ends them."""
     claim = clockwork.running()
     clockwork.store.end(claim, Suspended(seconds(300)))
@@ -320,7 +320,7 @@ def test_a_job_that_kills_its_workers_fails_the_attempt(clockwork: Clockwork):
     assert clockwork.now + 5 * MINUTE == clockwork.state().refresh_at
 
 
-def test_what_may_not_be_repeated_fails_at_the_first_crash(store: Harness):
+def test_an_attempt_that_is_not_idempotent_fails_at_the_first_crash(store: Harness):
     """With idempotent=False a crash is a failure of the attempt, and the retry is another attempt."""
     clockwork = Clockwork(store, keeping(job=made(idempotent=False)))
     clockwork.track("a")
@@ -413,7 +413,7 @@ def test_a_trigger_over_an_attempt_that_was_claimed_late_spends_no_retry(clockwo
     assert sound(clockwork)
 
 
-def test_an_attempt_that_was_claimed_late_has_all_its_time(clockwork: Clockwork):
+def test_an_attempt_that_was_claimed_late_keeps_its_whole_timeout(clockwork: Clockwork):
     """Deadline, retry and failing period count from the claim."""
     clockwork = Clockwork(clockwork.store, keeping(delays=(MINUTE,)))
     clockwork.track("a")
@@ -432,7 +432,7 @@ def test_an_attempt_that_was_claimed_late_has_all_its_time(clockwork: Clockwork)
     assert sound(clockwork)
 
 
-def test_an_attempt_that_fails_after_a_wait_in_its_queue_is_reckoned_from_the_claim(store: Harness):
+def test_time_limits_count_from_the_first_claim(store: Harness):
     """Limits in time count from the start of the first attempt that a worker has claimed."""
     clockwork = Clockwork(store, keeping(give_up_after=HOUR, delays=(5 * MINUTE,)))
     clockwork.track("a")
@@ -447,7 +447,7 @@ def test_an_attempt_that_fails_after_a_wait_in_its_queue_is_reckoned_from_the_cl
     )
 
 
-def test_what_cannot_be_read_is_not_put_off(clockwork: Clockwork):
+def test_unreadable_items_are_not_rescheduled(clockwork: Clockwork):
     """If an item's policy or refresh is unreadable, open attempts end at their deadline and others wait."""
     first, second = clockwork.running("a"), clockwork.running("b")
     clockwork.spoil_policy("a")
@@ -570,7 +570,7 @@ def test_a_sweep_has_a_budget(clockwork: Clockwork):
     assert [2, 0] == [clockwork.sweep(), clockwork.sweep()]
 
 
-def test_of_a_sweep_and_an_answer_one_counts(shared: Harness):
+def test_a_concurrent_sweep_and_answer_end_an_attempt_once(shared: Harness):
     """Concurrent sweeps and answers end the attempt once, in any order."""
     clockwork = Clockwork(shared)
     claim = clockwork.running()
@@ -595,7 +595,7 @@ def exhausted(clockwork: Clockwork) -> None:
         clockwork.store.end(clockwork.store.take(), failed(text))
 
 
-def test_when_all_retries_have_failed_it_is_given_up(clockwork: Clockwork):
+def test_an_item_with_exhausted_retries_is_disabled(clockwork: Clockwork):
     """Items with exhausted retries are disabled with a reason until they are updated."""
     exhausted(clockwork)
     item = clockwork.item()
@@ -636,7 +636,7 @@ def test_a_notification_task_is_optional(store: Harness):
     assert 1 == len(store.jobs())
 
 
-def test_exhausted_is_not_given_up(store: Harness):
+def test_an_exhausted_item_continues_without_give_up(store: Harness):
     """If the policy allows it, exhausted items start again at the next planned refresh."""
     clockwork = Clockwork(store, keeping(delays=(), on_exhausted=Exhausted.WAIT_NEXT))
     store.end(clockwork.running(), failed())
@@ -660,7 +660,7 @@ def test_a_deadline_may_be_the_end(store: Harness):
     assert ["the deadline of the refresh has passed"] == [each["error"] for each in notifications(clockwork)]
 
 
-def test_it_is_given_up_when_nothing_has_succeeded_for_too_long(store: Harness):
+def test_an_item_is_disabled_at_the_time_limit_of_its_policy(store: Harness):
     """Items that wait for a retry are disabled at the policy's time limit, not when the retry is due."""
     clockwork = Clockwork(store, keeping(delays=(3 * HOUR,), strategy=Strategy.UNTIL_SUCCESS, give_up_after=HOUR))
     store.end(clockwork.running(), failed("boom"))
@@ -699,7 +699,7 @@ def test_success_ends_the_streak(store: Harness):
 # -------------------------------------------------------------------------------------------------------- unreadable
 
 
-def test_a_policy_that_means_nothing_is_given_up(clockwork: Clockwork):
+def test_an_item_with_an_unreadable_policy_is_disabled(clockwork: Clockwork):
     """Items with an unreadable policy of their own are disabled when due, with the error as the reason."""
     clockwork.track("a", at_once=False)
     clockwork.spoil_policy()
@@ -711,7 +711,7 @@ def test_a_policy_that_means_nothing_is_given_up(clockwork: Clockwork):
     assert 1 == len(notifications(clockwork))
 
 
-def test_a_policy_that_means_nothing_is_no_reason_to_lose_an_answer(clockwork: Clockwork):
+def test_an_answer_for_an_unreadable_policy_ends_the_job(clockwork: Clockwork):
     """Answers for an item with an unreadable policy end the job; the item is decided at the deadline."""
     claim = clockwork.running()
     clockwork.spoil_policy()
@@ -721,7 +721,7 @@ def test_a_policy_that_means_nothing_is_no_reason_to_lose_an_answer(clockwork: C
     assert str(claim.id) == clockwork.state().attempt_uid
 
 
-def test_what_fails_and_has_a_policy_that_means_nothing_is_given_up(store: Harness):
+def test_a_failing_item_with_an_unreadable_policy_is_disabled(store: Harness):
     """Sweeps disable an item that failed for too long even if its policy is unreadable."""
     clockwork = Clockwork(store, keeping(give_up_after=HOUR))
     store.end(clockwork.running(), failed())
@@ -751,7 +751,7 @@ def test_a_refresh_that_only_a_newer_redrive_can_read_waits(store: Harness):
 OTHER = Schedule.cron("45 * * * *")
 
 
-def test_another_policy_reckons_anew_a_batch_at_a_time(clockwork: Clockwork):
+def test_a_changed_policy_reschedules_items_in_batches(clockwork: Clockwork):
     """After a deployment each item is rescheduled once, in batches, to the new schedule's next refresh."""
     clockwork.track("a", "b", "c", at_once=False)
     clockwork.declare(keeping(schedule=OTHER))
@@ -761,7 +761,7 @@ def test_another_policy_reckons_anew_a_batch_at_a_time(clockwork: Clockwork):
     assert {T0 + 45 * MINUTE} == {clockwork.state(key).refresh_at for key in "abc"}
 
 
-def test_the_same_policy_reckons_nothing(clockwork: Clockwork):
+def test_an_unchanged_policy_reschedules_no_item(clockwork: Clockwork):
     """If only the job template changes, no item is rescheduled."""
     clockwork.track("a", at_once=False)
     clockwork.declare(keeping(job=made("other")))
@@ -769,7 +769,7 @@ def test_the_same_policy_reckons_nothing(clockwork: Clockwork):
     assert 0 == clockwork.replan()
 
 
-def test_what_runs_is_reckoned_anew_and_goes_on(clockwork: Clockwork):
+def test_rescheduling_keeps_a_running_attempt(clockwork: Clockwork):
     """Rescheduling keeps the job and deadline of an open attempt; its failure follows the new policy."""
     claim = clockwork.running()
     clockwork.declare(keeping(delays=(MINUTE,)))
@@ -833,7 +833,7 @@ def test_items_that_are_ahead_of_the_clock_are_replanned_in_pages(clockwork: Clo
     assert declare.SetBackPage(None, 0) == clockwork.do(declare.set_back("fresh", samples(), now=T0))
 
 
-def test_what_cannot_be_read_stays_ahead_of_the_clock(clockwork: Clockwork):
+def test_unreadable_items_ahead_of_the_clock_are_not_replanned(clockwork: Clockwork):
     """Items with an unreadable or missing policy or refresh are not rescheduled."""
     clockwork.until(T0 + 999 * HOUR)
     clockwork.track("a", at_once=False)

@@ -22,7 +22,7 @@ def looked(clockwork: Clockwork) -> dict[str, ScheduleStatus]:
 # ------------------------------------------------------------------------------------------------------------ declaring
 
 
-def test_what_is_declared_is_kept(store: Harness):
+def test_declared_schedules_are_stored(store: Harness):
     """Declared schedules are stored, crons together with their next occurrence."""
     clockwork = Clockwork(store)
     clockwork.declare(cron(), keeping())
@@ -32,7 +32,7 @@ def test_what_is_declared_is_kept(store: Harness):
     assert [Kind.REFRESH, Kind.CRON] == [each.kind for each in store.do(schedules.select())]
 
 
-def test_nothing_may_be_declared(store: Harness):
+def test_an_empty_declaration_is_allowed(store: Harness):
     """Apps without schedules declare none."""
     Clockwork(store).declare()
 
@@ -73,7 +73,7 @@ def test_a_deployment_of_other_jobs_moves_nothing_that_is_planned(store: Harness
     assert (cron(overlap=Overlap.ALLOW), HALF) == (clockwork.schedule().definition, clockwork.schedule().next_at)
 
 
-def test_a_deployment_of_another_pattern_plans_anew(store: Harness):
+def test_a_deployment_of_another_pattern_replans(store: Harness):
     """If the pattern changes, the next occurrence is the first one of the new pattern."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
@@ -82,7 +82,7 @@ def test_a_deployment_of_another_pattern_plans_anew(store: Harness):
     assert T0 + 45 * MINUTE == clockwork.schedule().next_at
 
 
-def test_another_place_is_another_timing(store: Harness):
+def test_another_time_zone_is_another_timing(store: Harness):
     """Changing the time zone of the same pattern replans the cron."""
     clockwork = Clockwork(store)
     clockwork.declare(cron("0 13 * * *"))
@@ -104,7 +104,7 @@ def test_a_cron_may_become_a_refresh(store: Harness):
     assert () == clockwork.fire()
 
 
-def test_what_only_a_newer_redrive_can_read_is_left_alone(store: Harness):
+def test_schedules_of_a_newer_redrive_are_not_touched(store: Harness):
     """Unreadable documents have no definition and fire nothing; reading their definition raises an error."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
@@ -180,7 +180,7 @@ def test_a_paused_schedule_is_never_due(store: Harness):
     assert () == clockwork.fire()
 
 
-def test_what_was_planned_for_a_pause_is_left_out(store: Harness):
+def test_occurrences_during_a_pause_are_skipped(store: Harness):
     """Resumed crons continue with their next occurrence."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
@@ -193,7 +193,7 @@ def test_what_was_planned_for_a_pause_is_left_out(store: Harness):
     assert () == clockwork.fire()
 
 
-def test_a_second_pause_is_none(store: Harness):
+def test_a_second_pause_changes_nothing(store: Harness):
     """Pausing a paused schedule, or resuming an active one, changes nothing."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())
@@ -205,7 +205,7 @@ def test_a_second_pause_is_none(store: Harness):
     assert (None, T0) == (unpaused.resumed_at, paused.paused_at)
 
 
-def test_switches_stand_in_the_audit_log(store: Harness):
+def test_pauses_and_resumes_are_in_the_audit_log(store: Harness):
     """Record the actor and the time of each pause and resume."""
     clockwork = Clockwork(store)
     clockwork.declare(cron())

@@ -61,14 +61,14 @@ def test_a_new_item_may_wait_for_its_schedule(clockwork: Clockwork):
     assert (HALF, None, []) == (clockwork.state().refresh_at, clockwork.state().attempt_uid, clockwork.jobs())
 
 
-def test_tracking_writes_what_no_worker_has_declared_yet(clockwork: Clockwork):
+def test_tracking_writes_an_undeclared_refresh(clockwork: Clockwork):
     """Web servers may track items before a worker has started; later declarations of workers replace theirs."""
     clockwork.track("a")
 
     assert clockwork.definition == clockwork.schedule("fresh").definition
 
 
-def test_what_the_database_has_counts(clockwork: Clockwork):
+def test_the_declaration_in_the_database_counts(clockwork: Clockwork):
     """If a process runs older code, items are tracked by the newer declaration in the database."""
     newer = keeping(schedule=Schedule.cron("45 * * * *"))
     clockwork.declare(newer)
@@ -78,7 +78,7 @@ def test_what_the_database_has_counts(clockwork: Clockwork):
     assert (T0 + 45 * MINUTE, newer.timing) == (clockwork.state().refresh_at, clockwork.item().timing)
 
 
-def test_a_known_item_gets_other_arguments(clockwork: Clockwork):
+def test_tracking_a_tracked_item_changes_its_arguments(clockwork: Clockwork):
     """Tracking a known item changes the arguments of its next attempts and starts nothing."""
     clockwork.track("a")
     before = clockwork.state()
@@ -101,13 +101,13 @@ def test_many_are_tracked_together(clockwork: Clockwork):
     }
 
 
-def test_nothing_may_be_tracked(clockwork: Clockwork):
+def test_an_empty_list_of_items_is_allowed(clockwork: Clockwork):
     """Tracking an empty list creates nothing and is no error."""
     assert frozenset() == clockwork.track()
     assert [] == clockwork.jobs()
 
 
-def test_a_key_that_is_there_twice_is_one_item(clockwork: Clockwork):
+def test_a_repeated_key_is_one_item(clockwork: Clockwork):
     """If a list names a key twice, the last arguments count, and one job is created."""
     items = [NewItem("a", b"1"), NewItem("a", b"2")]
     fresh = clockwork.do(manage.track(clockwork.definition, items, samples(), now=clockwork.now))
@@ -134,7 +134,7 @@ def test_jitter_is_drawn_for_each(store: Harness):
 
 
 @pytest.mark.parametrize("round_", range(3))
-def test_of_two_that_track_an_item_one_starts_it(shared: Harness, round_: int):
+def test_concurrent_tracking_starts_an_item_once(shared: Harness, round_: int):
     """Processes that track the same items concurrently in different orders create one job for each."""
     clockwork = Clockwork(shared)
     keys = [f"k{number}" for number in range(10)]
@@ -173,7 +173,7 @@ def test_an_unreadable_policy_is_refused(clockwork: Clockwork):
         clockwork.item()
 
 
-def test_another_policy_replans_a_known_item(clockwork: Clockwork):
+def test_another_policy_replans_a_tracked_item(clockwork: Clockwork):
     """Tracking a known item with another policy replans its next refresh and applies to its later failures."""
     clockwork.track("a", at_once=False)
     clockwork.track("a", own=OWN)
@@ -187,7 +187,7 @@ def test_another_policy_replans_a_known_item(clockwork: Clockwork):
 # ----------------------------------------------------------------------------------------------------------- untracking
 
 
-def test_what_is_untracked_is_gone(clockwork: Clockwork):
+def test_an_untracked_item_is_deleted(clockwork: Clockwork):
     """Untracking deletes the item, and it is not started again."""
     clockwork.track("a", at_once=False)
 
@@ -198,7 +198,7 @@ def test_what_is_untracked_is_gone(clockwork: Clockwork):
         clockwork.item()
 
 
-def test_untracking_cancels_what_runs(clockwork: Clockwork):
+def test_untracking_cancels_a_running_attempt(clockwork: Clockwork):
     """Untracking cancels the open attempt; its late answer changes nothing."""
     claim = clockwork.running()
     clockwork.untrack()
@@ -213,7 +213,7 @@ def test_untracking_cancels_what_runs(clockwork: Clockwork):
     assert sound(clockwork)
 
 
-def test_what_is_tracked_again_is_new(clockwork: Clockwork):
+def test_an_item_that_is_tracked_again_is_new(clockwork: Clockwork):
     """Items that are tracked again start without failures; answers to former attempts do not reach them."""
     claim = clockwork.running()
     clockwork.untrack()
@@ -224,7 +224,7 @@ def test_what_is_tracked_again_is_new(clockwork: Clockwork):
     assert (1, before) == (before.attempts_since_success, clockwork.state())
 
 
-def test_nothing_is_untracked_of_a_refresh_that_nobody_knows(clockwork: Clockwork):
+def test_untracking_items_of_an_unknown_refresh_reports_none(clockwork: Clockwork):
     """Untracking items of an unknown refresh reports that they were not tracked."""
     assert not clockwork.untrack()
 
@@ -232,7 +232,7 @@ def test_nothing_is_untracked_of_a_refresh_that_nobody_knows(clockwork: Clockwor
 # -------------------------------------------------------------------------------------------------------------- updates
 
 
-def test_an_update_enables_what_was_given_up(store: Harness):
+def test_an_update_enables_a_disabled_item(store: Harness):
     """Updating a disabled item starts it at once and resets its failures."""
     clockwork = Clockwork(store, keeping(delays=()))
     store.end(clockwork.running(), failed())
@@ -260,7 +260,7 @@ def test_an_update_may_wait_for_the_schedule(store: Harness):
     assert (MoveResult("a", RefreshOutcome.ENABLED), HALF) == (turned, clockwork.state().refresh_at)
 
 
-def test_an_update_cancels_what_runs(clockwork: Clockwork):
+def test_an_update_cancels_a_running_attempt(clockwork: Clockwork):
     """Updating cancels the open attempt, which has outdated arguments, and starts another one."""
     first = clockwork.running()
     turned = clockwork.update()
@@ -284,7 +284,7 @@ def test_a_superseded_attempt_changes_nothing(clockwork: Clockwork):
     assert before == clockwork.item()
 
 
-def test_an_update_of_what_is_paused_starts_nothing(clockwork: Clockwork):
+def test_an_update_of_a_paused_item_starts_nothing(clockwork: Clockwork):
     """Updating a paused item, or one of a paused refresh, enables it; it starts after the pause."""
     for key, paused in (("a", "a"), ("b", None)):
         clockwork.track(key, at_once=False)
@@ -298,7 +298,7 @@ def test_an_update_of_what_is_paused_starts_nothing(clockwork: Clockwork):
         )
 
 
-def test_updates_of_users_are_no_business_of_the_audit_log(clockwork: Clockwork):
+def test_updates_of_users_are_not_audited(clockwork: Clockwork):
     """Operators' actions are recorded in the audit log, the program's own updates are not."""
     clockwork.track("a")
     clockwork.update()
@@ -320,7 +320,7 @@ def test_a_trigger_starts_before_its_time(clockwork: Clockwork):
     assert {"schedule": "fresh", "key": "a", "ids": [turned.job_id]} == json.loads(line.details)
 
 
-def test_a_trigger_supersedes_what_runs(clockwork: Clockwork):
+def test_a_trigger_supersedes_a_running_attempt(clockwork: Clockwork):
     """Triggering cancels the open attempt; the new one takes its number and spends no retry."""
     first = clockwork.running()
     clockwork.trigger()
@@ -331,7 +331,7 @@ def test_a_trigger_supersedes_what_runs(clockwork: Clockwork):
     assert sound(clockwork)
 
 
-def test_what_was_given_up_is_not_triggered(store: Harness):
+def test_a_disabled_item_is_not_triggered(store: Harness):
     """Triggering a disabled item changes nothing and writes no audit line; it needs an update."""
     clockwork = Clockwork(store, keeping(delays=()))
     store.end(clockwork.running(), failed())
@@ -341,7 +341,7 @@ def test_what_was_given_up_is_not_triggered(store: Harness):
     assert (before, ()) == (clockwork.item(), clockwork.do(audit.audit()))
 
 
-def test_a_trigger_heeds_no_pause(clockwork: Clockwork):
+def test_a_trigger_ignores_a_pause(clockwork: Clockwork):
     """Triggering a paused item starts an attempt, and the item stays paused."""
     clockwork.track("a", at_once=False)
     clockwork.pause()
@@ -351,7 +351,7 @@ def test_a_trigger_heeds_no_pause(clockwork: Clockwork):
 
 
 @pytest.mark.parametrize("round_", range(3))
-def test_of_many_triggers_at_once_the_last_one_runs(shared: Harness, round_: int):
+def test_only_one_of_concurrent_triggers_runs(shared: Harness, round_: int):
     """Concurrent triggers each create a job; all but one are cancelled, and that one is the item's attempt."""
     clockwork = Clockwork(shared)
     clockwork.track("a")
@@ -366,7 +366,7 @@ def test_of_many_triggers_at_once_the_last_one_runs(shared: Harness, round_: int
 # -------------------------------------------------------------------------------------------------------------- pausing
 
 
-def test_what_is_paused_is_not_started(clockwork: Clockwork):
+def test_paused_items_are_not_started(clockwork: Clockwork):
     """Paused items are not due, and resumed ones continue at their next planned refresh."""
     clockwork.track("a", at_once=False)
     clockwork.pause()
@@ -378,7 +378,7 @@ def test_what_is_paused_is_not_started(clockwork: Clockwork):
     assert HALF + HOUR == clockwork.state().refresh_at
 
 
-def test_what_runs_may_finish_in_a_pause(clockwork: Clockwork):
+def test_running_attempts_may_finish_in_a_pause(clockwork: Clockwork):
     """Answers to an open attempt count while its item is paused."""
     claim = clockwork.running()
     clockwork.pause()
@@ -421,7 +421,7 @@ def test_a_refresh_that_is_paused_starts_nothing(clockwork: Clockwork):
     assert ((), 1) == (clockwork.start(), len(other.start()))
 
 
-def test_what_was_planned_for_a_pause_of_all_is_left_out(clockwork: Clockwork):
+def test_resuming_a_refresh_skips_starts_planned_in_the_pause(clockwork: Clockwork):
     """Resuming a refresh skips the refreshes planned during the pause; those planned for now start."""
     clockwork.track("a", at_once=False)
     clockwork.pause(None)
@@ -434,7 +434,7 @@ def test_what_was_planned_for_a_pause_of_all_is_left_out(clockwork: Clockwork):
     assert [RefreshOutcome.STARTED] == [each.outcome for each in clockwork.start()]
 
 
-def test_a_retry_that_became_due_in_a_pause_of_all_is_made(clockwork: Clockwork):
+def test_resuming_a_refresh_starts_retries_due_in_the_pause(clockwork: Clockwork):
     """Resuming a refresh starts the retries that became due during the pause."""
     clockwork.store.end(clockwork.running(), failed())
     clockwork.pause(None)
@@ -460,7 +460,7 @@ def test_an_item_tracked_in_a_pause_starts_after_it(clockwork: Clockwork):
 # --------------------------------------------------------------------------------------------------------------- errors
 
 
-def test_what_is_not_tracked_is_not_found(clockwork: Clockwork):
+def test_an_item_that_is_not_tracked_is_not_found(clockwork: Clockwork):
     """Operations on an item that is not tracked raise an error with its key."""
     clockwork.declare(clockwork.definition)
     for name, wants in {
@@ -489,7 +489,7 @@ def test_a_cron_has_no_items(clockwork: Clockwork):
         clockwork.do(manage.update("nightly", "a", 0.0))
 
 
-def test_what_only_a_newer_redrive_can_read_is_not_touched(clockwork: Clockwork):
+def test_operations_on_a_refresh_of_a_newer_redrive_are_refused(clockwork: Clockwork):
     """Operations on a refresh that needs a newer redrive raise an error."""
     claim = clockwork.running()
     clockwork.spoil_schedule()
@@ -499,7 +499,7 @@ def test_what_only_a_newer_redrive_can_read_is_not_touched(clockwork: Clockwork)
     assert State.RUNNING is clockwork.store.job(claim.id).state
 
 
-def test_an_update_by_a_policy_that_means_nothing_is_undone(clockwork: Clockwork):
+def test_an_update_under_an_unreadable_policy_is_rolled_back(clockwork: Clockwork):
     """If an item's own policy is unreadable, an update is rolled back and its attempt continues."""
     claim = clockwork.running()
     clockwork.spoil_policy()

@@ -93,7 +93,7 @@ def made(count: int, *, kind: str = "ready") -> str:
 
 
 @pytest.mark.parametrize("name", HOT)
-def test_no_everyday_statement_walks_the_jobs(name: str):
+def test_no_frequent_statement_scans_the_jobs(name: str):
     """No table is read from end to end, even though the planner has no statistics and assumes a small table."""
     with postgres.connect() as connection:
         nodes = Plans(connection, made(FEW)).explain(name)
@@ -175,7 +175,7 @@ def test_a_claim_locks_no_more_than_it_takes():
 
 @pytest.mark.case("D40")
 @pytest.mark.parametrize("left", [100, 0])
-def test_a_held_snapshot_does_not_make_claims_dearer(left: int):
+def test_a_held_snapshot_does_not_slow_claims(left: int):
     """After 3,000 jobs with dead entries that vacuum cannot remove, a claim walks no more than the first one did."""
     url = postgres.url()
     store = open_store(url)

@@ -128,7 +128,7 @@ def test_a_start_locks_no_more_than_it_takes(schemas: dict[tuple[str, int], str]
 
 
 @pytest.mark.parametrize("name", ["refresh_get", "refreshes_select", "refreshes_troubled", "schedules_due"])
-def test_what_only_reads_costs_the_same_too(schemas: dict[tuple[str, int], str], name: str):
+def test_read_only_statements_cost_the_same(schemas: dict[tuple[str, int], str], name: str):
     """Read-only transactions could walk tables, but these statements give the planner no reason to."""
     kind, changes = ASKED[name]
     with postgres.connect() as connection:

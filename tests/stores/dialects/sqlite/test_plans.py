@@ -238,7 +238,7 @@ def plan(name: str) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("name", HOT)
-def test_no_statement_of_everyday_walks_the_jobs(name: str):
+def test_no_frequent_statement_scans_the_jobs(name: str):
     """Plans of the frequent statements never scan all jobs, attempts, payloads or policies."""
     big = ("redrive_jobs", "job", "parent", "child", "twin", "redrive_attempts", "redrive_payloads", "redrive_policies")
     walks = [line for line in plan(name) if line.startswith("SCAN") and line.split()[1] in big]
@@ -247,7 +247,7 @@ def test_no_statement_of_everyday_walks_the_jobs(name: str):
 
 
 @pytest.mark.parametrize("name", ["claim", "next_due"])
-def test_claims_walk_the_index_of_ready_rows(name: str):
+def test_claims_read_the_index_of_ready_rows(name: str):
     """Claims find lanes and jobs in the partial index of ready rows only."""
     lines = [line for line in plan(name) if "redrive_jobs_" in line]
 
@@ -267,7 +267,7 @@ OPERATORS = {
 
 @pytest.mark.parametrize("kind", ["scheduled", "succeeded"])
 @pytest.mark.parametrize("what", OPERATORS)
-def test_what_operators_read_does_not_grow_with_the_table(made: Callable[[str, int], Counted], what: str, kind: str):
+def test_statements_of_operators_do_not_grow_with_the_table(made: Callable[[str, int], Counted], what: str, kind: str):
     """Lists, surveys and checks read an index up to their limit, and sort nothing."""
     few, many = (made(kind, count).steps(OPERATORS[what]()) for count in (FEW, MANY))
 
@@ -332,7 +332,7 @@ def test_a_list_of_what_has_not_succeeded_reads_nothing_that_has(ended: tuple[Co
     )
 
 
-def test_the_jobs_of_those_lists_are_there(ended: tuple[Counted, Counted]):
+def test_the_selected_jobs_exist(ended: tuple[Counted, Counted]):
     """Lists in the test above are not empty."""
     found = {each: len(ended[1].run(admin.select(Filter(state=each)))) for each in CHOICES["state"]}
     held = {each: len(ended[1].run(admin.select(Filter(hold=each)))) for each in CHOICES["hold"]}
@@ -359,7 +359,7 @@ def test_a_list_reads_the_index_that_was_made_for_it(name: str, expected: str):
     assert name == "jobs_these" or not any("TEMP B-TREE" in line for line in plan(name))
 
 
-def test_jobs_without_keys_ask_nothing_of_keys():
+def test_jobs_without_keys_run_no_key_statement():
     """Jobs without keys run no statement on the table of keys, from the enqueue to the end."""
     asked: list[str] = []
     database = Counted()

@@ -83,7 +83,7 @@ def test_a_claim_visits_a_bounded_number_of_rows(pair: tuple[Counted, Counted]):
 
 
 @pytest.mark.case("D39")
-def test_a_saturated_queue_is_not_looked_through(pair: tuple[Counted, Counted]):
+def test_a_saturated_queue_is_not_scanned(pair: tuple[Counted, Counted]):
     """If only a saturated and a paused queue have due jobs, a claim reads none of these jobs."""
     costs = []
     for database in pair:
@@ -98,7 +98,7 @@ def test_a_saturated_queue_is_not_looked_through(pair: tuple[Counted, Counted]):
     assert costs[0] == costs[1]
 
 
-def test_one_special_queue_costs_the_others_nothing():
+def test_a_limited_queue_adds_one_statement_to_other_claims():
     """Claims of plain queues run one more statement if a special queue without due jobs exists."""
     database = Counted()
     database.run(queues.change("limited_queues", QueueChange(concurrency=1), now=T0))
@@ -129,7 +129,7 @@ PARAMS: dict[str, object] = {
     ["queues_due", "queue_window", "queue_shares", "queue_rows", "queue_lines", "queue_held", "queue_head",
      "queue_holders", "heads", "claim_chosen"],
 )  # fmt: skip
-def test_no_statement_of_a_claim_walks_the_jobs(name: str):
+def test_no_statement_of_a_claim_scans_the_jobs(name: str):
     """Plans of the claim's statements scan neither the table of jobs nor an index of it beyond the first row."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     migrate.migrate(connection.cursor(), "sqlite", "planned")

@@ -75,7 +75,7 @@ ASKED: dict[str, tuple[str, Callable[[Counted], Operation[Any]]]] = {
 
 
 @pytest.mark.parametrize("what", ASKED)
-def test_what_is_asked_costs_the_same_with_many_items(made: Callable[[str, int], Counted], what: str):
+def test_read_statements_cost_the_same_with_many_items(made: Callable[[str, int], Counted], what: str):
     """With forty times as many items, each statement takes at most 1.2 times the steps."""
     kind, operation = ASKED[what]
     few, many = (database.steps(operation(database)) for database in (made(kind, count) for count in (FEW, MANY)))
@@ -97,7 +97,7 @@ def test_an_answer_costs_the_same_with_many_items(made: Callable[[str, int], Cou
     assert costs[1] <= costs[0] * FLAT + 20
 
 
-def test_a_replan_costs_what_it_reckons(made: Callable[[str, int], Counted]):
+def test_the_cost_of_a_replan_follows_its_batch(made: Callable[[str, int], Counted]):
     """After a deployment a batch of ten costs the same, however many items are still to be rescheduled."""
     costs = []
     for count in (FEW, MANY):
