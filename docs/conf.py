@@ -55,7 +55,8 @@ nitpick_ignore_regex = [
         r"(redrive\.retrying\.decorator\.)?(Decorator|Fields)|SQLiteStore|redrive\.policy\.decider\.Decider",
     ),  # internal types
     (r"py:.*", r"(django|django_tasks|fastapi|starlette)\..*|CommandError|TaskResultDoesNotExist"),
-    (r"py:.*", r"redrive\.contrib\.django\.orm\.AtomicTransaction"),  # internal types
+    # Internal types.
+    (r"py:.*", r"redrive\.contrib\.django\.orm\.AtomicTransaction|redrive\.schedule\.options\.PolicyFields"),
     (r"py:.*", r"httpx\.\w+|KeyOption"),  # and an alias that the text explains
     (r"py:.*", r"(asyncpg|psycopg|sqlalchemy)\..*"),
     (r"py:.*", r"redrive\.stores\.(transaction\.\w+|drivers\..*)"),

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from redrive.schedule import CronExpression, Gap, RecurrenceRule, RefreshPolicy, Schedule
-from redrive.schedule.gaps import MOST, Gaps, gaps, leaps
+from redrive.schedule.lint import MOST, Gaps, gaps, leaps
 
 NOW = datetime(2026, 11, 22, 4, 0, 7, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

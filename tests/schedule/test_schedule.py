@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from redrive.errors import ScheduleError
 from redrive.schedule import CronExpression, Gap, RecurrenceRule, RefreshPolicy, Schedule
+from redrive.schedule.failing import _of_hour, occurrence
 from redrive.schedule.schedule import MOST
 from tests.schedule.oracle import places, whenever, within
 
@@ -132,8 +133,8 @@ def test_the_same_hour_that_comes_twice_has_two_answers():
     assert datetime(2026, 10, 25, 1, tzinfo=UTC) == schedule.next(first_one)
 
 
-def test_the_cache_is_no_part_of_the_value():
-    """Cached answers do not change equality, representation or pickling."""
+def test_earlier_queries_are_no_part_of_the_value():
+    """Earlier queries do not change equality, representation or pickling."""
     asked, fresh = Schedule.cron("@daily"), Schedule.cron("@daily")
     asked.next(datetime(2026, 1, 1, tzinfo=UTC))
 
@@ -147,14 +148,13 @@ class Asked:
 
     def __init__(self, schedule: Schedule) -> None:
         self.searches = 0
-        sources = object.__getattribute__(schedule, "_sources")
-        object.__setattr__(schedule, "_sources", (self, *sources[1:]))
-        self.source = sources[0]
+        self.source, *others = schedule._sources
+        schedule.__dict__["_sources"] = (self, *others)
 
-    def since(self, at: datetime):
+    def __call__(self, at: datetime):
         """Search."""
         self.searches += 1
-        return self.source.since(at)
+        return self.source(at)
 
 
 def test_the_same_question_is_answered_without_a_search():
@@ -162,11 +162,25 @@ def test_the_same_question_is_answered_without_a_search():
     schedule = Schedule.cron("*/30 * * * *")
     asked = Asked(schedule)
     at = datetime(2026, 1, 1, 12, 5, tzinfo=UTC)
+    _of_hour.cache_clear()
     for second in range(100):
-        schedule.next(at + timedelta(seconds=second))
-        schedule.next(at + timedelta(hours=1, seconds=second))
+        occurrence(schedule, at + timedelta(seconds=second), None)
+        occurrence(schedule, at + timedelta(hours=1, seconds=second), None)
 
     assert 2 == asked.searches
+
+
+@pytest.mark.parametrize("text", ["*/30 * * * *", "* * * * * *", "*/7 */5 * * *", "0 0 1 1 * 2027"])
+@given(
+    st.datetimes(datetime(2026, 1, 1), datetime(2028, 1, 1)),  # noqa: DTZ001 - as above
+    st.none() | st.timedeltas(timedelta(hours=-2), timedelta(hours=2)),
+)
+def test_what_is_listed_by_the_hour_is_what_a_search_finds(text: str, at: datetime, lag: timedelta | None):
+    """Also where an hour has too many occurrences to list, and where none follows."""
+    schedule, now = Schedule.cron(text, tz="Europe/Kyiv"), at.replace(tzinfo=UTC)
+    after = None if lag is None else now - lag
+
+    assert schedule.next(now, after=after) == occurrence(schedule, now, after)
 
 
 @settings(max_examples=60)

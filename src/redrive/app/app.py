@@ -39,7 +39,7 @@ from redrive.engine.recurring import CatchUp, Overlap
 from redrive.errors import TaskDefinitionError
 from redrive.policy import Policy, parse_duration
 from redrive.schedule import RefreshPolicy
-from redrive.schedule.member import member
+from redrive.schedule.timezone import member
 from redrive.stores.drivers.forks import ForkSafeLock
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin

@@ -3,24 +3,10 @@
 May import: `redrive.policy` and below, python-dateutil, cronsim. Must never: read a clock, or store anything. Time
 zones come from the IANA database of the system or of the package tzdata.
 
-===========  =======================================================================================================
-module       subject
-===========  =======================================================================================================
-`rule`       recurrence rules of RFC 5545
-`cron`       cron expressions; `ftl` reads them as FTL does
-`schedule`   the union of both, in one time zone: instants, strictly increasing
-`calendar`   expansion of daily and slower rules
-`elapsed`    expansion of hourly and faster rules
-`timezone`   wall-clock times and instants
-`policy`     the refresh policy; `options` has its enumerations, `codec` its JSON
-`state`      the state of a refresh
-`refresh`    the transitions of that state
-`starting`   those that begin an attempt
-`failing`    the choice between a retry, the next planned refresh, and giving up
-`dry_run`    the transitions in sequence, in virtual time
-`lint`       warnings about questionable policies; `gaps` finds the figures
-`english`    policies as English sentences
-===========  =======================================================================================================
+`schedule` is the union of recurrence rules (`rule`, expanded by `calendar` and `elapsed`) and cron expressions (`cron`,
+`ftl`) in one time zone (`timezone`). `policy` is the refresh policy, written in English by `english` and as JSON by
+`codec`; `lint` warns about it, and `dry_run` simulates it. `refresh`, `starting` and `failing` have the transitions of
+`state`.
 """
 
 from redrive.schedule.cron import CronExpression

@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 from calendar import isleap, monthrange
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 
+import msgspec
 from dateutil import rrule as dateutil
+from msgspec.structs import replace
 
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 
@@ -31,8 +32,7 @@ _MONTH = timedelta(days=31)
 _LAST_YEAR = 9998
 
 
-@dataclass(frozen=True, slots=True)
-class AnchoredRule:
+class AnchoredRule(msgspec.Struct, frozen=True):
     """A weekly or slower rule with its start."""
 
     # With the values that its start implies, without ``COUNT`` and ``UNTIL``.
@@ -65,8 +65,7 @@ class AnchoredRule:
         return itertools.dropwhile(lambda each: each < begin, iter(expanded))
 
 
-@dataclass(frozen=True, slots=True)
-class DailyRule:
+class DailyRule(msgspec.Struct, frozen=True):
     """A daily rule with its start and its times of day; see `AnchoredRule`."""
 
     rule: RecurrenceRule

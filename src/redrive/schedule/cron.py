@@ -28,11 +28,11 @@ import heapq
 import itertools
 import re
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
+import msgspec
 from cronsim import CronSim, CronSimError
 
 from redrive.errors import ScheduleError
@@ -66,8 +66,7 @@ _CALLED = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")  
 _SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - naive is the wall clock
 
 
-@dataclass(frozen=True, slots=True)
-class CronExpression:
+class CronExpression(msgspec.Struct, frozen=True):
     """A parsed cron expression.
 
     Attributes:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+import msgspec
+from msgspec.structs import force_setattr
+
 from redrive.schedule import refresh
-from redrive.schedule.member import member
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import RefreshOutcome, RefreshState, RefreshTransition
+from redrive.schedule.timezone import member
 
 
 class AttemptEnd(StrEnum):
@@ -21,19 +23,17 @@ class AttemptEnd(StrEnum):
     TIMEOUT = "timeout"
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedAnswer:
+class SimulatedAnswer(msgspec.Struct, frozen=True):
     """The end of an attempt, and its time after the start; one after the deadline becomes a timeout."""
 
     ending: AttemptEnd
     after: timedelta = timedelta(0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ending", member(AttemptEnd, "ending", self.ending))
+        force_setattr(self, "ending", member(AttemptEnd, "ending", self.ending))
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedAttempt:
+class SimulatedAttempt(msgspec.Struct, frozen=True):
     """A simulated attempt.
 
     Attributes:
@@ -49,8 +49,7 @@ class SimulatedAttempt:
     outcome: RefreshOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class DryRun:
+class DryRun(msgspec.Struct, frozen=True):
     """The result of a dry run.
 
     Attributes:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec.structs import replace
 
 from redrive.schedule.calendar import AnchoredRule, DailyRule, anchored
 from redrive.schedule.rule import Freq, RecurrenceRule
@@ -33,8 +35,7 @@ _UNITS: Final[Mapping[Freq, timedelta]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ElapsedRule:
+class ElapsedRule(msgspec.Struct, frozen=True):
     """A rule with its start."""
 
     rule: RecurrenceRule
@@ -153,8 +154,7 @@ class ElapsedRule:
         return wall(later, self.place) - wall(at, self.place) != later - at
 
 
-@dataclass(frozen=True, slots=True)
-class HourSlots:
+class HourSlots(msgspec.Struct, frozen=True):
     """The seconds of an hour at which periods may begin."""
 
     # From 0 to 3599.

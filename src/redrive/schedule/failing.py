@@ -6,13 +6,18 @@ deadline.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import functools
+import itertools
+from bisect import bisect_left
+from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
 from redrive.schedule.options import Exhausted, Strategy
 from redrive.schedule.policy import RefreshPolicy
+from redrive.schedule.schedule import Schedule
 from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
+from redrive.schedule.timezone import aware
 
 # Reason shown to end users when ``give_up_after`` has passed.
 TOO_LONG = "No successful refresh for too long"
@@ -20,17 +25,45 @@ TOO_LONG = "No successful refresh for too long"
 # Reason shown to end users when the retries are used up and the schedule has ended.
 NO_MORE = "No more refreshes are scheduled, and the last one failed after {} attempt(s)"
 
-_NONE = timedelta(0)
+_NONE, _HOUR = timedelta(0), timedelta(hours=1)
+# Occurrences of an hour that are listed; where there are more, a search is quick.
+_LISTED = 20
 
 
 def next_planned(policy: RefreshPolicy, state: RefreshState, at: datetime) -> datetime | None:
     """Return the first occurrence at an instant or later that is later than the last start; None if there is none."""
-    return None if policy.schedule is None else policy.schedule.next(at, after=state.started_at)
+    return None if policy.schedule is None else occurrence(policy.schedule, at, state.started_at)
+
+
+def occurrence(schedule: Schedule, at: datetime, after: datetime | None) -> datetime | None:
+    """Return the same as `Schedule.next`, from a list of the occurrences of an hour if there is one."""
+    begin = at if after is None or aware("after", after) < at else after + timedelta.resolution
+    begin = aware("at", begin).astimezone(UTC)
+    listed = _of_hour(schedule, begin.toordinal(), begin.hour)
+    place = bisect_left(listed, begin)
+    return listed[place] if place < len(listed) else schedule.next(begin)
+
+
+# Thousands of items share a schedule and are planned within a second, which would be thousands of searches.
+@functools.lru_cache(maxsize=1024)
+def _of_hour(schedule: Schedule, day: int, hour: int) -> tuple[datetime, ...]:
+    """Return the occurrences of an hour in UTC and the first one after it, or only the first `_LISTED` of them."""
+    begin = datetime.fromordinal(day).replace(hour=hour, tzinfo=UTC)
+    end = begin + _HOUR
+    found = []
+    for each in itertools.islice(schedule.since(begin), _LISTED):
+        found.append(each)
+        if each >= end:
+            break
+    return tuple(found)
 
 
 def planned(policy: RefreshPolicy, state: RefreshState, at: datetime, sample: float) -> RefreshState:
     """Return the state waiting for the next planned refresh; completed if the schedule has ended."""
-    following = next_planned(policy, state, at)
+    return _planned_at(policy, state, next_planned(policy, state, at), sample)
+
+
+def _planned_at(policy: RefreshPolicy, state: RefreshState, following: datetime | None, sample: float) -> RefreshState:
     if following is None:
         return replace(state, refresh_at=None, planned_at=None, completed=policy.schedule is not None)
     return replace(state, refresh_at=following + policy.jitter * sample, planned_at=following)
@@ -54,12 +87,12 @@ def failed(
         if following is None:
             return given_up(policy, state, at, NO_MORE.format(state.attempt_no))
         return RefreshTransition(
-            replace(planned(policy, idle, begin, sample), attempt_no=0), RefreshOutcome.WAITING_NEXT
+            replace(_planned_at(policy, idle, following, sample), attempt_no=0), RefreshOutcome.WAITING_NEXT
         )
     wait = max(delay, retry_after or _NONE)
     chosen, is_new = aligned(policy, on_time + wait, following)
     if chosen == following:
-        idle = planned(policy, idle, begin, sample)
+        idle = _planned_at(policy, idle, following, sample)
     else:
         idle = replace(idle, refresh_at=at + wait, planned_at=following)
     if is_new:

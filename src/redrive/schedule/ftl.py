@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from redrive.errors import PolicyValueError, ScheduleError
 from redrive.policy.ftl import parse_duration
@@ -48,7 +49,7 @@ _EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 _SUNDAY = 7
 
 
-class _Token(NamedTuple):
+class _Token(msgspec.Struct, frozen=True):
     kind: str
     text: str
     place: str
@@ -68,7 +69,7 @@ class _Token(NamedTuple):
         return ScheduleError(f"{self.place}: unexpected token {_quoted(self.text)}{wanted}")
 
 
-class _Step(NamedTuple):
+class _Step(msgspec.Struct, frozen=True):
     """A term of a component: ``*`` where the start is None."""
 
     start: int | None
@@ -85,7 +86,7 @@ _ALL: _Component = (_Step(None),)
 _ZERO: _Component = (_Step(0),)
 
 
-class _Field(NamedTuple):
+class _Field(msgspec.Struct, frozen=True):
     """A field of the cron library; ``last`` is the end of a range without an end."""
 
     name: str

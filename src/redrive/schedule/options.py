@@ -1,11 +1,11 @@
-"""The enumerations and actions of refresh policies. PURE."""
+"""The fields of refresh policies, with their enumerations and actions. PURE."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Protocol
+
+import msgspec
 
 from redrive.errors import PolicyError, ScheduleError
 from redrive.policy.duration import Duration, parse_duration
@@ -56,8 +56,7 @@ class Exhausted(StrEnum):
     """The refresh waits for the next planned one, which counts its attempts from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(msgspec.Struct, frozen=True, gc=False):
     """An action that a policy asks for when it gives up; the application carries it out.
 
     Attributes:
@@ -91,58 +90,19 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and value == value.encode("utf-8", "replace").decode()
 
 
-class PolicyFields(Protocol):
-    """The fields of `redrive.schedule.RefreshPolicy`, for the modules that it imports itself."""
+class PolicyFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of `redrive.schedule.RefreshPolicy`, which describes them, for the modules that it imports itself."""
 
-    @property
-    def schedule(self) -> Schedule | None:
-        """Return the planned refreshes."""
-        ...
-
-    @property
-    def timeout(self) -> timedelta:
-        """Return the time limit of one attempt."""
-        ...
-
-    @property
-    def delays(self) -> tuple[timedelta, ...]:
-        """Return the delay before each retry."""
-        ...
-
-    @property
-    def repeat_last(self) -> bool:
-        """Return True if the last delay is repeated without end."""
-        ...
-
-    @property
-    def strategy(self) -> Strategy:
-        """Return the treatment of a retry that does not fit."""
-        ...
-
-    @property
-    def on_exhausted(self) -> Exhausted | None:
-        """Return what happens when all retries are used."""
-        ...
-
-    @property
-    def give_up_after(self) -> timedelta | None:
-        """Return how long the refresh may fail."""
-        ...
-
-    @property
-    def catch_up(self) -> timedelta | None:
-        """Return how late a planned refresh may start."""
-        ...
-
-    @property
-    def jitter(self) -> timedelta:
-        """Return the maximum random delay of planned refreshes."""
-        ...
-
-    @property
-    def on_give_up(self) -> tuple[Action, ...]:
-        """Return the actions when it is given up."""
-        ...
+    schedule: Schedule | None = None
+    timeout: timedelta = timedelta(minutes=10)
+    delays: tuple[timedelta, ...] = ()
+    repeat_last: bool = False
+    strategy: Strategy = Strategy.ALIGN
+    on_exhausted: Exhausted | None = None
+    give_up_after: timedelta | None = None
+    catch_up: timedelta | None = None
+    jitter: timedelta = timedelta(0)
+    on_give_up: tuple[Action, ...] = ()
 
 
 def usual_ending(policy: PolicyFields) -> Exhausted:

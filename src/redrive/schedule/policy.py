@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec.structs import force_setattr
 
 from redrive.errors import ScheduleError
 from redrive.schedule import codec
 from redrive.schedule.english import read, write
 from redrive.schedule.lint import lint
-from redrive.schedule.member import member
-from redrive.schedule.options import LONGEST, Action, Exhausted, Strategy, read_span, usual_ending
+from redrive.schedule.options import LONGEST, Action, Exhausted, PolicyFields, Strategy, read_span, usual_ending
 from redrive.schedule.schedule import Schedule
-from redrive.schedule.timezone import aware
+from redrive.schedule.timezone import aware, member
 
 _NONE = timedelta(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshPolicy:
+class RefreshPolicy(PolicyFields, frozen=True):
     """When a refresh runs, how often it is retried, and when it is given up.
 
     Spans may be a ``timedelta``, seconds, or text such as ``"1h30m"``; they are kept as a ``timedelta``.
@@ -45,23 +44,12 @@ class RefreshPolicy:
             parts contradict each other.
     """
 
-    schedule: Schedule | None = None
-    timeout: timedelta = timedelta(minutes=10)
-    delays: tuple[timedelta, ...] = ()
-    repeat_last: bool = False
-    strategy: Strategy = Strategy.ALIGN
-    on_exhausted: Exhausted | None = None
-    give_up_after: timedelta | None = None
-    catch_up: timedelta | None = None
-    jitter: timedelta = _NONE
-    on_give_up: tuple[Action, ...] = ()
-
     def __post_init__(self) -> None:
         self._read_spans()
         self._check_types()
-        object.__setattr__(self, "strategy", member(Strategy, "strategy", self.strategy))
+        force_setattr(self, "strategy", member(Strategy, "strategy", self.strategy))
         ending = usual_ending(self) if self.on_exhausted is None else self.on_exhausted
-        object.__setattr__(self, "on_exhausted", member(Exhausted, "on_exhausted", ending))
+        force_setattr(self, "on_exhausted", member(Exhausted, "on_exhausted", ending))
         if self.timeout <= _NONE:
             raise ScheduleError(f"timeout={self.timeout}: the timeout must be positive")
         spans = (*self.delays, self.jitter, self.catch_up or _NONE)
@@ -88,17 +76,17 @@ class RefreshPolicy:
         actions = self.on_give_up
         if not isinstance(actions, list | tuple) or not all(isinstance(each, Action) for each in actions):
             raise ScheduleError(f"on_give_up={actions!r}: write a list of actions, such as [Action('disable')]")
-        object.__setattr__(self, "on_give_up", tuple(actions))
+        force_setattr(self, "on_give_up", tuple(actions))
 
     def _read_spans(self) -> None:
         """Convert spans that are given as seconds or as text."""
         for name in ("timeout", "give_up_after", "catch_up", "jitter"):
             value = getattr(self, name)
             if value is not None or name in {"timeout", "jitter"}:
-                object.__setattr__(self, name, read_span(name, value))
+                force_setattr(self, name, read_span(name, value))
         if isinstance(self.delays, str) or not isinstance(self.delays, Iterable):
             raise ScheduleError(f"delays={self.delays!r}: write a list of durations, such as ['0s', '5m']")
-        object.__setattr__(self, "delays", tuple(read_span("delays", each) for each in self.delays))
+        force_setattr(self, "delays", tuple(read_span("delays", each) for each in self.delays))
 
     def delay(self, failures: int) -> timedelta | None:
         """Return the delay after a number of failed attempts in this cycle, from 1; None if there is no retry."""

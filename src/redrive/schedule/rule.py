@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import fields
 
 from redrive.errors import ScheduleError
 
@@ -43,8 +45,7 @@ class Freq(IntEnum):
         return 1000 * (1, 12, 52, 366, 8784, 527_040, 31_622_400)[self]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class WeekDay:
+class WeekDay(msgspec.Struct, frozen=True, order=True):
     """A day of the week, or the n-th one of a month or year."""
 
     day: int
@@ -56,8 +57,7 @@ class WeekDay:
         return f"{self.nth or ''}{DAYS[self.day]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecurrenceRule:
+class RecurrenceRule(msgspec.Struct, frozen=True, kw_only=True):
     """A recurrence rule.
 
     Attributes:

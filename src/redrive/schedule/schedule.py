@@ -3,31 +3,34 @@
 A `Schedule` is the union of its parts less its exceptions. "At 6:30 AM and 4 PM" needs two rules, because the hours and
 minutes of one rule multiply (RFC 5545, 3.3.10). Occurrences are instants, strictly increasing, each once, also where
 two parts meet and when clocks are changed (see `redrive.schedule.timezone`).
-
-A query costs the same however long ago the start lies; see `redrive.schedule.calendar`. A rule that never occurs is
-refused when the schedule is made, after a bounded search.
+A query costs the same however long ago the start lies; see `redrive.schedule.calendar`.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from functools import cached_property, partial
+from typing import TypeAlias
 from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from redrive.errors import ScheduleError
 from redrive.schedule.calendar import AnchoredRule, DailyRule, anchored
 from redrive.schedule.cron import CronExpression
 from redrive.schedule.elapsed import elapsed_rule
-from redrive.schedule.member import member
 from redrive.schedule.rule import RecurrenceRule
-from redrive.schedule.timezone import Gap, aware, instant, instants, wall, zone
+from redrive.schedule.timezone import Gap, aware, instant, instants, member, wall, zone
 
 # Maximum ``COUNT`` of a rule. The occurrences are counted once, when the schedule is made.
 MOST = 100_000
+
+# Occurrences that are listed before a search by bisection.
+_FEW = 10
 
 # Maximum change of the wall clock of a time zone; some have skipped a whole day.
 _MARGIN = timedelta(days=2)
@@ -40,111 +43,11 @@ _MARGIN = timedelta(days=2)
 ANCHOR = datetime(2001, 1, 1)  # noqa: DTZ001 - naive is the wall clock
 
 
-class _Source(Protocol):
-    """A source of occurrences."""
-
-    def since(self, at: datetime) -> Iterator[datetime]:
-        """Return the occurrences from an instant on, in order; a few before it and duplicates are allowed."""
-        ...
+# Returns the occurrences from an instant on, in order; a few before it and duplicates are allowed.
+_Source: TypeAlias = Callable[[datetime], Iterator[datetime]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Local:
-    """A rule on the wall clock."""
-
-    anchored: AnchoredRule | DailyRule
-    place: ZoneInfo
-    gap: Gap
-    without: frozenset[datetime]
-
-    def since(self, at: datetime) -> Iterator[datetime]:
-        # Out of a gap, and perhaps past the occurrences that follow.
-        shifted: list[datetime] = []
-        for local in self.anchored.since(_earlier(wall(at, self.place))):
-            if local in self.without:
-                continue
-            found = instant(local, self.place, self.gap)
-            if found is None:
-                continue
-            if wall(found, self.place) != local:
-                heapq.heappush(shifted, found)
-                continue
-            while shifted and shifted[0] < found:
-                yield heapq.heappop(shifted)
-            yield found
-        yield from sorted(shifted)
-
-
-def _earlier(local: datetime) -> datetime:
-    return local - _MARGIN if local.year > 1 else local
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """A source with an end."""
-
-    source: _Source
-    until: datetime
-
-    def since(self, at: datetime) -> Iterator[datetime]:
-        return itertools.takewhile(lambda each: each <= self.until, self.source.since(at))
-
-
-@dataclass(frozen=True, slots=True)
-class _Cron:
-    """A cron expression."""
-
-    cron: CronExpression
-    place: ZoneInfo
-    without: frozenset[datetime]
-
-    def since(self, at: datetime) -> Iterator[datetime]:
-        return self.cron.since(at, self.place, without=self.without)
-
-
-@dataclass(frozen=True, slots=True)
-class _Times:
-    """Single times."""
-
-    at: tuple[datetime, ...]
-
-    def since(self, at: datetime) -> Iterator[datetime]:
-        return (each for each in self.at if each >= at)
-
-
-# Thousands of keys share a schedule and send the same query within a second. No occurrence lies between a queried
-# instant and the occurrence found, so queries between them get the same answer without a search. The cache changes no
-# answer, and is not compared or pickled. It is replaced by one assignment, so concurrent threads see either the old or
-# the new answers.
-class _Answers:
-    """The last answers of a schedule: pairs of a queried instant, in UTC, and the occurrence found."""
-
-    __slots__ = ("given",)
-
-    def __init__(self) -> None:
-        self.given: tuple[tuple[datetime, datetime], ...] = ()
-
-    def find(self, at: datetime) -> datetime | None:
-        for asked, found in self.given:
-            if asked <= at <= found:
-                return found
-        return None
-
-    def keep(self, at: datetime, found: datetime) -> None:
-        # In UTC, because Python compares two times of one zone by the wall clock, which is wrong in a fold.
-        others = [each for each in self.given if each[1] != found]
-        self.given = ((at.astimezone(UTC), found), *others[: MEMORY - 1])
-
-    def __reduce__(self) -> tuple[type[_Answers], tuple[()]]:
-        return _Answers, ()
-
-
-# Answers that a schedule keeps. A start queries now and its deadline, which may have different answers.
-MEMORY = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, cache_hash=True):
     """The times at which a job or a refresh is due.
 
     Attributes:
@@ -169,13 +72,10 @@ class Schedule:
     except_times: frozenset[datetime] = frozenset()
     tz: str = "UTC"
     gap: Gap = Gap.SHIFT
-    _sources: tuple[_Source, ...] = field(init=False, repr=False, compare=False)
-    _excluded: frozenset[datetime] = field(init=False, repr=False, compare=False)
-    _answers: _Answers = field(init=False, repr=False, compare=False, default_factory=_Answers)
 
     def __post_init__(self) -> None:
-        place = zone(self.tz)
-        object.__setattr__(self, "gap", member(Gap, "gap", self.gap))
+        zone(self.tz)
+        force_setattr(self, "gap", member(Gap, "gap", self.gap))
         for each in (self.start, *self.times, *self.except_times):
             if not isinstance(each, datetime):
                 raise ScheduleError(f"{each!r} is not a time: write datetime(2026, 1, 31, 16, 30)")
@@ -185,13 +85,22 @@ class Schedule:
                 )
         if not (self.rules or self.crons or self.times):
             raise ScheduleError("a schedule needs a rule, a cron expression or a time")
+        _ = self._sources
+
+    # The sources are derived from the fields once, when the schedule is made, which also finds rules that never occur.
+    @cached_property
+    def _sources(self) -> tuple[_Source, ...]:
+        place = self.place
         skipped = frozenset(each for each in self.except_times if not instants(each, place))
-        sources: list[_Source] = [_source(each, self.start, place, self.gap, skipped) for each in self.rules]
-        sources += [_Cron(each, place, skipped) for each in self.crons]
-        single = {found for each in {*self.times} - skipped if (found := instant(each, place, self.gap))}
-        object.__setattr__(self, "_sources", (*sources, _Times(tuple(sorted(single)))))
-        excluded = [instants(each, place)[0] for each in self.except_times - skipped]
-        object.__setattr__(self, "_excluded", frozenset(excluded))
+        sources = [_source(each, self.start, place, self.gap, skipped) for each in self.rules]
+        sources += [partial(each.since, place=place, without=skipped) for each in self.crons]
+        times = sorted({found for each in {*self.times} - skipped if (found := instant(each, place, self.gap))})
+        return (*sources, lambda at: (each for each in times if each >= at))
+
+    @cached_property
+    def _excluded(self) -> frozenset[datetime]:
+        place = self.place
+        return frozenset(found[0] for each in self.except_times if (found := instants(each, place)))
 
     @classmethod
     def cron(cls, text: str, *, tz: str = "UTC") -> Schedule:
@@ -222,7 +131,7 @@ class Schedule:
         """
         aware("at", at)
         last: datetime | None = None
-        for each in heapq.merge(*(source.since(at) for source in self._sources)):
+        for each in heapq.merge(*(source(at) for source in self._sources)):
             if each >= at and each != last and each not in self._excluded:
                 last = each
                 yield each
@@ -236,20 +145,18 @@ class Schedule:
         """
         aware("at", at)
         begin = at if after is None or aware("after", after) < at else after + timedelta.resolution
-        known = self._answers.find(begin)
-        if known is not None:
-            return known
-        found = next(self.since(begin), None)
-        # A search without result has a horizon; one from a later instant sees farther.
-        if found is not None:
-            self._answers.keep(begin, found)
-        return found
+        return next(self.since(begin), None)
 
-    # It is found by bisection: about fifty queries for a month of seconds.
     def last(self, since: datetime, until: datetime) -> datetime | None:
         """Return the last occurrence between two instants, both included, in UTC; None if there is none."""
-        found: datetime | None = None
-        low, high = aware("since", since).astimezone(UTC), aware("until", until).astimezone(UTC)
+        aware("since", since)
+        aware("until", until)
+        listed = [each for each in itertools.islice(self.since(since), _FEW) if each <= until]
+        if len(listed) < _FEW:
+            return listed[-1] if listed else None
+        # By bisection: about fifty queries for a month of seconds.
+        found, high = listed[-1], until.astimezone(UTC)
+        low = found + timedelta.resolution
         while low <= high:
             middle = low + (high - low) // 2
             following = self.next(middle)
@@ -266,19 +173,39 @@ def _source(rule: RecurrenceRule, start: datetime, place: ZoneInfo, gap: Gap, wi
         raise ScheduleError(f"the recurrence rule {str(rule)!r} has an interval of more than a thousand years")
     begin = instant(start, place)
     assert begin is not None  # noqa: S101 - a gap is shifted
-    source: _Source
-    whole: _Source
     if rule.freq.is_elapsed:
-        source = whole = elapsed_rule(rule, start, place, is_default=start == ANCHOR)
+        source = whole = elapsed_rule(rule, start, place, is_default=start == ANCHOR).since
     else:
-        walked = anchored(rule, start)
-        source, whole = _Local(walked, place, gap, without), _Local(walked, place, gap, frozenset())
-    first = next(iter(whole.since(begin)), None)
+        local = anchored(rule, start)
+        source, whole = (partial(_shifted, local, place, gap, each) for each in (without, frozenset[datetime]()))
+    first = next(iter(whole(begin)), None)
     if first is None:
         raise ScheduleError(f"the recurrence rule {str(rule)!r} never occurs after {start}")
     # COUNT includes excluded occurrences.
     end = _end(rule, whole, begin, place)
-    return source if end is None else _Ended(source, end)
+    return source if end is None else lambda at: itertools.takewhile(lambda each: each <= end, source(at))
+
+
+def _shifted(
+    rule: AnchoredRule | DailyRule, place: ZoneInfo, gap: Gap, without: frozenset[datetime], at: datetime
+) -> Iterator[datetime]:
+    """Yield the occurrences of a rule on the wall clock, those in gaps shifted."""
+    # Out of a gap, and perhaps past the occurrences that follow.
+    shifted: list[datetime] = []
+    begin = wall(at, place)
+    for local in rule.since(begin - _MARGIN if begin.year > 1 else begin):
+        if local in without:
+            continue
+        found = instant(local, place, gap)
+        if found is None:
+            continue
+        if wall(found, place) != local:
+            heapq.heappush(shifted, found)
+            continue
+        while shifted and shifted[0] < found:
+            yield heapq.heappop(shifted)
+        yield found
+    yield from sorted(shifted)
 
 
 def _end(rule: RecurrenceRule, source: _Source, begin: datetime, place: ZoneInfo) -> datetime | None:
@@ -292,5 +219,5 @@ def _end(rule: RecurrenceRule, source: _Source, begin: datetime, place: ZoneInfo
         raise ScheduleError(
             f"the recurrence rule {str(rule)!r} has more than {MOST:,} occurrences: give UNTIL, or no end"
         )
-    *_, last = itertools.islice((each for each in source.since(begin) if each >= begin), rule.count)
+    *_, last = itertools.islice((each for each in source(begin) if each >= begin), rule.count)
     return last

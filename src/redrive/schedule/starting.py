@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from redrive.errors import ScheduleError
-from redrive.schedule.failing import TOO_LONG, failed, given_up, is_too_long, next_planned, planned
+from redrive.schedule.failing import TOO_LONG, failed, given_up, is_too_long, next_planned, occurrence, planned
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
 from redrive.schedule.timezone import aware
@@ -116,7 +116,7 @@ def _tolerated(policy: RefreshPolicy, due_at: datetime, now: datetime) -> dateti
     """Return the due time, or now if the start is too late to count as on time."""
     if now - due_at > TOLERANCE + policy.jitter:
         return now
-    following = None if policy.schedule is None else policy.schedule.next(due_at, after=due_at)
+    following = None if policy.schedule is None else occurrence(policy.schedule, due_at, due_at)
     return due_at if following is None or following > now else now
 
 

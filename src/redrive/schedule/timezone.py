@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from enum import StrEnum
+from typing import TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from redrive.errors import ScheduleError
+
+E = TypeVar("E", bound=StrEnum)
 
 _UTC = ZoneInfo("UTC")
 # No clock has ever been changed by more than a day, changes of the date line included.
@@ -46,6 +49,16 @@ def aware(name: str, at: datetime) -> datetime:
     if at.tzinfo is None:
         raise ScheduleError(f"{name}={at!r} has no time zone, so it is not an instant: write datetime(..., tzinfo=UTC)")
     return at
+
+
+def member(kind: type[E], field: str, value: str) -> E:
+    """Return the member that a caller has passed, as itself or as its text; raise `ScheduleError` with the values."""
+    # A text equals the member with ``==`` but not with ``is``, so it is converted.
+    try:
+        return kind(value)
+    except ValueError as error:
+        message = f"{field} is {', '.join(repr(each.value) for each in kind)}, not {value!r}"
+        raise ScheduleError(message) from error
 
 
 # Instants are aware and in UTC, and all arithmetic is done with them. Python's arithmetic within one zone is that of

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import msgspec
+
 from redrive.schedule.english.tokens import TextLine
 from redrive.schedule.options import Action, Exhausted, Strategy
 from redrive.schedule.schedule import Schedule
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """A line with others below it."""
 
     line: TextLine

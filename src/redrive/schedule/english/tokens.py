@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NoReturn
+
+import msgspec
 
 from redrive.errors import ScheduleSyntaxError
 
@@ -23,8 +24,7 @@ _TOKEN = re.compile(
 _ESCAPE = re.compile(r'\\(?:u\{((?:10|[0-9a-f])?[0-9a-f]{1,4})\}|(["\\]))')
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """A word, a number, a mark, or something in quotes."""
 
     # ``word``, ``number``, ``ordinal``, ``clock``, ``date``, ``quoted`` or ``mark``.
@@ -40,8 +40,7 @@ class Token:
         return self.text.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class TextLine:
+class TextLine(msgspec.Struct, frozen=True):
     """A line with at least one token."""
 
     # From 1.
