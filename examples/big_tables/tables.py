@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from redrive.clock import Clock, SystemClock
-from redrive.contrib.refresh import MovedRow, Refreshes
+from redrive.contrib.refresh import MovedRow, TableRefreshes
 from redrive.contrib.refresh.sqlalchemy import RefreshColumns, refreshes
 from redrive.schedule import Effect, RefreshOutcome
 
@@ -45,7 +45,7 @@ class Letter(Base):
     text: Mapped[str]
 
 
-def moves(session: Session) -> Refreshes[BigTable]:
+def moves(session: Session) -> TableRefreshes[BigTable]:
     """Yield the refreshes, within a transaction."""
     return refreshes(session, BigTable, POLICY, clock=clock)
 

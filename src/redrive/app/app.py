@@ -18,17 +18,16 @@ from redrive.app.payload import Signature
 from redrive.app.protocol import arun, run
 from redrive.app.queues import Queue, Queues, queue_change
 from redrive.app.refreshes import Refreshes
-from redrive.app.registration import (
+from redrive.app.registry import (
     FOREVER,
     CronDecorator,
     Declaration,
     RefreshDecorator,
-    Registrar,
+    Registry,
     Span,
     TaskDecorator,
     retention_time,
 )
-from redrive.app.registry import Registry
 from redrive.app.schedules import Schedules
 from redrive.app.task import Task
 from redrive.clock import Clock
@@ -98,8 +97,7 @@ class App:
         self.refreshes = Refreshes(self)
         self.workers = Workers(self)
         self.database = Database(self)
-        self._registry = Registry(include)
-        self._registrar = Registrar(self, self._registry)
+        self._registry = Registry(self, include)
         self._lock = ForkSafeLock()
         self._store: Store | None = None
         self._uid: str | None = None
@@ -168,7 +166,7 @@ class App:
         declaration = Declaration(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for, aka)
 
         def register(target: Callable[..., Any]) -> Task[Any, Any, Any]:
-            return self._registrar.task(target, declaration)
+            return self._registry.task(target, declaration)
 
         return register if function is None else register(function)
 
@@ -224,14 +222,15 @@ class App:
             RuntimeWarning: all its occurrences lie in the past.
         """
         if not isinstance(pattern, str):
-            message = f'a cron is made by @app.cron("*/5 * * * *") above a function, and {pattern!r} is no text'
-            raise TaskDefinitionError(message)
+            raise TaskDefinitionError(
+                f'a cron is made by @app.cron("*/5 * * * *") above a function, and {pattern!r} is no text'
+            )
         how = member(Overlap, "overlap", overlap)
         late = member(CatchUp, "catch_up", catch_up)
         declaration = Declaration(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for)
 
         def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `CronDecorator`
-            return self._registrar.cron(
+            return self._registry.cron(
                 target, declaration, pattern=pattern, tz=tz, overlap=how, catch_up=late, window=window
             )
 
@@ -275,16 +274,15 @@ class App:
             RuntimeWarning: all its planned refreshes lie in the past.
         """
         if not isinstance(policy, RefreshPolicy | str):
-            message = (
+            raise TaskDefinitionError(
                 f'a refresh is made by @app.refresh("Refresh every 2 hours") above a function, and {policy!r} is no '
                 "policy"
             )
-            raise TaskDefinitionError(message)
         found = RefreshPolicy.parse(policy) if isinstance(policy, str) else policy
         declaration = Declaration(None, queue, found.timeout, name, priority, idempotent, soft_timeout, keep_for)
 
         def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `RefreshDecorator`
-            return self._registrar.refresh(target, declaration, refresh=found, on_disabled=on_disabled)
+            return self._registry.refresh(target, declaration, refresh=found, on_disabled=on_disabled)
 
         return register
 
@@ -349,11 +347,7 @@ class App:
         self._registry.check()
 
     def check_policy(self, policy: Policy, signature: Signature) -> None:
-        """Check that the catch task that a policy names exists and fits.
-
-        Raises:
-            CatchDefinitionError: there is no such catch task, it takes another request, or it returns something.
-        """
+        """Check that the catch task that a policy names exists and fits."""
         self._registry.check_policy(policy, signature)
 
     def policies(self) -> Mapping[str, FrozenPolicy]:

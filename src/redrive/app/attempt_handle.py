@@ -39,13 +39,6 @@ class Stop(StrEnum):
 class AttemptHandle:
     """The connection between one attempt and its worker.
 
-    Args:
-        claim: the attempt.
-        store: the database of the job.
-        now: returns the instant of an injected clock.
-        write: writes a result as JSON.
-        soft_for: seconds from now until the handler should stop.
-
     Attributes:
         lent: True while the handler is in its transaction, which may end the attempt and so remove its lease.
         ended: True if the handler's transaction has ended the attempt.
@@ -77,6 +70,7 @@ class AttemptHandle:
         write: Callable[[Any], bytes | None],
         soft_for: float | None,
     ) -> None:
+        """Start with the seconds ``soft_for`` from now until the handler should stop."""
         self.claim = claim
         self.store = store
         self.now = now
@@ -112,8 +106,7 @@ class AttemptHandle:
     def check(self) -> None:
         """Raise `LeaseLost` if the attempt is known to be over."""
         if self.ended:
-            message = f"attempt {self.uid} was completed by its own transaction"
-            raise LeaseLost(message)
+            raise LeaseLost(f"attempt {self.uid} was completed by its own transaction")
         if self._stop is Stop.LOST:
             raise self.lost()
 
@@ -125,12 +118,7 @@ class AttemptHandle:
     # ---------------------------------------------------------------- progress
 
     def take_report(self, details: object, *, force: bool) -> ProgressReport | None:
-        """Take a report; return it if it must be written now, None if the worker writes it later.
-
-        Args:
-            details: anything that can be written as JSON; None keeps the earlier details.
-            force: write it at once.
-        """
+        """Take a report; return it if it must be written now, None if the worker writes it later."""
         self.check()
         report = ProgressReport(self.claim.id, self.claim.lease_id, _json(details))
         if not force and self._reported_at is not None and _monotonic() < self._reported_at + EVERY:
@@ -188,5 +176,4 @@ def _json(details: object) -> str | None:
     try:
         return msgspec.json.encode(details).decode()
     except (TypeError, ValueError, msgspec.MsgspecError, NotImplementedError) as error:
-        message = f"the details of a heartbeat cannot be written as JSON: {error}"
-        raise PayloadError(message) from error
+        raise PayloadError(f"the details of a heartbeat cannot be written as JSON: {error}") from error

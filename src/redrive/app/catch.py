@@ -39,21 +39,16 @@ class CatchRequest(Generic[T]):
 
 
 def request_hint(catch: Signature) -> Any:  # noqa: ANN401 - a type form
-    """Return the ``T`` of a catch task's ``CatchRequest[T]``, Any for a bare ``CatchRequest``.
-
-    Raises:
-        CatchDefinitionError: the task does not take a catch request.
-    """
+    """Return the ``T`` of a catch task's ``CatchRequest[T]``, Any for a bare ``CatchRequest``."""
     hint = catch.hints.get(catch.payload[0]) if len(catch.payload) == 1 else None
     if hint is CatchRequest:
         return Any
     if typing.get_origin(hint) is not CatchRequest:
         found = ", ".join(f"{name}: {type_name(catch.hints.get(name, Any))}" for name in catch.payload) or "nothing"
-        message = (
+        raise CatchDefinitionError(
             f"catch task {catch.name!r} must take exactly one CatchRequest[...] (and a Context, if needed), "
             f"but it takes {found}"
         )
-        raise CatchDefinitionError(message)
     (request,) = typing.get_args(hint)
     return request
 
@@ -68,19 +63,15 @@ def catches(task: Signature) -> bool:
 
 
 def check_catch(task: Signature, catch: Signature) -> None:
-    """Check that ``catch`` can be the catch task of ``task``.
-
-    Raises:
-        CatchDefinitionError: it takes another request, or returns something.
-    """
+    """Check that ``catch`` can be the catch task of ``task``: it takes its request, and returns nothing."""
     hint = request_hint(catch)
     if hint not in (Any, object) and hint != task.request:
-        message = (
+        raise CatchDefinitionError(
             f"task {task.name!r} is caught by {catch.name!r}, which takes CatchRequest[{type_name(hint)}]; it would "
             f"have to take CatchRequest[{type_name(task.request)}] or CatchRequest[Any]"
         )
-        raise CatchDefinitionError(message)
     returned = catch.hints.get("return", type(None))
     if returned is not type(None):
-        message = f"catch task {catch.name!r} must return nothing (-> None), but it returns {type_name(returned)}"
-        raise CatchDefinitionError(message)
+        raise CatchDefinitionError(
+            f"catch task {catch.name!r} must return nothing (-> None), but it returns {type_name(returned)}"
+        )

@@ -44,8 +44,7 @@ def _end(app: AppProtocol, job_id: int, lease_id: int, outcome: Succeeded | Fail
 def _read(token: str) -> tuple[int, int]:
     match = _TOKEN.fullmatch(token) if isinstance(token, str) else None
     if match is None or int(match["lease"]) > _LARGEST:
-        message = f"{token!r} is no token: it is the ctx.attempt_uid of a handler, such as '3.7'"
-        raise TokenError(message)
+        raise TokenError(f"{token!r} is no token: it is the ctx.attempt_uid of a handler, such as '3.7'")
     return int(match["job"]), int(match["lease"])
 
 
@@ -53,6 +52,5 @@ def _failed(error: Exception | str) -> Failed:
     if isinstance(error, str):
         return Failed(Failure((), clean(error, ERROR_TEXT)))
     if not isinstance(error, Exception) or isinstance(error, Snooze | Cancel):
-        message = f"fail() takes an error or its text, not {error!r}"
-        raise PayloadError(message)
+        raise PayloadError(f"fail() takes an error or its text, not {error!r}")
     return failed(error)

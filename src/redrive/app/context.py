@@ -129,14 +129,16 @@ class Context:
         """
         link = self._linked()
         if not link.lent:
-            message = "set_result() belongs inside `with ctx.transaction()`; elsewhere, return the result"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                "set_result() belongs inside `with ctx.transaction()`; elsewhere, return the result"
+            )
         link.result = link.write(value)
 
     def _linked(self) -> AttemptHandle:
         if self.link is None:
-            message = "this Context belongs to no attempt: only a job that a worker runs has a transaction"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                "this Context belongs to no attempt: only a job that a worker runs has a transaction"
+            )
         return self.link
 
 
@@ -160,5 +162,4 @@ class Pending:
         self.timeout = parse_duration(timeout)
 
     def __repr__(self) -> str:
-        """Show the timeout."""
         return f"Pending({self.timeout!r})"

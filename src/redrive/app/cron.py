@@ -25,6 +25,9 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
     """A task with one job for each occurrence of a cron expression; see `redrive.App.cron`.
 
     Calling it runs the function here and now, and `enqueue` inserts a job that belongs to no occurrence.
+
+    `pause` and `resume` return the row of the schedule. ``actor`` is the name in the
+    audit log, by default ``user@host`` of this process.
     """
 
     def __init__(  # noqa: PLR0913 - those of a task, and those of a cron
@@ -48,14 +51,12 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
             span = parse_duration(window)
             self._definition = CronDefinition(name, pattern, tz, overlap, catch_up, span, made).checked()
         except ConfigurationError as error:
-            message = f"cron {name!r}: {error}"
-            raise ScheduleError(message) from error
+            raise ScheduleError(f"cron {name!r}: {error}") from error
         if catch_up is CatchUp.ALL and overlap is not Overlap.ALLOW:
-            message = (
+            raise TaskDefinitionError(
                 f"cron {name!r}: catch_up='all' starts several occurrences at once, and overlap={overlap.value!r} "
                 "forbids that; add overlap='allow' (a queue with concurrency=1 runs them one after the other)"
             )
-            raise TaskDefinitionError(message)
 
     @property
     def definition(self) -> CronDefinition:
@@ -68,21 +69,17 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
         super().check()
 
     def check_signature(self) -> None:
-        """Check that the function takes no arguments and returns nothing.
-
-        Raises:
-            TaskDefinitionError: it does, or its annotations cannot be resolved.
-        """
+        """Check that the function takes no arguments and returns nothing."""
         if self.signature.payload:
-            message = (
+            raise TaskDefinitionError(
                 f"cron {self.name!r} takes {', '.join(self.signature.payload)}: the clock has no arguments to give. "
                 "It may take a Context, whose occurs_at is the occurrence"
             )
-            raise TaskDefinitionError(message)
         returned = self.signature.hints.get("return", type(None))
         if returned is not type(None):
-            message = f"cron {self.name!r} returns {type_name(returned)}, but nothing reads the result: make it -> None"
-            raise TaskDefinitionError(message)
+            raise TaskDefinitionError(
+                f"cron {self.name!r} returns {type_name(returned)}, but nothing reads the result: make it -> None"
+            )
 
     # ---------------------------------------------------------------- reading
 
@@ -123,9 +120,6 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
     def trigger(self, *, actor: str | None = None) -> Occurrence:
         """Start a job now, also before an occurrence is due, during a pause, and while another job runs.
 
-        Args:
-            actor: for the audit log; by default ``user@host`` of this process.
-
         Returns:
             An occurrence at the present instant, with its job.
 
@@ -146,7 +140,7 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
         Args:
             since: the first instant, aware and inclusive.
             until: the last instant, aware and inclusive; not in the future.
-            actor: for the audit log; by default ``user@host`` of this process.
+            actor: for the audit log.
 
         Returns:
             The occurrences that this call has started.
@@ -164,12 +158,6 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
     def pause(self, *, actor: str | None = None) -> ScheduleRecord:
         """Start no job until `resume`. Running jobs go on.
 
-        Args:
-            actor: for the audit log; by default ``user@host`` of this process.
-
-        Returns:
-            The row of the schedule.
-
         Raises:
             ScheduleNotFound: no worker has declared the cron yet.
         """
@@ -181,12 +169,6 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
 
     def resume(self, *, actor: str | None = None) -> ScheduleRecord:
         """End a pause. The occurrences during the pause are skipped.
-
-        Args:
-            actor: for the audit log; by default ``user@host`` of this process.
-
-        Returns:
-            The row of the schedule.
 
         Raises:
             ScheduleNotFound: no worker has declared the cron yet.

@@ -1,5 +1,7 @@
 """The options of jobs, and the methods that enqueue them."""
 
+# ruff: noqa: ANN401 - a connection of any library; P cannot name `using`
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
@@ -36,11 +38,7 @@ Name: TypeAlias = str | Callable[..., str]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a job; see `Enqueuer.options`.
-
-    Attributes:
-        latest: the longest time from the first debounced call to the due time.
-    """
+    """The options of a job; see `Enqueuer.options`."""
 
     queue: str
     priority: int
@@ -51,6 +49,7 @@ class Options:
     key_until: KeyUntil = KeyUntil.END
     on_conflict: OnConflict = OnConflict.RAISE
     idempotency_key: Name | None = None
+    #: The longest time from the first debounced call to the due time.
     latest: timedelta | None = None
 
 
@@ -134,22 +133,18 @@ class Enqueuer(Generic[P, R]):
         """
         delay, latest = parse_duration(quiet), parse_duration(at_most)
         if latest < delay:
-            message = f"{self.name}: debounce(quiet={quiet!r}, at_most={at_most!r}): at_most must not be shorter"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                f"{self.name}: debounce(quiet={quiet!r}, at_most={at_most!r}): at_most must not be shorter"
+            )
         changed = replace(
-            self._options,
-            delay=delay,
-            latest=latest,
-            key=key,
-            key_until=KeyUntil.START,
-            on_conflict=OnConflict.BOUNCE,
+            self._options, delay=delay, latest=latest, key=key, key_until=KeyUntil.START, on_conflict=OnConflict.BOUNCE
         )
         return Enqueuer(self.app, self.name, self.signature, changed)
 
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
     @overload
-    def enqueue(self, *args: Any, using: Any, **kwargs: Any) -> Job[R]: ...  # noqa: ANN401 - P cannot name `using`
+    def enqueue(self, *args: Any, using: Any, **kwargs: Any) -> Job[R]: ...
     def enqueue(self, *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Enqueue a job.
 
@@ -175,13 +170,13 @@ class Enqueuer(Generic[P, R]):
     @overload
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
     @overload
-    async def aenqueue(self, *args: Any, using: Any, **kwargs: Any) -> Job[R]: ...  # noqa: ANN401 - P cannot name `using`
+    async def aenqueue(self, *args: Any, using: Any, **kwargs: Any) -> Job[R]: ...
     async def aenqueue(self, *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Enqueue a job; see `enqueue`. On PostgreSQL ``using`` takes an asynchronous connection."""
         (job,) = await self._aput([self._new(args, kwargs)], using)
         return job
 
-    def enqueue_many(self, calls: Iterable[Any], *, using: Any = None) -> list[Job[R]]:  # noqa: ANN401 - any library
+    def enqueue_many(self, calls: Iterable[Any], *, using: Any = None) -> list[Job[R]]:
         """Enqueue many jobs, all or none.
 
         Args:
@@ -199,7 +194,7 @@ class Enqueuer(Generic[P, R]):
         """
         return self._put(self._many(calls), using)
 
-    async def aenqueue_many(self, calls: Iterable[Any], *, using: Any = None) -> list[Job[R]]:  # noqa: ANN401 - any library
+    async def aenqueue_many(self, calls: Iterable[Any], *, using: Any = None) -> list[Job[R]]:
         """Enqueue many jobs, all or none; see `enqueue_many`."""
         return await self._aput(self._many(calls), using)
 
@@ -208,13 +203,13 @@ class Enqueuer(Generic[P, R]):
         new = []
         for index, call in enumerate(calls):
             if not single and not isinstance(call, tuple):
-                message = f"{self.name}: call {index} must be a tuple of {len(self.signature.payload)} arguments"
-                raise PayloadError(message)
+                raise PayloadError(
+                    f"{self.name}: call {index} must be a tuple of {len(self.signature.payload)} arguments"
+                )
             try:
                 new.append(self._new((call,) if single else call, {}))
             except PayloadError as error:
-                message = f"call {index}: {error}"
-                raise PayloadError(message) from error
+                raise PayloadError(f"call {index}: {error}") from error
         return new
 
     def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
@@ -244,15 +239,14 @@ class Enqueuer(Generic[P, R]):
         found: object = name(*args, **kwargs) if callable(name) else name
         if found is None or (isinstance(found, str) and found):
             return found
-        message = f"{self.name}: {what} must be a text that is not empty, got {found!r}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{self.name}: {what} must be a text that is not empty, got {found!r}")
 
     def _operation(self, new: list[NewJob], trace: str | None = None) -> Operation[EnqueueResult]:
         self.app.check()
         self.app.check_policy(self._options.policy.policy, self.signature)
         return jobs.enqueue(new, trace=trace, now=self.app.now())
 
-    def _put(self, new: list[NewJob], using: Any) -> list[Job[R]]:  # noqa: ANN401 - a connection of any library
+    def _put(self, new: list[NewJob], using: Any) -> list[Job[R]]:
         if not LISTENERS:
             return self._handles(self.app.store.run(self._operation(new), using=using), using)
         with self._watched(new, using) as watched:
@@ -260,7 +254,7 @@ class Enqueuer(Generic[P, R]):
         watched.emit(placed)
         return self._handles(placed, using)
 
-    async def _aput(self, new: list[NewJob], using: Any) -> list[Job[R]]:  # noqa: ANN401 - a connection of any library
+    async def _aput(self, new: list[NewJob], using: Any) -> list[Job[R]]:
         if not LISTENERS:
             return self._handles(await self.app.store.arun(self._operation(new), using=using), using)
         with self._watched(new, using) as watched:
@@ -287,14 +281,7 @@ class Enqueuer(Generic[P, R]):
 def durable_policy(retry: Policy | str | None, where: str, *, instead_of: Policy | None = None) -> Policy:
     """Return the complete policy of a task or of some of its jobs. Open fields get the durable defaults.
 
-    Args:
-        retry: a directive, a policy, or None for one attempt.
-        where: the task, for messages.
-        instead_of: the policy that it replaces, which gives ``idempotent`` and ``attempt_timeout`` if ``retry`` leaves
-            them open.
-
-    Raises:
-        PolicyError: it cannot be read; the message names the task.
+    The policy ``instead_of``, which it replaces, gives ``idempotent`` and ``attempt_timeout`` if they are open.
     """
     try:
         policy = Policy.parse(retry) if isinstance(retry, str) else retry or Policy(attempts=1)
@@ -312,5 +299,4 @@ def _word(kind: type[E], option: str, value: str) -> E:
     for each in allowed:
         if each == value:
             return each
-    message = f"{option} is {' or '.join(repr(str(each)) for each in allowed)}, not {value!r}"
-    raise ConfigurationError(message)
+    raise ConfigurationError(f"{option} is {' or '.join(repr(str(each)) for each in allowed)}, not {value!r}")

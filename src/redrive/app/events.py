@@ -20,16 +20,13 @@ from redrive.stores.operations.leases import Ending, Settled
 
 
 class EnqueueEvents:
-    """A ``with`` block around an enqueue, in which sinks may open a span.
-
-    Attributes:
-        trace: inside the block, the trace context to store with the jobs.
-    """
+    """A ``with`` block around an enqueue, in which sinks may open a span."""
 
     def __init__(self, task: str, queue: str, new: Sequence[NewJob], using: object) -> None:
         self._new = new
         self._using = using
         self._around = observe.around(observe.JobsEnqueuing(task=task, queue=queue, count=len(new)))
+        #: Inside the block, the trace context to store with the jobs.
         self.trace: str | None = None
 
     def __enter__(self) -> Self:
@@ -148,6 +145,11 @@ def _due(moved: Transition) -> datetime:
     return moved.scheduled_at
 
 
+def _released(moved: Transition) -> observe.JobEvent:
+    due, hold = _due(moved), str(moved.hold)
+    return observe.JobReleased(**_attempt(moved), due_at=due, hold=hold, why=moved.note or "")
+
+
 def _rescued(moved: Transition) -> observe.JobEvent:
     assert moved.closed is not None  # noqa: S101 - a lost attempt has a record
     return observe.JobRescued(**_failed(moved), worker_id=moved.closed.worker_id)
@@ -159,12 +161,8 @@ _EVENTS: Mapping[LifecycleEvent, Callable[[Transition], observe.JobEvent]] = {
     LifecycleEvent.DIE: lambda moved: observe.JobDied(**_failed(moved), why=moved.note or "", catch=moved.catch),
     LifecycleEvent.WAIT: lambda moved: observe.JobSuspended(**_attempt(moved), until=_due(moved)),
     LifecycleEvent.SNOOZE: lambda moved: observe.JobSnoozed(**_ended(moved), delay=_delay(moved), why=moved.note or ""),
-    LifecycleEvent.RELEASE: lambda moved: observe.JobReleased(
-        **_attempt(moved), due_at=_due(moved), hold=str(moved.hold), why=moved.note or ""
-    ),
-    LifecycleEvent.SET_ASIDE: lambda moved: observe.JobReleased(
-        **_attempt(moved), due_at=_due(moved), hold=str(moved.hold), why=moved.note or ""
-    ),
+    LifecycleEvent.RELEASE: _released,
+    LifecycleEvent.SET_ASIDE: _released,
     LifecycleEvent.LOSE: _rescued,
     LifecycleEvent.CANCEL: lambda moved: observe.JobCancelled(
         **_job(moved), attempt=_attempt(moved)["attempt"], why=moved.note or ""

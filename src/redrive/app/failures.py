@@ -69,11 +69,6 @@ def permanent(reason: str, why: str) -> Failed:
 
 
 def clean(value: object, limit: int) -> str:
-    """Return text that can be stored: lone surrogates replaced, and cut.
-
-    Args:
-        value: the text.
-        limit: the number of characters at its beginning; negative, at its end.
-    """
+    """Replace lone surrogates, and keep ``limit`` characters at the beginning, or at the end if it is negative."""
     text = str(value).encode("utf-8", "replace").decode()
     return text[limit:] if limit < 0 else text[:limit]

@@ -31,12 +31,7 @@ LAST_LOOK = 1.0
 class Job(Generic[R]):
     """A handle on one job. The row is read from the database when it is needed.
 
-    Args:
-        app: the App of the job.
-        number: id of the job.
-        created: False if an enqueue has found an existing job with its key.
-        enqueued_at: given if it was enqueued in a transaction that may be rolled back. On SQLite another process can
-            then give the id to another job.
+    ``actor`` is the name in the audit log, by default ``user@host`` of this process.
 
     Attributes:
         id: of the job.
@@ -48,13 +43,14 @@ class Job(Generic[R]):
     ) -> None:
         self.id = number
         self.created = created
+        # Given if it was enqueued in a transaction that may be rolled back: on SQLite another process can then give the
+        # id to another job.
         self._enqueued_at = enqueued_at
         self._app = app
         self._record: JobRecord | None = None
         self._around: Circumstances | None = None
 
     def __repr__(self) -> str:
-        """Return the id for messages."""
         return f"<job {self.id}>"
 
     @property
@@ -126,8 +122,9 @@ class Job(Generic[R]):
 
     def _check_same(self, record: JobRecord) -> None:
         if self._enqueued_at not in {None, record.enqueued_at}:
-            message = f"there is no such job: another one has the number {self.id} now, for its enqueue was rolled back"
-            raise JobNotFound(message)
+            raise JobNotFound(
+                f"there is no such job: another one has the number {self.id} now, for its enqueue was rolled back"
+            )
         self._enqueued_at = None
 
     def _committed_id(self) -> Procedure[int]:
@@ -137,13 +134,10 @@ class Job(Generic[R]):
         return self.id
 
     def result(self, timeout: timedelta | float | str | None = None) -> R:
-        """Wait for the job to end and return its result.
+        """Wait for the job to end and return its result, read by the return annotation of the task.
 
         Args:
             timeout: the time to wait: a ``timedelta``, seconds, or text such as ``"10s"``; None waits for ever.
-
-        Returns:
-            The result, read by the return annotation of the task.
 
         Raises:
             JobDead: it gave up; the message has its last error.
@@ -224,11 +218,9 @@ class Job(Generic[R]):
     def _value(self, raw: bytes | None) -> R:
         record = self.record
         if record.state is State.DEAD:
-            message = f"job {self.id} ({record.task}) gave up: {record.error} ({record.reason}; {record.note})"
-            raise JobDead(message)
+            raise JobDead(f"job {self.id} ({record.task}) gave up: {record.error} ({record.reason}; {record.note})")
         if record.state is State.CANCELLED:
-            message = f"job {self.id} ({record.task}) was cancelled: {record.note}"
-            raise JobCancelled(message)
+            raise JobCancelled(f"job {self.id} ({record.task}) was cancelled: {record.note}")
         return cast("R", self._app.read_result(record.task, raw))
 
     def cancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
@@ -236,7 +228,7 @@ class Job(Generic[R]):
 
         Args:
             why: the reason, shown on the job.
-            actor: for the audit log; by default ``user@host`` of this process.
+            actor: for the audit log.
 
         Returns:
             True if this call has cancelled the job.
@@ -262,9 +254,6 @@ class Job(Generic[R]):
     def retry(self, *, actor: str | None = None) -> None:
         """Run the job once more, now: a waiting job is due at once, a dead or cancelled one starts again.
 
-        Args:
-            actor: for the audit log; by default ``user@host`` of this process.
-
         Raises:
             JobNotFound: there is no such job.
             IllegalMove: it runs, has succeeded, was caught, is being caught, or another job holds its unique key.
@@ -281,9 +270,6 @@ class Job(Generic[R]):
 
     def skip(self, *, actor: str | None = None) -> bool:
         """Let the jobs pass that this dead job of an ordered queue blocks; it stays dead.
-
-        Args:
-            actor: for the audit log; by default ``user@host`` of this process.
 
         Returns:
             True if this call has skipped the job. A job that was skipped before, or was caught, blocks none.

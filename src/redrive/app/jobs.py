@@ -34,14 +34,7 @@ class Jobs:
     # ---------------------------------------------------------------- reading
 
     def select(self, where: Filter | None = None) -> tuple[JobRecord, ...]:
-        """Read jobs.
-
-        Args:
-            where: the conditions; by default the newest 100 jobs.
-
-        Returns:
-            Their rows.
-        """
+        """Read the rows of jobs, by default of the newest 100."""
         return self._app.store.run(admin.select(where or Filter()))
 
     async def aselect(self, where: Filter | None = None) -> tuple[JobRecord, ...]:
@@ -49,15 +42,7 @@ class Jobs:
         return await self._app.store.arun(admin.select(where or Filter()))
 
     def stats(self, *, after_id: int = 0, task: str | None = None) -> Stats:
-        """Count jobs by state.
-
-        Args:
-            after_id: count only jobs with a larger id.
-            task: count only jobs of this task.
-
-        Returns:
-            The counts.
-        """
+        """Count jobs by state: all, those with an id above ``after_id``, or those of one task."""
         return self._app.store.run(admin.stats(after_id=after_id, task=task, now=self._app.now()))
 
     async def astats(self, *, after_id: int = 0, task: str | None = None) -> Stats:
@@ -67,11 +52,8 @@ class Jobs:
     def idempotency_key(self, number: int) -> str:
         """Return the key that the handler of a job finds in ``ctx.idempotency_key``.
 
-        Args:
-            number: the id of the job.
-
         Raises:
-            JobNotFound: no job has this id.
+            JobNotFound: no job has the id ``number``.
         """
         return run(self._app.store, self._idempotency_key(number))
 
@@ -85,13 +67,7 @@ class Jobs:
 
     # ---------------------------------------------------------------- changing
 
-    def cancel(
-        self,
-        where: Filter,
-        *,
-        why: str | None = None,
-        actor: str | None = None,
-    ) -> tuple[int, ...]:
+    def cancel(self, where: Filter, *, why: str | None = None, actor: str | None = None) -> tuple[int, ...]:
         """Cancel the unfinished jobs that match. Running jobs lose their leases, and their handlers are asked to stop.
 
         Args:
@@ -104,13 +80,7 @@ class Jobs:
         """
         return run(self._app.store, self._cancel(where, why, actor))
 
-    async def acancel(
-        self,
-        where: Filter,
-        *,
-        why: str | None = None,
-        actor: str | None = None,
-    ) -> tuple[int, ...]:
+    async def acancel(self, where: Filter, *, why: str | None = None, actor: str | None = None) -> tuple[int, ...]:
         """Cancel the unfinished jobs that match; see `cancel`."""
         return await arun(self._app.store, self._cancel(where, why, actor))
 
@@ -193,13 +163,7 @@ class Jobs:
             after = done.last_id
         return Redriven(tuple(ids), tuple(kept), after)
 
-    def repolicy(
-        self,
-        where: Filter,
-        *,
-        dry_run: bool = False,
-        actor: str | None = None,
-    ) -> Repolicied:
+    def repolicy(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> Repolicied:
         """Give unfinished jobs the present policies of their tasks.
 
         A job keeps the policy under which it was enqueued; this method replaces it. The new policy decides from the
@@ -215,13 +179,7 @@ class Jobs:
         """
         return run(self._app.store, self._repolicy(where, actor, dry_run=dry_run))
 
-    async def arepolicy(
-        self,
-        where: Filter,
-        *,
-        dry_run: bool = False,
-        actor: str | None = None,
-    ) -> Repolicied:
+    async def arepolicy(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> Repolicied:
         """Give unfinished jobs the present policies of their tasks; see `repolicy`."""
         return await arun(self._app.store, self._repolicy(where, actor, dry_run=dry_run))
 

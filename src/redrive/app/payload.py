@@ -9,6 +9,8 @@ unions of these), and pydantic models. An argument without a precise annotation 
 ``dict[str, Any]``, ``str``) must not be changed by JSON: a ``datetime`` that would become a ``str`` is refused.
 """
 
+# ruff: noqa: ANN401 - values and annotations of the user may have any type
+
 from __future__ import annotations
 
 import collections.abc
@@ -37,30 +39,30 @@ _AWAITABLE = (collections.abc.Awaitable, collections.abc.Coroutine)
 _KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def enc_hook(value: Any) -> Any:  # noqa: ANN401 - msgspec's protocol
+def enc_hook(value: Any) -> Any:
     """Convert pydantic models for msgspec to write."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
-        message = f"{type_name(type(value))} cannot be written as JSON: use a dataclass, a struct, a TypedDict"
-        raise NotImplementedError(message)
+        raise NotImplementedError(
+            f"{type_name(type(value))} cannot be written as JSON: use a dataclass, a struct, a TypedDict"
+        )
     return dump(mode="json")
 
 
-def dec_hook(kind: type, value: Any) -> Any:  # noqa: ANN401 - msgspec's protocol
+def dec_hook(kind: type, value: Any) -> Any:
     """Convert JSON to pydantic models for msgspec."""
     validate = getattr(kind, "model_validate", None)
     if validate is None:
-        message = f"{type_name(kind)} cannot be read from JSON: use a dataclass, a struct, a TypedDict"
-        raise NotImplementedError(message)
+        raise NotImplementedError(f"{type_name(kind)} cannot be read from JSON: use a dataclass, a struct, a TypedDict")
     return validate(value)
 
 
-def type_name(hint: Any) -> str:  # noqa: ANN401 - a type form
+def type_name(hint: Any) -> str:
     """Return the name of a class without its module, or the text of another type form."""
     return hint.__qualname__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
 
 
-def _is_open(hint: Any) -> bool:  # noqa: ANN401 - a type form
+def _is_open(hint: Any) -> bool:
     """Return True if an annotation, or a part of it, leaves the type open."""
     parts = typing.get_args(hint)
     return any(map(_is_open, parts)) if parts else (typing.get_origin(hint) or hint) in _OPEN
@@ -89,11 +91,10 @@ class Signature:
         self.parameters = inspect.signature(function).parameters
         for parameter in self.parameters.values():
             if parameter.kind not in _KINDS:
-                message = (
+                raise TaskDefinitionError(
                     f"task {name!r}: parameter {str(parameter)!r} cannot be part of a job; "
                     "its arguments are stored by name, so give each one a name"
                 )
-                raise TaskDefinitionError(message)
 
     @cached_property
     def hints(self) -> dict[str, Any]:
@@ -102,8 +103,7 @@ class Signature:
         try:
             return typing.get_type_hints(self.function, include_extras=True)
         except (NameError, AttributeError, SyntaxError, TypeError) as error:
-            message = f"task {self.name!r}: its annotations cannot be resolved: {error}"
-            raise TaskDefinitionError(message) from error
+            raise TaskDefinitionError(f"task {self.name!r}: its annotations cannot be resolved: {error}") from error
 
     @cached_property
     def context(self) -> str | None:
@@ -116,7 +116,7 @@ class Signature:
         return tuple(name for name in self.parameters if name != self.context)
 
     @cached_property
-    def request(self) -> Any:  # noqa: ANN401 - a type form
+    def request(self) -> Any:
         """The type of the request in a `CatchRequest`: that of the only parameter, or a mapping of names."""
         if len(self.payload) == 1:
             return self.hints.get(self.payload[0], Any)
@@ -139,70 +139,52 @@ class Signature:
         return tuple(name for name in self.payload if _is_open(self.hints.get(name, Any)))
 
     def write(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """Return the arguments of a call, without the context, as a JSON object.
-
-        Raises:
-            PayloadError: they do not match the parameters, cannot be written, or could not be read again.
-        """
+        """Return the arguments of a call, without the context, as JSON that was read again as a check."""
         bound = self._bind(args, kwargs)
         try:
             raw = msgspec.json.encode(bound, enc_hook=enc_hook)
             arrived = self.read(raw)
         except Exception as error:
             # Serialisers and validators are the user's and may raise anything, which must not stop a worker.
-            message = f"{self.name}: {_text(error)}"
-            raise PayloadError(message) from error
+            raise PayloadError(f"{self.name}: {_text(error)}") from error
         for name in self._free:
             if name in bound and arrived[name] != bound[name]:
-                message = (
+                raise PayloadError(
                     f"{self.name}: argument {name!r} would not arrive as it is: {_short(bound[name])} becomes "
                     f"{_short(arrived[name])}; annotate the parameter with what it is"
                 )
-                raise PayloadError(message)
         return raw
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         if len(args) > len(self.payload):
-            message = f"{self.name}: takes {len(self.payload)} arguments ({', '.join(self.payload)}), got {len(args)}"
-            raise PayloadError(message)
+            raise PayloadError(
+                f"{self.name}: takes {len(self.payload)} arguments ({', '.join(self.payload)}), got {len(args)}"
+            )
         bound = dict(zip(self.payload, args, strict=False))
         for name, value in kwargs.items():
             if name not in self.payload or name in bound:
                 what = "given twice" if name in bound else f"unknown; parameters: {', '.join(self.payload) or 'none'}"
-                message = f"{self.name}: argument {name!r} is {what}"
-                raise PayloadError(message)
+                raise PayloadError(f"{self.name}: argument {name!r} is {what}")
             bound[name] = value
         return bound
 
     def read(self, raw: bytes) -> dict[str, Any]:
-        """Return the arguments of a job by name, read under the present annotations.
-
-        Raises:
-            PayloadError: they do not match.
-        """
+        """Return the arguments of a job by name; raise `PayloadError` if they do not match the present annotations."""
         try:
             arguments = msgspec.structs.astuple(self._decoder.decode(raw))
         except TaskDefinitionError:
             raise
         except Exception as error:
             # As in `write`.
-            message = f"the arguments do not match the annotations: {_text(error)}"
-            raise PayloadError(message) from error
+            raise PayloadError(f"the arguments do not match the annotations: {_text(error)}") from error
         # Unset arguments were left out: the default of the function applies.
         return {name: value for name, value in zip(self.payload, arguments, strict=True) if value is not msgspec.UNSET}
 
-    def read_request(self, raw: bytes, hint: Any) -> tuple[Any, Any]:  # noqa: ANN401 - a type form
+    def read_request(self, raw: bytes, hint: Any) -> tuple[Any, Any]:
         """Return the request of a failed job for its catch task, and the annotation of the request.
 
         The request is the only argument, or a mapping of names if the task has several, or had other parameters when
-        the job was enqueued.
-
-        Args:
-            raw: the stored arguments of the failed job.
-            hint: the ``T`` of the catch task's ``CatchRequest[T]``.
-
-        Raises:
-            PayloadError: it does not match the hint.
+        the job was enqueued. The hint is the ``T`` of the catch task's ``CatchRequest[T]``.
         """
         open_hint = hint in (Any, object)
         try:
@@ -217,32 +199,25 @@ class Signature:
                     return value if open_hint else self._converted(value, hint), self.request
                 if not open_hint:
                     names = ", ".join(map(repr, stored)) or "no arguments"
-                    message = f"task {self.name!r} takes {name!r} now, and the job was stored with {names}"
-                    raise PayloadError(message)  # noqa: TRY301 - the text below belongs to it too
+                    raise PayloadError(f"task {self.name!r} takes {name!r} now, and the job was stored with {names}")  # noqa: TRY301 - the text below belongs to it too
             return stored if open_hint else self._converted(stored, hint), dict[str, Any]
         except Exception as error:
             # As in `write`.
-            message = f"the request does not match CatchRequest[{type_name(hint)}]: {_text(error)}"
-            raise PayloadError(message) from error
+            raise PayloadError(f"the request does not match CatchRequest[{type_name(hint)}]: {_text(error)}") from error
 
-    def _converted(self, value: object, hint: Any) -> Any:  # noqa: ANN401 - a type form
+    def _converted(self, value: object, hint: Any) -> Any:
         return msgspec.convert(value, hint, str_keys=True, dec_hook=dec_hook)
 
 
-def write_result(value: Any) -> bytes | None:  # noqa: ANN401 - the user's
-    """Return a result as JSON; None for None.
-
-    Raises:
-        PayloadError: it cannot be written.
-    """
+def write_result(value: Any) -> bytes | None:
+    """Return a result as JSON; None for None. Raise `PayloadError` if it cannot be written."""
     if value is None:
         return None
     try:
         return msgspec.json.encode(value, enc_hook=enc_hook)
     except Exception as error:
         # As in `Signature.write`.
-        message = f"the result cannot be stored: {_text(error)}"
-        raise PayloadError(message) from error
+        raise PayloadError(f"the result cannot be stored: {_text(error)}") from error
 
 
 class Returns:
@@ -252,7 +227,7 @@ class Returns:
         self._signature = signature
 
     @cached_property
-    def hint(self) -> Any:  # noqa: ANN401 - a type form
+    def hint(self) -> Any:
         """The return annotation without `Pending`; Any if nothing else is left."""
         hint = self._signature.hints.get("return", Any)
         parts = typing.get_args(hint)
@@ -274,19 +249,16 @@ class Returns:
             return msgspec.json.Decoder(hint, dec_hook=dec_hook)
         except TypeError as error:
             name = self._signature.name
-            message = f"task {name!r}: its return annotation -> {type_name(hint)} cannot be read from JSON: {error}"
-            raise TaskDefinitionError(message) from error
+            raise TaskDefinitionError(
+                f"task {name!r}: its return annotation -> {type_name(hint)} cannot be read from JSON: {error}"
+            ) from error
 
     @cached_property
     def _takes_none(self) -> bool:
         return self.hint in (Any, object, type(None))
 
-    def check(self, value: Any) -> bytes | None:  # noqa: ANN401 - the user's
-        """Return a result as JSON, None for None, after a check that it can be read again by the annotation.
-
-        Raises:
-            PayloadError: it cannot be written, or does not match the annotation.
-        """
+    def check(self, value: Any) -> bytes | None:
+        """Return a result as JSON, None for None, after a check that it can be read again by the annotation."""
         if value is None and self._takes_none:
             return None
         raw = write_result(value)
@@ -294,19 +266,14 @@ class Returns:
         self._read(shown, f"the result {_cut(shown.decode())}")
         return raw
 
-    def read(self, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
-        """Read a stored result by the return annotation.
-
-        Raises:
-            PayloadError: it does not match the present annotation.
-        """
+    def read(self, raw: bytes | None) -> Any:
+        """Read a stored result; raise `PayloadError` if it does not match the present annotation."""
         return None if raw is None else self._read(raw, "the stored result")
 
-    def _read(self, raw: bytes, what: str) -> Any:  # noqa: ANN401 - the user's
+    def _read(self, raw: bytes, what: str) -> Any:
         decoder = self.decoder
         try:
             return decoder.decode(raw)
         except Exception as error:
             # As in `Signature.write`.
-            message = f"{what} does not match -> {type_name(self.hint)}: {_text(error)}"
-            raise PayloadError(message) from error
+            raise PayloadError(f"{what} does not match -> {type_name(self.hint)}: {_text(error)}") from error

@@ -27,41 +27,32 @@ class AppProtocol(Protocol):
     @property
     def store(self) -> Store:
         """The database."""
-        ...
 
     @property
     def tasks(self) -> Mapping[str, Any]:
         """The registered tasks by name."""
-        ...
 
     @property
     def actor(self) -> str:
         """The default actor for the audit log."""
-        ...
 
     def now(self) -> datetime | None:
         """Return the present instant of an injected clock."""
-        ...
 
     def policies(self) -> Mapping[str, FrozenPolicy]:
         """Return the present policy of each task."""
-        ...
 
     def check(self) -> None:
         """Check that every task that another one names exists and fits."""
-        ...
 
     def check_policy(self, policy: Policy, signature: Signature) -> None:
         """Check that the tasks that a policy names exist and fit."""
-        ...
 
     def find(self, name: str) -> Any:  # noqa: ANN401 - a task, whose module imports this one
         """Find a task by its name."""
-        ...
 
     def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
         """Read a stored result."""
-        ...
 
 
 def run(store: Store, procedure: Procedure[R]) -> R:

@@ -35,17 +35,19 @@ def queue_change(
 
 
 class Queue:
-    """A handle on one queue. Its settings are read from the database when they are needed."""
+    """A handle on one queue. Its settings are read from the database when they are needed.
+
+    Methods that change the queue return its new settings. ``actor`` is the name in the
+    audit log, by default ``user@host`` of this process.
+    """
 
     def __init__(self, app: AppProtocol, name: str) -> None:
         if not name:
-            message = "a queue has a name that is not empty"
-            raise ConfigurationError(message)
+            raise ConfigurationError("a queue has a name that is not empty")
         self.name = name
         self._app = app
 
     def __repr__(self) -> str:
-        """Return the name for messages."""
         return f"<queue {self.name}>"
 
     @property
@@ -58,14 +60,7 @@ class Queue:
         return await self._app.store.arun(queues.settings(self.name))
 
     def pause(self, *, actor: str | None = None) -> QueueSettings:
-        """Start no job until `resume`. Running jobs go on; new jobs wait.
-
-        Args:
-            actor: for the audit log; by default ``user@host`` of this process.
-
-        Returns:
-            The new settings.
-        """
+        """Start no job until `resume`. Running jobs go on; new jobs wait."""
         return self._app.store.run(self._change(QueueChange(paused=True), actor))
 
     async def apause(self, *, actor: str | None = None) -> QueueSettings:
@@ -73,14 +68,7 @@ class Queue:
         return await self._app.store.arun(self._change(QueueChange(paused=True), actor))
 
     def resume(self, *, actor: str | None = None) -> QueueSettings:
-        """End a pause.
-
-        Args:
-            actor: for the audit log; by default ``user@host`` of this process.
-
-        Returns:
-            The new settings.
-        """
+        """End a pause."""
         return self._app.store.run(self._change(QueueChange(paused=False), actor))
 
     async def aresume(self, *, actor: str | None = None) -> QueueSettings:
@@ -105,10 +93,7 @@ class Queue:
             rate: starts within any span, such as ``"5/1.8s"``. Exact, by the database's clock.
             ordered: run the jobs of each partition strictly one after the other; jobs without a partition are refused.
             aging: the time after which a due job counts as one priority higher, after twice the time as two.
-            actor: for the audit log; by default ``user@host`` of this process.
-
-        Returns:
-            The new settings.
+            actor: for the audit log.
 
         Raises:
             ConfigurationError: a limit is not positive, or the rate cannot be read.
@@ -135,11 +120,7 @@ class Queue:
         return await self._app.store.arun(self._change(change, actor))
 
     def forget(self, *, actor: str | None = None) -> None:
-        """Delete the settings; a worker applies the declared limits again when it starts.
-
-        Args:
-            actor: for the audit log; by default ``user@host`` of this process.
-        """
+        """Delete the settings; a worker applies the declared limits again when it starts."""
         self._app.store.run(self._forget(actor))
 
     async def aforget(self, *, actor: str | None = None) -> None:

@@ -1,5 +1,7 @@
 """A task that refreshes many items, each on a schedule and with retries between planned times."""
 
+# ruff: noqa: ANN401 - a connection of any library
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +34,7 @@ _Items: TypeAlias = list[tuple[str, Sequence[Any], Mapping[str, Any]]]
 
 
 class TrackOptions(Generic[P]):
-    """The tracking methods of a refresh under some options; see `Refresh.keeping`."""
+    """The tracking methods of a refresh, under its defaults or under the options of `Refresh.keeping`."""
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class TrackOptions(Generic[P]):
         own: RefreshPolicy | None = None,
         *,
         at_once: bool = True,
-        using: Any = None,  # noqa: ANN401 - a connection of any library
+        using: Any = None,
     ) -> None:
         self._refresh = refresh
         self._own = None if own is None else policy_document(own)
@@ -48,28 +50,57 @@ class TrackOptions(Generic[P]):
         self._using = using
 
     def track(self, key: str, /, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Track an item; see `Refresh.track`."""
-        return bool(self._run([(key, args, kwargs)]))
+        """Track an item from now on, and start its first attempt.
+
+        An item that is tracked already gets these arguments from its next attempt on, and the policy of the refresh
+        unless `Refresh.keeping` has another. Nothing is started then; see `Refresh.update`.
+
+        Args:
+            key: any text of up to 2000 bytes.
+            *args: the arguments of the attempts, as for the function, without its context.
+            **kwargs: likewise.
+
+        Returns:
+            True if the item is new.
+
+        Raises:
+            PayloadError: the arguments do not match the annotations, or cannot be stored.
+            ConfigurationError: the key is empty or too long, or has a zero byte.
+            StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat the call.
+        """
+        return bool(self._store_items([(key, args, kwargs)]))
 
     async def atrack(self, key: str, /, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Track an item; see `Refresh.track`."""
-        return bool(await self._arun([(key, args, kwargs)]))
+        """Track an item from now on; see `track`."""
+        return bool(await self._astore_items([(key, args, kwargs)]))
 
     def track_many(self, items: Iterable[tuple[Any, ...]]) -> frozenset[str]:
-        """Track many items, all or none; see `Refresh.track_many`."""
-        return self._run([(key, args, {}) for key, *args in items])
+        """Track many items, all or none.
+
+        Args:
+            items: tuples of a key and the arguments by position.
+
+        Returns:
+            The keys of the new items.
+
+        Raises:
+            PayloadError: arguments do not match the annotations, or cannot be stored; nothing is tracked then.
+            ConfigurationError: a key is empty or too long, or has a zero byte.
+            StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat the call.
+        """
+        return self._store_items([(key, args, {}) for key, *args in items])
 
     async def atrack_many(self, items: Iterable[tuple[Any, ...]]) -> frozenset[str]:
-        """Track many items, all or none; see `Refresh.track_many`."""
-        return await self._arun([(key, args, {}) for key, *args in items])
+        """Track many items, all or none; see `track_many`."""
+        return await self._astore_items([(key, args, {}) for key, *args in items])
 
-    def _run(self, items: _Items) -> frozenset[str]:
-        return self._refresh.app.store.run(self._operation(items), using=self._using)
+    def _store_items(self, items: _Items) -> frozenset[str]:
+        return self._refresh.app.store.run(self._tracking(items), using=self._using)
 
-    async def _arun(self, items: _Items) -> frozenset[str]:
-        return await self._refresh.app.store.arun(self._operation(items), using=self._using)
+    async def _astore_items(self, items: _Items) -> frozenset[str]:
+        return await self._refresh.app.store.arun(self._tracking(items), using=self._using)
 
-    def _operation(self, items: _Items) -> Operation[frozenset[str]]:
+    def _tracking(self, items: _Items) -> Operation[frozenset[str]]:
         refresh = self._refresh
         refresh.app.check()
         new = [NewItem(checked_key(key), refresh.signature.write(tuple(args), kwargs)) for key, args, kwargs in items]
@@ -78,11 +109,14 @@ class TrackOptions(Generic[P]):
         return replace(operation, before=schedules.introduce(definition, now=now))
 
 
-class Refresh(ScheduledTask[P, R, C], Generic[P, R, C]):
+class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
     """A task that refreshes tracked items; see `redrive.App.refresh`.
 
     Each item has a key, and arguments for its attempts. Calling the task runs the function here and now, and `enqueue`
     inserts a job that is no attempt at an item.
+
+    `TrackOptions` describes the methods that add items. ``actor`` is the name in the audit log, by default
+    ``user@host`` of this process.
     """
 
     def __init__(  # noqa: PLR0913 - those of a task, and those of a refresh
@@ -97,6 +131,7 @@ class Refresh(ScheduledTask[P, R, C], Generic[P, R, C]):
         on_disabled: Task[Any, Any, Any] | str | None,
     ) -> None:
         super().__init__(app, name, function, options, traits=traits)
+        TrackOptions.__init__(self, self)
         self.refresh_policy = refresh
         self._schedules = Schedules(app)
         self._items = Refreshes(app)
@@ -114,16 +149,16 @@ class Refresh(ScheduledTask[P, R, C], Generic[P, R, C]):
             return None
         task: Task[Any, Any, Any] | None = self.app.find(self._on_disabled)
         if task is None:
-            message = f"refresh {self.name!r}: on_disabled={self._on_disabled!r}, but there is no such task"
-            raise TaskDefinitionError(message)
+            raise TaskDefinitionError(
+                f"refresh {self.name!r}: on_disabled={self._on_disabled!r}, but there is no such task"
+            )
         taken = task.signature.payload
         if len(taken) != 1 or task.signature.hints.get(taken[0]) is not Disabled:
             found = ", ".join(f"{each}: {type_name(task.signature.hints.get(each, Any))}" for each in taken)
-            message = (
+            raise TaskDefinitionError(
                 f"refresh {self.name!r}: on_disabled={task.name!r} must take exactly one redrive.Disabled "
                 f"(and a Context, if needed), but it takes {found or 'nothing'}"
             )
-            raise TaskDefinitionError(message)
         options = task.defaults
         return JobTemplate(task.name, options.queue, options.priority, options.policy, taken[0])
 
@@ -135,11 +170,7 @@ class Refresh(ScheduledTask[P, R, C], Generic[P, R, C]):
     # ---------------------------------------------------------------- tracking
 
     def keeping(
-        self,
-        *,
-        policy: RefreshPolicy | str | None = None,
-        at_once: bool = True,
-        using: Any = None,  # noqa: ANN401 - a connection of any library
+        self, *, policy: RefreshPolicy | str | None = None, at_once: bool = True, using: Any = None
     ) -> TrackOptions[P]:
         """Return the tracking methods under other options than the defaults.
 
@@ -156,52 +187,7 @@ class Refresh(ScheduledTask[P, R, C], Generic[P, R, C]):
         own = RefreshPolicy.parse(policy) if isinstance(policy, str) else policy
         return TrackOptions(self, own, at_once=at_once, using=using)
 
-    def track(self, key: str, /, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Track an item from now on, and start its first attempt.
-
-        An item that is tracked already gets these arguments from its next attempt on, and the policy of the refresh.
-        Nothing is started then; see `update`.
-
-        Args:
-            key: any text of up to 2000 bytes.
-            *args: the arguments of the attempts, as for the function, without its context.
-            **kwargs: likewise.
-
-        Returns:
-            True if the item is new.
-
-        Raises:
-            PayloadError: the arguments do not match the annotations, or cannot be stored.
-            ConfigurationError: the key is empty or too long, or has a zero byte.
-            StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat the call.
-        """
-        return TrackOptions(self).track(key, *args, **kwargs)
-
-    async def atrack(self, key: str, /, *args: P.args, **kwargs: P.kwargs) -> bool:
-        """Track an item from now on; see `track`."""
-        return await TrackOptions(self).atrack(key, *args, **kwargs)
-
-    def track_many(self, items: Iterable[tuple[Any, ...]]) -> frozenset[str]:
-        """Track many items, all or none.
-
-        Args:
-            items: tuples of a key and the arguments by position.
-
-        Returns:
-            The keys of the new items.
-
-        Raises:
-            PayloadError: arguments do not match the annotations, or cannot be stored; nothing is tracked then.
-            ConfigurationError: a key is empty or too long, or has a zero byte.
-            StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat the call.
-        """
-        return TrackOptions(self).track_many(items)
-
-    async def atrack_many(self, items: Iterable[tuple[Any, ...]]) -> frozenset[str]:
-        """Track many items, all or none; see `track_many`."""
-        return await TrackOptions(self).atrack_many(items)
-
-    def untrack(self, key: str, *, using: Any = None) -> bool:  # noqa: ANN401 - a connection of any library
+    def untrack(self, key: str, *, using: Any = None) -> bool:
         """Stop tracking an item. A running attempt is cancelled.
 
         Args:
@@ -213,19 +199,13 @@ class Refresh(ScheduledTask[P, R, C], Generic[P, R, C]):
         """
         return self._items.untrack(self.name, key, using=using)
 
-    async def auntrack(self, key: str, *, using: Any = None) -> bool:  # noqa: ANN401 - a connection of any library
+    async def auntrack(self, key: str, *, using: Any = None) -> bool:
         """Stop tracking an item; see `untrack`."""
         return await self._items.auntrack(self.name, key, using=using)
 
     # ---------------------------------------------------------------- acting
 
-    def update(
-        self,
-        key: str,
-        *,
-        at_once: bool = True,
-        using: Any = None,  # noqa: ANN401 - a connection of any library
-    ) -> MoveResult:
+    def update(self, key: str, *, at_once: bool = True, using: Any = None) -> MoveResult:
         """Begin anew with an item that was changed: enable it if it was disabled, and forget its failures.
 
         A running attempt is cancelled, because it refreshes the item as it was before the change.
@@ -243,13 +223,7 @@ class Refresh(ScheduledTask[P, R, C], Generic[P, R, C]):
         """
         return self._items.update(self.name, key, at_once=at_once, using=using)
 
-    async def aupdate(
-        self,
-        key: str,
-        *,
-        at_once: bool = True,
-        using: Any = None,  # noqa: ANN401 - a connection of any library
-    ) -> MoveResult:
+    async def aupdate(self, key: str, *, at_once: bool = True, using: Any = None) -> MoveResult:
         """Begin anew with an item that was changed; see `update`."""
         return await self._items.aupdate(self.name, key, at_once=at_once, using=using)
 
@@ -258,7 +232,7 @@ class Refresh(ScheduledTask[P, R, C], Generic[P, R, C]):
 
         Args:
             key: of the item.
-            actor: for the audit log; by default ``user@host`` of this process.
+            actor: for the audit log.
 
         Returns:
             STARTED, with the job; or DISABLED, and then nothing has changed.
@@ -277,7 +251,7 @@ class Refresh(ScheduledTask[P, R, C], Generic[P, R, C]):
 
         Args:
             key: of the item; None means the refresh as a whole.
-            actor: for the audit log; by default ``user@host`` of this process.
+            actor: for the audit log.
 
         Raises:
             NotTracked: there is no such item.
@@ -300,7 +274,7 @@ class Refresh(ScheduledTask[P, R, C], Generic[P, R, C]):
 
         Args:
             key: of the item; None means the refresh as a whole.
-            actor: for the audit log; by default ``user@host`` of this process.
+            actor: for the audit log.
 
         Raises:
             NotTracked: there is no such item.

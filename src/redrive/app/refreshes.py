@@ -1,5 +1,7 @@
 """The items of refreshes: read them, and act on them."""
 
+# ruff: noqa: ANN401 - a connection of any library
+
 from __future__ import annotations
 
 from typing import Any
@@ -58,34 +60,22 @@ class Refreshes:
         """Read one item; see `redrive.Refresh.get`."""
         return await self._app.store.arun(read.get(name, checked_key(key)))
 
-    def untrack(self, name: str, key: str, *, using: Any = None) -> bool:  # noqa: ANN401 - a connection of any library
+    def untrack(self, name: str, key: str, *, using: Any = None) -> bool:
         """Stop tracking an item; see `redrive.Refresh.untrack`."""
         return self._app.store.run(manage.untrack(name, checked_key(key), now=self._app.now()), using=using)
 
-    async def auntrack(self, name: str, key: str, *, using: Any = None) -> bool:  # noqa: ANN401 - as `untrack`
+    async def auntrack(self, name: str, key: str, *, using: Any = None) -> bool:
         """Stop tracking an item; see `redrive.Refresh.untrack`."""
         return await self._app.store.arun(manage.untrack(name, checked_key(key), now=self._app.now()), using=using)
 
     def update(
-        self,
-        name: str,
-        key: str,
-        *,
-        at_once: bool = True,
-        actor: str | None = None,
-        using: Any = None,  # noqa: ANN401 - a connection of any library
+        self, name: str, key: str, *, at_once: bool = True, actor: str | None = None, using: Any = None
     ) -> MoveResult:
         """Enable an item and forget its failures; see `redrive.Refresh.update`."""
         return self._app.store.run(self._update(name, key, actor, at_once=at_once), using=using)
 
     async def aupdate(
-        self,
-        name: str,
-        key: str,
-        *,
-        at_once: bool = True,
-        actor: str | None = None,
-        using: Any = None,  # noqa: ANN401 - a connection of any library
+        self, name: str, key: str, *, at_once: bool = True, actor: str | None = None, using: Any = None
     ) -> MoveResult:
         """Enable an item and forget its failures; see `redrive.Refresh.update`."""
         return await self._app.store.arun(self._update(name, key, actor, at_once=at_once), using=using)
@@ -132,19 +122,14 @@ class Refreshes:
 
 
 def checked_key(key: str) -> str:
-    """Return the key of an item.
-
-    Raises:
-        ConfigurationError: it is empty, too long, no text, or has a zero byte.
-    """
+    """Return the key of an item; raise `ConfigurationError` if it is empty, too long, no text, or has a zero byte."""
     if 0 < _size(key) <= KEY_BYTES:
         return key
     shown = repr(key) if len(repr(key)) <= SHOWN else f"{repr(key)[:SHOWN]}..."
-    message = (
+    raise ConfigurationError(
         f"the key {shown} is invalid: a key is a text that is not empty, has no zero byte, "
         f"and is no longer than {KEY_BYTES} bytes"
     )
-    raise ConfigurationError(message)
 
 
 def _size(key: str) -> int:

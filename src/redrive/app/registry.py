@@ -1,48 +1,159 @@
-"""The tasks of an app, with unique names, and the checks that tasks that name each other fit."""
+"""The tasks of an app: how functions become tasks, crons and refreshes, and whether those that name each other fit."""
+
+# ruff: noqa: ANN401 - settings are those of the decorated class, and spans have several types
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
-from typing import Any, ParamSpec, TypeVar
+import inspect
+import warnings
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from redrive.app.catch import catches, check_catch
+from redrive.app.context import Pending
+from redrive.app.cron import Cron
+from redrive.app.enqueue import Options, durable_policy
 from redrive.app.payload import Signature
-from redrive.app.task import Task
-from redrive.errors import CatchDefinitionError, ConfigurationError, RedriveError, TaskDefinitionError
-from redrive.policy import Policy
+from redrive.app.protocol import AppProtocol
+from redrive.app.refresh import Refresh
+from redrive.app.task import Task, Traits
+from redrive.clock import SystemClock
+from redrive.engine.frozen import freeze
+from redrive.engine.lease import limit_of
+from redrive.errors import CatchDefinitionError, ConfigurationError, PolicyError, RedriveError, TaskDefinitionError
+from redrive.policy import Policy, parse_duration
+from redrive.schedule import Schedule
 from redrive.stores.urls import cleared
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
+K = TypeVar("K", bound=Task[Any, Any, Any])
+
+Span: TypeAlias = timedelta | float | str
+
+FOREVER = "forever"
+"""The value of ``keep_for`` under which jobs are never deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """The arguments of a decorator; see `redrive.App.task`."""
+
+    retry: Policy | str | None = None
+    queue: str = "default"
+    timeout: Span | None = None
+    name: str | None = None
+    priority: int = 0
+    idempotent: bool | None = None
+    soft_timeout: Span | None = None
+    keep_for: Span | None = None
+    aka: str | Iterable[str] = ()
+
+
+class TaskDecorator(Protocol):
+    """The type of ``@app.task(...)``, which keeps the parameters and the result of the function."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /
+    ) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R | Pending], /) -> Task[P, R, R]: ...
+
+
+class CronDecorator(Protocol):
+    """The type of ``@app.cron(...)``."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, None]], /
+    ) -> Cron[P, None, Coroutine[Any, Any, None]]: ...
+    @overload
+    def __call__(self, function: Callable[P, None], /) -> Cron[P, None, None]: ...
+
+
+class RefreshDecorator(Protocol):
+    """The type of ``@app.refresh(...)``."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /
+    ) -> Refresh[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R | Pending], /) -> Refresh[P, R, R]: ...
 
 
 class Registry:
-    """The tasks of one app by name.
+    """The tasks of one app by name, and how functions become tasks.
 
-    Args:
-        include: modules to import before the tasks are complete.
+    The modules of ``include`` are imported before the tasks are checked.
     """
 
-    def __init__(self, include: Iterable[str]) -> None:
+    def __init__(self, app: AppProtocol, include: Iterable[str]) -> None:
+        self._app = app
         self.tasks: dict[str, Task[Any, Any, Any]] = {}
         self._include = tuple(include)
         self._checked = 0
         self._served: frozenset[str] = frozenset()
         self._served_of: tuple[str, ...] = ()
 
-    def add(self, task: Task[P, R, C]) -> Task[P, R, C]:
-        """Register a task after the checks that are possible at import, and return it.
+    def task(self, function: Callable[..., Any], declaration: Declaration) -> Task[Any, Any, Any]:
+        """Register a function as a task."""
+        if not inspect.isroutine(function):
+            raise TaskDefinitionError(
+                f"{function!r} is no function; a task is made by @app.task or @app.task(retry=..., queue=...)"
+            )
+        return self._define(function, declaration, Task)
 
-        Raises:
-            TaskDefinitionError: a name is taken, or a parameter has a reserved name.
-            CatchDefinitionError: a catch task takes another request, or returns something.
-        """
+    def cron(self, function: Callable[..., Any], declaration: Declaration, **settings: Any) -> Cron[Any, Any, Any]:
+        """Register a function as a cron."""
+        _check_function(function, "cron", declaration.name)
+        cron: Cron[Any, Any, Any] = self._define(function, declaration, Cron, **settings)
+        try:
+            _ = cron.signature.hints
+        except TaskDefinitionError:
+            pass  # annotations that name what is defined further down are checked at the first use
+        else:
+            cron.check_signature()
+        self._warn_if_over(f"cron {cron.name!r}", cron.definition.schedule)
+        return cron
+
+    def refresh(
+        self, function: Callable[..., Any], declaration: Declaration, **settings: Any
+    ) -> Refresh[Any, Any, Any]:
+        """Register a function as a refresh."""
+        _check_function(function, "refresh", declaration.name)
+        refresh: Refresh[Any, Any, Any] = self._define(function, declaration, Refresh, **settings)
+        self._warn_if_over(f"refresh {refresh.name!r}", refresh.refresh_policy.schedule)
+        return refresh
+
+    def _define(
+        self, function: Callable[..., Any], declaration: Declaration, kind: Callable[..., K], **settings: Any
+    ) -> K:
+        label = declaration.name or function.__name__
+        policy = _policy(declaration, f"{function.__module__}.{function.__qualname__}")
+        options = Options(declaration.queue, declaration.priority, freeze(policy))
+        task = kind(self._app, label, function, options, traits=_traits(label, declaration, policy), **settings)
+        self.add(task)
+        return task
+
+    def _warn_if_over(self, what: str, schedule: Schedule | None) -> None:
+        # A warning, because an error would stop a program on the day after its last occurrence.
+        if schedule is not None and schedule.next(self._app.now() or SystemClock().now()) is None:
+            message = f"{what} has no occurrence any more: its schedule lies in the past"
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+    def add(self, task: Task[P, R, C]) -> Task[P, R, C]:
+        """Register a task after the checks that are possible at import, and return it."""
         self._check_names(task)
         if "using" in task.signature.parameters:
-            message = f"task {task.name!r}: a parameter cannot be called 'using', which enqueue() takes itself"
-            raise TaskDefinitionError(message)
+            raise TaskDefinitionError(
+                f"task {task.name!r}: a parameter cannot be called 'using', which enqueue() takes itself"
+            )
         self.tasks[task.name] = task
         self._check_catches_of(task)
         return task
@@ -53,10 +164,9 @@ class Registry:
             if other is not None:
                 places = " and ".join(_place(each) for each in (other, task))
                 renamed = "" if name == other.name == task.name else ", or leave it out of aka="
-                message = (
+                raise TaskDefinitionError(
                     f"two tasks are called {name!r}: {places}. Give one another name: @app.task(name=...){renamed}"
                 )
-                raise TaskDefinitionError(message)
 
     def find(self, name: str) -> Task[Any, Any, Any] | None:
         """Find a task by ``task`` or by ``module.task``; see `redrive.App.find`."""
@@ -96,8 +206,9 @@ class Registry:
         catch = self.find(policy.catch)
         if catch is None:
             known = ", ".join(sorted(self.tasks))
-            message = f"task {signature.name!r} is to be caught by {policy.catch!r}, but there is no such task: {known}"
-            raise CatchDefinitionError(message)
+            raise CatchDefinitionError(
+                f"task {signature.name!r} is to be caught by {policy.catch!r}, but there is no such task: {known}"
+            )
         check_catch(signature, catch.signature)
 
     def _check_catches_of(self, added: Task[Any, Any, Any]) -> None:
@@ -117,8 +228,9 @@ def _import(module: str) -> None:
     except RedriveError:
         raise
     except Exception as error:
-        message = f"include: importing {module!r} failed: {type(error).__name__}: {cleared(str(error))}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(
+            f"include: importing {module!r} failed: {type(error).__name__}: {cleared(str(error))}"
+        ) from error
 
 
 def _names(task: Task[Any, Any, Any]) -> Iterator[str]:
@@ -139,3 +251,66 @@ def _place(task: Task[Any, Any, Any]) -> str:
 def _in_module(task: Task[Any, Any, Any], module: str) -> bool:
     where = task.function.__module__
     return where == module or where.endswith(f".{module}")
+
+
+def _policy(declaration: Declaration, where: str) -> Policy:
+    policy = durable_policy(declaration.retry, where)
+    changes: dict[str, Any] = {"idempotent": False} if declaration.idempotent is False else {}
+    if declaration.timeout is not None:
+        changes["attempt_timeout"] = declaration.timeout
+    try:
+        return policy.with_(**changes) if changes else policy
+    except PolicyError as error:
+        raise error.within(f"task {where}") from error
+
+
+def _traits(name: str, declaration: Declaration, policy: Policy) -> Traits:
+    retry, idempotent = declaration.retry, declaration.idempotent
+    traits = Traits(
+        idempotent=retry.idempotent if idempotent is None and isinstance(retry, Policy) else idempotent,
+        aka=_earlier_names(name, declaration.aka),
+    )
+    if declaration.keep_for is not None:
+        traits = replace(traits, keep_for=retention_time(declaration.keep_for, f"task {name!r}: keep_for"))
+    if declaration.soft_timeout is not None:
+        soft, hard = parse_duration(declaration.soft_timeout), limit_of(policy)
+        if not timedelta(0) < soft < hard:
+            raise TaskDefinitionError(
+                f"task {name!r}: its soft timeout ({soft}) must be positive, and shorter than its timeout ({hard})"
+            )
+        traits = replace(traits, soft_timeout=soft)
+    return traits
+
+
+def _earlier_names(name: str, aka: str | Iterable[str]) -> tuple[str, ...]:
+    names = (aka,) if isinstance(aka, str) else tuple(aka)
+    for each in names:
+        if not isinstance(each, str) or not each or each == name or names.count(each) > 1:
+            raise TaskDefinitionError(
+                f"task {name!r}: aka= takes earlier names of the task, each another text and once, got {aka!r}"
+            )
+    return names
+
+
+def _check_function(function: object, kind: str, name: str | None) -> None:
+    if isinstance(function, Task):
+        raise TaskDefinitionError(
+            f"{function.name!r} is a task already, and one function is one task: make another function for the {kind}"
+        )
+    if not inspect.isroutine(function):
+        raise TaskDefinitionError(f"{function!r} is no function; a {kind} is made by @app.{kind}(...) above a function")
+    label = name or function.__name__
+    if "/" in label:
+        raise TaskDefinitionError(
+            f"the {kind} {label!r} has a slash in its name, which separates the name from the key of an item"
+        )
+
+
+def retention_time(value: Any, where: str) -> timedelta | None:
+    """Read how long jobs are kept: None for ever. Raise `ConfigurationError` unless the time is positive."""
+    if value == FOREVER:
+        return None
+    span = parse_duration(value)
+    if span <= timedelta(0):
+        raise ConfigurationError(f"{where} must be positive, got {value!r}; {FOREVER!r} keeps all")
+    return span

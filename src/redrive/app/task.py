@@ -83,7 +83,6 @@ class Task(Enqueuer[P, R], Generic[P, R, C]):
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        """Return the name for messages."""
         return f"<task {self.name}>"
 
     # ---------------------------------------------------------------- calls without a job
@@ -111,8 +110,7 @@ class Task(Enqueuer[P, R], Generic[P, R, C]):
                 `Pending`, which only a job can wait for.
         """
         if inspect.iscoroutinefunction(self.function):
-            message = f"task {self.name!r} is async: await {self.name}.acall(...)"
-            raise TaskDefinitionError(message)
+            raise TaskDefinitionError(f"task {self.name!r} is async: await {self.name}.acall(...)")
         function = cast("Callable[..., R]", self.function)
         return self._check_result(self._call_policy(policy).call(function, *args, **kwargs))
 
@@ -129,18 +127,16 @@ class Task(Enqueuer[P, R], Generic[P, R, C]):
 
     def _check_result(self, result: R) -> R:
         if isinstance(result, Pending):
-            message = (
+            raise TaskDefinitionError(
                 f"task {self.name!r} returned {result!r}, but a call has no job that could wait for an answer: "
                 "enqueue it, and wait for job.result()"
             )
-            raise TaskDefinitionError(message)
         return result
 
     def _call_policy(self, given: Policy | str) -> Policy:
         """Return the caller's policy with the properties that only the task can know."""
         if "policy" in inspect.signature(self.function).parameters:
-            message = f"task {self.name!r} has a parameter called 'policy', which call() takes itself"
-            raise TaskDefinitionError(message)
+            raise TaskDefinitionError(f"task {self.name!r} has a parameter called 'policy', which call() takes itself")
         policy = Policy.parse(given) if isinstance(given, str) else given
         changes: dict[str, Any] = {"idempotent": self.traits.idempotent is True}
         if policy.on is None:

@@ -32,7 +32,6 @@ class Transaction:
         self._async_loan: AsyncStoreTransaction
 
     def __enter__(self) -> Any:  # noqa: ANN401 - the driver's own connection
-        """Begin."""
         self._begin()
         self._loan = self._lend()
         try:
@@ -44,7 +43,6 @@ class Transaction:
         return self._loan.connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Commit with the completion, or roll back."""
         try:
             if kind is None:
                 self._end()
@@ -63,7 +61,6 @@ class Transaction:
         self._link.ended = True
 
     async def __aenter__(self) -> Any:  # noqa: ANN401 - the driver's own connection
-        """Begin."""
         self._begin()
         self._async_loan = await self._alend()
         try:
@@ -77,7 +74,6 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Commit with the completion, or roll back."""
         try:
             if kind is None:
                 await self._aend()
@@ -108,8 +104,9 @@ class Transaction:
 
     def _begin(self) -> None:
         if self._link.lent:
-            message = "ctx.transaction() is open already: an attempt ends once, so it has one transaction at a time"
-            raise ConfigurationError(message)
+            raise ConfigurationError(
+                "ctx.transaction() is open already: an attempt ends once, so it has one transaction at a time"
+            )
         self._link.check()
         self._link.result = None
 

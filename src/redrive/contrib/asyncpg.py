@@ -85,7 +85,7 @@ def transactional(
     """
     if not _Adapter(source).renewable:
         raise TypeError(NOT_RENEWABLE)
-    return decorator(partial(transaction, source, prove=prove, isolation=isolation), policy, failure_of)
+    return decorator(lambda: TransactionBlock(_Adapter(source), prove=prove, isolation=isolation), policy, failure_of)
 
 
 def _code_of(error: BaseException) -> str | None:

@@ -6,30 +6,14 @@ Two sinks, which can be added independently::
     from redrive.contrib import otel
 
     observe.add(otel.Tracing())
-    observe.add(otel.Metrics())
+    observe.add(otel.OpenTelemetryMetrics())
 
 They use OpenTelemetry's API only. Without a configured SDK nothing is recorded, and nothing is stored with jobs.
-
-**Jobs.** An enqueue is a span of kind PRODUCER in the caller's trace; a batch is one span. Each attempt is a span of
-kind CONSUMER around the handler, in a trace of its own, because a job may wait and be retried for days. It has *links*
-to the enqueue and to the previous attempt, which may have run in other processes. For this the W3C ``traceparent`` of
-both is stored with the job. A catch job has the links of the job that it handles.
-
-The attributes follow OpenTelemetry's conventions for messaging (``messaging.system`` is ``redrive``, the destination is
-the queue, the message is the job); others have the prefix ``redrive.``. Unlike in these conventions, a span is named
-after the task and not the queue, because one queue runs many tasks.
-
-**Calls in process.** A call that succeeds at once has no span. If a call is retried, each attempt is a span of the
-trace in which it was made, linked to the previous attempt. These spans are made after an attempt has failed or the call
-has ended, with the original start times; spans that the attempt itself made are their siblings, not their children.
-
-**Every span ends once**: when the handler has returned, raised, or was interrupted by the stop of its worker. Later
-decisions about the job are in the metrics and the logs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -39,7 +23,7 @@ from typing import Any
 
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context
-from opentelemetry.metrics import Counter, Histogram, MeterProvider
+from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -58,7 +42,7 @@ from redrive.observe import (
 from redrive.observe.measures import BUCKETS, METRICS, measures
 from redrive.policy import Failure
 
-__all__ = ["Metrics", "Tracing"]
+__all__ = ["OpenTelemetryMetrics", "Tracing"]
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 # Stands for the span of an enqueue that was not traced.
@@ -67,7 +51,7 @@ _NONE = "-"
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Metrics:
+class OpenTelemetryMetrics:
     """A sink that updates counters and histograms.
 
     Args:
@@ -78,25 +62,21 @@ class Metrics:
     def __init__(self, provider: MeterProvider | None = None, *, limit: int = 100) -> None:
         meter = metrics.get_meter("redrive", meter_provider=provider)
         self._bounded = Bounded(limit)
-        self._counters: dict[str, Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
+        self._update: dict[str, Callable[[float, Mapping[str, str]], None]] = {}
         for each in METRICS:
-            if each.seconds:
-                self._histograms[each.name] = meter.create_histogram(
-                    each.name, "s", each.help, explicit_bucket_boundaries_advisory=BUCKETS
-                )
-            else:
-                self._counters[each.name] = meter.create_counter(each.name, "1", each.help)
+            name, text = each.name, each.help
+            self._update[name] = (
+                meter.create_histogram(name, "s", text, explicit_bucket_boundaries_advisory=BUCKETS).record
+                if each.seconds
+                else meter.create_counter(name, "1", text).add
+            )
 
     def __call__(self, event: Event) -> None:
         """Add the numbers of an event."""
         for each in measures(event):
             pairs = zip(each.metric.labels, each.values, strict=True)
             attributes = {label: self._bounded.value(label, value) for label, value in pairs}
-            if each.metric.seconds:
-                self._histograms[each.metric.name].record(each.amount, attributes)
-            else:
-                self._counters[each.metric.name].add(each.amount, attributes)
+            self._update[each.metric.name](each.amount, attributes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,6 @@ One call in a worker, or in any process that is scraped::
     from redrive.contrib import prometheus
 
     prometheus.metrics(app)
-
-Events update counters and histograms (`redrive.observe.measures`). They count this process only, so every process that
-runs or enqueues jobs must be scraped. `Collector` provides gauges of the database: jobs by queue and state, the age of
-the oldest due job, live workers. They are the same in every process: scrape them in one, or take the maximum and not
-the sum.
-
-**The cost of a scrape** is bounded. The gauges are read at most once in `EVERY`, from indexes of jobs that have not
-ended, and at most ten thousand jobs of each queue (`redrive.stores.operations.queue_metrics`).
-
-**The number of series** is bounded. Labels are names of tasks, queues and calls, outcomes, reasons and rules, never ids
-or texts. Each label has at most 100 values by default; further values are counted as ``other``.
 """
 
 from __future__ import annotations
@@ -43,7 +32,7 @@ from redrive.observe.measures import BUCKETS, METRICS, Metric, measures
 from redrive.stores.operations.clock import difference
 from redrive.stores.operations.queue_metrics import Depths, DepthState, depths
 
-__all__ = ["EVERY", "Collector", "Metrics", "Served", "metrics", "serve"]
+__all__ = ["EVERY", "Collector", "PrometheusMetrics", "Served", "metrics", "serve"]
 
 log = logger("redrive.prometheus")
 
@@ -51,7 +40,7 @@ EVERY = timedelta(seconds=10)
 """The time for which values of the database are cached."""
 
 
-class Metrics:
+class PrometheusMetrics:
     """A sink that updates counters and histograms.
 
     Args:
@@ -179,7 +168,7 @@ class Collector(BaseCollector):
 
 def metrics(
     app: App | None = None, *, registry: CollectorRegistry = REGISTRY, limit: int = 100, every: timedelta = EVERY
-) -> observe.Registration[Metrics]:
+) -> observe.Registration[PrometheusMetrics]:
     """Add the sink, and register the gauges of an app's database.
 
     Args:
@@ -194,7 +183,7 @@ def metrics(
     Raises:
         ValueError: the registry has these metrics already.
     """
-    sink = Metrics(registry, limit=limit)
+    sink = PrometheusMetrics(registry, limit=limit)
     if app is not None:
         registry.register(Collector(app, every=every, limit=limit))
     return observe.add(sink)
@@ -203,8 +192,7 @@ def metrics(
 class Served:
     """A server for scrapes by Prometheus, in a thread that ends with the process or at the end of a ``with`` block.
 
-    Attributes:
-        url: the address of the metrics.
+    `url` is the address of the metrics.
     """
 
     def __init__(self, url: str, server: WSGIServer, thread: Thread) -> None:
@@ -240,12 +228,10 @@ def serve(address: str, *, registry: CollectorRegistry = REGISTRY) -> Served:
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not port.isdecimal():
-        message = f"{address!r} is not an address for metrics: give HOST:PORT, such as 127.0.0.1:9464"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{address!r} is not an address for metrics: give HOST:PORT, such as 127.0.0.1:9464")
     try:
         server, thread = prometheus_client.start_http_server(int(port), host, registry)
     except (OSError, OverflowError) as error:
-        message = f"metrics cannot be served at {address}: {error}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"metrics cannot be served at {address}: {error}") from error
     shown = f"[{host}]" if ":" in host else host
     return Served(f"http://{shown}:{server.server_port}/metrics", server, thread)

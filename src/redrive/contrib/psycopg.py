@@ -40,11 +40,9 @@ class Pool(Protocol):
 
     def getconn(self) -> Sync:
         """Take a connection."""
-        ...
 
     def putconn(self, conn: Sync) -> None:
         """Give a connection back; a closed one is replaced."""
-        ...
 
 
 class AsyncPool(Protocol):
@@ -52,11 +50,9 @@ class AsyncPool(Protocol):
 
     async def getconn(self) -> Async:
         """Take a connection."""
-        ...
 
     async def putconn(self, conn: Async) -> None:
         """Give a connection back; a closed one is replaced."""
-        ...
 
 
 SyncSource: TypeAlias = Pool | Callable[[], "Sync | Pool"]
@@ -134,11 +130,7 @@ def transactional(
     adapter = _Adapter(source)
     if not adapter.renewable:
         raise TypeError(NOT_RENEWABLE)
-    return decorator(partial(_transaction, source, prove=prove, isolation=isolation), policy, failure_of)
-
-
-def _transaction(source: Any, *, prove: bool, isolation: str | None) -> TransactionBlock[Any]:  # noqa: ANN401 - any source
-    return TransactionBlock(_Adapter(source), prove=prove, isolation=isolation)
+    return decorator(lambda: TransactionBlock(_Adapter(source), prove=prove, isolation=isolation), policy, failure_of)
 
 
 def _code_of(error: BaseException) -> str | None:

@@ -123,11 +123,7 @@ def transactional(
         TypeError: the source is another object, or (when a function is decorated) it is a generator.
     """
     _Adapter(source)
-    return decorator(partial(_transaction, source, prove=prove, isolation=isolation), policy, failure_of)
-
-
-def _transaction(source: Source, *, prove: bool, isolation: str | None) -> TransactionBlock[Any]:
-    return TransactionBlock(_Adapter(source), prove=prove, isolation=isolation)
+    return decorator(lambda: TransactionBlock(_Adapter(source), prove=prove, isolation=isolation), policy, failure_of)
 
 
 def _code_of(error: BaseException) -> str | None:

@@ -9,12 +9,6 @@ Three facts about PostgreSQL are the basis of the table:
   after the commit was written and before it was reported. Alone they prove nothing (``ends_session``).
 * **Before COMMIT was sent nothing is stored**, also if the connection is lost. Code that knows that it was not sent
   marks the exception (`mark`), as `redrive.contrib.transactions` does. Then every failure counts as answered.
-
-The transient conditions follow PostgreSQL's documentation: 13.5 (serialisation failures and deadlocks: repeat the whole
-transaction), and appendix A for the others: connections, shutdowns, a server with too many sessions, locks that were
-not available, statement timeouts, a server that is a standby now. All other errors would occur again, and are retried
-only if the policy names them exactly: ``on=["UNIQUE_VIOLATION"]`` is right if another transaction may have inserted a
-row that the next attempt would find (13.5.3).
 """
 
 from __future__ import annotations
@@ -69,51 +63,46 @@ class Condition(NamedTuple):
 
 _SENT, _UNSENT = Stage.IN_FLIGHT, Stage.NOT_SENT
 
-#: The conditions by code. A code that is not here has the condition of its class; without a class it is not retried.
-CONDITIONS = MappingProxyType(
-    {
-        row.code: row
-        for row in (
-            Condition("08", "CONNECTION_EXCEPTION", transient=True, stage=_SENT, ends_session=True),
-            Condition(
-                "08001", "SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION", transient=True, stage=_UNSENT, ends_session=True
-            ),
-            Condition("08004", "SQLSERVER_REJECTED_ESTABLISHMENT_OF_SQLCONNECTION", stage=_UNSENT, ends_session=True),
-            Condition("08006", "CONNECTION_FAILURE", transient=True, stage=_SENT, ends_session=True),
-            Condition("08007", "TRANSACTION_RESOLUTION_UNKNOWN", transient=True, stage=_SENT, ends_session=True),
-            Condition("08P01", "PROTOCOL_VIOLATION", stage=_SENT, ends_session=True),
-            Condition("22", "DATA_EXCEPTION"),
-            Condition("23", "INTEGRITY_CONSTRAINT_VIOLATION"),
-            Condition("23502", "NOT_NULL_VIOLATION"),
-            Condition("23503", "FOREIGN_KEY_VIOLATION"),
-            Condition("23505", "UNIQUE_VIOLATION"),
-            Condition("23514", "CHECK_VIOLATION"),
-            Condition("23P01", "EXCLUSION_VIOLATION"),
-            Condition("25006", "READ_ONLY_SQL_TRANSACTION", transient=True, ends_session=True),
-            Condition(FAILED_BEFORE, "IN_FAILED_SQL_TRANSACTION"),
-            Condition("25P03", "IDLE_IN_TRANSACTION_SESSION_TIMEOUT", transient=True, ends_session=True),
-            Condition("25P04", "TRANSACTION_TIMEOUT", transient=True, ends_session=True),
-            Condition("28", "INVALID_AUTHORIZATION_SPECIFICATION", stage=_UNSENT, ends_session=True),
-            Condition("3D000", "INVALID_CATALOG_NAME", stage=_UNSENT, ends_session=True),
-            Condition("40", "TRANSACTION_ROLLBACK", transient=True),
-            Condition("40001", "SERIALIZATION_FAILURE", transient=True),
-            Condition("40002", "TRANSACTION_INTEGRITY_CONSTRAINT_VIOLATION"),
-            Condition("40003", "STATEMENT_COMPLETION_UNKNOWN", transient=True, stage=_SENT),
-            Condition("40P01", "DEADLOCK_DETECTED", transient=True),
-            Condition("42", "SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION"),
-            Condition("53", "INSUFFICIENT_RESOURCES"),
-            Condition("53200", "OUT_OF_MEMORY", transient=True),
-            Condition("53300", "TOO_MANY_CONNECTIONS", transient=True, stage=_UNSENT, ends_session=True),
-            Condition("55P03", "LOCK_NOT_AVAILABLE", transient=True),
-            Condition("57014", "QUERY_CANCELED", transient=True),
-            Condition("57P01", "ADMIN_SHUTDOWN", transient=True, stage=_SENT, ends_session=True),
-            Condition("57P02", "CRASH_SHUTDOWN", transient=True, stage=_SENT, ends_session=True),
-            Condition("57P03", "CANNOT_CONNECT_NOW", transient=True, stage=_UNSENT, ends_session=True),
-            Condition("57P04", "DATABASE_DROPPED", stage=_SENT, ends_session=True),
-            Condition("57P05", "IDLE_SESSION_TIMEOUT", transient=True, stage=_SENT, ends_session=True),
-        )
-    }
+_CONDITIONS = (
+    Condition("08", "CONNECTION_EXCEPTION", transient=True, stage=_SENT, ends_session=True),
+    Condition("08001", "SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION", transient=True, stage=_UNSENT, ends_session=True),
+    Condition("08004", "SQLSERVER_REJECTED_ESTABLISHMENT_OF_SQLCONNECTION", stage=_UNSENT, ends_session=True),
+    Condition("08006", "CONNECTION_FAILURE", transient=True, stage=_SENT, ends_session=True),
+    Condition("08007", "TRANSACTION_RESOLUTION_UNKNOWN", transient=True, stage=_SENT, ends_session=True),
+    Condition("08P01", "PROTOCOL_VIOLATION", stage=_SENT, ends_session=True),
+    Condition("22", "DATA_EXCEPTION"),
+    Condition("23", "INTEGRITY_CONSTRAINT_VIOLATION"),
+    Condition("23502", "NOT_NULL_VIOLATION"),
+    Condition("23503", "FOREIGN_KEY_VIOLATION"),
+    Condition("23505", "UNIQUE_VIOLATION"),
+    Condition("23514", "CHECK_VIOLATION"),
+    Condition("23P01", "EXCLUSION_VIOLATION"),
+    Condition("25006", "READ_ONLY_SQL_TRANSACTION", transient=True, ends_session=True),
+    Condition(FAILED_BEFORE, "IN_FAILED_SQL_TRANSACTION"),
+    Condition("25P03", "IDLE_IN_TRANSACTION_SESSION_TIMEOUT", transient=True, ends_session=True),
+    Condition("25P04", "TRANSACTION_TIMEOUT", transient=True, ends_session=True),
+    Condition("28", "INVALID_AUTHORIZATION_SPECIFICATION", stage=_UNSENT, ends_session=True),
+    Condition("3D000", "INVALID_CATALOG_NAME", stage=_UNSENT, ends_session=True),
+    Condition("40", "TRANSACTION_ROLLBACK", transient=True),
+    Condition("40001", "SERIALIZATION_FAILURE", transient=True),
+    Condition("40002", "TRANSACTION_INTEGRITY_CONSTRAINT_VIOLATION"),
+    Condition("40003", "STATEMENT_COMPLETION_UNKNOWN", transient=True, stage=_SENT),
+    Condition("40P01", "DEADLOCK_DETECTED", transient=True),
+    Condition("42", "SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION"),
+    Condition("53", "INSUFFICIENT_RESOURCES"),
+    Condition("53200", "OUT_OF_MEMORY", transient=True),
+    Condition("53300", "TOO_MANY_CONNECTIONS", transient=True, stage=_UNSENT, ends_session=True),
+    Condition("55P03", "LOCK_NOT_AVAILABLE", transient=True),
+    Condition("57014", "QUERY_CANCELED", transient=True),
+    Condition("57P01", "ADMIN_SHUTDOWN", transient=True, stage=_SENT, ends_session=True),
+    Condition("57P02", "CRASH_SHUTDOWN", transient=True, stage=_SENT, ends_session=True),
+    Condition("57P03", "CANNOT_CONNECT_NOW", transient=True, stage=_UNSENT, ends_session=True),
+    Condition("57P04", "DATABASE_DROPPED", stage=_SENT, ends_session=True),
+    Condition("57P05", "IDLE_SESSION_TIMEOUT", transient=True, stage=_SENT, ends_session=True),
 )
+
+#: The conditions by code. A code that is not here has the condition of its class; without a class it is not retried.
+CONDITIONS = MappingProxyType({row.code: row for row in _CONDITIONS})
 
 
 def condition_of(code: str) -> Condition:

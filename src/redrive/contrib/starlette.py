@@ -4,16 +4,6 @@
 
     jobs = redrive.App("sqlite:///shop.db")
     app = Starlette(routes, lifespan=lifespan(jobs, worker=True), exception_handlers=refusals())
-
-At startup the database is opened and migrated, so that no request does it, and an application that cannot reach it does
-not start. In a request, `jobs_of` returns the App. At shutdown an embedded worker claims no more jobs, and interrupts
-handlers that do not finish in time; their jobs are released, due at once, and the attempt does not count.
-
-An embedded worker shares the event loop with the requests, and each server process has one. That is suitable for small
-programs; otherwise start ``redrive worker`` beside the server and leave ``worker=False``.
-
-`refusals` makes ``503`` with ``Retry-After`` from errors that a later request may not meet: an open breaker, an
-overloaded target, a database that cannot be reached. `RequestTimeout` sets the deadline of a request from its header.
 """
 
 from __future__ import annotations
@@ -137,11 +127,10 @@ def jobs_of(connection: HTTPConnection) -> App:
     """
     found: App | None = getattr(connection.state, STATE, None)
     if found is None:
-        message = (
+        raise ConfigurationError(
             "request.state has no App: give the application lifespan=redrive.contrib.starlette.lifespan(app), or have "
             f"your own lifespan yield {{{STATE!r}: app}}; servers and test clients must run it"
         )
-        raise ConfigurationError(message)
     return found
 
 

@@ -6,11 +6,6 @@ Add it once::
     from redrive.contrib.structlog import log
 
     observe.add(log)
-
-Each event is one line of the logger with the name `redrive.observe.Event.channel`: its text, and its fields as keys
-(`redrive.observe.facts`). While a handler runs, ``job_id``, ``task`` and ``attempt`` are bound to structlog's context
-variables, also for its threads. They appear in log lines if `structlog.contextvars.merge_contextvars` is one of the
-processors, as it is by default.
 """
 
 from __future__ import annotations

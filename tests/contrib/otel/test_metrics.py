@@ -45,7 +45,7 @@ def test_attempts_are_counted_and_measured(app: App, provider: MeterProvider, re
     def work() -> None:
         raise ConnectionError
 
-    with observe.only(otel.Metrics(provider)):
+    with observe.only(otel.OpenTelemetryMetrics(provider)):
         work.enqueue_many([(), ()])
         drain(app)
 
@@ -63,7 +63,7 @@ def test_calls_in_process_are_counted(provider: MeterProvider, reader: InMemoryM
     def fetch() -> None:
         raise ConnectionError
 
-    with observe.only(otel.Metrics(provider)):
+    with observe.only(otel.OpenTelemetryMetrics(provider)):
         Policy(on=ConnectionError, attempts=3, backoff=Backoff.constant(0)).outcome(fetch)
 
     assert [("backoff", 2)] == [(key[1], count) for key, count in points(reader, "redrive.call.retries").items()]
@@ -72,7 +72,7 @@ def test_calls_in_process_are_counted(provider: MeterProvider, reader: InMemoryM
 
 def test_the_number_of_series_is_bounded(provider: MeterProvider, reader: InMemoryMetricReader):
     """Count a hundred of ten thousand queues by name, and the others together."""
-    with observe.only(otel.Metrics(provider)):
+    with observe.only(otel.OpenTelemetryMetrics(provider)):
         for number in range(10_000):
             observe.emit(observe.JobCaught(task="work", queue=f"tenant-{number}", job_id=number, catch_id=number))
     counted = points(reader, "redrive.jobs.caught")

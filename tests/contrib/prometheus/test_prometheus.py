@@ -151,7 +151,7 @@ def test_registering_opens_no_database(tmp_path, registry: CollectorRegistry):
 @pytest.mark.parametrize("address", [":0", "127.0.0.1:0"])
 def test_metrics_are_served_on_loopback_by_default(registry: CollectorRegistry, address):
     """Without a host the server binds the loopback interface; its response is Prometheus's text format."""
-    prometheus.Metrics(registry)
+    prometheus.PrometheusMetrics(registry)
     with prometheus.serve(address, registry=registry) as served:
         assert served.url.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(served.url, timeout=30) as reply:  # noqa: S310 - our own

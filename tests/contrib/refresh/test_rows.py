@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from msgspec.structs import replace
 
-from redrive.contrib.refresh import Refreshes
+from redrive.contrib.refresh import TableRefreshes
 from redrive.schedule import RefreshOutcome, RefreshPolicy, RefreshState
 from redrive.testing import VirtualClock
 
@@ -70,7 +70,7 @@ def ledger():
 @pytest.fixture
 def moves(ledger):
     """Return the moves of the table."""
-    return Refreshes(ledger, POLICY, clock=VirtualClock())
+    return TableRefreshes(ledger, POLICY, clock=VirtualClock())
 
 
 def test_rows_may_be_kept_anywhere(ledger, moves):

@@ -11,14 +11,12 @@ are ignored. Its HTTP status is checked first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from types import MappingProxyType
 
 from redrive.contrib.couchbase.service import AllCodes, CodeError, CodeReason, ServiceError, first_match
 from redrive.contrib.couchbase.verdict import SUCCESS, Profile, SdkError, Verdict
 from redrive.policy import Stage
-
-__all__ = ["ENTERPRISE", "ERRORS", "RETRIES", "EnterpriseRow", "classify_analytics", "classify_enterprise_analytics"]
 
 E = SdkError
 _TEMPORARY = "ANALYTICS_TEMPORARY_FAILURE"
@@ -84,25 +82,12 @@ def classify_analytics(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class EnterpriseRow:
-    """The rule of an HTTP status of Enterprise Analytics, whatever the body."""
-
-    http_status: int
-    error: SdkError
-    #: None: the request is not retried.
-    reason: str | None = None
-
-
-#: The statuses that are judged before the body is.
-ENTERPRISE: Mapping[int, EnterpriseRow] = MappingProxyType(
+#: The verdicts by HTTP status on which the body has no influence.
+ENTERPRISE: Mapping[int, Verdict] = MappingProxyType(
     {
-        row.http_status: row
-        for row in (
-            EnterpriseRow(401, E.INVALID_CREDENTIAL),
-            EnterpriseRow(404, E.QUERY_ERROR),
-            EnterpriseRow(503, E.QUERY_ERROR, _TEMPORARY),
-        )
+        401: Verdict(None, E.INVALID_CREDENTIAL),
+        404: Verdict(None, E.QUERY_ERROR),
+        503: Verdict(_TEMPORARY, E.QUERY_ERROR),
     }
 )
 
@@ -121,19 +106,13 @@ def classify_enterprise_analytics(
     """
     final = next((error for error in errors if error.retry is not True), None)
     reported = final or (errors[0] if errors else None)
+    detail = reported.detail if reported else f"HTTP status {http_status}"
     row = ENTERPRISE.get(http_status)
     if row is not None:
-        return Verdict(row.reason, row.error, detail=_detail(http_status, reported)), reported
+        return replace(row, detail=detail), reported
     if reported is None:
-        if http_status == _OK:
-            return SUCCESS, None
-        return Verdict(None, SdkError.QUERY_ERROR, detail=_detail(http_status, None)), None
+        return (SUCCESS if http_status == _OK else Verdict(None, SdkError.QUERY_ERROR, detail=detail)), None
     named = next((code for error in errors for code in _ENTERPRISE_CODES if error.code in code.codes), None)
     if named is not None:
-        return Verdict(None, named.error, detail=_detail(http_status, reported)), reported
-    reason = _TEMPORARY if final is None else None
-    return Verdict(reason, SdkError.QUERY_ERROR, detail=_detail(http_status, reported)), reported
-
-
-def _detail(http_status: int, error: ServiceError | None) -> str:
-    return error.detail if error else f"HTTP status {http_status}"
+        return Verdict(None, named.error, detail=detail), reported
+    return Verdict(_TEMPORARY if final is None else None, SdkError.QUERY_ERROR, detail=detail), reported

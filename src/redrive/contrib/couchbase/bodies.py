@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 from redrive.contrib.couchbase.verdict import SUCCESS, Profile, SdkError, Verdict
 
-__all__ = ["SEARCH", "VIEWS", "BodyRow", "classify_search", "classify_views"]
-
 E = SdkError
 
 

@@ -1,16 +1,4 @@
-"""The operations of the official SDK's ``acouchbase`` under an orchestrator.
-
-The SDK treats two kinds of operations differently:
-
-* **Key-value** operations are retried by the SDK itself. `CouchbaseCalls.kv` does not retry them again; it adds the
-  deadline of the enclosing call, a circuit breaker, and the right error.
-* **Query, analytics, search and views** are not retried by the SDK. `CouchbaseCalls.rows` retries them by the tables of
-  this package. It reads all rows before it returns: a streaming result cannot be requested again after its first row
-  has reached the caller.
-
-A timeout is `redrive.errors.AmbiguousTimeout` or `redrive.errors.UnambiguousTimeout`; if the SDK raised it, the SDK's
-exception is the cause. Any other error is the SDK's, of the class that belongs to its error code.
-"""
+"""The operations of the official SDK's ``acouchbase`` under an orchestrator."""
 
 from __future__ import annotations
 
@@ -29,8 +17,6 @@ from redrive.contrib.couchbase.verdict import Profile, SdkError
 from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
 from redrive.orchestrator import Attempt, Orchestrator, Request
 from redrive.policy.duration import Duration
-
-__all__ = ["SERVICE_OF", "CouchbaseCalls"]
 
 T = TypeVar("T")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-__all__ = ["Pairs", "decode", "quoted"]
-
 _LONGEST = 80
 
 
@@ -28,10 +26,7 @@ class Pairs(dict[str, object]):
 def decode(text: bytes | str) -> object:
     """Read a document; its objects are `Pairs`.
 
-    A number of more digits than Python turns into an ``int`` becomes a ``float``, as one with a fraction does.
-
-    Raises:
-        ValueError: it is not JSON, or nested too deeply.
+    A number of more digits than Python turns into an ``int`` becomes a ``float``. Raise ValueError if it is not JSON.
     """
     try:
         return json.loads(text, object_pairs_hook=Pairs.of, parse_int=_whole)

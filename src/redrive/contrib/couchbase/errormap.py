@@ -2,18 +2,6 @@
 
 A server can send statuses that are newer than the client. It therefore offers a JSON document that names each of its
 statuses and gives the client instructions, by attributes. Rules:
-
-* The map is used for **unknown** statuses only (RFC 0069); `redrive.contrib.couchbase.kv.classify_kv` ensures that.
-* Unknown attributes are skipped; the others of the same entry apply.
-* It decides *whether* the retry orchestrator is asked, not the delay, which is the strategy's. The ``retry`` object of
-  an entry is read (`RetrySpec`) but not used by default (RFC 0049, "KV Error Map Handling").
-* A status has sixteen bits: entries above 0x7fff are valid. A key above 0xffff is not a status; truncated it would be
-  another one.
-* An entry that cannot be read is skipped, not the map; a field that cannot be read is skipped, not the entry.
-* ``temp`` means that the failure is temporary, not that it may be retried.
-* An entry with ``no-retry`` is not retried, whatever its other attributes.
-
-A map belongs to the node that sent it; the owner of the connections keeps one per node.
 """
 
 from __future__ import annotations
@@ -30,18 +18,6 @@ import msgspec
 
 from redrive.contrib.couchbase.document import Pairs, decode, quoted
 from redrive.contrib.couchbase.verdict import SdkError, Verdict
-
-__all__ = [
-    "ATTRIBUTES",
-    "RETRY_ATTRIBUTES",
-    "ErrorMap",
-    "ErrorMapEntry",
-    "ErrorMapReading",
-    "Remark",
-    "RetrySpec",
-    "read_error_map",
-    "verdict_of_entry",
-]
 
 #: Any of these is a retry indication.
 RETRY_ATTRIBUTES = frozenset({"retry-now", "retry-later", "auto-retry"})
@@ -214,15 +190,7 @@ class _WireRetry(msgspec.Struct, rename="kebab"):
 
 
 def read_error_map(body: bytes | str, *, status: int = 0) -> ErrorMapReading:
-    """Read the response to the request for the error map. Never raises: a server without a map is usable.
-
-    Args:
-        body: the value of the response.
-        status: of the response.
-
-    Returns:
-        The map, or why there is none.
-    """
+    """Read the response to the request for the error map. Never raises: a server without a map is usable."""
     if status:
         return _unreadable(f"KV error map negotiation failed (status 0x{status:x})")
     if not body:
@@ -321,15 +289,7 @@ def _span(milliseconds: int | None) -> timedelta | None:
 
 
 def verdict_of_entry(status: int, error_map: ErrorMap | None) -> Verdict:
-    """Judge a status that the client does not know (RFC 0049, "KV Error Map Handling").
-
-    Args:
-        status: of the response.
-        error_map: of the node that answered, if there is one.
-
-    Returns:
-        ``KV_ERROR_MAP_RETRY_INDICATED`` if the map indicates a retry; otherwise no reason.
-    """
+    """Judge a status that the client does not know (RFC 0049, "KV Error Map Handling")."""
     entry = error_map.entries.get(status) if error_map else None
     if entry is None:
         return Verdict(None, SdkError.COUCHBASE_EXCEPTION, detail=f"unknown status 0x{status:02x}")

@@ -18,17 +18,6 @@ from types import MappingProxyType
 from redrive.contrib.couchbase.verdict import Profile
 from redrive.errors import PolicyValueError
 
-__all__ = [
-    "OPERATIONS",
-    "SERVICES",
-    "CouchbaseOperation",
-    "Family",
-    "Idempotent",
-    "ServiceRow",
-    "is_idempotent",
-    "payload_timeout",
-]
-
 
 class Family(Enum):
     """The families of operations."""
@@ -60,95 +49,45 @@ class CouchbaseOperation:
 
     #: The name in the RFCs and SDKs.
     name: str
-    opcode: int
+    family: Family
     #: The condition under which the operation is idempotent.
-    idempotent: Idempotent = Idempotent.NO
-    #: The family of operations.
-    family: Family = Family.DATA
+    idempotent: Idempotent
 
 
-_ROWS = (
-    CouchbaseOperation("get", 0x00, Idempotent.YES),
-    CouchbaseOperation("get_replica", 0x83, Idempotent.YES),
-    CouchbaseOperation("get_any_replica", 0x83, Idempotent.YES),
-    CouchbaseOperation("get_all_replicas", 0x83, Idempotent.YES),
-    CouchbaseOperation("lookup_in", 0xD0, Idempotent.YES),
-    CouchbaseOperation("lookup_in_any_replica", 0xD0, Idempotent.YES),
-    CouchbaseOperation("lookup_in_all_replicas", 0xD0, Idempotent.YES),
-    CouchbaseOperation("noop", 0x0A, Idempotent.YES),
-    CouchbaseOperation("get_collection_id", 0xBB, Idempotent.YES),
-    CouchbaseOperation("get_collection_manifest", 0xBA, Idempotent.YES),
-    CouchbaseOperation("observe_cas", 0x92, Idempotent.YES),
-    CouchbaseOperation("observe_seqno", 0x91, Idempotent.YES),
-    CouchbaseOperation("carrier_config", 0xB5, Idempotent.YES),
-    CouchbaseOperation("global_config", 0xB5, Idempotent.YES),
-    CouchbaseOperation("exists", 0xA0, Idempotent.EXTENDED),
-    CouchbaseOperation("get_meta", 0xA0, Idempotent.EXTENDED),
-    CouchbaseOperation("get_random", 0xB6, Idempotent.EXTENDED),
-    CouchbaseOperation("stat", 0x10, Idempotent.EXTENDED),
-    CouchbaseOperation("version", 0x0B, Idempotent.EXTENDED),
-    CouchbaseOperation("upsert", 0x01),
-    CouchbaseOperation("insert", 0x02),
-    CouchbaseOperation("replace", 0x03),
-    CouchbaseOperation("remove", 0x04),
-    CouchbaseOperation("increment", 0x05),
-    CouchbaseOperation("decrement", 0x06),
-    CouchbaseOperation("append", 0x0E),
-    CouchbaseOperation("prepend", 0x0F),
-    CouchbaseOperation("touch", 0x1C),
-    CouchbaseOperation("get_and_touch", 0x1D),
-    CouchbaseOperation("get_and_lock", 0x94),
-    CouchbaseOperation("unlock", 0x95),
-    CouchbaseOperation("mutate_in", 0xD1),
-    CouchbaseOperation("range_scan_create", 0xDA, Idempotent.EXTENDED, Family.SCAN),
-    CouchbaseOperation("range_scan_continue", 0xDB, family=Family.SCAN),
-    CouchbaseOperation("range_scan_cancel", 0xDC, family=Family.SCAN),
-    CouchbaseOperation("hello", 0x1F, family=Family.BOOTSTRAP),
-    CouchbaseOperation("sasl_list_mechanisms", 0x20, family=Family.BOOTSTRAP),
-    CouchbaseOperation("sasl_auth", 0x21, family=Family.BOOTSTRAP),
-    CouchbaseOperation("sasl_step", 0x22, family=Family.BOOTSTRAP),
-    CouchbaseOperation("select_bucket", 0x89, family=Family.BOOTSTRAP),
-    CouchbaseOperation("get_error_map", 0xFE, family=Family.BOOTSTRAP),
-    CouchbaseOperation("dcp_open", 0x50, family=Family.DCP),
-    CouchbaseOperation("dcp_add_stream", 0x51, family=Family.DCP),
-    CouchbaseOperation("dcp_close_stream", 0x52, family=Family.DCP),
-    CouchbaseOperation("dcp_stream_request", 0x53, family=Family.DCP),
-    CouchbaseOperation("dcp_get_failover_log", 0x54, family=Family.DCP),
-    CouchbaseOperation("dcp_noop", 0x5C, family=Family.DCP),
-    CouchbaseOperation("dcp_buffer_ack", 0x5D, family=Family.DCP),
-    CouchbaseOperation("dcp_control", 0x5E, family=Family.DCP),
+_ROWS: tuple[tuple[Family, Idempotent, str], ...] = (
+    (Family.DATA, Idempotent.YES, "get get_replica get_any_replica get_all_replicas lookup_in lookup_in_any_replica"),
+    (Family.DATA, Idempotent.YES, "lookup_in_all_replicas noop get_collection_id get_collection_manifest observe_cas"),
+    (Family.DATA, Idempotent.YES, "observe_seqno carrier_config global_config"),
+    (Family.DATA, Idempotent.EXTENDED, "exists get_meta get_random stat version"),
+    (Family.DATA, Idempotent.NO, "upsert insert replace remove increment decrement append prepend touch get_and_touch"),
+    (Family.DATA, Idempotent.NO, "get_and_lock unlock mutate_in"),
+    (Family.SCAN, Idempotent.EXTENDED, "range_scan_create"),
+    (Family.SCAN, Idempotent.NO, "range_scan_continue range_scan_cancel"),
+    (Family.BOOTSTRAP, Idempotent.NO, "hello sasl_list_mechanisms sasl_auth sasl_step select_bucket get_error_map"),
+    (Family.DCP, Idempotent.NO, "dcp_open dcp_add_stream dcp_close_stream dcp_stream_request dcp_get_failover_log"),
+    (Family.DCP, Idempotent.NO, "dcp_noop dcp_buffer_ack dcp_control"),
 )
 
 #: The operations of the key-value service by name.
-OPERATIONS: Mapping[str, CouchbaseOperation] = MappingProxyType({row.name: row for row in _ROWS})
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceRow:
-    """The condition under which a request to an HTTP service is idempotent."""
-
-    service: str
-    #: The option of the request that decides; "" if all requests are idempotent.
-    option: str = ""
-    #: The value that the option must have.
-    value: str | bool = True
-
-
-#: The other services by name.
-SERVICES: Mapping[str, ServiceRow] = MappingProxyType(
+OPERATIONS: Mapping[str, CouchbaseOperation] = MappingProxyType(
     {
-        row.service: row
-        for row in (
-            ServiceRow("query", "readonly"),
-            ServiceRow("analytics", "readonly"),
-            # Reads only, although it is a POST.
-            ServiceRow("search"),
-            ServiceRow("views"),
-            # PUT and DELETE are not idempotent in the RFC, unlike in HTTP.
-            ServiceRow("manager", "method", "GET"),
-            ServiceRow("management", "method", "GET"),
-            ServiceRow("eventing", "method", "GET"),
-        )
+        name: CouchbaseOperation(name, family, idempotent)
+        for family, idempotent, names in _ROWS
+        for name in names.split()
+    }
+)
+
+#: The other services by name: the option of a request, and the value that it must have for the request to be
+#: idempotent; None if all requests are.
+SERVICES: Mapping[str, tuple[str, object] | None] = MappingProxyType(
+    {
+        "query": ("readonly", True),
+        "analytics": ("readonly", True),
+        # It only reads, although it is a POST.
+        "search": None,
+        "views": None,
+        # PUT and DELETE are not idempotent in the RFC, unlike in HTTP.
+        **dict.fromkeys(("manager", "management", "eventing"), ("method", "GET")),
     }
 )
 
@@ -175,13 +114,12 @@ def is_idempotent(
         row = OPERATIONS.get(operation)
         if row is None:
             return False
-        return row.idempotent is Idempotent.YES or (
-            row.idempotent is Idempotent.EXTENDED and profile is Profile.EXTENDED
-        )
-    rule = SERVICES.get(service)
-    if rule is None:
+        listed = row.idempotent
+        return listed is Idempotent.YES or (listed is Idempotent.EXTENDED and profile is Profile.EXTENDED)
+    if service not in SERVICES:
         raise PolicyValueError(f"{service!r} is no service of Couchbase: give one of {', '.join(('kv', *SERVICES))}")
-    return not rule.option or options.get(rule.option) == rule.value
+    condition = SERVICES[service]
+    return condition is None or options.get(condition[0]) == condition[1]
 
 
 def payload_timeout(timeout: timedelta, elapsed: timedelta) -> timedelta:

@@ -3,12 +3,6 @@
 RFC 0049 lists four codes. For a prepared statement that the server has forgotten, the same bytes would fail again: the
 cached plan is evicted and the statement prepared anew, which is another request. A missing index counts only with code
 5000 *and* the text of the query port.
-
-Newer servers mark errors that may be retried (``retry: true``); the extended profile uses the mark, except for 12016,
-which has it and never succeeds. After a row has reached the caller no retry is possible.
-
-A timeout of the server (1080) is raised as an unambiguous one, as in RFC 0058's SDKs, although a statement that writes
-may have written by then.
 """
 
 from __future__ import annotations
@@ -18,8 +12,6 @@ from collections.abc import Sequence
 from redrive.contrib.couchbase.service import AllCodes, CodeError, CodeReason, ServiceError, first_match
 from redrive.contrib.couchbase.verdict import LOST, SUCCESS, Profile, SdkError, Verdict
 from redrive.policy import Stage
-
-__all__ = ["ERRORS", "RETRIES", "classify_query"]
 
 E = SdkError
 _INDEX_NOT_FOUND_WITH_FLAG = 12016

@@ -10,90 +10,56 @@ then be repeated. An unknown precondition is final.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from types import MappingProxyType
 
 from redrive.contrib.couchbase.verdict import LOST, SUCCESS, SdkError, Verdict
 from redrive.policy import Stage
 
-__all__ = ["CODES", "PRECONDITIONS", "PreconditionRow", "StatusRow", "classify_grpc"]
-
 E = SdkError
 
 
-@dataclass(frozen=True, slots=True)
-class StatusRow:
-    """The verdict on a status code."""
-
-    code: str
-    error: SdkError
-    #: None: the request is not retried.
-    reason: str | None = None
-    #: The progress of the request that the code proves.
-    stage: Stage = Stage.ANSWERED
-    #: The error if the call only reads or was never sent.
-    reading: SdkError | None = None
-
-
 #: The status codes by name.
-CODES: Mapping[str, StatusRow] = MappingProxyType(
+CODES: Mapping[str, Verdict] = MappingProxyType(
     {
-        row.code: row
-        for row in (
-            StatusRow("CANCELLED", E.REQUEST_CANCELED, stage=Stage.IN_FLIGHT),
-            StatusRow("UNKNOWN", E.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT),
-            StatusRow("INVALID_ARGUMENT", E.INVALID_ARGUMENT),
-            StatusRow("DEADLINE_EXCEEDED", E.AMBIGUOUS_TIMEOUT, stage=Stage.IN_FLIGHT, reading=E.UNAMBIGUOUS_TIMEOUT),
-            StatusRow("NOT_FOUND", E.DOCUMENT_NOT_FOUND),
-            StatusRow("ALREADY_EXISTS", E.DOCUMENT_EXISTS),
-            StatusRow("PERMISSION_DENIED", E.AUTHENTICATION_FAILURE),
-            StatusRow("UNAUTHENTICATED", E.AUTHENTICATION_FAILURE),
-            StatusRow("RESOURCE_EXHAUSTED", E.RATE_LIMITED, stage=Stage.IN_FLIGHT),
-            StatusRow("FAILED_PRECONDITION", E.INTERNAL_SERVER_FAILURE),
-            StatusRow("ABORTED", E.CAS_MISMATCH),
-            StatusRow("OUT_OF_RANGE", E.COUCHBASE_EXCEPTION),
-            StatusRow("UNIMPLEMENTED", E.FEATURE_NOT_AVAILABLE),
-            StatusRow("INTERNAL", E.INTERNAL_SERVER_FAILURE, stage=Stage.IN_FLIGHT),
-            StatusRow("UNAVAILABLE", E.SERVICE_NOT_AVAILABLE, "SERVICE_NOT_AVAILABLE", Stage.IN_FLIGHT),
-            StatusRow("DATA_LOSS", E.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT),
-        )
+        "CANCELLED": Verdict(None, E.REQUEST_CANCELED, Stage.IN_FLIGHT),
+        "UNKNOWN": Verdict(None, E.COUCHBASE_EXCEPTION, Stage.IN_FLIGHT),
+        "INVALID_ARGUMENT": Verdict(None, E.INVALID_ARGUMENT),
+        "DEADLINE_EXCEEDED": Verdict(None, E.AMBIGUOUS_TIMEOUT, Stage.IN_FLIGHT),
+        "NOT_FOUND": Verdict(None, E.DOCUMENT_NOT_FOUND),
+        "ALREADY_EXISTS": Verdict(None, E.DOCUMENT_EXISTS),
+        "PERMISSION_DENIED": Verdict(None, E.AUTHENTICATION_FAILURE),
+        "UNAUTHENTICATED": Verdict(None, E.AUTHENTICATION_FAILURE),
+        "RESOURCE_EXHAUSTED": Verdict(None, E.RATE_LIMITED, Stage.IN_FLIGHT),
+        "FAILED_PRECONDITION": Verdict(None, E.INTERNAL_SERVER_FAILURE),
+        "ABORTED": Verdict(None, E.CAS_MISMATCH),
+        "OUT_OF_RANGE": Verdict(None, E.COUCHBASE_EXCEPTION),
+        "UNIMPLEMENTED": Verdict(None, E.FEATURE_NOT_AVAILABLE),
+        "INTERNAL": Verdict(None, E.INTERNAL_SERVER_FAILURE, Stage.IN_FLIGHT),
+        "UNAVAILABLE": Verdict("SERVICE_NOT_AVAILABLE", E.SERVICE_NOT_AVAILABLE, Stage.IN_FLIGHT),
+        "DATA_LOSS": Verdict(None, E.COUCHBASE_EXCEPTION, Stage.IN_FLIGHT),
     }
 )
 
-
-@dataclass(frozen=True, slots=True)
-class PreconditionRow:
-    """The verdict on a violated precondition (with ``FAILED_PRECONDITION``)."""
-
-    #: The type of the violation.
-    violation: str
-    error: SdkError
-    #: None: the request is not retried.
-    reason: str | None = None
-
-
-#: The preconditions by type.
-PRECONDITIONS: Mapping[str, PreconditionRow] = MappingProxyType(
+#: The violated preconditions by type.
+PRECONDITIONS: Mapping[str, Verdict] = MappingProxyType(
     {
-        row.violation: row
-        for row in (
-            PreconditionRow("LOCKED", E.DOCUMENT_LOCKED, "KV_LOCKED"),
-            PreconditionRow("UNLOCKED", E.DOCUMENT_NOT_LOCKED),
-            PreconditionRow("DOC_NOT_LOCKED", E.DOCUMENT_NOT_LOCKED),
-            PreconditionRow("NOT_LOCKED", E.DOCUMENT_NOT_LOCKED),
-            PreconditionRow("DOC_NOT_JSON", E.DOCUMENT_NOT_JSON),
-            PreconditionRow("DOC_TOO_DEEP", E.PATH_TOO_DEEP),
-            PreconditionRow("DURABILITY_IMPOSSIBLE", E.DURABILITY_IMPOSSIBLE),
-            PreconditionRow("FLUSH_DISABLED", E.BUCKET_NOT_FLUSHABLE),
-            PreconditionRow("PATH_MISMATCH", E.PATH_MISMATCH),
-            PreconditionRow("PATH_VALUE_OUT_OF_RANGE", E.NUMBER_TOO_BIG),
-            PreconditionRow("VALUE_TOO_LARGE", E.VALUE_TOO_LARGE),
-            PreconditionRow("WOULD_INVALIDATE_JSON", E.VALUE_INVALID),
-        )
+        "LOCKED": Verdict("KV_LOCKED", E.DOCUMENT_LOCKED),
+        "UNLOCKED": Verdict(None, E.DOCUMENT_NOT_LOCKED),
+        "DOC_NOT_LOCKED": Verdict(None, E.DOCUMENT_NOT_LOCKED),
+        "NOT_LOCKED": Verdict(None, E.DOCUMENT_NOT_LOCKED),
+        "DOC_NOT_JSON": Verdict(None, E.DOCUMENT_NOT_JSON),
+        "DOC_TOO_DEEP": Verdict(None, E.PATH_TOO_DEEP),
+        "DURABILITY_IMPOSSIBLE": Verdict(None, E.DURABILITY_IMPOSSIBLE),
+        "FLUSH_DISABLED": Verdict(None, E.BUCKET_NOT_FLUSHABLE),
+        "PATH_MISMATCH": Verdict(None, E.PATH_MISMATCH),
+        "PATH_VALUE_OUT_OF_RANGE": Verdict(None, E.NUMBER_TOO_BIG),
+        "VALUE_TOO_LARGE": Verdict(None, E.VALUE_TOO_LARGE),
+        "WOULD_INVALIDATE_JSON": Verdict(None, E.VALUE_INVALID),
     }
 )
 
-_PRECONDITION = "FAILED_PRECONDITION"
+_UNKNOWN = Verdict(None, E.COUCHBASE_EXCEPTION, Stage.IN_FLIGHT)
 
 
 def classify_grpc(code: str, *, read_only: bool, violation: str = "", dispatched: bool = True) -> Verdict:
@@ -110,15 +76,17 @@ def classify_grpc(code: str, *, read_only: bool, violation: str = "", dispatched
     """
     if code == "OK":
         return SUCCESS
-    if code == _PRECONDITION and violation:
-        known = PRECONDITIONS.get(violation, PreconditionRow(violation, SdkError.COUCHBASE_EXCEPTION))
-        return Verdict(known.reason, known.error, detail=f"{code}: {violation}")
-    row = CODES.get(code, StatusRow(code, SdkError.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT))
+    detail = f"{code}: {violation}".rstrip(": ")
+    if code == "FAILED_PRECONDITION" and violation:
+        return replace(PRECONDITIONS.get(violation, Verdict(None, E.COUCHBASE_EXCEPTION)), detail=detail)
+    row = CODES.get(code, _UNKNOWN)
     stage = row.stage if dispatched else Stage.NOT_SENT
+    # A call that only reads, or was never sent, has certainly changed nothing.
+    is_harmless = read_only or not dispatched
     may_have_run = row.reason is not None and stage is Stage.IN_FLIGHT and not read_only
     return Verdict(
         reason=LOST if may_have_run else row.reason,
-        error=row.reading if row.reading and (read_only or not dispatched) else row.error,
+        error=E.UNAMBIGUOUS_TIMEOUT if row.error is E.AMBIGUOUS_TIMEOUT and is_harmless else row.error,
         stage=stage,
-        detail=f"{code}: {violation}".rstrip(": "),
+        detail=detail,
     )

@@ -19,7 +19,7 @@ The ``error_code`` is the real end of the operation, and this module uses it: `r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from couchbase import exceptions
@@ -33,75 +33,57 @@ from redrive.contrib.couchbase.verdict import LOST, Profile, SdkError, Verdict
 from redrive.orchestrator.reason import RetryReason
 from redrive.policy import Failure, Stage
 
-__all__ = ["CODES", "TIMEOUTS", "SdkCode", "SdkReport", "failure_of", "report_of", "true_error", "verdict_of"]
-
 E = SdkError
 TIMEOUTS = frozenset({E.AMBIGUOUS_TIMEOUT, E.UNAMBIGUOUS_TIMEOUT})
 
 
-@dataclass(frozen=True, slots=True)
-class SdkCode:
-    """The meaning of an error code of the SDK."""
-
-    #: The number in RFC 0058.
-    code: int
-    error: SdkError
-    #: How far the request got.
-    stage: Stage = Stage.ANSWERED
-    #: The reason to send it again; None: there is none.
-    reason: str | None = None
-
-
-#: The codes whose meaning matters here; any other is an error that is not retried.
-CODES: Mapping[int, SdkCode] = MappingProxyType(
+#: The codes of RFC 0058 whose meaning matters here; any other is an error that is not retried.
+CODES: Mapping[int, Verdict] = MappingProxyType(
     {
-        row.code: row
-        for row in (
-            SdkCode(2, E.REQUEST_CANCELED, Stage.IN_FLIGHT, "SOCKET_CLOSED_WHILE_IN_FLIGHT"),
-            SdkCode(3, E.INVALID_ARGUMENT),
-            SdkCode(4, E.SERVICE_NOT_AVAILABLE, Stage.NOT_SENT, "SERVICE_NOT_AVAILABLE"),
-            SdkCode(5, E.INTERNAL_SERVER_FAILURE),
-            SdkCode(6, E.AUTHENTICATION_FAILURE),
-            SdkCode(7, E.TEMPORARY_FAILURE, reason="KV_TEMPORARY_FAILURE"),
-            SdkCode(8, E.PARSING_FAILURE),
-            SdkCode(9, E.CAS_MISMATCH),
-            SdkCode(11, E.COLLECTION_NOT_FOUND),
-            SdkCode(12, E.UNSUPPORTED_OPERATION),
-            SdkCode(13, E.AMBIGUOUS_TIMEOUT, Stage.IN_FLIGHT),
-            SdkCode(14, E.UNAMBIGUOUS_TIMEOUT),
-            SdkCode(15, E.FEATURE_NOT_AVAILABLE),
-            SdkCode(16, E.SCOPE_NOT_FOUND),
-            SdkCode(17, E.INDEX_NOT_FOUND),
-            SdkCode(18, E.INDEX_EXISTS),
-            SdkCode(21, E.RATE_LIMITED),
-            SdkCode(22, E.QUOTA_LIMITED),
-            SdkCode(101, E.DOCUMENT_NOT_FOUND),
-            SdkCode(103, E.DOCUMENT_LOCKED, reason="KV_LOCKED"),
-            SdkCode(104, E.VALUE_TOO_LARGE),
-            SdkCode(105, E.DOCUMENT_EXISTS),
-            SdkCode(107, E.DURABILITY_LEVEL_NOT_AVAILABLE),
-            SdkCode(108, E.DURABILITY_IMPOSSIBLE),
-            SdkCode(109, E.DURABILITY_AMBIGUOUS, Stage.IN_FLIGHT),
-            SdkCode(110, E.DURABLE_WRITE_IN_PROGRESS, reason="KV_SYNC_WRITE_IN_PROGRESS"),
-            SdkCode(111, E.DURABLE_WRITE_RE_COMMIT_IN_PROGRESS, reason="KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS"),
-            SdkCode(113, E.PATH_NOT_FOUND),
-            SdkCode(114, E.PATH_MISMATCH),
-            SdkCode(115, E.PATH_INVALID),
-            SdkCode(116, E.PATH_TOO_BIG),
-            SdkCode(117, E.PATH_TOO_DEEP),
-            SdkCode(118, E.VALUE_TOO_DEEP),
-            SdkCode(119, E.VALUE_INVALID),
-            SdkCode(120, E.DOCUMENT_NOT_JSON),
-            SdkCode(121, E.NUMBER_TOO_BIG),
-            SdkCode(122, E.DELTA_INVALID),
-            SdkCode(123, E.PATH_EXISTS),
-            SdkCode(131, E.DOCUMENT_NOT_LOCKED),
-            SdkCode(303, E.DATASET_NOT_FOUND),
-            SdkCode(304, E.DATAVERSE_NOT_FOUND),
-            SdkCode(305, E.DATASET_EXISTS),
-            SdkCode(306, E.DATAVERSE_EXISTS),
-            SdkCode(501, E.VIEW_NOT_FOUND),
-        )
+        2: Verdict(LOST, E.REQUEST_CANCELED, Stage.IN_FLIGHT),
+        3: Verdict(None, E.INVALID_ARGUMENT),
+        4: Verdict("SERVICE_NOT_AVAILABLE", E.SERVICE_NOT_AVAILABLE, Stage.NOT_SENT),
+        5: Verdict(None, E.INTERNAL_SERVER_FAILURE),
+        6: Verdict(None, E.AUTHENTICATION_FAILURE),
+        7: Verdict("KV_TEMPORARY_FAILURE", E.TEMPORARY_FAILURE),
+        8: Verdict(None, E.PARSING_FAILURE),
+        9: Verdict(None, E.CAS_MISMATCH),
+        11: Verdict(None, E.COLLECTION_NOT_FOUND),
+        12: Verdict(None, E.UNSUPPORTED_OPERATION),
+        13: Verdict(None, E.AMBIGUOUS_TIMEOUT, Stage.IN_FLIGHT),
+        14: Verdict(None, E.UNAMBIGUOUS_TIMEOUT),
+        15: Verdict(None, E.FEATURE_NOT_AVAILABLE),
+        16: Verdict(None, E.SCOPE_NOT_FOUND),
+        17: Verdict(None, E.INDEX_NOT_FOUND),
+        18: Verdict(None, E.INDEX_EXISTS),
+        21: Verdict(None, E.RATE_LIMITED),
+        22: Verdict(None, E.QUOTA_LIMITED),
+        101: Verdict(None, E.DOCUMENT_NOT_FOUND),
+        103: Verdict("KV_LOCKED", E.DOCUMENT_LOCKED),
+        104: Verdict(None, E.VALUE_TOO_LARGE),
+        105: Verdict(None, E.DOCUMENT_EXISTS),
+        107: Verdict(None, E.DURABILITY_LEVEL_NOT_AVAILABLE),
+        108: Verdict(None, E.DURABILITY_IMPOSSIBLE),
+        109: Verdict(None, E.DURABILITY_AMBIGUOUS, Stage.IN_FLIGHT),
+        110: Verdict("KV_SYNC_WRITE_IN_PROGRESS", E.DURABLE_WRITE_IN_PROGRESS),
+        111: Verdict("KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS", E.DURABLE_WRITE_RE_COMMIT_IN_PROGRESS),
+        113: Verdict(None, E.PATH_NOT_FOUND),
+        114: Verdict(None, E.PATH_MISMATCH),
+        115: Verdict(None, E.PATH_INVALID),
+        116: Verdict(None, E.PATH_TOO_BIG),
+        117: Verdict(None, E.PATH_TOO_DEEP),
+        118: Verdict(None, E.VALUE_TOO_DEEP),
+        119: Verdict(None, E.VALUE_INVALID),
+        120: Verdict(None, E.DOCUMENT_NOT_JSON),
+        121: Verdict(None, E.NUMBER_TOO_BIG),
+        122: Verdict(None, E.DELTA_INVALID),
+        123: Verdict(None, E.PATH_EXISTS),
+        131: Verdict(None, E.DOCUMENT_NOT_LOCKED),
+        303: Verdict(None, E.DATASET_NOT_FOUND),
+        304: Verdict(None, E.DATAVERSE_NOT_FOUND),
+        305: Verdict(None, E.DATASET_EXISTS),
+        306: Verdict(None, E.DATAVERSE_EXISTS),
+        501: Verdict(None, E.VIEW_NOT_FOUND),
     }
 )
 
@@ -139,7 +121,7 @@ def report_of(error: exceptions.CouchbaseException) -> SdkReport:
     reasons = {RetryReason.parse(text) for text in context.retry_reasons or ()}
     return SdkReport(
         code=code,
-        error=row.error if row else SdkError.COUCHBASE_EXCEPTION,
+        error=(row.error if row else None) or SdkError.COUCHBASE_EXCEPTION,
         retry_attempts=context.retry_attempts or 0,
         retry_reasons=tuple(sorted(reasons)),
         last_dispatched_to=context.last_dispatched_to,
@@ -209,7 +191,7 @@ def _by_code(error: exceptions.CouchbaseException, *, read_only: bool) -> Verdic
     # The context names a node, so the request was sent, whatever the code.
     if row.stage is Stage.NOT_SENT and report.last_dispatched_to:
         return Verdict(row.reason if read_only else LOST, row.error, Stage.IN_FLIGHT, detail)
-    return Verdict(row.reason, row.error, row.stage, detail)
+    return replace(row, detail=detail)
 
 
 def _by_service(

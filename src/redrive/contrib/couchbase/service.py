@@ -17,8 +17,6 @@ from typing import TypeVar
 from redrive.contrib.couchbase.document import Pairs, decode, quoted
 from redrive.contrib.couchbase.verdict import Profile, SdkError
 
-__all__ = ["AllCodes", "CodeError", "CodeReason", "CodeRow", "ServiceError", "first_match", "read_service_errors"]
-
 
 @dataclass(frozen=True, slots=True)
 class ServiceError:

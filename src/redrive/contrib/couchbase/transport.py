@@ -4,84 +4,50 @@ The decision depends on whether the request had been sent. RFC 0049 calls the tw
 time*. Before, every request may be repeated; after, only idempotent ones. A request counts as sent if its first byte
 may have been written, with one exception: a key-value frame that was cut short has its length in its header, so the
 server waits for the rest and never executes it.
-
-The exceptions of HTTP clients are recognised by the names of their base classes, so that no client must be installed.
-Two of them look as if the request was not sent: a server that disconnects "without sending a response" on a kept-alive
-connection, and a timeout while writing. Both are in flight. A failed TLS handshake is raised by httpx as a connection
-error; only its text distinguishes it, and a wrong certificate should not be retried.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import MappingProxyType
 
 from redrive.contrib.couchbase.verdict import LOST, SUCCESS, SdkError, Verdict
 from redrive.policy import Failure, Stage
 
-__all__ = [
-    "EVENTS",
-    "EXCEPTIONS",
-    "HTTP_STATUSES",
-    "EventRow",
-    "ExceptionRow",
-    "HttpStatusRow",
-    "classify_event",
-    "classify_exception",
-    "classify_http_status",
-]
-
+E = SdkError
 _NONE_AVAILABLE = "SOCKET_NOT_AVAILABLE"
 
 
-@dataclass(frozen=True, slots=True)
-class EventRow:
-    """Something that happened to a connection while a request waited for it."""
-
-    event: str
-    reason: str
-    #: How far the request got.
-    stage: Stage
-    #: The error of the caller if the request is not retried.
-    error: SdkError = SdkError.REQUEST_CANCELED
-    #: True if the connection must be closed.
-    closes: bool = False
-
-
-#: The events by name.
-EVENTS: Mapping[str, EventRow] = MappingProxyType(
+#: Events of a connection while a request waits for it, by name.
+EVENTS: Mapping[str, Verdict] = MappingProxyType(
     {
-        row.event: row
-        for row in (
-            EventRow("connection refused", _NONE_AVAILABLE, Stage.NOT_SENT),
-            EventRow("connect timeout", _NONE_AVAILABLE, Stage.NOT_SENT, SdkError.UNAMBIGUOUS_TIMEOUT),
-            EventRow("not resolved", _NONE_AVAILABLE, Stage.NOT_SENT),
-            EventRow("closed before write", _NONE_AVAILABLE, Stage.NOT_SENT),
-            EventRow("closed in flight", LOST, Stage.IN_FLIGHT, closes=True),
-            EventRow("timeout in flight", LOST, Stage.IN_FLIGHT, SdkError.TIMEOUT, closes=True),
-            EventRow("short write", "MEMD_WRITE_FAILURE", Stage.NOT_SENT, closes=True),
-            EventRow("queue full", "PIPELINE_OVERLOADED", Stage.NOT_SENT),
-            EventRow("no active node", "NODE_NOT_AVAILABLE", Stage.NOT_SENT),
-            EventRow("no such service", "SERVICE_NOT_AVAILABLE", Stage.NOT_SENT, SdkError.SERVICE_NOT_AVAILABLE),
-            EventRow("circuit open", "CIRCUIT_BREAKER_OPEN", Stage.NOT_SENT),
-            # The stream is out of step.
-            EventRow("unknown opaque", LOST, Stage.IN_FLIGHT, closes=True),
-            EventRow("authentication failed", "AUTHENTICATION_ERROR", Stage.NOT_SENT, SdkError.AUTHENTICATION_FAILURE),
-            EventRow("tls failed", "TLS_ERROR", Stage.NOT_SENT, SdkError.COUCHBASE_EXCEPTION),
-            # RFC 9113, 6.8 and 8.7.
-            EventRow("stream not processed", _NONE_AVAILABLE, Stage.NOT_SENT),
-        )
+        "connection refused": Verdict(_NONE_AVAILABLE, E.REQUEST_CANCELED, Stage.NOT_SENT),
+        "connect timeout": Verdict(_NONE_AVAILABLE, E.UNAMBIGUOUS_TIMEOUT, Stage.NOT_SENT),
+        "not resolved": Verdict(_NONE_AVAILABLE, E.REQUEST_CANCELED, Stage.NOT_SENT),
+        "closed before write": Verdict(_NONE_AVAILABLE, E.REQUEST_CANCELED, Stage.NOT_SENT),
+        "closed in flight": Verdict(LOST, E.REQUEST_CANCELED, Stage.IN_FLIGHT, closes=True),
+        "timeout in flight": Verdict(LOST, E.TIMEOUT, Stage.IN_FLIGHT, closes=True),
+        "short write": Verdict("MEMD_WRITE_FAILURE", E.REQUEST_CANCELED, Stage.NOT_SENT, closes=True),
+        "queue full": Verdict("PIPELINE_OVERLOADED", E.REQUEST_CANCELED, Stage.NOT_SENT),
+        "no active node": Verdict("NODE_NOT_AVAILABLE", E.REQUEST_CANCELED, Stage.NOT_SENT),
+        "no such service": Verdict("SERVICE_NOT_AVAILABLE", E.SERVICE_NOT_AVAILABLE, Stage.NOT_SENT),
+        "circuit open": Verdict("CIRCUIT_BREAKER_OPEN", E.REQUEST_CANCELED, Stage.NOT_SENT),
+        # The stream is out of step.
+        "unknown opaque": Verdict(LOST, E.REQUEST_CANCELED, Stage.IN_FLIGHT, closes=True),
+        "authentication failed": Verdict("AUTHENTICATION_ERROR", E.AUTHENTICATION_FAILURE, Stage.NOT_SENT),
+        "tls failed": Verdict("TLS_ERROR", E.COUCHBASE_EXCEPTION, Stage.NOT_SENT),
+        # RFC 9113, 6.8 and 8.7.
+        "stream not processed": Verdict(_NONE_AVAILABLE, E.REQUEST_CANCELED, Stage.NOT_SENT),
     }
 )
 
 
 def classify_event(event: str) -> Verdict:
     """Return the verdict on an event of `EVENTS`."""
-    row = EVENTS[event]
-    return Verdict(row.reason, row.error, row.stage, detail=event, closes=row.closes)
+    return replace(EVENTS[event], detail=event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +61,7 @@ class ExceptionRow:
     #: A pattern that must be found in the text of the exception.
     message: str = ""
     #: The error of the caller where there is no event.
-    error: SdkError = SdkError.COUCHBASE_EXCEPTION
+    error: SdkError = E.COUCHBASE_EXCEPTION
 
 
 _CERTIFICATE = r"\[SSL:|CERTIFICATE_VERIFY_FAILED"
@@ -109,12 +75,12 @@ EXCEPTIONS: tuple[ExceptionRow, ...] = (
     ExceptionRow("httpx.PoolTimeout", "connect timeout"),
     # The tunnel was refused, so the request stayed here.
     ExceptionRow("httpx.ProxyError", "connection refused"),
-    ExceptionRow("httpx.UnsupportedProtocol", "", error=SdkError.INVALID_ARGUMENT),
-    ExceptionRow("httpx.LocalProtocolError", "", error=SdkError.INVALID_ARGUMENT),
+    ExceptionRow("httpx.UnsupportedProtocol", "", error=E.INVALID_ARGUMENT),
+    ExceptionRow("httpx.LocalProtocolError", "", error=E.INVALID_ARGUMENT),
     ExceptionRow("httpx.TimeoutException", "timeout in flight"),
     # Broken connections, invalid responses.
     ExceptionRow("httpx.TransportError", "closed in flight"),
-    ExceptionRow("httpx.InvalidURL", "", error=SdkError.INVALID_ARGUMENT),
+    ExceptionRow("httpx.InvalidURL", "", error=E.INVALID_ARGUMENT),
     # Redirects and bodies that cannot be decoded: a response has come.
     ExceptionRow("httpx.HTTPError", ""),
     ExceptionRow("httpx.StreamError", ""),
@@ -128,42 +94,22 @@ EXCEPTIONS: tuple[ExceptionRow, ...] = (
 
 
 def classify_exception(failure: Failure) -> Verdict:
-    """Judge an exception of an HTTP client or of a socket.
-
-    Returns:
-        The verdict. An exception that no row knows is not retried.
-    """
+    """Return the verdict on an exception of an HTTP client or of a socket; one without a row is not retried."""
     for row in EXCEPTIONS:
         if row.name in failure.types and re.search(row.message, failure.message):
-            if row.event:
-                verdict = classify_event(row.event)
-                return Verdict(verdict.reason, verdict.error, verdict.stage, failure.message, closes=verdict.closes)
-            return Verdict(None, row.error, detail=failure.message)
-    return Verdict(None, SdkError.COUCHBASE_EXCEPTION, detail=failure.message)
+            known = EVENTS[row.event] if row.event else Verdict(None, row.error)
+            return replace(known, detail=failure.message)
+    return Verdict(None, E.COUCHBASE_EXCEPTION, detail=failure.message)
 
 
-@dataclass(frozen=True, slots=True)
-class HttpStatusRow:
-    """An HTTP status that asks for another attempt, where the service has no list of its own."""
-
-    status: int
-    #: The progress of the request that the status proves.
-    stage: Stage
-
-
-#: The statuses that mean ``SERVICE_RESPONSE_CODE_INDICATED``.
-HTTP_STATUSES: Mapping[int, HttpStatusRow] = MappingProxyType(
+#: The HTTP statuses that mean ``SERVICE_RESPONSE_CODE_INDICATED``, with the progress of the request that they prove.
+HTTP_STATUSES: Mapping[int, Stage] = MappingProxyType(
     {
-        row.status: row
-        for row in (
-            # RFC 9110, 15.5.20: sent to the wrong server, which has refused it.
-            HttpStatusRow(421, Stage.ANSWERED),
-            # RFC 6585: refused before any work.
-            HttpStatusRow(429, Stage.ANSWERED),
-            HttpStatusRow(502, Stage.IN_FLIGHT),
-            HttpStatusRow(503, Stage.IN_FLIGHT),
-            HttpStatusRow(504, Stage.IN_FLIGHT),
-        )
+        # RFC 9110, 15.5.20: sent to the wrong server, which has refused it.
+        421: Stage.ANSWERED,
+        # RFC 6585: refused before any work.
+        429: Stage.ANSWERED,
+        **dict.fromkeys((502, 503, 504), Stage.IN_FLIGHT),
     }
 )
 
@@ -184,18 +130,11 @@ def classify_http_status(
     Returns:
         The verdict; no reason if a retry could repeat what has happened.
     """
-    row = HTTP_STATUSES.get(status)
-    if row is None:
-        failed = status in _FAILURES
-        return Verdict(None, SdkError.COUCHBASE_EXCEPTION, detail=f"HTTP status {status}") if failed else SUCCESS
-    stage = Stage.ANSWERED if status in frozenset(refusals) else row.stage
-    verdict = Verdict(
-        "SERVICE_RESPONSE_CODE_INDICATED",
-        SdkError.COUCHBASE_EXCEPTION,
-        stage,
-        detail=f"HTTP status {status}",
-        after=after,
-    )
-    if verdict.permits(idempotent=idempotent):
-        return verdict
-    return Verdict(None, verdict.error, stage, verdict.detail, after=after)
+    detail = f"HTTP status {status}"
+    stage = HTTP_STATUSES.get(status)
+    if stage is None:
+        return Verdict(None, E.COUCHBASE_EXCEPTION, detail=detail) if status in _FAILURES else SUCCESS
+    if status in frozenset(refusals):
+        stage = Stage.ANSWERED
+    verdict = Verdict("SERVICE_RESPONSE_CODE_INDICATED", E.COUCHBASE_EXCEPTION, stage, detail, after=after)
+    return verdict if verdict.permits(idempotent=idempotent) else replace(verdict, reason=None)

@@ -3,14 +3,6 @@
 RFC 0049 requires three decisions after a failed dispatch: whether the retry orchestrator is asked, and with which
 reason; the error of the caller if there is no retry; and whether the server has answered. A `Verdict` contains them,
 and the actions that some responses require of the owner of the connection.
-
-Two profiles use the same tables:
-
-* **strict**: RFC 0049, revision 13, to the letter. What it does not list is not retried.
-* **extended**: with additions of the SDKs and of later RFCs: 0x85 and 0x8c of the key-value service, the ``retry`` flag
-  of query errors, texts with other blanks than the RFC's literals.
-
-Rows without a profile belong to both.
 """
 
 from __future__ import annotations
@@ -21,8 +13,6 @@ from enum import Enum, StrEnum
 
 from redrive.orchestrator.reason import RetryReason
 from redrive.policy import Failure, Stage
-
-__all__ = ["LOST", "SUCCESS", "Profile", "SdkError", "Verdict"]
 
 #: The reason of a write whose outcome is not known, also where the service has a reason of its own for reads.
 #:

@@ -2,25 +2,6 @@
 
 `channel` and `aio_channel` return channels on which stubs are made as usual. They disable the retries of ``grpcio``
 (``grpc.enable_retries``), so that calls are not retried twice, and install interceptors:
-
-==============  ==============================================================================================
-kind of call    what is retried
-==============  ==============================================================================================
-unary-unary     the call. A sync ``.future()`` returns when the call has ended
-unary-stream    the call until its first message; later errors go to the caller, which has seen a part
-stream-unary    the call, if its requests can be iterated again: a list, or any iterable that is not an
-                iterator. Calls with an iterator, a generator or ``write()`` are made once
-stream-stream   nothing
-==============  ==============================================================================================
-
-**Time.** The ``timeout=`` of a call covers all its attempts, as in gRFC A6: it becomes the deadline of the policy,
-unless that is shorter. Each attempt sends the remaining time (`redrive.deadline`) to the server as its own timeout. A
-stream gets such a timeout only from an explicit deadline, not from the default of 45 s.
-
-**Metadata.** A retry sends the number of attempts before it as ``grpc-previous-rpc-attempts`` (gRFC A6). The server's
-``grpc-retry-pushback-ms`` or ``RetryInfo`` is a lower bound of the wait, or forbids the retry.
-
-`redrive.contrib.grpc.classify` finds out how far a call got.
 """
 
 # ruff: noqa: ANN401 - calls, requests and messages belong to a library without types, and to its user
@@ -37,14 +18,12 @@ from redrive.contrib.grpc.interceptors import (
     AsyncStreamUnaryInterceptor,
     AsyncUnaryStreamInterceptor,
     AsyncUnaryUnaryInterceptor,
+    MethodPolicies,
     SyncInterceptor,
 )
-from redrive.contrib.grpc.policies import MethodPolicies
 from redrive.contrib.grpc.service_config import ServiceConfig
 from redrive.errors import PolicyValueError
 from redrive.policy import Policy
-
-__all__ = ["aio_channel", "channel"]
 
 ChannelOptions = Sequence[tuple[str, Any]]
 _RETRIES = "grpc.enable_retries"

@@ -19,8 +19,6 @@ from redrive.contrib.grpc.progress import RpcProgress, failure_of
 from redrive.policy import Failure, Stage
 from redrive.policy.duration import LONGEST, ZERO
 
-__all__ = ["MARK", "describe", "mark", "retry_info"]
-
 MARK = "redrive_progress"
 """The attribute of an error with the progress of its call, set by `mark`."""
 

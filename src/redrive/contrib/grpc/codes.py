@@ -12,8 +12,6 @@ from enum import IntEnum
 from redrive.errors import PolicyValueError
 from redrive.policy import Stage
 
-__all__ = ["Code"]
-
 
 class Code(IntEnum):
     """A status code of gRPC."""

@@ -21,18 +21,6 @@ from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, Failure, Policy, Reason, Rule, Stage
 from redrive.policy.hints import Hint, grpc_pushback
 
-__all__ = [
-    "NEVER_LEFT",
-    "NOT_PROCESSED",
-    "PROGRESS",
-    "Handling",
-    "ProgressRow",
-    "RpcProgress",
-    "failure_of",
-    "row_of",
-    "transparently",
-]
-
 # The two kinds of transparent retries are reasons of their own, so that rules can name them.
 NEVER_LEFT = Reason.register("GRPC_NEVER_LEFT", always_retry=True).name
 """The reason of a call that never left the client. An orchestrator retries it under any strategy."""
@@ -98,51 +86,48 @@ class ProgressRow:
     counts_as_throttle_failure: bool = True
 
 
-PROGRESS: Mapping[RpcProgress, ProgressRow] = MappingProxyType(
-    {
-        row.progress: row
-        for row in (
-            ProgressRow(
-                RpcProgress.LB_DROP,
-                Handling.FAIL_NOW,
-                Stage.NOT_SENT,
-                why="the load balancer dropped the call",
-                # gRPC's core handles drops before it counts tokens.
-                counts_as_throttle_failure=False,
-            ),
-            ProgressRow(RpcProgress.LB_TRANSIENT_FAILURE, Handling.POLICY, Stage.NOT_SENT),
-            ProgressRow(
-                RpcProgress.NEVER_LEFT_CLIENT,
-                Handling.TRANSPARENT,
-                Stage.NOT_SENT,
-                NEVER_LEFT,
-                counts_as_attempt=False,
-                counts_as_throttle_failure=False,
-            ),
-            ProgressRow(
-                RpcProgress.REACHED_SERVER_NOT_APP,
-                Handling.TRANSPARENT_ONCE,
-                Stage.NOT_SENT,
-                NOT_PROCESSED,
-                counts_as_attempt=False,
-                counts_as_throttle_failure=False,
-            ),
-            ProgressRow(RpcProgress.SEEN_BY_APP, Handling.POLICY, None),
-            ProgressRow(
-                RpcProgress.RESPONSE_HEADERS_RECEIVED,
-                Handling.COMMITTED,
-                Stage.IN_FLIGHT,
-                why="the call is committed: its response had begun",
-            ),
-            ProgressRow(
-                RpcProgress.BUFFER_OVERFLOW,
-                Handling.COMMITTED,
-                Stage.IN_FLIGHT,
-                why="the call is committed: its messages are no longer in the buffer",
-            ),
-        )
-    }
+_ROWS = (
+    ProgressRow(
+        RpcProgress.LB_DROP,
+        Handling.FAIL_NOW,
+        Stage.NOT_SENT,
+        why="the load balancer dropped the call",
+        # gRPC's core handles drops before it counts tokens.
+        counts_as_throttle_failure=False,
+    ),
+    ProgressRow(RpcProgress.LB_TRANSIENT_FAILURE, Handling.POLICY, Stage.NOT_SENT),
+    ProgressRow(
+        RpcProgress.NEVER_LEFT_CLIENT,
+        Handling.TRANSPARENT,
+        Stage.NOT_SENT,
+        NEVER_LEFT,
+        counts_as_attempt=False,
+        counts_as_throttle_failure=False,
+    ),
+    ProgressRow(
+        RpcProgress.REACHED_SERVER_NOT_APP,
+        Handling.TRANSPARENT_ONCE,
+        Stage.NOT_SENT,
+        NOT_PROCESSED,
+        counts_as_attempt=False,
+        counts_as_throttle_failure=False,
+    ),
+    ProgressRow(RpcProgress.SEEN_BY_APP, Handling.POLICY, None),
+    ProgressRow(
+        RpcProgress.RESPONSE_HEADERS_RECEIVED,
+        Handling.COMMITTED,
+        Stage.IN_FLIGHT,
+        why="the call is committed: its response had begun",
+    ),
+    ProgressRow(
+        RpcProgress.BUFFER_OVERFLOW,
+        Handling.COMMITTED,
+        Stage.IN_FLIGHT,
+        why="the call is committed: its messages are no longer in the buffer",
+    ),
 )
+
+PROGRESS: Mapping[RpcProgress, ProgressRow] = MappingProxyType({row.progress: row for row in _ROWS})
 """The handling of each progress (gRFC A6, "Transparent Retries" and "When Retries are Valid")."""
 
 

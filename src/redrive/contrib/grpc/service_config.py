@@ -3,20 +3,6 @@
 The owner of a gRPC service publishes how clients retry its methods as JSON, in the DNS or in the options of a channel
 (gRFC A6). These functions return a `redrive.Policy` and a `redrive.retrying.ThrottleBudget`, so that calls outside a
 gRPC channel (a gateway, a durable job) follow the same rules.
-
-====================================  ==========================================================================
-``retryPolicy``                       the `redrive.Policy`
-====================================  ==========================================================================
-``maxAttempts``                       ``attempts``, by default at most 5
-``initialBackoff``, ``maxBackoff``,   ``backoff`` and ``jitter``: the n-th retry comes after initial times
-``backoffMultiplier``                 multiplier to the power of n - 1, at most the maximum, plus or minus 20 %
-``retryableStatusCodes``              ``on``: the reasons ``GRPC_UNAVAILABLE`` and so on
-(chosen by the owner)                 ``idempotent=True``: the owner allows to repeat calls with these codes
-====================================  ==========================================================================
-
-The spread of 20 % is stored as a backoff of 0.8 and a jitter of up to a half on top, so ``delays()`` returns the
-shortest of each. Unlike in A6, a pushback is a lower bound of the wait and does not restart the backoff. Unknown keys
-are ignored, as by gRPC itself, because the config may be newer than this client.
 """
 
 from __future__ import annotations
@@ -34,17 +20,6 @@ from redrive.errors import PolicyError, PolicySyntaxError, PolicyValueError
 from redrive.policy import Backoff, Jitter, Policy
 from redrive.policy.budget import ThrottleBudget
 from redrive.policy.hedge import Hedge
-
-__all__ = [
-    "MOST_ATTEMPTS",
-    "MethodConfig",
-    "ServiceConfig",
-    "read_duration",
-    "read_hedging_policy",
-    "read_retry_policy",
-    "read_retry_throttling",
-    "read_service_config",
-]
 
 MOST_ATTEMPTS = 5
 """The default of the largest number of attempts, whatever a service config asks for (gRFC A6)."""
@@ -83,13 +58,9 @@ class ServiceConfig:
     throttling: ThrottleBudget | None
 
     def policy_for(self, method: str) -> Policy | None:
-        """Return the policy of a method, of its service or of all methods, whichever is found first.
+        """Return the policy of a method, of its service or of all methods, whichever is found first; or None.
 
-        Args:
-            method: ``/package.Service/Method``, as interceptors get it; the leading slash is optional.
-
-        Returns:
-            The policy; None if the method is not retried.
+        The method is ``/package.Service/Method``, as interceptors get it; the leading slash is optional.
         """
         whole = method.removeprefix("/")
         named = {name: each.policy for each in self.methods for name in each.names}

@@ -1,19 +1,4 @@
-"""Bodies of requests, which may be sent twice, and of answers, which may be read early.
-
-=============================================  =================================================================
-body of a request                              sent again
-=============================================  =================================================================
-``content=b"..."``, ``json=``, ``data=``       bytes: always
-a list or tuple of bytes                       always
-a file that can seek                           from its first position
-``files=`` with files that can seek            always (httpx seeks to their beginning)
-a generator, a file that cannot seek, others   only if no byte of it was read
-=============================================  =================================================================
-
-The body of an answer occupies the connection until it is read or closed. Short bodies are read at once. Of a failed
-answer at most `SHORT` bytes are read, so that its connection is free during the wait; the rest is left to the caller if
-it is the last answer, and is otherwise closed.
-"""
+"""Bodies of requests, which may be sent twice, and of answers, which may be read early."""
 
 from __future__ import annotations
 
@@ -21,8 +6,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Any, TypeAlias
 
 import httpx
-
-__all__ = ["SHORT", "Body", "Part", "aread", "aread_whole", "is_short", "read", "read_whole"]
 
 #: Bytes of a body that is read at once: what a connection of httpcore reads in one go.
 SHORT = 64 * 1024

@@ -11,18 +11,21 @@ extensions of httpx:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import httpx
 
 from redrive.contrib.httpx.bodies import SHORT, Body, is_short
-from redrive.contrib.httpx.classify import Evidence, Trail, mark
-from redrive.policy import Failure, Stage
+from redrive.contrib.httpx.classify import Evidence, Trail, classifier, mark
+from redrive.errors import PolicyValueError
+from redrive.policy import Failure, Policy, Stage
+from redrive.policy.algebra import Combined
 from redrive.policy.outcome import Ok, Outcome, Record
+from redrive.policy.policy import only_limits
 from redrive.retrying import http
 from redrive.retrying.context import SCOPE, deadline
-
-__all__ = ["EXTENSION", "KeyOption", "RequestAttempt", "RequestCall", "with_key"]
+from redrive.retrying.plan import Plan
 
 # Of a request: its own policy. Of a response: its record.
 EXTENSION = "redrive"
@@ -37,6 +40,8 @@ _SOONER = 0.05
 # Asks for another connection (RFC 9110, 15.5.20), so this one is not read to be used again.
 _MISDIRECTED = 421
 _GOOD = range(100, 400)
+# Programs have few policies; those made on the fly must not fill the memory.
+_REMEMBERED = 64
 
 
 def with_key(request: httpx.Request, option: KeyOption) -> httpx.Headers:
@@ -196,3 +201,68 @@ def _copy() -> object:
     """Return the run of this copy of a hedged call; other calls have one run."""
     scope = SCOPE.get()
     return None if scope is None else scope.call
+
+
+# ------------------------------------------------------------------------------------------ the policy of a request
+
+
+def checked(policy: Policy | str | None, name: str, *, hedges: bool) -> Policy:
+    """Return the policy of a transport, checked."""
+    if policy is not None and not isinstance(policy, Policy | str):
+        raise TypeError(f"{name}() takes a policy or a directive, not {policy!r}")
+    meant = Policy.parse(policy) if isinstance(policy, str) else policy or Policy()
+    if meant.hedge is not None and not hedges:
+        raise PolicyValueError(f"{name}: hedge={meant.hedge!r}: only AsyncRetryTransport makes copies of a request")
+    # Raises now, and not at the first request.
+    plan = Plan(_fit(meant, repeatable=True, copyable=True), name)
+    if not hedges:
+        plan.refuse_await("a plain function")
+    return meant
+
+
+def plan_for(policy: Policy, request: httpx.Request, call: RequestCall) -> Plan:
+    """Return the plan of a request."""
+    # A request may have a policy of its own, and overrides may be in force for either policy.
+    own = base = request.extensions.get(EXTENSION, policy)
+    if not isinstance(own, Policy):
+        raise TypeError(f"extensions={{'{EXTENSION}': {own!r}}}: give a redrive.Policy")
+    scope = SCOPE.get()
+    for given, changes in () if scope is None else scope.overrides:
+        if given == base:
+            own = own.with_(**changes)
+    return _plan(_ById(own), call.is_repeatable, call.body is None)
+
+
+class _ById:
+    """A policy as a key by identity: to hash all its fields takes longer than the rest of a call."""
+
+    __slots__ = ("policy",)
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and self.policy is other.policy
+
+    def __hash__(self) -> int:
+        return id(self.policy)
+
+
+@lru_cache(_REMEMBERED)
+def _plan(key: _ById, repeatable: bool, copyable: bool) -> Plan:  # noqa: FBT001 - positional arguments make a faster key
+    return Plan(_fit(key.policy, repeatable=repeatable, copyable=copyable), "the transport")
+
+
+def _fit(policy: Policy, *, repeatable: bool, copyable: bool) -> Policy:
+    if isinstance(policy, Combined):
+        left, right = policy.left, policy.right
+        if not only_limits(left) and not only_limits(right):
+            raise PolicyValueError(
+                f"{policy!r}: two policies cannot both read how far a request got; "
+                "give the transport one, or retry the function that calls the client"
+            )
+        fit = partial(_fit, repeatable=repeatable, copyable=copyable)
+        return type(policy)(*[part if only_limits(part) else fit(part) for part in (left, right)])
+    idempotent = repeatable if policy.idempotent is None else policy.idempotent
+    hedge = policy.hedge if idempotent and copyable else None
+    return policy.with_(on=classifier(policy.on), idempotent=idempotent, hedge=hedge)

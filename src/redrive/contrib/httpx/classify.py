@@ -16,8 +16,6 @@ from redrive.policy import Failure, Stage
 from redrive.policy.classify import Answer, Classifier, On, answer_of, is_coroutine_function, reading
 from redrive.retrying import http
 
-__all__ = ["BY_DEFAULT", "Evidence", "Trail", "classifier", "failure_of", "mark"]
-
 #: What is retried where a policy names nothing, as far as it can help at all.
 BY_DEFAULT = (httpx.TransportError, httpx.HTTPStatusError, TimeoutError)
 

@@ -9,13 +9,10 @@ import httpx
 
 from redrive.contrib.httpx.bodies import SHORT, aread, aread_whole, is_short, read_whole
 from redrive.contrib.httpx.bodies import read as read_part
-from redrive.contrib.httpx.call import KeyOption, RequestCall, with_key
-from redrive.contrib.httpx.request_policy import checked, plan_for
+from redrive.contrib.httpx.call import KeyOption, RequestCall, checked, plan_for, with_key
 from redrive.policy import Policy
 from redrive.retrying.loops import aoutcome, outcome
 from redrive.retrying.state import start
-
-__all__ = ["AsyncRetryTransport", "RetryTransport"]
 
 
 class RetryTransport(httpx.BaseTransport):
@@ -116,16 +113,8 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
     Differences from `RetryTransport`: an ``attempt_timeout`` and a given deadline cancel an attempt, and requests that
     may be repeated, with a body of bytes, are hedged if the policy has a hedge.
 
-    Args:
-        policy: see `RetryTransport`, as for all that follows.
-        inner: the transport that sends the requests; by default an `httpx.AsyncHTTPTransport`.
-        idempotency_key: see `RetryTransport`; all copies of a hedged request have the same key.
-        read: see `RetryTransport`.
-
-    Raises:
-        PolicyValueError: the policy is not valid here.
-        PolicySyntaxError: the directive cannot be read.
-        TypeError: the policy is neither a policy nor a directive.
+    It takes the same arguments and raises the same errors. ``inner`` is by default an `httpx.AsyncHTTPTransport`; all
+    copies of a hedged request have the same idempotency key.
     """
 
     def __init__(

@@ -3,18 +3,6 @@
 RFC 9110 calls a request idempotent if the effect of several is that of one. For Redis that is not enough, because
 programs act on replies. If ``if client.sadd("seen", id): process(id)`` is sent twice, the command leaves the same set
 but returns 0, and the item is never processed. So there are three classes:
-
-=====================  ===================================================  =======================================
-class                  a second execution                                   examples
-=====================  ===================================================  =======================================
-`Repetition.SAME`      same effect, same reply                              ``GET``, ``SET``, ``MSET``, ``EXPIREAT``
-`Repetition.EFFECT`    same effect; the reply differs                       ``DEL``, ``SADD``, ``HSET``, ``SET NX``
-`Repetition.UNKNOWN`   another effect, or a command that is not listed      ``INCR``, ``LPUSH``, ``EVAL``
-=====================  ===================================================  =======================================
-
-After a lost reply the first class is retried, and the second if the program declares that it ignores such replies.
-"Same" assumes that no other client writes in between, as RFC 9110 does; a repeated ``SET`` that overwrites another
-client's value is a race of the program.
 """
 
 from __future__ import annotations
@@ -22,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-
-__all__ = ["COMMANDS", "READS", "Repetition", "repetition_of", "worst_of"]
 
 
 class Repetition(Enum):
@@ -72,10 +58,7 @@ _EFFECT = (
 )
 
 COMMANDS: Mapping[str, Repetition] = MappingProxyType(
-    {
-        **dict.fromkeys((*READS, *_ADMINISTRATIVE, *_SAME), Repetition.SAME),
-        **dict.fromkeys(_EFFECT, Repetition.EFFECT),
-    }
+    {**dict.fromkeys((*READS, *_ADMINISTRATIVE, *_SAME), Repetition.SAME), **dict.fromkeys(_EFFECT, Repetition.EFFECT)}
 )
 """The class of each command; all others are `Repetition.UNKNOWN`. Options may change it (`repetition_of`)."""
 

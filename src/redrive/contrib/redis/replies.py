@@ -17,8 +17,6 @@ from redis import exceptions
 
 from redrive.policy import Failure, Stage
 
-__all__ = ["LOST", "MARK", "NOT_AVAILABLE", "REPLIES", "Reply", "code_of", "failure_of", "mark"]
-
 NOT_AVAILABLE, LOST = "SOCKET_NOT_AVAILABLE", "SOCKET_CLOSED_WHILE_IN_FLIGHT"
 """The reasons of Couchbase RFC 0049 for a failed connection attempt and for a lost connection."""
 
@@ -48,44 +46,32 @@ class Reply:
         return f"REDIS_{self.code}"
 
 
-REPLIES: Mapping[str, Reply] = MappingProxyType(
-    {
-        row.code: row
-        for row in (
-            Reply("BUSY", retryable=True, why="a script blocks all other commands (server.c, shared.slowscripterr)"),
-            Reply("CLUSTERDOWN", retryable=True, why="a slot has no server at the moment (cluster specification)"),
-            Reply("LOADING", retryable=True, why="the dataset is being read from disk (documentation, replication)"),
-            Reply(
-                "MASTERDOWN",
-                retryable=True,
-                why="a replica without its master (replica-serve-stale-data no)",
-                reconnect=True,
-            ),
-            Reply("NOREPLICAS", retryable=True, why="too few replicas to write (min-replicas-to-write)"),
-            Reply("OOM", retryable=True, why="no memory for a write; keys expire (maxmemory)"),
-            Reply("READONLY", retryable=True, why="a replica received a write after a failover", reconnect=True),
-            Reply("TRYAGAIN", retryable=True, why="the keys are being moved to another server (cluster specification)"),
-            Reply(
-                "WATCH", retryable=True, why="a watched key was changed; EXEC has done nothing (documentation, EXEC)"
-            ),
-            Reply("ASK", retryable=False, why="needs a client for clusters (cluster specification)"),
-            Reply("CROSSSLOT", retryable=False, why="the keys belong to different servers (cluster specification)"),
-            Reply("DENIED", retryable=False, why="protected mode (protected-mode)"),
-            Reply("ERR", retryable=False, why="the command is wrong"),
-            Reply("EXECABORT", retryable=False, why="a command of the transaction was refused (documentation, MULTI)"),
-            Reply(
-                "MISCONF",
-                retryable=False,
-                why="cannot save to disk, so it takes no writes (stop-writes-on-bgsave-error)",
-            ),
-            Reply("MOVED", retryable=False, why="needs a client for clusters (cluster specification)"),
-            Reply("NOAUTH", retryable=False, why="no credentials were given, or wrong ones (documentation, AUTH)"),
-            Reply("NOPERM", retryable=False, why="the user may not do this (documentation, ACL)"),
-            Reply("NOSCRIPT", retryable=False, why="the script is unknown: load it (documentation, EVALSHA)"),
-            Reply("WRONGTYPE", retryable=False, why="the key holds another type (documentation, data types)"),
-        )
-    }
+_REPLIES = (
+    Reply("BUSY", retryable=True, why="a script blocks all other commands (server.c, shared.slowscripterr)"),
+    Reply("CLUSTERDOWN", retryable=True, why="a slot has no server at the moment (cluster specification)"),
+    Reply("LOADING", retryable=True, why="the dataset is being read from disk (documentation, replication)"),
+    Reply(
+        "MASTERDOWN", retryable=True, why="a replica without its master (replica-serve-stale-data no)", reconnect=True
+    ),
+    Reply("NOREPLICAS", retryable=True, why="too few replicas to write (min-replicas-to-write)"),
+    Reply("OOM", retryable=True, why="no memory for a write; keys expire (maxmemory)"),
+    Reply("READONLY", retryable=True, why="a replica received a write after a failover", reconnect=True),
+    Reply("TRYAGAIN", retryable=True, why="the keys are being moved to another server (cluster specification)"),
+    Reply("WATCH", retryable=True, why="a watched key was changed; EXEC has done nothing (documentation, EXEC)"),
+    Reply("ASK", retryable=False, why="needs a client for clusters (cluster specification)"),
+    Reply("CROSSSLOT", retryable=False, why="the keys belong to different servers (cluster specification)"),
+    Reply("DENIED", retryable=False, why="protected mode (protected-mode)"),
+    Reply("ERR", retryable=False, why="the command is wrong"),
+    Reply("EXECABORT", retryable=False, why="a command of the transaction was refused (documentation, MULTI)"),
+    Reply("MISCONF", retryable=False, why="cannot save to disk, so it takes no writes (stop-writes-on-bgsave-error)"),
+    Reply("MOVED", retryable=False, why="needs a client for clusters (cluster specification)"),
+    Reply("NOAUTH", retryable=False, why="no credentials were given, or wrong ones (documentation, AUTH)"),
+    Reply("NOPERM", retryable=False, why="the user may not do this (documentation, ACL)"),
+    Reply("NOSCRIPT", retryable=False, why="the script is unknown: load it (documentation, EVALSHA)"),
+    Reply("WRONGTYPE", retryable=False, why="the key holds another type (documentation, data types)"),
 )
+
+REPLIES: Mapping[str, Reply] = MappingProxyType({row.code: row for row in _REPLIES})
 """The treatment of each code; any other error reply is final."""
 
 # redis-py removes the code from the message of errors that have their own class; for these the class determines the

@@ -8,12 +8,11 @@ you have             take
 ===================  ============================================================================================
 SQLAlchemy 2         `redrive.contrib.refresh.sqlalchemy`: a mixin with the columns, their indexes, and the moves
 Django               `redrive.contrib.refresh.django`: an abstract model with the same
-another library      `Refreshes` over a `Rows` of your own: five small methods
+another library      `TableRefreshes` over a `Rows` of your own: five small methods
 a file, a dict       `redrive.schedule.RefreshState` and the moves themselves; a field is a column
 ===================  ============================================================================================
 """
 
-from redrive.contrib.refresh.refreshes import Refreshes
-from redrive.contrib.refresh.rows import MovedRow, Rows
+from redrive.contrib.refresh.refreshes import MovedRow, Rows, TableRefreshes
 
-__all__ = ["MovedRow", "Refreshes", "Rows"]
+__all__ = ["MovedRow", "Rows", "TableRefreshes"]

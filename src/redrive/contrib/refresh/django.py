@@ -14,6 +14,8 @@ The module never commits. If the database locks rows, call it within ``transacti
                 transaction.on_commit(partial(send, moved.row.pk, moved.state.attempt_uid))
 """
 
+# ruff: noqa: ANN401 - Django has no type information
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -24,7 +26,7 @@ from django.conf import settings
 from django.db import models
 
 from redrive.clock import Clock
-from redrive.contrib.refresh.refreshes import Refreshes
+from redrive.contrib.refresh.refreshes import TableRefreshes
 from redrive.errors import ConfigurationError
 from redrive.schedule import RefreshPolicy, RefreshState
 
@@ -77,23 +79,23 @@ class RefreshFields(models.Model):  # type: ignore[misc] # Django has no type in
         return RefreshState(**{each: getattr(self, each) for each in _FIELDS})
 
 
-def due(now: datetime) -> Any:  # noqa: ANN401 - Django has no type information
+def due(now: datetime) -> Any:
     """Return a ``Q`` for rows that are due at `now`, an aware instant."""
     return models.Q(refresh_at__lte=now) & _WAITS
 
 
-def overdue(now: datetime) -> Any:  # noqa: ANN401 - Django has no type information
+def overdue(now: datetime) -> Any:
     """Return a ``Q`` for rows that a sweep moves at `now`, an aware instant."""
     return models.Q(sweep_at__lte=now)
 
 
 def refreshes(
-    model: Any,  # noqa: ANN401 - Django has no type information
+    model: Any,
     policy: RefreshPolicy | Callable[[Any], RefreshPolicy],
     *,
     using: str = "default",
     clock: Clock | None = None,
-) -> Refreshes[Any]:
+) -> TableRefreshes[Any]:
     """Return the moves of a model; each is made in the transaction that is open at the call.
 
     Args:
@@ -109,13 +111,13 @@ def refreshes(
         raise ConfigurationError(
             "refreshes need instants, and with USE_TZ = False Django keeps none: set USE_TZ = True"
         )
-    return Refreshes(_Table(model, using), policy, clock=clock)
+    return TableRefreshes(_Table(model, using), policy, clock=clock)
 
 
 class _Table:
     """A model in a database; see `redrive.contrib.refresh.Rows`."""
 
-    def __init__(self, model: Any, using: str) -> None:  # noqa: ANN401 - Django has no type information
+    def __init__(self, model: Any, using: str) -> None:
         self._rows = model._base_manager.using(using)  # noqa: SLF001 - documented for third parties: all rows
 
     def due(self, now: datetime, limit: int) -> list[Any]:
@@ -124,20 +126,14 @@ class _Table:
     def overdue(self, now: datetime, limit: int) -> list[Any]:
         return list(self._rows.filter(overdue(now)).order_by("sweep_at").select_for_update(skip_locked=True)[:limit])
 
-    def find(self, key: Any) -> Any:  # noqa: ANN401 - whatever the primary key is
+    def find(self, key: Any) -> Any:
         return self._rows.filter(pk=key).select_for_update().first()
 
-    def state(self, row: Any) -> RefreshState:  # noqa: ANN401 - Django has no type information
+    def state(self, row: Any) -> RefreshState:
         state: RefreshState = row.refresh_state
         return state
 
-    def swap(
-        self,
-        row: Any,  # noqa: ANN401 - Django has no type information
-        before: RefreshState,
-        after: RefreshState,
-        sweep_at: datetime | None,
-    ) -> bool:
+    def swap(self, row: Any, before: RefreshState, after: RefreshState, sweep_at: datetime | None) -> bool:
         written = {**{each: getattr(after, each) for each in _FIELDS}, "sweep_at": sweep_at}
         unchanged = {each: getattr(before, each) for each in _FIELDS}
         if self._rows.filter(pk=row.pk, **unchanged).update(**written) != 1:

@@ -1,19 +1,19 @@
 """Refresh moves on the rows of a table; see `redrive.contrib.refresh`."""
 
+# ruff: noqa: ANN401 - keys are of any type, as the table has them
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from redrive.clock import Clock, SystemClock
-from redrive.contrib.refresh.rows import MovedRow, Rows
 from redrive.engine.items import sweep_at, unreadable
 from redrive.errors import ScheduleError
 from redrive.retrying.rng import roll, unique
-from redrive.schedule import RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
-
-__all__ = ["Refreshes"]
+from redrive.schedule import Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 
 R = TypeVar("R")
 How: TypeAlias = Callable[[RefreshPolicy, RefreshState, datetime], RefreshTransition]
@@ -23,7 +23,49 @@ How: TypeAlias = Callable[[RefreshPolicy, RefreshState, datetime], RefreshTransi
 _TRIES = 20
 
 
-class Refreshes(Generic[R]):
+@dataclass(frozen=True, slots=True)
+class MovedRow(Generic[R]):
+    """A row that has moved."""
+
+    row: R
+    move: RefreshTransition
+
+    @property
+    def outcome(self) -> RefreshOutcome:
+        """The outcome of the move."""
+        return self.move.outcome
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """The effects that the caller carries out in the same transaction."""
+        return self.move.effects
+
+    @property
+    def state(self) -> RefreshState:
+        """The state after the move."""
+        return self.move.state
+
+
+class Rows(Protocol[R]):
+    """A table, in a transaction that the caller ends."""
+
+    def due(self, now: datetime, limit: int) -> list[R]:
+        """Return due rows, the earliest first: see `redrive.schedule.refresh.is_due`."""
+
+    def overdue(self, now: datetime, limit: int) -> list[R]:
+        """Return rows with a ``sweep_at`` no later than now, the earliest first."""
+
+    def find(self, key: Any) -> R | None:
+        """Read a row again; return None if it is gone."""
+
+    def state(self, row: R) -> RefreshState:
+        """Return the state of a row as it was read."""
+
+    def swap(self, row: R, before: RefreshState, after: RefreshState, sweep_at: datetime | None) -> bool:
+        """Write a state if the row is unchanged since it was read; return True if so, and change the object."""
+
+
+class TableRefreshes(Generic[R]):
     """The refreshes of a table, within one transaction.
 
     Args:
@@ -33,11 +75,7 @@ class Refreshes(Generic[R]):
     """
 
     def __init__(
-        self,
-        rows: Rows[R],
-        policy: RefreshPolicy | Callable[[R], RefreshPolicy],
-        *,
-        clock: Clock | None = None,
+        self, rows: Rows[R], policy: RefreshPolicy | Callable[[R], RefreshPolicy], *, clock: Clock | None = None
     ) -> None:
         self._rows = rows
         self._policy = policy
@@ -61,7 +99,7 @@ class Refreshes(Generic[R]):
         now = self._clock.now()
         return self._all(self._rows.overdue(now, limit), now, _with(refresh.sweep))
 
-    def success(self, key: Any, *, uid: str | None) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
+    def success(self, key: Any, *, uid: str | None) -> MovedRow[R] | None:
         """Record the success of an attempt by its token, as it was sent, and return the row after the move.
 
         Return None if nothing was written, because another attempt runs, none runs, or the row is gone.
@@ -69,12 +107,7 @@ class Refreshes(Generic[R]):
         return self._answered(key, uid, _with(refresh.success, uid=uid))
 
     def failure(
-        self,
-        key: Any,  # noqa: ANN401 - as the table is keyed
-        *,
-        uid: str | None,
-        permanent: str | None = None,
-        retry_after: timedelta | None = None,
+        self, key: Any, *, uid: str | None, permanent: str | None = None, retry_after: timedelta | None = None
     ) -> MovedRow[R] | None:
         """Record the failure of an attempt by its token; return as `success` does.
 
@@ -87,7 +120,7 @@ class Refreshes(Generic[R]):
         failed = _with(refresh.failure, uid=uid, permanent=permanent, retry_after=retry_after)
         return self._answered(key, uid, failed)
 
-    def update(self, key: Any, *, at_once: bool = True) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
+    def update(self, key: Any, *, at_once: bool = True) -> MovedRow[R] | None:
         """Enable a row that a user has created or changed, and start over. A new row is never due before this.
 
         It starts now, or at the next planned refresh if ``at_once`` is False. Return the row after the move; None if it
@@ -95,22 +128,22 @@ class Refreshes(Generic[R]):
         """
         return self._moved(key, _with(refresh.update, at_once=at_once))
 
-    def trigger(self, key: Any) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
+    def trigger(self, key: Any) -> MovedRow[R] | None:
         """Start a row now; a running attempt is superseded. Commit, and then send it.
 
         Return the row, STARTED or DISABLED; None if it is gone.
         """
         return self._moved(key, _anew(refresh.trigger))
 
-    def pause(self, key: Any) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
+    def pause(self, key: Any) -> MovedRow[R] | None:
         """Start no attempt of a row until `resume`; a running one may finish. Return the row; None if it is gone."""
         return self._moved(key, lambda _policy, state, _now: refresh.pause(state))
 
-    def resume(self, key: Any) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
+    def resume(self, key: Any) -> MovedRow[R] | None:
         """Resume a row; planned refreshes during the pause are skipped. Return the row; None if it is gone."""
         return self._moved(key, _with(refresh.resume))
 
-    def replan(self, key: Any) -> MovedRow[R] | None:  # noqa: ANN401 - as the table is keyed
+    def replan(self, key: Any) -> MovedRow[R] | None:
         """Apply a new policy to a row, and return the row; None if it is gone.
 
         A running attempt goes on, and a waiting row waits for the new schedule.
@@ -121,22 +154,19 @@ class Refreshes(Generic[R]):
         tried = (self._forgiving(row, now, how) for row in rows)
         return [each for each in tried if each is not None and each.outcome is not RefreshOutcome.NOTHING]
 
-    def _answered(self, key: Any, uid: str | None, how: How) -> MovedRow[R] | None:  # noqa: ANN401 - as above
+    def _answered(self, key: Any, uid: str | None, how: How) -> MovedRow[R] | None:
         # None is the token of an idle row.
         if uid is None:
             return None
         return self._again(key, lambda row, now: self._forgiving(row, now, how), lambda state: state.attempt_uid == uid)
 
-    def _moved(self, key: Any, how: How) -> MovedRow[R] | None:  # noqa: ANN401 - as above
+    def _moved(self, key: Any, how: How) -> MovedRow[R] | None:
         return self._again(key, lambda row, now: self._try(row, now, how), lambda _: True)
 
     # A move is written on condition that the state is as it was read, so of two concurrent moves one writes. A process
     # that loses a start leaves the row alone; a process that loses another move reads the row and decides again.
     def _again(
-        self,
-        key: Any,  # noqa: ANN401 - as above
-        attempt: Callable[[R, datetime], MovedRow[R] | None],
-        concerned: Callable[[RefreshState], bool],
+        self, key: Any, attempt: Callable[[R, datetime], MovedRow[R] | None], concerned: Callable[[RefreshState], bool]
     ) -> MovedRow[R] | None:
         """Move a row, and repeat while other processes write in between."""
         for _ in range(_TRIES):
@@ -172,7 +202,7 @@ class Refreshes(Generic[R]):
         return MovedRow(row, move) if self._rows.swap(row, before, move.state, sweep) else None
 
 
-def _with(how: Callable[..., RefreshTransition], **said: Any) -> How:  # noqa: ANN401 - what the move takes
+def _with(how: Callable[..., RefreshTransition], **said: Any) -> How:
     """Return a move with its arguments bound, and with a sample for jitter."""
     return lambda policy, state, now: how(policy, state, now=now, sample=roll(), **said)
 

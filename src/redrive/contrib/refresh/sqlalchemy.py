@@ -1,17 +1,6 @@
 """Refreshes in a table of SQLAlchemy 2: the columns, the criteria for due rows, and the moves.
 
 The module never commits and names no driver. It is tested on SQLite and PostgreSQL.
-
-::
-
-    class BigTable(RefreshColumns, Base):
-        __tablename__ = "big_tables"
-        id: Mapped[int] = mapped_column(primary_key=True)
-        input_url: Mapped[str]
-
-
-    with Session.begin() as session:
-        started = refreshes(session, BigTable, policy).start_due()
 """
 
 from __future__ import annotations
@@ -40,7 +29,7 @@ from sqlalchemy.orm import Mapped, Session, declared_attr, mapped_column
 from sqlalchemy.orm.attributes import set_committed_value
 
 from redrive.clock import Clock
-from redrive.contrib.refresh.refreshes import Refreshes
+from redrive.contrib.refresh.refreshes import TableRefreshes
 from redrive.schedule import RefreshPolicy, RefreshState
 
 __all__ = ["RefreshColumns", "UtcDateTime", "due", "overdue", "refresh_indexes", "refreshes"]
@@ -141,7 +130,7 @@ def refreshes(
     policy: RefreshPolicy | Callable[[M], RefreshPolicy],
     *,
     clock: Clock | None = None,
-) -> Refreshes[M]:
+) -> TableRefreshes[M]:
     """Return the moves of a model, within the transaction of a session.
 
     Args:
@@ -150,7 +139,7 @@ def refreshes(
         policy: the refresh policy; or a function that returns it for a row.
         clock: by default the clock of this machine.
     """
-    return Refreshes(_Table(session, model), policy, clock=clock)
+    return TableRefreshes(_Table(session, model), policy, clock=clock)
 
 
 class _Table(Generic[M]):

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-__all__ = ["LOST", "NOT_RENEWABLE", "OPEN_ALREADY", "SWALLOWED", "Adapter", "Steps", "adrive", "drive"]
-
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[Callable[[], Any], Any, T]
@@ -34,33 +32,26 @@ class Adapter(Protocol):
     @property
     def spares(self) -> int:
         """Return the number of other connections in the pool that may be as dead as this one."""
-        ...
 
     @property
     def renewable(self) -> bool:
         """Return True if `another` can open another connection."""
-        ...
 
     def code_of(self, error: BaseException) -> str | None:
         """Return the SQLSTATE of an error of the library, or the one that describes the state of the connection."""
-        ...
 
     def another(self) -> Adapter:
         """Return an adapter for another connection to the same database, not yet opened."""
-        ...
 
     def open(self) -> Steps[Any]:
         """Take a connection and return the object for the user; raise `RuntimeError` if a transaction is open on it."""
-        ...
 
     def begin(self, isolation: str | None) -> Steps[None]:
         """Begin the transaction."""
-        ...
 
     def ask(self, statement: str, value: str | None = None) -> Steps[tuple[Any, ...]]:
         """Execute a statement with ``{value}`` as placeholder, and return its only row."""
         # The value is a parameter, so that a prepared statement can be used again with another value.
-        ...
 
     def ready(self, question: str | None) -> Steps[tuple[Any, ...]]:
         """Flush pending writes, and return the row of ``question``, or an empty row.
@@ -68,19 +59,15 @@ class Adapter(Protocol):
         Raises:
             RuntimeError: a statement has failed before, so that COMMIT would roll back; see `SWALLOWED`.
         """
-        ...
 
     def commit(self) -> Steps[None]:
         """Send COMMIT, and wait for the answer."""
-        ...
 
     def rollback(self, error: BaseException) -> Steps[bool]:
         """Roll back; return True if the error only asked for that, such as `psycopg.Rollback`."""
-        ...
 
     def close(self, *, usable: bool) -> Steps[None]:
         """Give the connection back, or close it."""
-        ...
 
 
 def drive(steps: Steps[T]) -> T:

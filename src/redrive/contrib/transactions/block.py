@@ -1,21 +1,31 @@
-"""One transaction, from its connection to its end; `redrive.contrib.transactions` has a drawing of its states."""
+"""Transactions as blocks and as decorated functions; `redrive.contrib.transactions` has a drawing of their states."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
-from redrive.contrib.sqlstate import Fate, condition_of, mark
+from redrive.contrib.sqlstate import FailureReader, Fate, classifier, condition_of, mark
 from redrive.contrib.transactions.adapter import Adapter, Steps, adrive, drive
-from redrive.contrib.transactions.commit_status import ABORTED, COMMITTED, QUESTION, Receipt, transaction_status
-from redrive.contrib.transactions.deadline import seconds_left
+from redrive.contrib.transactions.commit_status import (
+    ABORTED,
+    COMMITTED,
+    QUESTION,
+    Receipt,
+    seconds_left,
+    transaction_status,
+)
 from redrive.errors import OutcomeUnknown
-from redrive.policy import Stage
-
-__all__ = ["LEVELS", "TransactionBlock"]
+from redrive.policy import Policy, Stage
+from redrive.retrying.decorator import retry
 
 C = TypeVar("C")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # The isolation levels that ``isolation=`` accepts.
 LEVELS = ("read committed", "repeatable read", "serializable")
@@ -175,3 +185,42 @@ def _was_lost(adapter: Adapter, error: Exception) -> bool:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def decorator(
+    enter: Callable[[], TransactionBlock[C]], policy: Policy | str, read: FailureReader
+) -> Callable[[Callable[Concatenate[C, P], T]], Callable[P, T]]:
+    """Return a decorator that runs each call of a function in a transaction and retries it."""
+    given = Policy.parse(policy) if isinstance(policy, str) else policy
+    on = given.on
+    if on is None or not callable(on):
+        given = given.with_(on=classifier(read, on))
+
+    def decorate(function: Callable[Concatenate[C, P], T]) -> Callable[P, T]:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{function!r} is a generator, which would go on after its transaction: return a list")
+        attempt = (
+            _async_attempt(enter, function) if inspect.iscoroutinefunction(function) else _attempt(enter, function)
+        )
+        functools.update_wrapper(attempt, function)
+        signature = inspect.signature(function)
+        attempt.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # type: ignore[attr-defined]
+        return cast("Callable[P, T]", retry(given)(attempt))
+
+    return decorate
+
+
+def _attempt(enter: Callable[[], TransactionBlock[Any]], function: Callable[..., Any]) -> Callable[..., Any]:
+    def attempt(*args: object, **kwargs: object) -> object:
+        with enter() as given:
+            return function(given, *args, **kwargs)
+
+    return attempt
+
+
+def _async_attempt(enter: Callable[[], TransactionBlock[Any]], function: Callable[..., Any]) -> Callable[..., Any]:
+    async def attempt(*args: object, **kwargs: object) -> object:
+        async with enter() as given:
+            return await function(given, *args, **kwargs)
+
+    return attempt

@@ -6,11 +6,10 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple, cast
 
+from redrive.clock import Clock
 from redrive.contrib.sqlstate import condition_of
 from redrive.contrib.transactions.adapter import Adapter, Steps
-from redrive.contrib.transactions.deadline import current_clock, seconds_left
-
-__all__ = ["ABORTED", "COMMITTED", "PATIENCE", "QUESTION", "Receipt", "transaction_status"]
+from redrive.retrying.context import SCOPE, SYSTEM
 
 # A server that was restarted is usually back by then; if it is not, the caller waits that long without an answer.
 # How long the outcome of a COMMIT is looked up, unless a deadline ends it sooner.
@@ -76,3 +75,22 @@ def _ask(adapter: Adapter, question: str) -> Steps[str | None]:
         return _RUNNING if transient else None
     yield from adapter.close(usable=True)
     return cast("str | None", row[0])
+
+
+def current_clock() -> Clock:
+    """Return the clock of the innermost call."""
+    scope = SCOPE.get()
+    return SYSTEM if scope is None else scope.clock
+
+
+def seconds_left() -> float | None:
+    """Return the seconds until the nearest explicit deadline of a call around this code, or None."""
+    # The default deadline of 45 s ends the retries of a call, but no statement: it does not count here.
+    scope = SCOPE.get()
+    call = None if scope is None else scope.call
+    bounds = []
+    while call is not None:
+        if call.live and call.ends is not None and (call.plan.has_deadline or call.plan.timeout is not None):
+            bounds.append(call.ends - call.clock.monotonic())
+        call = call.outer
+    return min(bounds, default=None)
