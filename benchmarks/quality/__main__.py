@@ -11,9 +11,8 @@ from rich.console import Console
 from benchmarks.quality.page import PAGE, verdict, written
 from benchmarks.quality.peers import checked
 from benchmarks.quality.rows import keep
-from redrive.cli.simulate.plain import as_json
 from redrive.cli.simulate.svg import as_svg
-from redrive.cli.simulate.text import as_table
+from redrive.cli.simulate.text import as_json, as_table
 from redrive.simulate import SCENARIOS, ScenarioResult, run, scenario
 
 __all__ = ["SEEDS", "main"]

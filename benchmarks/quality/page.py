@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.quality.targets import TARGETS
-from redrive.cli.simulate.words import cells, setting
+from redrive.cli.simulate.text import cells, setting
 from redrive.simulate import ScenarioResult
 
 __all__ = ["PAGE", "tables", "verdict", "written"]

@@ -9,12 +9,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from redrive.cli.plan.axis import Axis, axis_of
+from redrive.cli.drawing import ASCII, BLOCKS, glyphs_for
+from redrive.cli.plan.layout import Axis, axis_of
 from redrive.cli.plan.mermaid import as_mermaid
 from redrive.cli.plan.plain import as_json
 from redrive.cli.plan.rows import PolicyPlan, plan_of
 from redrive.cli.plan.svg import as_svg
-from redrive.cli.plan.text import ASCII, BLOCKS, as_text, glyphs_for
+from redrive.cli.plan.text import as_text
 from redrive.cli.plan.words import shown
 from redrive.policy import Backoff, Policy, Rule
 

@@ -15,7 +15,7 @@ from benchmarks.quality.peers import checked
 from benchmarks.quality.rows import known, rows
 from benchmarks.quality.targets import TARGETS
 from redrive.cli.simulate.svg import as_svg
-from redrive.cli.simulate.words import cells
+from redrive.cli.simulate.text import cells
 from redrive.simulate import SCENARIOS, run, scenario
 
 DRAWINGS = PAGE.parents[1] / "quality"

@@ -29,8 +29,6 @@ from redrive.cli.worker import worker
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.stores.urls import cleared
 
-__all__ = ["cli", "main"]
-
 cli = typer.Typer(
     name="redrive",
     cls=Commands,

@@ -8,18 +8,15 @@ from typing import Annotated
 import typer
 
 from redrive.app.app import App
-from redrive.cli.jobs import AsJson, ByError, ByHold, ByQueue, ByReason, ByTask, Limit, Number, Target, jobs
-from redrive.cli.loading import load_app
-from redrive.cli.screen import Grid, document, print_document, say
+from redrive.cli.jobs import ByError, ByHold, ByQueue, ByReason, ByTask, Limit, Number, jobs
+from redrive.cli.loading import Actor, AsJson, Target, load_app
+from redrive.cli.screen import Grid, document, print_document, say, utc
 from redrive.engine.lifecycle import State
 from redrive.engine.select import Filter
 from redrive.errors import JobNotFound
 from redrive.stores.urls import redacted
 
-__all__ = ["audit", "cancel", "redrive", "repolicy", "retry", "skip"]
-
 Numbers = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of jobs.")]
-Actor = Annotated[str | None, typer.Option(help="Who does it, for the audit log; by default user@host.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list them.")]
 
 
@@ -153,15 +150,14 @@ def audit(app: Target, *, limit: Limit = 50, json: AsJson = False) -> None:
         return
     table = Grid("at", "actor", "action", "details")
     for line in lines:
-        table.add(f"{line.at:%Y-%m-%d %H:%M:%S} UTC", line.actor, line.action, line.details)
+        table.add(utc(line.at), line.actor, line.action, line.details)
     table.show()
 
 
 def _demand(numbers: list[int] | None, conditions: dict[str, object]) -> None:
     """Refuse a command without a filter, so that none acts on all jobs by accident."""
     if not numbers and all(given is None for given in conditions.values()):
-        message = f"give ids, or at least one of {', '.join(conditions)}"
-        raise typer.BadParameter(message)
+        raise typer.BadParameter(f"give ids, or at least one of {', '.join(conditions)}")
 
 
 def _say_kept(kept: Iterable[tuple[int, str]]) -> None:
@@ -178,5 +174,4 @@ def _count(ids: Iterable[int], *, dry_run: bool = False) -> str:
 def _check_known(app: App, numbers: list[int] | None, found: list[int]) -> None:
     missing = sorted(set(numbers or ()) - set(found))
     if missing:
-        message = f"there is no job {', '.join(map(str, missing))} in {redacted(app.url)}"
-        raise JobNotFound(message)
+        raise JobNotFound(f"there is no job {', '.join(map(str, missing))} in {redacted(app.url)}")

@@ -7,14 +7,12 @@ from typing import Annotated
 
 import typer
 
-from redrive.cli.jobs import AsJson, Limit, Target
-from redrive.cli.loading import load_app
+from redrive.cli.jobs import Limit
+from redrive.cli.loading import AsJson, Target, load_app
 from redrive.cli.screen import print_document, say, say_lines
 from redrive.stores.dialects import loader
 from redrive.stores.opening import open_store
 from redrive.stores.operations.schema import Schema
-
-__all__ = ["check", "db"]
 
 db = typer.Typer(help="The schema of the database.", no_args_is_help=True)
 

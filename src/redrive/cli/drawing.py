@@ -1,21 +1,82 @@
-"""The renderers that all drawings of the command line share: SVG documents and Mermaid gantt diagrams. PURE.
+"""The renderers that all drawings of the command line share: timelines in text, SVG documents, Mermaid diagrams. PURE.
 
+The styles of a text are `rich`'s and are lost in a file or a pipe, so characters and words have each meaning too.
 An SVG drawing is self-contained: no scripts, fonts or links, so that it can stand in a page, a mail or a repository.
 Its colours follow the reader's light or dark scheme; shapes and words carry the same information.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from html import escape
+from itertools import groupby
+from typing import TypeAlias
+
+from rich.text import Text
 
 from redrive.visible import visible
-
-__all__ = ["gantt", "gantt_name", "gantt_task", "svg", "tag"]
 
 _TEXT, _FAINT, _PAGE = "fill: #1f2328", "fill: #59636e", "fill: #ffffff"
 _LIGHT = {"text": _TEXT, ".title": "font-weight: 600", ".faint": _FAINT, ".page": _PAGE}
 _DARK = {"text": "fill: #f0f6fc", ".faint": "fill: #9198a1", ".page": "fill: #0d1117"}
+
+
+# The characters of a timeline by their marks, such as a wait or the deadline.
+Glyphs: TypeAlias = Mapping[str, str]
+
+# A mark, its block, its character in ASCII, and its style.
+_MARKS = (
+    ("wait", "█", "=", "cyan"), ("band", "░", ".", "cyan"), ("both", "▓", "#", "cyan"), ("none", "▏", "|", "cyan"),
+    ("struck", "╌", "x", "dim"), ("deadline", "┊", "!", "red"), ("hint", "▸", ">", "dim"), ("more", "…", "...", "dim"),
+    ("catch", "◆", "*", "yellow"), ("attempt", "█", "#", ""), ("slot", "│", "|", "dim"), ("", " ", " ", ""),
+)  # fmt: skip
+BLOCKS: Glyphs = {mark: block for mark, block, _, _ in _MARKS}
+ASCII: Glyphs = {mark: plain for mark, _, plain, _ in _MARKS}
+_STYLES = {mark: style for mark, *_, style in _MARKS}
+
+# Between two columns of a text.
+GAP = "  "
+
+
+def glyphs_for(encoding: str) -> Glyphs:
+    """Return blocks if the encoding has them, otherwise ASCII."""
+    try:
+        "".join(BLOCKS.values()).encode(encoding)
+    except (LookupError, UnicodeEncodeError):
+        return ASCII
+    return BLOCKS
+
+
+class Bar:
+    """A bar of a timeline: a row of cells, each with the name of its mark, or empty."""
+
+    def __init__(self, width: int) -> None:
+        # One more, for what follows a bar that goes to the end.
+        self.cells = [""] * (width + 1)
+
+    def fill(self, mark: str, first: int, last: int) -> int:
+        """Fill the cells from the first up to the last, at least one; return where the bar ends."""
+        last = max(last, first + 1)
+        for at in range(first, last):
+            self.cells[at] = "both" if self.cells[at] == "band" else mark
+        return last
+
+    def put(self, mark: str, at: int, over: Collection[str] = ("",)) -> None:
+        """Mark one cell, unless it has a mark that is more important than those of ``over``."""
+        if self.cells[at] in over:
+            self.cells[at] = mark
+
+    def text(self, glyphs: Glyphs) -> Text:
+        """Return the bar as text."""
+        spans = [(glyphs[mark] * len(list(cells)), _STYLES[mark]) for mark, cells in groupby(self.cells)]
+        return Text.assemble(*spans)
+
+
+def text_line(cells: str, bar: Text, tail: str = "", *, style: str = "") -> Text:
+    """Return a line of a timeline: the cells of its columns in a style, the bar, and a text behind it."""
+    line = Text.assemble((cells, style), GAP, bar, tail)
+    line.rstrip()
+    return line
 
 
 def svg(

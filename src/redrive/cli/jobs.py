@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from redrive.cli.loading import load_app
-from redrive.cli.screen import Grid, document, print_document, say
+from redrive.cli.loading import AsJson, Target, load_app
+from redrive.cli.screen import Grid, document, print_document, say, utc
 from redrive.engine.explain import Circumstances, span, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptRecord, Hold, JobRecord
@@ -16,13 +15,9 @@ from redrive.engine.select import Filter
 from redrive.stores.operations import jobs as operations
 from redrive.stores.operations import queues
 
-__all__ = ["jobs"]
-
 jobs = typer.Typer(help="Look at jobs, and act on them.", no_args_is_help=True)
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
 Number = Annotated[int, typer.Argument(metavar="ID", help="Id of the job.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a table.")]
 ByTask = Annotated[str | None, typer.Option(help="Only jobs of this task.")]
 ByQueue = Annotated[str | None, typer.Option(help="Only jobs on this queue.")]
 ByReason = Annotated[str | None, typer.Option(help="Only jobs whose last attempt failed for this reason.")]
@@ -78,7 +73,7 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     job = material.job
     say(f"  {job.task} on {job.queue}, priority {job.priority}", head=f"job {job.id}")
     say(f"{job.state}: {why_not_running(job, around)}")
-    say(f"enqueued {_at(job.enqueued_at)}, due {_at(job.scheduled_at)}")
+    say(f"enqueued {utc(job.enqueued_at)}, due {utc(job.scheduled_at)}")
     if job.parent_id is not None:
         say(f"catches job {job.parent_id}")
     say(f"policy: {job.policy.explain()}")
@@ -95,14 +90,10 @@ def _history(attempts: tuple[AttemptRecord, ...]) -> Grid:
     for each in attempts:
         why = f"{each.reason}: {each.error}" if each.reason else ""
         took = span(each.finished_at - each.started_at)
-        table.add(str(each.number), _at(each.started_at), took, each.outcome, why, each.verdict or "")
+        table.add(str(each.number), utc(each.started_at), took, each.outcome, why, each.verdict or "")
     return table
 
 
 def _plain(job: JobRecord, around: Circumstances) -> dict[str, object]:
     plain: dict[str, object] = {name: getattr(job, name) for name in job.__struct_fields__}
     return plain | {"policy": job.policy.to_dict(), "why": why_not_running(job, around)}
-
-
-def _at(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"

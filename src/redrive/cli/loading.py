@@ -1,4 +1,4 @@
-"""Loading of an App by its reference ``module:app``."""
+"""Loading of an App by its reference ``module:app``, and the parameters that several commands have."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import importlib
 import sys
 import traceback
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from redrive.app.app import App
 from redrive.errors import AppLoadError, ConfigurationError
 from redrive.stores.urls import cleared
 
-__all__ = ["load_app"]
+Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a table.")]
+Actor = Annotated[str | None, typer.Option(help="Who does it, for the audit log; by default user@host.")]
 
 
 def load_app(reference: str) -> App:
@@ -26,16 +31,14 @@ def load_app(reference: str) -> App:
     """
     name, _, attribute = reference.partition(":")
     if not name or not attribute:
-        message = f"{reference!r} is not of the form module:app, for example payments.jobs:app"
-        raise AppLoadError(message)
+        raise AppLoadError(f"{reference!r} is not of the form module:app, for example payments.jobs:app")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            message = f"there is no module {name!r} here ({Path.cwd()}) or on the Python path"
-            raise AppLoadError(message) from error
+            raise AppLoadError(f"there is no module {name!r} here ({Path.cwd()}) or on the Python path") from error
         raise AppLoadError(_failed(name, error)) from error
     except ConfigurationError:
         raise
@@ -45,11 +48,9 @@ def load_app(reference: str) -> App:
     if found is None:
         apps = [key for key, value in vars(module).items() if isinstance(value, App)]
         hint = f"; it has the App {', '.join(apps)}" if apps else "; it has no App at all"
-        message = f"module {name!r} has no {attribute!r}{hint}"
-        raise AppLoadError(message)
+        raise AppLoadError(f"module {name!r} has no {attribute!r}{hint}")
     if not isinstance(found, App):
-        message = f"{reference} is a {type(found).__name__}, not a redrive.App"
-        raise AppLoadError(message)
+        raise AppLoadError(f"{reference} is a {type(found).__name__}, not a redrive.App")
     return found
 
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 import typer
 from msgspec import UNSET, UnsetType
 
 from redrive.app.queues import queue_change
-from redrive.cli.loading import load_app
-from redrive.cli.screen import Grid, print_document, say
+from redrive.cli.loading import AsJson, Target, load_app
+from redrive.cli.screen import Grid, print_document, say, utc
 from redrive.engine.queue import QueueSettings
 from redrive.policy import format_duration
 from redrive.stores.operations import queues as operations
 
-__all__ = ["queues"]
-
 queues = typer.Typer(help="Look at queues, and change them while workers run.", no_args_is_help=True)
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a table.")]
 
 # What takes a limit away.
 NONE = "none"
@@ -109,8 +104,9 @@ def _number(text: str | None, option: str) -> int | UnsetType | None:
     try:
         return int(read)
     except ValueError as error:
-        message = f"{text!r} is not a whole number; {NONE} removes the limit"
-        raise typer.BadParameter(message, param_hint=option) from error
+        raise typer.BadParameter(
+            f"{text!r} is not a whole number; {NONE} removes the limit", param_hint=option
+        ) from error
 
 
 def _text(text: str | None) -> str | UnsetType | None:
@@ -122,7 +118,7 @@ def _say(settings: QueueSettings) -> None:
 
 
 def _state(settings: QueueSettings) -> str:
-    return f"paused since {_at(settings.paused_at)}" if settings.paused_at else "open"
+    return f"paused since {utc(settings.paused_at)}" if settings.paused_at else "open"
 
 
 def _limits(settings: QueueSettings) -> str:
@@ -139,7 +135,3 @@ def _limits(settings: QueueSettings) -> str:
 def _plain(settings: QueueSettings) -> dict[str, object]:
     plain: dict[str, object] = {name: getattr(settings, name) for name in settings.__struct_fields__ if name != "turn"}
     return plain | {"rate": None if settings.rate is None else str(settings.rate)}
-
-
-def _at(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"

@@ -5,6 +5,7 @@ Commands write through this module only; a test of the architecture checks that.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,8 +16,6 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from redrive.visible import hanging, visible
-
-__all__ = ["Commands", "Grid", "document", "draw", "print_document", "say", "say_error", "say_lines"]
 
 
 def say(text: str, *, head: str = "", err: bool = False) -> None:
@@ -56,6 +55,11 @@ def document(raw: bytes | str | None) -> object:
         return msgspec.Raw(msgspec.json.format(text, indent=-1).encode())
     except msgspec.DecodeError:
         return text
+
+
+def utc(instant: datetime) -> str:
+    """Return an instant as text, to the second."""
+    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def draw(console: Console, line: Text | str) -> None:

@@ -16,13 +16,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from redrive.app.app import App
-from redrive.cli.loading import load_app
+from redrive.cli.loading import Target, load_app
 from redrive.errors import ConfigurationError, PolicyError
 from redrive.observe.logs import EntryFormatter, logger
 from redrive.policy import parse_duration
 from redrive.runtime.worker import Worker
-
-__all__ = ["worker"]
 
 # Seconds.
 MOMENT = 0.1
@@ -32,7 +30,7 @@ NURSERY = 50_000
 
 
 def worker(
-    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")],
+    app: Target,
     *,
     concurrency: Annotated[int, typer.Option(min=1, help="Attempts at once.")] = 50,
     queue: Annotated[list[str] | None, typer.Option(help="Serve this queue only; may be repeated.")] = None,
@@ -73,8 +71,9 @@ def _serve_metrics(app: App, address: str) -> None:
         # By name, as the app is: an integration is nothing that the command line knows.
         prometheus = import_module("redrive.contrib.prometheus")
     except ImportError as error:
-        message = f"metrics need a package that is not installed: pip install 'redrive[prometheus]' ({error})"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(
+            f"metrics need a package that is not installed: pip install 'redrive[prometheus]' ({error})"
+        ) from error
     prometheus.metrics(app)
     logger("redrive.worker").info("metrics are at %s", prometheus.serve(address).url)
 

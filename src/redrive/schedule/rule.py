@@ -89,8 +89,9 @@ class RecurrenceRule(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.freq, Freq):
-            message = f"freq is a redrive.schedule.rule.Freq, not {self.freq!r}; RecurrenceRule.parse reads texts"
-            raise ScheduleError(message)
+            raise ScheduleError(
+                f"freq is a redrive.schedule.rule.Freq, not {self.freq!r}; RecurrenceRule.parse reads texts"
+            )
 
     @classmethod
     def parse(cls, text: str) -> RecurrenceRule:

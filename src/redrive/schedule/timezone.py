@@ -57,8 +57,7 @@ def member(kind: type[E], field: str, value: str) -> E:
     try:
         return kind(value)
     except ValueError as error:
-        message = f"{field} is {', '.join(repr(each.value) for each in kind)}, not {value!r}"
-        raise ScheduleError(message) from error
+        raise ScheduleError(f"{field} is {', '.join(repr(each.value) for each in kind)}, not {value!r}") from error
 
 
 # Instants are aware and in UTC, and all arithmetic is done with them. Python's arithmetic within one zone is that of

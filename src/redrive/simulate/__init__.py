@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from redrive.simulate.contender import Contender, of_policy
 from redrive.simulate.run import Figure, FigureRow, ScenarioResult, run, scenario
-from redrive.simulate.scenarios import SCENARIOS, Quantity, Scenario
+from redrive.simulate.scenarios import SCENARIOS
+from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
 __all__ = [
     "SCENARIOS",

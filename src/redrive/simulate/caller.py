@@ -11,8 +11,6 @@ from redrive.simulate.client import SimulatedClient
 from redrive.simulate.loop import Loop
 from redrive.simulate.rng import SeededRandom
 
-__all__ = ["DOWN", "LATE", "REFUSED", "Answered", "Send", "call"]
-
 # An attempt that a target in trouble has refused.
 DOWN = Failure.of(ConnectionError("the target is down"))
 # A call that was not sent.

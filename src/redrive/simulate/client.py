@@ -19,8 +19,6 @@ from redrive.policy.breaker import (
 )
 from redrive.policy.budget import Budget, Ledger
 
-__all__ = ["EPOCH", "FormulaClient", "PolicyClient", "SimulatedCall", "SimulatedClient"]
-
 # The instant zero of a simulation.
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

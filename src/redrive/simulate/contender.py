@@ -22,8 +22,6 @@ from redrive.policy.budget import Budget, RatioBudget
 from redrive.policy.hedge import Hedge
 from redrive.simulate.client import FormulaClient, PolicyClient, SimulatedClient
 
-__all__ = ["DEFAULTS", "NONE", "REDRIVE", "Contender", "exponential", "of_policy", "stamina_wait"]
-
 
 @dataclass(frozen=True, slots=True)
 class Contender:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-__all__ = ["Load", "quantile"]
-
 
 class Load:
     """Attempts by the slice of time, in seconds, in which they arrive."""

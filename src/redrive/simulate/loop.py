@@ -7,8 +7,6 @@ from heapq import heappop, heappush
 from itertools import count
 from math import inf
 
-__all__ = ["Loop"]
-
 
 class Loop:
     """A queue of future events; ``now`` is the present instant, in seconds from the start."""

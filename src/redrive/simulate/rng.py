@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-__all__ = ["SeededRandom"]
-
 
 class SeededRandom(Random):
     """``SeededRandom("7:herd")``: its samples are the same for the same text, in every version of Python."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from redrive.errors import ConfigurationError
 from redrive.simulate.contender import Contender
 from redrive.simulate.rng import SeededRandom
-from redrive.simulate.scenarios import SCENARIOS, Scenario
-
-__all__ = ["Figure", "FigureRow", "ScenarioResult", "run", "scenario"]
+from redrive.simulate.scenarios import SCENARIOS
+from redrive.simulate.scenarios.scenario import Scenario
 
 _MOST = 100_000
 

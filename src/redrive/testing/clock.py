@@ -15,8 +15,7 @@ class VirtualClock:
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         if start.tzinfo is None:
-            message = f"a clock needs an aware instant, got {start!r}"
-            raise ValueError(message)
+            raise ValueError(f"a clock needs an aware instant, got {start!r}")
         self._start = start.astimezone(UTC)
         self._now = self._start
 

@@ -71,12 +71,12 @@ async def adrain(
     """Run all jobs until none is left; see `drain`."""
     clock = app.clock
     if not isinstance(clock, VirtualClock):
-        message = "drain() needs virtual time: make the app with App(..., clock=VirtualClock())"
-        raise ConfigurationError(message)
+        raise ConfigurationError("drain() needs virtual time: make the app with App(..., clock=VirtualClock())")
     app.check()
     if within is None and _recurs(app):
-        message = "drain() of an app with crons or planned refreshes would never end: limit it by within="
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            "drain() of an app with crons or planned refreshes would never end: limit it by within="
+        )
     await declare(app)
     began = clock.now()
     horizon = None if within is None else began + parse_duration(within)
@@ -94,8 +94,9 @@ async def adrain(
             if rest is None or (horizon is not None and clock.now() + rest > horizon):
                 return Drained(attempts, clock.now() - began, None if rest is None else clock.now() + rest)
             clock.advance(rest)
-        message = f"drain() stopped after {MAX_ATTEMPTS} attempts: some job never ends; limit it by within="
-        raise ConfigurationError(message)
+        raise ConfigurationError(
+            f"drain() stopped after {MAX_ATTEMPTS} attempts: some job never ends; limit it by within="
+        )
     finally:
         await app.store.arun(workers.leave(worker, now=clock.now()))
 

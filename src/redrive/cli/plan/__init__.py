@@ -1,16 +1,8 @@
 """``redrive plan``: a table and a timeline of what a policy does.
 
-==============================  ==================================================================
-`source`                        reads the argument: a directive, JSON, or a file
-`kinds`                         finds the kinds of failures that the policy treats differently
-`rows`                          computes a `PolicyPlan`: each retry, its time, and whether it is in time
-`text`, `svg`, `mermaid`,       draw the plan
-`plain`
-`refreshing`, `gantt`           do the same for refresh policies in English
-==============================  ==================================================================
-
-No module here computes a delay: ``rows`` calls `redrive.policy.Policy.decide` after each failure, once with the lowest
-random sample and once with the highest, so that the drawing cannot differ from the behaviour.
+`source` reads the argument, `kinds` finds the failures that the policy treats differently, `rows` computes a
+`PolicyPlan`, and `text`, `svg`, `mermaid` and `plain` draw it; `refreshing` and `gantt` do both for refresh policies.
+No module here computes a delay; `rows` calls `redrive.policy.Policy.decide`, so the drawing is the behaviour.
 
 Exit status: 0 if the policy was drawn; 2 if it cannot be read, is invalid, or an option is wrong.
 """
@@ -19,27 +11,28 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
+from redrive.cli.drawing import glyphs_for
 from redrive.cli.plan import gantt
-from redrive.cli.plan.gantt import Chart
 from redrive.cli.plan.mermaid import as_mermaid
 from redrive.cli.plan.plain import as_json
 from redrive.cli.plan.refreshing import chart_of, is_english
-from redrive.cli.plan.rows import PolicyPlan, plan_of
+from redrive.cli.plan.rows import plan_of
 from redrive.cli.plan.source import find, read_policy
 from redrive.cli.plan.svg import as_svg
-from redrive.cli.plan.text import as_text, glyphs_for
+from redrive.cli.plan.text import as_text
 from redrive.cli.screen import draw, say, say_lines
 from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError
-
-__all__ = ["plan"]
 
 # Columns where the output is no terminal: what fits into most pages and mails.
 PLAIN_WIDTH = 100
@@ -68,60 +61,41 @@ def plan(
 ) -> None:
     """Show what a policy does: each retry, how long it waits, when it comes, the worst case, and the catch."""
     if json and mermaid:
-        message = "give --json or --mermaid, not both"
-        raise ConfigurationError(message)
+        raise ConfigurationError("give --json or --mermaid, not both")
     origin, text = ("", policy) if is_english(policy) else find(policy)
     if is_english(text):
         if json or strict:
-            message = "--json and --strict are about retry policies; a refresh has --mermaid and --svg"
-            raise ConfigurationError(message)
-        _draw(chart_of(text, answers=answers, start=start, most=retries, now=SystemClock().now()), svg, mermaid=mermaid)
+            raise ConfigurationError("--json and --strict are about retry policies; a refresh has --mermaid and --svg")
+        chart = chart_of(text, answers=answers, start=start, most=retries, now=SystemClock().now())
+        page = partial(gantt.as_mermaid, chart) if mermaid else None
+        _draw(partial(gantt.as_svg, chart), page, partial(gantt.as_text, chart), svg)
         return
     read = read_policy(origin, text, strict=strict)
     made = plan_of(read.policy, title=read.name, retries=retries)
-    _tolerate()
-    if svg is not None:
-        _write(svg, as_svg(made))
-    if json:
-        say(as_json(made, read.policy))
-    elif mermaid:
-        say_lines(as_mermaid(made))
-    else:
-        _show(made)
+    page = partial(as_mermaid, made) if mermaid else partial(as_json, made, read.policy) if json else None
+    _draw(partial(as_svg, made), page, partial(as_text, made), svg)
 
 
-def _draw(chart: Chart, svg: Path | None, *, mermaid: bool) -> None:
-    """Draw the chart of a refresh policy."""
-    _tolerate()
+def _draw(
+    as_svg: Callable[[], str], page: Callable[[], str] | None, lines: Callable[..., Iterable[Text]], svg: Path | None
+) -> None:
+    # Characters that the terminal cannot write become question marks.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     if svg is not None:
-        _write(svg, gantt.as_svg(chart))
-    if mermaid:
-        say_lines(gantt.as_mermaid(chart))
+        _write(svg, as_svg())
+    if page is not None:
+        say_lines(page())
         return
     console = Console(highlight=False)
     width = console.width if console.is_terminal else PLAIN_WIDTH
-    plain = glyphs_for(console.encoding) is not glyphs_for("utf-8")
-    for line in gantt.as_text(chart, width=width, plain=plain):
+    for line in lines(width=width, glyphs=glyphs_for(console.encoding)):
         draw(console, line)
-
-
-def _show(made: PolicyPlan) -> None:
-    console = Console(highlight=False)
-    width = console.width if console.is_terminal else PLAIN_WIDTH
-    for line in as_text(made, width=width, glyphs=glyphs_for(console.encoding)):
-        draw(console, line)
-
-
-def _tolerate() -> None:
-    """Replace characters that the terminal cannot write by question marks."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
 
 
 def _write(path: Path, drawing: str) -> None:
     try:
         path.write_text(drawing, encoding="utf-8", newline="\n")
     except OSError as error:
-        message = f"{path} cannot be written: {error.strerror}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
     say(f"the timeline is drawn in {path}", err=True)

@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from redrive.cli.drawing import gantt, gantt_task, svg, tag
+from rich.text import Text
+
+from redrive.cli.drawing import BLOCKS, GAP, Bar, Glyphs, gantt, gantt_task, svg, tag, text_line
 from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy
 from redrive.schedule.dry_run import AttemptEnd, DryRun, SimulatedAttempt
 
-__all__ = ["Chart", "as_mermaid", "as_svg", "as_text"]
-
-_BAR, _SLOT, _DOT = "█", "│", "·"
-_PLAIN = str.maketrans({_BAR: "#", _SLOT: "|", _DOT: "."})
 _MIDNIGHT, _HOUR = timedelta(days=1), timedelta(hours=1)
 _WIDTH, _EDGE, _ROW, _NAMES = 880, 24, 26, 250
 _LIGHT = {
@@ -59,15 +57,23 @@ class Chart:
         is_near = following is not None and following - last <= max(last - self.begin, _HOUR)
         return max(last, following) if is_near and following else last
 
+    @property
+    def slots(self) -> list[datetime]:
+        """The planned refreshes between the edges."""
+        return [each for each in self.played.slots if each <= self.end]
+
     def place(self, at: datetime, width: float) -> float:
         """Return the position of an instant in a width, from 0."""
         span = max(self.end - self.begin, timedelta(seconds=1))
         return min(max((at - self.begin) / span, 0.0), 1.0) * width
 
+    def local(self, at: datetime) -> datetime:
+        """Return an instant in the time zone of the schedule."""
+        return at if self.policy.schedule is None else at.astimezone(self.policy.schedule.place)
+
     def clock(self, at: datetime) -> str:
         """Return an instant as text, in the time zone of the schedule."""
-        schedule = self.policy.schedule
-        local = at if schedule is None else at.astimezone(schedule.place)
+        local = self.local(at)
         seconds = any(each.began.second or each.ended.second for each in self.played.attempts)
         clock = f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
         return f"{local:%a %d} {clock}" if self.end - self.begin >= _MIDNIGHT else clock
@@ -99,30 +105,24 @@ def ending(chart: Chart) -> str:
     return f"then {what} at {chart.clock(state.refresh_at)}"
 
 
-def as_text(chart: Chart, *, width: int, plain: bool) -> Iterator[str]:
-    """Yield the lines of the chart, at most ``width`` columns wide, in ASCII only if ``plain``."""
+def as_text(chart: Chart, *, width: int, glyphs: Glyphs = BLOCKS) -> Iterator[Text]:
+    """Yield the lines of the chart, at most ``width`` columns wide."""
     attempts = chart.played.attempts
     heads = [f"{chart.clock(each.began)}  {name(each)}" for each in attempts]
     tails = [result(each) for each in attempts]
-    left, right = max(map(len, heads)) + 2, max(map(len, tails)) + 2
-    room = max(width - left - right, 16)
-    yield chart.title
-    yield ""
+    left, right = max(map(len, heads)), max(map(len, tails)) + len(GAP)
+    room = max(width - left - len(GAP) - right, 16)
+    yield from [Text(chart.title, "bold"), Text()]
     for attempt, head, tail in zip(attempts, heads, tails, strict=True):
-        line = [" "] * (room + 1)
-        for slot in chart.played.slots:
-            if slot <= chart.end:
-                line[round(chart.place(slot, room))] = _SLOT
-        begin, end = (round(chart.place(each, room)) for each in (attempt.began, attempt.ended))
-        line[begin : end + (begin == end)] = _BAR * max(end - begin, 1)
-        drawn = f"{head:{left}}{''.join(line[: room + 1])} {tail}"
-        yield drawn.translate(_PLAIN) if plain else drawn
-    yield ""
+        bar = Bar(room)
+        for slot in chart.slots:
+            bar.put("slot", round(chart.place(slot, room)))
+        bar.fill("attempt", round(chart.place(attempt.began, room)), round(chart.place(attempt.ended, room)))
+        yield text_line(head.ljust(left), bar.text(glyphs), f" {tail}")
+    yield Text()
     if chart.played.slots:
-        mark = _SLOT.translate(_PLAIN) if plain else _SLOT
-        yield f"{mark} a planned refresh"
-    yield ending(chart)
-    yield from _warnings(chart)
+        yield Text(f"{glyphs['slot']} a planned refresh")
+    yield from map(Text, (ending(chart), *_warnings(chart)))
 
 
 def as_mermaid(chart: Chart) -> str:
@@ -132,8 +132,7 @@ def as_mermaid(chart: Chart) -> str:
     for each in chart.played.attempts:
         begin, end = _instant(chart, each.began), _instant(chart, each.ended)
         tasks += [gantt_task(name(each), begin, end, tags[each.ending]), gantt_task(result(each), end, end)]
-    planned = [_instant(chart, each) for each in chart.played.slots if each <= chart.end]
-    tasks += [gantt_task("planned", each, each) for each in planned]
+    tasks += [gantt_task("planned", each, each) for each in (_instant(chart, slot) for slot in chart.slots)]
     head = ("dateFormat YYYY-MM-DD HH:mm:ss", "axisFormat %H:%M")
     return gantt(chart.title, head, tasks, (ending(chart), *_warnings(chart)))
 
@@ -143,9 +142,7 @@ def _warnings(chart: Chart) -> Iterator[str]:
 
 
 def _instant(chart: Chart, at: datetime) -> str:
-    schedule = chart.policy.schedule
-    local = at if schedule is None else at.astimezone(schedule.place)
-    return f"{local:%Y-%m-%d %H:%M:%S}"
+    return f"{chart.local(at):%Y-%m-%d %H:%M:%S}"
 
 
 def as_svg(chart: Chart) -> str:
@@ -158,8 +155,7 @@ def as_svg(chart: Chart) -> str:
         tag("text", chart.title, class_="title", x=_EDGE, y=_ROW + 8),
         *(
             tag("line", class_="slot", x1=x, x2=x, y1=top - 8, y2=top + _ROW * len(attempts))
-            for each in chart.played.slots
-            if each <= chart.end
+            for each in chart.slots
             for x in [_EDGE + _NAMES + chart.place(each, room)]
         ),
     ]

@@ -20,8 +20,6 @@ from redrive.policy.failure import names_of_class
 from redrive.policy.policy import only_limits
 from redrive.visible import visible
 
-__all__ = ["FailureKind", "kinds", "parts"]
-
 _ANY = Failure(("builtins.Exception",))
 
 

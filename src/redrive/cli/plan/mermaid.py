@@ -10,13 +10,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from redrive.cli.drawing import gantt, gantt_name, gantt_task
-from redrive.cli.plan.axis import axis_of
+from redrive.cli.plan.layout import axis_of, titled
 from redrive.cli.plan.rows import Band, PolicyPlan, Section
-from redrive.cli.plan.table import titled
 from redrive.cli.plan.words import shown
 from redrive.policy.duration import LONGEST, ZERO
-
-__all__ = ["as_mermaid"]
 
 _START = datetime(2000, 1, 1)  # noqa: DTZ001 - Mermaid has no zones
 _AXES = (

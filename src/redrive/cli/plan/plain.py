@@ -9,8 +9,6 @@ import msgspec
 from redrive.cli.plan.rows import Band, PolicyPlan, Row
 from redrive.policy import Policy
 
-__all__ = ["as_json"]
-
 
 def as_json(plan: PolicyPlan, policy: Policy) -> str:
     """Return the plan as one line of JSON, together with its policy."""

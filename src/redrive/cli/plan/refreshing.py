@@ -13,8 +13,6 @@ from redrive.policy import parse_duration
 from redrive.schedule import RefreshPolicy
 from redrive.schedule.dry_run import AttemptEnd, SimulatedAnswer, dry_run
 
-__all__ = ["chart_of", "is_english"]
-
 _WORDS = {"ok": AttemptEnd.SUCCESS, "fail": AttemptEnd.FAILURE, "timeout": AttemptEnd.TIMEOUT}
 _FORM = 'write "fail 4m, timeout, ok 2m": ok, fail or timeout, and how long after the start'
 _ENGLISH = re.compile(r"\s*(?:[-*•]\s|\d+[.)]\s|(?!catch\b)[A-Za-z]+\s+\S)")

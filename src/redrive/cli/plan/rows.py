@@ -23,8 +23,6 @@ from redrive.policy import Defer, Failure, GiveUp, History, Policy, Retry
 from redrive.policy.algebra import Combined
 from redrive.policy.duration import LONGEST, ZERO
 
-__all__ = ["Band", "Catch", "InTime", "PolicyPlan", "Row", "Section", "plan_of"]
-
 _START = datetime(1, 1, 1, tzinfo=UTC)
 _LOWEST, _HIGHEST = 0.0, nextafter(1.0, 0.0)
 

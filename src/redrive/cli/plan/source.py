@@ -16,8 +16,6 @@ from redrive.errors import ConfigurationError, PolicyError, PolicySyntaxError, P
 from redrive.policy import Policy
 from redrive.visible import visible
 
-__all__ = ["Read", "find", "read_policy"]
-
 # Characters of a line of JSON on either side of its fault.
 _SHOWN = 40
 _OPENINGS = frozenset('{["')
@@ -51,8 +49,7 @@ def read_policy(origin: str, text: str, *, strict: bool = False) -> Read:
     """
     if origin.lower().endswith(".json") or text.lstrip()[:1] in _OPENINGS:
         if strict:
-            message = "--strict is about directives, and this policy is JSON"
-            raise ConfigurationError(message)
+            raise ConfigurationError("--strict is about directives, and this policy is JSON")
         policy = _of_json(origin, text)
         return Read(_directive(policy) or visible(origin) or "policy", policy)
     policy = Policy.parse(text, strict=strict)
@@ -71,19 +68,16 @@ def find(given: str) -> tuple[str, str]:
     if given == "-":
         return "standard input", _decode("standard input", typer.get_binary_stream("stdin").read())
     if given == "@":
-        message = "name a file after the @, as in @policy.txt"
-        raise ConfigurationError(message)
+        raise ConfigurationError("name a file after the @, as in @policy.txt")
     path = _path(given)
     if path is None:
         return "", given
     try:
         return path.name, _decode(str(path), path.read_bytes())
     except FileNotFoundError as error:
-        message = f"there is no file {path}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"there is no file {path}") from error
     except OSError as error:
-        message = f"{path} cannot be read: {error.strerror}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _path(given: str) -> Path | None:
@@ -99,8 +93,7 @@ def _decode(origin: str, data: bytes) -> str:
     try:
         return data.decode("utf-8-sig").strip("\n")
     except UnicodeDecodeError as error:
-        message = f"{origin} is not text in UTF-8: byte {error.start + 1} is wrong"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"{origin} is not text in UTF-8: byte {error.start + 1} is wrong") from error
 
 
 def _of_json(origin: str, text: str) -> Policy:
@@ -110,14 +103,11 @@ def _of_json(origin: str, text: str) -> Policy:
     except json.JSONDecodeError as error:
         raise _unreadable(place or "JSON, ", error) from error
     except PolicyError as error:
-        message = f"{place}{error}"
-        raise PolicyValueError(message) from error
+        raise PolicyValueError(f"{place}{error}") from error
     except RecursionError as error:
-        message = f"{place}the policy is nested too deeply"
-        raise PolicyValueError(message) from error
+        raise PolicyValueError(f"{place}the policy is nested too deeply") from error
     except ValueError as error:  # a number of thousands of digits
-        message = f"{place}{error}"
-        raise PolicyValueError(message) from error
+        raise PolicyValueError(f"{place}{error}") from error
 
 
 def _unreadable(place: str, error: json.JSONDecodeError) -> PolicyError:

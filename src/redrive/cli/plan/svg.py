@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from redrive.cli.drawing import svg, tag
-from redrive.cli.plan.axis import Axis, axis_of
+from redrive.cli.plan.layout import Axis, axis_of, catching, columns, legend, titled
 from redrive.cli.plan.rows import Band, PolicyPlan, Row, Section
-from redrive.cli.plan.table import catching, columns, legend, titled
 from redrive.cli.plan.words import shown, wrapped
 from redrive.policy.duration import ZERO
-
-__all__ = ["as_svg"]
 
 _WIDTH, _EDGE = 880, 24
 _LINE, _ROW, _BAR = 20, 26, 14

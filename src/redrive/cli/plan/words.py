@@ -9,8 +9,6 @@ from redrive.policy import Policy, format_duration
 from redrive.policy.policy import only_limits
 from redrive.visible import visible
 
-__all__ = ["notes", "shown", "wrapped"]
-
 _MINUTE = timedelta(minutes=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _SECOND = timedelta(seconds=1)

@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from redrive.app.app import App
-from redrive.cli.loading import load_app
-from redrive.cli.schedules import pages, plain
+from redrive.cli.loading import Actor, Target, load_app
+from redrive.cli.schedules import pages
 from redrive.cli.schedules.seen import Seen, seen, seen_one
 from redrive.cli.screen import Grid, print_document, say
 from redrive.engine.items import TrackedItem
@@ -26,16 +26,12 @@ from redrive.engine.origin import Kind
 from redrive.errors import IllegalMove
 from redrive.schedule import RefreshOutcome
 
-__all__ = ["schedules"]
-
 schedules = typer.Typer(help="Look at crons and refreshes, and act on them.", no_args_is_help=True)
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cron or refresh.")]
 Item = Annotated[str, typer.Argument(metavar="KEY", help="Key of an item of the refresh.")]
 Key = Annotated[str | None, typer.Argument(metavar="[KEY]", help="Key of an item, if it is a refresh.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a text.")]
-Actor = Annotated[str | None, typer.Option(help="Who does it, for the audit log; by default user@host.")]
 Since = Annotated[str, typer.Option(help="The first instant, such as 2026-03-01T06:00Z; without an offset it is UTC.")]
 Until = Annotated[str | None, typer.Option(help="The last instant; by default now.")]
 
@@ -45,7 +41,7 @@ AHEAD = 5
 # Past occurrences that are shown.
 BACK = 10
 
-# Things in trouble that are shown.
+# Items in trouble that are shown.
 TROUBLED = 20
 
 
@@ -61,7 +57,7 @@ def list_(app: Target, *, json: AsJson = False) -> None:
     for each in seen(loaded):
         last = _occurrences(loaded, each, 1)
         if json:
-            print_document(plain.schedule(each) | plain.went(last, counts.get(each.name)))
+            print_document(pages.schedule_document(each) | pages.went_document(last, counts.get(each.name)))
         else:
             went = pages.went(last, counts.get(each.name))
             table.add(each.name, each.kind, pages.when(each), pages.due(each), pages.state(each), went)
@@ -74,7 +70,7 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
     """Show one schedule in full: its declaration, its next and latest occurrences; or one item of a refresh."""
     loaded = load_app(app)
     if key is not None:
-        _say_thing(loaded, name, key, json=json, full=True)
+        _say_item(loaded, name, key, json=json, full=True)
         return
     found = seen_one(loaded, name)
     ahead = [*itertools.islice(found.ahead(_now(loaded)), AHEAD)]
@@ -83,8 +79,8 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
     counts = next((each for each in counted if each.schedule == name), None)
     troubled = loaded.refreshes.select(name, limit=TROUBLED, troubled=True)
     if json:
-        more = {"next": ahead, "occurrences": past, "troubled": [plain.item(each) for each in troubled]}
-        print_document(plain.schedule(found) | plain.went((), counts) | more)
+        more = {"next": ahead, "occurrences": past, "troubled": [pages.item_document(each) for each in troubled]}
+        print_document(pages.schedule_document(found) | pages.went_document((), counts) | more)
         return
     for line in pages.schedule(found, ahead):
         say(line)
@@ -116,9 +112,8 @@ def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, js
     turned = loaded.refreshes.trigger(name, key, actor=actor)
     if turned.outcome is RefreshOutcome.DISABLED:
         reason = loaded.refreshes.get(name, key).disabled_reason
-        message = f"{name}/{key} was given up ({reason}) until it is updated: redrive schedules update"
-        raise IllegalMove(message)
-    _say_thing(loaded, name, key, json=json)
+        raise IllegalMove(f"{name}/{key} was given up ({reason}) until it is updated: redrive schedules update")
+    _say_item(loaded, name, key, json=json)
 
 
 @schedules.command()
@@ -126,7 +121,7 @@ def update(app: Target, name: Name, key: Item, *, actor: Actor = None, json: AsJ
     """Restart an item of a refresh: it is enabled again if it gave up, and its failures are forgotten."""
     loaded = load_app(app)
     loaded.refreshes.update(name, key, actor=actor or loaded.actor)
-    _say_thing(loaded, name, key, json=json)
+    _say_item(loaded, name, key, json=json)
 
 
 @schedules.command()
@@ -135,10 +130,9 @@ def pause(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json
     loaded = load_app(app)
     if key is None:
         loaded.schedules.pause(name, actor=actor)
-        _say_schedule(loaded, name, json=json)
     else:
         loaded.refreshes.pause(name, key, actor=actor)
-        _say_thing(loaded, name, key, json=json)
+    _say_changed(loaded, name, key, json=json)
 
 
 @schedules.command()
@@ -147,10 +141,9 @@ def resume(app: Target, name: Name, key: Key = None, *, actor: Actor = None, jso
     loaded = load_app(app)
     if key is None:
         loaded.schedules.resume(name, actor=actor)
-        _say_schedule(loaded, name, json=json)
     else:
         loaded.refreshes.resume(name, key, actor=actor)
-        _say_thing(loaded, name, key, json=json)
+    _say_changed(loaded, name, key, json=json)
 
 
 @schedules.command()
@@ -173,24 +166,29 @@ def _instant(text: str, option: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        message = f"{text!r} is not an instant; write 2026-03-01, 2026-03-01T06:00 or 2026-03-01T06:00+02:00"
-        raise typer.BadParameter(message, param_hint=option) from error
+        raise typer.BadParameter(
+            f"{text!r} is not an instant; write 2026-03-01, 2026-03-01T06:00 or 2026-03-01T06:00+02:00",
+            param_hint=option,
+        ) from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 # --------------------------------------------------------------------------------------------------------------- saying
 
 
-def _say_schedule(app: App, name: str, *, json: bool) -> None:
+def _say_changed(app: App, name: str, key: str | None, *, json: bool) -> None:
+    if key is not None:
+        _say_item(app, name, key, json=json)
+        return
     found = seen_one(app, name)
-    _print(plain.schedule(found), [pages.headline(found)], json=json)
+    _print(pages.schedule_document(found), [pages.headline(found)], json=json)
 
 
-def _say_thing(app: App, name: str, key: str, *, json: bool, full: bool = False) -> None:
+def _say_item(app: App, name: str, key: str, *, json: bool, full: bool = False) -> None:
     item: TrackedItem = app.refreshes.get(name, key)
     policy = seen_one(app, name).policy(item)
     page = pages.item(item, policy) if full else [pages.standing(item)]
-    _print(plain.item(item) | {"policy": None if policy is None else str(policy)}, page, json=json)
+    _print(pages.item_document(item) | {"policy": None if policy is None else str(policy)}, page, json=json)
 
 
 def _print(value: Mapping[str, object] | Occurrence, page: Iterable[str], *, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Schedules for readers: lines and tables."""
+"""Schedules for readers, as lines and tables, and for programs, as documents for JSON."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from redrive.cli.schedules.seen import Seen
-from redrive.cli.screen import Grid
+from redrive.cli.screen import Grid, document, utc
 from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate
 from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy, RefreshState
 from redrive.stores.operations.refresh.read import Counts
-
-__all__ = ["due", "headline", "history", "item", "items", "schedule", "standing", "state", "went", "when"]
 
 
 def when(seen: Seen) -> str:
@@ -31,14 +29,14 @@ def state(seen: Seen) -> str:
     parts = [
         seen.row is None and "no worker has declared it yet",
         not seen.in_code and "not in the code of this app",
-        seen.paused_at is not None and f"paused since {_at(seen.paused_at)}",
+        seen.paused_at is not None and f"paused since {utc(seen.paused_at)}",
     ]
     return ", ".join(each for each in parts if each) or "active"
 
 
 def due(seen: Seen) -> str:
     """Return when its next occurrence or item is due."""
-    return "-" if seen.due_at is None else _at(seen.due_at)
+    return "-" if seen.due_at is None else utc(seen.due_at)
 
 
 def headline(seen: Seen) -> str:
@@ -49,7 +47,7 @@ def headline(seen: Seen) -> str:
 def went(last: Sequence[Occurrence], counts: Counts | None) -> str:
     """Return the latest occurrence of a cron, or the counts of the items of a refresh."""
     if counts is None:
-        return "".join(f"{_at(each.occurs_at)} {each.decision}" for each in last[:1])
+        return "".join(f"{utc(each.occurs_at)} {each.decision}" for each in last[:1])
     named = {"running": counts.running, "failing": counts.failing, "given up": counts.disabled}
     more = {"paused": counts.paused, "completed": counts.completed}
     parts = [f"{count} {name}" for name, count in (named | more).items() if count]
@@ -60,7 +58,7 @@ def schedule(seen: Seen, ahead: Sequence[datetime]) -> Iterator[str]:
     """Print the page of a schedule, without its tables."""
     yield headline(seen)
     if seen.row is not None:
-        yield f"declared {_at(seen.row.declared_at)}"
+        yield f"declared {utc(seen.row.declared_at)}"
     definition = seen.definition
     if definition is None:
         yield when(seen)
@@ -77,7 +75,7 @@ def schedule(seen: Seen, ahead: Sequence[datetime]) -> Iterator[str]:
     yield f"next: {due(seen)}"
     if isinstance(definition, CronDefinition):
         place = definition.schedule.place
-        yield from (f"  {_at(each)}   {each.astimezone(place):%a %Y-%m-%d %H:%M:%S %Z}" for each in ahead)
+        yield from (f"  {utc(each)}   {each.astimezone(place):%a %Y-%m-%d %H:%M:%S %Z}" for each in ahead)
 
 
 def _jobs(made: JobTemplate) -> str:
@@ -89,7 +87,7 @@ def history(past: Sequence[Occurrence]) -> Grid:
     table = Grid("occurrence", "decided", "decision", "job", "note")
     for each in past:
         job = "" if each.job_id is None else str(each.job_id)
-        table.add(_at(each.occurs_at), _at(each.decided_at), each.decision, job, each.note or "")
+        table.add(utc(each.occurs_at), utc(each.decided_at), each.decision, job, each.note or "")
     return table
 
 
@@ -97,7 +95,7 @@ def items(troubled: Sequence[TrackedItem]) -> Grid:
     """Print a table of items in trouble."""
     table = Grid("key in trouble", "state", "attempts", "failing since")
     for each in troubled:
-        since = "" if each.failing_since is None else _at(each.failing_since)
+        since = "" if each.failing_since is None else utc(each.failing_since)
         table.add(each.key, _stands(each), str(each.attempts_since_success), since)
     return table
 
@@ -110,17 +108,17 @@ def standing(item: TrackedItem) -> str:
 def item(item: TrackedItem, policy: RefreshPolicy | None) -> Iterator[str]:
     """Print the page of an item."""
     yield standing(item)
-    yield f"tracked {_at(item.tracked_at)}, arguments {(item.payload or b'-').decode(errors='replace')}"
+    yield f"tracked {utc(item.tracked_at)}, arguments {(item.payload or b'-').decode(errors='replace')}"
     label = "of the refresh" if item.own is None else "its own"
     lines = ["declared by a newer redrive"] if policy is None else str(policy).splitlines()
     yield from [f"policy, {label}:", *(f"  {line}" for line in lines)]
     for name in RefreshState.__struct_fields__:
         value = getattr(item.state, name)
-        yield f"{name}: {_at(value) if isinstance(value, datetime) else '-' if value is None else value}"
+        yield f"{name}: {utc(value) if isinstance(value, datetime) else '-' if value is None else value}"
 
 
 def _stands(item: TrackedItem) -> str:
-    due_at = "nothing is planned" if item.refresh_at is None else f"due {_at(item.refresh_at)}"
+    due_at = "nothing is planned" if item.refresh_at is None else f"due {utc(item.refresh_at)}"
     paused = "paused, " if item.paused else ""
     if item.disabled_until_update:
         return f"given up: {item.disabled_reason}"
@@ -131,5 +129,30 @@ def _stands(item: TrackedItem) -> str:
     return f"{paused}{'fresh' if item.failing_since is None else 'failing'}, {due_at}"
 
 
-def _at(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
+def schedule_document(seen: Seen) -> dict[str, object]:
+    """Return a schedule as a document for JSON."""
+    row = seen.row
+    return {
+        "name": seen.name,
+        "kind": seen.kind,
+        "when": when(seen),
+        "state": state(seen),
+        "in_code": seen.in_code,
+        "declared_at": None if row is None else row.declared_at,
+        "paused_at": seen.paused_at,
+        "due_at": seen.due_at,
+        "job_id": None if row is None else row.job_id,
+        "queued_at": None if row is None else row.queued_at,
+        "definition": document(seen.document),
+    }
+
+
+def item_document(tracked: TrackedItem) -> dict[str, object]:
+    """Return an item of a refresh as a document for JSON."""
+    fields: dict[str, object] = {name: getattr(tracked, name) for name in TrackedItem.__struct_fields__}
+    return fields | {"payload": document(tracked.payload)}
+
+
+def went_document(last: Sequence[Occurrence], counts: Counts | None) -> dict[str, object]:
+    """Return the latest occurrence of a cron and the counts of the items of a refresh as a document for JSON."""
+    return {"last": next(iter(last), None), "counts": counts}

@@ -14,8 +14,6 @@ from redrive.errors import ScheduleNotFound
 from redrive.schedule import RefreshPolicy
 from redrive.stores.operations import schedules as operations
 
-__all__ = ["Seen", "seen", "seen_one"]
-
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -74,8 +72,7 @@ def seen_one(app: App, name: str) -> Seen:
     found = {each.name: each for each in seen(app)}
     if name not in found:
         known = ", ".join(found) or "none at all"
-        message = f"there is no schedule {name!r}; there are: {known}"
-        raise ScheduleNotFound(message)
+        raise ScheduleNotFound(f"there is no schedule {name!r}; there are: {known}")
     return found[name]
 
 

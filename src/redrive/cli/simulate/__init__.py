@@ -13,13 +13,10 @@ from rich.console import Console
 
 from redrive.cli.plan.source import find, read_policy
 from redrive.cli.screen import say
-from redrive.cli.simulate.plain import as_json
 from redrive.cli.simulate.svg import as_svg
-from redrive.cli.simulate.text import as_table
+from redrive.cli.simulate.text import as_json, as_table
 from redrive.errors import ConfigurationError
 from redrive.simulate import SCENARIOS, Contender, ScenarioResult, of_policy, run, scenario
-
-__all__ = ["simulate"]
 
 # Columns where the output is no terminal: the widest table with the longest name.
 _WIDTH = 140

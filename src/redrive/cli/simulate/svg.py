@@ -11,11 +11,9 @@ from math import inf, isinf, log10
 
 from redrive.cli.drawing import svg, tag
 from redrive.cli.plan.words import wrapped
-from redrive.cli.simulate.words import cells, setting
+from redrive.cli.simulate.text import cells, setting
 from redrive.simulate import ScenarioResult
 from redrive.visible import visible
-
-__all__ = ["as_svg"]
 
 _EDGE, _ROW, _LINE = 24, 24, 20
 # Of a name, at 12 px, in the widest of the usual fonts.

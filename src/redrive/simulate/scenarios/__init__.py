@@ -7,9 +7,6 @@ from redrive.simulate.scenarios.deadline import DEADLINE, ISOLATION
 from redrive.simulate.scenarios.herd import HERD, PUSHBACK
 from redrive.simulate.scenarios.metastable import METASTABLE
 from redrive.simulate.scenarios.outage import FLAKY, OUTAGE, STACK
-from redrive.simulate.scenarios.scenario import Quantity, Scenario, Trial
 from redrive.simulate.scenarios.tail import TAIL
-
-__all__ = ["SCENARIOS", "Quantity", "Scenario", "Trial"]
 
 SCENARIOS = (CONTENTION, OUTAGE, FLAKY, STACK, HERD, PUSHBACK, DEADLINE, METASTABLE, TAIL, ISOLATION)

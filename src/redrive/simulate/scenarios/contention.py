@@ -13,8 +13,6 @@ from redrive.simulate.loop import Loop
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
-__all__ = ["CONTENTION"]
-
 _WAY, _DEVIATION = 0.010, 0.002
 _SLICE = 0.1
 

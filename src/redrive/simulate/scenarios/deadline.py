@@ -11,8 +11,6 @@ from redrive.simulate.contender import DEFAULTS, REDRIVE, Contender
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
-__all__ = ["DEADLINE", "ISOLATION"]
-
 _WHOLE = 5.0
 _SLOWEST = 2.0
 _HORIZON = 60.0

@@ -17,8 +17,6 @@ from redrive.simulate.loop import Loop
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
-__all__ = ["HERD", "PUSHBACK"]
-
 _REFUSES_IN = 0.25
 _SETTLED, _UNTIL = 30.0, 60.0
 _SLICE = 0.1

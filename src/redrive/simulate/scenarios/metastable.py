@@ -14,8 +14,6 @@ from redrive.simulate.loop import Loop
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
-__all__ = ["METASTABLE"]
-
 _TRIGGER, _TRIGGER_ENDS, _UNTIL = 10.0, 20.0, 200.0
 _PATIENCE = 1.0
 _UTILISATION = 0.95

@@ -15,8 +15,6 @@ from redrive.simulate.loop import Loop
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
-__all__ = ["FLAKY", "OUTAGE", "STACK"]
-
 # Seconds between two calls of a client.
 _EVERY = 0.1
 # Of each client.

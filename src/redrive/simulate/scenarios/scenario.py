@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from redrive.simulate.contender import DEFAULTS, Contender
 from redrive.simulate.rng import SeededRandom
 
-__all__ = ["Quantity", "Scenario", "Trial"]
-
 # One run: who takes part, the rng, how many clients; one figure for each measure (``inf``: never).
 Trial = Callable[[Contender, SeededRandom, int], tuple[float, ...]]
 

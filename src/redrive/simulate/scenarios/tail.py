@@ -14,8 +14,6 @@ from redrive.simulate.loop import Loop
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
-__all__ = ["TAIL"]
-
 _EVERY = 0.01
 # For each of the thousand clients: what p99.9 needs.
 _CALLS = 20
