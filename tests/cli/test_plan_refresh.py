@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from redrive.cli import cli
-from redrive.cli.plan.refreshing import is_english
+from redrive.cli.plan.gantt import is_english
 from redrive.errors import ConfigurationError, ScheduleSyntaxError
 
 POLICY = """- Refresh the model every 2 hours in Europe/Kyiv

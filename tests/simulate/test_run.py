@@ -13,8 +13,7 @@ from redrive.policy.budget import RatioBudget, TokenBudget
 from redrive.retrying import Hedge
 from redrive.simulate import SCENARIOS, of_policy, run, scenario
 from redrive.simulate.contender import DEFAULTS, NONE
-from redrive.simulate.load import Load, quantile
-from redrive.simulate.loop import Loop
+from redrive.simulate.loop import Load, Loop, quantile
 from redrive.simulate.run import Figure
 
 MINE = of_policy("mine", Policy(on=OSError, attempts=2))

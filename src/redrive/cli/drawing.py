@@ -94,13 +94,13 @@ def svg(
 
     Args:
         root: the class of the document, which restricts its style rules to it when it is pasted into a page.
-        title: its title for screen readers.
+        title: like the description, for screen readers.
         parts: its elements.
         size: width and height.
         light: style rules by selector, beside those of text, page, title and faint text.
         dark: the rules that differ for readers with a dark scheme.
-        font: the size of its text, in pixels.
-        description: its description for screen readers.
+        font: in pixels.
+        description: may be empty.
     """
     base = _LIGHT | {"text": f"font: {font}px system-ui, sans-serif; {_TEXT}"}
     base[".title"] += f"; font-size: {font + 4}px"
@@ -124,10 +124,7 @@ def _rules(root: str, styles: Mapping[str, str]) -> str:
 def tag(name: str, content: str = "", **attributes: object) -> str:
     """Return an element. Characters with a meaning in XML, and those that change the text direction, are escaped.
 
-    Args:
-        name: the name of the element.
-        content: its text.
-        **attributes: ``_`` becomes a hyphen, and is removed at the end of a name; numbers get one decimal place.
+    In names of attributes ``_`` becomes a hyphen, and is removed at the end; numbers get one decimal place.
     """
     listed = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(visible(_number(value)))}"' for key, value in attributes.items()

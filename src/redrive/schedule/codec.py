@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from redrive.errors import ScheduleError
@@ -26,9 +27,9 @@ VERSION = 1
 P = TypeVar("P")
 T = TypeVar("T")
 
-_PLAIN = ("repeat_last", "strategy", "on_exhausted")
+_CHOICES = ("strategy", "on_exhausted")
 _SPANS = ("timeout", "give_up_after", "catch_up", "jitter")
-_KEYS = ("version", "schedule", "delays", "on_give_up", *_PLAIN, *_SPANS)
+_KEYS = ("version", "schedule", "delays", "on_give_up", "repeat_last", *_CHOICES, *_SPANS)
 _SCHEDULE = ("start", "rules", "crons", "times", "except_times", "tz", "gap")
 _ACTION = ("name", "to", "text")
 
@@ -39,7 +40,8 @@ def to_dict(policy: PolicyFields) -> dict[str, Any]:
     if policy.schedule is not None:
         data["schedule"] = _schedule_out(policy.schedule)
     data |= {name: _span_out(getattr(policy, name)) for name in _SPANS}
-    data |= {name: _plain_out(getattr(policy, name)) for name in _PLAIN}
+    data |= {"repeat_last": policy.repeat_last}
+    data |= {name: str(getattr(policy, name)) for name in _CHOICES}
     data["delays"] = [_span_out(each) for each in policy.delays]
     data["on_give_up"] = [{name: getattr(each, name) for name in _ACTION} for each in policy.on_give_up]
     return data
@@ -52,7 +54,7 @@ def from_dict(data: object, make: Callable[..., P]) -> P:
         raise ScheduleError(f"policy.version: {version!r} is not {VERSION}, the only version that is known here")
     found = _keys(data, _KEYS, "policy")
     schedule = found["schedule"]
-    given: dict[str, Any] = {name: _text(found[name], f"policy.{name}") for name in ("strategy", "on_exhausted")}
+    given: dict[str, Any] = {name: _text(found[name], f"policy.{name}") for name in _CHOICES}
     needed = {name for name in _SPANS if found[name] is not None} | {"timeout", "jitter"}
     given |= {name: _span(found[name], f"policy.{name}") for name in needed}
     given["repeat_last"] = _truth(found["repeat_last"], "policy.repeat_last")
@@ -78,31 +80,21 @@ def _schedule(data: object, path: str) -> Schedule:
     found = _keys(data, _SCHEDULE, path)
     given: dict[str, Any] = {name: _text(found[name], f"{path}.{name}") for name in ("tz", "gap")}
     given["start"] = _time(found["start"], f"{path}.start")
-    given["rules"] = _each(found["rules"], _rule, f"{path}.rules")
-    given["crons"] = _each(found["crons"], _cron, f"{path}.crons")
+    given["rules"] = _each(found["rules"], _parsed(RecurrenceRule.parse), f"{path}.rules")
+    given["crons"] = _each(found["crons"], _parsed(CronExpression.parse), f"{path}.crons")
     given["times"] = _each(found["times"], _time, f"{path}.times")
     given["except_times"] = frozenset(_each(found["except_times"], _time, f"{path}.except_times"))
     return _build(lambda: Schedule(**given), path)
 
 
-def _rule(data: object, path: str) -> RecurrenceRule:
-    text = _text(data, path)
-    return _build(lambda: RecurrenceRule.parse(text), path)
-
-
-def _cron(data: object, path: str) -> CronExpression:
-    text = _text(data, path)
-    return _build(lambda: CronExpression.parse(text), path)
+def _parsed(parse: Callable[[str], T]) -> Callable[[object, str], T]:
+    return lambda data, path: _build(partial(parse, _text(data, path)), path)
 
 
 def _action(data: object, path: str) -> Action:
     found = _keys(data, _ACTION, path)
     given = {name: None if found[name] is None else _text(found[name], f"{path}.{name}") for name in _ACTION}
     return _build(lambda: Action(**given), path)  # type: ignore[arg-type] # it refuses a name that is None
-
-
-def _plain_out(value: object) -> object:
-    return str(value) if isinstance(value, str) else value
 
 
 def _span_out(value: timedelta | None) -> float | None:

@@ -39,14 +39,9 @@ from redrive.errors import ScheduleError
 from redrive.schedule.timezone import aware, changes, instant, instants, wall
 
 _NAMED: Final[Mapping[str, str]] = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
+    "@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
+}  # fmt: skip
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _SHORT = re.compile(r"([0-9]+)\s*([smh])", re.IGNORECASE)
 _MOST_DIGITS = 4
@@ -124,7 +119,8 @@ class CronExpression(msgspec.Struct, frozen=True):
         """
         # A nearby clock change maps times to instants in another order, so the search begins earlier by as much.
         begin = wall(aware("at", at), place) - changes(at, place) - timedelta.resolution
-        found = self._elapsed(begin, place) if self.is_elapsed else self._daily(begin, place, without)
+        named = (_after_gap(local, place) for local in self._walk(begin) if local not in without)
+        found = self._elapsed(begin, place) if self.is_elapsed else named
         last = at - timedelta.resolution
         for each in found:
             if each > last:
@@ -142,9 +138,6 @@ class CronExpression(msgspec.Struct, frozen=True):
             for each in found[1:]:
                 heapq.heappush(repeated, each)
         yield from sorted(repeated)
-
-    def _daily(self, begin: datetime, place: ZoneInfo, without: frozenset[datetime]) -> Iterator[datetime]:
-        return (_after_gap(local, place) for local in self._walk(begin) if local not in without)
 
     def _check(self) -> None:
         try:

@@ -225,14 +225,6 @@ def _days(rule: RecurrenceRule, start: datetime) -> AnchoredRule | DailyRule:
     """Return the days that a rule allows, as a daily rule."""
     midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
     daily = replace(
-        rule,
-        freq=Freq.DAILY,
-        interval=1,
-        count=None,
-        until=None,
-        by_hour=(),
-        by_minute=(),
-        by_second=(),
-        by_set_pos=(),
+        rule, freq=Freq.DAILY, interval=1, count=None, until=None, by_hour=(), by_minute=(), by_second=(), by_set_pos=()
     )
     return anchored(daily, midnight)

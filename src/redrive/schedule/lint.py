@@ -182,9 +182,6 @@ def _ending(schedule: Schedule, now: datetime) -> Iterator[str]:
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- figures
-
-
 class Gaps(msgspec.Struct, frozen=True):
     """The shortest and the longest gap that was seen."""
 

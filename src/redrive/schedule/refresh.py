@@ -101,9 +101,6 @@ __all__ = [
 ]
 
 
-# ------------------------------------------------------------------------------------------------------------ answering
-
-
 def success(
     policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, sample: float = 0.0
 ) -> RefreshTransition:
@@ -176,9 +173,6 @@ def sweep(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: 
     if state.disabled_until_update or state.paused or not is_too_long(policy, state, now):
         return RefreshTransition(state, RefreshOutcome.NOTHING)
     return given_up(policy, state, now, TOO_LONG)
-
-
-# --------------------------------------------------------------------------------------------------------------- people
 
 
 def update(
@@ -303,9 +297,6 @@ def _awaiting(policy: RefreshPolicy, state: RefreshState, now: datetime, sample:
     """Return the state waiting for the next planned refresh, or completed, so that a later schedule plans it again."""
     waiting = planned(policy, state, now, sample)
     return replace(waiting, completed=waiting.refresh_at is None)
-
-
-# --------------------------------------------------------------------------------------------------------------- shared
 
 
 def _cleared(state: RefreshState) -> RefreshState:

@@ -104,17 +104,17 @@ class RecurrenceRule(msgspec.Struct, frozen=True, kw_only=True):
         for part in _parts(text):
             name, equals, value = part.partition("=")
             name = name.strip().upper()
-            if not equals or name not in _READERS:
-                raise _wrong(text, f"{part!r} is not a part of a rule; parts: {', '.join(_READERS)}")
-            field, read = _READERS[name]
+            if not equals or name not in _PARTS:
+                raise _wrong(text, f"{part!r} is not a part of a rule; parts: {', '.join(_PARTS)}")
+            field, read, allowed = _PARTS[name]
             if field in given:
                 raise _wrong(text, f"{name} is there twice")
             try:
                 given[field] = read(value.strip().upper())
             except (ValueError, KeyError, IndexError) as error:
-                raise _wrong(text, f"{part!r}: {_ALLOWED[name]}") from error
+                raise _wrong(text, f"{part!r}: {allowed}") from error
         if "freq" not in given:
-            raise _wrong(text, f"FREQ is missing; {_ALLOWED['FREQ']}")
+            raise _wrong(text, f"FREQ is missing; {_PARTS['FREQ'][-1]}")
         rule = cls(**given)
         _check(rule, text)
         return rule
@@ -207,40 +207,40 @@ def _week_days(value: str) -> tuple[WeekDay, ...]:
     return tuple(sorted({_week_day(each) for each in value.split(",")}, key=lambda each: (each.day, each.nth or 0)))
 
 
-_READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    "FREQ": ("freq", lambda value: Freq[value]),
-    "INTERVAL": ("interval", _positive),
-    "COUNT": ("count", _positive),
-    "UNTIL": ("until", _until),
-    "BYMONTH": ("by_month", _numbers(1, 12)),
-    "BYWEEKNO": ("by_week_no", _numbers(1, 53, negative=True)),
-    "BYYEARDAY": ("by_year_day", _numbers(1, 366, negative=True)),
-    "BYMONTHDAY": ("by_month_day", _numbers(1, 31, negative=True)),
-    "BYDAY": ("by_day", _week_days),
-    "BYHOUR": ("by_hour", _numbers(0, 23)),
-    "BYMINUTE": ("by_minute", _numbers(0, 59)),
-    "BYSECOND": ("by_second", _numbers(0, 59)),
-    "BYSETPOS": ("by_set_pos", _numbers(1, 366, negative=True)),
-    "WKST": ("week_start", DAYS.index),
+# The parts of a rule: the field, the reader of its text, and what is allowed.
+_PARTS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
+    "FREQ": ("freq", lambda value: Freq[value], f"a frequency is one of {', '.join(each.name for each in Freq)}"),
+    "INTERVAL": ("interval", _positive, "an interval is a whole number, at least 1"),
+    "COUNT": ("count", _positive, "a count is a whole number, at least 1"),
+    "UNTIL": ("until", _until, "an end is written 20301231T235959Z, without the Z on the wall clock, or 20301231"),
+    "BYMONTH": ("by_month", _numbers(1, 12), "months are numbers from 1 to 12"),
+    "BYWEEKNO": ("by_week_no", _numbers(1, 53, negative=True), "weeks are numbers from 1 to 53, or from -1 to -53"),
+    "BYYEARDAY": (
+        "by_year_day",
+        _numbers(1, 366, negative=True),
+        "days of a year are numbers from 1 to 366, or from -1 to -366",
+    ),
+    "BYMONTHDAY": (
+        "by_month_day",
+        _numbers(1, 31, negative=True),
+        "days of a month are numbers from 1 to 31, or from -1 to -31",
+    ),
+    "BYDAY": (
+        "by_day",
+        _week_days,
+        "days are MO, TU, WE, TH, FR, SA, SU, perhaps with a number before them: 1MO, -1FR",
+    ),
+    "BYHOUR": ("by_hour", _numbers(0, 23), "hours are numbers from 0 to 23"),
+    "BYMINUTE": ("by_minute", _numbers(0, 59), "minutes are numbers from 0 to 59"),
+    "BYSECOND": ("by_second", _numbers(0, 59), "seconds are numbers from 0 to 59"),
+    "BYSETPOS": (
+        "by_set_pos",
+        _numbers(1, 366, negative=True),
+        "positions are numbers from 1 to 366, or from -1 to -366",
+    ),
+    "WKST": ("week_start", DAYS.index, "a week starts on one of MO, TU, WE, TH, FR, SA, SU"),
 }
-_NAMES: Final[Mapping[str, str]] = {field: name for name, (field, _) in _READERS.items()}
-
-_ALLOWED: Final[Mapping[str, str]] = {
-    "FREQ": f"a frequency is one of {', '.join(each.name for each in Freq)}",
-    "INTERVAL": "an interval is a whole number, at least 1",
-    "COUNT": "a count is a whole number, at least 1",
-    "UNTIL": "an end is written 20301231T235959Z, without the Z on the wall clock, or 20301231",
-    "BYMONTH": "months are numbers from 1 to 12",
-    "BYWEEKNO": "weeks are numbers from 1 to 53, or from -1 to -53",
-    "BYYEARDAY": "days of a year are numbers from 1 to 366, or from -1 to -366",
-    "BYMONTHDAY": "days of a month are numbers from 1 to 31, or from -1 to -31",
-    "BYDAY": "days are MO, TU, WE, TH, FR, SA, SU, perhaps with a number before them: 1MO, -1FR",
-    "BYHOUR": "hours are numbers from 0 to 23",
-    "BYMINUTE": "minutes are numbers from 0 to 59",
-    "BYSECOND": "seconds are numbers from 0 to 59",
-    "BYSETPOS": "positions are numbers from 1 to 366, or from -1 to -366",
-    "WKST": "a week starts on one of MO, TU, WE, TH, FR, SA, SU",
-}
+_NAMES: Final[Mapping[str, str]] = {field: name for name, (field, *_) in _PARTS.items()}
 
 
 def _list(value: object) -> str:

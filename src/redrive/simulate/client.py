@@ -7,16 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from redrive.policy import Failure, History, Policy, Retry
-from redrive.policy.breaker import (
-    Admitted,
-    Ask,
-    BreakerSettings,
-    Event,
-    FailureReport,
-    SuccessReport,
-    initial,
-    step,
-)
+from redrive.policy.breaker import Admitted, Ask, BreakerSettings, Event, FailureReport, SuccessReport, initial, step
 from redrive.policy.budget import Budget, Ledger
 
 # The instant zero of a simulation.

@@ -1,7 +1,7 @@
 """``redrive plan``: a table and a timeline of what a policy does.
 
 `source` reads the argument, `kinds` finds the failures that the policy treats differently, `rows` computes a
-`PolicyPlan`, and `text`, `svg`, `mermaid` and `plain` draw it; `refreshing` and `gantt` do both for refresh policies.
+`PolicyPlan`, and `text`, `svg`, `mermaid` and `plain` draw it; `gantt` does all of this for refresh policies.
 No module here computes a delay; `rows` calls `redrive.policy.Policy.decide`, so the drawing is the behaviour.
 
 Exit status: 0 if the policy was drawn; 2 if it cannot be read, is invalid, or an option is wrong.
@@ -25,7 +25,6 @@ from redrive.cli.drawing import glyphs_for
 from redrive.cli.plan import gantt
 from redrive.cli.plan.mermaid import as_mermaid
 from redrive.cli.plan.plain import as_json
-from redrive.cli.plan.refreshing import chart_of, is_english
 from redrive.cli.plan.rows import plan_of
 from redrive.cli.plan.source import find, read_policy
 from redrive.cli.plan.svg import as_svg
@@ -62,11 +61,11 @@ def plan(
     """Show what a policy does: each retry, how long it waits, when it comes, the worst case, and the catch."""
     if json and mermaid:
         raise ConfigurationError("give --json or --mermaid, not both")
-    origin, text = ("", policy) if is_english(policy) else find(policy)
-    if is_english(text):
+    origin, text = ("", policy) if gantt.is_english(policy) else find(policy)
+    if gantt.is_english(text):
         if json or strict:
             raise ConfigurationError("--json and --strict are about retry policies; a refresh has --mermaid and --svg")
-        chart = chart_of(text, answers=answers, start=start, most=retries, now=SystemClock().now())
+        chart = gantt.chart_of(text, answers=answers, start=start, most=retries, now=SystemClock().now())
         page = partial(gantt.as_mermaid, chart) if mermaid else None
         _draw(partial(gantt.as_svg, chart), page, partial(gantt.as_text, chart), svg)
         return

@@ -1,4 +1,4 @@
-"""The dry run of a refresh policy as a Gantt chart: for terminals, as SVG, and as Mermaid. PURE.
+"""The dry run of a refresh policy as a Gantt chart: its computation, and the chart as text, SVG and Mermaid. PURE.
 
 Each attempt is a bar from its start to its end, on a line of its own; a stroke through all lines is a planned refresh,
 as in the charts of the refresh-with-retry-policy document.
@@ -6,16 +6,19 @@ as in the charts of the refresh-with-retry-policy document.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from rich.text import Text
 
 from redrive.cli.drawing import BLOCKS, GAP, Bar, Glyphs, gantt, gantt_task, svg, tag, text_line
-from redrive.policy import format_duration
+from redrive.errors import ConfigurationError, PolicyError
+from redrive.policy import format_duration, parse_duration
 from redrive.schedule import RefreshPolicy
-from redrive.schedule.dry_run import AttemptEnd, DryRun, SimulatedAttempt
+from redrive.schedule.dry_run import AttemptEnd, DryRun, SimulatedAnswer, SimulatedAttempt, dry_run
 
 _MIDNIGHT, _HOUR = timedelta(days=1), timedelta(hours=1)
 _WIDTH, _EDGE, _ROW, _NAMES = 880, 24, 26, 250
@@ -26,22 +29,20 @@ _LIGHT = {
     ".timeout": "fill: #cf222e",
 }
 _DARK = {".slot": "stroke: #9198a1"}
+_WORDS = {"ok": AttemptEnd.SUCCESS, "fail": AttemptEnd.FAILURE, "timeout": AttemptEnd.TIMEOUT}
+_FORM = 'write "fail 4m, timeout, ok 2m": ok, fail or timeout, and how long after the start'
+_ENGLISH = re.compile(r"\s*(?:[-*•]\s|\d+[.)]\s|(?!catch\b)[A-Za-z]+\s+\S)")
+_TITLE = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A dry run to draw.
-
-    Attributes:
-        title: the heading.
-        policy: the policy.
-        played: its dry run.
-        warnings: the warnings of `RefreshPolicy.lint`; the SVG document does not show them.
-    """
+    """A dry run to draw."""
 
     title: str
     policy: RefreshPolicy
     played: DryRun
+    # Those of `RefreshPolicy.lint`; the SVG document does not show them.
     warnings: tuple[str, ...] = ()
 
     @property
@@ -169,3 +170,48 @@ def as_svg(chart: Chart) -> str:
         ]
     parts.append(tag("text", ending(chart), class_="faint", x=_EDGE, y=height - _ROW // 2))
     return svg("redrive-refresh", chart.title, parts, size=(_WIDTH, height), light=_LIGHT, dark=_DARK)
+
+
+def is_english(text: str) -> bool:
+    """Return True if a text consists of sentences. A directive begins with a number or with ``catch``."""
+    return bool(_ENGLISH.match(text))
+
+
+def chart_of(text: str, *, answers: str | None, start: datetime | None, most: int, now: datetime) -> Chart:
+    """Parse a refresh policy and simulate at most so many attempts, with the given answers or only timeouts.
+
+    A naive start is in the time zone of the schedule. Raise `ScheduleSyntaxError` if a sentence cannot be parsed, and
+    `ConfigurationError` if the answers cannot be parsed or no attempt is ever started.
+    """
+    policy = RefreshPolicy.parse(text)
+    begin = now.replace(second=0, microsecond=0) if start is None else _placed(policy, start)
+    listed: Iterable[SimulatedAnswer] = (
+        _read(answers) if answers is not None else itertools.repeat(SimulatedAnswer(AttemptEnd.TIMEOUT))
+    )
+    played = dry_run(policy, itertools.islice(listed, most), start=begin)
+    if not played.attempts:
+        raise ConfigurationError(f"nothing is ever started after {begin:%Y-%m-%d %H:%M}: the schedule has ended")
+    first = text.strip().splitlines()[0].strip()
+    title = re.sub(r"^(?:[-*•]|\d+[.)])\s+", "", first)
+    return Chart(title if len(title) <= _TITLE else f"{title[:_TITLE]}...", policy, played, policy.lint(now=begin))
+
+
+def _placed(policy: RefreshPolicy, start: datetime) -> datetime:
+    if start.tzinfo is not None:
+        return start.astimezone(UTC)
+    return start.replace(tzinfo=UTC if policy.schedule is None else policy.schedule.place).astimezone(UTC)
+
+
+def _read(text: str) -> list[SimulatedAnswer]:
+    found = []
+    for part in text.split(","):
+        word, _, after = part.strip().partition(" ")
+        ending = _WORDS.get(word.lower())
+        try:
+            span = parse_duration(after.strip()) if after.strip() else timedelta(0)
+        except PolicyError as error:
+            raise ConfigurationError(f"{part.strip()!r} is not the result of an attempt: {error}") from error
+        if ending is None:
+            raise ConfigurationError(f"{part.strip()!r} is not the result of an attempt; {_FORM}")
+        found.append(SimulatedAnswer(ending, span))
+    return found

@@ -40,13 +40,7 @@ class InTime(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A span of time that depends on jitter.
-
-    Attributes:
-        low: the shortest.
-        nominal: before jitter.
-        high: the longest, without hints.
-    """
+    """A span of time that depends on jitter: the shortest, before jitter, and the longest without hints."""
 
     low: timedelta
     nominal: timedelta
@@ -66,17 +60,12 @@ _NOW = Band(ZERO, ZERO, ZERO)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One retry.
+    """One retry."""
 
-    Attributes:
-        retry: its number, from 1.
-        wait: the wait before it.
-        at: its time, counted from the first failure.
-        in_time: whether that is before the deadline.
-    """
-
+    # From 1.
     retry: int
     wait: Band
+    # From the first failure.
     at: Band
     in_time: InTime
 
@@ -88,31 +77,21 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The retries after one kind of failures.
-
-    Attributes:
-        name: the failures.
-        detail: how they are counted, or why there is no retry; may be empty.
-        rows: the retries that are drawn.
-        rest: what follows the last row; empty if it is the last retry.
-        ends: the time of the last failure, if it is known.
-    """
+    """The retries after one kind of failures."""
 
     name: str
+    # How they are counted, or why there is no retry; may be empty.
     detail: str
     rows: tuple[Row, ...] = ()
+    # What follows the last row; empty if it is the last retry.
     rest: str = ""
+    # The time of the last failure, if it is known.
     ends: Band | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """The task that is called after the last failure.
-
-    Attributes:
-        task: its name.
-        every: the interval at which it is tried until it succeeds.
-    """
+    """The task that is called after the last failure, and the interval at which it is tried until it succeeds."""
 
     task: str
     every: timedelta
@@ -120,39 +99,24 @@ class Catch:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPlan:
-    """The behaviour of a policy, ready to be drawn.
-
-    Attributes:
-        title: the name of the policy.
-        sentence: the worst case as a sentence.
-        sections: one for each kind of failures that it treats differently.
-        catch: the catch task.
-        deadline: the time limit of all attempts; None for no limit.
-        hinted: True if a hint can make a wait longer than drawn.
-        notes: remarks about what the drawing cannot show.
-    """
+    """The behaviour of a policy, ready to be drawn."""
 
     title: str
+    # The worst case.
     sentence: str
     sections: tuple[Section, ...]
     catch: Catch | None
     deadline: timedelta | None
+    # True if a hint can make a wait longer than drawn.
     hinted: bool
+    # Remarks about what the drawing cannot show.
     notes: tuple[str, ...]
 
 
 def plan_of(policy: Policy, *, title: str, retries: int = 20) -> PolicyPlan:
-    """Compute the behaviour of a policy.
+    """Compute the behaviour of a policy; raise `PolicyValueError` if a user's backoff returns no delay.
 
-    Args:
-        policy: the policy.
-        title: its name.
-        retries: the maximum number of retries of each kind of failures, from 1 to 1000. The limit keeps a thousand
-        waits
-            of a thousand years within the range of dates.
-
-    Raises:
-        PolicyValueError: a backoff function of the user returns a value that is not a delay.
+    At most 1000 retries of each kind of failures: a thousand waits of a thousand years are within the range of dates.
     """
     sections = [_section(policy, kind, retries) for kind in kinds(policy)]
     return PolicyPlan(

@@ -23,29 +23,16 @@ _OPENINGS = frozenset('{["')
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A policy and its name.
-
-    Attributes:
-        name: its directive if it has one, otherwise the name of its file.
-        policy: the policy.
-    """
+    """A policy, and as its name its directive if it has one, otherwise its file or text."""
 
     name: str
     policy: Policy
 
 
 def read_policy(origin: str, text: str, *, strict: bool = False) -> Read:
-    """Parse a retry policy.
+    """Parse a directive, exactly as FTL does if ``strict``, or JSON; the origin is that of `find`.
 
-    Args:
-        origin: the origin of the text, as `find` returns it.
-        text: a directive or JSON.
-        strict: parse a directive exactly as FTL does.
-
-    Raises:
-        ConfigurationError: ``strict`` was given for JSON.
-        PolicySyntaxError: the text cannot be parsed; the message points at the position.
-        PolicyValueError: a value is invalid.
+    Raise `ConfigurationError` if ``strict`` was given for JSON, and `PolicyError` if the policy is not valid.
     """
     if origin.lower().endswith(".json") or text.lstrip()[:1] in _OPENINGS:
         if strict:
@@ -59,11 +46,8 @@ def read_policy(origin: str, text: str, *, strict: bool = False) -> Read:
 def find(given: str) -> tuple[str, str]:
     """Return the origin of the text (empty for the command line) and the text.
 
-    Args:
-        given: the text itself, ``path/to/policy.json``, ``@file``, or ``-`` for standard input.
-
-    Raises:
-        ConfigurationError: the file cannot be read.
+    The argument is the text itself, ``path/to/policy.json``, ``@file``, or ``-`` for standard input. Raise
+    `ConfigurationError` if the file cannot be read.
     """
     if given == "-":
         return "standard input", _decode("standard input", typer.get_binary_stream("stdin").read())

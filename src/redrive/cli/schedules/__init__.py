@@ -45,9 +45,6 @@ BACK = 10
 TROUBLED = 20
 
 
-# ------------------------------------------------------------------------------------------------------------- looking
-
-
 @schedules.command("list")
 def list_(app: Target, *, json: AsJson = False) -> None:
     """List crons and refreshes: when they occur, what is next, and how it went last."""
@@ -93,9 +90,6 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
 
 def _occurrences(app: App, found: Seen, limit: int) -> tuple[Occurrence, ...]:
     return app.schedules.occurrences(found.name, limit=limit) if found.kind is Kind.CRON else ()
-
-
-# -------------------------------------------------------------------------------------------------------------- acting
 
 
 @schedules.command()
@@ -171,9 +165,6 @@ def _instant(text: str, option: str) -> datetime:
             param_hint=option,
         ) from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-# --------------------------------------------------------------------------------------------------------------- saying
 
 
 def _say_changed(app: App, name: str, key: str | None, *, json: bool) -> None:

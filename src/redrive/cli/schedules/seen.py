@@ -17,24 +17,18 @@ from redrive.stores.operations import schedules as operations
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A schedule.
-
-    Attributes:
-        name: its unique name.
-        kind: cron or refresh.
-        document: its declaration as JSON, by a worker if there was one.
-        definition: the same, parsed; None if only a newer redrive can read it.
-        row: its row in the database; None before a worker has declared it.
-        in_code: True if the app has it.
-        due_at: when its next occurrence or item is due; None if nothing is planned, or it is paused.
-    """
+    """A schedule."""
 
     name: str
     kind: Kind
+    # Its declaration as JSON, by a worker if there was one.
     document: str
+    # The same, parsed; None if only a newer redrive can read it.
     definition: Definition | None
+    # None before a worker has declared it.
     row: ScheduleRecord | None
     in_code: bool
+    # When its next occurrence or item is due; None if nothing is planned, or it is paused.
     due_at: datetime | None
 
     @property
@@ -50,8 +44,7 @@ class Seen:
     def policy(self, item: TrackedItem) -> RefreshPolicy | None:
         """Return the policy of an item; None if only a newer redrive can read it.
 
-        Raises:
-            ScheduleError: only a newer redrive can read a policy of the item's own.
+        Raise `ScheduleError` if only a newer redrive can read a policy of the item's own.
         """
         return item.policy(self.definition) if isinstance(self.definition, RefreshDefinition) else None
 
@@ -64,11 +57,7 @@ def seen(app: App) -> list[Seen]:
 
 
 def seen_one(app: App, name: str) -> Seen:
-    """Return one schedule.
-
-    Raises:
-        ScheduleNotFound: neither the code nor the database has it.
-    """
+    """Return one schedule; raise `ScheduleNotFound` if neither the code nor the database has it."""
     found = {each.name: each for each in seen(app)}
     if name not in found:
         known = ", ".join(found) or "none at all"

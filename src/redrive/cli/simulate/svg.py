@@ -33,12 +33,7 @@ _LIGHT = {
     ".never": "fill: none; stroke: #cf222e; stroke-dasharray: 3 2",
     ".yours": "fill: #9a6700",
 }
-_DARK = {
-    ".own": "fill: #4493f8",
-    ".other": "fill: #6e7681",
-    ".never": "stroke: #ff7b72",
-    ".yours": "fill: #d29922",
-}
+_DARK = {".own": "fill: #4493f8", ".other": "fill: #6e7681", ".never": "stroke: #ff7b72", ".yours": "fill: #d29922"}
 
 
 def as_svg(finding: ScenarioResult) -> str:

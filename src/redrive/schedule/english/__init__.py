@@ -7,8 +7,7 @@ Every policy that is parsed can be written as sentences that mean the same (`wri
 error with its line, its column and the alternatives. No word is ignored: other libraries read "at 6am and 4pm" as 6,
 and drop "in Europe/Kyiv" silently.
 
-A text consists of lines (`tokens`). A line has clauses, separated by semicolons, or by a comma before one of a few
-words. Each parser function consumes what it understands, word for word, or restores the position (`clauses`,
-`recurrences`, `retries`, `endings`). The results are collected in `Notes`, and finally combined and checked (`read`).
+`tokens` divides a text into lines of words. The parser functions of `clauses`, `recurrences` and `failures`
+consume what they understand, word for word, or restore the position; `Notes` has the results, which `read` combines.
 Indented lines belong to the header above them.
 """

@@ -8,12 +8,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from redrive.schedule.english import recurrences
-from redrive.schedule.english.endings import action, gives_up, giving_up, terminal, waits
+from redrive.schedule.english.failures import action, ends, giving_up, on_failure, retries, terminal, waits
 from redrive.schedule.english.notes import Header, Notes
-from redrive.schedule.english.retries import on_failure, retries
 from redrive.schedule.english.spans import some
 from redrive.schedule.english.tokens import Reader
-from redrive.schedule.options import Strategy
+from redrive.schedule.options import Exhausted, Strategy
 
 _START = ("start refresh", "refresh should start", "refresh is configured to run", "refresh", "run")
 _GUARDS = frozenset({"allow", "on", "give", "but", "do", "keep", "ignore", "time", "then"})
@@ -51,7 +50,7 @@ def nested(reader: Reader, notes: Notes, header: Header) -> None:
         return
     if reader.take("give up"):
         if header.of_failure is not None:
-            gives_up(reader, notes)
+            ends(reader, notes, Exhausted.GIVE_UP)
         return
     reader.fail()
 
@@ -63,8 +62,7 @@ def ended(reader: Reader) -> bool:
     """
     if reader.next is None or reader.take(";"):
         return reader.next is None
-    following = reader.line.tokens[reader.place + 1 : reader.place + 2]
-    if reader.word == "," and following and following[0].word in _GUARDS:
+    if reader.word == "," and reader.second in _GUARDS:
         reader.place += 1
         return False
     reader.want("; and a further sentence", "the end of the line")
@@ -85,9 +83,6 @@ def _overlap(reader: Reader, notes: Notes) -> bool:
         reader.fail("two overlap strategies")
     notes.strategy = _STRATEGIES[phrase]
     return True
-
-
-# ------------------------------------------------------------------------------------------------------------- schedule
 
 
 def _schedule(reader: Reader, notes: Notes) -> bool:

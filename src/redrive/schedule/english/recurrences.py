@@ -35,8 +35,7 @@ def begins(reader: Reader) -> bool:
     if word in {"every", "each", "once", "twice", "by", *_ADVERBS, *_SETS, *_DAYS}:
         return True
     if word == "on":
-        following = reader.line.tokens[reader.place + 1 : reader.place + 2]
-        return bool(following) and following[0].word in {*_SETS, *_DAYS}
+        return reader.second in {*_SETS, *_DAYS}
     begin = reader.place
     counted = number(reader) is not None and reader.word == "times"
     reader.place = begin
@@ -137,8 +136,7 @@ def _every(reader: Reader, heard: Heard) -> None:
     if reader.take("other"):
         heard.interval, heard.unit = 2, _unit(reader)
         return
-    following = reader.line.tokens[reader.place + 1 : reader.place + 2]
-    if reader.word == "second" and following and following[0].word in UNITS:
+    if reader.word == "second" and reader.second in UNITS:
         reader.place += 1
         heard.interval, heard.unit = 2, _unit(reader)
         return

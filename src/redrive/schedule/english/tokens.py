@@ -103,6 +103,11 @@ class Reader:
         """Return the next word in lower case; empty at the end."""
         return self.next.word if self.next else ""
 
+    @property
+    def second(self) -> str:
+        """Return the word after the next one in lower case; empty if there is none."""
+        return "".join(each.word for each in self.line.tokens[self.place + 1 : self.place + 2])
+
     def take(self, *phrases: str) -> str | None:
         """Take one of some phrases and return it; return None if none of them is next.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from redrive.errors import ScheduleError
-from redrive.schedule.english.endings import action as take_action
+from redrive.schedule.english.failures import action as take_action
 from redrive.schedule.english.notes import Notes
 from redrive.schedule.english.recurrences import DAY_NAMES, recurrence
 from redrive.schedule.english.spans import written, written_ordinal
@@ -89,9 +89,6 @@ def _means(sentence: str, action: Action) -> bool:
     except ScheduleError:
         return False
     return read and reader.next is None and notes.actions == [action]
-
-
-# ------------------------------------------------------------------------------------------------------------- schedule
 
 
 def _recurrence(schedule: Schedule) -> str:

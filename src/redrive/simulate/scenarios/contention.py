@@ -8,8 +8,7 @@ from functools import partial
 from redrive.policy import Backoff, Failure, Policy
 from redrive.simulate.caller import DOWN, Answered, call
 from redrive.simulate.contender import DEFAULTS, Contender, exponential, of_policy
-from redrive.simulate.load import Load
-from redrive.simulate.loop import Loop
+from redrive.simulate.loop import Load, Loop
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 

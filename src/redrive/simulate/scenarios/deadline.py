@@ -63,8 +63,6 @@ DEADLINE = Scenario(
     _given,
 )
 
-# --------------------------------------------------------------------------------------------------------- isolation
-
 
 def _isolation(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
     seeds = [rng.getrandbits(64) for _ in range(clients)]

@@ -12,8 +12,7 @@ from redrive.policy.jitter import Jitter
 from redrive.simulate.caller import DOWN, Answered, call
 from redrive.simulate.client import SimulatedCall
 from redrive.simulate.contender import DEFAULTS, Contender, of_policy
-from redrive.simulate.load import Load
-from redrive.simulate.loop import Loop
+from redrive.simulate.loop import Load, Loop
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
@@ -83,8 +82,6 @@ HERD = Scenario(
     ),
     Contender.without_end,
 )
-
-# ------------------------------------------------------------------------------------------------------------- hints
 
 _HINT = 5.0
 _ANSWERS_IN = 0.01

@@ -9,8 +9,7 @@ from redrive.policy.breaker import BreakerSettings
 from redrive.policy.budget import RatioBudget, ThrottleBudget, TokenBudget
 from redrive.simulate.caller import LATE, Answered, call
 from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, Contender
-from redrive.simulate.load import Load
-from redrive.simulate.loop import Loop
+from redrive.simulate.loop import Load, Loop
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
@@ -76,11 +75,7 @@ METASTABLE = Scenario(
     "metastable",
     "After the cause has gone, does the trouble go too?",
     "A server for 100 calls a second gets 95 and works at half speed for 10 s; callers wait 1 s for an answer.",
-    (
-        Quantity("recovery", "s"),
-        Quantity("load in the minute after", digits=2),
-        Quantity("amplification", digits=2),
-    ),
+    (Quantity("recovery", "s"), Quantity("load in the minute after", digits=2), Quantity("amplification", digits=2)),
     _metastable,
     100,
     (

@@ -10,8 +10,7 @@ from redrive.policy.budget import RatioBudget, TokenBudget
 from redrive.simulate.caller import DOWN, Answered, Send, call
 from redrive.simulate.client import SimulatedClient
 from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, Contender
-from redrive.simulate.load import Load
-from redrive.simulate.loop import Loop
+from redrive.simulate.loop import Load, Loop
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
@@ -138,8 +137,6 @@ FLAKY = Scenario(
     100,
     (NONE, *DEFAULTS, *_BUDGETED),
 )
-
-# ------------------------------------------------------------------------------------------------------------ layers
 
 _TOP_CALLS, _TOP_FOR = 10, 3.0
 # Calls of the innermost function for each one from outside; who makes more makes them without end.

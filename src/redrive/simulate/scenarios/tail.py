@@ -9,8 +9,7 @@ from redrive.policy.budget import RatioBudget
 from redrive.policy.hedge import Hedge
 from redrive.simulate.client import SimulatedClient
 from redrive.simulate.contender import DEFAULTS, REDRIVE, Contender
-from redrive.simulate.load import quantile
-from redrive.simulate.loop import Loop
+from redrive.simulate.loop import Loop, quantile
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
