@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from redrive import observe
+from redrive.observe.jobs import WorkerStarted
 from redrive.observe.logs import Block, EntryFormatter, logger
-from redrive.observe.workers import WorkerStarted
 
 FORGED = "2026-01-01 12:00:00 INFO    redrive.worker: all is well"
 EVIL = f"boom\x1b[2J\u202e\n{FORGED}"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from redrive.errors import PolicyValueError, RetryAfter
 from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, History, Jitter, Policy, Retry, Rule, Stage
 from redrive.policy.algebra import Both, Combined, Either, Then
+from redrive.policy.decider import NO_WAIT
 from redrive.policy.duration import LONGEST
 from redrive.policy.policy import only_limits
 from tests.policy.strategies import START, backoffs, failures, journey, lengths, names, nows, policies, samples
@@ -522,7 +523,7 @@ def test_take_of_what_never_ends():
 
 def test_a_combination_has_no_precomputed_answer():
     """Only the parts know; there is no quick answer."""
-    assert (told(1) & told(1)).quick(OSError(), 1, 0.0, 0.5) is None
+    assert NO_WAIT == (told(1) & told(1)).wait_for(OSError, 1)
 
 
 def test_only_policies_without_classifiers_combine():

@@ -224,7 +224,7 @@ def test_every_ledger_accepts_all_calls(budget):
 
 def test_a_budget_must_define_how_it_spends():
     """`Budget` and `Ledger` leave amounts and prices to each kind."""
-    for ask in (Budget().open, lambda: Ledger().spend(0, None), lambda: Ledger().left(0)):
+    for ask in (Budget(hold_back=False).open, lambda: Ledger().spend(0, None), lambda: Ledger().left(0)):
         with pytest.raises(NotImplementedError):
             ask()
 

@@ -22,7 +22,6 @@ from redrive.policy import (
     Retry,
     Rule,
     Stage,
-    decider,
 )
 from redrive.policy.classify import is_control_flow, matches
 from tests.policy.strategies import (
@@ -396,7 +395,7 @@ def test_without_a_classifier_an_exception_is_described():
 
 @given(policies(), histories, failures, nows, samples)
 def test_a_decision_is_pure(policy: Policy, history: History, failure: Failure, now: datetime, sample: float):
-    """Equal questions have equal answers, also from an equal policy with empty caches."""
+    """Equal questions have equal answers, also from an equal policy."""
     fresh = Policy.from_dict(policy.to_dict())
 
     assert policy.decide(history, failure, now, sample) == policy.decide(history, failure, now, sample)
@@ -448,101 +447,3 @@ def test_only_candidates_are_retried(policy: Policy, history: History, failure: 
     candidate = matches(named, policy.groups, failure) if failure.candidate is None else failure.candidate
 
     assert isinstance(decision, GiveUp) or (candidate and not is_control_flow(failure) and failure.permanent is None)
-
-
-class Busy(OSError):
-    """An exception of a user that may have a hint."""
-
-    hint: timedelta | None = None
-
-
-errors = st.sampled_from([OSError, ValueError, TypeError, KeyboardInterrupt, Busy]).map(lambda kind: kind("x"))
-
-
-@st.composite
-def telling_errors(draw: st.DrawFn) -> BaseException:
-    """Exceptions, some of them with a hint, a cause, in a group, or a signal."""
-    error = draw(errors)
-    how = draw(st.sampled_from(["plain", "plain", "hint", "later", "cause", "group", "signal"]))
-    match how:
-        case "hint":
-            error = Busy("x")
-            error.hint = draw(spans)
-        case "later":
-            error.retry_after = 5
-        case "cause":
-            error.__cause__ = RetryAfter(3)
-        case "group":
-            error = BaseExceptionGroup("several", [error])
-        case "signal":
-            error = RetryAfter(3)
-    return error
-
-
-@given(
-    policies(), st.sampled_from(["none", "full"]), telling_errors(), st.integers(1, 9), st.integers(0, 10**6), samples
-)
-def test_the_precomputed_answer_equals_the_decision(  # the arguments of `quick`, and a jitter that it is made for
-    policy: Policy, jitter: str, error: BaseException, attempts: int, elapsed: int, sample: float
-):
-    """Quick answers are those of `decide`, to the microsecond."""
-    policy = policy.with_(jitter=jitter, rules=policy.rules[:0] if elapsed % 4 else policy.rules)
-    quick = policy.quick(error, attempts, elapsed, sample)
-    if quick is not None:
-        decision = decide(policy, Failure.of(error), attempts, elapsed, sample)
-        assert isinstance(decision, Retry)
-        assert decision.rule == "backoff"
-        assert pytest.approx(quick, abs=1e-6) == decision.delay.total_seconds()
-
-
-@pytest.mark.parametrize(
-    ("policy", "quick"),
-    [
-        (PLAIN, 2.0),
-        (PLAIN.with_(jitter="full"), 1.0),
-        (PLAIN.with_(deadline=10), 2.0),
-        (PLAIN.with_(deadline=3), None),
-        (PLAIN.with_(attempts=2), None),
-        (PLAIN.with_(backoff=Backoff.constant(1).take(1)), None),
-        (PLAIN.with_(attempts=None, deadline="1h"), 2.0),
-        (PLAIN.with_(on=ValueError), None),
-        (PLAIN.with_(jitter="equal"), None),
-        (PLAIN.with_(backoff=Backoff.decorrelated(1, 9)), None),
-        pytest.param(PLAIN.with_(on=lambda error: True), None, id="classifier"),
-        (PLAIN.with_(rules=[Rule(OSError)]), None),
-    ],
-    ids=str,
-)
-def test_plain_failures_have_a_precomputed_answer(policy: Policy, quick: float | None):
-    """Plain failures of a plain policy have a quick answer, at the second attempt after one second."""
-    assert quick == policy.quick(OSError(), 2, 1.0, 0.5)
-    assert quick == policy.quick(OSError(), 2, 1.0, 0.5)
-
-
-def test_only_the_delays_of_the_first_retries_are_kept():
-    """Policies keep the delays of 64 retries, and compute equal delays for the others."""
-    policy = Policy(on=OSError, attempts=None, deadline="1h", backoff=Backoff.constant(1), jitter="none")
-    for attempts in range(1, 100):
-        assert "backoff" == decide(policy, attempts=attempts).rule
-
-    assert [64] == [len(delays) for delays in policy._memo.delays]
-
-
-@pytest.mark.parametrize("kind", [OSError, ValueError])
-def test_precomputed_answers_do_not_depend_on_earlier_calls(kind: type[Exception]):
-    """At any attempt, near or far, asked once or again, there is a quick answer if and only if there is a retry."""
-    policy = Policy(on=OSError, attempts=100, deadline=None, backoff=Backoff.linear(1, 1), jitter="none")
-    for attempts in (1, 2, 99, 100, 101, 1):
-        delay = float(attempts) if kind is OSError and attempts < 100 else None
-        assert delay == policy.quick(kind(), attempts, 0.0, 0.5)
-
-
-def test_dynamically_created_classes_do_not_fill_the_cache():
-    """Only so many classes of failures are remembered."""
-    policy = Policy(on=OSError, jitter="none")
-    for number in range(decider._REMEMBERED + 5):
-        kind = type(f"Made{number}", (OSError,), {})
-        assert "backoff" == decide(policy, Failure.of(kind())).rule
-        assert 0.1 == policy.quick(kind(), 1, 0.0, 0.5)
-
-    assert max(len(policy._memo.verdicts), len(policy._memo.waits)) <= decider._REMEMBERED

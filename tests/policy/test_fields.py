@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 
 from redrive.errors import PolicyError
 from redrive.policy import Backoff, Jitter, Policy, Rule
+from redrive.policy.decider import Decider
+from redrive.policy.fields import FIELDS
+from redrive.retrying.decorator import Fields
 
 
 @pytest.mark.parametrize(
@@ -91,3 +95,14 @@ def test_resources_may_be_objects(field: str):
     resource = object()
 
     assert resource is getattr(Policy(**{field: resource}), field)
+
+
+def test_all_lists_of_fields_agree():
+    """The signature of a policy, its attributes and the arguments of `retry` name the fields of the table."""
+    signature = list(inspect.signature(Policy).parameters)
+    attributes = [name for name in Decider.__annotations__ if name in FIELDS]
+    # `on` is a parameter of its own, and a catch task is for durable jobs.
+    of_retry = {"on", "catch", *Fields.__annotations__}
+
+    assert list(FIELDS) == signature == attributes == list(Policy._fields)
+    assert set(FIELDS) == of_retry

@@ -1,11 +1,11 @@
-"""Tests of `redrive.policy.treatment`."""
+"""Tests of `redrive.policy.decider`."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 from redrive.policy import Backoff, GiveUp
-from redrive.policy.treatment import Treatment
+from redrive.policy.decider import Treatment
 
 EXPONENTIAL = Backoff.exponential(1, 60).floor(0.5)
 

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from redrive.observe import Event, JobStarted
-from redrive.observe.facts import facts
+from redrive.observe.logs import facts
 from redrive.visible import visible
 
 __all__ = ["log"]

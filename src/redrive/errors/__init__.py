@@ -62,58 +62,8 @@ from their own ``except`` clauses, and two of the four *are* failures.
 
 from __future__ import annotations
 
-from redrive.errors.base import RedriveError
-from redrive.errors.durable import (
-    DuplicateJob,
-    IllegalMove,
-    JobCancelled,
-    JobDead,
-    JobError,
-    JobNotFound,
-    LeaseLost,
-    NotTracked,
-    PayloadError,
-    ResultTimeout,
-    ScheduleNotFound,
-    SchemaTooNew,
-    SoftTimeout,
-    StoreBusy,
-    StoreClosed,
-    StoreError,
-    StoreFull,
-    StoreMismatch,
-    StoreOpenError,
-    StoreOutcomeUnknown,
-    StoreUnreachable,
-    TokenError,
-)
-from redrive.errors.program import (
-    AppLoadError,
-    CatchDefinitionError,
-    ConfigurationError,
-    PolicyError,
-    PolicySyntaxError,
-    PolicyValueError,
-    ScheduleError,
-    ScheduleSyntaxError,
-    TaskDefinitionError,
-)
-from redrive.errors.requests import (
-    AmbiguousTimeout,
-    AuthenticationFailure,
-    CircuitOpen,
-    ClientClosed,
-    CollectionNotFound,
-    OutcomeUnknown,
-    Overloaded,
-    RequestCancelled,
-    RequestError,
-    ScopeNotFound,
-    TerminalFailure,
-    TooManyInRetry,
-    UnambiguousTimeout,
-)
-from redrive.errors.signals import Cancel, GiveUp, RetryAfter, Signal, Snooze
+from datetime import timedelta
+from typing import Self
 
 __all__ = [
     "AmbiguousTimeout",
@@ -168,7 +118,320 @@ __all__ = [
     "UnambiguousTimeout",
 ]
 
-for _name in __all__:
-    # Tracebacks and histories show the module from which users import them.
-    globals()[_name].__module__ = __name__
-del _name
+
+class RedriveError(Exception):
+    """An operation of redrive failed."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or _first_line(type(self)))
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or cls.__name__).strip().splitlines()[0]
+
+
+# --- errors in the program that uses redrive
+
+
+class ConfigurationError(RedriveError):
+    """The program is configured in a way that cannot work."""
+
+
+class PolicyError(ConfigurationError, ValueError):
+    """The retry policy is not valid."""
+
+    def __init__(
+        self, message: str | None = None, *, text: str = "", at: int | None = None, problem: str | None = None
+    ) -> None:
+        super().__init__(message)
+        #: The text that was read, or "".
+        self.text = text
+        #: Offset of the fault in ``text`` in characters, or None.
+        self.at = at
+        #: The message without the drawing of the text and without a position.
+        self.problem = problem or str(self)
+
+    @classmethod
+    def with_caret(cls, text: str, at: int, problem: str, valid: str) -> Self:
+        """Return an error that shows the text, a caret under the fault, and a valid form."""
+        shown = "".join(c if c.isprintable() else " " for c in text)
+        return cls(f"{problem}\n    {shown}\n    {' ' * at}^ {valid}", text=text, at=at, problem=problem)
+
+    def within(self, where: str) -> Self:
+        """Return the same error with a message that begins with its place in the program, such as ``task shop.pay``."""
+        return type(self)(f"{where}: {self}", text=self.text, at=self.at, problem=self.problem)
+
+
+class PolicySyntaxError(PolicyError):
+    """The text of the policy cannot be read."""
+
+
+class PolicyValueError(PolicyError):
+    """The policy can be read but asks for something impossible."""
+
+
+class ScheduleError(ConfigurationError, ValueError):
+    """The schedule is not valid."""
+
+
+class ScheduleSyntaxError(ScheduleError):
+    """A sentence about a schedule cannot be read."""
+
+    problem: str
+    #: Counted from 1.
+    line: int
+    #: Counted from 1.
+    column: int
+
+    @classmethod
+    def at(cls, problem: str, line: int, column: int) -> ScheduleSyntaxError:
+        """Return the error for a fault at a line and a column, both from 1."""
+        error = cls(f"line {line}, column {column}: {problem}")
+        error.problem, error.line, error.column = problem, line, column
+        return error
+
+
+class TaskDefinitionError(ConfigurationError):
+    """This function cannot be registered as a task."""
+
+
+class CatchDefinitionError(ConfigurationError):
+    """The catch task is missing or does not accept the request."""
+
+
+class AppLoadError(ConfigurationError):
+    """The reference does not lead to a redrive App."""
+
+
+# --- requests that end without an answer of their own
+
+
+class RequestError(RedriveError):
+    """The request has ended without an answer."""
+
+    # `__retry__` has the attempts, the reasons and the endpoint of the request.
+
+
+class OutcomeUnknown(RequestError):
+    """It is unknown whether the request took effect."""
+
+
+class AmbiguousTimeout(OutcomeUnknown, TimeoutError):
+    """The time was up, and it is unknown whether the request took effect."""
+
+
+class UnambiguousTimeout(RequestError, TimeoutError):
+    """The time was up, and the request did not take effect."""
+
+
+class RequestCancelled(RequestError):
+    """The request is not sent again."""
+
+    default_cancellation = "CANCELLED"
+
+    def __init__(
+        self, message: str | None = None, *, cancellation: str | None = None, reason: str | None = None
+    ) -> None:
+        super().__init__(message)
+        #: The reason, as a stable word: ``NO_MORE_RETRIES``, ``CANCELLED``, ``SHUTDOWN``,
+        #: ``TOO_MANY_REQUESTS_IN_RETRY``.
+        self.cancellation = cancellation or self.default_cancellation
+        #: Name of the reason that was not retried, or None.
+        self.reason = reason
+
+
+class ClientClosed(RequestCancelled):
+    """The client was closed while the request waited for its next attempt."""
+
+    default_cancellation = "SHUTDOWN"
+
+
+class TooManyInRetry(RequestCancelled):
+    """Too many requests wait for their next attempt already."""
+
+    default_cancellation = "TOO_MANY_REQUESTS_IN_RETRY"
+
+
+class CircuitOpen(RequestError):
+    """The circuit breaker of the endpoint is open; the request was not sent."""
+
+    def __init__(
+        self, message: str | None = None, *, retry_after: timedelta | None = None, permit: object = None
+    ) -> None:
+        super().__init__(message)
+        #: The earliest time until the breaker admits a request; None if unknown.
+        self.retry_after = retry_after
+        #: `redrive.orchestrator.Permit` of the probe that the client must send, or None.
+        self.permit = permit
+
+
+class Overloaded(RequestError):
+    """The target refuses too many calls; this one was not sent."""
+
+    def __init__(self, message: str | None = None, *, rejection: float = 0.0) -> None:
+        super().__init__(message)
+        #: The present share of calls that are refused so, from 0 to 1.
+        self.rejection = rejection
+
+
+class TerminalFailure(RequestError):
+    """The request failed from a permanent cause."""
+
+
+class AuthenticationFailure(TerminalFailure):
+    """The credentials were refused."""
+
+
+class CollectionNotFound(TerminalFailure):
+    """There is no such collection."""
+
+
+class ScopeNotFound(TerminalFailure):
+    """There is no such scope."""
+
+
+# --- jobs and their database
+
+
+class PayloadError(RedriveError, TypeError):
+    """The arguments do not fit the annotations of the task."""
+
+
+class StoreError(RedriveError):
+    """The database refused."""
+
+
+class StoreOpenError(StoreError):
+    """The database cannot be opened."""
+
+
+class StoreBusy(StoreError):
+    """The database is locked by another process."""
+
+
+class StoreFull(StoreError):
+    """The disk of the database is full; nothing was written."""
+
+
+class StoreUnreachable(StoreError):
+    """The database server cannot be reached, or the connection was lost; the transaction wrote nothing."""
+
+
+class StoreOutcomeUnknown(OutcomeUnknown, StoreError):
+    """The answer of the database to a commit was lost; it is unknown whether the write took effect."""
+
+
+class StoreClosed(StoreError):
+    """The store has been closed."""
+
+
+class StoreMismatch(StoreError):
+    """The connection given as `using` belongs to another database than the app."""
+
+
+class SchemaTooNew(StoreError):
+    """The database was migrated by a newer version of redrive."""
+
+
+class TokenError(RedriveError, ValueError):
+    """The token does not name an attempt."""
+
+
+class SoftTimeout(RedriveError, TimeoutError):
+    """The soft timeout of the attempt has passed; its handler may clean up until the hard one."""
+
+
+class LeaseLost(RedriveError):
+    """The lease of this attempt is no longer current; nothing was written."""
+
+
+class IllegalMove(RedriveError):
+    """The job's state does not allow this."""
+
+
+class JobNotFound(RedriveError, LookupError):
+    """There is no such job."""
+
+
+class ScheduleNotFound(RedriveError, LookupError):
+    """There is no such schedule."""
+
+
+class NotTracked(RedriveError, LookupError):
+    """There is no such tracked item."""
+
+
+class DuplicateJob(RedriveError):
+    """Another job holds the key."""
+
+    def __init__(self, message: str | None = None, *, job_id: int | None = None, key: str = "") -> None:
+        super().__init__(message)
+        #: The job that holds it; None where it is another call of the same `enqueue_many`.
+        self.job_id = job_id
+        self.key = key
+
+
+class JobError(RedriveError):
+    """The job has no result."""
+
+
+class JobDead(JobError):
+    """The job gave up."""
+
+
+class JobCancelled(JobError):
+    """The job was cancelled."""
+
+
+class ResultTimeout(JobError, TimeoutError):
+    """The job did not finish in time; it goes on."""
+
+
+# --- signals: exceptions that a handler raises to choose what follows for its job
+
+
+class Signal(Exception):
+    """The base of the signals that a handler raises."""
+
+
+class RetryAfter(Signal):
+    """The attempt failed, and the error sets the delay.
+
+    The delay replaces the computed backoff and gets no downward jitter. It uses one retry.
+    """
+
+    def __init__(self, delay: timedelta | float | str, why: str = "") -> None:
+        super().__init__(why or f"retry after {delay}")
+        #: A ``timedelta``, seconds as a number, or text such as ``"15m"``.
+        self.delay = delay
+        #: The cause, for the history of the job.
+        self.why = why
+
+
+class GiveUp(Signal):
+    """The attempt failed for good: it is not retried, and the catch task runs at once."""
+
+    def __init__(self, why: str = "gave up") -> None:
+        super().__init__(why)
+        #: The cause, for the history of the job.
+        self.why = why
+
+
+class Snooze(Signal):
+    """Run the job again later, without using a retry or recording an error."""
+
+    def __init__(self, delay: timedelta | float | str, why: str = "") -> None:
+        super().__init__(why or f"snoozed for {delay}")
+        #: A ``timedelta``, seconds as a number, or text such as ``"15m"``.
+        self.delay = delay
+        #: A text that is shown while the job waits.
+        self.why = why
+
+
+class Cancel(Signal):
+    """End the job as cancelled, without a retry or a catch task."""
+
+    def __init__(self, why: str = "cancelled by its handler") -> None:
+        super().__init__(why)
+        #: A text that is shown on the job.
+        self.why = why

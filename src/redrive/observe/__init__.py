@@ -67,23 +67,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redrive.observe.attempts import (
+    from redrive.observe.events import CallDeferred, CallEvent, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
+    from redrive.observe.jobs import (
+        JobCancelled,
+        JobCaught,
         JobDied,
+        JobEnqueued,
+        JobEvent,
         JobLeaseLost,
         JobReleased,
         JobRescued,
         JobRetryScheduled,
+        JobsEnqueuing,
         JobSnoozed,
         JobStarted,
         JobSucceeded,
         JobSuspended,
+        WorkerDutyFailed,
+        WorkerStarted,
+        WorkerStopped,
     )
-    from redrive.observe.events import CallDeferred, CallEvent, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
-    from redrive.observe.jobs import JobCancelled, JobCaught, JobEnqueued, JobEvent, JobsEnqueuing
-    from redrive.observe.labels import Bounded
+    from redrive.observe.measures import Bounded
     from redrive.observe.schedules import CronEvent, CronMissed, CronQueued, CronSkipped, CronStarted
     from redrive.observe.sinks import Registration, Sink, Wait, add, around, carried, emit, log, only
-    from redrive.observe.workers import WorkerDutyFailed, WorkerStarted, WorkerStopped
 
 __all__ = [
     "Bounded",
@@ -126,22 +132,7 @@ __all__ = [
     "only",
 ]
 
-_HOMES = {
-    "Event": "events",
-    "Bounded": "labels",
-    "JobCancelled": "jobs",
-    "JobCaught": "jobs",
-    "JobEnqueued": "jobs",
-    "JobEvent": "jobs",
-    "JobsEnqueuing": "jobs",
-}
-
-
-def _home(name: str) -> str:
-    for start, home in (("Call", "events"), ("Worker", "workers"), ("Cron", "schedules"), ("Job", "attempts")):
-        if name.startswith(start):
-            return _HOMES.get(name, home)
-    return _HOMES.get(name, "sinks")
+_HOMES = {"Call": "events", "Event": "events", "Job": "jobs", "Worker": "jobs", "Cron": "schedules"}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
@@ -150,6 +141,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
         raise AttributeError(f"module 'redrive.observe' has no attribute {name!r}")
     from importlib import import_module
 
-    home = import_module(f"redrive.observe.{_home(name)}")
-    globals().update({each: getattr(home, each) for each in home.__all__ if each in __all__})
-    return globals()[name]
+    home = next((home for start, home in _HOMES.items() if name.startswith(start)), "")
+    home = home or ("measures" if name == "Bounded" else "sinks")
+    value = globals()[name] = getattr(import_module(f"redrive.observe.{home}"), name)
+    return value

@@ -6,18 +6,15 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from redrive.policy import Failure, format_duration
-from redrive.policy.value import Value, freeze
-
-__all__ = ["CallDeferred", "CallEvent", "CallGaveUp", "CallRetryScheduled", "CallSucceeded", "Event"]
+from redrive.policy.value import Value
 
 # Of `logging`, which is imported by those who log.
 _INFO, _WARNING = 20, 30
 
 
-class Event:
+class Event(Value):
     """An event; ``str(event)`` describes it in one line."""
 
-    __slots__ = ()
     #: The name of the logger for such events.
     channel: ClassVar[str] = "redrive"
     #: The level of its log record, as a number of `logging`.
@@ -34,20 +31,17 @@ class Event:
         raise NotImplementedError
 
 
-class CallEvent(Event, Value):
+class CallEvent(Event, kw_only=True):
     """An event of a call in this process."""
 
-    __slots__ = ("name",)
     channel = "redrive.calls"
     #: The qualified name of the called function.
     name: str
 
 
-class CallRetryScheduled(CallEvent):
+class CallRetryScheduled(CallEvent, kw_only=True):
     """An attempt has failed, and another one follows."""
 
-    __slots__ = ("attempt", "delay", "elapsed", "failure", "rule", "waited")
-    _fields = ("name", "attempt", "failure", "delay", "rule", "waited", "elapsed")
     labels = ("name", "rule")
     #: The number of the attempt that failed, from 1.
     attempt: int
@@ -61,25 +55,6 @@ class CallRetryScheduled(CallEvent):
     #: The time since the start of the call, waits included.
     elapsed: timedelta
 
-    def __init__(  # noqa: PLR0913 - one parameter a field
-        self,
-        *,
-        name: str,
-        attempt: int,
-        failure: Failure,
-        delay: timedelta,
-        rule: str,
-        waited: timedelta,
-        elapsed: timedelta,
-    ) -> None:
-        freeze(self, "name", name)
-        freeze(self, "attempt", attempt)
-        freeze(self, "failure", failure)
-        freeze(self, "delay", delay)
-        freeze(self, "rule", rule)
-        freeze(self, "waited", waited)
-        freeze(self, "elapsed", elapsed)
-
     def __str__(self) -> str:
         return (
             f"{self.name} is retried in {format_duration(self.delay)} ({self.rule}): "
@@ -87,23 +62,15 @@ class CallRetryScheduled(CallEvent):
         )
 
 
-class _CallEnded(CallEvent):
+class _CallEnded(CallEvent, kw_only=True):
     """A call has ended."""
 
-    __slots__ = ("attempts", "elapsed", "waited")
-    _fields: ClassVar[tuple[str, ...]] = ("name", "attempts", "elapsed", "waited")
     #: The number of attempts.
     attempts: int
     #: The duration of the call, waits included.
     elapsed: timedelta
     #: The time that it waited between attempts.
     waited: timedelta
-
-    def __init__(self, *, name: str, attempts: int, elapsed: timedelta, waited: timedelta) -> None:
-        freeze(self, "name", name)
-        freeze(self, "attempts", attempts)
-        freeze(self, "elapsed", elapsed)
-        freeze(self, "waited", waited)
 
     @property
     def _count(self) -> str:
@@ -114,18 +81,15 @@ class _CallEnded(CallEvent):
 class CallSucceeded(_CallEnded):
     """A call has succeeded after at least one retry."""
 
-    __slots__ = ()
     outcome = "succeeded"
 
     def __str__(self) -> str:
         return f"{self.name} succeeded after {self._count}"
 
 
-class CallGaveUp(_CallEnded):
+class CallGaveUp(_CallEnded, kw_only=True):
     """A call has failed, and no attempt follows. Its ``attempts`` is 0 if its breaker refused it."""
 
-    __slots__ = ("error", "failure", "rule", "why")
-    _fields = ("name", "attempts", "elapsed", "waited", "rule", "why", "failure", "error")
     labels = ("name", "rule")
     outcome = "gave up"
     level = _WARNING
@@ -135,65 +99,27 @@ class CallGaveUp(_CallEnded):
     #: The reason as a sentence.
     why: str
     #: The last failure; None if the function was not called.
-    failure: Failure | None
+    failure: Failure | None = None
     #: The exception that is raised; None if a result was rejected.
-    error: BaseException | None
-
-    def __init__(  # noqa: PLR0913 - one parameter a field
-        self,
-        *,
-        name: str,
-        attempts: int,
-        elapsed: timedelta,
-        waited: timedelta,
-        rule: str,
-        why: str,
-        failure: Failure | None = None,
-        error: BaseException | None = None,
-    ) -> None:
-        super().__init__(name=name, attempts=attempts, elapsed=elapsed, waited=waited)
-        freeze(self, "rule", rule)
-        freeze(self, "why", why)
-        freeze(self, "failure", failure)
-        freeze(self, "error", error)
+    error: BaseException | None = None
 
     def __str__(self) -> str:
         last = "" if self.failure is None else f"; last failure: {_what(self.failure)}"
         return f"{self.name} gave up after {self._count}: {self.why}{last}"
 
 
-class CallDeferred(_CallEnded):
+class CallDeferred(_CallEnded, kw_only=True):
     """A call has failed, and may be repeated at an instant that it does not wait for (``over_deadline="defer"``)."""
 
-    __slots__ = ("at", "error", "failure", "rule")
-    _fields = ("name", "attempts", "elapsed", "waited", "at", "rule", "failure", "error")
     labels = ("name", "rule")
     outcome = "deferred"
     #: The time at which the call may be repeated, aware.
     at: datetime
     #: The part of the policy that chose the instant.
     rule: str
-    failure: Failure | None
+    failure: Failure | None = None
     #: The exception that is raised; None if a result was rejected.
-    error: BaseException | None
-
-    def __init__(  # noqa: PLR0913 - one parameter a field
-        self,
-        *,
-        name: str,
-        attempts: int,
-        elapsed: timedelta,
-        waited: timedelta,
-        at: datetime,
-        rule: str,
-        failure: Failure | None = None,
-        error: BaseException | None = None,
-    ) -> None:
-        super().__init__(name=name, attempts=attempts, elapsed=elapsed, waited=waited)
-        freeze(self, "at", at)
-        freeze(self, "rule", rule)
-        freeze(self, "failure", failure)
-        freeze(self, "error", error)
+    error: BaseException | None = None
 
     def __str__(self) -> str:
         return f"{self.name} is deferred to {self.at:%Y-%m-%d %H:%M:%S} UTC ({self.rule}) after {self._count}"

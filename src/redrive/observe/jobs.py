@@ -1,4 +1,4 @@
-"""The events of durable jobs; those of their attempts are in `redrive.observe.attempts`.
+"""The events of durable jobs and of their attempts.
 
 The process that has run a transaction emits its events after the commit: no event is emitted for a transaction that was
 rolled back, and none twice. Only `JobsEnqueuing` and `JobStarted` come before what they are about, because a sink may
@@ -31,27 +31,17 @@ event                  emitted when                                             
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 from redrive.observe.events import Event
 from redrive.policy import format_duration
 
-__all__ = [
-    "JobCancelled",
-    "JobCaught",
-    "JobEnqueued",
-    "JobEvent",
-    "JobsEnqueuing",
-]
-
 # Of `logging`, which is imported by those who log.
-_DEBUG = 10
+_DEBUG, _WARNING = 10, 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobsEnqueuing(Event):
+class JobsEnqueuing(Event, kw_only=True):
     """Jobs of one task are about to be stored, all in one transaction."""
 
     channel: ClassVar[str] = "redrive.jobs"
@@ -70,8 +60,7 @@ class JobsEnqueuing(Event):
         return f"{self.count} job{'s' if self.count != 1 else ''} of {self.task} on queue {self.queue}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEvent(Event):
+class JobEvent(Event, kw_only=True):
     """An event of a job."""
 
     channel: ClassVar[str] = "redrive.jobs"
@@ -90,8 +79,7 @@ class JobEvent(Event):
         return f"job {self.job_id} ({self.task})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEnqueued(JobEvent):
+class JobEnqueued(JobEvent, kw_only=True):
     """A new job has been stored. A job that was found by its key instead emits no event."""
 
     level: ClassVar[int] = _DEBUG
@@ -107,8 +95,7 @@ class JobEnqueued(JobEvent):
         return f"{self._who} is enqueued on {self.queue}{when}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobCancelled(JobEvent):
+class JobCancelled(JobEvent, kw_only=True):
     """A job was cancelled, by an operator, a program or its own handler."""
 
     outcome: ClassVar[str] = "cancelled"
@@ -120,8 +107,7 @@ class JobCancelled(JobEvent):
         return f"{self._who} is cancelled: {self.why}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobCaught(JobEvent):
+class JobCaught(JobEvent, kw_only=True):
     """The job of a catch task has been created for a dead job (``job_id``)."""
 
     outcome: ClassVar[str] = "caught"
@@ -130,3 +116,228 @@ class JobCaught(JobEvent):
 
     def __str__(self) -> str:
         return f"job {self.job_id} is caught by job {self.catch_id} ({self.task})"
+
+
+# --- the events of attempts
+
+
+class _AttemptEvent(JobEvent, kw_only=True):
+    """An event of an attempt."""
+
+    #: The number of the attempt, from 1.
+    attempt: int
+    #: The lease of the attempt, which identifies it.
+    lease_id: int
+
+
+class JobStarted(_AttemptEvent, kw_only=True):
+    """A handler is about to be called; the context manager that a sink returns is around the call.
+
+    The manager receives the exception of the handler, a cancellation included, and cannot suppress it.
+    """
+
+    level: ClassVar[int] = _DEBUG
+    #: The worker that runs the attempt.
+    worker_id: int
+    #: The time since the job was due.
+    waited: timedelta
+    #: The delay that was decided before this attempt, if it is a retry.
+    delay: timedelta | None = None
+    #: The text that a sink with ``carries`` has left with the job; see `redrive.observe`.
+    trace: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self._who} starts: attempt {self.attempt} on worker {self.worker_id}"
+
+
+class _AttemptEnded(_AttemptEvent, kw_only=True):
+    """An attempt has ended."""
+
+    #: The time from the claim to the end by the clock of the database; None if no handler was called.
+    took: timedelta | None
+
+
+class JobSucceeded(_AttemptEnded, kw_only=True):
+    """A job has succeeded."""
+
+    outcome: ClassVar[str] = "succeeded"
+
+    def __str__(self) -> str:
+        return f"{self._who} succeeded at attempt {self.attempt}"
+
+
+class _AttemptFailed(_AttemptEnded, kw_only=True):
+    """An attempt has failed."""
+
+    labels: ClassVar[tuple[str, ...]] = ("task", "queue", "reason", "rule")
+    #: The part of the policy that decided, as a stable word.
+    rule: str
+    #: The reason of the failure, one upper-case word.
+    reason: str
+    #: The qualified name of the exception, if there was one.
+    error_type: str | None
+    error: str | None
+
+    @property
+    def _what(self) -> str:
+        kind = (self.error_type or self.reason).removeprefix("builtins.")
+        return f"{kind}: {self.error}" if self.error else kind
+
+
+class JobRetryScheduled(_AttemptFailed, kw_only=True):
+    """An attempt has failed, and another one follows.
+
+    Attributes:
+        rule: the part of the policy that chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``.
+    """
+
+    outcome: ClassVar[str] = "retried"
+    #: The delay until the next attempt.
+    delay: timedelta
+
+    def __str__(self) -> str:
+        return (
+            f"{self._who} is retried in {format_duration(self.delay)} ({self.rule}): "
+            f"attempt {self.attempt} failed: {self._what}"
+        )
+
+
+class JobDied(_AttemptFailed, kw_only=True):
+    """A job gave up. Its ``took`` is None if its deadline had passed before a handler was called.
+
+    Attributes:
+        rule: why, as a stable word: ``attempts``, ``deadline``, ``permanent``, ``poison limit``, ``not_idempotent``.
+        reason: the reason of the failure: ``BAD_PAYLOAD``, ``DEADLINE``, ``POISON``, ``LOST_IN_FLIGHT``, ...
+    """
+
+    level: ClassVar[int] = _WARNING
+    outcome: ClassVar[str] = "died"
+    #: The reason as a sentence.
+    why: str
+    #: The catch task that was enqueued with its death, if its policy names one.
+    catch: str | None
+
+    def __str__(self) -> str:
+        follows = f"; {self.catch} catches it" if self.catch else ""
+        return f"{self._who} died at attempt {self.attempt}: {self.why}; last failure: {self._what}{follows}"
+
+
+class JobSnoozed(_AttemptEnded, kw_only=True):
+    """A handler has raised `redrive.Snooze`; the attempt is given back and nothing is spent."""
+
+    outcome: ClassVar[str] = "snoozed"
+    #: The delay until the next attempt.
+    delay: timedelta
+    #: The text of the handler.
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self._who} is snoozed for {format_duration(self.delay)}: {self.why}"
+
+
+class JobSuspended(_AttemptEvent, kw_only=True):
+    """A handler has returned `redrive.Pending`: its attempt stays open until it is completed from outside."""
+
+    outcome: ClassVar[str] = "suspended"
+    #: The end of the wait, at which the attempt fails.
+    until: datetime
+
+    def __str__(self) -> str:
+        return f"{self._who} waits for an answer from outside, until {self.until:%Y-%m-%d %H:%M:%S} UTC"
+
+
+class JobReleased(_AttemptEvent, kw_only=True):
+    """A worker has given a job back unfinished; the attempt is given back and nothing is spent."""
+
+    outcome: ClassVar[str] = "released"
+    labels: ClassVar[tuple[str, ...]] = ("task", "queue", "hold")
+    #: The time at which the job is due again.
+    due_at: datetime
+    #: The reason, as a stable word: ``release``, ``unknown_task``, ``bad_payload``, ``breaker``.
+    hold: str
+    #: The reason as a sentence.
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self._who} is given back: {self.why}"
+
+
+class JobRescued(_AttemptFailed, kw_only=True):
+    """A worker vanished with a job, or held it longer than its timeout; the job runs again.
+
+    The rule is ``crash``, the reason ``WORKER_LOST``, and the error names the worker and its state.
+    """
+
+    level: ClassVar[int] = _WARNING
+    outcome: ClassVar[str] = "rescued"
+    #: The worker that had the lease.
+    worker_id: int
+
+    def __str__(self) -> str:
+        return f"{self._who} runs again: {self.error}"
+
+
+class JobLeaseLost(_AttemptEvent, kw_only=True):
+    """An attempt ended without a lease, because its job was cancelled or another worker has it. It changed nothing."""
+
+    level: ClassVar[int] = _WARNING
+    outcome: ClassVar[str] = "lost"
+
+    def __str__(self) -> str:
+        return f"{self._who} was taken away from attempt {self.attempt}, which changes nothing"
+
+
+# Of `logging`, which is imported by those who log.
+_WARNING = 30
+
+
+class _WorkerEvent(Event, kw_only=True):
+    """An event of a worker."""
+
+    channel: ClassVar[str] = "redrive.workers"
+    labels: ClassVar[tuple[str, ...]] = ()
+    worker_id: int
+    #: The queues that it serves; None means all.
+    queues: tuple[str, ...] | None
+
+    @property
+    def name(self) -> str:
+        """The worker."""
+        return f"worker {self.worker_id}"
+
+
+class WorkerStarted(_WorkerEvent, kw_only=True):
+    """A worker is registered and takes jobs from now on."""
+
+    #: Attempts that it runs at once.
+    concurrency: int
+
+    def __str__(self) -> str:
+        return f"{self.name} starts, {self.concurrency} at once, on {', '.join(self.queues or ('all queues',))}"
+
+
+class WorkerStopped(_WorkerEvent, kw_only=True):
+    """A worker has signed off."""
+
+    #: Handlers that did not stop; their jobs were given back.
+    abandoned: int
+
+    def __str__(self) -> str:
+        left = f"; {self.abandoned} handlers do not stop" if self.abandoned else ""
+        return f"{self.name} has stopped{left}"
+
+
+class WorkerDutyFailed(_WorkerEvent, kw_only=True):
+    """A background duty of a worker has failed because of a defect; it is restarted after a rest."""
+
+    level: ClassVar[int] = _WARNING
+    labels: ClassVar[tuple[str, ...]] = ("duty",)
+    #: The name of the duty in the log.
+    duty: str
+    #: The class and the text of the exception.
+    error: str
+    #: The number of failures in a row.
+    failures: int
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.duty} failed, {self.failures} times in a row: {self.error}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["LISTENERS"]
-
 # Code that may emit compares this one object and needs not even a function call. The modules that emit import this one,
 # and the rest of the package only when there is an event to emit.
 # An entry for each registered sink; empty if there are none.

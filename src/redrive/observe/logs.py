@@ -1,17 +1,21 @@
 """The loggers of redrive: each record is one entry, also if an error text contains line breaks or escape sequences.
 
 The formatters of a log belong to the program that uses redrive, so a filter on each logger escapes the texts before
-they reach a handler (`redrive.visible`).
+they reach a handler (`redrive.visible`). `facts` has the fields of an event for log records of programs.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import TypeAlias
 
 from redrive.errors.foreign import trace
+from redrive.observe.events import Event
+from redrive.policy import Failure
 from redrive.visible import hanging, visible
-
-__all__ = ["Block", "EntryFormatter", "logger"]
 
 
 class Block:
@@ -62,3 +66,41 @@ def _argument(value: object) -> object:
 
 def _traceback(error: BaseException) -> str:
     return hanging("\n" + trace(error))[1:]
+
+
+Fact: TypeAlias = str | int | float | bool | None
+
+# Fields with these names would collide with attributes of log records.
+_OTHER_NAMES = {"name": "call"}
+
+
+def facts(event: Event) -> Iterator[tuple[str, Fact]]:
+    """Yield the fields of an event, as names and plain values.
+
+    Texts are escaped (`redrive.visible`), since a log is read on a terminal. Spans become seconds, instants ISO
+    8601, an error its repr; a `Failure` becomes ``reason``, ``error_type`` and ``error``. The ``name`` of a call
+    becomes ``call``. The text that a sink has left with a job is left out.
+    """
+    for name, value in event.arguments().items():
+        if isinstance(value, Failure):
+            yield from (("reason", value.reason), ("error_type", value.error_type), ("error", _plain(value.message)))
+        elif not (name == "trace" or (name == "error" and isinstance(value, BaseException))):
+            yield _OTHER_NAMES.get(name, name), _plain(value)
+
+
+def _plain(value: object) -> Fact:
+    match value:
+        case Enum():
+            return value.name
+        case str():
+            return visible(value)
+        case bool() | int() | float() | None:
+            return value
+        case timedelta():
+            return value.total_seconds()
+        case datetime():
+            return value.isoformat()
+        case tuple():
+            return visible(", ".join(map(str, value)))
+        case _:
+            return visible(repr(value))

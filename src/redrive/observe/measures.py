@@ -1,21 +1,48 @@
 """The metrics of redrive, and what each event adds to them, for every system of metrics.
 
 A sink for such a system creates its instruments from `METRICS` and adds what `measures` yields for each event. Labels
-are the fields that an event declares as such, so that no id and no error text becomes one.
+are the fields that an event declares as such, so that no id and no error text becomes one. A metric has one series for
+each combination of its labels, so `Bounded` limits the number of values of a label.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from threading import Lock
 
-from redrive.observe.attempts import JobStarted
 from redrive.observe.events import CallDeferred, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
-from redrive.observe.jobs import JobCaught, JobEnqueued, JobEvent
+from redrive.observe.jobs import JobCaught, JobEnqueued, JobEvent, JobStarted, WorkerDutyFailed
 from redrive.observe.schedules import CronEvent
-from redrive.observe.workers import WorkerDutyFailed
 
-__all__ = ["BUCKETS", "METRICS", "Measure", "Metric", "measures"]
+OTHER = "other"
+
+
+class Bounded:
+    """A filter that replaces label values beyond a limit.
+
+    Args:
+        limit: distinct values of each label, `OTHER` not counted.
+    """
+
+    def __init__(self, limit: int = 100) -> None:
+        if limit < 1:
+            raise ValueError(f"a label needs room for one value at least, got limit={limit}")
+        self._limit = limit
+        self._known: dict[str, set[str]] = {}
+        self._lock = Lock()
+
+    def value(self, label: str, value: str) -> str:
+        """Return the value under which to count, which is the given one or `OTHER`."""
+        known = self._known.get(label)
+        if known is not None and value in known:
+            return value
+        with self._lock:
+            known = self._known.setdefault(label, set())
+            if len(known) < self._limit:
+                known.add(value)
+            return value if value in known else OTHER
+
 
 #: Seconds, where histograms are cut: from a local query to an hour.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)

@@ -6,20 +6,16 @@ Occurrences that an operator starts, by a trigger or a backfill, are in the audi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar
 
 from redrive.observe.events import Event
 
-__all__ = ["CronEvent", "CronMissed", "CronQueued", "CronSkipped", "CronStarted"]
-
 # Of `logging`, which is imported by those who log.
 _WARNING = 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CronEvent(Event):
+class CronEvent(Event, kw_only=True):
     """An event of an occurrence of a cron."""
 
     channel: ClassVar[str] = "redrive.schedules"
@@ -48,30 +44,26 @@ class CronEvent(Event):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CronStarted(CronEvent):
+class CronStarted(CronEvent, kw_only=True):
     """The job of the occurrence was created."""
 
     outcome: ClassVar[str] = "started"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CronQueued(CronEvent):
+class CronQueued(CronEvent, kw_only=True):
     """The occurrence waits for the end of its predecessor."""
 
     outcome: ClassVar[str] = "queued"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CronSkipped(CronEvent):
+class CronSkipped(CronEvent, kw_only=True):
     """The occurrence is skipped, because its predecessor has not ended."""
 
     level: ClassVar[int] = _WARNING
     outcome: ClassVar[str] = "skipped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CronMissed(CronEvent):
+class CronMissed(CronEvent, kw_only=True):
     """The occurrence is skipped, because no worker started it in time."""
 
     level: ClassVar[int] = _WARNING

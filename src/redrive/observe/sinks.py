@@ -13,8 +13,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from redrive.observe.events import Event
 from redrive.observe.listeners import LISTENERS
 
-__all__ = ["Registration", "Sink", "Wait", "add", "around", "carried", "emit", "log", "only"]
-
 Sink: TypeAlias = Callable[[Any], "AbstractContextManager[Any] | None"]
 """Takes an event, and may return a context manager to have around the wait, or the attempt, that follows."""
 
@@ -222,13 +220,12 @@ def log(event: Event, *, level: int | None = None) -> None:
     """Write an event to the logger of its `Event.channel`, by default at its own level. This is a sink.
 
     The message is the event as text. For programs each field is an attribute of the log record, by its name
-    (``record.job_id``, ``record.delay`` in seconds; see `redrive.observe.facts`), and the event itself is
+    (``record.job_id``, ``record.delay`` in seconds; see `redrive.observe.logs`), and the event itself is
     ``record.event``.
     """
     import logging
 
-    from redrive.observe.facts import facts
-    from redrive.observe.logs import logger
+    from redrive.observe.logs import facts, logger
 
     target, loudness = logger(event.channel), event.level if level is None else level
     if target.isEnabledFor(loudness):

@@ -38,25 +38,32 @@ Waits use the clock of the request. The package is asynchronous, for asyncio and
 from __future__ import annotations
 
 from redrive.orchestrator.attempt import Attempt
-from redrive.orchestrator.backoff import (
+from redrive.orchestrator.decision import WaitDecision, cap, server_timeout, timed_out
+from redrive.orchestrator.events import (
+    RETRIES_ATTRIBUTE,
+    RequestAttemptRecord,
+    RequestEvent,
+    RequestNotRetried,
+    RequestRecord,
+    RequestRetryScheduled,
+    ResponseOrphaned,
+    RetryEvent,
+    Span,
+)
+from redrive.orchestrator.orchestrator import Orchestrator
+from redrive.orchestrator.reason import RetryReason
+from redrive.orchestrator.request import Request, RetryAction, RetryStrategy
+from redrive.orchestrator.strategy import (
+    TERMINAL,
+    BestEffort,
+    FailFast,
+    FailFastOnTerminalError,
     RandomJitter,
+    TerminalErrors,
     controlled_backoff,
     exponential_backoff,
     previous_backoff,
 )
-from redrive.orchestrator.decision import WaitDecision, cap, server_timeout, timed_out
-from redrive.orchestrator.events import (
-    RequestEvent,
-    RequestNotRetried,
-    RequestRetryScheduled,
-    ResponseOrphaned,
-    RetryEvent,
-)
-from redrive.orchestrator.orchestrator import Orchestrator
-from redrive.orchestrator.reason import RetryReason
-from redrive.orchestrator.record import RETRIES_ATTRIBUTE, RequestAttemptRecord, RequestRecord, Span
-from redrive.orchestrator.request import Request, RetryAction, RetryStrategy
-from redrive.orchestrator.strategy import TERMINAL, BestEffort, FailFast, FailFastOnTerminalError, TerminalErrors
 from redrive.policy.breaker import BreakerSettings, BreakerStatus
 from redrive.retrying.circuit_breaker import CircuitBreaker, Permit
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
 
-from redrive.orchestrator.record import RequestAttemptRecord
+from redrive.orchestrator.events import RequestAttemptRecord
 from redrive.policy import Reason, Stage
 from redrive.retrying.circuit_breaker import Permit
 

@@ -8,22 +8,17 @@ from typing import Any, NamedTuple
 
 from redrive import observe
 from redrive.errors import AmbiguousTimeout, RequestCancelled, UnambiguousTimeout
-from redrive.orchestrator.backoff import controlled_backoff
 from redrive.orchestrator.events import RequestNotRetried, RequestRetryScheduled, emit, fields_of
 from redrive.orchestrator.interrupt import Interrupted
 from redrive.orchestrator.reason import RetryReason
 from redrive.orchestrator.request import Request, RetryAction, StrategyLike
+from redrive.orchestrator.strategy import controlled_backoff
 from redrive.policy import Reason, format_duration
 from redrive.policy.duration import Duration, parse_duration, span
 from redrive.retrying.context import SCOPE
 
 
-async def delay_of(
-    request: Request,
-    reason: RetryReason,
-    error: Exception | None,
-    default: StrategyLike,
-) -> timedelta:
+async def delay_of(request: Request, reason: RetryReason, error: Exception | None, default: StrategyLike) -> timedelta:
     """Return the delay before the next attempt, not yet capped to the deadline.
 
     A request that is not retried raises ``error``, its translation by the strategy, or `RequestCancelled`.

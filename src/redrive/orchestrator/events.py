@@ -1,6 +1,7 @@
-"""The events of requests, which RFC 0049 requires for each decision, "so it can be debugged after the fact".
+"""The records of requests, and the events that RFC 0049 requires for each decision.
 
-They go to the logger ``redrive.orchestrator``, as text and as ``record.event``, and to the sinks of `redrive.observe`.
+Events go to the logger ``redrive.orchestrator``, as text and as ``record.event``, and to the sinks of
+`redrive.observe`.
 A retry is DEBUG, a refusal INFO, or DEBUG for an internal request. An answer that comes after its request had timed out
 or was cancelled, an *orphan*, is INFO: it shows the result of an ambiguous request. ``event.to_dict()`` returns an
 event as plain data for JSON.
@@ -10,23 +11,137 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any
+from math import isfinite
+from typing import Any, Protocol
 
 from redrive import observe
 from redrive.clock import Clock
 from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import logger
-from redrive.orchestrator.record import RequestAttemptRecord, RequestRecord, milliseconds, plain
 from redrive.policy import Reason, format_duration
 from redrive.policy.duration import span
+from redrive.policy.value import Value
+
+_DEEPEST = 20
+
+#: The attribute of a span that has the number of retries; it is also set to 0 (RFC 0067).
+RETRIES_ATTRIBUTE = "couchbase.retries"
+
+
+class Span(Protocol):
+    """The methods of an OpenTelemetry span that are used."""
+
+    def set_attribute(self, key: str, value: int, /) -> object:
+        """Set an attribute."""
+        ...
+
+    def end(self) -> object:
+        """End the span."""
+        ...
+
+
+class RequestAttemptRecord(Value):
+    """An attempt as a value; the fields are those of `redrive.orchestrator.Attempt`."""
+
+    number: int
+    reason: Reason | None = None
+    delay: timedelta | None = None
+    dispatched: bool = False
+    definite: bool = False
+    endpoint: str | None = None
+    local_address: str | None = None
+    channel_id: str | None = None
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """True if it is unknown whether it took effect."""
+        return self.dispatched and not self.definite
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON; the delay as ``delay_ms``."""
+        return dict(exported(name, value) for name, value in self.arguments().items())
+
+
+class RequestRecord(Value):
+    """A request as a value; errors have it as ``__retry__``. The fields are those of `redrive.orchestrator.Request`."""
+
+    id: str
+    operation: str
+    retry_attempts: int
+    #: Each reason once, in the order of its first appearance.
+    retry_reasons: tuple[Reason, ...]
+    history: tuple[RequestAttemptRecord, ...]
+    #: The endpoint of the last attempt; None if the request was not sent.
+    endpoint: str | None
+    #: True if it may have changed data and that is unknown.
+    is_ambiguous: bool
+    context: Mapping[str, Any]
+    #: The time from the start of the request to its end, or until now.
+    elapsed: timedelta
+    #: The time for the whole request; None without a limit.
+    timeout: timedelta | None
+    idempotent: bool
+    service: str | None
+    #: The client's end of its last connection; None if unknown.
+    local_address: str | None
+    #: The id of that connection; None if unknown.
+    channel_id: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON; spans as ``elapsed_ms`` and ``timeout_ms``."""
+        names = [reason.name for reason in self.retry_reasons]
+        data = dict(exported(name, value) for name, value in self.arguments().items())
+        return data | {"retry_reasons": names, "history": [attempt.to_dict() for attempt in self.history]}
+
+    @property
+    def note(self) -> str:
+        """One line of text: ``upsert (7f3a): sent 3 times in 12ms, retried for KV_LOCKED, last sent to node1``."""
+        sent = sum(attempt.dispatched for attempt in self.history)
+        times = {0: "never sent", 1: "sent once"}.get(sent, f"sent {sent} times")
+        reasons = ", ".join(reason.name for reason in self.retry_reasons)
+        retried = f", retried for {reasons}" if reasons else ", not retried"
+        where = f", last sent to {self.endpoint}" if self.endpoint else ""
+        elapsed = format_duration(timedelta(milliseconds=round(self.elapsed.total_seconds() * 1000)))
+        return f"{self.operation} ({self.id}): {times} in {elapsed}{retried}{where}"
+
+
+def milliseconds(span: timedelta | None) -> float | None:
+    """Return a span as a number of milliseconds; None stays None."""
+    return None if span is None else span / timedelta(milliseconds=1)
+
+
+def plain(value: object, depth: int = 0) -> object:
+    """Return a value as text, numbers, booleans, None, lists and dicts with text keys."""
+    # Unsupported values, values nested too deeply and infinite numbers become their `repr`.
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
+        return value
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        return {str(key): plain(each, depth + 1) for key, each in value.items()}
+    if depth < _DEEPEST and isinstance(value, list | tuple):
+        return [plain(each, depth + 1) for each in value]
+    return repr(value)
+
+
+def exported(name: str, value: object) -> tuple[str, object]:
+    """Return a field as the key and the value of plain data for JSON."""
+    match value:
+        case timedelta():
+            return f"{name}_ms", milliseconds(value)
+        case Reason():
+            return name, value.name
+        case BaseException():
+            return name, {"type": type(value).__qualname__, "message": str(value)}
+    return (f"{name}_ms" if name in _SPANS else name), plain(value)
+
+
+_SPANS = frozenset({"delay", "elapsed", "late_by", "timeout"})
+
 
 log = logger("redrive.orchestrator")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestEvent(observe.Event):
+class RequestEvent(observe.Event, kw_only=True):
     """An event of a request."""
 
     #: Retries so far.
@@ -60,9 +175,7 @@ class RequestEvent(observe.Event):
         The class of the event is ``event``; spans are milliseconds (``timeout_ms``), a reason is its name, and an error
         an object with ``type`` and ``message``.
         """
-        return {"event": type(self).__name__} | dict(
-            _exported(each.name, getattr(self, each.name)) for each in fields(self)
-        )
+        return {"event": type(self).__name__} | dict(exported(*each) for each in self.arguments().items())
 
 
 def about(event: RequestEvent) -> str:
@@ -75,22 +188,7 @@ def about(event: RequestEvent) -> str:
     )
 
 
-def _exported(name: str, value: object) -> tuple[str, object]:
-    match value:
-        case timedelta():
-            return f"{name}_ms", milliseconds(value)
-        case Reason():
-            return name, value.name
-        case BaseException():
-            return name, {"type": type(value).__qualname__, "message": str(value)}
-    return (f"{name}_ms" if name in _SPANS else name), plain(value)
-
-
-_SPANS = frozenset({"delay", "elapsed", "late_by", "timeout"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseOrphaned(RequestEvent):
+class ResponseOrphaned(RequestEvent, kw_only=True):
     """An answer to a request that had timed out or was cancelled before."""
 
     #: The number of the answered attempt, from 1.
@@ -105,8 +203,7 @@ class ResponseOrphaned(RequestEvent):
         return f"{self.operation} was answered {late} after its end: attempt={self.number}, {about(self)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryEvent(RequestEvent):
+class RetryEvent(RequestEvent, kw_only=True):
     """A decision on a request."""
 
     #: The reason of the failed attempt.
@@ -124,7 +221,6 @@ class RetryEvent(RequestEvent):
 class RequestRetryScheduled(RetryEvent):
     """A request is sent again; ``attempts`` includes this retry."""
 
-    __slots__ = ()
     level = logging.DEBUG
 
     def __str__(self) -> str:
@@ -133,8 +229,6 @@ class RequestRetryScheduled(RetryEvent):
 
 class RequestNotRetried(RetryEvent):
     """A request is not sent again."""
-
-    __slots__ = ()
 
     def __str__(self) -> str:
         return f"{self.operation} is not retried: {self._details()}"
@@ -165,18 +259,8 @@ def orphans_of(record: RequestRecord, clock: Clock) -> Callable[[RequestAttemptR
 
 def fields_of(record: RequestRecord) -> dict[str, Any]:
     """Return the fields that all events of a request have."""
-    return {
-        "attempts": record.retry_attempts,
-        "id": record.id,
-        "operation": record.operation,
-        "service": record.service,
-        "endpoint": record.endpoint,
-        "local_address": record.local_address,
-        "channel_id": record.channel_id,
-        "context": record.context,
-        "timeout": record.timeout,
-        "idempotent": record.idempotent,
-    }
+    same = RequestEvent._fields[1:]
+    return {"attempts": record.retry_attempts} | {name: getattr(record, name) for name in same}
 
 
 def emit(level: int, make: Callable[[], RequestEvent]) -> observe.Wait:

@@ -272,21 +272,17 @@ class _EnclosingRequest:
 
     @property
     def name(self) -> str:
-        """See `redrive.retrying.context.Call`."""
         return self._request.operation
 
     @property
     def number(self) -> int:
-        """See `redrive.retrying.context.Call`."""
         return self._request.attempt.number
 
     @property
     def ends(self) -> float | None:
-        """See `redrive.retrying.context.Call`."""
         return self._request.ends
 
     def repeats(self, error: Exception | None, result: object) -> bool:  # noqa: ARG002 - requests have no result predicates
-        """See `redrive.retrying.context.Call`."""
         return error is not None and self._retries(error)
 
 

@@ -17,15 +17,14 @@ from typing import Any, Protocol, TypeAlias
 from redrive.clock import Clock
 from redrive.errors import RequestCancelled, RequestError
 from redrive.orchestrator.attempt import Attempt
-from redrive.orchestrator.events import orphans_of
+from redrive.orchestrator.events import RETRIES_ATTRIBUTE, RequestAttemptRecord, RequestRecord, Span, orphans_of
 from redrive.orchestrator.interrupt import Interrupt
 from redrive.orchestrator.reason import RetryReason
-from redrive.orchestrator.record import RETRIES_ATTRIBUTE, RequestAttemptRecord, RequestRecord, Span
 from redrive.policy import Reason
 from redrive.policy.duration import Duration, parse_duration, span
 from redrive.policy.value import Value, freeze
 from redrive.retrying.circuit_breaker import Permit
-from redrive.retrying.context import SCOPE, SYSTEM, deadline
+from redrive.retrying.context import deadline, present_clock
 from redrive.retrying.rng import unique
 
 
@@ -36,8 +35,6 @@ class RetryAction(Value):
         redrive.errors.PolicyError: the duration cannot be read, or is negative.
     """
 
-    __slots__ = ("duration", "translate")
-    _fields = ("duration", "translate")
     #: The delay; zero retries at once. None: do not retry. (Two SDKs take zero for "no", and so cannot retry at once.)
     duration: timedelta | None
     #: Returns another error than the one that is raised if the request is not retried. The original becomes its cause.
@@ -121,7 +118,6 @@ class Request:
         on_completed: Callable[[Request], object] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        scope = SCOPE.get()
         self.operation = operation
         self.service = service
         self.idempotent = idempotent
@@ -132,7 +128,7 @@ class Request:
         self.endpoint = endpoint
         self.internal = internal
         self.may_repeat_in_flight = may_repeat_in_flight
-        self.clock: Clock = clock or (SYSTEM if scope is None else scope.clock)
+        self.clock: Clock = clock or present_clock()
         self.retry_attempts = 0
         self.completed = False
         self.interrupt = Interrupt()

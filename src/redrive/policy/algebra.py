@@ -31,26 +31,33 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
-from redrive.policy.classify import On, Predicate
+from redrive.policy.classify import On
 from redrive.policy.compose import Longer, Shorter, ThenBackoff
+from redrive.policy.decider import NO_WAIT, Wait
 from redrive.policy.decision import Decision, Defer, GiveUp, History, Retry
-from redrive.policy.duration import ZERO, Duration
+from redrive.policy.duration import ZERO
 from redrive.policy.failure import Failure
 from redrive.policy.fields import VERSION
 from redrive.policy.policy import Policy, gate
 from redrive.policy.value import freeze
-
-__all__ = ["OPERATORS", "Both", "Combined", "Either", "Then"]
 
 _N = TypeVar("_N", bound=Any)
 _ANYTHING = ("builtins.BaseException",)
 _NOT_MATCHED = "not_matched"
 
 
+def _in_both(name: str) -> Any:  # noqa: ANN401 - a method of a policy
+    """Return a method of a combination that calls the method of this name of both parts."""
+
+    def method(self: Combined, *args: Any, **kwargs: Any) -> Combined:  # noqa: ANN401 - its arguments
+        return self._each(lambda part: getattr(part, name)(*args, **kwargs))
+
+    return method
+
+
 class Combined(Policy):
     """Two policies and an operator."""
 
-    __slots__ = ("left", "right")
     _fields = ("left", "right")
     op: ClassVar[str] = ""
     left: Policy
@@ -106,24 +113,18 @@ class Combined(Policy):
         """Return the bound of the whole where either part may still go on."""
         return None if left is None or right is None else max(left, right)
 
-    def decide(
-        self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
-    ) -> Decision:
-        """See `redrive.policy.Policy.decide`."""
-        raise NotImplementedError
+    def wait_for(self, kind: type[BaseException], attempts: int) -> Wait:  # noqa: ARG002 - the parts decide
+        """See `redrive.policy.decider.Decider.wait_for`."""
+        return NO_WAIT
 
-    def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> None:
-        """Return None: the parts decide; see `redrive.policy.decider.Decider.quick`."""
-
-    @property
-    def parts(self) -> tuple[str, Policy, Policy]:
-        """See `redrive.policy.decider.Decider.parts`."""
-        return self.op, self.left, self.right
-
-    @property
-    def predicates(self) -> tuple[Predicate | None, ...]:
-        """See `redrive.policy.decider.Decider.predicates`."""
-        return self.left.predicates + self.right.predicates
+    def _prepare(self) -> None:
+        super()._prepare()
+        left, right = self.left, self.right
+        freeze(self, "parts", (self.op, left, right))
+        freeze(self, "predicates", left.predicates + right.predicates)
+        # In `History.by_rule`: the counters of the left part, those of the right one, and for `>>` the number of
+        # retries that the right part has granted. While it is 0 the left part is asked first.
+        freeze(self, "counters", left.counters + right.counters + (self.op == ">>"))
 
     def _failures(self, failure: Failure) -> tuple[Failure, Failure]:
         """Return the failure as each part sees it: a result is rejected by its own predicates."""
@@ -133,13 +134,6 @@ class Combined(Policy):
         left = tuple([number for number in failure.rejected_by if number < size])
         right = tuple([number - size for number in failure.rejected_by if number >= size])
         return failure._replace(rejected_by=left), failure._replace(rejected_by=right)
-
-    @property
-    def counters(self) -> int:
-        """See `redrive.policy.decider.Decider.counters`."""
-        # In `History.by_rule`: the counters of the left part, those of the right one, and for `>>` the number of
-        # retries that the right part has granted. While it is 0 the left part is asked first.
-        return self.left.counters + self.right.counters
 
     def _histories(self, history: History) -> tuple[History, History]:
         """Return the history as each part sees it: with its own counters."""
@@ -167,33 +161,14 @@ class Combined(Policy):
         """Return a copy with some fields changed in both parts."""
         return self._each(lambda part: part.with_(**changes))
 
-    def in_process(self) -> Policy:
-        """See `redrive.policy.Policy.in_process`."""
-        return self._each(lambda part: part.in_process())
-
-    def durable(self) -> Policy:
-        """See `redrive.policy.Policy.durable`."""
-        return self._each(lambda part: part.durable())
-
-    def take(self, n: int) -> Policy:
-        """See `redrive.policy.Policy.take`."""
-        return self._each(lambda part: part.take(n))
-
-    def up_to(self, total: Duration) -> Policy:
-        """See `redrive.policy.Policy.up_to`."""
-        return self._each(lambda part: part.up_to(total))
-
-    def cap(self, maximum: Duration) -> Policy:
-        """See `redrive.policy.Policy.cap`."""
-        return self._each(lambda part: part.cap(maximum))
-
-    def at_least(self, minimum: Duration) -> Policy:
-        """See `redrive.policy.Policy.at_least`."""
-        return self._each(lambda part: part.at_least(minimum))
-
-    def per(self, *names: type[BaseException] | str) -> Policy:
-        """See `redrive.policy.Policy.per`."""
-        return self._each(lambda part: part.per(*names))
+    # These methods of a policy apply to the parts.
+    in_process = _in_both("in_process")
+    durable = _in_both("durable")
+    take = _in_both("take")
+    up_to = _in_both("up_to")
+    cap = _in_both("cap")
+    at_least = _in_both("at_least")
+    per = _in_both("per")
 
     def arguments(self) -> dict[str, Any]:
         """See `redrive.policy.value.Value.arguments`."""
@@ -209,7 +184,6 @@ class Combined(Policy):
 class Both(Combined):
     """``a & b``."""
 
-    __slots__ = ()
     op = "&"
 
     def _takes_classifier(self, left: Policy, right: Policy) -> bool:
@@ -266,7 +240,6 @@ class Both(Combined):
 class Either(Combined):
     """``a | b``."""
 
-    __slots__ = ()
     op = "|"
 
     def _whole_attempts(self) -> int | None:
@@ -291,7 +264,6 @@ class Either(Combined):
 class Then(Combined):
     """``a >> b``."""
 
-    __slots__ = ("_used",)
     op = ">>"
     _used: int | None
 
@@ -305,11 +277,6 @@ class Then(Combined):
 
     def _whole_backoff(self, left: Backoff, right: Backoff) -> Backoff:
         return ThenBackoff(left, right)
-
-    @property
-    def counters(self) -> int:
-        """See `redrive.policy.decider.Decider.counters`."""
-        return super().counters + 1
 
     def decide(
         self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO

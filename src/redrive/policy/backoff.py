@@ -28,8 +28,11 @@ KINDS: dict[str, type[Backoff]] = {}
 class Backoff(Value):
     """A schedule of delays. Build one with the static methods."""
 
-    __slots__ = ()
     kind: ClassVar[str] = ""
+    #: True if the schedule draws its delays by itself, so that no jitter is added.
+    draws: ClassVar[bool] = False
+    #: True if a schedule that `draws` needs its sample before; then the history of a call keeps it.
+    remembers: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -43,16 +46,6 @@ class Backoff(Value):
     def lowest(self, retry: int) -> float:  # noqa: ARG002 - the floor of a composed schedule depends on it
         """Return the lower bound of jitter, in seconds."""
         return 0.0
-
-    @property
-    def draws(self) -> bool:
-        """True if the schedule draws its delays by itself, so that no jitter is added."""
-        return False
-
-    @property
-    def remembers(self) -> bool:
-        """True if a schedule that `draws` needs its sample before; then the history of a call keeps it."""
-        return False
 
     def draw(self, retry: int, previous: float | None, sample: float, before: float | None = None) -> float:
         """Return the delay of a schedule that `draws`, in seconds; ``sample`` is a random number from [0, 1)."""
@@ -226,10 +219,7 @@ def _decay(retry: int, initial: float = 1.0, rate: float = 1.0) -> float:
 
 # Beyond it every sensible base has saturated.
 _FIBONACCI_END = 100
-_FUNCTIONS: dict[str, tuple[Callable[..., float], bool]] = {
-    "fibonacci": (_fibonacci, False),
-    "decay": (_decay, False),
-}
+_FUNCTIONS: dict[str, tuple[Callable[..., float], bool]] = {"fibonacci": (_fibonacci, False), "decay": (_decay, False)}
 
 
 def function_named(name: str) -> tuple[Callable[..., float], bool]:

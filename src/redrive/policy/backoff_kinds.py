@@ -10,14 +10,10 @@ from redrive.policy.backoff import NEVER_MORE, Backoff, function_named
 from redrive.policy.duration import Duration, seconds
 from redrive.policy.value import freeze
 
-__all__ = ["Constant", "Decorrelated", "Exponential", "Linear", "Listed", "Named", "Smooth"]
-
 
 class Constant(Backoff):
     """Always the same delay."""
 
-    __slots__ = ("value",)
-    _fields = ("value",)
     kind = "constant"
     value: float
 
@@ -32,8 +28,6 @@ class Constant(Backoff):
 class Exponential(Backoff):
     """``initial * factor ** (retry - 1)``, at most ``maximum``."""
 
-    __slots__ = ("_full_from", "_top", "factor", "initial", "maximum")
-    _fields = ("initial", "maximum", "factor")
     kind = "exponential"
     initial: float
     maximum: float | None
@@ -43,8 +37,7 @@ class Exponential(Backoff):
 
     def __init__(self, initial: Duration, maximum: Duration | None = None, factor: float = 2) -> None:
         if isinstance(factor, bool) or not isinstance(factor, int | float) or not isfinite(factor) or factor < 1:
-            message = f"factor={factor!r}: a backoff grows by a finite factor of at least 1"
-            raise PolicyValueError(message)
+            raise PolicyValueError(f"factor={factor!r}: a backoff grows by a finite factor of at least 1")
         start = seconds(initial)
         cap = None if maximum is None else seconds(maximum)
         top = NEVER_MORE if cap is None else min(cap, NEVER_MORE)
@@ -69,23 +62,18 @@ class Exponential(Backoff):
 class Listed(Backoff):
     """A fixed list of delays."""
 
-    __slots__ = ("end", "values")
-    _fields = ("values", "end")
     kind = "listed"
     values: tuple[float, ...]
     end: str
 
     def __init__(self, values: Iterable[Duration], *, end: str = "repeat") -> None:
         if isinstance(values, str):
-            message = f"listed takes a list of delays, not the text {values!r}"
-            raise PolicyValueError(message)
+            raise PolicyValueError(f"listed takes a list of delays, not the text {values!r}")
         numbers = tuple(seconds(value) for value in values)
         if not numbers:
-            message = "a listed backoff needs at least one delay"
-            raise PolicyValueError(message)
+            raise PolicyValueError("a listed backoff needs at least one delay")
         if end not in ("repeat", "stop"):
-            message = f"end={end!r}: after the last delay a list can 'repeat' it or 'stop'"
-            raise PolicyValueError(message)
+            raise PolicyValueError(f"end={end!r}: after the last delay a list can 'repeat' it or 'stop'")
         freeze(self, "values", numbers)
         freeze(self, "end", end)
 
@@ -104,8 +92,6 @@ class Listed(Backoff):
 class Linear(Backoff):
     """``initial + step * (retry - 1)``, at most ``maximum``."""
 
-    __slots__ = ("initial", "maximum", "step")
-    _fields = ("initial", "step", "maximum")
     kind = "linear"
     initial: float
     step: float
@@ -129,9 +115,8 @@ class Decorrelated(Backoff):
     the longest one.
     """
 
-    __slots__ = ("_longest", "initial", "maximum")
-    _fields = ("initial", "maximum")
     kind = "decorrelated"
+    draws = True
     initial: float
     maximum: float
     _longest: Exponential
@@ -144,11 +129,6 @@ class Decorrelated(Backoff):
     def delay(self, retry: int) -> float:
         """See `Backoff.delay`."""
         return self._longest.delay(retry)
-
-    @property
-    def draws(self) -> bool:
-        """See `Backoff.draws`."""
-        return True
 
     @property
     def longest(self) -> float:
@@ -176,9 +156,8 @@ class Smooth(Backoff):
     * A history that was written by hand has no kept sample; then the same u is used for the retry before.
     """
 
-    __slots__ = ("_top", "initial", "maximum")
-    _fields = ("initial", "maximum")
     kind = "smooth"
+    draws = remembers = True
     initial: float
     maximum: float | None
     _top: float
@@ -187,16 +166,6 @@ class Smooth(Backoff):
         freeze(self, "initial", seconds(initial))
         freeze(self, "maximum", None if maximum is None else seconds(maximum))
         freeze(self, "_top", NEVER_MORE if self.maximum is None else min(self.maximum, NEVER_MORE))
-
-    @property
-    def draws(self) -> bool:
-        """See `Backoff.draws`."""
-        return True
-
-    @property
-    def remembers(self) -> bool:
-        """See `Backoff.remembers`."""
-        return True
 
     @property
     def longest(self) -> float:
@@ -230,8 +199,6 @@ def _curve(place: float) -> float:
 class Named(Backoff):
     """A registered function; see `Backoff.register`."""
 
-    __slots__ = ("_draws", "_function", "name", "options")
-    _fields = ("name", "options")
     kind = "named"
     name: str
     options: tuple[tuple[str, float], ...]
@@ -248,7 +215,7 @@ class Named(Backoff):
         self.delay(1)
 
     @property
-    def draws(self) -> bool:
+    def draws(self) -> bool:  # type: ignore[override]  # the registration of the function decides, not the class
         """See `Backoff.draws`."""
         return self._draws
 
@@ -268,9 +235,11 @@ class Named(Backoff):
             return NEVER_MORE
         except TypeError as error:
             called = ", ".join(f"{name}={number!r}" for name, number in self.options) or "no options"
-            message = f"the backoff function {self.name!r} cannot be called with {called}: {error}"
-            raise PolicyValueError(message) from error
+            raise PolicyValueError(
+                f"the backoff function {self.name!r} cannot be called with {called}: {error}"
+            ) from error
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-            message = f"the backoff function {self.name!r} gave {value!r} for retry {retry}, which is no delay"
-            raise PolicyValueError(message)
+            raise PolicyValueError(
+                f"the backoff function {self.name!r} gave {value!r} for retry {retry}, which is no delay"
+            )
         return min(float(value), NEVER_MORE)

@@ -35,26 +35,6 @@ from redrive.errors import PolicyValueError
 from redrive.policy.duration import Duration, parse_duration
 from redrive.policy.value import Value, freeze
 
-__all__ = [
-    "Admitted",
-    "Answer",
-    "Ask",
-    "BreakerSettings",
-    "BreakerState",
-    "BreakerStatus",
-    "Dropped",
-    "Event",
-    "FailureReport",
-    "Noted",
-    "Probe",
-    "Refused",
-    "Reset",
-    "SuccessReport",
-    "as_of",
-    "initial",
-    "step",
-]
-
 
 class BreakerStatus(Enum):
     """The state of a breaker."""
@@ -85,24 +65,6 @@ class BreakerSettings(Value):
         PolicyValueError: a value is not valid; the message names it.
     """
 
-    __slots__ = (
-        "canary",
-        "canary_timeout",
-        "enabled",
-        "error_threshold",
-        "rolling_window",
-        "sleep_window",
-        "volume_threshold",
-    )
-    _fields = (
-        "volume_threshold",
-        "error_threshold",
-        "sleep_window",
-        "rolling_window",
-        "canary_timeout",
-        "canary",
-        "enabled",
-    )
     volume_threshold: int
     error_threshold: int
     sleep_window: timedelta
@@ -125,8 +87,7 @@ class BreakerSettings(Value):
         _check_whole("volume_threshold", volume_threshold, None)
         _check_whole("error_threshold", error_threshold, 100)
         if canary not in ("request", "probe"):
-            message = f"canary={canary!r}: it is a 'request' or a 'probe'"
-            raise PolicyValueError(message)
+            raise PolicyValueError(f"canary={canary!r}: it is a 'request' or a 'probe'")
         freeze(self, "volume_threshold", volume_threshold)
         freeze(self, "error_threshold", error_threshold)
         freeze(self, "sleep_window", parse_duration(sleep_window))
@@ -136,8 +97,7 @@ class BreakerSettings(Value):
         freeze(self, "enabled", enabled)
         if not self.rolling_window or not self.canary_timeout:
             name = "canary_timeout" if self.rolling_window else "rolling_window"
-            message = f"{name} must be longer than nothing"
-            raise PolicyValueError(message)
+            raise PolicyValueError(f"{name} must be longer than nothing")
 
 
 class BreakerState(NamedTuple):
@@ -158,40 +118,25 @@ class BreakerState(NamedTuple):
 class Ask(Value):
     """A request to send a call."""
 
-    __slots__ = ()
-
 
 class _Report(Value):
-    __slots__ = ("token",)
-    __match_args__ = _fields = ("token",)
     token: int
-
-    def __init__(self, token: int) -> None:
-        freeze(self, "token", token)
 
 
 class SuccessReport(_Report):
     """An admitted call, with the token of its admission, has succeeded."""
 
-    __slots__ = ()
-
 
 class FailureReport(_Report):
     """An admitted call, with the token of its admission, has failed in a way that counts."""
-
-    __slots__ = ()
 
 
 class Dropped(_Report):
     """An admitted call, with the token of its admission, has no result: it was not sent, or its caller has left."""
 
-    __slots__ = ()
-
 
 class Reset(Value):
     """A restart of the breaker, as after a reconnect."""
-
-    __slots__ = ()
 
 
 Event: TypeAlias = Ask | SuccessReport | FailureReport | Dropped | Reset
@@ -200,51 +145,30 @@ Event: TypeAlias = Ask | SuccessReport | FailureReport | Dropped | Reset
 class Admitted(Value):
     """The call may be sent."""
 
-    __slots__ = ("is_canary", "token")
-    __match_args__ = _fields = ("token", "is_canary")
     #: For the report of its result.
     token: int
     #: The breaker waits for this call.
-    is_canary: bool
-
-    def __init__(self, token: int, *, is_canary: bool = False) -> None:
-        freeze(self, "token", token)
-        freeze(self, "is_canary", is_canary)
+    is_canary: bool = False
 
 
 class Probe(Value):
     """The call is refused, and the client must send a canary of its own and report under this token."""
 
-    __slots__ = ("token",)
-    __match_args__ = _fields = ("token",)
     token: int
-
-    def __init__(self, token: int) -> None:
-        freeze(self, "token", token)
 
 
 class Refused(Value):
     """The call must not be sent."""
 
-    __slots__ = ("retry_after",)
-    __match_args__ = _fields = ("retry_after",)
     #: The earliest time until a canary.
     retry_after: timedelta
-
-    def __init__(self, retry_after: timedelta) -> None:
-        freeze(self, "retry_after", retry_after)
 
 
 class Noted(Value):
     """A report was received."""
 
-    __slots__ = ("is_counted",)
-    __match_args__ = _fields = ("is_counted",)
     #: False if it changed nothing, such as the report of a straggler.
     is_counted: bool
-
-    def __init__(self, *, is_counted: bool) -> None:
-        freeze(self, "is_counted", is_counted)
 
 
 Answer: TypeAlias = Admitted | Probe | Refused | Noted
@@ -253,8 +177,7 @@ Answer: TypeAlias = Admitted | Probe | Refused | Noted
 def _check_whole(name: str, value: object, most: int | None) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most is not None and value > most):
         limit = "1 or more" if most is None else f"from 1 to {most}"
-        message = f"{name}={value!r}: it is a whole number, {limit}"
-        raise PolicyValueError(message)
+        raise PolicyValueError(f"{name}={value!r}: it is a whole number, {limit}")
 
 
 # Results are kept in this number of slots per window, so that a burst needs no memory.

@@ -35,23 +35,6 @@ from redrive.policy.duration import Duration, parse_duration
 from redrive.policy.failure import Failure
 from redrive.policy.value import Value, freeze, number, whole
 
-__all__ = [
-    "Budget",
-    "ConcurrencyBudget",
-    "ConcurrencyLedger",
-    "Ledger",
-    "RatioBudget",
-    "RatioLedger",
-    "ThrottleBudget",
-    "ThrottleLedger",
-    "TokenBudget",
-    "TokenLedger",
-    "Window",
-    "number",
-    "whole",
-]
-
-
 _SLICES = 10
 
 
@@ -119,7 +102,6 @@ class Ledger:
 class Budget(Value):
     """The base of all budgets."""
 
-    __slots__ = ("hold_back",)
     hold_back: bool
 
     def open(self) -> Ledger:
@@ -147,7 +129,6 @@ class TokenBudget(Budget):
         PolicyValueError: a number is negative, or the capacity is zero.
     """
 
-    __slots__ = ("capacity", "cost", "increment", "throttle_cost", "throttles", "timeout_cost")
     _fields = ("capacity", "cost", "timeout_cost", "throttle_cost", "increment", "throttles", "hold_back")
     capacity: float
     cost: float
@@ -239,7 +220,6 @@ class ThrottleBudget(Budget):
         PolicyValueError: a number is outside of its range.
     """
 
-    __slots__ = ("free", "max_tokens", "ratio")
     _fields = ("max_tokens", "ratio", "free", "hold_back")
     max_tokens: float
     ratio: float
@@ -325,7 +305,6 @@ class RatioBudget(Budget):
         PolicyValueError: a value is outside of its range; the message names it.
     """
 
-    __slots__ = ("minimum", "ratio", "ttl")
     _fields = ("ratio", "minimum", "ttl", "hold_back")
     ratio: float
     minimum: float
@@ -394,7 +373,6 @@ class ConcurrencyBudget(Budget):
         PolicyValueError: a number is negative, or ``floor`` is not whole.
     """
 
-    __slots__ = ("floor", "ratio")
     _fields = ("ratio", "floor", "hold_back")
     ratio: float
     floor: int

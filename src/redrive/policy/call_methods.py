@@ -17,8 +17,6 @@ from redrive.policy.failure import Failure
 from redrive.policy.outcome import Outcome
 from redrive.seams import in_process
 
-__all__ = ["AttemptProtocol", "CallMethods", "Runner"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -21,23 +21,6 @@ from redrive.errors import PolicyValueError
 from redrive.policy.failure import Failure, Stage, qualified_name
 from redrive.policy.reason import is_reason_name
 
-__all__ = [
-    "NEVER",
-    "Answer",
-    "Classifier",
-    "On",
-    "Predicate",
-    "answer_of",
-    "code_flags",
-    "described",
-    "is_control_flow",
-    "is_coroutine_function",
-    "matches",
-    "names_of",
-    "reading",
-    "refuse_coroutine_function",
-]
-
 Answer: TypeAlias = bool | str | Failure | None
 """The result of a classifier."""
 Classifier: TypeAlias = Callable[[BaseException], Answer | Awaitable[Answer]]
@@ -73,11 +56,9 @@ def names_of(on: _One | Iterable[_One], field: str) -> tuple[str, ...]:
     except TypeError as error:
         if "not iterable" not in str(error):
             raise
-        message = f"{field}={on!r}: name exception types or reasons"
-        raise PolicyValueError(message) from error
+        raise PolicyValueError(f"{field}={on!r}: name exception types or reasons") from error
     if not names:
-        message = f"{field} is empty, so no failure could match; for no retries use attempts=1"
-        raise PolicyValueError(message)
+        raise PolicyValueError(f"{field} is empty, so no failure could match; for no retries use attempts=1")
     return tuple(names)
 
 
@@ -90,8 +71,9 @@ def _name_of(item: object, field: str) -> str:
             return item
         if isinstance(getattr(builtins, item, None), type):
             return f"builtins.{item}"
-    message = f"{field}: {item!r} is neither an exception type, nor its qualified name, nor the name of a reason"
-    raise PolicyValueError(message)
+    raise PolicyValueError(
+        f"{field}: {item!r} is neither an exception type, nor its qualified name, nor the name of a reason"
+    )
 
 
 def reading(

@@ -26,8 +26,6 @@ from redrive.policy.jitter import Jitter
 from redrive.policy.policy import Policy
 from redrive.policy.rule import Rule
 
-__all__ = ["backoff_from_dict", "backoff_to_dict", "policy_from_dict", "policy_to_dict"]
-
 _T = TypeVar("_T")
 
 _KEYS = tuple(name for name, field in FIELDS.items() if field.stored)

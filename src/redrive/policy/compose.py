@@ -13,50 +13,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, floor
 from types import MappingProxyType
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import NEVER_MORE, Backoff
 from redrive.policy.duration import Duration, seconds
 from redrive.policy.value import freeze
 
-__all__ = [
-    "COMPOSED",
-    "Cap",
-    "Envelope",
-    "Floor",
-    "GiveUpOver",
-    "Longer",
-    "Shorter",
-    "Sum",
-    "Take",
-    "ThenBackoff",
-    "UpTo",
-]
-
 _B = TypeVar("_B", bound=Backoff)
 
 
 def _part(backoff: _B) -> _B:
     if not isinstance(backoff, Backoff):
-        message = f"{backoff!r} is not a Backoff"
-        raise PolicyValueError(message)
+        raise PolicyValueError(f"{backoff!r} is not a Backoff")
     if backoff.draws:
-        message = f"a {backoff.kind} backoff draws its delays and cannot be part of another; its .envelope can"
-        raise PolicyValueError(message)
+        raise PolicyValueError(
+            f"a {backoff.kind} backoff draws its delays and cannot be part of another; its .envelope can"
+        )
     return backoff
 
 
 class Envelope(Backoff):
     """The nominal delays of a schedule that draws."""
 
-    __slots__ = ("of",)
-    _fields = ("of",)
     kind = "envelope"
     of: Backoff
-
-    def __init__(self, of: Backoff) -> None:
-        freeze(self, "of", of)
 
     def delay(self, retry: int) -> float | None:
         """See `Backoff.delay`."""
@@ -66,8 +47,6 @@ class Envelope(Backoff):
 class _Pair(Backoff):
     """Two schedules and an operator."""
 
-    __slots__ = ("left", "right")
-    _fields = ("left", "right")
     left: Backoff
     right: Backoff
 
@@ -76,31 +55,45 @@ class _Pair(Backoff):
         freeze(self, "right", _part(right))
 
 
-class Longer(_Pair):
-    """``a & b``: ends as soon as one ends, and waits the longer delay."""
+class _Join(_Pair):
+    """A pair that ends as soon as one schedule ends."""
 
-    __slots__ = ()
-    kind = "and"
+    def _joined(self, left: float, right: float) -> float:
+        raise NotImplementedError
 
     def delay(self, retry: int) -> float | None:
-        """See `Backoff.delay`."""
         left, right = self.left.delay(retry), self.right.delay(retry)
-        return None if left is None or right is None else max(left, right)
+        return None if left is None or right is None else self._joined(left, right)
 
     def lowest(self, retry: int) -> float:
-        """See `Backoff.lowest`."""
-        return max(self.left.lowest(retry), self.right.lowest(retry))
+        return self._joined(self.left.lowest(retry), self.right.lowest(retry))
 
     @property
     def length(self) -> int | None:
-        """See `Backoff.length`."""
         return _shorter(self.left.length, self.right.length)
+
+
+class Longer(_Join):
+    """``a & b``: ends as soon as one ends, and waits the longer delay."""
+
+    kind = "and"
+
+    def _joined(self, left: float, right: float) -> float:
+        return max(left, right)
+
+
+class Sum(_Join):
+    """``a + b``: ends as soon as one ends, and waits both delays."""
+
+    kind = "sum"
+
+    def _joined(self, left: float, right: float) -> float:
+        return min(left + right, NEVER_MORE)
 
 
 class Shorter(_Pair):
     """``a | b``: ends when both have ended, and waits the shorter delay."""
 
-    __slots__ = ()
     kind = "or"
 
     def delay(self, retry: int) -> float | None:
@@ -124,22 +117,22 @@ class Shorter(_Pair):
 class ThenBackoff(_Pair):
     """``a >> b``: a; when it has ended, b from its beginning."""
 
-    __slots__ = ()
     kind = "then"
+
+    def _at(self, retry: int) -> tuple[Backoff, int]:
+        """Return the schedule that is followed at a retry, and the number of the retry in it."""
+        length = self.left.length
+        return (self.left, retry) if length is None or retry <= length else (self.right, retry - length)
 
     def delay(self, retry: int) -> float | None:
         """See `Backoff.delay`."""
-        length = self.left.length
-        if length is None or retry <= length:
-            return self.left.delay(retry)
-        return self.right.delay(retry - length)
+        backoff, number = self._at(retry)
+        return backoff.delay(number)
 
     def lowest(self, retry: int) -> float:
         """See `Backoff.lowest`."""
-        length = self.left.length
-        if length is None or retry <= length:
-            return self.left.lowest(retry)
-        return self.right.lowest(retry - length)
+        backoff, number = self._at(retry)
+        return backoff.lowest(number)
 
     @property
     def length(self) -> int | None:
@@ -148,53 +141,32 @@ class ThenBackoff(_Pair):
         return None if left is None or right is None else left + right
 
 
-class Sum(_Pair):
-    """``a + b``: ends as soon as one ends, and waits both delays."""
+class _Changed(Backoff):
+    """A schedule that follows another one, with a change."""
 
-    __slots__ = ()
-    kind = "sum"
-
-    def delay(self, retry: int) -> float | None:
-        """See `Backoff.delay`."""
-        left, right = self.left.delay(retry), self.right.delay(retry)
-        return None if left is None or right is None else min(left + right, NEVER_MORE)
+    of: Backoff
 
     def lowest(self, retry: int) -> float:
-        """See `Backoff.lowest`."""
-        return min(self.left.lowest(retry) + self.right.lowest(retry), NEVER_MORE)
+        return self.of.lowest(retry)
 
     @property
     def length(self) -> int | None:
-        """See `Backoff.length`."""
-        return _shorter(self.left.length, self.right.length)
+        return self.of.length
 
 
-class _Limited(Backoff):
+class _Limited(_Changed):
     """A schedule with one number that limits it."""
 
-    __slots__ = ("limit", "of")
-    _fields: ClassVar[tuple[str, ...]] = ("of", "limit")
-    of: Backoff
     limit: float
 
     def __init__(self, of: Backoff, limit: Duration) -> None:
         freeze(self, "of", _part(of))
         freeze(self, "limit", seconds(limit))
 
-    def lowest(self, retry: int) -> float:
-        """See `Backoff.lowest`."""
-        return self.of.lowest(retry)
-
-    @property
-    def length(self) -> int | None:
-        """See `Backoff.length`."""
-        return self.of.length
-
 
 class Cap(_Limited):
     """No delay longer than the limit."""
 
-    __slots__ = ()
     kind = "cap"
 
     def delay(self, retry: int) -> float | None:
@@ -210,7 +182,6 @@ class Cap(_Limited):
 class Floor(_Limited):
     """No delay shorter than the limit, jitter included."""
 
-    __slots__ = ()
     kind = "floor"
 
     def delay(self, retry: int) -> float | None:
@@ -223,29 +194,21 @@ class Floor(_Limited):
         return max(self.of.lowest(retry), self.limit)
 
 
-class Take(Backoff):
+class Take(_Changed):
     """At most ``n`` retries."""
 
-    __slots__ = ("n", "of")
-    _fields = ("of", "n")
     kind = "take"
-    of: Backoff
     n: int
 
     def __init__(self, of: Backoff, n: int) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-            message = f"take({n!r}): the number of retries is a whole number, zero or more"
-            raise PolicyValueError(message)
+            raise PolicyValueError(f"take({n!r}): the number of retries is a whole number, zero or more")
         freeze(self, "of", _part(of))
         freeze(self, "n", n)
 
     def delay(self, retry: int) -> float | None:
         """See `Backoff.delay`."""
         return self.of.delay(retry) if retry <= self.n else None
-
-    def lowest(self, retry: int) -> float:
-        """See `Backoff.lowest`."""
-        return self.of.lowest(retry)
 
     @property
     def length(self) -> int | None:
@@ -256,47 +219,50 @@ class Take(Backoff):
 class _Cut(_Limited):
     """A schedule that ends after a number of retries that its nominal delays determine."""
 
-    __slots__ = ("_length",)
     _length: int | None
 
+    def __init__(self, of: Backoff, limit: Duration) -> None:
+        super().__init__(of, limit)
+        freeze(self, "_length", self._end())
+
+    def _end(self) -> int | None:
+        raise NotImplementedError
+
     def delay(self, retry: int) -> float | None:
-        """See `Backoff.delay`."""
         return self.of.delay(retry) if self._length is None or retry <= self._length else None
 
     @property
     def length(self) -> int | None:
-        """See `Backoff.length`."""
         return self._length
 
 
 class GiveUpOver(_Cut):
     """Ends at the first delay longer than the limit."""
 
-    __slots__ = ()
     kind = "give_up_over"
 
-    def __init__(self, of: Backoff, limit: Duration) -> None:
-        super().__init__(of, limit)
-        freeze(self, "_length", _until_over(of, self.limit))
+    def _end(self) -> int | None:
+        return _until_over(self.of, self.limit)
 
 
 class UpTo(_Cut):
     """A schedule that ends where the sum of its nominal delays reaches a limit."""
 
-    __slots__ = ("end",)
-    _fields = ("of", "limit", "end")
     kind = "up_to"
     #: ``below``: the sum stays below the limit (as in cats-retry, and like a policy's deadline); ``within``: it may
     #: equal the limit (backon); ``past``: the delay that reaches the limit is still taken (Finagle).
     end: str
 
     def __init__(self, of: Backoff, limit: Duration, *, end: str = "below") -> None:
-        super().__init__(of, limit)
         if end not in _ENDS:
-            message = f"end={end!r}: the sum of the delays can stay 'below' or 'within' the limit, or go 'past' it once"
-            raise PolicyValueError(message)
+            raise PolicyValueError(
+                f"end={end!r}: the sum of the delays can stay 'below' or 'within' the limit, or go 'past' it once"
+            )
         freeze(self, "end", end)
-        freeze(self, "_length", _until_sum(of, self.limit, end))
+        super().__init__(of, limit)
+
+    def _end(self) -> int | None:
+        return _until_sum(self.of, self.limit, self.end)
 
 
 _ENDS = ("below", "within", "past")

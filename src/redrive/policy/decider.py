@@ -17,36 +17,91 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from itertools import count
 from math import inf
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
-from redrive.policy.classify import Classifier, Predicate, is_control_flow, matches
+from redrive.policy.classify import NEVER, Classifier, Predicate, is_control_flow, matches
 from redrive.policy.decision import Decision, GiveUp, History, Retry, past_deadline
 from redrive.policy.duration import LONGEST, ZERO, format_duration, span
 from redrive.policy.failure import Failure, Stage, names_of_class
-from redrive.policy.fields import FIELDS
 from redrive.policy.jitter import Jitter
 from redrive.policy.reason import Reason
 from redrive.policy.rule import Rule
-from redrive.policy.treatment import NO_WAIT, REMEMBERED, Delay, Memo, Treatment, Wait
 from redrive.policy.value import Value, freeze
-
-__all__ = ["Decider"]
 
 _IN_FLIGHT = Stage.IN_FLIGHT
 # Verdicts: not a candidate; a candidate without a rule; otherwise the index of the rule.
 _NO = -2
 _PLAIN = -1
-_REMEMBERED = 1024
 # Samples are kept as whole numbers of this part, as the other numbers of a history are whole.
 _FINE = 10**9
 _new = tuple.__new__
+
+Wait: TypeAlias = tuple[float, float]
+"""The least delay and the range of the jitter above it, in seconds."""
+
+Delay: TypeAlias = tuple[float, float, timedelta]
+"""The nominal delay in seconds, the lower bound of jitter, and the nominal delay as a span."""
+
+# An infinite wait passes every deadline, so `Plan.quick` leaves the failure to `Policy.decide`.
+NO_WAIT: Wait = (inf, 0.0)
+
+
+class Treatment(NamedTuple):
+    """The backoff, limit and name for one kind of failure.
+
+    A policy has one treatment for each rule and one for all other failures.
+    """
+
+    #: The value of `Retry.rule` and `GiveUp.rule`.
+    name: str
+    backoff: Backoff
+    #: Executions; None for no limit.
+    limit: int | None
+    #: True if the limit is the rule's, not the policy's.
+    own_limit: bool = False
+    #: True if the schedule is the rule's, not the policy's.
+    own_backoff: bool = False
+    #: True if delays have no jitter.
+    unchanged: bool = False
+    #: True if jitter only makes delays longer.
+    upward: bool = False
+    #: Index in `History.by_rule` of the sample that the schedule keeps; None if it keeps none.
+    memory: int | None = None
+
+    def delay(self, retry: int) -> Delay | None:
+        """Return the delay before a retry; None if the schedule has ended."""
+        nominal = self.backoff.delay(retry)
+        if nominal is None:
+            return None
+        # Equal numbers mean that no sample is drawn. Upward jitter is drawn even if the delay equals its floor.
+        low = nominal if self.unchanged and not self.backoff.draws else self.backoff.lowest(retry)
+        return nominal, -1.0 if self.upward else low, span(nominal)
+
+    def wait(self, count: int) -> Wait:
+        """Return the wait after ``count`` executions; the jitter of the policy must be full or none."""
+        delay = None if self.limit is not None and count >= self.limit else self.delay(count)
+        return NO_WAIT if delay is None else (delay[1], delay[0] - delay[1])
+
+    def used_up(self, count: int) -> GiveUp:
+        """Return the decision when all executions of this treatment are used."""
+        if self.own_limit:
+            return GiveUp(f"{count} of {self.limit} attempts failed that {self.name} allows", self.name)
+        return GiveUp(f"{count} of {self.limit} attempts failed", "attempts")
+
+    def ended(self) -> GiveUp:
+        """Return the decision when the schedule has no further delay."""
+        length = self.backoff.length
+        return GiveUp(f"all {length} retries of the backoff are used", "backoff")
 
 
 class Decider(Value):
     """The fields of a policy, and its decisions."""
 
-    __slots__ = (*FIELDS, "deadline_given", "_by_reason", "_full", "_kept", "_memo", "_names", "_room", "_treatments")
+    # The fields of a policy are those of `FIELDS`.
+    _fields: ClassVar[tuple[str, ...]] = ()
+
     on: tuple[str, ...] | Classifier | None
     on_result: Predicate | None
     attempts: int | None
@@ -68,33 +123,30 @@ class Decider(Value):
     hedge: object
     _names: frozenset[str] | None
     _treatments: tuple[Treatment, ...]
-    _memo: Memo
-    _by_reason: bool
+    _rules: tuple[frozenset[str], ...]
     _full: bool
-    _kept: int
-    _room: float
+    #: The number of values that this policy keeps in `History.by_rule`.
+    counters: int
+    #: The ``on_result`` of each policy in a combination, left to right.
+    predicates: tuple[Predicate | None, ...]
+    #: The operator and the two policies of a combination; None for a plain policy.
+    parts: tuple[str, Any, Any] | None
 
     def _prepare(self) -> None:
         """Derive the values that make decisions fast, once all fields are set."""
         freeze(self, "_names", frozenset(self.on) if isinstance(self.on, tuple) else None)
-        named = [*(self._names or ()), *(name for rule in self.rules for name in rule.on)]
-        freeze(self, "_by_reason", any("." not in name for name in named))
+        freeze(self, "_rules", tuple([frozenset(rule.on) for rule in self.rules]))
         freeze(self, "_full", self.jitter.kind == "full")
-        freeze(self, "_room", inf if self.deadline is None else self.deadline.total_seconds())
         freeze(self, "_treatments", _treatments(self))
-        freeze(self, "_memo", Memo(self._treatments))
         memories = {treatment.memory for treatment in self._treatments} - {None}
-        freeze(self, "_kept", len(self.rules) + len(memories))
+        freeze(self, "counters", len(self.rules) + len(memories))
+        freeze(self, "predicates", (self.on_result,))
+        freeze(self, "parts", None)
 
     @property
     def retries(self) -> int | None:
         """The most retries: attempts - 1; None without a limit."""
         return None if self.attempts is None else self.attempts - 1
-
-    @property
-    def parts(self) -> tuple[str, Decider, Decider] | None:
-        """The operator and the two policies of a combination; None for a plain policy."""
-        return None
 
     def decide(  # noqa: C901, PLR0912 - one ordered list of reasons to stop, kept in one frame for speed
         self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
@@ -117,12 +169,7 @@ class Decider(Value):
         """
         if failure.permanent is not None:
             return GiveUp(failure.permanent, "permanent")
-        if failure.candidate is None and not failure.leaves:
-            verdict = self._memo.verdicts.get((failure.types, failure.reason) if self._by_reason else failure.types)
-            if verdict is None:
-                verdict = self._remember(failure)
-        else:
-            verdict = self._judge(failure)
+        verdict = self._judge(failure)
         if verdict == _NO:
             return _unmatched(failure)
         if failure.stage is _IN_FLIGHT and not self.idempotent and not Reason.of(failure.reason)[1]:
@@ -133,7 +180,7 @@ class Decider(Value):
             count, retry = self._counts(verdict, history)
         if treatment.limit is not None and count >= treatment.limit:
             return treatment.used_up(count)
-        wait = self._memo.delays[verdict].get(retry) or self._delay(verdict, retry)
+        wait = treatment.delay(retry)
         if wait is None:
             return treatment.ended()
         nominal, low, whole = wait
@@ -157,55 +204,17 @@ class Decider(Value):
                 return past_deadline(decision, now, elapsed, self.deadline, self.over_deadline)
         return decision
 
-    def _delay(self, verdict: int, retry: int) -> Delay | None:
-        """Compute the delay of a treatment before a retry, and keep it if it is one of the first."""
-        delay = self._treatments[verdict].delay(retry)
-        if delay is not None and retry <= REMEMBERED:
-            self._memo.delays[verdict][retry] = delay
-        return delay
+    def wait_for(self, kind: type[BaseException], attempts: int) -> Wait:
+        """Return the wait after this number of attempts if the class of the exception suffices to know it.
 
-    def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> float | None:
-        """Return the seconds to wait in the common case, without building a history and a decision; None: use `decide`.
-
-        The answer depends on the class of the exception, the number and the time only; a test compares it with
-        `decide`.
+        `NO_WAIT` leaves the failure to `decide`. Calls in process keep the waits; a test compares them with `decide`.
         """
-        try:
-            low, spread = self._memo.waits[type(exception)][attempts]
-        except KeyError:
-            low, spread = self._learn(type(exception), attempts)
-        if (
-            exception.__cause__ is not None
-            or getattr(exception, "hint", None) is not None
-            or getattr(exception, "retry_after", None) is not None
-        ):
-            return None
-        delay = low + sample * spread
-        return delay if elapsed + delay < self._room else None
-
-    def _learn(self, kind: type[BaseException], attempts: int) -> Wait:
-        """Compute the wait after this number of attempts for a class of exceptions, and keep it for `quick`."""
-        waits = self._memo.waits.get(kind)
-        if waits is None:
-            if len(self._memo.waits) >= _REMEMBERED:
-                self._memo.waits.clear()
-            waits = self._memo.waits[kind] = {}
-        wait = self._treatments[0].wait(attempts) if self._is_simple(kind) else NO_WAIT
-        if attempts <= REMEMBERED:
-            waits[attempts] = wait
-        return wait
-
-    def _is_simple(self, kind: type[BaseException]) -> bool:
-        """Return True if `quick` may answer for a class of exceptions."""
         types, ordinary = names_of_class(kind)
+        if not ordinary or self.rules or callable(self.on) or self._judge(Failure(types)) != _PLAIN:
+            return NO_WAIT
         treatment = self._treatments[0]
-        drawn_here = self._full and not treatment.backoff.draws
-        simple = (
-            not self.rules
-            and not callable(self.on)
-            and ((treatment.unchanged and not treatment.backoff.draws) or drawn_here)
-        )
-        return ordinary and simple and self._judge(Failure(types)) == _PLAIN
+        drawn_here = (self._full or treatment.unchanged) and not treatment.backoff.draws
+        return treatment.wait(attempts) if drawn_here else NO_WAIT
 
     def _draw(
         self, treatment: Treatment, wait: tuple[float, float, timedelta], retry: int, history: History, sample: float
@@ -232,16 +241,8 @@ class Decider(Value):
             hint = max(hint, span(self.jitter.apply(hint.total_seconds(), sample)))
         return Retry(max(hint, ZERO), decision.nominal, "hint")
 
-    def _remember(self, failure: Failure) -> int:
-        verdict = self._judge(failure)
-        # A program that makes classes on the fly must not fill the memory.
-        if len(self._memo.verdicts) >= _REMEMBERED:
-            self._memo.verdicts.clear()
-        self._memo.verdicts[(failure.types, failure.reason) if self._by_reason else failure.types] = verdict
-        return verdict
-
     def _judge(self, failure: Failure) -> int:
-        if is_control_flow(failure):
+        if not NEVER.isdisjoint(failure.types) or (failure.leaves and is_control_flow(failure)):
             return _NO
         candidate = failure.candidate
         if candidate is None:
@@ -278,15 +279,10 @@ class Decider(Value):
 
     def rule_for(self, failure: Failure) -> int | None:
         """Return the index of the rule that a failure matches, or None."""
-        for index, rule in enumerate(self.rules):
-            if matches(frozenset(rule.on), self.groups, failure):
+        for index, names in enumerate(self._rules):
+            if matches(names, self.groups, failure):
                 return index
         return None
-
-    @property
-    def counters(self) -> int:
-        """The number of values that this policy keeps in `History.by_rule`."""
-        return self._kept
 
     def advance(
         self,
@@ -299,13 +295,13 @@ class Decider(Value):
     ) -> History:
         """Return the history of the next attempt, after this failure was retried."""
         by_rule = history.by_rule
-        if self._kept:
+        if self.counters:
             by_rule = self._counted(by_rule, failure, sample)
         return _new(History, (history.attempts + 1, history.started_at, delay, by_rule))
 
     def _counted(self, by_rule: tuple[int, ...], failure: Failure, sample: float) -> tuple[int, ...]:
         """Return the numbers that this policy keeps, after a failure."""
-        kept = [*by_rule[: self._kept], *(0,) * (self._kept - len(by_rule))]
+        kept = [*by_rule[: self.counters], *(0,) * (self.counters - len(by_rule))]
         rule = self.rule_for(failure)
         if rule is not None:
             kept[rule] += 1
@@ -313,11 +309,6 @@ class Decider(Value):
         if memory is not None:
             kept[memory] = 1 + int(sample * _FINE)
         return tuple(kept)
-
-    @property
-    def predicates(self) -> tuple[Predicate | None, ...]:
-        """The ``on_result`` of each policy in a combination, left to right."""
-        return (self.on_result,)
 
 
 def _treatments(policy: Decider) -> tuple[Treatment, ...]:

@@ -7,8 +7,6 @@ from typing import NamedTuple, TypeAlias
 
 from redrive.policy.duration import format_duration
 
-__all__ = ["Decision", "Defer", "GiveUp", "History", "Retry", "past_deadline"]
-
 
 class History(NamedTuple):
     """The past of a call."""

@@ -18,8 +18,6 @@ from redrive.policy.decider import Decider
 from redrive.policy.duration import format_duration, read, span
 from redrive.policy.fields import DIRECTIVE_SETS, FIELDS
 
-__all__ = ["Directive", "count_of", "read_directive", "write_directive"]
-
 _syntax_error = PolicySyntaxError.with_caret
 _value_error = PolicyValueError.with_caret
 DEFAULT_RETRIES = 10

@@ -12,8 +12,6 @@ from typing import TypeAlias
 
 from redrive.errors import PolicySyntaxError, PolicyValueError
 
-__all__ = ["LONGEST", "ZERO", "Duration", "format_duration", "parse_duration", "seconds", "span"]
-
 Duration: TypeAlias = timedelta | float | int | str
 
 ZERO = timedelta(0)
@@ -52,16 +50,16 @@ def seconds(value: Duration) -> float:
     if isinstance(value, timedelta):
         number = value.total_seconds()
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        message = f"{value!r} is not a duration: give a timedelta, seconds as a number, or text such as '1h30m'"
-        raise PolicyValueError(message)
+        raise PolicyValueError(
+            f"{value!r} is not a duration: give a timedelta, seconds as a number, or text such as '1h30m'"
+        )
     elif isinstance(value, int):
         # An int may be too large for a float.
         number = float(min(max(value, -1), 10**15))
     else:
         number = value
     if not isfinite(number) or number < 0:
-        message = f"{value!r} is not a duration: it must be zero or more, and finite"
-        raise PolicyValueError(message)
+        raise PolicyValueError(f"{value!r} is not a duration: it must be zero or more, and finite")
     return number
 
 

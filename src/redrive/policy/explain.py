@@ -18,9 +18,6 @@ from redrive.policy.decider import Decider
 from redrive.policy.duration import ZERO, format_duration, span
 from redrive.policy.rule import Rule
 
-__all__ = ["Explanation", "Worst", "explain", "least", "limit_of", "worst"]
-
-
 _N = TypeVar("_N", int, float)
 # Retries that are added up one by one; from there on the last delay is taken to repeat.
 _HORIZON = 10_000

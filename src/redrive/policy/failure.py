@@ -18,8 +18,6 @@ from typing import NamedTuple, cast
 from redrive.errors import Cancel, GiveUp, PolicyError, PolicyValueError, RetryAfter, Signal, Snooze
 from redrive.policy.duration import parse_duration
 
-__all__ = ["Failure", "Stage", "names_of_class", "qualified_name"]
-
 
 class Stage(Enum):
     """The progress of a call before it failed (RFC 0049: Client Dispatch, Network Time, Response Received)."""
@@ -109,8 +107,7 @@ def _stage(value: object) -> Stage:
     try:
         return Stage(value)
     except ValueError as error:
-        message = f"stage={value!r}: it can be {', '.join(str(each.value) for each in Stage)}"
-        raise PolicyValueError(message) from error
+        raise PolicyValueError(f"stage={value!r}: it can be {', '.join(str(each.value) for each in Stage)}") from error
 
 
 _new = tuple.__new__
@@ -181,7 +178,7 @@ def _signalled(plain: Failure, exception: BaseException, *, given: str | None) -
 
 def _of_group(plain: Failure, group: BaseExceptionGroup[BaseException]) -> Failure:
     """Describe a group: it is final if a leaf is final, and its hint is the longest of its leaves."""
-    leaves = tuple(Failure.of(leaf, stage=plain.stage) for leaf in _flatten(group))
+    leaves = tuple(Failure.of(leaf, stage=plain.stage) for leaf in flatten(group))
     final = [leaf.permanent for leaf in leaves if leaf.permanent is not None]
     hints = [leaf.hint for leaf in leaves if leaf.hint is not None]
     return plain._replace(
@@ -189,7 +186,8 @@ def _of_group(plain: Failure, group: BaseExceptionGroup[BaseException]) -> Failu
     )
 
 
-def _flatten(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+def flatten(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """Return the leaves of an exception group, in order."""
     flat: list[BaseException] = []
     waiting = list(reversed(group.exceptions))
     while waiting:

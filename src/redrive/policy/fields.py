@@ -1,6 +1,6 @@
 """The fields of a policy: one table with their validation, their stored form, and their value in a directive.
 
-`FIELDS` is the only list of fields; the constructor of `redrive.policy.Policy`, its codec and its directive read it.
+The constructor of `redrive.policy.Policy`, its codec and its directive read `FIELDS`.
 Each check returns the value to keep, and its errors name the field.
 """
 
@@ -18,8 +18,6 @@ from redrive.policy.duration import ZERO, Duration, parse_duration
 from redrive.policy.jitter import Jitter
 from redrive.policy.rule import Rule
 from redrive.policy.value import check_attempts
-
-__all__ = ["DIRECTIVE_SETS", "FIELDS", "VERSION", "Field", "On", "span"]
 
 
 def _candidates(on: On | None, on_result: Predicate | None) -> tuple[str, ...] | Classifier | None:
@@ -135,7 +133,10 @@ class Field(NamedTuple):
     directive: object = None
 
 
-# All fields in the order of the constructor.
+# All fields in the order of the constructor of `Policy`, whose signature repeats the names, as do the annotations of
+# `Decider` and the arguments of `redrive.retry`; a test compares them. One annotated class body cannot replace them:
+# most fields accept more types than they keep (a `Duration`, one name or many), and mypy ignores the converters of
+# `typing.dataclass_transform`, by which a class body could declare both.
 FIELDS: Mapping[str, Field] = MappingProxyType(
     {
         "on": Field(lambda value, given: _candidates(value, given["on_result"]), "names"),

@@ -22,8 +22,6 @@ from redrive.errors import PolicySyntaxError, PolicyValueError
 from redrive.policy.directive import DEFAULT_MAXIMUM, DEFAULT_MINIMUM, DEFAULT_RETRIES, Directive, count_of
 from redrive.policy.duration import span
 
-__all__ = ["Written", "go_message", "parse", "parse_duration", "read_directive"]
-
 _SCHEMA_COLUMN = len("+retry ") + 1
 _GO_COLUMN = len("ftl:retry ") + 1
 _LOWEST, _HIGHEST = timedelta(seconds=1), timedelta(days=1)
@@ -199,8 +197,9 @@ def _limited(text: str, which: str) -> timedelta:
     try:
         value = parse_duration(text)
     except PolicyValueError as error:
-        message = f"could not parse {which} backoff duration: could not parse retry duration: {error}"
-        raise PolicyValueError(message) from None
+        raise PolicyValueError(
+            f"could not parse {which} backoff duration: could not parse retry duration: {error}"
+        ) from None
     if value < _LOWEST:
         raise PolicyValueError(f"could not parse {which} backoff duration: retry must have a minimum backoff of 1s")
     if value > _HIGHEST:

@@ -27,8 +27,6 @@ class Hedge(Value):
         PolicyValueError: a delay cannot be read, there would be no copy, or there are more copies than delays.
     """
 
-    __slots__ = ("after", "attempts")
-    _fields = ("after", "attempts")
     after: tuple[timedelta, ...]
     attempts: int
 

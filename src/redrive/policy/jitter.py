@@ -13,8 +13,6 @@ from redrive.errors import PolicyValueError
 from redrive.policy.duration import Duration, seconds
 from redrive.policy.value import Value, freeze
 
-__all__ = ["Jitter", "JitterLike"]
-
 _KINDS = ("none", "full", "equal", "plus", "added")
 
 
@@ -42,8 +40,6 @@ class Jitter(Value):
         PolicyValueError: the kind, the fraction or the span is not valid.
     """
 
-    __slots__ = ("fraction", "kind", "span")
-    _fields = ("kind", "fraction", "span")
     kind: str
     fraction: float
     #: Seconds.
@@ -54,16 +50,15 @@ class Jitter(Value):
 
     def __init__(self, kind: str, fraction: float = 0.0, span: Duration = 0.0) -> None:
         if kind not in _KINDS:
-            message = f"there is no jitter {kind!r}: use none, full, equal, plus(fraction) or added(span)"
-            raise PolicyValueError(message)
+            raise PolicyValueError(f"there is no jitter {kind!r}: use none, full, equal, plus(fraction) or added(span)")
         number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
         if not number or not isfinite(fraction) or fraction < 0 or (fraction and kind != "plus"):
-            message = f"{fraction!r} is no fraction for the jitter {kind!r}: plus takes a number, zero or more"
-            raise PolicyValueError(message)
+            raise PolicyValueError(
+                f"{fraction!r} is no fraction for the jitter {kind!r}: plus takes a number, zero or more"
+            )
         longest = seconds(span)
         if longest and kind != "added":
-            message = f"{span!r} is no span for the jitter {kind!r}: only added takes one"
-            raise PolicyValueError(message)
+            raise PolicyValueError(f"{span!r} is no span for the jitter {kind!r}: only added takes one")
         freeze(self, "kind", kind)
         freeze(self, "fraction", float(fraction))
         freeze(self, "span", longest)

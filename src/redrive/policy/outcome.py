@@ -22,9 +22,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
 from redrive.policy.decision import Decision, Retry
 from redrive.policy.duration import format_duration
 from redrive.policy.failure import Failure
-from redrive.policy.value import Value, freeze
-
-__all__ = ["Deferred", "GaveUp", "Ok", "Outcome", "Record", "Try", "surface"]
+from redrive.policy.value import Value
 
 T = TypeVar("T")
 
@@ -107,8 +105,8 @@ def _shown(value: timedelta) -> str:
     return f"{seconds:.2f} s"
 
 
-class _WithRecord(Value):
-    """The base of outcomes: a value with a record."""
+class _WithTimeline:
+    """What all outcomes have."""
 
     __slots__ = ()
     record: Record
@@ -119,23 +117,35 @@ class _WithRecord(Value):
         return self.record.timeline
 
 
-class Ok(_WithRecord, Generic[T]):
+class _Failed(_WithTimeline):
+    """What the outcomes of a call that failed have."""
+
+    __slots__ = ()
+    error: Exception | None
+    value: Any
+
+    @property
+    def rule(self) -> str:
+        """The reason of the end, as a stable word; of `Deferred`, the source of the delay."""
+        return self.record.rule
+
+    def unwrap(self) -> Any:
+        """Raise the error; return a result that counted as a failure, as ``policy.call`` does."""
+        return self.value if self.error is None else surface(self.error)
+
+
+class Ok(_WithTimeline, Value, Generic[T]):
     """The call succeeded."""
 
-    __slots__ = ("record", "value")
-    __match_args__ = _fields = ("value", "record")
     value: T
-
-    def __init__(self, value: T, record: Record) -> None:
-        freeze(self, "value", value)
-        freeze(self, "record", record)
+    record: Record
 
     def unwrap(self) -> T:
         """Return the value."""
         return self.value
 
 
-class GaveUp(_WithRecord):
+class GaveUp(_Failed, Value):
     """The call failed and is not repeated.
 
     Attributes:
@@ -143,63 +153,32 @@ class GaveUp(_WithRecord):
         why: a sentence for logs.
     """
 
-    __slots__ = ("error", "record", "value")
-    __match_args__ = _fields = ("error", "value", "record")
     #: The last exception; None if the last result counted as a failure.
     error: Exception | None
     #: The last result; None if there was an exception.
     value: Any
-
-    def __init__(self, error: Exception | None, value: Any, record: Record) -> None:
-        freeze(self, "error", error)
-        freeze(self, "value", value)
-        freeze(self, "record", record)
-
-    @property
-    def rule(self) -> str:
-        """The reason of the end, as a stable word."""
-        return self.record.rule
+    record: Record
 
     @property
     def why(self) -> str:
-        """The same as a sentence."""
+        """The reason of the end as a sentence."""
         return self.record.why
 
-    def unwrap(self) -> Any:
-        """Raise the error; return a result that counted as a failure, as ``policy.call`` does."""
-        return _unwrapped(self.error, self.value)
 
-
-class Deferred(_WithRecord):
+class Deferred(_Failed, Value):
     """The next attempt is beyond the deadline (``over_deadline="defer"``); a durable job can take over.
 
     Attributes:
         rule: the source of the delay.
     """
 
-    __slots__ = ("at", "error", "record", "value")
-    __match_args__ = _fields = ("at", "error", "value", "record")
     #: The time at which the call may be repeated, aware.
     at: datetime
     #: The last exception; None if the last result counted as a failure.
     error: Exception | None
     #: The last result; None if there was an exception.
     value: Any
-
-    def __init__(self, at: datetime, error: Exception | None, value: Any, record: Record) -> None:
-        freeze(self, "at", at)
-        freeze(self, "error", error)
-        freeze(self, "value", value)
-        freeze(self, "record", record)
-
-    @property
-    def rule(self) -> str:
-        """The source of the delay."""
-        return self.record.rule
-
-    def unwrap(self) -> Any:
-        """Raise the error; return a result that counted as a failure, as ``policy.call`` does."""
-        return _unwrapped(self.error, self.value)
+    record: Record
 
 
 Outcome: TypeAlias = Ok[T] | GaveUp | Deferred
@@ -214,7 +193,3 @@ def surface(error: Exception) -> NoReturn:
         # `raise` inside an `except` clause would replace it.
         error.__context__ = context
         del error
-
-
-def _unwrapped(error: Exception | None, value: Any) -> Any:
-    return value if error is None else surface(error)

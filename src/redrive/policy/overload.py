@@ -82,7 +82,6 @@ class Shedding(Value):
         PolicyValueError: a value is outside of its range; the message names it.
     """
 
-    __slots__ = ("answers", "multiple", "on_result", "refusals", "window")
     _fields = ("multiple", "window", "refusals", "on_result")
     multiple: float
     window: timedelta
@@ -189,7 +188,6 @@ class Adaptive(Value):
         PolicyValueError: a value is outside of its range; the message names it.
     """
 
-    __slots__ = ("answers", "beta", "cost", "on_result", "retry_cost", "scale", "throttles")
     _fields = ("throttles", "on_result", "cost", "retry_cost", "beta", "scale")
     throttles: Any
     on_result: Callable[[Any], bool] | None

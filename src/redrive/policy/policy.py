@@ -28,17 +28,13 @@ from redrive.seams import policy_from_dict, policy_operators, policy_to_dict
 if TYPE_CHECKING:
     from redrive.policy.explain import Explanation
 
-__all__ = ["Policy", "gate", "only_limits"]
-
 IN_PROCESS_DEADLINE = timedelta(seconds=45)
 _DEFAULT_BACKOFF = Exponential(0.1, 5.0)
 # A retry after which every schedule that grows has reached its maximum.
 _FAR = 10_000
 _SPINNING = timedelta(seconds=1)
-_ALWAYS = (
-    10**9
-    # Attempts of a policy that only names failures, and leaves all limits to the one that it is combined with.
-)
+# Attempts of a policy that only names failures, and leaves all limits to the one that it is combined with.
+_ALWAYS = 10**9
 
 
 class Policy(CallMethods, Decider):
@@ -72,7 +68,6 @@ class Policy(CallMethods, Decider):
         PolicyValueError: a value is not valid; the message names the field.
     """
 
-    __slots__ = ()
     _fields: ClassVar[tuple[str, ...]] = tuple(FIELDS)
 
     def __init__(  # noqa: PLR0913 - keyword-only, one for each field

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from redrive.errors import PolicyValueError
 
-__all__ = ["Reason", "is_reason_name"]
-
 
 class Reason(NamedTuple):
     """A registered reason."""

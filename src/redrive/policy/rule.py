@@ -9,8 +9,6 @@ from redrive.policy.backoff import Backoff
 from redrive.policy.classify import names_of
 from redrive.policy.value import Value, check_attempts, freeze
 
-__all__ = ["Rule"]
-
 
 class Rule(Value):
     """The treatment of one kind of failure.
@@ -28,8 +26,6 @@ class Rule(Value):
         PolicyValueError: ``on`` is empty, or ``attempts`` is less than 1.
     """
 
-    __slots__ = ("attempts", "backoff", "on")
-    _fields = ("on", "backoff", "attempts")
     on: tuple[str, ...]
     backoff: Backoff | None
     attempts: int | None
@@ -42,11 +38,11 @@ class Rule(Value):
         attempts: int | None = None,
     ) -> None:
         if callable(on) and not isinstance(on, type):
-            message = "a rule takes names, not a classifier: let the policy's classifier return a reason, and name that"
-            raise PolicyValueError(message)
+            raise PolicyValueError(
+                "a rule takes names, not a classifier: let the policy's classifier return a reason, and name that"
+            )
         if backoff is not None and not isinstance(backoff, Backoff):
-            message = f"backoff={backoff!r} is not a Backoff"
-            raise PolicyValueError(message)
+            raise PolicyValueError(f"backoff={backoff!r} is not a Backoff")
         freeze(self, "on", names_of(on, "Rule.on"))
         freeze(self, "backoff", backoff)
         freeze(self, "attempts", check_attempts(attempts, "Rule.attempts"))

@@ -84,28 +84,19 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Adaptive": "redrive.policy.overload",
-    "BreakerSettings": "redrive.policy.breaker",
-    "ConcurrencyBudget": "redrive.policy.budget",
-    "Hedge": "redrive.policy.hedge",
-    "Limiter": "redrive.retrying.limiter",
-    "RatioBudget": "redrive.policy.budget",
-    "SharedBreaker": "redrive.retrying.shared",
-    "SharedBudget": "redrive.retrying.shared",
-    "Shedding": "redrive.policy.overload",
-    "ThrottleBudget": "redrive.policy.budget",
-    "TokenBudget": "redrive.policy.budget",
-    "breaker": "redrive.retrying.shared",
-    "budget": "redrive.retrying.shared",
-    "hedge": "redrive.retrying.shared",
-    "isolated": "redrive.retrying.shared",
-    "resume": "redrive.retrying.generators",
+    "redrive.policy.breaker": ("BreakerSettings",),
+    "redrive.policy.budget": ("ConcurrencyBudget", "RatioBudget", "ThrottleBudget", "TokenBudget"),
+    "redrive.policy.hedge": ("Hedge",),
+    "redrive.policy.overload": ("Adaptive", "Shedding"),
+    "redrive.retrying.generators": ("resume",),
+    "redrive.retrying.limiter": ("Limiter",),
+    "redrive.retrying.shared": ("SharedBreaker", "SharedBudget", "breaker", "budget", "hedge", "isolated"),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use."""
-    module = _LAZY.get(name)
+    module = next((module for module, names in _LAZY.items() if name in names), None)
     if module is None:
         raise AttributeError(f"module 'redrive.retrying' has no attribute {name!r}")
     from importlib import import_module

@@ -33,7 +33,7 @@ from redrive.policy.breaker import (
     initial,
     step,
 )
-from redrive.retrying.context import SCOPE, SYSTEM
+from redrive.retrying.context import present_clock
 
 
 def is_timeout(error: BaseException) -> bool:
@@ -95,10 +95,9 @@ class CircuitBreaker:
         counts: Callable[[BaseException], bool] = is_timeout,
         clock: Clock | None = None,
     ) -> None:
-        scope = SCOPE.get()
         self.settings = settings or BreakerSettings()
         self.counts = counts
-        self._clock = clock or (SYSTEM if scope is None else scope.clock)
+        self._clock = clock or present_clock()
         self._state = initial(self.settings)
         self._lock = Lock()
 

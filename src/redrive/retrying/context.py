@@ -80,11 +80,9 @@ class _FirstAttempt:
 
     @property
     def name(self) -> str:
-        """See `Call`."""
         return self.plan.name
 
     def repeats(self, error: Exception | None, result: object) -> bool:
-        """See `Call`."""
         return self.plan.repeats(SYSTEM.now(), SYSTEM.monotonic() - self.started, error, result)
 
 
@@ -162,6 +160,11 @@ class _Changed(Scope):
 SCOPE: ContextVar[Scope | None] = ContextVar("redrive", default=None)
 
 _DEFAULTS = Scope()
+
+
+def present_clock() -> Clock:
+    """Return the clock in force."""
+    return (SCOPE.get() or _DEFAULTS).clock
 
 
 @contextmanager

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, cas
 from redrive.errors import PolicyValueError
 from redrive.observe.listeners import LISTENERS
 from redrive.policy import Backoff, Jitter, Policy, Rule
-from redrive.policy.classify import Predicate, code_flags
+from redrive.policy.classify import On, Predicate, code_flags
 from redrive.policy.duration import Duration
-from redrive.policy.fields import On
 from redrive.retrying import loops
 from redrive.retrying.context import SCOPE, SYSTEM
 from redrive.retrying.plan import Plan, name_of

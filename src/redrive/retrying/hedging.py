@@ -22,9 +22,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from redrive.clock import in_trio
+from redrive.policy.failure import flatten
 from redrive.policy.hedge import Hedge
 from redrive.policy.outcome import surface
 from redrive.retrying.context import enclosing
@@ -166,30 +167,9 @@ class TaskEnd(NamedTuple):
 _Work = Callable[[], Awaitable[Any]]
 
 
-class TaskGroup(Protocol):
-    """Numbered tasks that are cancelled and awaited at the end of an ``async with`` block.
-
-    No ``finally`` of a task runs after the call that started it has returned. Errors that tasks raise when they are
-    cancelled are ignored.
-    """
-
-    async def __aenter__(self) -> Self:
-        """Open the group."""
-        ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> None:
-        """Cancel and await the running tasks."""
-        ...
-
-    def start(self, number: int, work: _Work) -> None:
-        """Start a task."""
-        ...
-
-    async def next_end(self) -> TaskEnd:
-        """Wait for the end of a task."""
-        ...
+# Numbered tasks that are cancelled and awaited at the end of an `async with` block. No `finally` of a task runs after
+# the call that started it has returned. Errors that tasks raise when they are cancelled are ignored.
+TaskGroup: TypeAlias = "_AsyncioTaskGroup | _TrioTaskGroup"
 
 
 def task_group() -> TaskGroup:
@@ -272,12 +252,5 @@ class _TrioTaskGroup:
 def _main_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first error of a nursery's group that is no cancellation; a hedged call raises no groups."""
     cancelled = sys.modules["trio"].Cancelled
-    leaves: list[BaseException] = []
-    waiting: list[BaseException] = [group]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, BaseExceptionGroup):
-            waiting.extend(reversed(each.exceptions))
-        else:
-            leaves.append(each)
+    leaves = flatten(group)
     return next((leaf for leaf in leaves if not isinstance(leaf, cancelled)), leaves[0])

@@ -33,7 +33,7 @@ from uuid import UUID
 
 from redrive.policy import Failure, Stage
 from redrive.policy.hints import Hint, chosen, retry_after
-from redrive.retrying.context import SCOPE, SYSTEM, enclosing
+from redrive.retrying.context import enclosing, present_clock
 from redrive.retrying.rng import unique
 
 __all__ = ["IDEMPOTENCY_KEY", "IDEMPOTENT", "Headers", "failure_of", "idempotency_key", "is_idempotent"]
@@ -45,21 +45,10 @@ Headers: TypeAlias = Mapping[str, str] | Collection[tuple[str, str]]
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
 #: The methods that may be repeated: those of RFC 9110, 9.2.2, and the safe ones of later documents.
-IDEMPOTENT = frozenset(
-    {
-        "DELETE",
-        "GET",
-        "HEAD",
-        "OPTIONS",
-        "PUT",
-        "TRACE",
-        # safe, and therefore idempotent, by other documents than RFC 9110
-        "PROPFIND",
-        "QUERY",
-        "REPORT",
-        "SEARCH",
-    }
-)
+IDEMPOTENT = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PUT", "TRACE"}) | {
+    # safe, and therefore idempotent, by other documents than RFC 9110
+    *("PROPFIND", "QUERY", "REPORT", "SEARCH")
+}
 
 # A tunnel; no server reads a key before it exists.
 _KEYLESS = frozenset({"CONNECT"})
@@ -115,7 +104,7 @@ def failure_of(  # noqa: PLR0913 - a request, an answer, and when
     if status in _FINAL:
         return failure._replace(candidate=False)
     unknown = status not in _WRONG and not is_idempotent(method, sent)
-    hint = _hint(headers, _now() if now is None else now).delay
+    hint = _hint(headers, present_clock().now() if now is None else now).delay
     return failure._replace(
         stage=Stage.IN_FLIGHT if unknown else Stage.ANSWERED, hint=failure.hint if hint is None else hint
     )
@@ -171,8 +160,3 @@ def _has_key(headers: Headers) -> bool:
 def _values(headers: Headers, name: str) -> Iterator[str]:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return (value for given, value in pairs if given.lower() == name)
-
-
-def _now() -> datetime:
-    scope = SCOPE.get()
-    return (SYSTEM if scope is None else scope.clock).now()

@@ -29,15 +29,16 @@ from collections import deque
 from collections.abc import Callable
 from threading import Event, Lock
 from types import TracebackType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from redrive.clock import Clock, in_trio
+from redrive.clock import in_trio
 from redrive.errors import Overloaded, PolicyValueError
 from redrive.policy.overload import Adaptive, AdaptiveRate, Answers, Shedding
-from redrive.retrying.context import SCOPE, SYSTEM, attempt, deadline
+from redrive.retrying.context import SCOPE, attempt, deadline, present_clock
 from redrive.retrying.rng import roll
 
 F = TypeVar("F", bound=Callable[..., Any])
+_W = TypeVar("_W", bound="_ThreadWaiter | _AsyncioWaiter | _TrioWaiter")
 
 # The result of a `with` block.
 _UNKNOWN = object()
@@ -80,9 +81,9 @@ class Limiter:
             raise PolicyValueError(f"burst={burst!r} of a limiter: an adaptive rate has a bucket of its own")
         self.name = name
         self._free = concurrency
-        self._queue: deque[_Waiter] = deque()
+        self._queue: deque[_ThreadWaiter | _AsyncioWaiter | _TrioWaiter] = deque()
         self._lock = Lock()
-        self._rate: Rate | None = None
+        self._rate: EvenRate | FollowingRate | None = None
         self._following: FollowingRate | None = None
         if isinstance(rate, Adaptive):
             self._rate = self._following = FollowingRate(rate)
@@ -102,7 +103,7 @@ class Limiter:
     def rejection(self) -> float:
         """The fraction of calls that it refuses at present, from 0 to 1."""
         with self._lock:
-            return 0.0 if self._shedding is None else self._shedding.rejection(_clock().monotonic())
+            return 0.0 if self._shedding is None else self._shedding.rejection(present_clock().monotonic())
 
     def __call__(self, function: F) -> F:
         """Decorate a function or a coroutine function."""
@@ -143,7 +144,7 @@ class Limiter:
             self._await_in_thread(waiter)
         try:
             while wait := self._reserve():
-                _clock().sleep(wait)
+                present_clock().sleep(wait)
                 if self._has_turn:
                     break
             self._sent()
@@ -153,7 +154,8 @@ class Limiter:
 
     async def __aenter__(self) -> None:
         self._refuse()
-        waiter = self._ask(_TrioWaiter if in_trio() else _AsyncioWaiter)
+        kind: Any = _TrioWaiter if in_trio() else _AsyncioWaiter
+        waiter = self._ask(kind)
         if waiter is not None:
             try:
                 await waiter.wait()
@@ -162,7 +164,7 @@ class Limiter:
                 raise
         try:
             while wait := self._reserve():
-                await _clock().asleep(wait)
+                await present_clock().asleep(wait)
                 if self._has_turn:
                     break
             self._sent()
@@ -180,7 +182,7 @@ class Limiter:
     ) -> None:
         self._over(error)
 
-    def _ask(self, kind: Callable[[], _Waiter]) -> _Waiter | None:
+    def _ask(self, kind: Callable[[], _W]) -> _W | None:
         """Take a slot and return None; return a waiter if there is no free slot."""
         with self._lock:
             if self._free is None:
@@ -192,7 +194,7 @@ class Limiter:
             self._queue.append(waiter)
             return waiter
 
-    def _await_in_thread(self, waiter: Any) -> None:
+    def _await_in_thread(self, waiter: _ThreadWaiter) -> None:
         bound = deadline()
         try:
             in_time = waiter.wait_for(None if bound is None else bound.remaining)
@@ -203,7 +205,7 @@ class Limiter:
             self._withdraw(waiter)
             raise TimeoutError(f"the limiter {self.name!r} had no place before the deadline")
 
-    def _withdraw(self, waiter: _Waiter) -> None:
+    def _withdraw(self, waiter: _ThreadWaiter | _AsyncioWaiter | _TrioWaiter) -> None:
         """Stop waiting; pass on a slot that has been handed over already."""
         with self._lock:
             waiting = waiter in self._queue
@@ -233,7 +235,7 @@ class Limiter:
         if self._rate is None:
             return 0.0
         is_retry = self._following is not None and attempt() > 1
-        now, bound = _clock().monotonic(), deadline()
+        now, bound = present_clock().monotonic(), deadline()
         room = float("inf") if bound is None else bound.remaining
         with self._lock:
             wait = self._rate.take(now, room, is_retry=is_retry)
@@ -245,7 +247,7 @@ class Limiter:
         """Raise `Overloaded` for a fraction of the calls while the target refuses many."""
         if self._shedding is None:
             return
-        scope, now = SCOPE.get(), _clock().monotonic()
+        scope, now = SCOPE.get(), present_clock().monotonic()
         sample = roll() if scope is None else scope.roll()
         with self._lock:
             rejection = self._shedding.rejection(now)
@@ -257,7 +259,7 @@ class Limiter:
     def _sent(self) -> None:
         """Record a call that is let through."""
         if self._shedding is not None:
-            now = _clock().monotonic()
+            now = present_clock().monotonic()
             with self._lock:
                 self._shedding.asked(now)
 
@@ -271,7 +273,7 @@ class Limiter:
 
     def _record(self, error: BaseException | None, result: object) -> None:
         # Without the lock, since this calls the user's code.
-        now = _clock().monotonic()
+        now = present_clock().monotonic()
         throttled = self._throttles is not None and _matches(self._throttles, error, result)
         accepted = self._shed is not None and not _matches(self._shed.answers, error, result)
         with self._lock:
@@ -287,30 +289,12 @@ def _matches(answers: Answers, error: BaseException | None, result: object) -> b
     return result is not _UNKNOWN and answers.has_result(result)
 
 
-def _clock() -> Clock:
-    scope = SCOPE.get()
-    return SYSTEM if scope is None else scope.clock
-
-
-class Rate(Protocol):
-    """The rate at which a limiter starts calls. The limiter has the lock."""
-
-    #: True if the caller takes a turn again after its wait; otherwise the wait ends with its turn.
-    is_provisional: bool
-
-    @property
-    def rate(self) -> float | None:
-        """Calls per second at present; None without a limit."""
-        ...
-
-    def take(self, now: float, room: float, *, is_retry: bool) -> float:
-        """Take the next turn, and return the seconds until then; take none that is more than ``room`` seconds away."""
-        ...
-
-
+# Both rates have `take`, which takes the next turn and returns the seconds until then, or takes none that is more than
+# `room` seconds away. The limiter has the lock.
 class EvenRate:
     """Turns at equal distances, reserved in the order of the requests."""
 
+    #: True if the caller takes a turn again after its wait; otherwise the wait ends with its turn.
     is_provisional = False
 
     def __init__(self, rate: float, burst: int) -> None:
@@ -321,7 +305,7 @@ class EvenRate:
         self._next = float("-inf")
 
     def take(self, now: float, room: float, *, is_retry: bool) -> float:  # noqa: ARG002 - all attempts are alike
-        """See `Rate.take`."""
+        """Take the next turn."""
         # The next turn may lie behind the present by one burst at most: unused time does not accumulate.
         start = max(self._next, now - self._lag)
         wait = max(0.0, start - now)
@@ -341,11 +325,11 @@ class FollowingRate:
 
     @property
     def rate(self) -> float | None:
-        """See `Rate.rate`."""
+        """Calls per second at present; None without a limit."""
         return self._state.rate if self._state is not None and self._state.enabled else None
 
     def take(self, now: float, room: float, *, is_retry: bool) -> float:  # noqa: ARG002 - a wait takes nothing
-        """See `Rate.take`."""
+        """Take the next turn."""
         wait = self._begun(now).acquire(now, self._adaptive.retry_cost if is_retry else self._adaptive.cost)
         # A sleep shorter than the resolution of the clock would end at the same instant, and repeat forever.
         return max(wait, _GRAIN) if wait else 0.0
@@ -361,18 +345,8 @@ class FollowingRate:
         return self._state
 
 
-class _Waiter(Protocol):
-    """A thread or task that waits for a slot."""
-
-    def wake(self) -> bool:
-        """Hand the slot over, from any thread; return False if the waiter's event loop is closed."""
-        ...
-
-    async def wait(self) -> None:
-        """Wait in a task."""
-        ...
-
-
+# A waiter is a thread or task that waits for a slot. `wake` hands the slot over, from any thread, and returns False if
+# the waiter's event loop is closed.
 class _ThreadWaiter:
     def __init__(self) -> None:
         self._event = Event()
@@ -384,9 +358,6 @@ class _ThreadWaiter:
     def wait_for(self, seconds: float | None) -> bool:
         """Block the thread; return True if it was woken in time."""
         return self._event.wait(seconds)
-
-    async def wait(self) -> None:
-        raise NotImplementedError
 
 
 class _AsyncioWaiter:

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from math import inf
 from typing import Any
 
 from redrive.errors import PolicyValueError
 from redrive.policy import History, Policy, Retry
 from redrive.policy.classify import is_coroutine_function
+from redrive.policy.decider import Wait
 
 # The random sample of the longest delay.
 _LONGEST = 1 - 2.0**-53
+# The number of classes of exceptions, and of attempts for each of them, with a kept wait.
+CLASSES_KEPT, WAITS_KEPT = 1024, 64
 
 
 class Plan:
     """A policy prepared for calls of one function in this process."""
-
-    __slots__ = (
-        "awaits",
-        "checks_results",
-        "direct",
-        "given",
-        "has_deadline",
-        "hedged",
-        "limit",
-        "name",
-        "outer_first",
-        "policy",
-        "quick",
-        "retries",
-        "shares",
-        "timeout",
-    )
 
     def __init__(self, given: Policy, name: str) -> None:
         try:
@@ -50,10 +37,11 @@ class Plan:
         self.name = name
         #: The policy with the defaults of calls in process.
         self.policy = policy
-        #: `Policy.quick` of ``policy``.
-        self.quick = policy.quick
         #: The deadline in seconds; None without one.
         self.limit = None if policy.deadline is None else policy.deadline.total_seconds()
+        self._room = inf if self.limit is None else self.limit
+        # For each class of exceptions, the wait after each number of attempts.
+        self._waits: dict[type, dict[int, Wait]] = {}
         #: True if the user gave that deadline. Such a deadline cancels awaited attempts, and code below can read it
         #: from the first attempt on. The default deadline of 45 s only ends the retrying, and costs a successful
         #: call nothing.
@@ -75,6 +63,34 @@ class Plan:
         indirect = self.shares or self.hedged or self.checks_results or self.awaits
         #: True if a call needs no preparation; the compiled wrapper then makes the first attempt itself.
         self.direct = not self.has_deadline and self.timeout is None and not indirect
+
+    def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> float | None:
+        """Return the seconds to wait in the common case, without building a history and a decision.
+
+        None leaves the decision to `Policy.decide`.
+        """
+        try:
+            low, spread = self._waits[type(exception)][attempts]
+        except KeyError:
+            low, spread = self._learn(type(exception), attempts)
+        if (
+            exception.__cause__ is not None
+            or getattr(exception, "hint", None) is not None
+            or getattr(exception, "retry_after", None) is not None
+        ):
+            return None
+        delay = low + sample * spread
+        return delay if elapsed + delay < self._room else None
+
+    def _learn(self, kind: type[BaseException], attempts: int) -> Wait:
+        """Ask the policy for a wait, and keep it if it is one of the first."""
+        if kind not in self._waits and len(self._waits) >= CLASSES_KEPT:
+            # A program that makes classes on the fly must not fill the memory.
+            self._waits.clear()
+        wait = self.policy.wait_for(kind, attempts)
+        if attempts <= WAITS_KEPT:
+            self._waits.setdefault(kind, {})[attempts] = wait
+        return wait
 
     def refuse_hedge(self, kind: str) -> None:
         """Raise `PolicyValueError` if the policy has a hedge; ``kind`` describes the callable in the message."""

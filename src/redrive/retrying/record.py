@@ -1,17 +1,15 @@
 """The record of a call and its events: one entry for each attempt, and what is made of the entries.
 
-An entry is a tuple in one of two forms, so that a failure that `Policy.quick` decides on costs no more than that tuple.
+An entry is a tuple in one of two forms, so that a failure that `Plan.quick` decides on costs no more than that tuple.
 Its first element is the entry before it: appending to a list would take as long as creating the entry. The record is
-made only if the call gives up or its outcome is requested. The functions that emit events are called only while there
-are listeners; they import `redrive.observe`.
+made only if the call gives up or its outcome is requested.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, Retry
 from redrive.policy.duration import ZERO, span
@@ -19,7 +17,7 @@ from redrive.policy.failure import names_of_class
 from redrive.policy.outcome import Record, Try
 
 _Quick: TypeAlias = "tuple[Entry | None, float, float, type[Exception], str, float]"
-"""An attempt decided by `Policy.quick`: entry before, start, end, class and text of the error, seconds to wait."""
+"""An attempt decided by `Plan.quick`: entry before, start, end, class and text of the error, seconds to wait."""
 _Full: TypeAlias = "tuple[Entry | None, float, float, Failure | None, Decision | None]"
 """An attempt decided by `Policy.decide`: entry before, start, end, failure, decision; the last two None for success."""
 Entry: TypeAlias = "_Quick | _Full"
@@ -92,53 +90,6 @@ def attach_copies(error: Exception, copies: tuple[Record, ...]) -> None:
         notes: list[str] = [record.note if note == alone.note else note for note in getattr(error, "__notes__", ())]
         BaseException.__setattr__(error, "__retry__", record)
         BaseException.__setattr__(error, "__notes__", notes)
-
-
-def emit_retry(  # noqa: PLR0913 - the fields of the event
-    name: str, attempt: int, failure: Failure, decision: Retry, *, waited: timedelta, elapsed: timedelta
-) -> AbstractContextManager[None]:
-    """Emit the event of a failed attempt that is retried; return the context managers of observers for the wait."""
-    from redrive import observe
-
-    return observe.around(
-        observe.CallRetryScheduled(
-            name=name,
-            attempt=attempt,
-            failure=failure,
-            delay=decision.delay,
-            rule=decision.rule,
-            waited=waited,
-            elapsed=elapsed,
-        )
-    )
-
-
-def emit_success(name: str, attempts: int, *, elapsed: timedelta, waited: timedelta) -> None:
-    """Emit the event of a call that succeeded after a retry."""
-    from redrive import observe
-
-    observe.emit(observe.CallSucceeded(name=name, attempts=attempts, elapsed=elapsed, waited=waited))
-
-
-def emit_failure(  # noqa: PLR0913 - the fields of the event
-    name: str,
-    attempts: int,
-    ended: GiveUp | Defer,
-    failure: Failure | None,
-    error: Exception | None,
-    *,
-    elapsed: timedelta,
-    waited: timedelta,
-) -> None:
-    """Emit the event of a call that gave up or is deferred."""
-    from redrive import observe
-
-    common: dict[str, Any] = {"name": name, "attempts": attempts, "elapsed": elapsed, "waited": waited}
-    common |= {"rule": ended.rule, "failure": failure, "error": error}
-    if isinstance(ended, GiveUp):
-        observe.emit(observe.CallGaveUp(why=ended.why, **common))
-    else:
-        observe.emit(observe.CallDeferred(at=ended.at, **common))
 
 
 def _seconds(seconds: float) -> timedelta:

@@ -29,8 +29,8 @@ T = TypeVar("T")
 _NEW, _RUNNING, _RETRY, _OVER = "new", "running", "retry", "over"
 
 
-class Attempt:
-    """One attempt of a block. Enter it once."""
+class _BlockAttempt:
+    """One attempt of a block, as `AttemptProtocol` describes it. Enter it once."""
 
     def __init__(self, state: CallState, *, is_async: bool) -> None:
         #: The result of the block, for a policy with ``on_result``; set it inside the block.
@@ -45,29 +45,24 @@ class Attempt:
 
     @property
     def number(self) -> int:
-        """The number of the attempt, counted from 1."""
         return self._number
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the deadline of this attempt, not below 0; None without one."""
         ends = self._call.ends
         return None if ends is None else max(0.0, ends - self._call.clock.monotonic())
 
     @property
     def deadline(self) -> datetime | None:
-        """The deadline of this attempt, aware; None without one."""
         ends, clock = self._call.ends, self._call.clock
         return None if ends is None else clock.now() + timedelta(seconds=ends - clock.monotonic())
 
     @property
     def previous(self) -> Failure | None:
-        """The failure of the attempt before this one; None for the first."""
         return None if self._before is None else failure_in(self._before)
 
     @property
     def uid(self) -> str:
-        """An idempotency key: the same for all attempts of one loop and for no other."""
         return self._call.uid
 
     def __enter__(self) -> Self:
@@ -124,12 +119,12 @@ class AttemptIterator:
         self._plan = plan
         self._name = name
         self._call: CallState | None = None
-        self._attempt: Attempt | None = None
+        self._attempt: _BlockAttempt | None = None
 
-    def __iter__(self) -> Iterator[Attempt]:
+    def __iter__(self) -> Iterator[_BlockAttempt]:
         return self
 
-    def __next__(self) -> Attempt:
+    def __next__(self) -> _BlockAttempt:
         call = self._advance()
         if call is None:
             raise StopIteration
@@ -142,10 +137,10 @@ class AttemptIterator:
             raise StopIteration
         return self._next(call, is_async=False)
 
-    def __aiter__(self) -> AsyncIterator[Attempt]:
+    def __aiter__(self) -> AsyncIterator[_BlockAttempt]:
         return self
 
-    async def __anext__(self) -> Attempt:
+    async def __anext__(self) -> _BlockAttempt:
         call = self._advance()
         if call is None:
             raise StopAsyncIteration
@@ -172,8 +167,8 @@ class AttemptIterator:
             )
         return self._call if state == _RETRY else None
 
-    def _next(self, call: CallState, *, is_async: bool) -> Attempt:
-        self._attempt = Attempt(call, is_async=is_async)
+    def _next(self, call: CallState, *, is_async: bool) -> _BlockAttempt:
+        self._attempt = _BlockAttempt(call, is_async=is_async)
         return self._attempt
 
 

@@ -28,7 +28,6 @@ from datetime import datetime, timedelta
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from redrive.clock import Clock
 from redrive.errors import CircuitOpen, PolicyValueError
 from redrive.policy import Defer, Failure, GiveUp, format_duration
 from redrive.policy.breaker import BreakerSettings
@@ -36,7 +35,7 @@ from redrive.policy.budget import Budget, Ledger
 from redrive.policy.classify import refuse_coroutine_function
 from redrive.policy.hedge import Hedge
 from redrive.retrying.circuit_breaker import CircuitBreaker, Permit
-from redrive.retrying.context import SCOPE, SYSTEM
+from redrive.retrying.context import present_clock
 
 T = TypeVar("T")
 
@@ -62,7 +61,7 @@ class SharedBudget:
     @property
     def left(self) -> float:
         """The present balance: tokens, or retries."""
-        now = _now()
+        now = present_clock().monotonic()
         with self._lock:
             return self._current(now).left(now)
 
@@ -140,25 +139,16 @@ class _PresentClock:
     """The clock of the present scope: one breaker serves many scopes."""
 
     def now(self) -> datetime:
-        return _clock().now()
+        return present_clock().now()
 
     def monotonic(self) -> float:
-        return _clock().monotonic()
+        return present_clock().monotonic()
 
     def sleep(self, seconds: float) -> None:
-        _clock().sleep(seconds)
+        present_clock().sleep(seconds)
 
     async def asleep(self, seconds: float) -> None:
-        await _clock().asleep(seconds)
-
-
-def _clock() -> Clock:
-    scope = SCOPE.get()
-    return SYSTEM if scope is None else scope.clock
-
-
-def _now() -> float:
-    return _clock().monotonic()
+        await present_clock().asleep(seconds)
 
 
 class SharedRegistry(Generic[T]):

@@ -15,15 +15,13 @@ shape::
             if state.accepts(result):
                 return result
 
-The policy decides on each failure: by ``Policy.quick`` where class, number and time of the failure suffice, otherwise
+The policy decides on each failure: by ``Plan.quick`` where class, number and time of the failure suffice, otherwise
 by ``Policy.decide``. The state passes the history, the time and the random sample. One rule applies after the policy: a
 call with ``nested="outer"`` makes no retry that an enclosing call would make, since the numbers of attempts would
 multiply. Its record has the rule ``nested`` then.
 
-Limits that calls share apply in a fixed order: ``deadline( hedge( breaker -> budget -> [ attempt_timeout( limiter( call
-) ) ] x n ) )``. A breaker counts calls and is asked once, in `CallState.admit`. A budget is charged when a retry is
-decided, in `CallState.failed`. Both go through `redrive.retrying.shared.Guard`. A hedge runs the whole loop several
-times (`redrive.retrying.hedging`); a limiter is a decorator of the function (`redrive.retrying.limiter`).
+Of the limits that calls share, a breaker is asked once, in `CallState.admit`, and a budget is charged when a retry is
+decided, in `CallState.failed`; both through `redrive.retrying.shared.Guard`.
 """
 
 from __future__ import annotations
@@ -43,18 +41,7 @@ from redrive.policy.duration import ZERO, span
 from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record, surface
 from redrive.retrying.context import SCOPE, SYSTEM, Call, Scope, enclosing
 from redrive.retrying.plan import Plan, never_quick
-from redrive.retrying.record import (
-    Entry,
-    attach,
-    emit_failure,
-    emit_retry,
-    emit_success,
-    entries_since,
-    failure_in,
-    timeline,
-    wait_in,
-    why,
-)
+from redrive.retrying.record import Entry, attach, entries_since, failure_in, timeline, wait_in, why
 from redrive.retrying.rng import roll, unique
 from redrive.retrying.wrapper import UNLISTED, list_sources
 
@@ -437,8 +424,19 @@ class CallState(Scope):
 
     def _emit_retry(self, failure: Failure, decision: Retry) -> None:
         """Emit the event of a retry, of which the entry exists already."""
+        from redrive import observe
+
         waited = self._waited() - decision.delay
-        self.wait = emit_retry(self.name, self._counted, failure, decision, waited=waited, elapsed=self._elapsed)
+        event = observe.CallRetryScheduled(
+            name=self.name,
+            attempt=self._counted,
+            failure=failure,
+            delay=decision.delay,
+            rule=decision.rule,
+            waited=waited,
+            elapsed=self._elapsed,
+        )
+        self.wait = observe.around(event)
         if not decision.delay:
             with self.wait:
                 # Observers are called also where the wait is zero.
@@ -450,11 +448,22 @@ class CallState(Scope):
         if self.is_copy or not LISTENERS:
             return
         if ended is None:
-            if error is None and self.number > 1:
-                emit_success(self.name, self.number, elapsed=self._elapsed, waited=self._waited())
-        elif ended.rule not in ("disabled", "nested") and (self.number > 1 or ended.rule != "not_matched"):
-            elapsed, waited = self._elapsed, self._waited()
-            emit_failure(self.name, self._counted, ended, self.previous, error, elapsed=elapsed, waited=waited)
+            is_silent = error is not None or self.number == 1
+        else:
+            is_silent = ended.rule in ("disabled", "nested") or (self.number == 1 and ended.rule == "not_matched")
+        if is_silent:
+            return
+        from redrive import observe
+
+        common: dict[str, Any] = {"name": self.name, "elapsed": self._elapsed, "waited": self._waited()}
+        if ended is None:
+            observe.emit(observe.CallSucceeded(attempts=self.number, **common))
+            return
+        common |= {"attempts": self._counted, "rule": ended.rule, "failure": self.previous, "error": error}
+        if isinstance(ended, GiveUp):
+            observe.emit(observe.CallGaveUp(why=ended.why, **common))
+        else:
+            observe.emit(observe.CallDeferred(at=ended.at, **common))
 
     @property
     def _elapsed(self) -> timedelta:

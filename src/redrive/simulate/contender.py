@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from redrive.policy import Policy
 from redrive.policy.breaker import BreakerSettings
@@ -117,7 +118,8 @@ def _no_wait(number: int, sample: float) -> float:  # noqa: ARG001 - tenacity's 
 
 
 def _numbers(budget: Budget) -> str:
-    usual = type(budget)().arguments()
+    kind: Any = type(budget)
+    usual = kind().arguments()
     found = [(name, value) for name, value in budget.arguments().items() if value != usual[name]]
     return ", ".join(f"{name}={value}" for name, value in found)
 
