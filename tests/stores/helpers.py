@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from redrive.engine.frozen import freeze
+from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.outcome import Failed, Outcome, Succeeded, Suspended
 from redrive.engine.records import AttemptRecord, Claim, JobRecord, NewJob, Progress
 from redrive.engine.select import Filter
@@ -67,9 +67,15 @@ def new(  # the fields of a job, by keyword
     **changes: Any,
 ) -> NewJob:
     """Return a job to be enqueued, with the policy of a directive and other changes."""
-    parsed = Policy.parse(retry)
-    policy = (parsed.with_(**changes) if changes else parsed).durable()
-    return NewJob(task, queue, priority, payload, freeze(policy), seconds(delay))
+    policy = freeze(Policy.parse(retry).with_(**changes).durable()) if changes else _frozen(retry)
+    return NewJob(task, queue, priority, payload, policy, seconds(delay))
+
+
+@functools.cache
+def _frozen(retry: str) -> FrozenPolicy:
+    """Return the policy of a directive as it is stored."""
+    # Parsing would be most of the work of a test that enqueues thousands of jobs.
+    return freeze(Policy.parse(retry).durable())
 
 
 def failed(message: str = "boom", **changes: Any) -> Failed:
