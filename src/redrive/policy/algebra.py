@@ -117,6 +117,12 @@ class Combined(Policy):
         """See `redrive.policy.decider.Decider.wait_for`."""
         return NO_WAIT
 
+    def decide(
+        self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
+    ) -> Decision:
+        """See `redrive.policy.Policy.decide`."""
+        raise NotImplementedError
+
     def _prepare(self) -> None:
         super()._prepare()
         left, right = self.left, self.right
