@@ -30,10 +30,8 @@ def retry(app: Target, number: Number, *, actor: Actor = None) -> None:
 @jobs.command()
 def skip(app: Target, number: Number, *, actor: Actor = None) -> None:
     """Let those pass that a dead job of an ordered queue holds up; it stays dead."""
-    if load_app(app).job(number).skip(actor=actor):
-        say(f"job {number} blocks no other job any more")
-    else:
-        say(f"job {number} blocked no other job")
+    was_blocking = load_app(app).job(number).skip(actor=actor)
+    say(f"job {number} " + ("blocks no other job any more" if was_blocking else "blocked no other job"))
 
 
 @jobs.command()
@@ -52,21 +50,15 @@ def cancel(
     """End jobs that have not ended, by id or by filter; running ones lose their leases, and their handlers stop."""
     loaded = load_app(app)
     if numbers is not None and len(numbers) == 1:
-        _cancel_one(loaded, numbers[0], why, actor)
+        job = loaded.job(numbers[0])
+        is_done = job.cancel(why, actor=actor)
+        say(f"job {job.id} " + ("is cancelled" if is_done else f"had ended before: {job.refresh().state}"))
         return
     _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold, "--state": state})
     ids = tuple(numbers) if numbers else None
     wanted = Filter(ids=ids, state=state, task=task, queue=queue, hold=hold, limit=limit)
     done = loaded.jobs.cancel(wanted, why=why, actor=actor)
     say(f"{_count(done)} cancelled")
-
-
-def _cancel_one(app: App, number: int, why: str | None, actor: str | None) -> None:
-    job = app.job(number)
-    if job.cancel(why, actor=actor):
-        say(f"job {number} is cancelled")
-    else:
-        say(f"job {number} had ended before: {job.refresh().state}")
 
 
 @jobs.command()

@@ -22,12 +22,8 @@ Actor = Annotated[str | None, typer.Option(help="Who does it, for the audit log;
 def load_app(reference: str) -> App:
     """Import a module and return its App. The current directory is importable, as with ``python -m``.
 
-    Args:
-        reference: ``package.module:attribute``.
-
-    Raises:
-        AppLoadError: there is no such module or attribute, the import failed, or the attribute is not an App.
-        ConfigurationError: the module itself is misconfigured, such as by a directive that cannot be read.
+    Raise `AppLoadError` if the reference is wrong or the import failed, and `ConfigurationError` if the module itself
+    is misconfigured, such as by a directive that cannot be read.
     """
     name, _, attribute = reference.partition(":")
     if not name or not attribute:

@@ -19,13 +19,7 @@ from redrive.visible import hanging, visible
 
 
 def say(text: str, *, head: str = "", err: bool = False) -> None:
-    """Write a line.
-
-    Args:
-        text: the text.
-        head: a text before it, in bold on a terminal.
-        err: write to standard error.
-    """
+    """Write a line, perhaps with a head that is bold on a terminal, or to standard error if ``err``."""
     typer.echo((typer.style(visible(head), bold=True) if head else "") + visible(text), err=err)
 
 

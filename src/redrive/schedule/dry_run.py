@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,6 +14,9 @@ from redrive.schedule import refresh
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import RefreshOutcome, RefreshState, RefreshTransition
 from redrive.schedule.timezone import member
+
+# Maximum number of occurrences in a result, besides the first.
+MOST = 200
 
 
 class AttemptEnd(StrEnum):
@@ -34,14 +38,11 @@ class SimulatedAnswer(msgspec.Struct, frozen=True):
 
 
 class SimulatedAttempt(msgspec.Struct, frozen=True):
-    """A simulated attempt.
+    """A simulated attempt."""
 
-    Attributes:
-        number: its number in its cycle, from 1.
-        is_planned: True if it started at an occurrence of the schedule.
-    """
-
+    # In its cycle, from 1.
     number: int
+    # True if it started at an occurrence of the schedule.
     is_planned: bool
     began: datetime
     ended: datetime
@@ -50,13 +51,10 @@ class SimulatedAttempt(msgspec.Struct, frozen=True):
 
 
 class DryRun(msgspec.Struct, frozen=True):
-    """The result of a dry run.
-
-    Attributes:
-        slots: the occurrences of the schedule from the first attempt to the end.
-    """
+    """The result of a dry run."""
 
     attempts: tuple[SimulatedAttempt, ...]
+    # The occurrences of the schedule from the first attempt to the end.
     slots: tuple[datetime, ...]
     state: RefreshState
 
@@ -104,13 +102,5 @@ def _slots(policy: RefreshPolicy, attempts: list[SimulatedAttempt], state: Refre
     if policy.schedule is None or not attempts:
         return ()
     end = max(attempts[-1].ended, state.refresh_at or attempts[-1].ended)
-    found: list[datetime] = []
-    for each in policy.schedule.since(attempts[0].began):
-        if each > end or len(found) > MOST:
-            break
-        found.append(each)
-    return tuple(found)
-
-
-# Maximum number of occurrences in a result.
-MOST = 200
+    planned = itertools.islice(policy.schedule.since(attempts[0].began), MOST + 1)
+    return tuple(itertools.takewhile(lambda each: each <= end, planned))

@@ -49,11 +49,10 @@ def occurrence(schedule: Schedule, at: datetime, after: datetime | None) -> date
 def _of_hour(schedule: Schedule, day: int, hour: int) -> tuple[datetime, ...]:
     """Return the occurrences of an hour in UTC and the first one after it, or only the first `_LISTED` of them."""
     begin = datetime.fromordinal(day).replace(hour=hour, tzinfo=UTC)
-    end = begin + _HOUR
     found = []
     for each in itertools.islice(schedule.since(begin), _LISTED):
         found.append(each)
-        if each >= end:
+        if each - begin >= _HOUR:
             break
     return tuple(found)
 

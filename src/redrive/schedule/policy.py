@@ -139,4 +139,4 @@ class RefreshPolicy(PolicyFields, frozen=True):
 
     def __str__(self) -> str:
         """Return the policy in English; parsing it gives an equal policy."""
-        return write.text(self)
+        return "\n".join(write.sentences(self))

@@ -53,7 +53,7 @@ class PolicyClient:
         self._settings = breaker
         self._breaker = None if breaker is None else initial(breaker)
 
-    def begin(self, now: float) -> PolicyCall | None:
+    def begin(self, now: float) -> _PolicyCall | None:
         """See `SimulatedClient.begin`."""
         token = 0
         if self._settings is not None and self._breaker is not None:
@@ -62,7 +62,7 @@ class PolicyClient:
                 return None
             token = answer.token
         self.ledger.begin(now)
-        return PolicyCall(self, now, token)
+        return _PolicyCall(self, now, token)
 
     def afford(self, now: float) -> bool:
         """See `SimulatedClient.afford`."""
@@ -74,7 +74,7 @@ class PolicyClient:
             self._breaker, _ = step(self._settings, self._breaker, event, now)
 
 
-class PolicyCall:
+class _PolicyCall:
     """One call under a policy, as `redrive.retrying.state.CallState` makes it."""
 
     __slots__ = ("_client", "_history", "_price", "_token")
@@ -86,7 +86,6 @@ class PolicyCall:
         self._token = token
 
     def failed(self, failure: Failure, now: float, sample: float) -> float | None:
-        """See `SimulatedCall.failed`."""
         client, at = self._client, EPOCH + timedelta(0, now)
         decision = client.policy.decide(self._history, failure, at, sample)
         refused = False
@@ -102,7 +101,6 @@ class PolicyCall:
         return None
 
     def succeeded(self, now: float) -> None:
-        """See `SimulatedCall.succeeded`."""
         if self._price is not None:
             self._client.ledger.release(now)
         self._client.ledger.succeed(now, self._price)
@@ -140,16 +138,16 @@ class FormulaClient:
         self.attempts = attempts
         self.timeout = timeout
 
-    def begin(self, now: float) -> FormulaCall:
+    def begin(self, now: float) -> _FormulaCall:
         """See `SimulatedClient.begin`."""
-        return FormulaCall(self, now)
+        return _FormulaCall(self, now)
 
     def afford(self, now: float) -> bool:  # noqa: ARG002 - there is nothing to share
         """See `SimulatedClient.afford`."""
         return True
 
 
-class FormulaCall:
+class _FormulaCall:
     """One call under a formula."""
 
     __slots__ = ("_client", "_number", "_started")
@@ -160,7 +158,6 @@ class FormulaCall:
         self._started = now
 
     def failed(self, failure: Failure, now: float, sample: float) -> float | None:  # noqa: ARG002 - all are the same
-        """See `SimulatedCall.failed`."""
         self._number += 1
         client = self._client
         if client.attempts is not None and self._number >= client.attempts:

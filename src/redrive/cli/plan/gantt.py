@@ -72,6 +72,10 @@ class Chart:
         """Return an instant in the time zone of the schedule."""
         return at if self.policy.schedule is None else at.astimezone(self.policy.schedule.place)
 
+    def stamp(self, at: datetime) -> str:
+        """Return an instant as text for Mermaid."""
+        return f"{self.local(at):%Y-%m-%d %H:%M:%S}"
+
     def clock(self, at: datetime) -> str:
         """Return an instant as text, in the time zone of the schedule."""
         local = self.local(at)
@@ -131,19 +135,15 @@ def as_mermaid(chart: Chart) -> str:
     tags = {AttemptEnd.SUCCESS: "done", AttemptEnd.FAILURE: "", AttemptEnd.TIMEOUT: "crit"}
     tasks = []
     for each in chart.played.attempts:
-        begin, end = _instant(chart, each.began), _instant(chart, each.ended)
+        begin, end = chart.stamp(each.began), chart.stamp(each.ended)
         tasks += [gantt_task(name(each), begin, end, tags[each.ending]), gantt_task(result(each), end, end)]
-    tasks += [gantt_task("planned", each, each) for each in (_instant(chart, slot) for slot in chart.slots)]
+    tasks += [gantt_task("planned", each, each) for each in map(chart.stamp, chart.slots)]
     head = ("dateFormat YYYY-MM-DD HH:mm:ss", "axisFormat %H:%M")
     return gantt(chart.title, head, tasks, (ending(chart), *_warnings(chart)))
 
 
 def _warnings(chart: Chart) -> Iterator[str]:
     return (f"warning: {each}" for each in chart.warnings)
-
-
-def _instant(chart: Chart, at: datetime) -> str:
-    return f"{chart.local(at):%Y-%m-%d %H:%M:%S}"
 
 
 def as_svg(chart: Chart) -> str:

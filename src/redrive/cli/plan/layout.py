@@ -21,11 +21,7 @@ _STEPS += [timedelta(hours=number) for number in (1, 2, 3, 6, 12)]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Time from zero to an end.
-
-    Attributes:
-        end: the right end, above zero.
-    """
+    """Time from zero to an end, which is above zero."""
 
     end: timedelta
 

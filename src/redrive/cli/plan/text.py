@@ -23,13 +23,7 @@ _TICK = 8
 
 
 def as_text(plan: PolicyPlan, *, width: int, glyphs: Glyphs = BLOCKS) -> list[Text]:
-    """Return the plan as lines.
-
-    Args:
-        plan: the plan.
-        width: columns; bars fill them, and no line is longer unless a figure is.
-        glyphs: the characters of the timeline.
-    """
+    """Return the plan as lines. Bars fill the width; no line is longer unless a figure is."""
     lines = [*_prose(plan.title, width, "bold"), *_prose(plan.sentence, width)]
     for section in plan.sections:
         lines.append(Text())

@@ -35,11 +35,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def notes(*parts: Policy) -> list[str]:
-    """Return remarks about what the drawing cannot show, each in one sentence.
-
-    Args:
-        *parts: the policy that is drawn; of a combination, its parts.
-    """
+    """Return remarks about what the drawing of a policy, or of the parts of a combination, cannot show."""
     listed = [_of_attempts(parts)]
     for part in parts:
         listed += [

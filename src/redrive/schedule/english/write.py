@@ -24,12 +24,8 @@ _STRATEGIES = {
 }
 
 
-def text(policy: PolicyFields) -> str:
-    """Return a policy as sentences, one a line."""
-    return "\n".join(_sentences(policy))
-
-
-def _sentences(policy: PolicyFields) -> Iterator[str]:
+def sentences(policy: PolicyFields) -> Iterator[str]:
+    """Yield a policy as sentences."""
     if policy.schedule is not None:
         yield f"Refresh {_recurrence(policy.schedule)}"
     yield f"Allow {written(policy.timeout)} to complete"
@@ -165,15 +161,10 @@ def _days(rule: RecurrenceRule) -> str:
 
 
 def _month_days(rule: RecurrenceRule) -> str:
-    names = [
-        "last day" if each == -1 else written_ordinal(each) for each in sorted(rule.by_month_day, key=_from_the_end)
-    ]
+    days = sorted(rule.by_month_day, key=lambda day: (day < 0, day))
+    names = ["last day" if each == -1 else written_ordinal(each) for each in days]
     names += [_nth(each) for each in rule.by_day]
     return f" on the {_and(names)} of the month" if names else ""
-
-
-def _from_the_end(day: int) -> tuple[bool, int]:
-    return (day < 0, day)
 
 
 def _nth(day: WeekDay) -> str:
