@@ -15,10 +15,9 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
-from redrive.cli.demo.audit import EventFate, show_report
-from redrive.cli.demo.run import PACKAGE, Demo, Files
+from redrive.cli.demo.audit import EventFate, report
+from redrive.cli.demo.run import PACKAGE, Demo, database_path
 from redrive.cli.screen import say
 from redrive.errors import ConfigurationError, RedriveError
 
@@ -31,11 +30,7 @@ _SHOWN = 100
 
 
 def program_folder() -> Path:
-    """Return the folder of the webhook example: in the wheel, or in a checkout.
-
-    Raises:
-        ConfigurationError: this installation has none.
-    """
+    """Return the folder of the webhook example: in the wheel, or in a checkout."""
     for folder in (PACKAGE / "_examples" / "webhooks", PACKAGE.parents[1] / "examples" / "webhooks"):
         if (folder / "delivery.py").exists():
             return folder
@@ -56,18 +51,17 @@ def demo(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the receiver; 0 takes any free one.")] = 0,
 ) -> None:
     """Deliver webhooks to an unreliable server, kill a worker midway, and prove that nothing was lost."""
-    console = Console()
     try:
-        folder, files = program_folder(), Files.of(db)
+        folder, database = program_folder(), database_path(db)
         if db == _DATABASE:
-            files.database.parent.mkdir(exist_ok=True)
+            database.parent.mkdir(exist_ok=True)
         wanted, broken = _events(folder, input or folder / "events.jsonl", events)
-        run = Demo(console, files, folder, seed=seed, port=port)
-        result = run.perform(wanted, workers, broken=broken)
+        result = Demo(database, folder, seed=seed, port=port).perform(wanted, workers, broken=broken)
     except (RedriveError, OSError, msgspec.DecodeError) as error:
         _say(str(error))
         raise typer.Exit(_WRONG) from error
-    show_report(console, result)
+    for line in report(result):
+        say(line)
     if result.trouble:
         _say(result.trouble)
     unfinished = result.count(EventFate.UNFINISHED)

@@ -7,31 +7,19 @@ that can still run is unfinished, which only an interrupted run may leave. Every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
-from redrive.cli.screen import draw
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import JobRecord
 
 T = TypeVar("T")
-
-
-class EventFate(StrEnum):
-    """The end of an event."""
-
-    DELIVERED = "delivered"
-    CAUGHT = "caught"
-    GONE = "gone"
-    UNFINISHED = "unfinished"
-    LOST = "lost"
+EventFate = Enum("EventFate", "DELIVERED CAUGHT GONE UNFINISHED LOST")
 
 
 class LedgerLine(msgspec.Struct, frozen=True):
@@ -81,7 +69,6 @@ class Result:
     held: frozenset[int] = frozenset()
     interrupted: bool = False
     trouble: str = ""
-    seconds: float = 0.0
 
     def count(self, *fates: EventFate) -> int:
         """Count the events with one of these fates."""
@@ -123,15 +110,9 @@ def _judge(case: Delivery, answered: set[int | None], written: set[str]) -> Even
 
 
 def read_lines(path: Path, kind: type[T]) -> tuple[T, ...]:
-    """Read a JSONL file, which may be missing or lack the end of its last line.
-
-    Raises:
-        OSError: it cannot be read.
-        msgspec.DecodeError: a line is not a record of this kind.
-    """
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    """Read a JSONL file, which may be missing or lack the end of its last line; a broken line is a DecodeError."""
     decoder = msgspec.json.Decoder(kind)
-    return tuple(decoder.decode(line) for line in lines)
+    return tuple(decoder.decode(line) for line in (path.read_bytes().split(b"\n")[:-1] if path.exists() else ()))
 
 
 def rows(run: Result) -> list[tuple[str, int, str]]:
@@ -152,42 +133,28 @@ def rows(run: Result) -> list[tuple[str, int, str]]:
         ("  repeats under the same key", sum(each.request > 1 for each in run.requests), ""),
         ("  of accepted events", sum(each.duplicate for each in run.requests), "known by key, not accepted again"),
     ]
+    rerun = "all" if again == len(run.held) else again
     extra = [
         ("still queued", run.count(EventFate.UNFINISHED), "for the next run on this database"),
         ("not enqueued", run.withheld, "interrupted before their turn"),
         ("broken lines of the input", run.broken, "listed above"),
         ("accepted twice", run.accepted_twice, "a defect of the receiver"),
-        (
-            f"held by {run.killed} when killed",
-            len(run.held),
-            f"{'all' if again == len(run.held) else again} ran again elsewhere",
-        ),
+        (f"held by {run.killed} when killed", len(run.held), f"{rerun} ran again elsewhere"),
     ]
     return table + [row for row in extra if row[1]]
 
 
-def sentence(run: Result) -> str:
-    """Return the result in one sentence."""
+def report(run: Result) -> Iterator[str]:
+    """Yield the lines of the report: the table, at most five of the lost events, and the result in one sentence."""
+    width = max(len(name) for name, _, _ in rows(run))
+    for name, number, source in rows(run):
+        yield f"{name:<{width}}  {number:>6}  {source}".rstrip()
+    lost = [each for each in run.verdicts if each.fate is EventFate.LOST]
+    yield from (f"lost: job {each.job_id}: {each.why}" for each in lost[:5])
     table = {name.strip(): number for name, number, _ in rows(run)}
     queued = f", {table['still queued']} still queued" if "still queued" in table else ""
-    return (
+    yield (
         f"{table['events in']} events in: {table['delivered']} delivered, {table['after retries']} of them after "
         f"retries, {table['caught']} caught, {table['lost']} lost{queued}; the receiver recognised "
         f"{table['repeats under the same key']} repeats by their idempotency key."
     )
-
-
-def show_report(console: Console, run: Result) -> None:
-    """Print table and sentence: framed in a terminal, as plain lines elsewhere."""
-    width = max(len(name) for name, _, _ in rows(run))
-    table = Table("", "number", "source", title=f"Webhooks, after {run.seconds:.1f} s", title_justify="left")
-    for name, number, why in rows(run):
-        if console.is_terminal:
-            table.add_row(name, str(number), why)
-        else:
-            draw(console, f"{name:<{width}}  {number:>6}  {why}".rstrip())
-    if console.is_terminal:
-        console.print(table)
-    for each in [each for each in run.verdicts if each.fate is EventFate.LOST][:5]:
-        draw(console, f"lost: job {each.job_id}: {each.why}")
-    draw(console, sentence(run))

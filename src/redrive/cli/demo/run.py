@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import importlib.util
 import os
 import signal
@@ -17,154 +16,101 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from redrive.app.app import App
 from redrive.cli.demo.audit import DeadLetter, Delivery, LedgerLine, Result, audit, read_lines
-from redrive.cli.screen import draw
+from redrive.cli.screen import say
 from redrive.clock import SystemClock
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import JobRecord
 from redrive.engine.select import Filter
 from redrive.errors import ConfigurationError, RedriveError
 
-# The folder of redrive itself.
-PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parents[2]  # of redrive itself
 
 _ALL = 2**62  # no limit
-# Events of one transaction.
-_BATCH = 25
+_BATCH = 25  # events of one transaction
 _LOOK_EVERY = 0.1  # seconds
 _MIDWAY = 0.4
-# Seconds without a change; the longest regular pause is a lease that runs out, 3 s.
-_STALLED_AFTER = 60.0
-# Seconds until a process that was asked to stop is killed.
-_STOPS_WITHIN = 15.0
+_STALLED_AFTER = 60.0  # seconds without a change; the longest regular pause is a lease that runs out, 3 s
+_STOPS_WITHIN = 15.0  # seconds until a process that was asked to stop is killed
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The files of one demo: the database, and beside it what the receiver, the catch task and the processes write."""
+def database_path(db: str) -> Path:
+    """Return the file of a path or a ``sqlite:///`` URL; another store, or one in memory, is a ConfigurationError."""
+    parts = urlsplit(db) if "://" in db else None
+    path = db if parts is None else unquote(parts.path.removeprefix("/"))
+    if path in {"", ":memory:"} or (parts is not None and (parts.scheme != "sqlite" or parts.netloc)):
+        raise ConfigurationError(
+            f"the demo needs a SQLite file that several processes can open, not {db!r}: "
+            "give a path (--db demo.db) or a URL (--db sqlite:///demo.db)"
+        )
+    return Path(path).absolute()
 
-    database: Path
 
-    @classmethod
-    def of(cls, db: str) -> Files:
-        """Return the files of a path or a ``sqlite:///`` URL.
-
-        Raises:
-            ConfigurationError: it is another URL, or has no file.
-        """
-        parts = urlsplit(db) if "://" in db else None
-        path = db if parts is None else unquote(parts.path.removeprefix("/"))
-        if path in {"", ":memory:"} or (parts is not None and (parts.scheme != "sqlite" or parts.netloc)):
-            raise ConfigurationError(
-                f"the demo needs a SQLite file that several processes can open, not {db!r}: "
-                "give a path (--db demo.db) or a URL (--db sqlite:///demo.db)"
-            )
-        return cls(Path(path).absolute())
-
-    @property
-    def url(self) -> str:
-        """The URL of the database."""
-        return f"sqlite:///{quote(str(self.database))}"
-
-    def beside(self, ending: str) -> Path:
-        """Return the path of ``ledger.jsonl``, ``dead-letters.jsonl`` or ``log`` of this database."""
-        return self.database.with_name(f"{self.database.name}.{ending}")
+def database_url(database: Path) -> str:
+    """Return the URL of a database."""
+    return f"sqlite:///{quote(str(database))}"
 
 
 class Display:
-    """The progress: a bar in a terminal, elsewhere a line a second, and none without a change."""
+    """The progress: a line a second, and none without a change."""
 
-    def __init__(self, console: Console, clock: type[SystemClock] = SystemClock) -> None:
-        self._console, self._clock = console, clock
-        self._start, self._next, self._text, self._shown = clock.monotonic(), 0.0, "", ""
-        columns = (TimeElapsedColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-        # Redrawn by show() alone, because a thread that redraws would be alive while processes fork.
-        self._bar = Progress(*columns, console=console, auto_refresh=False)
-        self._live = console.is_terminal and not console.is_dumb_terminal
-        self._task = self._bar.add_task("", total=None)
-        if self._live:
-            self._bar.start()
+    def __init__(self, clock: type[SystemClock] = SystemClock) -> None:
+        self._clock, self._start, self._next, self._text, self._shown = clock, clock.monotonic(), 0.0, "", ""
 
     def note(self, text: str) -> None:
         """Print a line."""
-        draw(self._console, f"{self._clock.monotonic() - self._start:5.1f} s  {text}")
+        say(f"{self._clock.monotonic() - self._start:5.1f} s  {text}")
 
     def show(self, counts: Counter[str], total: int) -> None:
         """Show how many of the events are in which state."""
         text = "  ".join(f"{name} {counts[name]}" for name in ("queued", "running", "retrying", "delivered", "caught"))
         self._text = f"{text}  of {total}"
-        if self._live:
-            done = counts["delivered"] + counts["caught"]
-            self._bar.update(self._task, description=text, total=total, completed=done, refresh=True)
-        elif self._clock.monotonic() >= self._next:
-            self._print()
+        if self._clock.monotonic() >= self._next:
+            self.flush()
 
-    def close(self) -> None:
-        """Show the last state."""
-        if self._live:
-            self._bar.stop()
-        else:
-            self._print()
-
-    def _print(self) -> None:
+    def flush(self) -> None:
+        """Show the last state, if it was held back."""
         if self._text != self._shown:
             self.note(self._text)
             self._shown, self._next = self._text, self._clock.monotonic() + 1.0
 
 
 class Demo:
-    """One run. It starts the receiver and the workers as a user would, and sends them nothing but signals.
+    """One run. It starts the receiver and the workers as a user would, and sends them nothing but signals."""
 
-    Raises:
-        ConfigurationError: httpx is not installed.
-        StoreError: the database cannot be opened.
-    """
-
-    def __init__(self, console: Console, files: Files, folder: Path, *, seed: int, port: int) -> None:
+    def __init__(self, database: Path, folder: Path, *, seed: int, port: int) -> None:
         if importlib.util.find_spec("httpx") is None:
             raise ConfigurationError('the demo needs httpx, which is not installed: pip install "redrive[httpx]"')
-        self._console, self._files, self._folder = console, files, folder
-        self._environment = {
-            "WEBHOOKS_DB": files.url,
-            "WEBHOOKS_DEAD_LETTERS": str(files.beside("dead-letters.jsonl")),
-            # The processes run this redrive, from any directory.
-            "PYTHONPATH": os.pathsep.join((str(folder), str(PACKAGE.parent))),
-            "PYTHONUNBUFFERED": "1",
-        }
-        os.environ.update(self._environment)
+        self._folder = folder
+        self._ledger, self._letters, self._log = (
+            database.with_name(f"{database.name}.{ending}") for ending in ("ledger.jsonl", "dead-letters.jsonl", "log")
+        )
+        # The processes run this redrive, from any directory.
+        paths = os.pathsep.join((str(folder), str(PACKAGE.parent)))
+        os.environ.update(PYTHONPATH=paths, PYTHONUNBUFFERED="1")
+        os.environ.update(WEBHOOKS_DB=database_url(database), WEBHOOKS_DEAD_LETTERS=str(self._letters))
         program = importlib.import_module("delivery")
         self._app: App = program.app
         self._deliver, self._catch = program.deliver, program.to_dead_letters
-        self._ledger, self._log = files.beside("ledger.jsonl"), files.beside("log")
         self._receiver_options = ["--ledger", str(self._ledger), "--seed", str(seed), "--port", str(port)]
         self._owned = {each.job.id for each in self._deliveries() if each.job.state not in FINAL or each.catching}
         self._left_over, self._before = len(self._owned), self._app.jobs.stats(task=self._deliver.name)
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._known_dead: set[str] = set()
-        self._killed, self._held = "", frozenset[int]()
-        self._asked = False
+        self._killed, self._held, self._asked = "", frozenset[int](), False
         self._counts, self._changed_at = Counter[str](), SystemClock.monotonic()
 
     def perform(self, events: Sequence[Any], workers: int, *, broken: int = 0) -> Result:
-        """Deliver the events, and return what became of them, also after Ctrl-C or a failure.
-
-        Raises:
-            RedriveError: the receiver does not start.
-            OSError: a file beside the database cannot be read or written.
-        """
-        began, enqueued, trouble = SystemClock.monotonic(), 0, ""
+        """Deliver the events, and return what became of them, also after Ctrl-C or a failure."""
+        withheld, trouble = list(events), ""
         with contextlib.ExitStack() as undo:
             undo.callback(self._app.close)
             self._output = undo.enter_context(self._log.open("ab"))
@@ -173,17 +119,15 @@ class Demo:
             before = {each: signal.signal(each, self._interrupt) for each in _SIGNALS}
             undo.callback(lambda: [signal.signal(each, handler) for each, handler in before.items()])
             self._start_receiver()
-            self._display = Display(self._console)
-            undo.callback(self._display.close)
+            self._display = Display()
             try:
                 for _ in range(workers):
                     self._start_worker()
                 if self._left_over:
                     self._display.note(f"{self._left_over} events are left from an earlier run; they go first")
-                while enqueued < len(events) and not self._asked:
-                    jobs = self._deliver.enqueue_many(events[enqueued : enqueued + _BATCH])
-                    enqueued += len(jobs)
-                    self._owned.update(job.id for job in jobs)
+                while withheld and not self._asked:
+                    self._owned.update(job.id for job in self._deliver.enqueue_many(withheld[:_BATCH]))
+                    del withheld[:_BATCH]
                     self._look()
                 self._wait()
                 if self._asked:
@@ -197,21 +141,21 @@ class Demo:
                 # A third Ctrl-C must not leave half of the processes running.
                 for each in _SIGNALS:
                     signal.signal(each, signal.SIG_IGN)
+            self._display.flush()
             self._kill_all()
-            cases = tuple(each for each in self._deliveries() if each.job.id in self._owned)
-            letters = read_lines(self._files.beside("dead-letters.jsonl"), DeadLetter)
+            cases = [each for each in self._deliveries() if each.job.id in self._owned]
+            letters = read_lines(self._letters, DeadLetter)
             verdicts, requests = audit(cases, read_lines(self._ledger, LedgerLine), letters)
         return Result(
             verdicts,
             requests,
             left_over=self._left_over,
             broken=broken,
-            withheld=len(events) - enqueued,
+            withheld=len(withheld),
             killed=self._killed,
             held=self._held,
             interrupted=self._asked,
             trouble=trouble,
-            seconds=SystemClock.monotonic() - began,
         )
 
     def _interrupt(self, _number: int, _frame: object) -> None:
@@ -230,8 +174,8 @@ class Demo:
             running = any(each.state not in FINAL for each in catches[job.id])
             yield Delivery(job, self._app.jobs.idempotency_key(job.id), keys, catching=running)
 
-    def _look(self, *, alive: bool = True) -> Counter[str]:
-        """Show the counts, and raise an error if nothing has changed for a minute or a process has ended."""
+    def _look(self, *, alive: bool = True) -> int:
+        """Show the counts, return how many events have ended, and raise an error if the run cannot go on."""
         stats, before = self._app.jobs.stats(task=self._deliver.name), self._before
         delivered, caught = stats.succeeded - before.succeeded, stats.caught - before.caught
         counts = Counter(queued=stats.due + stats.scheduled, running=stats.running, retrying=stats.retrying)
@@ -241,7 +185,7 @@ class Demo:
             self._counts, self._changed_at = counts, SystemClock.monotonic()
         if alive:
             self._check_processes()
-        return counts
+        return counts["delivered"] + counts["caught"]
 
     def _check_processes(self) -> None:
         ended = {name: each.poll() for name, each in self._processes.items() if each.poll() is not None}
@@ -262,8 +206,7 @@ class Demo:
         """Wait until everything has ended, catches included, and kill a worker on the way."""
         tasks = (self._deliver.name, self._catch.name)
         while not self._asked and any(self._app.jobs.stats(task=name).unfinished for name in tasks):
-            counts = self._look()
-            if not self._killed and counts["delivered"] + counts["caught"] >= max(1, _MIDWAY * len(self._owned)):
+            if self._look() >= max(1, _MIDWAY * len(self._owned)) and not self._killed:
                 self._kill_one()
             SystemClock().sleep(_LOOK_EVERY)
 
@@ -282,7 +225,7 @@ class Demo:
             url = output.readline().strip().removeprefix("listening on ")
         if not url:
             raise RedriveError(self._last_line() or f"the receiver did not start; see {self._log}")
-        self._environment["WEBHOOKS_URL"] = url
+        os.environ["WEBHOOKS_URL"] = url
 
     def _start_worker(self) -> None:
         name = f"worker {len(self._processes)}"
@@ -292,7 +235,6 @@ class Demo:
         process = self._processes[name] = subprocess.Popen(  # noqa: S603 - our own programs
             [sys.executable, *arguments],
             cwd=self._folder,
-            env=os.environ | self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if pipe else self._output,
             stderr=self._output,
@@ -330,15 +272,14 @@ class Demo:
         finally:
             if not self._held:
                 victim.send_signal(signal.SIGCONT)
-        if not self._held:
-            return
-        victim.kill()
-        victim.wait()
-        self._killed = name
-        self._known_dead.add(name)
-        self._display.note(f"{name} is killed (SIGKILL) while it runs {len(self._held)} deliveries")
-        if len(alive) == 1:
-            self._start_worker()
+        if self._held:
+            victim.kill()
+            victim.wait()
+            self._killed = name
+            self._known_dead.add(name)
+            self._display.note(f"{name} is killed (SIGKILL) while it runs {len(self._held)} deliveries")
+            if len(alive) == 1:
+                self._start_worker()
 
 
 def _die_with_parent() -> None:
