@@ -1,16 +1,19 @@
 """A pytest plugin that measures the coverage of the pure layers, for `make test COVER=1`.
 
 Each branch of the pure layers needs a test. Their own tests, and those of the layers right above, have to take all
-branches; the rest of the suite runs without the cost of tracing. Each process writes one data file, which
-`coverage combine` merges.
+branches; the rest of the suite runs without the cost of tracing, which doubles the time of a test. Each process writes
+one data file, which `coverage combine` merges.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
+import itertools
 import pkgutil
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import coverage
 import pytest
@@ -24,11 +27,18 @@ OTHER_STORES = re.compile(r"file|postgres|sqlite|turso", re.IGNORECASE)
 PROPERTIES = re.compile(r"tests/(engine|policy|schedule)/")
 """Folders with properties that are measured too. Elsewhere examples take every branch that a property takes."""
 
+EXAMPLES = 25
+"""The first so many examples of a property are measured, those of ``@example`` included. All of them run."""
+
+
+def is_property(item: pytest.Item) -> bool:
+    """Return whether a test is one of Hypothesis."""
+    return bool(getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
+
 
 def is_measured(item: pytest.Item) -> bool:
     """Return whether the branches that a test takes count."""
-    # To trace the hundreds of runs of each property of a store would take minutes.
-    folders = PROPERTIES if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) else FOLDERS
+    folders = PROPERTIES if is_property(item) else FOLDERS
     return bool(folders.match(item.nodeid)) and not OTHER_STORES.search(item.nodeid.partition("::")[2])
 
 
@@ -49,14 +59,41 @@ class Measurement:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Measure one test with its fixtures, if it is one of those that are measured."""
+        """Measure one test with its fixtures, or examples of a property, if it is one of those that are measured."""
         if not is_measured(item):
             return (yield)
+        if is_property(item):
+            # Hypothesis itself, which draws the examples, is not traced.
+            handle = item.obj.hypothesis
+            inner, handle.inner_test = handle.inner_test, self._measured(handle.inner_test)
+            try:
+                return (yield)
+            finally:
+                handle.inner_test = inner
         self._coverage.start()
         try:
             return (yield)
         finally:
             self._coverage.stop()
+
+    def _measured(self, inner: Callable[..., None]) -> Callable[..., None]:
+        """Return the test of one example that measures the first of its runs."""
+        runs = itertools.count()
+
+        @functools.wraps(inner)
+        def test(*args: object, **kwargs: object) -> None:
+            if next(runs) >= EXAMPLES:
+                inner(*args, **kwargs)
+                return
+            self._coverage.start()
+            try:
+                inner(*args, **kwargs)
+            finally:
+                self._coverage.stop()
+
+        # Hypothesis seeds the examples of CI with the signature, and they are to be the same without this plugin.
+        test.__signature__ = inspect.signature(inner)
+        return test
 
     def pytest_sessionfinish(self) -> None:
         """Write the data file."""
