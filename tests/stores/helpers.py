@@ -107,6 +107,13 @@ class Harness:
         """Return the store itself."""
         return self._stores[0]
 
+    def renewed(self) -> Harness:
+        """Return this harness as at its beginning, after its database was emptied; close the further openings."""
+        self.now, self._me = T0, None
+        while len(self._stores) > 1:
+            self._stores.pop().close()
+        return self
+
     def close(self) -> None:
         """Close the store, all its openings, and the event loop."""
         for each in self._stores:

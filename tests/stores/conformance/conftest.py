@@ -7,29 +7,45 @@ from pathlib import Path
 
 import pytest
 
+from tests import postgres
 from tests.stores.colours import cases
 from tests.stores.helpers import SHARED, STORES, Harness, harness
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the stores and the colours of each test."""
-    for name, kinds in (("store", STORES), ("shared", SHARED)):
-        if name in metafunc.fixturenames:
-            each = cases(metafunc.function, kinds)
-            metafunc.parametrize(name, each, ids=map("-".join, each), indirect=True)
+    if "store" in metafunc.fixturenames:
+        each = cases(metafunc.function, SHARED if "shared" in metafunc.fixturenames else STORES)
+        metafunc.parametrize("store", each, ids=map("-".join, each), indirect=True)
+
+
+@pytest.fixture(scope="module")
+def sessions() -> Iterator[dict[tuple[str, str], Harness]]:
+    """Return the stores on PostgreSQL that tests of this module have opened, by URL and colour."""
+    # A new session plans each statement anew, which takes longer than most tests.
+    opened: dict[tuple[str, str], Harness] = {}
+    yield opened
+    for each in opened.values():
+        each.close()
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
-    """Yield a new, empty store."""
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, sessions: dict[tuple[str, str], Harness]
+) -> Iterator[Harness]:
+    """Yield an empty store."""
     kind, colour = request.param
-    with harness(kind, colour, tmp_path) as opened:
-        yield opened
+    if kind != "postgres":
+        with harness(kind, colour, tmp_path) as opened:
+            yield opened
+        return
+    with postgres.lent() as url:
+        if (url, colour) not in sessions:
+            sessions[url, colour] = Harness(url, colour)
+        yield sessions[url, colour].renewed()
 
 
 @pytest.fixture
-def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
-    """Yield a new, empty store that other processes can open too."""
-    kind, colour = request.param
-    with harness(kind, colour, tmp_path) as opened:
-        yield opened
+def shared(store: Harness) -> Harness:
+    """Return an empty store that other processes can open too."""
+    return store
