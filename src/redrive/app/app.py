@@ -24,7 +24,6 @@ from redrive.app.registry import (
     Declaration,
     RefreshDecorator,
     Registry,
-    Span,
     TaskDecorator,
     retention_time,
 )
@@ -37,6 +36,7 @@ from redrive.engine.queue import Rate
 from redrive.engine.recurring import CatchUp, Overlap
 from redrive.errors import TaskDefinitionError
 from redrive.policy import Policy, parse_duration
+from redrive.policy.duration import Duration
 from redrive.schedule import RefreshPolicy
 from redrive.schedule.timezone import member
 from redrive.stores.drivers.forks import ForkSafeLock
@@ -80,12 +80,12 @@ class App:
         self,
         url: str = "sqlite:///redrive.db",
         *,
-        heartbeat_every: Span = "5s",
-        lease_for: Span = "15s",
+        heartbeat_every: Duration = "5s",
+        lease_for: Duration = "15s",
         include: Iterable[str] = (),
         clock: Clock | None = None,
-        keep_for: Span = "7d",
-        keep_dead_for: Span = FOREVER,
+        keep_for: Duration = "7d",
+        keep_dead_for: Duration = FOREVER,
     ) -> None:
         self.url = url
         self.keep = RetentionTimes(retention_time(keep_for, "keep_for"), retention_time(keep_dead_for, "keep_dead_for"))
@@ -116,12 +116,12 @@ class App:
         *,
         retry: Policy | str | None = None,
         queue: str = "default",
-        timeout: Span | None = None,
+        timeout: Duration | None = None,
         name: str | None = None,
         priority: int = 0,
         idempotent: bool | None = None,
-        soft_timeout: Span | None = None,
-        keep_for: Span | None = None,
+        soft_timeout: Duration | None = None,
+        keep_for: Duration | None = None,
         aka: str | Iterable[str] = (),
     ) -> TaskDecorator: ...
     def task(  # noqa: PLR0913 - the options of a task, by keyword
@@ -130,12 +130,12 @@ class App:
         *,
         retry: Policy | str | None = None,
         queue: str = "default",
-        timeout: Span | None = None,
+        timeout: Duration | None = None,
         name: str | None = None,
         priority: int = 0,
         idempotent: bool | None = None,
-        soft_timeout: Span | None = None,
-        keep_for: Span | None = None,
+        soft_timeout: Duration | None = None,
+        keep_for: Duration | None = None,
         aka: str | Iterable[str] = (),
     ) -> Any:
         """Register a function that can run durably, and return the task, which can still be called as the function.
@@ -178,14 +178,14 @@ class App:
         retry: Policy | str | None = None,
         overlap: Literal["skip", "queue", "cancel", "allow"] = "skip",
         catch_up: Literal["one", "all", "none"] = "one",
-        window: Span = "1d",
+        window: Duration = "1d",
         queue: str = "default",
-        timeout: Span | None = None,
+        timeout: Duration | None = None,
         name: str | None = None,
         priority: int = 0,
         idempotent: bool | None = None,
-        soft_timeout: Span | None = None,
-        keep_for: Span | None = None,
+        soft_timeout: Duration | None = None,
+        keep_for: Duration | None = None,
     ) -> CronDecorator:
         """Register a function that runs at the occurrences of a cron expression.
 
@@ -245,8 +245,8 @@ class App:
         name: str | None = None,
         priority: int = 0,
         idempotent: bool | None = None,
-        soft_timeout: Span | None = None,
-        keep_for: Span | None = None,
+        soft_timeout: Duration | None = None,
+        keep_for: Duration | None = None,
     ) -> RefreshDecorator:
         """Register a function that refreshes items on a schedule, with retries between planned times.
 
@@ -294,21 +294,14 @@ class App:
         per_partition: int | UnsetType | None = UNSET,
         rate: Rate | str | UnsetType | None = UNSET,
         ordered: bool | UnsetType = UNSET,
-        aging: Span | UnsetType | None = UNSET,
+        aging: Duration | UnsetType | None = UNSET,
     ) -> Queue:
         """Return a handle on a queue, and declare its limits.
 
         Workers apply the declared limits when they start. As soon as an operator has changed the queue (by
         `Queue.limit`, `Queue.pause`, or ``redrive queues``), those settings replace the declared ones, until
         `Queue.forget`.
-
-        Args:
-            name: of the queue.
-            concurrency: see `Queue.limit`, for the others too.
-            per_partition: attempts at once of each partition.
-            rate: starts within any span, such as ``"5/1.8s"``.
-            ordered: run the jobs of each partition strictly one after the other.
-            aging: the time after which a due job counts as one priority higher.
+        `Queue.limit` describes the limits.
 
         Raises:
             ConfigurationError: a limit is not positive, or the rate cannot be read.

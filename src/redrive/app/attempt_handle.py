@@ -48,20 +48,6 @@ class AttemptHandle:
     # Three threads use an object: the event loop, the handler, and the heartbeat. It needs no lock, because each field
     # has one writer at a time, or is a single value that may be written twice.
 
-    __slots__ = (
-        "_pending",
-        "_reported_at",
-        "_soft_until",
-        "_stop",
-        "claim",
-        "ended",
-        "lent",
-        "now",
-        "result",
-        "store",
-        "write",
-    )
-
     def __init__(
         self,
         claim: Claim,
@@ -88,8 +74,6 @@ class AttemptHandle:
         """The unique id of the attempt."""
         return f"{self.claim.id}.{self.claim.lease_id}"
 
-    # ---------------------------------------------------------------- requests to stop
-
     @property
     def reason(self) -> Stop | None:
         """The reason why the handler should stop, if it should."""
@@ -114,8 +98,6 @@ class AttemptHandle:
         """Record that the lease is lost, and return the error."""
         self._stop = Stop.LOST
         return LeaseLost(f"attempt {self.uid} is over: what it does from now on changes nothing")
-
-    # ---------------------------------------------------------------- progress
 
     def take_report(self, details: object, *, force: bool) -> ProgressReport | None:
         """Take a report; return it if it must be written now, None if the worker writes it later."""

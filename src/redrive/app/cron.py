@@ -81,8 +81,6 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
                 f"cron {self.name!r} returns {type_name(returned)}, but nothing reads the result: make it -> None"
             )
 
-    # ---------------------------------------------------------------- reading
-
     @property
     def state(self) -> ScheduleRecord:
         """The row of the schedule, read now.
@@ -97,17 +95,11 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
         return await self._schedules.aget(self.name)
 
     def occurrences(self, *, before: datetime | None = None, limit: int = 100) -> tuple[Occurrence, ...]:
-        """Read the past occurrences, the latest first.
+        """Read past occurrences that were started, queued, skipped or missed, the latest first.
 
         Args:
-            before: only earlier ones; an aware instant.
+            before: only earlier ones; an aware instant (otherwise `ScheduleError`).
             limit: the largest number of occurrences.
-
-        Returns:
-            The occurrences that were started, queued, skipped or missed.
-
-        Raises:
-            ScheduleError: the instant is not aware.
         """
         return self._schedules.occurrences(self.name, before=before, limit=limit)
 
@@ -115,13 +107,10 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
         """Read the past occurrences; see `occurrences`."""
         return await self._schedules.aoccurrences(self.name, before=before, limit=limit)
 
-    # ---------------------------------------------------------------- acting
-
     def trigger(self, *, actor: str | None = None) -> Occurrence:
         """Start a job now, also before an occurrence is due, during a pause, and while another job runs.
 
-        Returns:
-            An occurrence at the present instant, with its job.
+        Return an occurrence at the present instant, with its job.
 
         Raises:
             ScheduleNotFound: no worker has declared the cron yet.
@@ -133,7 +122,7 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
         return await self._schedules.atrigger(self.name, actor=actor)
 
     def backfill(self, since: datetime, until: datetime, *, actor: str | None = None) -> tuple[Occurrence, ...]:
-        """Start all occurrences of a span that were not started. A second call starts nothing.
+        """Start all occurrences of a span that were not started, and return them. A second call starts nothing.
 
         That holds as long as occurrences are stored, which is as long as the app keeps jobs (``keep_for``).
 
@@ -141,9 +130,6 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
             since: the first instant, aware and inclusive.
             until: the last instant, aware and inclusive; not in the future.
             actor: for the audit log.
-
-        Returns:
-            The occurrences that this call has started.
 
         Raises:
             ScheduleNotFound: no worker has declared the cron yet.

@@ -45,12 +45,7 @@ class Database:
         self._app = app
 
     def audit(self, *, before_id: int | None = None, limit: int = 100) -> tuple[AuditEntry, ...]:
-        """Read the audit log, newest line first.
-
-        Args:
-            before_id: read only lines with a smaller id.
-            limit: the largest number of lines.
-        """
+        """Read at most ``limit`` lines of the audit log with ids below ``before_id``, newest first."""
         return self._app.store.run(audit.audit(before_id=before_id, limit=limit))
 
     async def aaudit(self, *, before_id: int | None = None, limit: int = 100) -> tuple[AuditEntry, ...]:
@@ -58,16 +53,10 @@ class Database:
         return await self._app.store.arun(audit.audit(before_id=before_id, limit=limit))
 
     def verify(self, *, limit: int = 100) -> tuple[Finding, ...]:
-        """Check the invariants of the engine over the whole database.
+        """Check the invariants of the engine over the whole database, and return the violations, at most ``limit``.
 
         The check only reads, one stride of jobs at a time, so that it may run in production. A healthy database has no
         findings, also after crashes.
-
-        Args:
-            limit: stop after so many findings.
-
-        Returns:
-            The violations that were found.
         """
         return run(self._app.store, _verify(limit))
 

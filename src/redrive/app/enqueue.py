@@ -20,6 +20,7 @@ from redrive.engine.records import KeyUntil, NewJob, OnConflict
 from redrive.errors import ConfigurationError, PayloadError, PolicyError
 from redrive.observe.listeners import LISTENERS
 from redrive.policy import Policy, parse_duration
+from redrive.policy.duration import Duration
 from redrive.stores.operations import jobs
 from redrive.stores.operations.jobs import EnqueueResult
 from redrive.stores.query import Operation
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E", bound=StrEnum)
-
 
 Name: TypeAlias = str | Callable[..., str]
 """A text, or a function that makes the text from the arguments of a job."""
@@ -65,7 +65,7 @@ class Enqueuer(Generic[P, R]):
     def options(  # noqa: PLR0913 - the options of a job, by keyword
         self,
         *,
-        delay: timedelta | float | str | None = None,
+        delay: Duration | None = None,
         priority: int | None = None,
         queue: str | None = None,
         retry: Policy | str | None = None,
@@ -113,9 +113,7 @@ class Enqueuer(Generic[P, R]):
         )
         return Enqueuer(self.app, self.name, self.signature, changed)
 
-    def debounce(
-        self, key: Name, *, quiet: timedelta | float | str, at_most: timedelta | float | str
-    ) -> Enqueuer[P, R]:
+    def debounce(self, key: Name, *, quiet: Duration, at_most: Duration) -> Enqueuer[P, R]:
         """Return enqueueing methods that make one job from a burst of calls, with the arguments of the last call.
 
         The job is due ``quiet`` after the last call, at the latest ``at_most`` after the first one. A call after the
@@ -271,11 +269,8 @@ class Enqueuer(Generic[P, R]):
         at = None if using is None else placed.at
         if not placed.existing:
             return [Job(self.app, number, enqueued_at=at) for number in placed.ids]
-        created = [i not in placed.existing for i in range(len(placed.ids))]
-        return [
-            Job(self.app, number, created=new, enqueued_at=at if new else None)
-            for number, new in zip(placed.ids, created, strict=True)
-        ]
+        created = ((number, i not in placed.existing) for i, number in enumerate(placed.ids))
+        return [Job(self.app, number, created=new, enqueued_at=at if new else None) for number, new in created]
 
 
 def durable_policy(retry: Policy | str | None, where: str, *, instead_of: Policy | None = None) -> Policy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
@@ -15,6 +15,7 @@ from redrive.engine.records import AttemptRecord, JobRecord, Progress
 from redrive.errors import JobCancelled, JobDead, JobNotFound, ResultTimeout, StoreUnreachable
 from redrive.observe.listeners import LISTENERS
 from redrive.policy import parse_duration
+from redrive.policy.duration import Duration
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
 from redrive.stores.query import Operation
 
@@ -133,7 +134,7 @@ class Job(Generic[R]):
             self._seen((yield queues.status(self.id, now=self._app.now())))
         return self.id
 
-    def result(self, timeout: timedelta | float | str | None = None) -> R:
+    def result(self, timeout: Duration | None = None) -> R:
         """Wait for the job to end and return its result, read by the return annotation of the task.
 
         Args:
@@ -158,7 +159,7 @@ class Job(Generic[R]):
             else:
                 answer = self._ask(operation, until)
 
-    async def aresult(self, timeout: timedelta | float | str | None = None) -> R:  # noqa: ASYNC109 - as `result`
+    async def aresult(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - as `result`
         """Await the end of the job and return its result; see `result`."""
         clock, until = SystemClock(), _until(timeout)
         steps = self._result(timeout, until)
@@ -226,12 +227,7 @@ class Job(Generic[R]):
     def cancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
         """Cancel the job if it has not ended. A running job loses its lease, and its handler is asked to stop.
 
-        Args:
-            why: the reason, shown on the job.
-            actor: for the audit log.
-
-        Returns:
-            True if this call has cancelled the job.
+        Return True if this call has cancelled the job. The reason ``why`` is shown on it.
 
         Raises:
             JobNotFound: there is no such job.
@@ -271,8 +267,7 @@ class Job(Generic[R]):
     def skip(self, *, actor: str | None = None) -> bool:
         """Let the jobs pass that this dead job of an ordered queue blocks; it stays dead.
 
-        Returns:
-            True if this call has skipped the job. A job that was skipped before, or was caught, blocks none.
+        Return True if this call has skipped the job. A job that was skipped before, or was caught, blocks none.
 
         Raises:
             JobNotFound: there is no such job.
@@ -286,8 +281,7 @@ class Job(Generic[R]):
 
     def _skip(self, actor: str | None) -> Procedure[bool]:
         number = yield from self._committed_id()
-        done: bool = yield admin.skip(number, actor=actor or self._app.actor, now=self._app.now())
-        return done
+        return bool((yield admin.skip(number, actor=actor or self._app.actor, now=self._app.now())))
 
 
 def _until(timeout: Any) -> float:  # noqa: ANN401 - see `Job.result`

@@ -31,8 +31,6 @@ class Jobs:
     def __init__(self, app: AppProtocol) -> None:
         self._app = app
 
-    # ---------------------------------------------------------------- reading
-
     def select(self, where: Filter | None = None) -> tuple[JobRecord, ...]:
         """Read the rows of jobs, by default of the newest 100."""
         return self._app.store.run(admin.select(where or Filter()))
@@ -65,18 +63,15 @@ class Jobs:
         salt = yield jobs.salt(number)
         return idempotency_key((yield admin.identify("uid")), number, salt)
 
-    # ---------------------------------------------------------------- changing
-
     def cancel(self, where: Filter, *, why: str | None = None, actor: str | None = None) -> tuple[int, ...]:
-        """Cancel the unfinished jobs that match. Running jobs lose their leases, and their handlers are asked to stop.
+        """Cancel the unfinished jobs that match, and return their ids.
+
+        Running jobs lose their leases, and their handlers are asked to stop.
 
         Args:
             where: the conditions; the limit counts the jobs that are read.
             why: the reason, shown on the jobs.
             actor: for the audit log.
-
-        Returns:
-            The ids of the jobs that this call has cancelled.
         """
         return run(self._app.store, self._cancel(where, why, actor))
 

@@ -74,10 +74,6 @@ def _text(error: Exception) -> str:
     return str(error) if known else f"{type(error).__name__}: {error}"
 
 
-def _short(value: object) -> str:
-    return _cut(repr(value))
-
-
 def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
@@ -150,8 +146,8 @@ class Signature:
         for name in self._free:
             if name in bound and arrived[name] != bound[name]:
                 raise PayloadError(
-                    f"{self.name}: argument {name!r} would not arrive as it is: {_short(bound[name])} becomes "
-                    f"{_short(arrived[name])}; annotate the parameter with what it is"
+                    f"{self.name}: argument {name!r} would not arrive as it is: {_cut(repr(bound[name]))} becomes "
+                    f"{_cut(repr(arrived[name]))}; annotate the parameter with what it is"
                 )
         return raw
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from msgspec import UNSET, UnsetType
 
 from redrive.app.protocol import AppProtocol
 from redrive.engine.queue import QueueChange, QueueSettings, Rate
 from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
+from redrive.policy.duration import Duration
 from redrive.stores.operations import queues
 from redrive.stores.query import Operation
-
-Span = timedelta | float | str
 
 
 def queue_change(
@@ -22,7 +19,7 @@ def queue_change(
     per_partition: int | UnsetType | None = UNSET,
     rate: Rate | str | UnsetType | None = UNSET,
     ordered: bool | UnsetType = UNSET,
-    aging: Span | UnsetType | None = UNSET,
+    aging: Duration | UnsetType | None = UNSET,
 ) -> QueueChange:
     """Read the arguments of `Queue.limit`."""
     return QueueChange(
@@ -82,7 +79,7 @@ class Queue:
         per_partition: int | UnsetType | None = UNSET,
         rate: Rate | str | UnsetType | None = UNSET,
         ordered: bool | UnsetType = UNSET,
-        aging: Span | UnsetType | None = UNSET,
+        aging: Duration | UnsetType | None = UNSET,
         actor: str | None = None,
     ) -> QueueSettings:
         """Change limits, from the next claim of each worker on. None removes a limit; others stay as they are.
@@ -110,7 +107,7 @@ class Queue:
         per_partition: int | UnsetType | None = UNSET,
         rate: Rate | str | UnsetType | None = UNSET,
         ordered: bool | UnsetType = UNSET,
-        aging: Span | UnsetType | None = UNSET,
+        aging: Duration | UnsetType | None = UNSET,
         actor: str | None = None,
     ) -> QueueSettings:
         """Change limits; see `limit`."""

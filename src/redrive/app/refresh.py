@@ -167,8 +167,6 @@ class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
         super().check()
         self._notified()
 
-    # ---------------------------------------------------------------- tracking
-
     def keeping(
         self, *, policy: RefreshPolicy | str | None = None, at_once: bool = True, using: Any = None
     ) -> TrackOptions[P]:
@@ -188,14 +186,9 @@ class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
         return TrackOptions(self, own, at_once=at_once, using=using)
 
     def untrack(self, key: str, *, using: Any = None) -> bool:
-        """Stop tracking an item. A running attempt is cancelled.
+        """Stop tracking an item and cancel its running attempt; return True if it was tracked.
 
-        Args:
-            key: of the item.
-            using: your own connection; the change becomes a part of its transaction.
-
-        Returns:
-            True if the item was tracked.
+        With ``using``, your own connection, the change becomes a part of its transaction.
         """
         return self._items.untrack(self.name, key, using=using)
 
@@ -203,20 +196,13 @@ class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
         """Stop tracking an item; see `untrack`."""
         return await self._items.auntrack(self.name, key, using=using)
 
-    # ---------------------------------------------------------------- acting
-
     def update(self, key: str, *, at_once: bool = True, using: Any = None) -> MoveResult:
         """Begin anew with an item that was changed: enable it if it was disabled, and forget its failures.
 
         A running attempt is cancelled, because it refreshes the item as it was before the change.
 
-        Args:
-            key: of the item.
-            at_once: start an attempt now, not at the next planned refresh.
-            using: your own connection; the change becomes a part of its transaction.
-
-        Returns:
-            The outcome, with the job of the attempt that was started.
+        An attempt starts now, or at the next planned refresh if ``at_once`` is False. With ``using``, your own
+        connection, the change becomes a part of its transaction. Return the outcome, with the job that was started.
 
         Raises:
             NotTracked: there is no such item.
@@ -230,12 +216,7 @@ class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
     def trigger(self, key: str, *, actor: str | None = None) -> MoveResult:
         """Start an attempt at an item now, due or not, paused or not. A running attempt is superseded.
 
-        Args:
-            key: of the item.
-            actor: for the audit log.
-
-        Returns:
-            STARTED, with the job; or DISABLED, and then nothing has changed.
+        Return STARTED, with the job; or DISABLED, and then nothing has changed.
 
         Raises:
             NotTracked: there is no such item.
@@ -247,11 +228,7 @@ class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
         return await self._items.atrigger(self.name, key, actor=actor)
 
     def pause(self, key: str | None = None, *, actor: str | None = None) -> None:
-        """Start no attempt at an item, or at any item, until `resume`. Running attempts may finish.
-
-        Args:
-            key: of the item; None means the refresh as a whole.
-            actor: for the audit log.
+        """Start no attempt at an item, or at any item without a key, until `resume`. Running attempts may finish.
 
         Raises:
             NotTracked: there is no such item.
@@ -272,10 +249,6 @@ class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
     def resume(self, key: str | None = None, *, actor: str | None = None) -> None:
         """End a pause. Refreshes that were planned during the pause are skipped; a retry that became due is started.
 
-        Args:
-            key: of the item; None means the refresh as a whole.
-            actor: for the audit log.
-
         Raises:
             NotTracked: there is no such item.
             ScheduleNotFound: nothing was ever tracked, and no worker has declared the refresh.
@@ -292,8 +265,6 @@ class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
         else:
             await self._items.aresume(self.name, key, actor=actor)
 
-    # ---------------------------------------------------------------- reading
-
     def get(self, key: str) -> TrackedItem:
         """Read the row of an item.
 
@@ -307,15 +278,12 @@ class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
         return await self._items.aget(self.name, key)
 
     def tracked(self, *, after: str = "", limit: int = 100, troubled: bool = False) -> tuple[TrackedItem, ...]:
-        """Read a page of items by their keys.
+        """Read a page of items by their keys: rows, without the arguments.
 
         Args:
             after: only larger keys, such as the last one of the previous page.
             limit: the largest number of items.
             troubled: only disabled items, and items with a failed last attempt.
-
-        Returns:
-            Their rows, without their arguments.
         """
         return self._items.select(self.name, after=after, limit=limit, troubled=troubled)
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from redrive.app.catch import catches, check_catch
 from redrive.app.context import Pending
@@ -25,15 +25,13 @@ from redrive.engine.frozen import freeze
 from redrive.engine.lease import limit_of
 from redrive.errors import CatchDefinitionError, ConfigurationError, PolicyError, RedriveError, TaskDefinitionError
 from redrive.policy import Policy, parse_duration
+from redrive.policy.duration import Duration
 from redrive.schedule import Schedule
 from redrive.stores.urls import cleared
 
 P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C")
 K = TypeVar("K", bound=Task[Any, Any, Any])
-
-Span: TypeAlias = timedelta | float | str
 
 FOREVER = "forever"
 """The value of ``keep_for`` under which jobs are never deleted."""
@@ -45,12 +43,12 @@ class Declaration:
 
     retry: Policy | str | None = None
     queue: str = "default"
-    timeout: Span | None = None
+    timeout: Duration | None = None
     name: str | None = None
     priority: int = 0
     idempotent: bool | None = None
-    soft_timeout: Span | None = None
-    keep_for: Span | None = None
+    soft_timeout: Duration | None = None
+    keep_for: Duration | None = None
     aka: str | Iterable[str] = ()
 
 
@@ -137,9 +135,9 @@ class Registry:
         label = declaration.name or function.__name__
         policy = _policy(declaration, f"{function.__module__}.{function.__qualname__}")
         options = Options(declaration.queue, declaration.priority, freeze(policy))
-        task = kind(self._app, label, function, options, traits=_traits(label, declaration, policy), **settings)
-        self.add(task)
-        return task
+        return self._add(
+            kind(self._app, label, function, options, traits=_traits(label, declaration, policy), **settings)
+        )
 
     def _warn_if_over(self, what: str, schedule: Schedule | None) -> None:
         # A warning, because an error would stop a program on the day after its last occurrence.
@@ -147,8 +145,7 @@ class Registry:
             message = f"{what} has no occurrence any more: its schedule lies in the past"
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
-    def add(self, task: Task[P, R, C]) -> Task[P, R, C]:
-        """Register a task after the checks that are possible at import, and return it."""
+    def _add(self, task: K) -> K:
         self._check_names(task)
         if "using" in task.signature.parameters:
             raise TaskDefinitionError(

@@ -85,8 +85,6 @@ class Task(Enqueuer[P, R], Generic[P, R, C]):
     def __repr__(self) -> str:
         return f"<task {self.name}>"
 
-    # ---------------------------------------------------------------- calls without a job
-
     def call(self, *args: Any, policy: Policy | str, **kwargs: Any) -> R:  # noqa: ANN401 - P cannot name `policy`
         """Call the function in this process, and repeat it under the caller's policy. Nothing survives a crash.
 

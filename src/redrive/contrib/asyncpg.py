@@ -13,15 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 import asyncpg
 
 from redrive.contrib import sqlstate
-from redrive.contrib.transactions import (
-    LOST,
-    NOT_RENEWABLE,
-    OPEN_ALREADY,
-    SWALLOWED,
-    Steps,
-    TransactionBlock,
-    decorator,
-)
+from redrive.contrib.transactions import LOST, OPEN_ALREADY, SWALLOWED, Steps, TransactionBlock, decorator
 from redrive.policy import Failure, Policy
 
 __all__ = ["failure_of", "transaction", "transactional"]
@@ -83,9 +75,7 @@ def transactional(
         TypeError: (when a function is decorated) it is a generator, or the source is a connection, which could not be
             replaced after it has broken.
     """
-    if not _Adapter(source).renewable:
-        raise TypeError(NOT_RENEWABLE)
-    return decorator(lambda: TransactionBlock(_Adapter(source), prove=prove, isolation=isolation), policy, failure_of)
+    return decorator(lambda: _Adapter(source), policy, failure_of, prove=prove, isolation=isolation)
 
 
 def _code_of(error: BaseException) -> str | None:

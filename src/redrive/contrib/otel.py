@@ -27,18 +27,9 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from redrive import observe
 from redrive.clock import SystemClock
 from redrive.errors import Cancel, Snooze
-from redrive.observe import (
-    Bounded,
-    CallDeferred,
-    CallGaveUp,
-    CallRetryScheduled,
-    CallSucceeded,
-    Event,
-    JobsEnqueuing,
-    JobStarted,
-)
 from redrive.observe.measures import BUCKETS, METRICS, measures
 from redrive.policy import Failure
 
@@ -61,7 +52,7 @@ class OpenTelemetryMetrics:
 
     def __init__(self, provider: MeterProvider | None = None, *, limit: int = 100) -> None:
         meter = metrics.get_meter("redrive", meter_provider=provider)
-        self._bounded = Bounded(limit)
+        self._bounded = observe.Bounded(limit)
         self._update: dict[str, Callable[[float, Mapping[str, str]], None]] = {}
         for each in METRICS:
             name, text = each.name, each.help
@@ -71,7 +62,7 @@ class OpenTelemetryMetrics:
                 else meter.create_counter(name, "1", text).add
             )
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: observe.Event) -> None:
         """Add the numbers of an event."""
         for each in measures(event):
             pairs = zip(each.metric.labels, each.values, strict=True)
@@ -105,25 +96,25 @@ class Tracing:
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("redrive", tracer_provider=provider)
 
-    def __call__(self, event: Event) -> AbstractContextManager[Any] | None:
+    def __call__(self, event: observe.Event) -> AbstractContextManager[Any] | None:
         """Make the span of an event, or return the span that surrounds the following attempt or wait."""
         match event:
-            case JobsEnqueuing():
+            case observe.JobsEnqueuing():
                 return self._enqueue(event)
-            case JobStarted():
+            case observe.JobStarted():
                 return self._attempt(event)
-            case CallRetryScheduled():
+            case observe.CallRetryScheduled():
                 return self._retry(event)
-            case CallSucceeded():
+            case observe.CallSucceeded():
                 self._last(event, None)
-            case CallGaveUp() | CallDeferred():
+            case observe.CallGaveUp() | observe.CallDeferred():
                 self._last(event, event.failure)
             case _:
                 pass
         return None
 
     @contextmanager
-    def _enqueue(self, event: JobsEnqueuing) -> Iterator[str | None]:
+    def _enqueue(self, event: observe.JobsEnqueuing) -> Iterator[str | None]:
         attributes = _messaging("enqueue", "send", event.task, event.queue)
         if event.count > 1:
             attributes["messaging.batch.message_count"] = event.count
@@ -132,7 +123,7 @@ class Tracing:
             yield _traceparent_of(span)
 
     @contextmanager
-    def _attempt(self, event: JobStarted) -> Iterator[str | None]:
+    def _attempt(self, event: observe.JobStarted) -> Iterator[str | None]:
         enqueued, previous = _parse_stored(event.trace)
         attributes = _messaging("process", "process", event.task, event.queue) | {
             "messaging.message.id": str(event.job_id),
@@ -159,7 +150,7 @@ class Tracing:
                 raise
 
     @contextmanager
-    def _retry(self, event: CallRetryScheduled) -> Iterator[None]:
+    def _retry(self, event: observe.CallRetryScheduled) -> Iterator[None]:
         span = self._call(event.name, event.attempt, event.elapsed, event.failure)
         span.set_attribute("redrive.rule", event.rule)
         span.end()
@@ -169,7 +160,9 @@ class Tracing:
             done = _Attempt(event.attempt, span.get_span_context(), _now())
             _CALLS.set(MappingProxyType({**_CALLS.get(), event.name: done}))
 
-    def _last(self, event: CallSucceeded | CallGaveUp | CallDeferred, failure: Failure | None) -> None:
+    def _last(
+        self, event: observe.CallSucceeded | observe.CallGaveUp | observe.CallDeferred, failure: Failure | None
+    ) -> None:
         if event.attempts:
             span = self._call(event.name, event.attempts, event.elapsed, failure)
             span.set_attribute("redrive.outcome", event.outcome)

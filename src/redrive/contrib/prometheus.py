@@ -13,7 +13,6 @@ from collections import Counter as Sums
 from collections.abc import Iterator
 from datetime import timedelta
 from threading import Lock, Thread
-from types import TracebackType
 from typing import Self
 from wsgiref.simple_server import WSGIServer
 
@@ -209,9 +208,7 @@ class Served:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -15,15 +15,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from redrive.contrib import sqlstate
-from redrive.contrib.transactions import (
-    LOST,
-    NOT_RENEWABLE,
-    OPEN_ALREADY,
-    SWALLOWED,
-    Steps,
-    TransactionBlock,
-    decorator,
-)
+from redrive.contrib.transactions import LOST, OPEN_ALREADY, SWALLOWED, Steps, TransactionBlock, decorator
 from redrive.policy import Failure, Policy
 
 __all__ = ["AsyncPool", "Pool", "failure_of", "transaction", "transactional"]
@@ -127,10 +119,7 @@ def transactional(
         TypeError: (when a function is decorated) it is a generator, or the source is a connection, which could not be
             replaced after it has broken.
     """
-    adapter = _Adapter(source)
-    if not adapter.renewable:
-        raise TypeError(NOT_RENEWABLE)
-    return decorator(lambda: TransactionBlock(_Adapter(source), prove=prove, isolation=isolation), policy, failure_of)
+    return decorator(lambda: _Adapter(source), policy, failure_of, prove=prove, isolation=isolation)
 
 
 def _code_of(error: BaseException) -> str | None:
@@ -220,10 +209,9 @@ class _Adapter:
 
     def rollback(self, error: BaseException) -> Steps[bool]:
         block, self._block = self._block, None
-        asked = False
-        if block is not None:
-            asked = bool((yield partial(_verb(block, "exit"), type(error), error, None)))
-        return asked
+        if block is None:
+            return False
+        return bool((yield partial(_verb(block, "exit"), type(error), error, None)))
 
     def close(self, *, usable: bool) -> Steps[None]:
         connection, self._connection = self._connection, None

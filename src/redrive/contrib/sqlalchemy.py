@@ -122,8 +122,7 @@ def transactional(
         PolicyError: the policy is invalid.
         TypeError: the source is another object, or (when a function is decorated) it is a generator.
     """
-    _Adapter(source)
-    return decorator(lambda: TransactionBlock(_Adapter(source), prove=prove, isolation=isolation), policy, failure_of)
+    return decorator(lambda: _Adapter(source), policy, failure_of, prove=prove, isolation=isolation)
 
 
 def _code_of(error: BaseException) -> str | None:
@@ -147,7 +146,6 @@ class _Adapter:
     """One connection or session of SQLAlchemy; see `redrive.contrib.transactions.Adapter`."""
 
     # Connections and sessions of both colours have the same methods, so that one class serves all four.
-
     # SQLAlchemy discards the whole pool when one of its connections turns out to be dead.
     spares = 0
     renewable = True

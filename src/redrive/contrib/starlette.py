@@ -27,6 +27,7 @@ from redrive.errors import CircuitOpen, ConfigurationError, Overloaded, StoreBus
 from redrive.errors.foreign import trace
 from redrive.observe.logs import Block, logger
 from redrive.policy import Policy, parse_duration
+from redrive.policy.duration import Duration
 from redrive.runtime.worker import Worker
 
 __all__ = ["RequestTimeout", "jobs_of", "lifespan", "refusals", "serving"]
@@ -39,8 +40,6 @@ STATE = "redrive"
 #: The ``Retry-After`` of errors that have none.
 DEFAULT_RETRY_AFTER = timedelta(seconds=1)
 
-Span = timedelta | float | str
-
 
 @asynccontextmanager
 async def serving(
@@ -49,7 +48,7 @@ async def serving(
     worker: bool = False,
     concurrency: int = 50,
     queues: Sequence[str] | None = None,
-    shutdown_timeout: Span = "10s",
+    shutdown_timeout: Duration = "10s",
 ) -> AsyncGenerator[App, None]:
     """Open an App for an ``async with`` block, in a lifespan of your own.
 
@@ -104,7 +103,7 @@ def lifespan(
     worker: bool = False,
     concurrency: int = 50,
     queues: Sequence[str] | None = None,
-    shutdown_timeout: Span = "10s",
+    shutdown_timeout: Duration = "10s",
 ) -> Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]:
     """Return the ``lifespan=`` of a Starlette or FastAPI application; see `serving` for the arguments."""
 
@@ -134,9 +133,6 @@ def jobs_of(connection: HTTPConnection) -> App:
     return found
 
 
-# ------------------------------------------------------------------------------------------------------------ refusals
-
-
 def refusals() -> dict[Any, Callable[[Request, Exception], Response]]:
     """Return the ``exception_handlers=`` of an application that turn temporary errors into ``503``.
 
@@ -155,9 +151,6 @@ def _refuse(_: Request, error: Exception) -> Response:
     return JSONResponse(answer, status_code=503, headers={"Retry-After": str(seconds)})
 
 
-# ----------------------------------------------------------------------------------------------------------- deadlines
-
-
 class RequestTimeout:
     """Middleware that sets the deadline of a request from the time that the caller waits.
 
@@ -172,7 +165,7 @@ class RequestTimeout:
         longest: the upper bound, also for requests without the header; None for no bound.
     """
 
-    def __init__(self, app: ASGIApp, *, header: str = "Request-Timeout", longest: Span | None = None) -> None:
+    def __init__(self, app: ASGIApp, *, header: str = "Request-Timeout", longest: Duration | None = None) -> None:
         self._app = app
         self._header = header
         self._longest = None if longest is None else parse_duration(longest).total_seconds()
@@ -186,7 +179,6 @@ class RequestTimeout:
         started = False
 
         async def noting(message: Message) -> None:
-            """Record that the response has begun."""
             nonlocal started
             started = True
             await send(message)

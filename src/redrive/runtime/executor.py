@@ -325,7 +325,7 @@ def _undo_cancellation() -> None:
         task.uncancel()
 
 
-# A handler may end its attempt by itself, in its own transaction (`redrive.app.transaction`). Then the end is written,
+# A handler may end its attempt by itself, in the transaction of its context. Then the end is written,
 # and a later error or result of the handler is only logged.
 def _transacted(link: AttemptHandle, outcome: Outcome) -> Outcome:
     """Return the success that the transaction has written, and log a different end of the handler."""

@@ -15,30 +15,24 @@ import re
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
+from redrive.contrib.couchbase.service import AllCodes
 from redrive.contrib.couchbase.verdict import SUCCESS, Profile, SdkError, Verdict
 
 E = SdkError
 
 
-class _AnyStatus(Container[object]):
-    """Every HTTP status."""
-
-    def __contains__(self, status: object) -> bool:
-        return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class BodyRow:
     """The verdict on an HTTP status with certain words in the body; the first row that matches applies."""
 
     statuses: Container[object]
+    error: SdkError
+    #: None: the request is not retried.
+    reason: str | None = None
     #: Patterns, all of which must be found in the body.
     words: tuple[str, ...] = ()
     #: Texts that the strict profile searches for instead; empty: it takes ``words`` too.
     literals: tuple[str, ...] = ()
-    error: SdkError
-    #: None: the request is not retried.
-    reason: str | None = None
 
     def matches(self, status: int, body: str, profile: Profile) -> bool:
         """Return True if the row applies to a response."""
@@ -53,13 +47,13 @@ _LIMITS = r"num_concurrent_requests|num_queries_per_min|ingress_mib_per_min|egre
 
 #: RFC 0049's row and RFC 0058's errors of the search service.
 SEARCH: tuple[BodyRow, ...] = (
-    BodyRow(statuses=(429,), words=(_LIMITS,), error=E.RATE_LIMITED),
-    BodyRow(statuses=(429,), error=E.COUCHBASE_EXCEPTION, reason="SEARCH_TOO_MANY_REQUESTS"),
-    BodyRow(statuses=(400,), words=("num_fts_indexes",), error=E.QUOTA_LIMITED),
-    BodyRow(statuses=(400,), words=("index not found",), error=E.INDEX_NOT_FOUND),
-    BodyRow(statuses=(401, 403), error=E.AUTHENTICATION_FAILURE),
-    BodyRow(statuses=(500,), error=E.INTERNAL_SERVER_FAILURE),
-    BodyRow(statuses=_AnyStatus(), error=E.COUCHBASE_EXCEPTION),
+    BodyRow((429,), E.RATE_LIMITED, words=(_LIMITS,)),
+    BodyRow((429,), E.COUCHBASE_EXCEPTION, "SEARCH_TOO_MANY_REQUESTS"),
+    BodyRow((400,), E.QUOTA_LIMITED, words=("num_fts_indexes",)),
+    BodyRow((400,), E.INDEX_NOT_FOUND, words=("index not found",)),
+    BodyRow((401, 403), E.AUTHENTICATION_FAILURE),
+    BodyRow((500,), E.INTERNAL_SERVER_FAILURE),
+    BodyRow(AllCodes(), E.COUCHBASE_EXCEPTION),
 )
 
 # As bytes of the body: a line break inside of a JSON string is a backslash and an n.
@@ -68,30 +62,22 @@ _TEMPORARY = "VIEWS_TEMPORARY_FAILURE"
 
 #: RFC 0049's list and RFC 0058's errors of the view service.
 VIEWS: tuple[BodyRow, ...] = (
-    BodyRow(statuses=(302,), error=E.COUCHBASE_EXCEPTION, reason="VIEWS_NO_ACTIVE_PARTITION"),
-    BodyRow(statuses=(401,), error=E.AUTHENTICATION_FAILURE, reason=_TEMPORARY),
+    BodyRow((302,), E.COUCHBASE_EXCEPTION, "VIEWS_NO_ACTIVE_PARTITION"),
+    BodyRow((401,), E.AUTHENTICATION_FAILURE, _TEMPORARY),
+    BodyRow((300, 301, 303, 307, 408, 409, 412, 416, 417, 501, 502, 503, 504), E.COUCHBASE_EXCEPTION, _TEMPORARY),
     BodyRow(
-        statuses=(300, 301, 303, 307, 408, 409, 412, 416, 417, 501, 502, 503, 504),
-        error=E.COUCHBASE_EXCEPTION,
-        reason=_TEMPORARY,
+        (404,), E.VIEW_NOT_FOUND, _TEMPORARY, words=(r'"reason"\s*:\s*"missing"',), literals=('"reason":"missing"',)
     ),
+    BodyRow((404,), E.VIEW_NOT_FOUND),
     BodyRow(
-        statuses=(404,),
-        words=(r'"reason"\s*:\s*"missing"',),
-        literals=('"reason":"missing"',),
-        error=E.VIEW_NOT_FOUND,
-        reason=_TEMPORARY,
-    ),
-    BodyRow(statuses=(404,), error=E.VIEW_NOT_FOUND),
-    BodyRow(
-        statuses=(500,),
+        (500,),
+        E.VIEW_NOT_FOUND,
         words=("error", rf"\{{not_found,{_BLANKS}missing_named_view\}}"),
         literals=("error", "{not_found, missing_named_view}"),
-        error=E.VIEW_NOT_FOUND,
     ),
-    BodyRow(statuses=(500,), words=("error", '"badarg"'), error=E.INTERNAL_SERVER_FAILURE),
-    BodyRow(statuses=(500,), error=E.INTERNAL_SERVER_FAILURE, reason=_TEMPORARY),
-    BodyRow(statuses=_AnyStatus(), error=E.COUCHBASE_EXCEPTION),
+    BodyRow((500,), E.INTERNAL_SERVER_FAILURE, words=("error", '"badarg"')),
+    BodyRow((500,), E.INTERNAL_SERVER_FAILURE, _TEMPORARY),
+    BodyRow(AllCodes(), E.COUCHBASE_EXCEPTION),
 )
 
 _SUCCESSES = range(200, 300)

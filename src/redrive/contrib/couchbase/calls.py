@@ -70,8 +70,9 @@ class CouchbaseCalls:
             CouchbaseException: the error of the SDK, of the right class.
         """
         name = method.__name__
-        request = self._request(
-            name, "kv", timeout, context, idempotent=is_idempotent("kv", name, profile=self.profile)
+        idempotent = is_idempotent("kv", name, profile=self.profile)
+        request = Request(
+            name, service="kv", idempotent=idempotent, timeout=timeout, context=context, endpoint="couchbase kv"
         )
         return await self._run(request, partial(method, *args, **options), is_retried=True)
 
@@ -108,25 +109,11 @@ class CouchbaseCalls:
         async def _collect(**given: object) -> list[Any]:
             return [row async for row in method(*args, **options, **given).rows()]
 
-        return await self._run(self._request(name, service, timeout, context, idempotent=idempotent), _collect)
-
-    def _request(
-        self,
-        name: str,
-        service: str,
-        timeout: Duration | None,
-        context: Mapping[str, object] | None,
-        *,
-        idempotent: bool,
-    ) -> Request:
-        return Request(
-            name,
-            service=service,
-            idempotent=idempotent,
-            timeout=timeout,
-            context=context,
-            endpoint=f"couchbase {service}",
+        where = f"couchbase {service}"
+        request = Request(
+            name, service=service, idempotent=idempotent, timeout=timeout, context=context, endpoint=where
         )
+        return await self._run(request, _collect)
 
     async def _run(self, request: Request, call: Callable[..., Awaitable[T]], *, is_retried: bool = False) -> T:
         async def _send(request: Request, attempt: Attempt) -> T:

@@ -25,23 +25,9 @@ NO_RETRY = "no-retry"
 
 #: The attributes of both versions.
 ATTRIBUTES = RETRY_ATTRIBUTES | {
-    NO_RETRY,
-    "success",
-    "item-only",
-    "item-deleted",
-    "item-locked",
-    "invalid-input",
-    "fetch-config",
-    "conn-state-invalidated",
-    "auth",
-    "special-handling",
-    "support",
-    "temp",
-    "internal",
-    "system-constraint",
-    "rate-limit",
-    "subdoc",
-    "dcp",
+    *(NO_RETRY, "success", "item-only", "item-deleted", "item-locked", "invalid-input", "fetch-config"),
+    *("conn-state-invalidated", "auth", "special-handling", "support", "temp", "internal", "system-constraint"),
+    *("rate-limit", "subdoc", "dcp"),
 }
 
 # The first attribute that an entry has decides what the caller gets.
@@ -55,6 +41,7 @@ _ERRORS = (
 )
 # A client that cannot handle these attributes closes the connection.
 _CLOSING = frozenset({"special-handling", "conn-state-invalidated"})
+_STATUS = re.compile(r"(0[xX])?[0-9a-fA-F]+")
 _HIGHEST = 0xFFFF
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_MS = timedelta.max // _MILLISECOND
@@ -241,9 +228,6 @@ def _entry(key: str, fields: object) -> ErrorMapEntry | None:
     unknown = tuple(name for name in given if name not in ATTRIBUTES)
     spec = _spec(fields.get("retry"), problems)
     return ErrorMapEntry(status, name, description, attributes & ATTRIBUTES, unknown, spec, tuple(problems))
-
-
-_STATUS = re.compile(r"(0[xX])?[0-9a-fA-F]+")
 
 
 def _text(fields: Mapping[str, object], name: str, problems: list[str]) -> str:

@@ -20,6 +20,7 @@ from redrive.policy import Stage
 
 E = SdkError
 _NONE: frozenset[str] = frozenset()
+_EXISTS = 0x02
 # Its answer for a missing collection is 0x88.
 _COLLECTIONS = frozenset({"get_collection_id"})
 # The scan itself is started again on another node.
@@ -193,9 +194,6 @@ def _retry_row(status: int, operation: str, profile: Profile) -> RetryRow | None
     if profile is Profile.EXTENDED:
         return None if operation in row.not_for_extended else row
     return None if row.extended_only else row
-
-
-_EXISTS = 0x02
 
 
 def _error(row: ErrorRow, operation: str, cas: int | None) -> SdkError | None:

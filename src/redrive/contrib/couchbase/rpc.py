@@ -63,16 +63,13 @@ _UNKNOWN = Verdict(None, E.COUCHBASE_EXCEPTION, Stage.IN_FLIGHT)
 
 
 def classify_grpc(code: str, *, read_only: bool, violation: str = "", dispatched: bool = True) -> Verdict:
-    """Judge a gRPC status.
+    """Return the verdict on a gRPC status; a code or a precondition that is not in the tables is not retried.
 
     Args:
         code: the name of its code.
         read_only: whether the call only reads.
         violation: the type of the violated precondition, if there is one.
         dispatched: False if it is proved that the call was never sent.
-
-    Returns:
-        The verdict. A code or a precondition that is not in the tables is not retried.
     """
     if code == "OK":
         return SUCCESS

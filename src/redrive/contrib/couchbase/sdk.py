@@ -132,12 +132,8 @@ def report_of(error: exceptions.CouchbaseException) -> SdkReport:
 def true_error(error: exceptions.CouchbaseException) -> exceptions.CouchbaseException:
     """Return the exception of the class that belongs to the error code.
 
-    Args:
-        error: raised by the SDK.
-
-    Returns:
-        The same object, unless its class was chosen from past retries. Then a new one of the right class with the same
-        code, message and context, and the original as its cause.
+    That is the same object, unless its class was chosen from past retries; then a new one of the right class with the
+    same code, message and context, and the original as its cause.
     """
     right = exceptions.PYCBC_ERROR_MAP.get(error.error_code)
     if right is None or not isinstance(error, _CHOSEN_FROM_THE_PAST) or isinstance(error, right):

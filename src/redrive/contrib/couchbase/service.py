@@ -105,8 +105,6 @@ def first_match(rows: Iterable[R], error: ServiceError, profile: Profile) -> R |
     return next((row for row in rows if row.matches(error, profile)), None)
 
 
-# ---------------------------------------------------------------------------------------------------- reading the body
-
 _PLAIN = re.compile(r"(\d+):(.*)", re.DOTALL | re.ASCII)
 _DIGITS = re.compile(r"-?\d{1,18}", re.ASCII)
 _KNOWN = frozenset({"code", "msg", "retry", "retriable", "reason"})

@@ -119,16 +119,13 @@ _FAILURES = range(400, 600)
 def classify_http_status(
     status: int, *, idempotent: bool, after: timedelta | None = None, refusals: Iterable[int] = ()
 ) -> Verdict:
-    """Judge an HTTP status of a service that has no list of its own.
+    """Return the verdict on an HTTP status of a service without a list; no reason if a retry could repeat an effect.
 
     Args:
         status: of the response.
         idempotent: whether the request is; for Couchbase's own services only GET is (RFC 0071).
         after: its Retry-After, counted from now.
         refusals: statuses by which the service promises that it has done nothing.
-
-    Returns:
-        The verdict; no reason if a retry could repeat what has happened.
     """
     detail = f"HTTP status {status}"
     stage = HTTP_STATUSES.get(status)

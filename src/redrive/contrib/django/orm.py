@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from django.db import connections, transaction
 
 from redrive.app.attempt_handle import AttemptHandle
-from redrive.app.transaction import Transaction
+from redrive.app.context import Transaction
 from redrive.errors import ConfigurationError
 from redrive.stores.query import Operation
 from redrive.stores.store import Store

@@ -2,8 +2,7 @@
 
 ==================  =====================================================================================
 `service_config`    ``retryPolicy``, ``hedgingPolicy`` and ``retryThrottling`` of a service config
-`progress`          how far an RPC got, how gRPC handles it, and the failure on which a policy decides
-`codes`             the status codes
+`progress`          status codes, how far an RPC got, and the failure on which a policy decides
 `classify`          the failure that an error of the library ``grpcio`` describes
 `channels`          sync and async channels of ``grpcio`` that retry calls
 ==================  =====================================================================================
@@ -17,8 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redrive.contrib.grpc.classify import describe
-from redrive.contrib.grpc.codes import Code
-from redrive.contrib.grpc.progress import Handling, ProgressRow, RpcProgress, failure_of, row_of, transparently
+from redrive.contrib.grpc.progress import Code, Handling, ProgressRow, RpcProgress, failure_of, row_of, transparently
 from redrive.contrib.grpc.service_config import (
     MethodConfig,
     ServiceConfig,

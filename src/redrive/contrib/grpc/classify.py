@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from redrive.contrib.grpc.codes import Code
-from redrive.contrib.grpc.progress import RpcProgress, failure_of
+from redrive.contrib.grpc.progress import Code, RpcProgress, failure_of
 from redrive.policy import Failure, Stage
 from redrive.policy.duration import LONGEST, ZERO
 
@@ -61,14 +60,10 @@ def _names(details: str, address: str) -> bool:
 
 
 def describe(error: BaseException) -> Failure | None:
-    """Describe an error of gRPC's library for a policy, as its ``on``.
+    """Describe ``grpc.RpcError`` or ``grpc.aio.AioRpcError`` for a policy, as its ``on``; None for other exceptions.
 
-    Args:
-        error: the exception of a call: ``grpc.RpcError`` or ``grpc.aio.AioRpcError``.
-
-    Returns:
-        The failure, with a reason such as ``GRPC_UNAVAILABLE``; None for other exceptions. A failure of a call that was
-        not made through a channel of this package is never *not sent*.
+    The reason is one such as ``GRPC_UNAVAILABLE``. A failure of a call that was not made through a channel of this
+    package is never *not sent*.
     """
     code = getattr(error, "code", None)
     name = str(getattr(code() if callable(code) else None, "name", ""))

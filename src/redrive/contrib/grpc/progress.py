@@ -13,13 +13,85 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import Enum, IntEnum
 from types import MappingProxyType
 
-from redrive.contrib.grpc.codes import Code
 from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, Failure, Policy, Reason, Rule, Stage
 from redrive.policy.hints import Hint, grpc_pushback
+
+
+class Code(IntEnum):
+    """A status code of gRPC, and whether the code alone proves that the application has answered.
+
+    ``UNAVAILABLE`` may come from the server, from a proxy behind which the server has done the work, or from the
+    client's own library: it is then unknown whether the call took effect, unless `RpcProgress` proves more.
+    """
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+    @classmethod
+    def of(cls, value: object) -> Code:
+        """Read a code from its number or its name; raise PolicyValueError if there is no such code."""
+        # gRFC A6 allows names in any case. Many JSON parsers return whole numbers as floats.
+        if isinstance(value, str):
+            found = cls.__members__.get(value.upper()) if value.isascii() else None
+        elif isinstance(value, int | float) and not isinstance(value, bool) and value in _NUMBERS:
+            found = cls(int(value))
+        else:
+            found = None
+        if found is None:
+            raise PolicyValueError(
+                f"{value!r} is not a status code of gRPC: give a number from 0 to 16, or a name such as UNAVAILABLE"
+            )
+        return found
+
+    @property
+    def reason(self) -> str:
+        """Return the reason of a failure with this code, for ``on`` and for rules: ``GRPC_UNAVAILABLE``."""
+        return f"GRPC_{self.name}"
+
+    @property
+    def stage(self) -> Stage:
+        """Return what the code alone proves: ``ANSWERED`` or, without proof, ``IN_FLIGHT``."""
+        return Stage.ANSWERED if self in _ANSWERS else Stage.IN_FLIGHT
+
+
+_NUMBERS = frozenset(code.value for code in Code)
+# A code is an answer if no library generates it on the way (gRPC documents which codes its libraries generate).
+# RESOURCE_EXHAUSTED is missing: clients generate it for a response that is too long, after all work has been done.
+_ANSWERS = frozenset(
+    {
+        Code.OK,
+        Code.INVALID_ARGUMENT,
+        Code.NOT_FOUND,
+        Code.ALREADY_EXISTS,
+        Code.PERMISSION_DENIED,
+        Code.FAILED_PRECONDITION,
+        Code.ABORTED,
+        Code.OUT_OF_RANGE,
+        # Servers' libraries generate these two as well, before they call the application.
+        Code.UNIMPLEMENTED,
+        Code.UNAUTHENTICATED,
+    }
+)
+
 
 # The two kinds of transparent retries are reasons of their own, so that rules can name them.
 NEVER_LEFT = Reason.register("GRPC_NEVER_LEFT", always_retry=True).name
@@ -73,8 +145,6 @@ class ProgressRow:
         stage: the stage of its failure; None if the status code determines it.
         reason: the reason under which it is repeated transparently; None if the status code is the reason.
         why: the cause for which it is never repeated; None if it may be repeated.
-        counts_as_attempt: False if it uses none of the policy's attempts.
-        counts_as_throttle_failure: False if it takes no token from the retry throttle; otherwise retryable codes do.
     """
 
     progress: RpcProgress
@@ -82,36 +152,24 @@ class ProgressRow:
     stage: Stage | None
     reason: str | None = None
     why: str | None = None
-    counts_as_attempt: bool = True
-    counts_as_throttle_failure: bool = True
+
+    @property
+    def counts_as_attempt(self) -> bool:
+        """False if it uses none of the policy's attempts."""
+        return self.handling not in {Handling.TRANSPARENT, Handling.TRANSPARENT_ONCE}
+
+    @property
+    def counts_as_throttle_failure(self) -> bool:
+        """False if it takes no token from the retry throttle; otherwise retryable codes do."""
+        # gRPC's core handles drops before it counts tokens.
+        return self.counts_as_attempt and self.handling is not Handling.FAIL_NOW
 
 
 _ROWS = (
-    ProgressRow(
-        RpcProgress.LB_DROP,
-        Handling.FAIL_NOW,
-        Stage.NOT_SENT,
-        why="the load balancer dropped the call",
-        # gRPC's core handles drops before it counts tokens.
-        counts_as_throttle_failure=False,
-    ),
+    ProgressRow(RpcProgress.LB_DROP, Handling.FAIL_NOW, Stage.NOT_SENT, why="the load balancer dropped the call"),
     ProgressRow(RpcProgress.LB_TRANSIENT_FAILURE, Handling.POLICY, Stage.NOT_SENT),
-    ProgressRow(
-        RpcProgress.NEVER_LEFT_CLIENT,
-        Handling.TRANSPARENT,
-        Stage.NOT_SENT,
-        NEVER_LEFT,
-        counts_as_attempt=False,
-        counts_as_throttle_failure=False,
-    ),
-    ProgressRow(
-        RpcProgress.REACHED_SERVER_NOT_APP,
-        Handling.TRANSPARENT_ONCE,
-        Stage.NOT_SENT,
-        NOT_PROCESSED,
-        counts_as_attempt=False,
-        counts_as_throttle_failure=False,
-    ),
+    ProgressRow(RpcProgress.NEVER_LEFT_CLIENT, Handling.TRANSPARENT, Stage.NOT_SENT, NEVER_LEFT),
+    ProgressRow(RpcProgress.REACHED_SERVER_NOT_APP, Handling.TRANSPARENT_ONCE, Stage.NOT_SENT, NOT_PROCESSED),
     ProgressRow(RpcProgress.SEEN_BY_APP, Handling.POLICY, None),
     ProgressRow(
         RpcProgress.RESPONSE_HEADERS_RECEIVED,
@@ -141,9 +199,7 @@ def row_of(progress: RpcProgress, *, refused: int = 0) -> ProgressRow:
     """
     row = PROGRESS[progress]
     if row.handling is Handling.TRANSPARENT_ONCE and refused:
-        return replace(
-            row, handling=Handling.POLICY, reason=None, counts_as_attempt=True, counts_as_throttle_failure=True
-        )
+        return replace(row, handling=Handling.POLICY, reason=None)
     return row
 
 

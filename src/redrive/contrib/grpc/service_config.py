@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from math import isfinite, log
 from typing import Any
 
-from redrive.contrib.grpc.codes import Code
-from redrive.contrib.grpc.progress import NEVER_LEFT, NOT_PROCESSED
+from redrive.contrib.grpc.progress import NEVER_LEFT, NOT_PROCESSED, Code
 from redrive.errors import PolicyError, PolicySyntaxError, PolicyValueError
 from redrive.policy import Backoff, Jitter, Policy
 from redrive.policy.budget import ThrottleBudget
@@ -99,10 +98,7 @@ def read_service_config(document: Mapping[str, Any] | str | bytes, *, most: int 
 def read_retry_policy(document: Mapping[str, Any], *, most: int = MOST_ATTEMPTS, at: str = "retryPolicy") -> Policy:
     """Read a ``retryPolicy``; see `redrive.contrib.grpc.transparently` for retries of calls that were not sent.
 
-    Args:
-        document: the JSON object.
-        most: the largest number of attempts that this client makes.
-        at: the path of the object, for error messages.
+    ``most`` is the largest number of attempts that this client makes, ``at`` the path of the object for messages.
 
     Raises:
         PolicyValueError: A6 forbids a value; the message names the place and the valid values.
@@ -128,10 +124,7 @@ def read_retry_policy(document: Mapping[str, Any], *, most: int = MOST_ATTEMPTS,
 def read_hedging_policy(document: Mapping[str, Any], *, most: int = MOST_ATTEMPTS, at: str = "hedgingPolicy") -> Policy:
     """Read a ``hedgingPolicy`` into a policy with one attempt and a `redrive.retrying.Hedge`.
 
-    Args:
-        document: the JSON object.
-        most: the largest number of copies of a call, including the first.
-        at: the path of the object, for error messages.
+    ``most`` is the largest number of copies of a call, including the first; ``at`` the path of the object for messages.
 
     Raises:
         PolicyValueError: A6 forbids a value.
@@ -152,15 +145,10 @@ def read_hedging_policy(document: Mapping[str, Any], *, most: int = MOST_ATTEMPT
 
 
 def read_retry_throttling(document: Mapping[str, Any], *, at: str = "retryThrottling") -> ThrottleBudget:
-    """Read a ``retryThrottling``.
+    """Read a ``retryThrottling``; ``at`` is the path of the object for messages.
 
-    Args:
-        document: the JSON object.
-        at: the path of the object, for error messages.
-
-    Returns:
-        The budget. Register it with `redrive.retrying.budget` under a key for the server, because A6 throttles by
-        server. Transparent retries take no token from it.
+    Register the budget with `redrive.retrying.budget` under a key for the server, because A6 throttles by server.
+    Transparent retries take no token from it.
 
     Raises:
         PolicyValueError: A6 forbids a value.
@@ -179,12 +167,8 @@ def read_retry_throttling(document: Mapping[str, Any], *, at: str = "retryThrott
 def read_duration(value: object, *, at: str = "duration") -> int:
     """Read a protobuf ``Duration`` in its JSON form, ``"0.1s"``.
 
-    Args:
-        value: a decimal number with at most nine digits after the point, and an ``s``.
-        at: the path of the value, for error messages.
-
-    Returns:
-        Nanoseconds, which may be negative.
+    The value has at most nine digits after the point, and an ``s``; ``at`` is its path for messages. Return
+    nanoseconds, which may be negative.
 
     Raises:
         PolicyValueError: the value has another form.

@@ -53,11 +53,8 @@ class RetryTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, and repeat it while the policy decides so.
 
-        Args:
-            request: the client's request. Its extension ``redrive`` may be a policy of its own.
-
-        Returns:
-            The last response, whatever its status; ``extensions["redrive"]`` is the record.
+        The request's extension ``redrive`` may be a policy of its own. Return the last response, whatever its status;
+        its ``extensions["redrive"]`` is the record.
 
         Raises:
             Exception: the last exception of the inner transport, with a note, and the record as ``__retry__``.

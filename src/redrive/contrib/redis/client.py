@@ -276,7 +276,6 @@ def _async_marking(pool: Any) -> Callable[..., Awaitable[Any]]:
     acquire = pool.get_connection
 
     async def get_connection(*args: Any, **options: Any) -> Any:
-        """Get a connection; mark a failure as not sent."""
         try:
             connection = await acquire(*args, **options)
             await _reconnect_if_closed(pool, connection)

@@ -118,15 +118,10 @@ def mark(error: BaseException, stage: Stage) -> None:
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Describe an exception of redis-py for a policy, as its ``on``.
+    """Describe an exception of redis-py for a policy, as its ``on``; None for others, such as encoding errors.
 
-    Args:
-        error: the exception of a command.
-
-    Returns:
-        The failure. The reason of an error reply is ``REDIS_`` and its code; it is not a candidate if a retry would
-        get the same reply. The reason of a connection failure is ``SOCKET_NOT_AVAILABLE``,
-        ``SOCKET_CLOSED_WHILE_IN_FLIGHT`` or ``TIMEOUT``. None for other exceptions, such as encoding errors.
+    The reason of an error reply is ``REDIS_`` and its code; it is not a candidate if a retry would get the same reply.
+    That of a connection failure is ``SOCKET_NOT_AVAILABLE``, ``SOCKET_CLOSED_WHILE_IN_FLIGHT`` or ``TIMEOUT``.
     """
     marked: Stage | None = getattr(error, MARK, None)
     code = code_of(error)

@@ -9,22 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast
 
-from sqlalchemy import (
-    ColumnElement,
-    CursorResult,
-    DateTime,
-    Dialect,
-    Index,
-    String,
-    Text,
-    TypeDecorator,
-    and_,
-    false,
-    inspect,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, Session, declared_attr, mapped_column
 from sqlalchemy.orm.attributes import set_committed_value
 
@@ -41,13 +26,13 @@ _FIELDS = RefreshState.__struct_fields__
 _UID = 32
 
 
-class UtcDateTime(TypeDecorator[datetime]):
+class UtcDateTime(sa.TypeDecorator[datetime]):
     """An aware instant, in UTC on the way in and out; also on SQLite, which has no time zones."""
 
-    impl = DateTime(timezone=True)
+    impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
         """Convert a value for the database."""
         if value is None:
             return None
@@ -55,30 +40,30 @@ class UtcDateTime(TypeDecorator[datetime]):
             raise ValueError(f"{value} has no time zone; an instant needs one: datetime.now(UTC)")
         return value.astimezone(UTC)
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002
         """Convert a value from the database."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-def refresh_indexes(table: str) -> tuple[Index, ...]:
+def refresh_indexes(table: str) -> tuple[sa.Index, ...]:
     """Return the indexes for due rows, for a model with a ``__table_args__`` of its own; names begin with `table`.
 
     They name the columns as the mixin does; if you have renamed one, write them yourself.
     """
     return (
-        Index(
+        sa.Index(
             f"ix_{table}_due",
             "refresh_at",
-            sqlite_where=text("attempt_uid IS NULL AND disabled_until_update = 0 AND paused = 0"),
-            postgresql_where=text("attempt_uid IS NULL AND NOT disabled_until_update AND NOT paused"),
+            sqlite_where=sa.text("attempt_uid IS NULL AND disabled_until_update = 0 AND paused = 0"),
+            postgresql_where=sa.text("attempt_uid IS NULL AND NOT disabled_until_update AND NOT paused"),
         ),
-        Index(
+        sa.Index(
             f"ix_{table}_overdue",
             "sweep_at",
-            sqlite_where=text("sweep_at IS NOT NULL"),
-            postgresql_where=text("sweep_at IS NOT NULL"),
+            sqlite_where=sa.text("sweep_at IS NOT NULL"),
+            postgresql_where=sa.text("sweep_at IS NOT NULL"),
         ),
     )
 
@@ -90,22 +75,21 @@ class RefreshColumns:
 
     refresh_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    attempt_no: Mapped[int] = mapped_column(default=0, server_default=text("0"))
-    attempt_uid: Mapped[str | None] = mapped_column(String(_UID))
+    attempt_no: Mapped[int] = mapped_column(default=0, server_default=sa.text("0"))
+    attempt_uid: Mapped[str | None] = mapped_column(sa.String(_UID))
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     due_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     failing_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    attempts_since_success: Mapped[int] = mapped_column(default=0, server_default=text("0"))
+    attempts_since_success: Mapped[int] = mapped_column(default=0, server_default=sa.text("0"))
     planned_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    disabled_until_update: Mapped[bool] = mapped_column(default=False, server_default=false())
-    disabled_reason: Mapped[str | None] = mapped_column(Text)
-    completed: Mapped[bool] = mapped_column(default=False, server_default=false())
-    paused: Mapped[bool] = mapped_column(default=False, server_default=false())
+    disabled_until_update: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
+    disabled_reason: Mapped[str | None] = mapped_column(sa.Text)
+    completed: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
+    paused: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     sweep_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
     @declared_attr.directive
     def __table_args__(cls) -> Any:  # noqa: ANN401, N805 - whatever a model may have there; SQLAlchemy's own form
-        """The indexes."""
         return refresh_indexes(cls.__tablename__)  # type: ignore[attr-defined] # a model has one
 
     @property
@@ -114,12 +98,12 @@ class RefreshColumns:
         return RefreshState(**{each: getattr(self, each) for each in _FIELDS})
 
 
-def due(model: type[RefreshColumns], now: datetime) -> ColumnElement[bool]:
+def due(model: type[RefreshColumns], now: datetime) -> sa.ColumnElement[bool]:
     """Return a criterion for rows of `model` that are due at `now`, an aware instant."""
-    return and_(model.refresh_at <= now, model.attempt_uid.is_(None), ~model.disabled_until_update, ~model.paused)
+    return sa.and_(model.refresh_at <= now, model.attempt_uid.is_(None), ~model.disabled_until_update, ~model.paused)
 
 
-def overdue(model: type[RefreshColumns], now: datetime) -> ColumnElement[bool]:
+def overdue(model: type[RefreshColumns], now: datetime) -> sa.ColumnElement[bool]:
     """Return a criterion for rows of `model` that a sweep moves at `now`, an aware instant."""
     return model.sweep_at <= now
 
@@ -155,8 +139,8 @@ class _Table(Generic[M]):
     def overdue(self, now: datetime, limit: int) -> list[M]:
         return self._first(overdue(self._model, now), self._model.sweep_at, limit)
 
-    def _first(self, wanted: ColumnElement[bool], order: Any, limit: int) -> list[M]:  # noqa: ANN401 - a column
-        found = select(self._model).where(wanted).order_by(order).limit(limit)
+    def _first(self, wanted: sa.ColumnElement[bool], order: Any, limit: int) -> list[M]:  # noqa: ANN401 - a column
+        found = sa.select(self._model).where(wanted).order_by(order).limit(limit)
         locked = found.with_for_update(of=self._model, skip_locked=True).execution_options(populate_existing=True)
         return list(self._session.scalars(locked))
 
@@ -168,11 +152,13 @@ class _Table(Generic[M]):
 
     def swap(self, row: M, before: RefreshState, after: RefreshState, sweep_at: datetime | None) -> bool:
         written = {**{each: getattr(after, each) for each in _FIELDS}, "sweep_at": sweep_at}
-        key = zip(inspect(self._model).primary_key, inspect(row).identity, strict=True)
+        key = zip(sa.inspect(self._model).primary_key, sa.inspect(row).identity, strict=True)
         unchanged = (getattr(self._model, each) == getattr(before, each) for each in _FIELDS)
-        statement = update(self._model).where(*(column == value for column, value in key), *unchanged).values(written)
+        statement = (
+            sa.update(self._model).where(*(column == value for column, value in key), *unchanged).values(written)
+        )
         done = self._session.execute(statement, execution_options={"synchronize_session": False})
-        if cast("CursorResult[Any]", done).rowcount != 1:
+        if cast("sa.CursorResult[Any]", done).rowcount != 1:
             return False
         for name, value in written.items():
             set_committed_value(row, name, value)

@@ -18,14 +18,13 @@ policy with ``idempotent=True``. The state of the transaction is stored on the e
 
 from __future__ import annotations
 
-from redrive.contrib.transactions.adapter import LOST, NOT_RENEWABLE, OPEN_ALREADY, SWALLOWED, Adapter, Steps
+from redrive.contrib.transactions.adapter import LOST, OPEN_ALREADY, SWALLOWED, Adapter, Steps
 from redrive.contrib.transactions.block import LEVELS, TransactionBlock, decorator
 from redrive.contrib.transactions.commit_status import PATIENCE
 
 __all__ = [
     "LEVELS",
     "LOST",
-    "NOT_RENEWABLE",
     "OPEN_ALREADY",
     "PATIENCE",
     "SWALLOWED",

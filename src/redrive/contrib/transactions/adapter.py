@@ -23,7 +23,6 @@ OPEN_ALREADY = (
     "around the whole transaction, and open it inside"
 )
 LOST = "this connection has been lost, and there is no way to another: give a pool, or a function that connects"
-NOT_RENEWABLE = "transactional() takes a pool or a function that connects: a lost connection cannot be used again"
 
 
 class Adapter(Protocol):

@@ -129,7 +129,6 @@ class TransactionBlock(Generic[C]):
         return asked
 
     def _release(self, *, usable: bool) -> Steps[None]:
-        """Give the connection back."""
         # If that fails the connection is lost, but the outcome of the transaction is known.
         with suppress(Exception):
             yield from self._adapter.close(usable=usable)
@@ -188,15 +187,23 @@ def _first_line(error: BaseException) -> str:
 
 
 def decorator(
-    enter: Callable[[], TransactionBlock[C]], policy: Policy | str, read: FailureReader
-) -> Callable[[Callable[Concatenate[C, P], T]], Callable[P, T]]:
+    adapter: Callable[[], Adapter], policy: Policy | str, read: FailureReader, *, prove: bool, isolation: str | None
+) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[P, T]]:
     """Return a decorator that runs each call of a function in a transaction and retries it."""
+    if not adapter().renewable:
+        raise TypeError(
+            "transactional() takes a pool or a function that connects: a lost connection cannot be used again"
+        )
+
+    def enter() -> TransactionBlock[Any]:
+        return TransactionBlock(adapter(), prove=prove, isolation=isolation)
+
     given = Policy.parse(policy) if isinstance(policy, str) else policy
     on = given.on
     if on is None or not callable(on):
         given = given.with_(on=classifier(read, on))
 
-    def decorate(function: Callable[Concatenate[C, P], T]) -> Callable[P, T]:
+    def decorate(function: Callable[Concatenate[Any, P], T]) -> Callable[P, T]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{function!r} is a generator, which would go on after its transaction: return a list")
         attempt = (

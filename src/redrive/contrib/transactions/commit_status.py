@@ -6,7 +6,6 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple, cast
 
-from redrive.clock import Clock
 from redrive.contrib.sqlstate import condition_of
 from redrive.contrib.transactions.adapter import Adapter, Steps
 from redrive.retrying.context import SCOPE, SYSTEM
@@ -49,7 +48,8 @@ def transaction_status(adapter: Adapter, receipt: Receipt, *, is_async: bool) ->
     if receipt.timeline is None:
         return None
     question = _STATUS.format(timeline=receipt.timeline, number=int(receipt.number))
-    clock = current_clock()
+    scope = SCOPE.get()
+    clock = SYSTEM if scope is None else scope.clock
     patience, left = PATIENCE.total_seconds(), seconds_left()
     until = clock.monotonic() + (patience if left is None else min(patience, left))
     pause = _FIRST_PAUSE
@@ -75,12 +75,6 @@ def _ask(adapter: Adapter, question: str) -> Steps[str | None]:
         return _RUNNING if transient else None
     yield from adapter.close(usable=True)
     return cast("str | None", row[0])
-
-
-def current_clock() -> Clock:
-    """Return the clock of the innermost call."""
-    scope = SCOPE.get()
-    return SYSTEM if scope is None else scope.clock
 
 
 def seconds_left() -> float | None:
