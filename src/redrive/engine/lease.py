@@ -53,11 +53,9 @@ class LeaseTerms(msgspec.Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         """Refuse terms under which a healthy worker would lose its jobs."""
         if self.heartbeat_every <= timedelta(0):
-            message = f"heartbeat_every must be positive, got {self.heartbeat_every}"
-            raise ConfigurationError(message)
+            raise ConfigurationError(f"heartbeat_every must be positive, got {self.heartbeat_every}")
         if self.lease_for < 2 * self.heartbeat_every:
-            message = (
+            raise ConfigurationError(
                 f"lease_for ({self.lease_for}) must be at least twice heartbeat_every ({self.heartbeat_every}): "
                 "otherwise one late heartbeat makes a healthy worker lose its jobs"
             )
-            raise ConfigurationError(message)

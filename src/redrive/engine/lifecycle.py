@@ -108,9 +108,7 @@ TABLE: Final[Mapping[State, Mapping[LifecycleEvent, State]]] = {
         LifecycleEvent.SKIP: State.DEAD,
         LifecycleEvent.REDRIVE: State.READY,
     },
-    State.CANCELLED: {
-        LifecycleEvent.REDRIVE: State.READY,
-    },
+    State.CANCELLED: {LifecycleEvent.REDRIVE: State.READY},
 }
 
 #: The states that only an operator can end.
@@ -128,8 +126,7 @@ def next_state(state: State, event: LifecycleEvent) -> State:
     moves = TABLE[state]
     if event not in moves:
         possible = ", ".join(moves) or "nothing: it is finished for good"
-        message = f"a {state} job cannot {event}; possible from here: {possible}"
-        raise IllegalMove(message)
+        raise IllegalMove(f"a {state} job cannot {event}; possible from here: {possible}")
     return moves[event]
 
 

@@ -135,8 +135,7 @@ class QueueChange(msgspec.Struct, frozen=True, gc=False):
         for name, least in (("concurrency", 1), ("per_partition", 1), ("aging_for", timedelta(microseconds=1))):
             value: Any = getattr(self, name)
             if value is not UNSET and value is not None and value < least:
-                message = f"{name} must be positive, got {value}; to stop a queue, pause it"
-                raise ConfigurationError(message)
+                raise ConfigurationError(f"{name} must be positive, got {value}; to stop a queue, pause it")
 
     def applied(self, settings: QueueSettings, at: datetime) -> QueueSettings:
         """Return the settings with this change."""

@@ -52,5 +52,4 @@ def _member(kind: type[E], field: str, value: str | None) -> E | None:
     try:
         return None if value is None else kind(value)
     except ValueError as error:
-        message = f"{field} is {', '.join(repr(each.value) for each in kind)}, not {value!r}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"{field} is {', '.join(repr(each.value) for each in kind)}, not {value!r}") from error

@@ -242,10 +242,7 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
     if claim.catching and failure.reason != "BAD_PAYLOAD":
         return _catch_again(claim, failed, now)
     history = History(
-        attempts=claim.failures + 1,
-        started_at=claim.started_at,
-        last_delay=claim.last_delay,
-        by_rule=claim.by_rule,
+        attempts=claim.failures + 1, started_at=claim.started_at, last_delay=claim.last_delay, by_rule=claim.by_rule
     )
 
     def by_rule(delay: timedelta) -> tuple[int, ...]:

@@ -34,8 +34,6 @@ from redrive.stores.operations import leases
 from redrive.stores.operations.attempts import ProgressReport
 from redrive.stores.operations.leases import Ending, Settled
 
-__all__ = ["Attempts", "is_suspect"]
-
 log = logger("redrive.worker")
 
 # The delay of a job whose attempt could not start because the worker's own code raised an error.

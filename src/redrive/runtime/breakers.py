@@ -24,8 +24,6 @@ from redrive.retrying.circuit_breaker import Permit
 from redrive.retrying.context import using
 from redrive.retrying.shared import SharedBreaker, resolve
 
-__all__ = ["Admission", "admit"]
-
 # The rules by which a policy gives up on a failure that is an answer of the target.
 _ANSWERED = ("not_matched", "permanent")
 

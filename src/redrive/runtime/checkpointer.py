@@ -10,8 +10,6 @@ from redrive.clock import Clock
 from redrive.observe.logs import logger
 from redrive.runtime.supervision import Duty
 
-__all__ = ["Checkpointer"]
-
 log = logger("redrive.worker")
 
 # Seconds between two checks.

@@ -35,8 +35,6 @@ from redrive.stores.operations import lanes, leases, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
 
-__all__ = ["Claimer"]
-
 log = logger("redrive.worker")
 
 # The longest rest between two claims while slots are free.

@@ -18,8 +18,6 @@ from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import report_moved
 from redrive.stores.operations import leases, workers
 
-__all__ = ["DeadWorkers"]
-
 log = logger("redrive.worker")
 
 # Seconds between two looks.

@@ -27,15 +27,7 @@ from redrive.app.payload import type_name
 from redrive.app.task import Task
 from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of
-from redrive.engine.outcome import (
-    Expired,
-    Failed,
-    Outcome,
-    Released,
-    Succeeded,
-    Suspended,
-    Unreadable,
-)
+from redrive.engine.outcome import Expired, Failed, Outcome, Released, Succeeded, Suspended, Unreadable
 from redrive.engine.records import Claim, Hold
 from redrive.errors import ConfigurationError, JobNotFound, PayloadError
 from redrive.errors.foreign import trace
@@ -48,8 +40,6 @@ from redrive.runtime.threads import Threads
 from redrive.runtime.tracing import traced
 from redrive.stores.operations import jobs, workers
 from redrive.stores.operations.attempts import ProgressReport
-
-__all__ = ["Executor"]
 
 log = logger("redrive.worker")
 
@@ -304,8 +294,7 @@ def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any: 
         return function(**arguments)
     except StopIteration as error:
         # A future cannot carry this one: its waiter would wait forever.
-        message = "the handler raised StopIteration"
-        raise RuntimeError(message) from error
+        raise RuntimeError("the handler raised StopIteration") from error
     except GeneratorExit as error:
         # A task that receives this one from a future closes its coroutines instead of raising it in them.
         raise _ExitInThread(error) from error

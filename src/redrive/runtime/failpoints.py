@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["POINTS", "at"]
-
 # Leases are taken and no handler has started; handlers have ended and nothing is written; the ends are written.
 POINTS = ("after_claim", "before_settle", "after_settle")
 

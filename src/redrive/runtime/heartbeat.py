@@ -18,8 +18,6 @@ from redrive.runtime.supervision import Supervisor
 from redrive.stores.operations import attempts as handler_reports
 from redrive.stores.operations import workers
 
-__all__ = ["Heartbeat"]
-
 # The name of this duty in the log.
 NAME = "the heartbeat"
 

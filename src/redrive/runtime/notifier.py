@@ -16,8 +16,6 @@ from redrive.clock import Clock
 from redrive.runtime import rng
 from redrive.runtime.supervision import Duty
 
-__all__ = ["Notifier"]
-
 # The longest rest after a failure, in seconds.
 LONGEST = 0.4
 

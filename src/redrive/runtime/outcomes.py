@@ -10,8 +10,6 @@ from redrive.errors import Cancel, PolicyError, Snooze
 from redrive.policy import Failure, Stage, parse_duration
 from redrive.policy.failure import qualified_name
 
-__all__ = ["AttemptTimeout", "HandlerCancelled", "outcome_of", "was_cancelled"]
-
 _TIMEOUT = ("builtins.TimeoutError", "builtins.OSError", "builtins.Exception")
 
 

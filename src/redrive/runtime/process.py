@@ -14,8 +14,6 @@ from pathlib import Path
 
 from redrive.engine.records import Process
 
-__all__ = ["is_gone", "present"]
-
 _PROC = Path("/proc")
 # States of a process that has ended and has not been reaped by its parent.
 _DEAD = "ZX"

@@ -16,8 +16,6 @@ from redrive.runtime.supervision import Duty
 from redrive.stores.operations import retention, workers
 from redrive.stores.operations.schedules import forget_occurrences
 
-__all__ = ["Pruner"]
-
 log = logger("redrive.worker")
 
 # A *pass* walks all jobs once, a stride at a time. A stride with nothing to delete only reads, and a rest follows it: a

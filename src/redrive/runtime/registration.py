@@ -12,8 +12,6 @@ from redrive.observe.logs import logger
 from redrive.runtime import process
 from redrive.stores.operations import queues, workers
 
-__all__ = ["WorkerRegistration"]
-
 log = logger("redrive.worker")
 
 

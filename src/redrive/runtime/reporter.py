@@ -14,8 +14,6 @@ from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import emit_duty_failed
 from redrive.stores.operations import workers
 
-__all__ = ["Reporter"]
-
 
 class Reporter:
     """The background duty that reports failing duties."""

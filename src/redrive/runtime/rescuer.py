@@ -13,8 +13,6 @@ from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import report_moved
 from redrive.stores.operations import leases, workers
 
-__all__ = ["Rescuer"]
-
 log = logger("redrive.worker")
 
 # Leases of one transaction, so that a claim never waits long for a sweep.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["lock_number", "sample"]
-
 
 def sample() -> float:
     """Return a random number in [0, 1)."""

@@ -30,8 +30,6 @@ from redrive.stores.operations.refresh import finish, start
 from redrive.stores.operations.refresh.declare import replan, set_back
 from redrive.stores.operations.schedules import ScheduleStatus
 
-__all__ = ["Scheduler", "Turn", "declare", "turn"]
-
 log = logger("redrive.worker")
 
 # A look costs a few index probes per schedule, independent of the number of tracked items. It is made when the next

@@ -23,8 +23,6 @@ from redrive.runtime.threads import Threads
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
 
-__all__ = ["Settler"]
-
 log = logger("redrive.worker")
 
 # A commit costs the same for one row or two hundred, so ends travel together: the settler waits until nothing more is

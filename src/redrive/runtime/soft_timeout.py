@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 from redrive.errors import SoftTimeout
 
-__all__ = ["softly"]
-
 T = TypeVar("T")
 
 

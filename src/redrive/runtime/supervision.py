@@ -23,8 +23,6 @@ from redrive.errors.foreign import summary, trace
 from redrive.observe.logs import Block, logger
 from redrive.policy import Backoff
 
-__all__ = ["MEMORY_LIMIT", "Duty", "Supervisor", "cancel", "first", "rest"]
-
 log = logger("redrive.worker")
 
 # Failures in a row by `MemoryError` that a duty survives: about half a minute.

@@ -7,8 +7,6 @@ from concurrent.futures import Executor as Pool
 from concurrent.futures import Future
 from typing import Any
 
-__all__ = ["Threads"]
-
 
 class Threads:
     """Runs handlers in the threads of a pool and records which of them run."""

@@ -15,8 +15,6 @@ from redrive.observe.logs import logger
 from redrive.runtime.supervision import Duty
 from redrive.stores.operations.clock import keep
 
-__all__ = ["LOOK", "Timekeeper"]
-
 log = logger("redrive.worker")
 
 # Seconds between two comparisons.

@@ -14,8 +14,6 @@ from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import report_moved
 from redrive.stores.operations import attempts
 
-__all__ = ["LOOK", "Timeouts"]
-
 # The longest time between two looks, in seconds.
 LOOK = 1.0
 

@@ -25,17 +25,6 @@ from redrive.stores.operations import jobs
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.store import Store
 
-__all__ = [
-    "emit_duty_failed",
-    "emit_worker_started",
-    "emit_worker_stopped",
-    "kept",
-    "log_lost",
-    "log_undecided",
-    "report_moved",
-    "traced",
-]
-
 R = TypeVar("R")
 
 log = logger("redrive.worker")

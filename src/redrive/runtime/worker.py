@@ -35,8 +35,6 @@ from redrive.runtime.timekeeper import Timekeeper
 from redrive.runtime.timeouts import Timeouts
 from redrive.runtime.tracing import emit_worker_started, emit_worker_stopped
 
-__all__ = ["Worker"]
-
 log = logger("redrive.worker")
 
 # Threads beyond the slots: a ``def`` handler that exceeds its timeout keeps its thread, but not its slot.
@@ -73,8 +71,7 @@ class Worker:
         clock: Clock | None = None,
     ) -> None:
         if concurrency < 1:
-            message = f"a worker needs at least one slot, got concurrency={concurrency}"
-            raise ConfigurationError(message)
+            raise ConfigurationError(f"a worker needs at least one slot, got concurrency={concurrency}")
         self._app = app
         self._concurrency = concurrency
         self._queues = queues
@@ -216,5 +213,4 @@ async def in_time(call: Callable[[], Awaitable[None]], what: str) -> None:
                 return await call()
         except TimeoutError:
             log.warning("%s: the database has not answered within %g s", what, SIGN_OFF)
-    message = f"{what}: the database has not answered within {SIGN_OFF_TRIES} times {SIGN_OFF:g} s"
-    raise StoreUnreachable(message)
+    raise StoreUnreachable(f"{what}: the database has not answered within {SIGN_OFF_TRIES} times {SIGN_OFF:g} s")

@@ -14,8 +14,6 @@ from redrive.errors import StoreOpenError
 from redrive.stores.dialects import loader
 from redrive.stores.operations.schema import Schema, found, mismatch
 
-__all__ = ["Cursor", "latest", "migrate"]
-
 
 class Cursor(Protocol):
     """The methods of a database cursor that a migration uses."""
@@ -41,12 +39,7 @@ def compatible(dialect: str) -> int:
 
 
 def migrate(
-    cursor: Cursor,
-    dialect: str,
-    name: str,
-    *,
-    look: Sequence[str] = (),
-    lock: Sequence[str] = ("BEGIN IMMEDIATE",),
+    cursor: Cursor, dialect: str, name: str, *, look: Sequence[str] = (), lock: Sequence[str] = ("BEGIN IMMEDIATE",)
 ) -> list[str]:
     """Run the migrations that a database lacks.
 
@@ -106,8 +99,7 @@ def _found(cursor: Cursor, meta: str, name: str) -> Schema:
     try:
         return found(*values)
     except StoreOpenError as error:
-        message = f"{name} cannot be opened: {error}"
-        raise StoreOpenError(message) from None
+        raise StoreOpenError(f"{name} cannot be opened: {error}") from None
 
 
 # The body of a function stands between two ``$$``, and an inner semicolon does not end the statement.

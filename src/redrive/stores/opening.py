@@ -13,8 +13,6 @@ from redrive.stores.urls import redacted
 if TYPE_CHECKING:
     from redrive.stores.drivers.sqlite import SQLiteStore
 
-__all__ = ["open_store"]
-
 # Drivers are imported in the functions: a program loads only the libraries of the store that it uses.
 
 
@@ -41,10 +39,9 @@ def _open_postgres(url: str, *, migrated: bool) -> Store:
     try:
         from redrive.stores.drivers.postgres import PostgresStore, parse_url
     except ImportError as error:
-        message = (
+        raise ConfigurationError(
             f"a store on PostgreSQL needs packages that are not installed: pip install 'redrive[postgres]' ({error})"
-        )
-        raise ConfigurationError(message) from error
+        ) from error
     store = PostgresStore(url, parse_url(url))
     if migrated:
         with contextlib.closing(store.migration_cursor()) as cursor:
@@ -72,8 +69,7 @@ def _turso_class(url: str) -> type[SQLiteStore]:
     try:
         from redrive.stores.drivers.turso import TursoStore
     except ImportError as error:
-        message = (
+        raise ConfigurationError(
             f"the store {redacted(url)!r} needs a package that is not installed: pip install 'redrive[turso]' ({error})"
-        )
-        raise ConfigurationError(message) from error
+        ) from error
     return TursoStore

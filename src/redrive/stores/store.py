@@ -15,8 +15,6 @@ from redrive.stores.query import Operation
 from redrive.stores.transaction import AsyncStoreTransaction, StoreTransaction
 from redrive.stores.urls import redacted
 
-__all__ = ["Store"]
-
 R = TypeVar("R")
 
 

@@ -12,8 +12,6 @@ from typing import Any, Protocol, TypeVar
 
 from redrive.stores.query import Operation
 
-__all__ = ["AsyncStoreTransaction", "StoreTransaction", "run_to_completion"]
-
 R = TypeVar("R")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["cleared", "redacted", "shown"]
-
 HIDDEN = "***"
 
 # Settings with values that are shown. Any other value may be a password, or a part of one.

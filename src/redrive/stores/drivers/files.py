@@ -12,8 +12,6 @@ from pathlib import Path
 from redrive.errors import StoreOpenError
 from redrive.stores.drivers import forks
 
-__all__ = ["create", "register", "unregister"]
-
 # Only the owner reads and writes a new file: jobs may carry private data.
 PRIVATE = 0o600
 
@@ -32,11 +30,10 @@ def register(path: Path, library: str) -> None:
         counts = _OPEN.setdefault(path.resolve(), Counter())
         if counts and (library == TURSO or counts[TURSO]):
             holder = next(iter(counts))
-            message = (
+            raise StoreOpenError(
                 f"{path} is open in this process by {holder} already, and cannot be opened by {library} beside it: "
                 "two of these at once would corrupt the file. Use one App for it, or close the other one first"
             )
-            raise StoreOpenError(message)
         counts[library] += 1
 
 

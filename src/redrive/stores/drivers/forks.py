@@ -7,8 +7,6 @@ import threading
 from typing import Any, Protocol
 from weakref import WeakSet
 
-__all__ = ["ForkSafeLock", "hold", "register"]
-
 
 class Member(Protocol):
     """An object with fork handlers. None of its methods may raise."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from redrive.errors import StoreOutcomeUnknown
 
-__all__ = ["unknown"]
-
 _ENQUEUE = "enqueue"
 
 _ADVICE = "check the state in the database before you repeat it"

@@ -120,8 +120,7 @@ def found(job_id: int) -> Steps[JobRecord]:
     """Lock a job until the transaction ends, and return it; raise `JobNotFound`."""
     rows = yield Query("job_lock", {"id": job_id}, into=JobRecord)
     if not rows:
-        message = f"there is no job {job_id}"
-        raise JobNotFound(message)
+        raise JobNotFound(f"there is no job {job_id}")
     job: JobRecord = rows[0]
     return job
 
@@ -170,7 +169,6 @@ def identify(key: str) -> Steps[str]:
     """
     rows = yield Query("meta", {"key": key})
     if not rows:
-        message = f"the table redrive_meta has no {key}: it belongs to another program, or is damaged"
-        raise StoreOpenError(message)
+        raise StoreOpenError(f"the table redrive_meta has no {key}: it belongs to another program, or is damaged")
     value: str = rows[0][0]
     return value

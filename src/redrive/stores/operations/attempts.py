@@ -98,11 +98,9 @@ def complete(
     for claim in claims:
         if job.state is State.WAITING and (at >= job.scheduled_at or job.hold is not None):
             when = f"at {job.scheduled_at}" if job.hold is None else "before"
-            message = f"the wait of attempt {job_id}.{lease_id} was over {when}: no answer came in time"
-            raise LeaseLost(message)
+            raise LeaseLost(f"the wait of attempt {job_id}.{lease_id} was over {when}: no answer came in time")
         if not is_readable(claim.policy) and isinstance(outcome, Failed):
-            message = f"the policy of job {job_id} cannot be read by this redrive: a newer one may"
-            raise StoreError(message)
+            raise StoreError(f"the policy of job {job_id} cannot be read by this redrive: a newer one may")
         decided = decide(claim, outcome, at, sample, state=job.state)
         done = yield from write_all([(claim, decided)], at)
         if done:
@@ -115,8 +113,7 @@ def complete(
 def _get(job_id: int) -> Steps[JobRecord]:
     rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
     if not rows:
-        message = f"there is no job {job_id}"
-        raise JobNotFound(message)
+        raise JobNotFound(f"there is no job {job_id}")
     return rows[0]
 
 
@@ -128,8 +125,7 @@ def _check_same(job: JobRecord, lease_id: int, outcome: Succeeded | Failed) -> S
     line = next((each for each in lines if each.lease_id == lease_id), None)
     if line is None:
         under = "" if job.lease_id is None else f" under another attempt, {job.id}.{job.lease_id}"
-        message = f"{job.id}.{lease_id} names no open attempt: job {job.id} is {job.state}{under}"
-        raise LeaseLost(message)
+        raise LeaseLost(f"{job.id}.{lease_id} names no open attempt: job {job.id} is {job.state}{under}")
     if isinstance(outcome, Failed):
         same = line.outcome is AttemptOutcome.FAILED and line.error == outcome.failure.message
     elif same := line.outcome is AttemptOutcome.SUCCEEDED:

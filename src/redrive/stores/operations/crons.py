@@ -144,8 +144,7 @@ def trigger(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
 def _cron(row: ScheduleRecord, otherwise: str) -> CronDefinition:
     definition = readable(row)
     if not isinstance(definition, CronDefinition):
-        message = f"the schedule {row.name!r} is a refresh: {otherwise}"
-        raise IllegalMove(message)
+        raise IllegalMove(f"the schedule {row.name!r} is a refresh: {otherwise}")
     return definition
 
 
@@ -165,8 +164,7 @@ def backfill(
     row = yield from lock(name)
     cron = _cron(row, "it has no occurrences")
     if until > at:
-        message = f"backfill until {until}: that is not past; occurrences to come are started when they come"
-        raise ScheduleError(message)
+        raise ScheduleError(f"backfill until {until}: that is not past; occurrences to come are started when they come")
     found = [*itertools.islice(itertools.takewhile(lambda each: each <= until, cron.schedule.since(since)), MOST + 1)]
     if len(found) > MOST:
         message = f"backfill of {name!r}: there are more than {MOST:,} occurrences from {since} to {until}; take less"

@@ -119,8 +119,7 @@ def status(job_id: int, *, now: datetime | None = None) -> Steps[tuple[JobRecord
     """Return a job and its circumstances, which explain why it does not run; raise `JobNotFound`."""
     rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
     if not rows:
-        message = f"there is no job {job_id}"
-        raise JobNotFound(message)
+        raise JobNotFound(f"there is no job {job_id}")
     found = yield from _circumstances(rows, now)
     return rows[0], found[job_id]
 

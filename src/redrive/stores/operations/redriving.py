@@ -67,8 +67,7 @@ def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
     if lost:
         obstacle = _key_is_held(job, lost[job_id].job_id)
     if obstacle is not None:
-        message = f"job {job_id} {obstacle}"
-        raise IllegalMove(message)
+        raise IllegalMove(f"job {job_id} {obstacle}")
     forgive = int(job.state is State.DEAD and job.reason != EXPIRED)
     yield from _start([job_id], at, forgive=forgive, note="run once more by an operator")
     yield from record(at, actor, "retry", ids=[job_id])

@@ -38,11 +38,10 @@ def found(version: str | None, compatible: str | None) -> Schema:
     """
     for each in (version, version if compatible is None else compatible):
         if each is None or not (each.isascii() and each.isdecimal()):
-            message = (
+            raise StoreOpenError(
                 "there is a table redrive_meta without the version of the schema: it belongs to another program, or is "
                 "damaged. Use another file, or another schema (?schema=name); nothing was changed"
             )
-            raise StoreOpenError(message)
     return Schema(int(version or 0), int(compatible or version or 0))
 
 

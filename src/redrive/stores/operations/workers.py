@@ -69,8 +69,7 @@ def register(  # noqa: PLR0913 - the columns of its row
 def beat(worker_id: int, lease_for: timedelta, *, now: datetime | None = None) -> Steps[Pulse]:
     """Extend the lease of a worker, and never shorten it; raise `ValueError` if `lease_for` is not positive."""
     if lease_for <= timedelta(0):
-        message = f"a heartbeat must extend the lease by more than nothing, got {lease_for}"
-        raise ValueError(message)
+        raise ValueError(f"a heartbeat must extend the lease by more than nothing, got {lease_for}")
     alive = yield Query("heartbeat", {"id": worker_id, "now": now, "lease_for": lease_for})
     return Pulse(bool(alive), (yield from _held(worker_id)))
 

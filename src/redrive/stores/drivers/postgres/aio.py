@@ -17,8 +17,6 @@ from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import session
 from redrive.stores.query import Operation, Rows, Steps
 
-__all__ = ["ERRORS", "AsyncRunner", "connect", "drive", "execute", "failure"]
-
 R = TypeVar("R")
 
 # The errors of asyncpg when the database refuses or does not answer. InternalClientError ("cannot switch to state")
@@ -119,8 +117,7 @@ class AsyncRunner:
             StoreError: the database refused.
         """
         if self._closed:
-            message = f"{self._settings} has been closed"
-            raise StoreClosed(message)
+            raise StoreClosed(f"{self._settings} has been closed")
         script = full_script(operation, self._settings, should_notify)
         try:
             first = next(script)

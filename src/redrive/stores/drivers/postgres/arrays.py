@@ -14,8 +14,6 @@ from psycopg.adapt import Dumper, PyFormat
 from psycopg.pq import Format
 from psycopg.types.array import ListBinaryDumper
 
-__all__ = ["ListDumper"]
-
 # The number of dimensions, the flag for NULLs, the type of the elements, their number, and the index of the first.
 _HEAD = struct.Struct("!IIIII")
 
@@ -44,8 +42,7 @@ class _Numbers(_Array):
         try:
             return struct.pack("!" + "iq" * len(values), *parts)
         except struct.error:
-            message = "bigint out of range"
-            raise DataError(message) from None
+            raise DataError("bigint out of range") from None
 
 
 class _Blobs(_Array):

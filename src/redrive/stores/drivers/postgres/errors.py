@@ -6,8 +6,6 @@ from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError, Sto
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.unknown import unknown
 
-__all__ = ["translation"]
-
 _AGAIN = {
     "40001": "could not be serialised with another transaction",
     "40P01": "was in a deadlock with another transaction",

@@ -18,8 +18,6 @@ from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.operations.admin import identify
 from redrive.stores.query import Operation, Steps
 
-__all__ = ["arun_on", "run_on"]
-
 R = TypeVar("R")
 
 
@@ -112,11 +110,10 @@ def _notify(settings: PostgresSettings) -> str:
 
 def _check(found: str | None, uid: str, settings: PostgresSettings) -> None:
     if found != uid:
-        message = (
+        raise StoreMismatch(
             f"using= is a connection to another database than {settings}, where the app's jobs are: only one to the "
             "same database can enqueue in its transaction"
         )
-        raise StoreMismatch(message)
 
 
 # The library of a connection is recognised by the name of its module, without importing it. Libraries on top of psycopg

@@ -15,8 +15,6 @@ from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import compiled
 
-__all__ = ["AGAIN", "PING", "WINDOW", "watch"]
-
 # Seconds in which one process notifies once: of the transactions that it commits within them, only the first one does.
 WINDOW = 0.01
 
@@ -77,8 +75,7 @@ class _Notifications:
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         if self._connection.is_closed():
-            message = "the listening connection was lost"
-            raise StoreUnreachable(message)
+            raise StoreUnreachable("the listening connection was lost")
         received = self._event.is_set()
         self._event.clear()
         return received

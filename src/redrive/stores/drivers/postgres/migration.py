@@ -14,8 +14,6 @@ from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import compiled, durability
 from redrive.stores.drivers.postgres.sync import Connection
 
-__all__ = ["MigrationCursor"]
-
 
 class MigrationCursor:
     """A cursor for the statements of migrations, which name no schema: the transaction searches only one.

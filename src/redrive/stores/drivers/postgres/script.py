@@ -38,8 +38,6 @@ from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import begin, composed
 from redrive.stores.query import Batch, Operation, Rows, Steps
 
-__all__ = ["Script", "Statement", "full_script", "inner_script"]
-
 R = TypeVar("R")
 
 

@@ -14,8 +14,6 @@ from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import parse_duration
 from redrive.stores.urls import redacted, shown
 
-__all__ = ["FORM", "PostgresSettings", "parse_url"]
-
 FORM = "postgresql://user@host/database?schema=redrive"
 
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -104,23 +102,21 @@ def _parts(url: str) -> SplitResult:
     with contextlib.suppress(ValueError):
         if _URL.fullmatch(url):
             return urlsplit(url)
-    message = (
+    raise ConfigurationError(
         f"the store URL {redacted(url)!r} is not understood; form: {FORM} (in names, passwords and values "
         "write % as %25, / as %2F, : as %3A, ? as %3F, # as %23, @ as %40, [ as %5B, ] as %5D, a blank as %20)"
     )
-    raise ConfigurationError(message)
 
 
 def _with_option(found: PostgresSettings, name: str, value: str) -> PostgresSettings:
     read = _OPTIONS.get(name)
     known = None if read is None else read(value)
     if known is None:
-        message = (
+        raise ConfigurationError(
             f"the store URL of {found} has a setting {shown(name, value)}; settings: schema=name (letters, digits "
             "and _), notify=on|off, pgbouncer=on|off, direct=host:port, pool=10, synchronous_commit=on|off, "
             f"timeout=30s, and of the libraries: {', '.join(sorted(LIBRARY))}"
         )
-        raise ConfigurationError(message)
     return replace(found, **{name: known})
 
 

@@ -13,18 +13,6 @@ from redrive.stores.dialects.postgres.values import arguments
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.query import Batch, Query
 
-__all__ = [
-    "CompiledStatement",
-    "before_completion",
-    "begin",
-    "compiled",
-    "composed",
-    "durability",
-    "handler_transaction",
-    "prepared",
-    "session",
-]
-
 _COMMENT = re.compile(r"--[^\n]*")
 _OURS = re.compile(r"(?<![\w.\"])redrive_\w+")
 _NUMBER = re.compile(r"\$(\d+)")

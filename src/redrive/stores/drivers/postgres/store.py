@@ -27,8 +27,6 @@ from redrive.stores.operations.admin import identify
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
 
-__all__ = ["PostgresStore"]
-
 R = TypeVar("R")
 
 # How often the value of `version` changes in a second.
@@ -144,8 +142,7 @@ class PostgresStore(Store):
                     _INHERITED.append((self._sync, self._aio))
                     self._open()
         if self._closed:
-            message = f"{self.settings} has been closed"
-            raise StoreClosed(message)
+            raise StoreClosed(f"{self.settings} has been closed")
         return self._sync, self._aio
 
     def _open(self) -> None:

@@ -22,8 +22,6 @@ from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import session
 from redrive.stores.query import Operation, Rows, Steps
 
-__all__ = ["Connection", "SyncRunner", "connect", "drive", "read"]
-
 R = TypeVar("R")
 Cursor = psycopg.RawCursor[tuple[Any, ...]]
 
@@ -69,8 +67,7 @@ def _with_deadline(gen: Generator[Any, Any, R], seconds: float, until: float) ->
         while True:
             ready = yield wanted
             if not ready and _monotonic() >= until:
-                message = f"no answer within {max(seconds, 0):.1f} s"
-                raise _NoAnswer(message)
+                raise _NoAnswer(f"no answer within {max(seconds, 0):.1f} s")
             wanted = gen.send(ready)
     except StopIteration as stop:
         result: R = stop.value
@@ -189,8 +186,7 @@ class SyncRunner:
     @contextlib.contextmanager
     def _slot(self, until: float) -> Iterator[None]:
         if not self._free.acquire(timeout=max(until - _monotonic(), 0)):
-            message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
-            raise StoreBusy(message)
+            raise StoreBusy(f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher")
         try:
             yield
         finally:
@@ -201,8 +197,7 @@ class SyncRunner:
         while True:
             with self._lock:
                 if self._closed:
-                    message = f"{self._settings} has been closed"
-                    raise StoreClosed(message)
+                    raise StoreClosed(f"{self._settings} has been closed")
                 idle = self._idle.pop() if self._idle else None
             connection = idle or connect(self._settings, until=until)
             connection.until = until

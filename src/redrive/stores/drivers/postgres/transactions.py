@@ -26,8 +26,6 @@ from redrive.stores.drivers.postgres.statements import before_completion, handle
 from redrive.stores.query import Operation
 from redrive.stores.transaction import run_to_completion
 
-__all__ = ["AsyncPostgresTransaction", "PostgresTransaction", "PostgresTransactions"]
-
 R = TypeVar("R")
 
 # Only redrive ends the transaction. psycopg refuses commit() and rollback() inside it; asyncpg has no such methods; and

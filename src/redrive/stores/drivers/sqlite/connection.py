@@ -16,8 +16,6 @@ from redrive.stores.drivers.sqlite.errors import translated, translation
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.query import Batch, Query, Rows, Steps
 
-__all__ = ["connect", "drive", "savepoint"]
-
 R = TypeVar("R")
 
 # KiB of pages that a connection caches at most. With SQLite's default of 2000, the indexes of some ten thousand rows

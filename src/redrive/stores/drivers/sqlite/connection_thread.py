@@ -22,8 +22,6 @@ from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.drivers.sqlite.write_queue import WriteQueue
 from redrive.stores.query import Operation, Steps
 
-__all__ = ["GROUP", "ConnectionThread", "LoopBatches", "WorkItem"]
-
 R = TypeVar("R")
 
 # Operations that share one transaction, at most.
@@ -72,8 +70,7 @@ class ConnectionThread:
         # A caller that came after the end marker of `close` would wait forever.
         with self._gate:
             if self._closing:
-                message = f"{self._settings} has been closed"
-                raise StoreClosed(message)
+                raise StoreClosed(f"{self._settings} has been closed")
             self._queue.put(items)
         return items[-1].future
 

@@ -13,8 +13,6 @@ from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.drivers.unknown import unknown
 
-__all__ = ["locked", "translated", "translation"]
-
 # The disk refused to write or to sync the end of a transaction. The transaction is rolled back; but its pages may have
 # reached the log, and if no page is written after them, the recovery after a crash carries the transaction out.
 _OUTCOME_UNKNOWN = re.compile(r"(?i)i/o error")

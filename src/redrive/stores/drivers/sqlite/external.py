@@ -16,8 +16,6 @@ from redrive.stores.drivers.sqlite.file import DatabaseFile, same_file
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.query import Operation
 
-__all__ = ["advance_ids", "check_same_database", "drive_external", "run_on"]
-
 R = TypeVar("R")
 
 _READ = "SELECT value FROM redrive_sequences WHERE name = 'job'"
@@ -37,8 +35,7 @@ def run_on(connection: sqlite3.Connection, operation: Operation[R], settings: SQ
     is a transaction of its own.
     """
     if not isinstance(connection, sqlite3.Connection):
-        message = f"using= takes a sqlite3.Connection to {settings}, not a {type(connection).__qualname__}"
-        raise StoreMismatch(message)
+        raise StoreMismatch(f"using= takes a sqlite3.Connection to {settings}, not a {type(connection).__qualname__}")
     with translated(settings):
         cursor = connection.cursor()
         cursor.row_factory = None
@@ -75,11 +72,10 @@ def check_same_database(cursor: sqlite3.Cursor, settings: SQLiteSettings) -> Non
     # The first row is the main database. Its path is text or bytes, as the user's connection has it.
     path = os.fsdecode(cursor.execute("PRAGMA database_list").fetchall()[0][2] or "")
     if not path or settings.path is None or not same_file(settings.path, path):
-        message = (
+        raise StoreMismatch(
             f"using= is a connection to {path or 'a database in memory'}, but the app's jobs are in "
             f"{settings}: only a connection to the same file can enqueue in its transaction"
         )
-        raise StoreMismatch(message)
 
 
 def _begins_implicitly(connection: sqlite3.Connection) -> bool:

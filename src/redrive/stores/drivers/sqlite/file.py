@@ -9,8 +9,6 @@ from pathlib import Path
 from redrive.errors import StoreError
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 
-__all__ = ["LOG_LIMIT", "DatabaseFile", "excess_log", "same_file", "truncate_log"]
-
 # SQLite copies the log into the database every thousand pages and then overwrites it from the beginning, unless a
 # transaction still reads it: as long as one does, the log grows. The log file never shrinks by itself. So each
 # connection has a journal_size_limit, by which SQLite truncates a log that starts again, and a worker truncates a large

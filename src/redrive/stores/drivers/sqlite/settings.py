@@ -12,8 +12,6 @@ from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import parse_duration
 from redrive.stores.urls import redacted, shown
 
-__all__ = ["SQLiteSettings", "parse_url"]
-
 _FORMS = (
     "sqlite:///relative.db, sqlite:////absolute.db, turso:///app.db, postgresql://user@host/database, memory:// "
     "(in a path, write # as %23, ? as %3F, % as %25, @ as %40)"
@@ -50,8 +48,7 @@ def parse_url(url: str) -> SQLiteSettings:
     # Only servers have logins. A part of a login must not become the name of a file or of a setting, which errors show.
     login = re.search(":.*@", url.partition("://")[2], re.DOTALL) is not None
     if parts.netloc or login or "#" in url or len(parts.path) < 2:  # noqa: PLR2004 - slash and name
-        message = f"the store URL {redacted(url)!r} is not understood; forms: {_FORMS}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"the store URL {redacted(url)!r} is not understood; forms: {_FORMS}")
     settings = SQLiteSettings(Path(unquote(parts.path[1:])).absolute())
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         settings = _with_option(settings, name, value, url)
@@ -63,11 +60,10 @@ def _with_option(settings: SQLiteSettings, name: str, value: str, url: str) -> S
         return replace(settings, synchronous=value.upper())
     if name == "busy_timeout" and timedelta(0) < _duration(value) <= _LONGEST_WAIT:
         return replace(settings, busy_timeout=_duration(value))
-    message = (
+    raise ConfigurationError(
         f"the store URL {redacted(url)!r} has a setting {shown(name, value)}; "
         "settings: synchronous=full|normal, busy_timeout=10s (at most 1d)"
     )
-    raise ConfigurationError(message)
 
 
 def _duration(value: str) -> timedelta:

@@ -32,8 +32,6 @@ from redrive.stores.drivers.sqlite.write_queue import WriteQueue
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
 
-__all__ = ["SQLiteStore"]
-
 R = TypeVar("R")
 
 # Seconds between two polls for commits.
@@ -128,12 +126,11 @@ class SQLiteStore(Store):
     def _refuse_self_wait(self, operation: Operation[Any]) -> None:
         """Raise `StoreBusy` if a write would wait for the open transaction of the handler that calls it."""
         if operation.writes and self._has_open_transaction():
-            message = (
+            raise StoreBusy(
                 f"{self.settings} is locked by the ctx.transaction() of this handler, so this call would wait for "
                 "itself: pass the connection of the block, as in enqueue(..., using=connection), or call it outside "
                 "the block"
             )
-            raise StoreBusy(message)
 
     def _has_open_transaction(self) -> bool:
         """Return True if this thread or asyncio task holds the lock of the file by ``ctx.transaction()``."""
@@ -143,11 +140,10 @@ class SQLiteStore(Store):
     def _source(self) -> SQLiteTransactions:
         self._threads()
         if self._transactions is None:
-            message = (
+            raise ConfigurationError(
                 f"{self.settings} has one connection, which redrive itself works on: ctx.transaction() needs "
                 "sqlite:///app.db, in a file, or PostgreSQL"
             )
-            raise ConfigurationError(message)
         return self._transactions
 
     def script(self, function: Callable[[sqlite3.Cursor], R]) -> R:
@@ -215,17 +211,15 @@ class SQLiteStore(Store):
     def _open(self) -> None:
         with self._start:
             if self._closed:
-                message = f"{self.settings} has been closed"
-                raise StoreClosed(message)
+                raise StoreClosed(f"{self.settings} has been closed")
             if self._pid == os.getpid():
                 return
             if self._unusable:
-                message = (
+                raise StoreOpenError(
                     f"{self.settings} cannot be used in this process: it was forked while the parent was in the middle "
                     "of a transaction, which SQLite does not survive. Fork outside of ctx.transaction(), or start the "
                     "process with multiprocessing's 'spawn'"
                 )
-                raise StoreOpenError(message)
             first, *others = self._connections(1 if self.alone or self.settings.path is None else 3)
             self._reader = self._writer = self._thread(first, "write")
             if others:

@@ -23,8 +23,6 @@ from redrive.stores.drivers.sqlite.write_queue import WriteQueue
 from redrive.stores.query import Operation
 from redrive.stores.transaction import run_to_completion
 
-__all__ = ["AsyncSQLiteTransaction", "SQLiteTransaction", "SQLiteTransactions", "open_transaction"]
-
 R = TypeVar("R")
 
 # The last transaction of this thread or asyncio task. Tasks and threads that inherit the context inherit it.
@@ -74,8 +72,7 @@ class SQLiteTransaction:
     def _end(self, statement: str) -> None:
         if self._pid != os.getpid():
             _INHERITED.append(self.connection)
-            message = "the transaction belongs to the parent of this process: a forked child cannot end it"
-            raise StoreError(message)
+            raise StoreError("the transaction belongs to the parent of this process: a forked child cannot end it")
         try:
             with translated(self.settings, commits=statement == "COMMIT"):
                 self.connection.set_authorizer(None)
@@ -83,8 +80,7 @@ class SQLiteTransaction:
                 if self.connection.in_transaction:
                     self.connection.execute(statement)
                 elif statement == "COMMIT":
-                    message = "cannot commit: the transaction was rolled back by SQLite"
-                    raise sqlite3.OperationalError(message)
+                    raise sqlite3.OperationalError("cannot commit: the transaction was rolled back by SQLite")
         finally:
             self._close()
 

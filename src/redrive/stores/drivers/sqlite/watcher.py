@@ -10,8 +10,6 @@ from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.file import DatabaseFile
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 
-__all__ = ["Watcher"]
-
 
 class Watcher:
     """A connection from which any thread reads the version of the data."""

@@ -11,8 +11,6 @@ from redrive.clock import SystemClock
 from redrive.stores.drivers.sqlite.errors import locked
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 
-__all__ = ["WriteQueue"]
-
 
 # A connection that waits in ``BEGIN IMMEDIATE`` costs a thread, polls the lock every 100 ms, and may be overtaken
 # forever. So the connections of a process wait here, first in, first out, and only the one at the head asks SQLite.

@@ -12,8 +12,6 @@ import turso
 
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 
-__all__ = ["TursoConnection", "TursoCursor", "as_sqlite", "connect"]
-
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 # Words in the message of an error after which the transaction can be repeated. ``BusySnapshot`` is not a
@@ -41,8 +39,7 @@ class TursoConnection:
     def inner(self) -> turso.Connection:
         """Return the connection of pyturso; raise `sqlite3.ProgrammingError` if it has been closed."""
         if self._inner is None:
-            message = "Cannot operate on a closed database."
-            raise sqlite3.ProgrammingError(message)
+            raise sqlite3.ProgrammingError("Cannot operate on a closed database.")
         return self._inner
 
     @property

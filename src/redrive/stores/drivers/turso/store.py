@@ -16,8 +16,6 @@ from redrive.stores.drivers.sqlite.store import SQLiteStore
 from redrive.stores.drivers.turso.connection import TursoConnection, connect
 from redrive.stores.query import Operation
 
-__all__ = ["TursoStore"]
-
 R = TypeVar("R")
 
 
@@ -30,11 +28,10 @@ class TursoStore(SQLiteStore):
 
     def _connections(self, count: int) -> list[sqlite3.Connection]:
         if self._pid:
-            message = (
+            raise StoreOpenError(
                 f"{self.settings} was opened by the parent of this process, and Turso does not survive a fork: start "
                 "worker processes with multiprocessing's 'spawn', or use SQLite"
             )
-            raise StoreOpenError(message)
         return super()._connections(count)
 
     def _connect(self) -> sqlite3.Connection:
@@ -46,11 +43,10 @@ class TursoStore(SQLiteStore):
         except sqlite3.OperationalError as error:
             if "locked" not in str(error):
                 raise
-            message = (
+            raise StoreOpenError(
                 f"{self.settings} is open in another process, and a Turso file belongs to one process at a time: end "
                 "that one, or use sqlite:/// or postgresql:// where several processes share their jobs"
-            )
-            raise StoreOpenError(message) from error
+            ) from error
 
     def run_on(self, connection: Any, operation: Operation[R]) -> R:  # noqa: ANN401 - checked here
         """Run an operation in the user's own transaction, on a ``turso.Connection`` of this process.

@@ -146,13 +146,7 @@ def untrack(name: str, key: str, *, now: datetime | None = None) -> Steps[bool]:
 
 @wakes
 def update(  # noqa: PLR0913 - options of one operation, by keyword
-    name: str,
-    key: str,
-    sample: float,
-    *,
-    at_once: bool = True,
-    actor: str | None = None,
-    now: datetime | None = None,
+    name: str, key: str, sample: float, *, at_once: bool = True, actor: str | None = None, now: datetime | None = None
 ) -> Steps[MoveResult]:
     """Enable an item that a user has changed, and start over; cancel its running attempt.
 
@@ -249,12 +243,10 @@ def _move(  # noqa: PLR0913 - one move of one item
 def _readable(name: str) -> Steps[tuple[ScheduleRecord, RefreshDefinition]]:
     row = yield from schedule(name)
     if row is None:
-        message = f"there is no refresh {name!r}, or it has never had an item"
-        raise NotTracked(message)
+        raise NotTracked(f"there is no refresh {name!r}, or it has never had an item")
     definition = readable(row)
     if not isinstance(definition, RefreshDefinition):
-        message = f"the schedule {name!r} is a cron: it has no keys"
-        raise IllegalMove(message)
+        raise IllegalMove(f"the schedule {name!r} is a cron: it has no keys")
     return row, definition
 
 
