@@ -25,7 +25,7 @@ from redrive import App
 from redrive.runtime.worker import Worker
 from redrive.stores.dialects import loader
 from redrive.stores.operations import leases, workers
-from redrive.stores.operations.lanes import parameters
+from redrive.stores.operations.leases import parameters
 
 __all__ = ["main"]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redrive.app.refresh import Refresh
     from redrive.app.task import Task
     from redrive.engine.items import Disabled
-    from redrive.engine.select import Filter
+    from redrive.engine.records import Filter
     from redrive.errors import Cancel, GiveUp, RedriveError, RetryAfter, Snooze, SoftTimeout
     from redrive.policy import Backoff, Policy, Rule
     from redrive.retrying import Deferred, GaveUp, Ok, deadline, disabled, resume, retry
@@ -67,7 +67,7 @@ _HOMES = {
     "Cron": "redrive.app.cron",
     "Deferred": "redrive.retrying",
     "Disabled": "redrive.engine.items",
-    "Filter": "redrive.engine.select",
+    "Filter": "redrive.engine.records",
     "GaveUp": "redrive.retrying",
     "GiveUp": "redrive.errors",
     "Job": "redrive.app.job",

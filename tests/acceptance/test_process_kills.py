@@ -14,8 +14,7 @@ import pytest
 
 from redrive.app.app import App
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import AttemptOutcome
-from redrive.engine.select import Filter
+from redrive.engine.records import AttemptOutcome, Filter
 from redrive.runtime.failpoints import POINTS
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]

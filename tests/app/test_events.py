@@ -12,8 +12,7 @@ import pytest
 from redrive import App, CatchRequest, Context, Pending, observe
 from redrive.app.events import emit_settled
 from redrive.engine.outcome import Released
-from redrive.engine.records import Hold
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter, Hold
 from redrive.errors import Cancel, DuplicateJob, Snooze
 from redrive.observe.listeners import LISTENERS
 from redrive.stores.operations import leases, workers

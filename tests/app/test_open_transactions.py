@@ -18,7 +18,7 @@ from redrive import App, CatchRequest, Pending
 from redrive.engine.frozen import freeze
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded, Suspended
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter
 from redrive.errors import StoreBusy, StoreError
 from redrive.stores.operations import crons, leases, retention, schedules, workers
 from redrive.stores.operations.leases import Ending

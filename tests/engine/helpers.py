@@ -9,10 +9,9 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Outcome
+from redrive.engine.outcome import Outcome, Transition
 from redrive.engine.records import AttemptRecord, Claim, JobRecord, WorkerRecord
 from redrive.engine.settle import decide
-from redrive.engine.transition import Transition
 from redrive.policy import Failure, Policy, Stage
 
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from redrive.engine.frozen import freeze
 from redrive.engine.items import (
-    OriginResult,
     TrackedItem,
     began_at,
     columns,
@@ -22,7 +21,7 @@ from redrive.engine.items import (
     unreadable,
 )
 from redrive.engine.lifecycle import State
-from redrive.engine.origin import Kind, Origin
+from redrive.engine.origin import Kind, Origin, OriginResult
 from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Released, Snoozed, Succeeded, Suspended, Unreadable
 from redrive.engine.recurring import JobTemplate, RefreshDefinition, policy_document
 from redrive.errors import ScheduleError

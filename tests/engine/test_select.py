@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Hold
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter, Hold
 from redrive.errors import ConfigurationError
 
 

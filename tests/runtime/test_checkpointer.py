@@ -9,7 +9,7 @@ import pytest
 
 from redrive import App
 from redrive.errors import StoreBusy
-from redrive.runtime.checkpointer import EVERY, WARNINGS, Checkpointer
+from redrive.runtime.timekeeper import EVERY, WARNINGS, Checkpointer
 from redrive.testing import VirtualClock
 from tests.runtime.helpers import PATIENCE, repeat, working
 

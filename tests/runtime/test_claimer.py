@@ -14,7 +14,7 @@ from redrive.engine.outcome import Lost, Succeeded
 from redrive.engine.records import Claim
 from redrive.errors import StoreBusy
 from redrive.runtime.claimer import Claimer
-from redrive.stores.operations import lanes, leases
+from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
 from redrive.stores.query import Operation, Query, Steps
 from redrive.testing import VirtualClock
@@ -312,7 +312,7 @@ def test_claims_use_floors_and_sometimes_read_without_them(app: App, monkeypatch
     seen: list[int] = []
     claim = leases.claim
 
-    def noted(*args: Any, cursors: Sequence[lanes.LaneCursor], **options: Any) -> Any:
+    def noted(*args: Any, cursors: Sequence[leases.LaneCursor], **options: Any) -> Any:
         """Note how many floors the claimer knows."""
         seen.append(len(cursors))
         return claim(*args, cursors=cursors, **options)

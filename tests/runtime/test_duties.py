@@ -15,11 +15,11 @@ import pytest
 from redrive import App
 from redrive.engine.outcome import Succeeded
 from redrive.errors import StoreBusy, StoreError
+from redrive.runtime import dead_workers as rescuer_module
 from redrive.runtime import failpoints, rng
-from redrive.runtime import rescuer as rescuer_module
+from redrive.runtime.dead_workers import Rescuer
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.notifier import Notifier
-from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.supervision import rest
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending

@@ -212,7 +212,7 @@ def test_every_exception_of_a_handler_is_only_a_failure_of_its_attempt(app: App,
     failed = failure(run_handler(app, handler if threaded else raising(error), pool, **timed))
 
     if isinstance(error, asyncio.CancelledError):
-        assert "redrive.runtime.outcomes.HandlerCancelled" == failed.error_type
+        assert "redrive.runtime.handlers.HandlerCancelled" == failed.error_type
     else:
         assert (f"{type(error).__module__}.{type(error).__name__}", "3") == (failed.error_type, failed.message)
 
@@ -228,7 +228,7 @@ def test_something_awaited_that_was_cancelled_is_a_failure(app: App):
 
     failed = failure(run_handler(app, handler))
 
-    assert "redrive.runtime.outcomes.HandlerCancelled" == failed.error_type
+    assert "redrive.runtime.handlers.HandlerCancelled" == failed.error_type
     assert "the handler, or something that it awaited, was cancelled" == failed.message
     assert "builtins.Exception" in failed.types
 
@@ -316,7 +316,7 @@ def test_a_handler_that_cancels_its_own_task_fails_or_continues(app: App, swallo
     if swallows:
         assert Succeeded(b'"went on"') == outcome
     else:
-        assert ("redrive.runtime.outcomes.HandlerCancelled", [0]) == (failure(outcome).error_type, left)
+        assert ("redrive.runtime.handlers.HandlerCancelled", [0]) == (failure(outcome).error_type, left)
 
 
 class Hostile(Exception):

@@ -16,8 +16,8 @@ from redrive.errors import StoreUnreachable
 from redrive.runtime import heartbeat as heartbeat_module
 from redrive.runtime import worker as worker_module
 from redrive.runtime.attempts import Attempts
+from redrive.runtime.dead_workers import Rescuer
 from redrive.runtime.heartbeat import MARGIN, Heartbeat
-from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.worker import Worker, in_time
 from redrive.stores.query import Operation
 from tests.runtime.helpers import PATIENCE, Recorded, Registered, app_on, register, until, working

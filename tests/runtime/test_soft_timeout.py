@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redrive.errors import SoftTimeout
-from redrive.runtime.soft_timeout import softly
+from redrive.runtime.handlers import softly
 from tests.runtime.helpers import PATIENCE
 
 SOON = 0.001

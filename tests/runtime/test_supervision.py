@@ -9,7 +9,7 @@ import pytest
 
 from redrive import App, observe
 from redrive.errors import StoreBusy
-from redrive.runtime.rescuer import Rescuer
+from redrive.runtime.dead_workers import Rescuer
 from redrive.runtime.supervision import MEMORY_LIMIT, Duty, Supervisor
 from redrive.runtime.worker import Worker
 from redrive.testing import VirtualClock

@@ -17,7 +17,7 @@ from redrive.app.attempt_handle import AttemptHandle
 from redrive.clock import SystemClock
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Outcome, Succeeded
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter
 from redrive.errors import ConfigurationError, LeaseLost, StoreBusy
 from redrive.runtime.executor import Executor
 from redrive.stores.drivers.sqlite.transactions import SQLiteTransaction

@@ -22,10 +22,10 @@ import redrive.runtime.process
 import redrive.runtime.rng
 import redrive.runtime.worker
 import redrive.stores.dialects.rng
+import redrive.stores.drivers.sqlite.connection
 import redrive.stores.drivers.sqlite.connection_thread
 import redrive.stores.drivers.sqlite.store
 import redrive.stores.drivers.sqlite.transactions
-import redrive.stores.drivers.sqlite.watcher
 import redrive.stores.drivers.sqlite.write_queue
 from redrive import App, CatchRequest, Context, Snooze
 from redrive.clock import Clock
@@ -190,7 +190,7 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
         (sqlite.transactions, "ThreadPoolExecutor", lambda size, _: Pool(scheduler, size)),
         (sqlite.write_queue, "Future", Future),
         (sqlite.write_queue, "threading", threads),
-        (sqlite.watcher, "threading", threads),
+        (sqlite.connection, "threading", threads),
         (Future, "scheduler", scheduler),
     ]
     log = logging.getLogger("redrive")

@@ -17,15 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from redrive.engine.frozen import FrozenPolicy, freeze
-from redrive.engine.outcome import Failed, Outcome, Succeeded, Suspended
-from redrive.engine.records import AttemptRecord, Claim, JobRecord, NewJob, Progress
-from redrive.engine.select import Filter
-from redrive.engine.transition import Transition
+from redrive.engine.outcome import Failed, Outcome, Succeeded, Suspended, Transition
+from redrive.engine.records import AttemptRecord, Claim, Filter, JobRecord, NewJob, Progress
 from redrive.policy import Failure, Policy
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, attempts, jobs, leases, redriving, workers
-from redrive.stores.operations.lanes import LaneCursor
-from redrive.stores.operations.leases import Claimed, Ending, Settled
+from redrive.stores.operations.leases import Claimed, Ending, LaneCursor, Settled
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
 from tests import postgres
@@ -255,7 +252,7 @@ class Harness:
         """Retry a job."""
         self.do(redriving.retry(number, now=self.now))
 
-    def redrive(self, wanted: Filter | None = None, *, dry_run: bool = False, **how: Any) -> redriving.Redriven:
+    def redrive(self, wanted: Filter | None = None, *, dry_run: bool = False, **how: Any) -> admin.BulkResult:
         """Redrive jobs."""
         if dry_run:
             return self.do(redriving.dry_run(wanted or Filter()))

@@ -27,8 +27,8 @@ from redrive.engine.recurring import (
 from redrive.policy import Policy
 from redrive.schedule import RefreshPolicy, RefreshState, Schedule
 from redrive.stores.operations import crons, leases, schedules
-from redrive.stores.operations.refresh import declare, finish, manage, read, start
-from redrive.stores.operations.refresh.write import MoveResult
+from redrive.stores.operations.refresh import finish, items, manage, start
+from redrive.stores.operations.refresh.items import MoveResult
 from redrive.stores.query import Operation, Query, Steps
 from tests.stores.helpers import T0, Harness, seconds
 
@@ -139,7 +139,7 @@ class Clockwork:
 
     def item(self, key: str = "a") -> TrackedItem:
         """Return the row of an item."""
-        return self.do(read.get(self.name, key))
+        return self.do(items.get(self.name, key))
 
     def state(self, key: str = "a") -> RefreshState:
         """Return the state of an item."""
@@ -160,7 +160,7 @@ class Clockwork:
 
     def replan(self, budget: int = 100) -> int:
         """Reschedule the items."""
-        return self.do(declare.replan(self.name, budget, samples(), now=self.now))
+        return self.do(start.replan(self.name, budget, samples(), now=self.now))
 
     def trigger(self, key: str = "a") -> MoveResult:
         """Start an item now."""

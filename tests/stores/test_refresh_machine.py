@@ -20,7 +20,7 @@ from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Claim
 from redrive.schedule import Exhausted, RefreshOutcome, RefreshPolicy, RefreshState, Schedule, Strategy, refresh
 from redrive.stores.operations import checks
-from redrive.stores.operations.refresh import read
+from redrive.stores.operations.refresh import items
 from tests.stores.helpers import FATAL, LEASE, failed, harness
 from tests.stores.recurring import HOUR, HOURLY, MINUTE, Clockwork, keeping
 from tests.stores.test_state_machine import budget
@@ -233,7 +233,7 @@ class RefreshMachine(RuleBasedStateMachine):
     @invariant()
     def it_holds(self) -> None:
         """Compare the rows with the model, and check the invariants."""
-        rows = {each.key: each.state for each in self.store.do(read.select("fresh"))}
+        rows = {each.key: each.state for each in self.store.do(items.select("fresh"))}
 
         assert self.model == rows
         assert () == self.store.do(checks.check()).findings

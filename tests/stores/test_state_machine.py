@@ -20,12 +20,11 @@ from msgspec.structs import replace
 
 from redrive.engine.outcome import Cancelled, Expired, Outcome, Released, Snoozed, Succeeded, Suspended
 from redrive.engine.queue import QueueChange
-from redrive.engine.records import Claim, Hold, JobRecord, KeyUntil, NewJob, OnConflict
-from redrive.engine.select import Filter
+from redrive.engine.records import Claim, Filter, Hold, JobRecord, KeyUntil, NewJob, OnConflict
 from redrive.errors import DuplicateJob, IllegalMove, LeaseLost
 from redrive.stores.operations import checks, jobs, queues, retention
+from redrive.stores.operations.admin import BulkResult
 from redrive.stores.operations.leases import Claimed
-from redrive.stores.operations.redriving import Redriven
 from tests.stores.helpers import FATAL, T0, failed, harness, new, seconds
 from tests.stores.model import FINAL, KINDS, Ending, Held, Model
 
@@ -308,7 +307,7 @@ class StoreMachine(RuleBasedStateMachine):
         some = data.draw(st.none() | st.sets(st.sampled_from(self._recent()))) if every else None
         wanted = Filter(ids=None if some is None else tuple(sorted(some)), limit=1000)
         dry = self.store.redrive(wanted, dry_run=True) if dry_first else None
-        done: Redriven = self.store.redrive(wanted)
+        done: BulkResult = self.store.redrive(wanted)
 
         assert dry in (None, done)
         assert tuple(self.model.redrive(every if some is None else some)) == done.ids

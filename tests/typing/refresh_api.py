@@ -11,8 +11,7 @@ import redrive
 from redrive.app.refresh import TrackOptions
 from redrive.engine.items import TrackedItem
 from redrive.schedule import RefreshState
-from redrive.stores.operations.refresh.read import Counts
-from redrive.stores.operations.refresh.write import MoveResult
+from redrive.stores.operations.refresh.items import Counts, MoveResult
 
 app = redrive.App("memory://")
 

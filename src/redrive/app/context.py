@@ -18,7 +18,7 @@ from redrive.retrying import rng
 from redrive.stores.operations import attempts, leases
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.query import Operation
-from redrive.stores.transaction import AsyncStoreTransaction, StoreTransaction
+from redrive.stores.store import AsyncStoreTransaction, StoreTransaction
 
 __all__ = ["Context", "Pending", "Stop", "Transaction"]
 

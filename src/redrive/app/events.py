@@ -13,8 +13,8 @@ from typing import Any, Self
 from redrive import observe
 from redrive.engine.lifecycle import LifecycleEvent
 from redrive.engine.occurrence import Occurrence, OccurrenceDecision
+from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim, JobRecord, NewJob
-from redrive.engine.transition import Transition
 from redrive.stores.operations.jobs import EnqueueResult
 from redrive.stores.operations.leases import Ending, Settled
 

@@ -15,8 +15,8 @@ TRACEBACK_TEXT = 16_000
 
 _OURS = (
     "redrive.runtime.executor",
-    "redrive.runtime.soft_timeout",
-    "redrive.runtime.outcomes",
+    "redrive.runtime.handlers",
+    "redrive.runtime.handlers",
     "concurrent.futures.thread",
 )
 

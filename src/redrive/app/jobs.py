@@ -9,12 +9,10 @@ from msgspec.structs import replace
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.engine.keys import idempotency_key
 from redrive.engine.queue import Rate
-from redrive.engine.records import JobRecord, Stats
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter, JobRecord, Stats
 from redrive.observe.listeners import LISTENERS
-from redrive.stores.operations import admin, jobs, redriving, repolicy
-from redrive.stores.operations.redriving import Redriven
-from redrive.stores.operations.repolicy import Repolicied
+from redrive.stores.operations import admin, jobs, redriving
+from redrive.stores.operations.admin import BulkResult
 
 BATCH = 500
 """Jobs that one transaction changes at most."""
@@ -103,7 +101,7 @@ class Jobs:
         queue: str | None = None,
         dry_run: bool = False,
         actor: str | None = None,
-    ) -> Redriven:
+    ) -> BulkResult:
         """Start dead or cancelled jobs again, oldest first, with their failure counts set to zero.
 
         Jobs stay as they are if another job holds their unique key, or if their catch job has not ended.
@@ -131,15 +129,15 @@ class Jobs:
         queue: str | None = None,
         dry_run: bool = False,
         actor: str | None = None,
-    ) -> Redriven:
+    ) -> BulkResult:
         """Start dead or cancelled jobs again; see `redrive`."""
         return await arun(self._app.store, self._redrive(where, _spacing(rate), queue, actor, dry_run=dry_run))
 
     def _redrive(
         self, where: Filter, spacing: timedelta, queue: str | None, actor: str | None, *, dry_run: bool
-    ) -> Procedure[Redriven]:
+    ) -> Procedure[BulkResult]:
         if dry_run:
-            rehearsed: Redriven = yield redriving.dry_run(where)
+            rehearsed: BulkResult = yield redriving.dry_run(where)
             return rehearsed
         ids: list[int] = []
         kept: list[tuple[int, str]] = []
@@ -156,9 +154,9 @@ class Jobs:
             ids += done.ids
             kept += done.kept
             after = done.last_id
-        return Redriven(tuple(ids), tuple(kept), after)
+        return BulkResult(tuple(ids), tuple(kept), after)
 
-    def repolicy(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> Repolicied:
+    def repolicy(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
         """Give unfinished jobs the present policies of their tasks.
 
         A job keeps the policy under which it was enqueued; this method replaces it. The new policy decides from the
@@ -174,11 +172,11 @@ class Jobs:
         """
         return run(self._app.store, self._repolicy(where, actor, dry_run=dry_run))
 
-    async def arepolicy(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> Repolicied:
+    async def arepolicy(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
         """Give unfinished jobs the present policies of their tasks; see `repolicy`."""
         return await arun(self._app.store, self._repolicy(where, actor, dry_run=dry_run))
 
-    def _repolicy(self, where: Filter, actor: str | None, *, dry_run: bool) -> Procedure[Repolicied]:
+    def _repolicy(self, where: Filter, actor: str | None, *, dry_run: bool) -> Procedure[BulkResult]:
         policies, by, now = self._app.policies(), actor or self._app.actor, self._app.now()
         ids: list[int] = []
         kept: list[tuple[int, str]] = []
@@ -186,12 +184,12 @@ class Jobs:
         left = where.limit
         while after is not None and left > 0:
             batch = replace(where, after_id=after, limit=min(BATCH, left))
-            done = yield repolicy.repolicy(batch, policies, dry_run=dry_run, actor=by, now=now)
+            done = yield redriving.repolicy(batch, policies, dry_run=dry_run, actor=by, now=now)
             ids += done.ids
             kept += done.kept
             after = done.last_id
             left -= batch.limit
-        return Repolicied(tuple(ids), tuple(kept), after)
+        return BulkResult(tuple(ids), tuple(kept), after)
 
 
 def _spacing(rate: str | None) -> timedelta:

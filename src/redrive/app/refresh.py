@@ -21,8 +21,8 @@ from redrive.retrying import rng
 from redrive.schedule import RefreshPolicy
 from redrive.stores.operations import schedules
 from redrive.stores.operations.refresh import manage
+from redrive.stores.operations.refresh.items import MoveResult
 from redrive.stores.operations.refresh.manage import NewItem
-from redrive.stores.operations.refresh.write import MoveResult
 from redrive.stores.query import Operation
 
 P = ParamSpec("P")

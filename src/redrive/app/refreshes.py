@@ -10,9 +10,8 @@ from redrive.app.protocol import AppProtocol
 from redrive.engine.items import TrackedItem
 from redrive.errors import ConfigurationError
 from redrive.retrying import rng
-from redrive.stores.operations.refresh import manage, read
-from redrive.stores.operations.refresh.read import Counts
-from redrive.stores.operations.refresh.write import MoveResult
+from redrive.stores.operations.refresh import items, manage
+from redrive.stores.operations.refresh.items import Counts, MoveResult
 from redrive.stores.query import Operation
 
 KEY_BYTES = 2000
@@ -34,31 +33,31 @@ class Refreshes:
 
     def counts(self) -> tuple[Counts, ...]:
         """Count the items of each refresh, by name. The database reads every item for it."""
-        return self._app.store.run(read.counts())
+        return self._app.store.run(items.counts())
 
     async def acounts(self) -> tuple[Counts, ...]:
         """Count the items of each refresh; see `counts`."""
-        return await self._app.store.arun(read.counts())
+        return await self._app.store.arun(items.counts())
 
     def select(
         self, name: str, *, after: str = "", limit: int = 100, troubled: bool = False
     ) -> tuple[TrackedItem, ...]:
         """Read a page of items by their keys; see `redrive.Refresh.tracked`."""
-        return self._app.store.run(read.select(name, after=after, limit=limit, troubled=troubled))
+        return self._app.store.run(items.select(name, after=after, limit=limit, troubled=troubled))
 
     async def aselect(
         self, name: str, *, after: str = "", limit: int = 100, troubled: bool = False
     ) -> tuple[TrackedItem, ...]:
         """Read a page of items by their keys; see `redrive.Refresh.tracked`."""
-        return await self._app.store.arun(read.select(name, after=after, limit=limit, troubled=troubled))
+        return await self._app.store.arun(items.select(name, after=after, limit=limit, troubled=troubled))
 
     def get(self, name: str, key: str) -> TrackedItem:
         """Read one item; see `redrive.Refresh.get`."""
-        return self._app.store.run(read.get(name, checked_key(key)))
+        return self._app.store.run(items.get(name, checked_key(key)))
 
     async def aget(self, name: str, key: str) -> TrackedItem:
         """Read one item; see `redrive.Refresh.get`."""
-        return await self._app.store.arun(read.get(name, checked_key(key)))
+        return await self._app.store.arun(items.get(name, checked_key(key)))
 
     def untrack(self, name: str, key: str, *, using: Any = None) -> bool:
         """Stop tracking an item; see `redrive.Refresh.untrack`."""

@@ -12,7 +12,7 @@ from redrive.cli.jobs import ByError, ByHold, ByQueue, ByReason, ByTask, Limit, 
 from redrive.cli.loading import Actor, AsJson, Target, load_app
 from redrive.cli.screen import Grid, document, print_document, say, utc
 from redrive.engine.lifecycle import State
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter
 from redrive.errors import JobNotFound
 from redrive.stores.urls import redacted
 

@@ -10,8 +10,7 @@ from redrive.cli.loading import AsJson, Target, load_app
 from redrive.cli.screen import Grid, document, print_document, say, utc
 from redrive.engine.explain import Circumstances, span, why_not_running
 from redrive.engine.lifecycle import State
-from redrive.engine.records import AttemptRecord, Hold, JobRecord
-from redrive.engine.select import Filter
+from redrive.engine.records import AttemptRecord, Filter, Hold, JobRecord
 from redrive.stores.operations import jobs as operations
 from redrive.stores.operations import queues
 

@@ -29,7 +29,7 @@ from redrive.observe import Bounded, Event
 from redrive.observe.logs import logger
 from redrive.observe.measures import BUCKETS, METRICS, Metric, measures
 from redrive.stores.operations.clock import difference
-from redrive.stores.operations.queue_metrics import Depths, DepthState, depths
+from redrive.stores.operations.queues import Depths, DepthState, depths
 
 __all__ = ["EVERY", "Collector", "PrometheusMetrics", "Served", "metrics", "serve"]
 

@@ -3,19 +3,11 @@
 May import: `redrive.policy`, `redrive.schedule` and below. Must never: read a clock, draw random numbers, do I/O.
 ``now`` and the random sample are arguments, results are frozen values.
 
-The flow of one job, each arrow a type, each box a file::
-
-    claim.sql -rows-> dialects/*/values -Claim-> runtime/executor -Outcome-> stores/operations/settle
-                                                                                   |        ^
-                                                                       Claim, Outcome, now  | Transition
-                                                                                   v        |
-                                                                               engine/settle (PURE)
-
-* `records`: jobs, attempts, workers and the audit log as read from a store;
+* `records`: jobs, attempts, workers and the audit log as read from a store; filters for jobs;
 * `lifecycle`: the table of job states and events;
-* `outcome`, `settle`, `transition`: from the end of an attempt to the changes that it writes;
+* `outcome`, `settle`: from the end of an attempt to the changes that it writes;
 * `lease`: heartbeat and lease times; `frozen`: the policy stored with a job;
-* `queue`: pauses, limits, rates and partitions; `keys`: unique keys; `select`: filters for jobs;
+* `queue`: pauses, limits, rates and partitions; `keys`: unique keys;
 * `origin`, `recurring`: crons and refreshes as declared and stored; `occurrence`: the occurrences of a cron;
   `items`: tracked items of a refresh;
 * `explain`: why a job is not running, in one line;

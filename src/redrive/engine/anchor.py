@@ -31,14 +31,11 @@ _NEARLY = TOLERANCE // 10
 class Anchor(msgspec.Struct, frozen=True, gc=False):
     """An instant and the time since boot at that instant."""
 
-    # Id of the boot; after another boot the anchor is void.
-    boot: str
+    boot: str  # id of the boot; after another boot the anchor is void
     ticks: int
     at: int
-    # The ticks at which the clock was first seen to differ; None while it agrees.
-    since: int | None = None
-    # The difference at that time.
-    step: int = 0
+    since: int | None = None  # the ticks at which the clock was first seen to differ; None while it agrees
+    step: int = 0  # the difference at that time
 
 
 @functools.lru_cache(maxsize=16)

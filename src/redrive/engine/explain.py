@@ -25,14 +25,11 @@ class CatchJob(msgspec.Struct, frozen=True, gc=False):
 class Circumstances(msgspec.Struct, frozen=True, gc=False):
     """The data beside the row of a job on which the reason depends."""
 
-    # When all of it was read, by the clock of the database.
-    now: datetime
+    now: datetime  # when all of it was read, by the clock of the database
     # For a due job, the workers that have not stopped; those past ``expires_at`` are presumed dead.
     workers: tuple[WorkerRecord, ...] = ()
-    # For a ready job, its position in a queue with settings.
-    standing: QueuePosition | None = None
-    # For a dead job, its latest catch job.
-    catch: CatchJob | None = None
+    standing: QueuePosition | None = None  # for a ready job, its position in a queue with settings
+    catch: CatchJob | None = None  # for a dead job, its latest catch job
 
 
 _WAITS: Final[Mapping[Hold, str]] = {

@@ -1,7 +1,7 @@
 """The policy stored with a job. PURE.
 
-A job keeps the policy with which it was enqueued: a deployment changes new jobs only. The JSON of a policy is stored
-once, under its digest, and jobs refer to the digest; a million jobs with equal policies share one row.
+A job keeps the policy with which it was enqueued: a deployment changes new jobs only. The JSON is stored once for equal
+policies, under its digest.
 """
 
 from __future__ import annotations
@@ -44,11 +44,7 @@ class FrozenPolicy(msgspec.Struct, frozen=True, gc=False):
 
 @functools.lru_cache(maxsize=1024)
 def freeze(policy: Policy) -> FrozenPolicy:
-    """Encode a policy.
-
-    Raises:
-        PolicyValueError: a part of it, such as a function, cannot be encoded.
-    """
+    """Encode a policy. Raise `PolicyValueError` if a part of it, such as a function, cannot be encoded."""
     document = msgspec.json.encode(policy.to_dict(), order="deterministic")
     return FrozenPolicy(policy, document.decode(), hashlib.sha256(document).hexdigest()[:32])
 

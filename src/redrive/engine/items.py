@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import operator
+from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.origin import Origin, read_origin
+from redrive.engine.origin import OriginResult, read_origin
 from redrive.engine.outcome import Cancelled, Failed, Lost, Outcome, Released, Unreadable
 from redrive.engine.records import Claim, JobRecord
 from redrive.engine.recurring import RefreshDefinition, read_policy
@@ -20,42 +21,18 @@ NEW = "new"
 # Placeholder for the token of a running attempt that is known to be the current one.
 RUNNING = "running"
 
-# `spread` serves jobs that end without a process that could draw one. Consecutive ids are spread evenly.
-#
-# The golden ratio: the fractional parts of its multiples are spread evenly.
+# The golden ratio: the fractional parts of its multiples are spread evenly. `spread` serves jobs that end without a
+# process that could draw a sample.
 _GOLDEN = 0.6180339887498949
 
 # Reasons of permanent failures that are defects of the program; an item is not given up for them.
 TECHNICAL = frozenset({"BAD_PAYLOAD", "BAD_POLICY", "BAD_RESULT"})
 
 
-class OriginResult(msgspec.Struct, frozen=True, gc=False):
-    """The end of a job that a schedule made."""
-
-    origin: Origin
-    job_id: int
-    succeeded: bool
-    # True if the job is in the state ``dead`` now.
-    dead: bool = False
-    why: str | None = None
-    # Why no further attempt can succeed, as a text for end users.
-    permanent: str | None = None
-    # The delay that the other side asked for.
-    retry_after: timedelta | None = None
-    # From 0 to 1, for jitter.
-    sample: float = 0.0
-    # When the attempt ended logically; None means now.
-    at: datetime | None = None
-    # When a worker claimed the last attempt; None if none has.
-    began_at: datetime | None = None
-
-
 def succeeded(claim: Claim, sample: float) -> OriginResult | None:
     """Return the result of a succeeded job; None if no known schedule made it."""
     origin = read_origin(claim.origin)
-    if origin is None:
-        return None
-    return OriginResult(origin, claim.id, True, sample=sample)  # noqa: FBT003 - positional for speed
+    return None if origin is None else OriginResult(origin, claim.id, True, sample=sample)  # noqa: FBT003 - for speed
 
 
 # Each attempt is a job of its own with a single attempt: the `RefreshPolicy` decides about its failure, not the policy
@@ -153,31 +130,20 @@ class TrackedItem(msgspec.Struct, frozen=True, gc=False):
         )
 
     def policy(self, definition: RefreshDefinition) -> RefreshPolicy:
-        """Return the policy of the item, or that of its refresh.
-
-        Raises:
-            ScheduleError: this version cannot decode the item's own policy.
-        """
+        """Return the policy of the item, or that of its refresh; raise `ScheduleError` if it cannot be decoded."""
         return definition.policy if self.own is None else read_policy(self.own)
+
+
+_STATE = (
+    "refresh_at", "deadline_at", "planned_at", "started_at", "due_at", "failing_since", "attempt_no",
+    "attempts_since_success", "disabled_until_update", "disabled_reason", "completed", "paused",
+)  # fmt: skip
+_STATE_OF = operator.attrgetter(*_STATE)
 
 
 def columns(policy: RefreshPolicy, state: RefreshState) -> dict[str, object]:
     """Return the columns that a transition changes, without the job."""
-    return {
-        "refresh_at": state.refresh_at,
-        "deadline_at": state.deadline_at,
-        "planned_at": state.planned_at,
-        "started_at": state.started_at,
-        "due_at": state.due_at,
-        "failing_since": state.failing_since,
-        "sweep_at": sweep_at(policy, state),
-        "attempt_no": state.attempt_no,
-        "attempts_since_success": state.attempts_since_success,
-        "disabled_until_update": state.disabled_until_update,
-        "disabled_reason": state.disabled_reason,
-        "completed": state.completed,
-        "paused": state.paused,
-    }
+    return {**dict(zip(_STATE, _STATE_OF(state), strict=True)), "sweep_at": sweep_at(policy, state)}
 
 
 def sweep_at(policy: RefreshPolicy, state: RefreshState) -> datetime | None:
@@ -198,10 +164,8 @@ def ended(policy: RefreshPolicy, state: RefreshState, result: OriginResult, now:
         return refresh.success(policy, state, now=at, uid=uid, sample=result.sample)
     if result.began_at is not None:
         state = refresh.begun(policy, state, now=result.began_at, uid=uid).state
-        if (
-            result.at is not None and state.deadline_at is not None
+        if result.at is not None and state.deadline_at is not None:
             # The deadline of the row may have been later than that of the claim.
-        ):
             at = min(result.at, state.deadline_at)
     return refresh.failure(
         policy, state, now=at, uid=uid, permanent=result.permanent, retry_after=result.retry_after, sample=result.sample
@@ -210,15 +174,8 @@ def ended(policy: RefreshPolicy, state: RefreshState, result: OriginResult, now:
 
 def unreadable(state: RefreshState, error: ScheduleError) -> RefreshTransition:
     """Return the transition that gives up an item with a policy that cannot be decoded; the error is the reason."""
-    stopped = replace(
-        state,
-        refresh_at=None,
-        deadline_at=None,
-        attempt_uid=None,
-        planned_at=None,
-        disabled_until_update=True,
-        disabled_reason=str(error),
-    )
+    state = replace(state, refresh_at=None, deadline_at=None, attempt_uid=None, planned_at=None)
+    stopped = replace(state, disabled_until_update=True, disabled_reason=str(error))
     return RefreshTransition(stopped, RefreshOutcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY))
 
 

@@ -24,8 +24,8 @@ from enum import Enum
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
+from redrive.engine.outcome import Transition
 from redrive.engine.records import KeyUntil
-from redrive.engine.transition import Transition
 
 #: The reason of a job that was cancelled because another job has taken its key.
 SUPERSEDED = "SUPERSEDED"

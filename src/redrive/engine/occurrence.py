@@ -8,14 +8,13 @@ is to be started, the earliest first.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.engine.recurring import CatchUp, CronDefinition, Overlap
-from redrive.schedule import Schedule
 
 #: An occurrence later than this was missed; restarts of workers and slow clocks stay below it.
 LATE = timedelta(minutes=1)
@@ -55,13 +54,10 @@ class DueOccurrence(msgspec.Struct, frozen=True, gc=False):
 class FirePlan(msgspec.Struct, frozen=True, gc=False):
     """The decisions about the due occurrences of a cron."""
 
-    # Each decided occurrence that is recorded.
-    due: tuple[DueOccurrence, ...]
+    due: tuple[DueOccurrence, ...]  # each decided occurrence that is recorded
     next_at: datetime | None
-    # The occurrence that waits for the running job to end.
-    queued_at: datetime | None = None
-    # True if the running job is to be cancelled first.
-    cancels: bool = False
+    queued_at: datetime | None = None  # the occurrence that waits for the running job to end
+    cancels: bool = False  # True if the running job is to be cancelled first
 
 
 # The database holds one instant for each cron: the next occurrence that is not decided. When it has come, `fire`
@@ -100,9 +96,8 @@ def released(queued_at: datetime, now: datetime, *, paused: bool = False) -> Due
     """Decide a queued occurrence after the job before it has ended: it starts, unless the cron is paused."""
     if paused:
         return DueOccurrence(queued_at, OccurrenceDecision.SKIPPED, "the job before it ended while the cron was paused")
-    return DueOccurrence(
-        queued_at, OccurrenceDecision.STARTED, f"waited {_span(now - queued_at)} for the one before it"
-    )
+    note = f"waited {_span(now - queued_at)} for the one before it"
+    return DueOccurrence(queued_at, OccurrenceDecision.STARTED, note)
 
 
 def _last(cron: CronDefinition, next_at: datetime, now: datetime) -> tuple[list[DueOccurrence], datetime | None]:
@@ -112,9 +107,8 @@ def _last(cron: CronDefinition, next_at: datetime, now: datetime) -> tuple[list[
     late = now - last
     left_out = "" if last == next_at else f"those since {_at(next_at)} are left out"
     if cron.catch_up is CatchUp.NONE and late > LATE:
-        return [
-            DueOccurrence(last, OccurrenceDecision.MISSED, _joined(f"no worker ran for {_span(late)}", left_out))
-        ], following
+        why = _joined(f"no worker ran for {_span(late)}", left_out)
+        return [DueOccurrence(last, OccurrenceDecision.MISSED, why)], following
     return [DueOccurrence(last, OccurrenceDecision.STARTED, _joined(_late(late), left_out))], following
 
 
@@ -122,17 +116,13 @@ def _all(
     cron: CronDefinition, next_at: datetime, now: datetime, most: int
 ) -> tuple[list[DueOccurrence], datetime | None]:
     begin = max(next_at, now - cron.window)
-    found = [*itertools.islice(_until(cron.schedule, begin, now), most + 1)]
+    found = [*itertools.islice(itertools.takewhile(lambda each: each <= now, cron.schedule.since(begin)), most + 1)]
     wanted = [DueOccurrence(each, OccurrenceDecision.STARTED, _joined(_late(now - each))) for each in found[:most]]
     following = found[most] if len(found) > most else cron.schedule.next(now, after=found[-1] if found else None)
     if begin > next_at:
         note = f"more than {_span(cron.window)} ago, like all from here to {_at(begin)}"
         wanted.insert(0, DueOccurrence(next_at, OccurrenceDecision.MISSED, note))
     return wanted, following
-
-
-def _until(schedule: Schedule, begin: datetime, end: datetime) -> Iterator[datetime]:
-    return itertools.takewhile(lambda each: each <= end, schedule.since(begin))
 
 
 def _overlapping(
@@ -144,17 +134,10 @@ def _overlapping(
         case Overlap.ALLOW:
             return due, queued_at, False
         case Overlap.CANCEL:
-            return (
-                DueOccurrence(due.occurs_at, OccurrenceDecision.STARTED, f"{before}: it was cancelled"),
-                queued_at,
-                True,
-            )
+            return replace(due, note=f"{before}: it was cancelled"), queued_at, True
         case Overlap.QUEUE if queued_at is not None:
-            return (
-                DueOccurrence(due.occurs_at, OccurrenceDecision.SKIPPED, f"{before}, and {_at(queued_at)} waits"),
-                queued_at,
-                False,
-            )
+            why = f"{before}, and {_at(queued_at)} waits"
+            return DueOccurrence(due.occurs_at, OccurrenceDecision.SKIPPED, why), queued_at, False
         case Overlap.QUEUE:
             return DueOccurrence(due.occurs_at, OccurrenceDecision.QUEUED, before), due.occurs_at, False
         case Overlap.SKIP:  # pragma: no branch - the last one; mypy proves that all are here

@@ -10,7 +10,7 @@ key. Names contain no slash; keys are any text. ::
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -42,6 +42,21 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     def occurs_at(self) -> datetime | None:
         """Return the occurrence of a cron; None for a refresh."""
         return datetime.fromisoformat(self.part) if self.kind is Kind.CRON else None
+
+
+class OriginResult(msgspec.Struct, frozen=True, gc=False):
+    """The end of a job that a schedule made."""
+
+    origin: Origin
+    job_id: int
+    succeeded: bool
+    dead: bool = False  # True if the job is in the state ``dead`` now
+    why: str | None = None
+    permanent: str | None = None  # why no further attempt can succeed, as a text for end users
+    retry_after: timedelta | None = None  # the delay that the other side asked for
+    sample: float = 0.0  # from 0 to 1, for jitter
+    at: datetime | None = None  # when the attempt ended logically; None means now
+    began_at: datetime | None = None  # when a worker claimed the last attempt; None if none has
 
 
 def of_cron(schedule: str, occurs_at: datetime) -> str:

@@ -1,17 +1,18 @@
-"""The ways in which an attempt ends. PURE.
+"""The ways in which an attempt ends, and the changes that its end writes. PURE.
 
-The executor runs a handler and describes its end by one of these values; `redrive.engine.settle` turns it into a
-transition.
+The executor describes the end of a handler by an `Outcome`; `redrive.engine.settle` turns it into a `Transition`.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 import msgspec
 
-from redrive.engine.records import Hold
+from redrive.engine.lifecycle import LifecycleEvent, State, next_state
+from redrive.engine.origin import OriginResult
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
 from redrive.policy import Failure
 
 
@@ -79,3 +80,97 @@ class Lost(msgspec.Struct, frozen=True, gc=False):
 
 
 Outcome: TypeAlias = Succeeded | Failed | Snoozed | Suspended | Released | Unreadable | Cancelled | Expired | Lost
+
+
+class Transition(msgspec.Struct, frozen=True, gc=False):
+    """All changes that the end of one attempt writes."""
+
+    task: str
+    queue: str
+    job_id: int
+    lease_id: int  # the fence: nothing is written if this lease is not current
+    event: LifecycleEvent
+    state: State
+    attempt: int
+    failures: int
+    crashes: int
+    snoozes: int
+    by_rule: tuple[int, ...] = ()  # failures matched by each rule after this, and the state of the backoffs
+    scheduled_at: datetime | None = None
+    # The delay before the latest retry; an attempt that is given back does not change it.
+    last_delay: timedelta | None = None
+    hold: Hold | None = None
+    note: str | None = None
+    reason: str | None = None  # the reason of the failure; None keeps that of an earlier failure, as for ``error``
+    error: str | None = None
+    closed: AttemptRecord | None = None  # the record for the history; None if no execution took place
+    result: bytes | None = None
+    catch: str | None = None
+    caught: int | None = None
+    before: State = State.RUNNING  # the state that the job must be in; nothing is written if it is not
+    # The result for the schedule that made the job; None if the job goes on or has no such origin.
+    report: OriginResult | None = None
+    unreadable_at: datetime | None = None  # since when no worker has been able to decode the arguments of the job
+
+
+def base(  # noqa: PLR0913 - the fields in which ends differ
+    claim: Claim,
+    event: LifecycleEvent,
+    closed: AttemptRecord | None = None,
+    *,
+    result: bytes | None = None,
+    caught: int | None = None,
+    report: OriginResult | None = None,
+) -> Transition:
+    """Return the transition of a running job for this event; the caller replaces what differs."""
+    return Transition(
+        task=claim.task,
+        queue=claim.queue,
+        job_id=claim.id,
+        lease_id=claim.lease_id,
+        event=event,
+        state=next_state(State.RUNNING, event),
+        attempt=claim.attempt,
+        failures=claim.failures,
+        crashes=0,
+        snoozes=claim.snoozes,
+        by_rule=claim.by_rule,
+        last_delay=claim.last_delay,
+        closed=closed,
+        result=result,
+        caught=caught,
+        report=report,
+    )
+
+
+def close(  # noqa: PLR0913 - the columns of one record
+    claim: Claim,
+    now: datetime,
+    outcome: AttemptOutcome,
+    *,
+    failed: Failed | None = None,
+    nominal: timedelta | None = None,
+    delay: timedelta | None = None,
+    rule: str | None = None,
+    verdict: str | None = None,
+) -> AttemptRecord:
+    """Return the record of the attempt for the history."""
+    failure = failed.failure if failed else None
+    return AttemptRecord(
+        job_id=claim.id,
+        lease_id=claim.lease_id,
+        number=claim.attempt,
+        worker_id=claim.worker_id,
+        started_at=claim.claimed_at,
+        finished_at=now,
+        outcome=outcome,
+        reason=failure.reason if failure else None,
+        stage=failure.stage.value if failure else None,
+        error_type=failure.error_type if failure else None,
+        error=failure.message if failure else None,
+        traceback=(failed.traceback or None) if failed else None,
+        nominal=nominal,
+        delay=delay,
+        rule=rule,
+        verdict=verdict,
+    )

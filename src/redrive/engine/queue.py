@@ -163,13 +163,10 @@ class QueuePosition(msgspec.Struct, frozen=True, gc=False):
     """The position of a ready job in its queue: all that can keep it from running beside its due time."""
 
     settings: QueueSettings
-    # The first job of its partition, in an ordered queue.
-    head_id: int | None = None
+    head_id: int | None = None  # the first job of its partition, in an ordered queue
     head_state: State | None = None
-    # The jobs that take slots of the queue, with their partitions.
-    holders: tuple[tuple[int, str | None], ...] = ()
-    # When the rate of the queue allows the next start; None if it does now.
-    next_at: datetime | None = None
+    holders: tuple[tuple[int, str | None], ...] = ()  # the jobs that take slots of the queue, with their partitions
+    next_at: datetime | None = None  # when the rate of the queue allows the next start; None if it does now
 
 
 def _key(job: Due, settings: QueueSettings, at: datetime) -> Key:

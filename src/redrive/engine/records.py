@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lifecycle import State
+from redrive.errors import ConfigurationError
 from redrive.policy import Policy
 
 # Records are msgspec structs: one is made for every job and attempt, and a frozen dataclass of this size takes ten
@@ -89,24 +92,17 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
 
     task: str
     queue: str
-    # Smaller runs first.
-    priority: int
-    # The arguments as JSON; None for a catch job, which reads those of its parent.
-    payload: bytes | None
+    priority: int  # smaller runs first
+    payload: bytes | None  # the arguments as JSON; None for a catch job, which reads those of its parent
     policy: FrozenPolicy
-    # Time from the transaction's now until the job is due.
-    delay: timedelta = timedelta(0)
-    # The dead job that this job catches.
-    parent_id: int | None = None
+    delay: timedelta = timedelta(0)  # time from the transaction's now until the job is due
+    parent_id: int | None = None  # the dead job that this job catches
     partition: str | None = None
-    # Unique among the jobs of the task.
-    key: str | None = None
+    key: str | None = None  # unique among the jobs of the task
     key_until: KeyUntil | None = None
     on_conflict: OnConflict = OnConflict.RAISE
-    # Unique among all enqueues of the app, until the job is pruned.
-    idempotency_key: str | None = None
-    # Time from the transaction's now up to which a debounced job can be put off.
-    latest: timedelta | None = None
+    idempotency_key: str | None = None  # unique among all enqueues of the app, until the job is pruned
+    latest: timedelta | None = None  # time from the transaction's now up to which a debounced job can be put off
     origin: str | None = None
 
 
@@ -124,12 +120,9 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     failures: int
     crashes: int
     snoozes: int
-    # Earlier failures matched by each rule of the policy, and the state of its backoffs.
-    by_rule: tuple[int, ...]
-    # The delay before this attempt, if it is a retry.
-    last_delay: timedelta | None
-    # Start of the first attempt; the deadline counts from here.
-    started_at: datetime
+    by_rule: tuple[int, ...]  # earlier failures matched by each rule of the policy, and the state of its backoffs
+    last_delay: timedelta | None  # the delay before this attempt, if it is a retry
+    started_at: datetime  # start of the first attempt; the deadline counts from here
     claimed_at: datetime
     parent_id: int | None
     partition: str | None
@@ -137,13 +130,11 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     key_until: KeyUntil | None
     payload: bytes | None
     policy: Policy
-    # When the job was due; for a suspended attempt, when its wait ends.
-    scheduled_at: datetime | None = None
+    scheduled_at: datetime | None = None  # when the job was due; for a suspended attempt, when its wait ends
     origin: str | None = None
     # Since when no worker has been able to decode the arguments; None if none has failed to.
     unreadable_at: datetime | None = None
-    # The random part of the idempotency key.
-    salt: int = 0
+    salt: int = 0  # the random part of the idempotency key
 
     @property
     def catching(self) -> bool:
@@ -274,8 +265,7 @@ class Process(msgspec.Struct, frozen=True, gc=False):
 
     host: str
     pid: int
-    # Start time; distinguishes the process from a later one with the same ``pid``; None if unknown.
-    birth: str | None
+    birth: str | None  # start time; distinguishes the process from a later one with the same ``pid``; None if unknown
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, gc=False):
@@ -334,3 +324,46 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     id: int
     text: str
     rule: str
+
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class Filter(msgspec.Struct, frozen=True, gc=False):
+    """A selection of jobs; all given conditions must hold.
+
+    Attributes:
+        hold: jobs that wait for this reason; unless ``oldest_first``, in the order in which they become due.
+        reason: jobs that last failed for this reason.
+        error: jobs with this text in their last error.
+        caught: jobs whose catch task has succeeded (True) or not (False).
+        after_id: jobs enqueued after this one.
+        oldest_first: in the order of enqueueing; otherwise newest first.
+        limit: maximum number of jobs.
+
+    Raises:
+        ConfigurationError: unknown state or hold; their values as text are converted.
+    """
+
+    ids: tuple[int, ...] | None = None
+    state: State | None = None
+    task: str | None = None
+    queue: str | None = None
+    hold: Hold | None = None
+    reason: str | None = None
+    error: str | None = None
+    caught: bool | None = None
+    after_id: int = 0
+    oldest_first: bool = False
+    limit: int = 100
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "state", _member(State, "state", self.state))
+        force_setattr(self, "hold", _member(Hold, "hold", self.hold))
+
+
+def _member(kind: type[E], field: str, value: str | None) -> E | None:
+    try:
+        return None if value is None else kind(value)
+    except ValueError as error:
+        raise ConfigurationError(f"{field} is {', '.join(repr(each.value) for each in kind)}, not {value!r}") from error

@@ -1,8 +1,7 @@
 """Crons and refreshes as the code declares them and the database keeps them. PURE.
 
-A *cron* makes a job for each occurrence; a *refresh* makes a job for each attempt of a tracked item. Both are declared
-in code. The database keeps the last declaration, because the process in which a job ends may not have the code: the
-sweep after a crash, an external completion, an operator's cancel.
+The database keeps the last declaration, because the process in which a job ends may not have the code: the sweep after
+a crash, an external completion, an operator's cancel.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import functools
 import hashlib
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
@@ -58,13 +57,13 @@ class JobTemplate(msgspec.Struct, frozen=True):
 class CronDefinition(msgspec.Struct, frozen=True):
     """A cron as declared."""
 
+    kind: ClassVar[Kind] = Kind.CRON
     name: str
     pattern: str
     tz: str
     overlap: Overlap
     catch_up: CatchUp
-    # How far back missed occurrences are started.
-    window: timedelta
+    window: timedelta  # how far back missed occurrences are started
     job: JobTemplate
 
     @property
@@ -76,11 +75,6 @@ class CronDefinition(msgspec.Struct, frozen=True):
         """Return itself; raise `ScheduleError` if the pattern or the time zone is not valid."""
         _ = self.schedule
         return self
-
-    @property
-    def kind(self) -> Kind:
-        """Return `Kind.CRON`."""
-        return Kind.CRON
 
     @property
     def timing(self) -> str:
@@ -98,17 +92,11 @@ class CronDefinition(msgspec.Struct, frozen=True):
 class RefreshDefinition(msgspec.Struct, frozen=True):
     """A refresh as declared."""
 
+    kind: ClassVar[Kind] = Kind.REFRESH
     name: str
     policy: RefreshPolicy
-    # The job of each attempt.
-    job: JobTemplate
-    # The job that is made after an item was given up.
-    on_disabled: JobTemplate | None = None
-
-    @property
-    def kind(self) -> Kind:
-        """Return `Kind.REFRESH`."""
-        return Kind.REFRESH
+    job: JobTemplate  # the job of each attempt
+    on_disabled: JobTemplate | None = None  # the job that is made after an item was given up
 
     @property
     def timing(self) -> str:
@@ -139,8 +127,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     document: str
-    # Digest of the part that determines the times.
-    timing: str
+    timing: str  # digest of the part that determines the times
     declared_at: datetime
     paused_at: datetime | None
     resumed_at: datetime | None

@@ -45,10 +45,12 @@ from redrive.engine.outcome import (
     Snoozed,
     Succeeded,
     Suspended,
+    Transition,
     Unreadable,
+    base,
+    close,
 )
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
-from redrive.engine.transition import Transition, base, close
 from redrive.errors.foreign import summary, trace
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 

@@ -23,18 +23,16 @@ from redrive.engine.records import Claim
 from redrive.engine.settle import BAD_POLICY
 from redrive.errors.foreign import trace
 from redrive.observe.listeners import LISTENERS
-from redrive.observe.logs import Block, logger
-from redrive.runtime import rng
+from redrive.observe.logs import Block
+from redrive.runtime import log, rng
 from redrive.runtime.executor import Executor
-from redrive.runtime.outcomes import was_cancelled
+from redrive.runtime.handlers import was_cancelled
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.settler import Settler
 from redrive.runtime.tracing import kept, log_lost, log_undecided
 from redrive.stores.operations import leases
 from redrive.stores.operations.attempts import ProgressReport
 from redrive.stores.operations.leases import Ending, Settled
-
-log = logger("redrive.worker")
 
 # The delay of a job whose attempt could not start because the worker's own code raised an error.
 _RELEASED_FOR = timedelta(seconds=5)

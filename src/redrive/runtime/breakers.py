@@ -1,9 +1,8 @@
 """Circuit breakers of durable attempts: while one is open, its jobs are parked and no attempt is spent.
 
-A policy with ``breaker=`` shares its breaker with all calls and attempts of this process that name it. The breaker is
-asked just before the handler would run. If it is open, the job returns to its queue with the hold ``breaker`` until the
-breaker admits a probe; its attempts and failures stay as they are. Without that, an outage of a dependency would use up
-the retries of every job that needs it.
+The breaker of a policy is asked just before the handler would run. If it is open, the job returns to its queue with the
+hold ``breaker`` until the breaker admits a probe; its attempts and failures stay as they are. Without that, an outage
+of a dependency would use up the retries of every job that needs it.
 """
 
 from __future__ import annotations

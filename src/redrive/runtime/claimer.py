@@ -1,13 +1,9 @@
 """A background duty that claims due jobs, as many as there are free slots.
 
 One claimer serves the whole process, because several would only compete for the same rows. It claims no more than can
-start at once, so that a crash costs the jobs that were running and not those in a queue in memory.
-
-Most claims begin where the last one found something: at the cursors of `redrive.stores.operations.lanes`. From time to
-time a claim looks without them, and the claimer does not rest longer than until then.
-
-The claimer looks again when the notifier saw a change, when an attempt has ended, when the next known job is due, and
-after `NET`, because every notification can get lost. It claims only jobs of the tasks that the worker has.
+start at once, so that a crash costs the jobs that were running and not those in a queue in memory. It claims again when
+the notifier saw a change, when an attempt has ended, when the next known job is due, and after `NET`, because every
+notification can get lost.
 """
 
 from __future__ import annotations
@@ -20,22 +16,18 @@ from redrive.app.app import App
 from redrive.app.events import emit_moved, emit_settled
 from redrive.clock import Clock
 from redrive.engine.lease import UNKNOWN_TASK_DELAY
-from redrive.engine.outcome import Released
+from redrive.engine.outcome import Released, Transition
 from redrive.engine.records import Claim
-from redrive.engine.transition import Transition
 from redrive.errors import StoreError
 from redrive.observe.listeners import LISTENERS
-from redrive.observe.logs import logger
-from redrive.runtime import failpoints
+from redrive.runtime import failpoints, log
 from redrive.runtime.attempts import Attempts, is_suspect
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import log_undecided
-from redrive.stores.operations import lanes, leases, workers
+from redrive.stores.operations import leases, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
-
-log = logger("redrive.worker")
 
 # The longest rest between two claims while slots are free.
 NET = timedelta(seconds=1)
@@ -74,21 +66,17 @@ class Claimer:
         self._idle = idle or asyncio.Event()
         self._stopped = False
         self._scans: tuple[QueueScan, ...] = ()
-        self._cursors: tuple[lanes.LaneCursor, ...] = ()
+        self._cursors: tuple[leases.LaneCursor, ...] = ()
         # Instants of the monotonic clock: the next look without cursors, and the next check of the schema.
         self._whole_at = float("-inf")
         self._fits_until = float("-inf")
         self._ahead = 0
+        self.duty = Duty("claiming", self._step)
 
     def stop(self) -> None:
         """Claim nothing more; the duty ends when a claim that is under way has been given back."""
         self._stopped = True
         self._attempts.claim_again.set()
-
-    @property
-    def duty(self) -> Duty:
-        """Claim jobs until stopped."""
-        return Duty("claiming", self._step)
 
     async def _step(self) -> float | None:
         if self._stopped:
@@ -147,10 +135,10 @@ class Claimer:
             )
         )
         self._scans = claimed.scans
-        self._cursors = lanes.advanced(self._cursors, claimed.claims)
+        self._cursors = leases.advanced(self._cursors, claimed.claims)
         ended = self._clock.monotonic()
         if not known:
-            self._whole_at = ended + min(lanes.PATIENCE * (ended - began), lanes.FULL_SCAN_AFTER.total_seconds())
+            self._whole_at = ended + min(leases.PATIENCE * (ended - began), leases.FULL_SCAN_AFTER.total_seconds())
         if not claimed.known:
             await self._registration.renew()
             return timedelta(0)

@@ -1,7 +1,8 @@
-"""A background duty that detects dead workers before their leases run out.
+"""Two background duties that take leases from dead workers: from silent ones, and from those whose process is gone.
 
-The leases of a dead worker are taken at once. If a living worker is taken for dead by mistake, nothing is lost: its
-writes are refused, it registers again, and its jobs run again, as after any crash.
+If a living worker is taken for dead by mistake, nothing is lost: its writes are refused, it registers again, and its
+jobs run again, as after any crash. Every worker does this; no leader is needed, because a sweep is guarded row by row
+by the lease ids that it read: of two concurrent sweeps one finds nothing left to do.
 """
 
 from __future__ import annotations
@@ -10,35 +11,30 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from redrive.app.app import App
+from redrive.engine.outcome import Transition
 from redrive.engine.records import Process, WorkerRecord
-from redrive.observe.logs import logger
+from redrive.runtime import log
 from redrive.runtime.process import is_gone
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import report_moved
 from redrive.stores.operations import leases, workers
 
-log = logger("redrive.worker")
-
 # Seconds between two looks.
 LOOK = 1.0
 
-# Leases of one transaction; the rescuer takes the rest.
+# Leases of one transaction, so that a claim never waits long for a sweep.
 BUDGET = 100
 
 
 class DeadWorkers:
-    """The background duty that detects dead workers other than its own."""
+    """The background duty that takes the leases of dead workers at once, before they run out."""
 
     def __init__(self, app: App, registration: WorkerRegistration) -> None:
         self._app = app
         self._registration = registration
         self._suspects: Mapping[int, datetime] = {}
-
-    @property
-    def duty(self) -> Duty:
-        """Look every second."""
-        return Duty("detecting dead workers", self._step, shortest=LOOK)
+        self.duty = Duty("detecting dead workers", self._step, shortest=LOOK)
 
     async def _step(self) -> float:
         try:
@@ -78,3 +74,35 @@ def _process_is_gone(worker: WorkerRecord) -> bool:
     if worker.host is None or worker.pid is None:
         return False
     return is_gone(Process(worker.host, worker.pid, worker.birth))
+
+
+class Rescuer:
+    """The background duty that takes leases from workers without a heartbeat."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._every = app.terms.heartbeat_every.total_seconds()
+        self.duty = Duty("sweeping", self.look, shortest=self._every)
+
+    async def look(self) -> float:
+        """Take the expired leases, and return the seconds until the next sweep."""
+        await self._free()
+        while len(await self._sweep()) == BUDGET:
+            pass
+        return self._every
+
+    # The duty also ends the database sessions of stopped processes, because their locks would block all workers.
+    async def _free(self) -> None:
+        if count := await self._app.store.arun(workers.end_stuck()):
+            log.warning("sessions of processes that stopped in the middle of a statement were ended: %d", count)
+
+    # A worker cannot write its heartbeat while the database is unreachable. So a sweep counts at most one heartbeat
+    # interval of the time since the sweep before it. After an outage each worker has two intervals left to come back.
+    # The count is kept in the rows of the workers, so that a restart of this process does not repeat the grace; and
+    # since each sweep counts, a dead worker loses its jobs even if the database is unreachable again and again.
+    async def _sweep(self) -> tuple[Transition, ...]:
+        swept = await self._app.store.arun(
+            leases.sweep(BUDGET, every=self._app.terms.heartbeat_every, now=self._app.now())
+        )
+        report_moved(swept)
+        return swept

@@ -1,10 +1,8 @@
 """Runs the handler of one claimed job and returns how it ended.
 
-Everything that a handler does becomes one frozen `Outcome`: it returned, it raised, it raised a control signal, or it
-took too long. It never becomes an exception of the worker: a payload that the present code cannot read, a result that
-cannot be stored and an error text that cannot be encoded are outcomes of that one job and affect no other.
-
-Every other `BaseException` that a handler raises is a failure of its attempt too; none of them ends the worker.
+Everything that a handler does becomes one frozen `Outcome`, never an exception of the worker. A payload that the
+present code cannot read, a result that cannot be stored and an error text that cannot be encoded are outcomes of that
+one job and affect no other.
 """
 
 from __future__ import annotations
@@ -32,16 +30,13 @@ from redrive.engine.records import Claim, Hold
 from redrive.errors import ConfigurationError, JobNotFound, PayloadError
 from redrive.errors.foreign import trace
 from redrive.observe.listeners import LISTENERS
-from redrive.observe.logs import Block, logger
+from redrive.observe.logs import Block
+from redrive.runtime import log
 from redrive.runtime.breakers import Admission, admit
-from redrive.runtime.outcomes import AttemptTimeout, outcome_of
-from redrive.runtime.soft_timeout import softly
-from redrive.runtime.threads import Threads
+from redrive.runtime.handlers import AttemptTimeout, Threads, outcome_of, softly
 from redrive.runtime.tracing import traced
 from redrive.stores.operations import jobs, workers
 from redrive.stores.operations.attempts import ProgressReport
-
-log = logger("redrive.worker")
 
 _SUCCEEDED = Succeeded()
 
@@ -95,8 +90,7 @@ class Executor:
     async def run(self, claim: Claim) -> Outcome:
         """Run the handler of a claimed job and return how it ended.
 
-        Raises:
-            asyncio.CancelledError: the caller has cancelled the attempt, which so has no outcome.
+        Raise `asyncio.CancelledError` if the caller has cancelled the attempt, which so has no outcome.
         """
         task = self._app.find(claim.task)
         if task is None:
@@ -129,7 +123,7 @@ class Executor:
             admission.record(outcome)
         except BaseException as error:  # noqa: BLE001 - a predicate of the user may raise anything
             why = "its circuit breaker could not record how the attempt ended"
-            log.error("job %d: %s%s", claim.id, why, Block(trace(error)))  # noqa: TRY400 - the error may be foreign
+            log.error("job %d: %s%s", claim.id, why, Block(trace(error)))
         return outcome
 
     async def _outcome(
@@ -141,10 +135,10 @@ class Executor:
         try:
             if LISTENERS:
                 result = await traced(
-                    self._app.store, claim, lambda: self._call(task, arguments, limit, claim.lease_id)
+                    self._app.store, claim, lambda: _within(self._start(task, arguments, claim.lease_id), limit)
                 )
             else:
-                result = await self._call(task, arguments, limit, claim.lease_id)
+                result = await _within(self._start(task, arguments, claim.lease_id), limit)
         except BaseException as error:
             # isinstance() would call methods of a foreign exception, which may raise.
             if issubclass(type(error), asyncio.CancelledError):
@@ -229,12 +223,6 @@ class Executor:
             attempts=dead.attempts,
             job_id=dead.job.id,
         )
-
-    def _call(
-        self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta, lease_id: int
-    ) -> Awaitable[Any]:
-        """Call the handler within its time limit."""
-        return _within(self._start(task, arguments, lease_id), limit)
 
     # ``async def`` handlers run on the event loop and are cancelled at their attempt timeout. ``def`` handlers run in a
     # thread, which Python cannot stop: at the timeout the attempt is over and fenced off, and the thread runs out by

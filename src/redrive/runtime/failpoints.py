@@ -1,6 +1,5 @@
 """Named points at which a test may kill the worker.
 
-Durable systems lose or repeat work when they crash between two steps, so the steps have names, in production code.
 Without the environment variable ``REDRIVE_FAULT`` a point costs one comparison and does nothing. With
 ``REDRIVE_FAULT=after_claim`` the process sends itself SIGKILL there: no clean-up and no ``finally``, as in a power cut.
 """

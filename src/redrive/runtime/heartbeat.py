@@ -1,8 +1,7 @@
 """A background thread that writes the heartbeat of the worker, finds lost leases, and writes what handlers report.
 
-A heartbeat is a write, and one every few seconds is enough. Between two heartbeats the thread only reads which leases
-are left, twice a second, so that a handler with a cancelled job is stopped within a second. While nothing runs it reads
-nothing.
+Between two heartbeats, which are writes, the thread only reads which leases are left, twice a second, so that a handler
+with a cancelled job is stopped within a second. While nothing runs it reads nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A background duty that waits for changes of the database and wakes the claimer.
 
-The store does the waiting: on SQLite it polls the file, on PostgreSQL a connection listens. That connection also holds
-a lock, by which other workers see within a few seconds that this process has died. The lock is taken before the worker
-registers, so that no worker is ever seen without it. A lost connection has to be back before other workers take this
-one for dead: hence the short rests.
+On SQLite it polls the file, on PostgreSQL a connection listens. That connection also holds a lock, by which other
+workers see that this process has died. The lock is taken before the worker registers, so that no worker is ever seen
+without it. A lost connection has to be back before other workers take this one for dead: hence the short rests.
 """
 
 from __future__ import annotations
@@ -34,13 +33,10 @@ class Notifier:
         self._clock = clock
         self._changed = changed
         self._news: AsyncGenerator[None, None] | None = None
+        self.duty = Duty("watching", self._step, longest=LONGEST)
 
     async def open(self) -> None:
-        """Start to watch; when this returns the lock is held.
-
-        Raises:
-            StoreError: the database is unreachable.
-        """
+        """Start to watch; when this returns the lock is held. Raise `StoreError` if the database is unreachable."""
         self.lock_id = rng.lock_number() if self._app.store.lasting else None
         self._news = self._watch()
         await anext(self._news)
@@ -49,11 +45,6 @@ class Notifier:
         """Stop watching and release the lock."""
         if self._news is not None:
             await self._news.aclose()
-
-    @property
-    def duty(self) -> Duty:
-        """Wait for one change after another."""
-        return Duty("watching", self._step, longest=LONGEST)
 
     async def _step(self) -> float:
         """Wait for one change."""

@@ -1,7 +1,6 @@
 """A background duty that deletes jobs that ended long ago, in small batches, each a transaction of its own.
 
-The oldest living worker does it. If two workers do it at once, one finds nothing left to do. Which jobs are deleted,
-and when, is decided in `redrive.stores.operations.retention`.
+The oldest living worker does it. If two workers do it at once, one finds nothing left to do.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.clock import Clock
-from redrive.observe.logs import logger
+from redrive.runtime import log
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.stores.operations import retention, workers
 from redrive.stores.operations.schedules import forget_occurrences
-
-log = logger("redrive.worker")
 
 # A *pass* walks all jobs once, a stride at a time. A stride with nothing to delete only reads, and a rest follows it: a
 # pass over ten million jobs takes a quarter of an hour and costs the database less than a hundredth of its time. The
@@ -46,11 +43,7 @@ class Pruner:
         self._app = app
         self._clock = clock
         self._registration = registration
-
-    @property
-    def duty(self) -> Duty:
-        """Walk all jobs, one pass after another."""
-        return Duty("pruning", self._step)
+        self.duty = Duty("pruning", self._step)
 
     async def _step(self) -> float:
         await self._app.store.arun(retention.declare(self._app.keeps()))

@@ -8,11 +8,8 @@ import socket
 from collections.abc import Callable, Sequence
 
 from redrive.app.app import App
-from redrive.observe.logs import logger
-from redrive.runtime import process
+from redrive.runtime import log, process
 from redrive.stores.operations import queues, workers
-
-log = logger("redrive.worker")
 
 
 class WorkerRegistration:
@@ -27,7 +24,7 @@ class WorkerRegistration:
         self, app: App, *, concurrency: int, queues: Sequence[str] | None = None, lock_id: int | None = None
     ) -> None:
         self.id = 0
-        self.queues = queues
+        self.queues = None if queues is None else tuple(queues)
         self.ends_at = float("-inf")
         self.renewed: Callable[[], None] = lambda: None
         self._app = app

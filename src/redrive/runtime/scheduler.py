@@ -1,10 +1,8 @@
 """A background duty that starts due occurrences of crons and due refreshes.
 
 Every worker does this for the schedules in its own code; no leader is needed, because a start takes a lock in the
-transaction that creates its job, and a second worker finds nothing due. A schedule that no worker has in its code any
-more is not started, and stays listed.
-
-`turn` is one look and the starts that follow from it. The drain of `redrive.testing` calls it directly.
+transaction that creates its job, and a second worker finds nothing due. `turn` is one look and the starts that follow
+from it; the drain of `redrive.testing` calls it directly.
 """
 
 from __future__ import annotations
@@ -20,17 +18,14 @@ from redrive.app.refresh import Refresh
 from redrive.engine.occurrence import OccurrenceDecision
 from redrive.engine.origin import Kind
 from redrive.observe.listeners import LISTENERS
-from redrive.observe.logs import logger
-from redrive.runtime import rng
+from redrive.runtime import log, rng
 from redrive.runtime.supervision import Duty
 from redrive.schedule import RefreshOutcome, RefreshPolicy
 from redrive.schedule.refresh import TOLERANCE
 from redrive.stores.operations import crons, schedules
 from redrive.stores.operations.refresh import finish, start
-from redrive.stores.operations.refresh.declare import replan, set_back
+from redrive.stores.operations.refresh.start import replan, set_back
 from redrive.stores.operations.schedules import ScheduleStatus
-
-log = logger("redrive.worker")
 
 # A look costs a few index probes per schedule, independent of the number of tracked items. It is made when the next
 # known item is due, and each second at the latest, since another process may have tracked an item in between. Overdue
@@ -51,8 +46,7 @@ class Turn:
     """The result of one turn."""
 
     done: int
-    # The time until the next one is due; None if nothing is planned.
-    rest_for: timedelta | None
+    rest_for: timedelta | None  # the time until the next one is due; None if nothing is planned
     # The instant of the look, by the clock of the database; None if there are no schedules.
     at: datetime | None = field(default=None, compare=False)
 
@@ -64,11 +58,7 @@ class Scheduler:
         self._app = app
         self._declared = False
         self._latest: datetime | None = None
-
-    @property
-    def duty(self) -> Duty:
-        """Declare the schedules of the code, then start what is due."""
-        return Duty("scheduling", self._step)
+        self.duty = Duty("scheduling", self._step)
 
     async def _step(self) -> float:
         if not self._declared:

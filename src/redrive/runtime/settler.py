@@ -15,15 +15,13 @@ from redrive.engine.outcome import Failed, Outcome, Released
 from redrive.engine.settle import CATCH_AGAIN
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOutcomeUnknown, StoreUnreachable
 from redrive.errors.foreign import summary, trace
-from redrive.observe.logs import Block, logger
+from redrive.observe.logs import Block
 from redrive.policy import Failure
-from redrive.runtime import failpoints
+from redrive.runtime import failpoints, log
+from redrive.runtime.handlers import Threads
 from redrive.runtime.supervision import Duty, cancel, rest
-from redrive.runtime.threads import Threads
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
-
-log = logger("redrive.worker")
 
 # A commit costs the same for one row or two hundred, so ends travel together: the settler waits until nothing more is
 # about to end, or `LINGER` has passed, or `BATCH` have gathered. While one batch is being written the next gathers. The
@@ -40,13 +38,11 @@ LINGER = 0.002
 class RunningAttempts(Protocol):
     """The part of `redrive.runtime.attempts.Attempts` that the settler uses."""
 
+    claim_again: asyncio.Event
+
     @property
     def count(self) -> int:
         """The number of attempts with ends that are not written."""
-
-    @property
-    def claim_again(self) -> asyncio.Event:
-        """The event that wakes the claimer."""
 
     def settled(self, endings: Sequence[Ending], settled: Settled) -> None:
         """Receive a batch that was written."""
@@ -65,6 +61,7 @@ class Settler:
         self._aside: dict[asyncio.Task[None], Ending] = {}
         self._stopped: set[int] = set()
         """Leases of ended attempts with handlers that have stopped since; not written yet."""
+        self.duty = Duty("settling", self._step)
 
     def put(self, ending: Ending) -> None:
         """Queue an ending to be written."""
@@ -98,11 +95,6 @@ class Settler:
     def unwritten(self) -> tuple[Ending, ...]:
         """The endings that are not written yet, as far as this process knows."""
         return (*self._endings, *self._aside.values())
-
-    @property
-    def duty(self) -> Duty:
-        """Write endings as they arrive."""
-        return Duty("settling", self._step)
 
     async def close(self) -> None:
         """Stop writing the endings that have been set aside."""

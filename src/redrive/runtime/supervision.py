@@ -4,8 +4,6 @@ A duty is a step that is repeated. A `StoreError` means that the database is unr
 Any other exception is a defect of redrive, of a driver, or of application code that the duty calls: it is logged with
 its traceback, emitted as `redrive.observe.WorkerDutyFailed`, and listed with the worker until a step succeeds again.
 After either one the duty rests, longer after each failure in a row.
-
-A duty that fails again and again for lack of memory ends the worker, because only a new process gets memory back.
 """
 
 from __future__ import annotations
@@ -17,13 +15,17 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.errors import StoreError
 from redrive.errors.foreign import summary, trace
-from redrive.observe.logs import Block, logger
+from redrive.observe import WorkerDutyFailed, emit
+from redrive.observe.listeners import LISTENERS
+from redrive.observe.logs import Block
 from redrive.policy import Backoff
-
-log = logger("redrive.worker")
+from redrive.runtime import log
+from redrive.runtime.registration import WorkerRegistration
+from redrive.stores.operations import workers
 
 # Failures in a row by `MemoryError` that a duty survives: about half a minute.
 MEMORY_LIMIT = 10
@@ -45,10 +47,8 @@ class Duty:
     name: str
     # Does the work once and returns the seconds to rest before the next step; None when the duty has ended.
     step: Callable[[], Awaitable[float | None]]
-    # The shortest rest after a failure, in seconds.
-    shortest: float = 0.0
-    # The longest rest after a failure, in seconds.
-    longest: float = math.inf
+    shortest: float = 0.0  # the shortest rest after a failure, in seconds
+    longest: float = math.inf  # the longest rest after a failure, in seconds
 
 
 class Supervisor:
@@ -74,8 +74,7 @@ class Supervisor:
     async def run(self, duty: Duty) -> None:
         """Repeat a duty until it ends.
 
-        Raises:
-            MemoryError: the duty has failed more than `MEMORY_LIMIT` times in a row for lack of memory.
+        Raise `MemoryError` if the duty has failed more than `MEMORY_LIMIT` times in a row for lack of memory.
         """
         while True:
             try:
@@ -140,3 +139,44 @@ async def cancel(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Reporter:
+    """The background duty that reports failing duties."""
+
+    def __init__(self, app: App, registration: WorkerRegistration) -> None:
+        self._app = app
+        self._registration = registration
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._defects: str | None = None
+        self.duty = Duty("reporting", self._step)
+
+    def failed(self, name: str, error: BaseException, failures: int) -> None:
+        """Emit an event about a duty that failed so many times in a row. Safe to call from any thread."""
+        if LISTENERS:
+            worker = self._registration
+            event = WorkerDutyFailed(
+                worker_id=worker.id, queues=worker.queues, duty=name, error=summary(error), failures=failures
+            )
+            emit(event)
+
+    def changed(self, defects: str | None) -> None:
+        """Have the list of failing duties written. Safe to call from any thread."""
+        self._defects = defects
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    def again(self) -> None:
+        """Have the list written once more, because the worker has a new row."""
+        if self._defects is not None:
+            self._changed.set()
+
+    async def _step(self) -> float:
+        await self._changed.wait()
+        self._changed.clear()
+        try:
+            await self._app.store.arun(workers.report(self._registration.id, self._defects))
+        except BaseException:
+            self._changed.set()
+            raise
+        return 0.0

@@ -1,8 +1,7 @@
-"""A background duty that detects that the clock of this machine was set.
+"""Two background duties for databases that are files: SQLite and Turso.
 
-It matters to databases that read this clock, which are SQLite and Turso. The time of the database goes on without the
-step; when the change has lasted, the database follows it (`redrive.engine.anchor`). The state is in the database, so
-any worker may detect the change first.
+The time of such a database goes on when the clock of the machine is set; when the change has lasted, the database
+follows it (`redrive.engine.anchor`). The state is in the database, so any worker may detect the change first.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from redrive.app.app import App
+from redrive.clock import Clock
 from redrive.engine.anchor import HOLD, TOLERANCE
-from redrive.observe.logs import logger
+from redrive.runtime import log
 from redrive.runtime.supervision import Duty
 from redrive.stores.operations.clock import keep
-
-log = logger("redrive.worker")
 
 # Seconds between two comparisons.
 LOOK = 5.0
@@ -30,11 +28,7 @@ class Timekeeper:
     def __init__(self, app: App) -> None:
         self._app = app
         self._known = _NONE
-
-    @property
-    def duty(self) -> Duty:
-        """Compare every five seconds."""
-        return Duty("checking the clock", self.look, shortest=LOOK)
+        self.duty = Duty("checking the clock", self.look, shortest=LOOK)
 
     async def look(self) -> float:
         """Compare the clock of this machine with the time of the database; return the seconds until the next time."""
@@ -58,3 +52,39 @@ class Timekeeper:
 
 def _signed(span: timedelta) -> str:
     return f"{span.total_seconds():+.3f} s"
+
+
+# Seconds between two checks.
+EVERY = 10.0
+
+# Seconds between two warnings.
+WARNINGS = 60.0
+
+MEGABYTE = 1_000_000
+
+
+class Checkpointer:
+    """The background duty that truncates the write-ahead log; ``clock`` spaces its warnings."""
+
+    def __init__(self, app: App, clock: Clock) -> None:
+        self._app = app
+        self._clock = clock
+        self._warned = float("-inf")
+        self.duty = Duty("emptying the log of the database", self.look, shortest=EVERY)
+
+    async def look(self) -> float:
+        """Truncate the log if it is too large, and return the seconds until the next check."""
+        left = await self._app.store.trim_log()
+        if left:
+            self._warn(left)
+        return EVERY
+
+    def _warn(self, left: int) -> None:
+        now = self._clock.monotonic()
+        if now - self._warned >= WARNINGS:
+            self._warned = now
+            log.warning(
+                "the log of the database has %d MB and grows, because some connection has had a transaction open for "
+                "long: end it, such as a backup, an open cursor or a forgotten BEGIN",
+                left // MEGABYTE,
+            )

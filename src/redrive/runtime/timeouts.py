@@ -1,7 +1,7 @@
 """A background duty that ends suspended attempts that have not been completed in time.
 
 No worker holds such an attempt, so any worker may end it. Each looks when the first known wait is over and at least
-once a second, because waits begin in other processes too. So an attempt ends within a second of the end of its wait.
+once a second, because waits begin in other processes too.
 """
 
 from __future__ import annotations
@@ -29,11 +29,7 @@ class Timeouts:
 
     def __init__(self, app: App) -> None:
         self._app = app
-
-    @property
-    def duty(self) -> Duty:
-        """Look at the end of each wait and at least every second."""
-        return Duty("ending waits for answers", self.look, shortest=LOOK)
+        self.duty = Duty("ending waits for answers", self.look, shortest=LOOK)
 
     async def look(self) -> float:
         """End the attempts with a wait that is over, and return the seconds until the next look."""

@@ -1,4 +1,4 @@
-"""The events and log lines of a worker and its attempts.
+"""The events and log lines of attempts.
 
 `traced` runs only while a sink is registered (`redrive.observe.listeners.LISTENERS`). It emits `JobStarted` and enters
 the context managers that sinks return around the handler.
@@ -14,20 +14,18 @@ from typing import TypeVar
 from redrive import observe
 from redrive.app.events import emit_moved
 from redrive.engine.lifecycle import LifecycleEvent
+from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim
 from redrive.engine.settle import BAD_POLICY
-from redrive.engine.transition import Transition
 from redrive.errors import LeaseLost, StoreError
-from redrive.errors.foreign import summary
 from redrive.observe.listeners import LISTENERS
-from redrive.observe.logs import logger
+from redrive.runtime import log
 from redrive.stores.operations import jobs
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.store import Store
 
 R = TypeVar("R")
 
-log = logger("redrive.worker")
 
 # A sink with ``carries = True`` may leave a text with the job for its next attempt, such as the trace of this one.
 # Until the end of the attempt is written, the text is in a context variable of the attempt's asyncio task.
@@ -95,25 +93,3 @@ def log_undecided(moved: Transition, trace: str | None = None) -> None:
     """Log, with its traceback, that the policy of a job cannot be read or raises."""
     trace = trace or (moved.closed.traceback if moved.closed is not None else None)
     log.error("job %d (%s): %s%s", moved.job_id, moved.task, moved.note, f"\n{trace}" if trace else "")
-
-
-def emit_worker_started(worker_id: int, queues: Sequence[str] | None, concurrency: int) -> None:
-    """Emit that a worker is registered."""
-    served = None if queues is None else tuple(queues)
-    observe.emit(observe.WorkerStarted(worker_id=worker_id, queues=served, concurrency=concurrency))
-
-
-def emit_worker_stopped(worker_id: int, queues: Sequence[str] | None, abandoned: int) -> None:
-    """Emit `WorkerStopped`; ``abandoned`` counts handlers that ignored the request to stop."""
-    served = None if queues is None else tuple(queues)
-    observe.emit(observe.WorkerStopped(worker_id=worker_id, queues=served, abandoned=abandoned))
-
-
-def emit_duty_failed(
-    worker_id: int, queues: Sequence[str] | None, duty: str, error: BaseException, failures: int
-) -> None:
-    """Emit that a background duty of a worker has failed so many times in a row."""
-    served = None if queues is None else tuple(queues)
-    observe.emit(
-        observe.WorkerDutyFailed(worker_id=worker_id, queues=served, duty=duty, error=summary(error), failures=failures)
-    )

@@ -17,25 +17,20 @@ from datetime import timedelta
 from redrive.app.app import App
 from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError, StoreUnreachable
+from redrive.observe import WorkerStarted, WorkerStopped, emit
 from redrive.observe.listeners import LISTENERS
-from redrive.observe.logs import logger
+from redrive.runtime import log
 from redrive.runtime.attempts import Attempts
-from redrive.runtime.checkpointer import Checkpointer
 from redrive.runtime.claimer import Claimer
-from redrive.runtime.dead_workers import DeadWorkers
+from redrive.runtime.dead_workers import DeadWorkers, Rescuer
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
 from redrive.runtime.registration import WorkerRegistration
-from redrive.runtime.reporter import Reporter
-from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.scheduler import Scheduler
-from redrive.runtime.supervision import Duty, Supervisor, cancel, first
-from redrive.runtime.timekeeper import Timekeeper
+from redrive.runtime.supervision import Duty, Reporter, Supervisor, cancel, first
+from redrive.runtime.timekeeper import Checkpointer, Timekeeper
 from redrive.runtime.timeouts import Timeouts
-from redrive.runtime.tracing import emit_worker_started, emit_worker_stopped
-
-log = logger("redrive.worker")
 
 # Threads beyond the slots: a ``def`` handler that exceeds its timeout keeps its thread, but not its slot.
 EXTRA_THREADS = 1_000
@@ -116,13 +111,15 @@ class Worker:
             if self._stopping.is_set():
                 attempts.close()
             if LISTENERS:
-                emit_worker_started(registration.id, self._queues, self._concurrency)
+                emit(
+                    WorkerStarted(worker_id=registration.id, queues=registration.queues, concurrency=self._concurrency)
+                )
             await self._work(notifier, registration, attempts)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             await notifier.close()
         if LISTENERS:
-            emit_worker_stopped(registration.id, self._queues, self.abandoned)
+            emit(WorkerStopped(worker_id=registration.id, queues=registration.queues, abandoned=self.abandoned))
 
     def _changed(self) -> None:
         if self._attempts is not None:

@@ -1,12 +1,9 @@
 """The vocabulary of store operations. PURE.
 
-An operation is a generator. It yields the statements to execute, each a `Query` with a name and parameters, receives
-their rows, and returns its result. It knows neither the database nor whether its caller awaits: a driver executes it.
-So each operation is written once for all dialects and both colours, and can be tested with canned rows. ADR 0002 has
-the decision.
-
-A driver executes each operation in one transaction, entirely or not at all. Errors of the database are translated and
-*thrown into* the generator, so that an operation may handle them.
+An operation is a generator. It yields the statements to execute, receives their rows, and returns its result. It knows
+neither the database nor whether its caller awaits, so it is written once for all dialects and both colours (ADR 0002).
+A driver executes each operation in one transaction, entirely or not at all; it translates errors of the database and
+*throws* them *into* the generator, so that an operation may handle them.
 """
 
 from __future__ import annotations
@@ -70,14 +67,10 @@ Steps: TypeAlias = Generator[Query | Batch, Rows, R]
 class Operation(Generic[R]):
     """A store operation, to be executed once."""
 
-    # For logs and errors.
-    name: str
-    # The generator.
-    steps: Steps[R]
-    # True if it needs a write transaction.
-    writes: bool
-    # True if it may create work, so that workers should be notified.
-    wakes: bool = False
+    name: str  # for logs and errors
+    steps: Steps[R]  # the generator
+    writes: bool  # True if it needs a write transaction
+    wakes: bool = False  # True if it may create work, so that workers should be notified
     # An operation to commit first if this one becomes a part of the user's transaction: it writes rows that other
     # transactions need too, and would otherwise block them until the user commits. A database with one writer ignores
     # it.

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
-from typing import Any, ClassVar, TypeVar
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, ClassVar, Protocol
 
 from redrive.clock import Clock
 from redrive.stores import migrate
 from redrive.stores.operations.schema import Schema, mismatch, schema
-from redrive.stores.query import Operation
-from redrive.stores.transaction import AsyncStoreTransaction, StoreTransaction
+from redrive.stores.query import Operation, R
 from redrive.stores.urls import redacted
-
-R = TypeVar("R")
 
 
 class Store(ABC):
@@ -134,3 +131,56 @@ class Store(ABC):
         if problem is not None:
             raise problem
         return there.version - latest
+
+
+class StoreTransaction(Protocol):
+    """An open transaction for a ``def`` handler; `commit` or `rollback` ends it and closes the connection."""
+
+    @property
+    def connection(self) -> Any:  # noqa: ANN401 - the database library's own
+        """Return the connection that the handler uses, such as a `sqlite3.Connection`."""
+        ...
+
+    def run(self, operation: Operation[R]) -> R:
+        """Run an operation in the transaction."""
+        ...
+
+    def commit(self) -> None:
+        """Commit and close; if this raises, nothing was written, except after `StoreOutcomeUnknown`."""
+        ...
+
+    def rollback(self) -> None:
+        """Roll back and close."""
+        ...
+
+
+class AsyncStoreTransaction(Protocol):
+    """An open transaction for an ``async def`` handler."""
+
+    @property
+    def connection(self) -> Any:  # noqa: ANN401 - the database library's own
+        """Return the connection that the handler uses."""
+        ...
+
+    async def run(self, operation: Operation[R]) -> R:
+        """Run an operation in the transaction."""
+        ...
+
+    async def commit(self) -> None:
+        """Commit and close; if the task is cancelled during the commit, raise ``CancelledError`` after it."""
+        ...
+
+    async def rollback(self) -> None:
+        """Roll back and close, even if the task is cancelled."""
+        ...
+
+
+async def run_to_completion(work: Coroutine[Any, Any, None]) -> None:
+    """Await a coroutine to its end even if the current task is cancelled; then raise its error or the cancellation."""
+    running = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        running.result()
+        raise

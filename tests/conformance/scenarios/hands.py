@@ -17,8 +17,8 @@ from redrive.stores.operations.leases import Claimed, Ending, Settled
 
 if TYPE_CHECKING:
     from redrive.app.app import App
+    from redrive.engine.outcome import Transition
     from redrive.engine.records import Claim
-    from redrive.engine.transition import Transition
     from redrive.stores.operations.workers import Pulse
 
 __all__ = ["Hand", "boom", "everything", "execute", "sweep"]

@@ -11,8 +11,7 @@ import pytest
 from redrive.app.catch import CatchRequest
 from redrive.app.context import Context
 from redrive.engine.lifecycle import State
-from redrive.engine.records import AttemptOutcome, Hold
-from redrive.engine.select import Filter
+from redrive.engine.records import AttemptOutcome, Filter, Hold
 from redrive.stores.operations.leases import Claimed
 from redrive.testing import drain
 from tests.conformance.scenarios.hands import Hand, boom, sweep

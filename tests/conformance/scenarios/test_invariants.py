@@ -11,8 +11,7 @@ from hypothesis import given, settings
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Released
-from redrive.engine.records import AttemptOutcome
-from redrive.engine.select import Filter
+from redrive.engine.records import AttemptOutcome, Filter
 from redrive.policy import Policy, Rule
 from redrive.testing import drain
 from tests.conformance.scenarios.hands import everything

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Hold
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter, Hold
 from redrive.stores.operations import leases
 from redrive.testing import drain
 from tests.conformance.scenarios.hands import Hand

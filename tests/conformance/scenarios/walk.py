@@ -18,7 +18,7 @@ from redrive.app.app import App
 from redrive.app.catch import CatchRequest
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Cancelled, Outcome, Released, Snoozed, Succeeded
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter
 from redrive.errors import IllegalMove
 from redrive.policy import parse_duration
 from redrive.testing import VirtualClock

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Released, Snoozed, Succeeded, Suspended
+from redrive.engine.outcome import Released, Snoozed, Succeeded, Suspended, Transition
 from redrive.engine.records import AttemptOutcome, Claim, Hold, JobRecord
-from redrive.engine.transition import Transition
 from redrive.errors import JobNotFound, LeaseLost
 from redrive.stores.operations import admin, attempts
 from redrive.stores.operations.leases import Settled

@@ -14,7 +14,7 @@ from redrive.engine.outcome import Lost, Released, Snoozed
 from redrive.engine.queue import QueueChange
 from redrive.engine.records import Claim, Hold, NewJob
 from redrive.policy import Policy
-from redrive.stores.operations import jobs, lanes, leases, queues
+from redrive.stores.operations import jobs, leases, queues
 from tests.engine.helpers import claim
 from tests.stores.helpers import FATAL, LONG, T0, Harness, failed, new, seconds
 
@@ -393,10 +393,10 @@ def test_claims_with_floors_take_the_same_in_the_same_order(store: Harness, seed
     expected = [job.id for job in sorted(due, key=lambda job: (job.priority, job.scheduled_at, job.id))]
 
     actual: list[int] = []
-    known: tuple[lanes.LaneCursor, ...] = ()
+    known: tuple[leases.LaneCursor, ...] = ()
     for size in itertools.cycle([3, 1, 7, 2]):
         claims = store.claimed(size, cursors=known).claims
-        known = lanes.advanced(known, claims)
+        known = leases.advanced(known, claims)
         actual += [claim.id for claim in claims]
         if not claims:
             break
@@ -408,7 +408,7 @@ def test_claims_with_floors_find_every_new_job(store: Harness):
     """New, retried and released jobs, and jobs of unknown lanes, are taken by the next claim with floors."""
     first = store.take(new("a", queue="m"))
     again, given = store.take(new("b", queue="m")), store.take(new("c", queue="m"))
-    known = lanes.advanced(lanes.advanced((), [first]), [again, given])
+    known = leases.advanced(leases.advanced((), [first]), [again, given])
     store.settle((again, failed()), (given, Released("not now", seconds(1))))
     store.enqueue(new("d", queue="m", delay=1), new("e", queue="c", delay=1), new("f", queue="z", priority=1, delay=1))
     rest = store.claimed(9, cursors=known).rest_for
@@ -421,7 +421,7 @@ def test_claims_with_floors_find_every_new_job(store: Harness):
 def test_a_late_commit_below_a_floor_is_found_by_a_claim_without_floors(store: Harness):
     """Jobs due before the floor but committed after it are taken by the next claim without floors."""
     store.wait(5)
-    known = lanes.advanced((), [store.take(new("punctual"))])
+    known = leases.advanced((), [store.take(new("punctual"))])
     store.wait(-3)
     store.enqueue(new("late"))
     store.wait(4)
@@ -432,9 +432,9 @@ def test_a_late_commit_below_a_floor_is_found_by_a_claim_without_floors(store: H
 
 def test_floors_belong_to_the_most_recent_queues_and_priorities():
     """Claims return only as many floors as needed: those of the lanes that were used last."""
-    known: tuple[lanes.LaneCursor, ...] = ()
-    for number in range(lanes.LANES + 3):
-        known = lanes.advanced(known, [claim(id=number, queue=f"q{number}", scheduled_at=T0)])
-    known = lanes.advanced(known, [claim(id=99, queue="q3", scheduled_at=T0)])
+    known: tuple[leases.LaneCursor, ...] = ()
+    for number in range(leases.LANES + 3):
+        known = leases.advanced(known, [claim(id=number, queue=f"q{number}", scheduled_at=T0)])
+    known = leases.advanced(known, [claim(id=99, queue="q3", scheduled_at=T0)])
 
-    assert [*range(4, lanes.LANES + 3), 99] == [floor.id for floor in known]
+    assert [*range(4, leases.LANES + 3), 99] == [floor.id for floor in known]

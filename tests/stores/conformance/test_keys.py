@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from redrive.engine.keys import SUPERSEDED
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Cancelled, Outcome, Released, Snoozed, Succeeded
-from redrive.engine.records import Hold, KeyUntil, NewJob, OnConflict
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter, Hold, KeyUntil, NewJob, OnConflict
 from redrive.errors import DuplicateJob, IllegalMove
 from redrive.stores.operations import jobs
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds

@@ -7,12 +7,11 @@ import pytest
 
 from redrive.engine.frozen import freeze
 from redrive.engine.lifecycle import State
-from redrive.engine.records import AttemptOutcome, Hold
-from redrive.engine.select import Filter
+from redrive.engine.records import AttemptOutcome, Filter, Hold
 from redrive.errors import IllegalMove
 from redrive.policy import Policy
-from redrive.stores.operations import admin, audit, repolicy
-from redrive.stores.operations.admin import CancelResult
+from redrive.stores.operations import admin, audit, redriving
+from redrive.stores.operations.admin import BulkResult
 from tests.stores.helpers import Harness, failed, new, seconds
 
 
@@ -29,11 +28,11 @@ def test_many_are_cancelled_at_once(store: Harness):
     waiting, other = store.enqueue(new(delay=5), new("mail"))
     done = store.do(admin.cancel_all(Filter(task="send", limit=3), why="enough", actor="ann", now=store.now))
 
-    assert CancelResult((running.id, waiting), waiting) == done
+    assert BulkResult((running.id, waiting), last_id=waiting) == done
     assert [State.DEAD, State.READY] == [store.job(dead).state, store.job(other).state]
     assert [AttemptOutcome.CANCELLED] == [line.outcome for line in store.history(running.id)]
     assert [("ann", "cancel", [running.id, waiting])] == log(store)
-    assert CancelResult(()) == store.do(admin.cancel_all(Filter(hold=Hold.DELAY), now=store.now))
+    assert BulkResult(()) == store.do(admin.cancel_all(Filter(hold=Hold.DELAY), now=store.now))
 
 
 def test_the_log_is_read_in_pages(store: Harness):
@@ -67,7 +66,7 @@ def test_waiting_jobs_get_another_policy(store: Harness):
     store.end(first, failed())
     running = store.take(new())
     before = store.job(first.id)
-    done = store.do(repolicy.repolicy(Filter(), {"send": present}, actor="ann", now=store.now))
+    done = store.do(redriving.repolicy(Filter(), {"send": present}, actor="ann", now=store.now))
     after = store.job(first.id)
 
     assert ((first.id,), [(running.id, "runs: it keeps its policy until this attempt has ended")]) == (
@@ -80,4 +79,4 @@ def test_waiting_jobs_get_another_policy(store: Harness):
     store.wait(60)
     again = store.take()
     assert seconds(10) == store.end(again, failed()).last_delay
-    assert () == store.do(repolicy.repolicy(Filter(), {"send": present}, now=store.now)).ids
+    assert () == store.do(redriving.repolicy(Filter(), {"send": present}, now=store.now)).ids

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from redrive.engine.outcome import Suspended
-from redrive.stores.operations import queue_metrics as module
-from redrive.stores.operations.queue_metrics import Depth, DepthState
+from redrive.stores.operations import queues as module
+from redrive.stores.operations.queues import Depth, DepthState
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost, Succeeded
-from redrive.engine.records import Hold
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter, Hold
 from redrive.policy import Rule
 from redrive.stores.operations import redriving
-from redrive.stores.operations.redriving import Redriven
+from redrive.stores.operations.admin import BulkResult
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
@@ -22,7 +21,7 @@ def test_a_redriven_job_starts_with_reset_counters(store: Harness):
     store.end(store.take(), FATAL)
     store.wait(5)
 
-    assert Redriven((number,)) == store.redrive()
+    assert BulkResult((number,)) == store.redrive()
     row = store.job(number)
     assert (State.READY, Hold.REDRIVE, store.now) == (row.state, row.hold, row.scheduled_at)
     assert (3, 0, 0, 1) == (row.attempt, row.failures, row.crashes, row.redrives)
@@ -53,7 +52,7 @@ def test_a_cancelled_job_can_be_redriven(store: Harness):
     number = store.put()
     store.cancel(number)
 
-    assert Redriven((number,)) == store.redrive(Filter(ids=(number,)))
+    assert BulkResult((number,)) == store.redrive(Filter(ids=(number,)))
 
 
 def test_a_poisoned_job_can_be_redriven(store: Harness):
@@ -77,7 +76,7 @@ def test_each_kept_job_has_a_reason(store: Harness):
     before = store.everything()
 
     assert (
-        Redriven(
+        BulkResult(
             (),
             (
                 (1, "is ready"),
@@ -112,7 +111,7 @@ def test_a_filter_bounds_what_is_redriven(store: Harness):
     """Only matching jobs are started again."""
     a, b = store.dead(new("a")), store.dead(new("b"))
 
-    assert Redriven((b,)) == store.redrive(Filter(state=State.DEAD, task="b"))
+    assert BulkResult((b,)) == store.redrive(Filter(state=State.DEAD, task="b"))
     assert State.DEAD == store.job(a).state
 
 
@@ -129,7 +128,7 @@ def test_a_second_redrive_moves_nothing(store: Harness):
     number = store.dead()
     store.redrive()
 
-    assert Redriven((), ((number, "is ready"),)) == store.redrive()
+    assert BulkResult((), ((number, "is ready"),)) == store.redrive()
     assert 1 == store.job(number).redrives
 
 
@@ -151,7 +150,7 @@ def test_only_one_of_a_job_and_its_catch_job_is_redriven(store: Harness):
     child = parent + 1
     store.cancel(child)
 
-    assert Redriven((parent,), ((child, f"has nothing to catch while job {parent} starts again"),)) == store.redrive()
+    assert BulkResult((parent,), ((child, f"has nothing to catch while job {parent} starts again"),)) == store.redrive()
     assert [State.READY, State.CANCELLED] == [job.state for job in store.jobs()]
 
 
@@ -172,7 +171,7 @@ def test_a_catch_job_is_redriven_while_its_parent_is_dead(store: Harness):
     parent = store.dead(new(retry="2 1s catch mend"))
     store.cancel(2)
 
-    assert Redriven((2,)) == store.redrive(Filter(task="mend"))
+    assert BulkResult((2,)) == store.redrive(Filter(task="mend"))
     store.end(store.take())
     assert store.now == store.job(parent).caught_at
 
@@ -182,7 +181,7 @@ def test_a_catch_job_is_kept_when_its_parent_lives_again(store: Harness):
     parent = store.dead(new(retry="0 catch mend"))
     store.cancel(2)
     store.redrive(Filter(ids=(parent,)))
-    kept = Redriven((), ((2, f"has nothing to catch: job {parent} is not dead any more, or was caught"),))
+    kept = BulkResult((), ((2, f"has nothing to catch: job {parent} is not dead any more, or was caught"),))
 
     assert kept == store.redrive(Filter(ids=(2,)))
     assert kept == store.redrive(Filter(ids=(2,)), dry_run=True)
@@ -198,7 +197,7 @@ def test_a_catch_job_is_kept_when_its_parent_was_caught(store: Harness):
     store.end(store.take(), FATAL)
     store.end(store.take())
 
-    assert Redriven((), ((2, f"has nothing to catch: job {parent} is not dead any more, or was caught"),)) == (
+    assert BulkResult((), ((2, f"has nothing to catch: job {parent} is not dead any more, or was caught"),)) == (
         store.redrive(Filter(ids=(2,)))
     )
 

@@ -8,8 +8,7 @@ import pytest
 
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded, Unreadable
-from redrive.engine.records import AttemptOutcome, AttemptRecord, Hold
-from redrive.engine.select import Filter
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Filter, Hold
 from redrive.policy import Rule
 from redrive.stores.operations import admin, leases
 from redrive.stores.operations.leases import Settled

@@ -11,11 +11,10 @@ from redrive.engine.frozen import freeze
 from redrive.engine.lease import UNREADABLE_LOOK
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded, Suspended
-from redrive.engine.records import Hold
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter, Hold
 from redrive.policy import Backoff, Policy
 from redrive.stores.operations.admin import select
-from redrive.stores.operations.repolicy import repolicy
+from redrive.stores.operations.redriving import repolicy
 from tests.stores.helpers import Harness, new, seconds
 
 FUNCTION = {"works": True}

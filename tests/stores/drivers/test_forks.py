@@ -206,15 +206,15 @@ def test_the_parent_has_new_connections_after_a_fork_and_sees_changes(path: Path
     """Before a fork all connections are closed. After it, writing, reading and watching open theirs again."""
     store, other = open_store(f"sqlite:///{path}"), open_store(f"sqlite:///{path}")
     version = store.version()
-    before = store._writer._cursor
+    before = store._writer._connection
     try:
         forks._before()
-        assert (None, None, None) == (store._writer._cursor, store._reader._cursor, store._watcher._connection)
+        assert (None, None, None) == (store._writer._connection, store._reader._connection, store._watcher._connection)
         assert not Path(f"{path}-wal").exists()
         forks._after_in_parent()
         (number,) = store.run(jobs.enqueue([new()])).ids
         assert "send" == store.run(jobs.get(number)).task
-        assert before is not store._writer._cursor
+        assert before is not store._writer._connection
         assert version != (version := store.version())
         other.run(jobs.enqueue([new()]))
         assert version != store.version()

@@ -16,7 +16,7 @@ import pytest
 from redrive import App
 from redrive.errors import ResultTimeout, StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.drivers.postgres import PostgresStore, parse_url
-from redrive.stores.drivers.postgres.migration import MigrationCursor
+from redrive.stores.drivers.postgres.sync import MigrationCursor
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs, workers
 from redrive.stores.query import Query, Steps, writes

@@ -14,7 +14,7 @@ from redrive.errors import StoreBusy, StoreError
 from redrive.stores.drivers.postgres import PostgresSettings
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.statements import composed
-from redrive.stores.operations import admin, clock, jobs, lanes, leases
+from redrive.stores.operations import admin, clock, jobs, leases
 from redrive.stores.query import Batch, Query, Steps, writes
 from tests.engine.helpers import claim
 from tests.stores.helpers import LONG, T0, new
@@ -23,7 +23,7 @@ OURS = PostgresSettings("postgresql:///d", "PostgreSQL")
 POOLED = changed(OURS, pgbouncer=True)
 KEYED = replace(new(), key="k", key_until=KeyUntil.END)
 GATE = [jobs.NumberBlock(T0, 1, 1)]
-NEVER, DUE = lanes.NextDue(T0, None, None), lanes.NextDue(T0, T0, None)
+NEVER, DUE = leases.NextDue(T0, None, None), leases.NextDue(T0, T0, None)
 
 
 def told(script: Script[Any], *answers: Sequence[Any]) -> tuple[Any, list[str]]:
@@ -151,7 +151,7 @@ def two_lasts() -> Steps[None]:
 @pytest.mark.parametrize(("name", "begin"), [("claim_chosen", "WITH"), ("claim", "WITH RECURSIVE")])
 def test_a_statement_keeps_its_with_clauses(name: str, begin: str):
     """Others that run together with it go before its own."""
-    params = {"ids": [1], "queues": None, "tasks": None, "worker_id": 2, "now": T0, "count": 1, **lanes.parameters(())}
+    params = {"ids": [1], "queues": None, "tasks": None, "worker_id": 2, "now": T0, "count": 1, **leases.parameters(())}
     params["salt"] = 3
     text, values = composed(Batch((Query("keys_drop", {"job_ids": [7]}), Query(name, params))), "s")
 

@@ -50,7 +50,7 @@ class Gate:
         self._inside.set()
         self._open.wait(30)
         yield Query("meta", {"key": "uid"})
-        connection: sqlite3.Connection = self.store._writer._cursor.connection
+        connection: sqlite3.Connection = self.store._writer._connection
         connection.set_trace_callback(self.statements.append)
 
     def count(self, word: str) -> int:
@@ -120,7 +120,7 @@ def test_a_transaction_that_ends_under_a_group_fails_it_all(store: Store):
     """If an error ends the transaction, every operation of the group fails."""
 
     def ends_it():
-        store._writer._cursor.connection.rollback()
+        store._writer._connection.rollback()
         message = "the disk is full"
         raise StoreError(message)
         yield
@@ -216,7 +216,7 @@ def test_operations_of_one_loop_iteration_share_a_commit(store: Store):
     """Operations that coroutines await in one iteration of the loop share one commit."""
     statements: list[str] = []
     store.run(admin.stats())
-    store._writer._cursor.connection.set_trace_callback(statements.append)
+    store._writer._connection.set_trace_callback(statements.append)
 
     async def ask():
         return await asyncio.gather(store.arun(put()), store.arun(put()), store.arun(admin.stats()))

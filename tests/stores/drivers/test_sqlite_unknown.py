@@ -52,7 +52,8 @@ def store(path: Path) -> Iterator[Store]:
     """Open a store on a disk that refuses to sync."""
     opened = open_store(f"sqlite:///{path}")
     writer = opened._writer
-    writer._cursor = Unconfirmed(writer._cursor.connection)
+    writer._connection.close()
+    writer._connection = sqlite3.connect(path, factory=Connection, isolation_level=None, check_same_thread=False)
     yield opened
     opened.close()
 

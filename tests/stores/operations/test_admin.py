@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import AttemptOutcome, AttemptRecord, Hold, KeyUntil, Stats, WorkerRecord
-from redrive.engine.select import Filter
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Filter, Hold, KeyUntil, Stats, WorkerRecord
 from redrive.errors import StoreOpenError
 from redrive.stores.operations import admin, schema, workers
-from redrive.stores.operations.admin import CancelResult
+from redrive.stores.operations.admin import BulkResult
 from redrive.stores.query import Query
 from tests.engine.helpers import job
 from tests.stores.helpers import T0
@@ -114,9 +113,9 @@ def test_cancelling_many_ignores_ended_jobs():
     rows = [job(id=1), job(id=2, state=State.SUCCEEDED), job(id=3), job(id=4)]
     done, asked = converse(admin.cancel_all(Filter(limit=4)), CLOCK, rows, [(1,)], [], [(4,)], [])
 
-    assert CancelResult((1, 4), 4) == done
+    assert BulkResult((1, 4), last_id=4) == done
     assert ["clock", "jobs_oldest", "cancel", "cancel", "cancel", "audit_insert"] == names(asked)
-    assert CancelResult(()) == converse(admin.cancel_all(Filter()), CLOCK, [])[0]
+    assert BulkResult(()) == converse(admin.cancel_all(Filter()), CLOCK, [])[0]
 
 
 def test_a_skip_without_effect_leaves_no_line():

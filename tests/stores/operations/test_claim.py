@@ -10,8 +10,7 @@ from redrive.engine.frozen import UnreadablePolicy
 from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.engine.records import Hold
 from redrive.stores.operations import leases
-from redrive.stores.operations.lanes import NextDue, parameters
-from redrive.stores.operations.leases import Claimed
+from redrive.stores.operations.leases import Claimed, NextDue, parameters
 from redrive.stores.query import DRAWN, Operation
 from tests.engine.helpers import claim
 from tests.stores.helpers import T0, seconds

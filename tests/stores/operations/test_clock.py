@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.engine.select import Filter
-from redrive.stores.operations import admin, clock, jobs, leases, redriving, repolicy, retention, workers
+from redrive.engine.records import Filter
+from redrive.stores.operations import admin, clock, jobs, leases, redriving, retention, workers
 from tests.stores.helpers import T0, new, seconds
 from tests.stores.operations.conversing import converse, names
 
@@ -26,7 +26,7 @@ def test_every_operation_that_writes_asks_for_the_time_first(now: object):
         admin.skip(1, now=now),
         redriving.retry(1, now=now),
         redriving.redrive(Filter(), now=now),
-        repolicy.repolicy(Filter(), {}, now=now),
+        redriving.repolicy(Filter(), {}, now=now),
         retention.forget_workers(left_for=seconds(1), now=now),
     ]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
@@ -74,7 +73,7 @@ STARTED = Holder("send", "u", 9, "send", State.READY, debounced=True)
 
 def test_a_burst_delays_the_job_of_a_concurrent_call():
     """If another call takes the key of a started job first, the debounced call postpones that call's job."""
-    third = dataclasses.replace(STARTED, job_id=11)
+    third = structs.replace(STARTED, job_id=11)
     stands, asked = converse(placing(), [], [STARTED], [], [], [], [], [third], [(11,)], [])
 
     assert {7: 11} == stands
@@ -93,7 +92,7 @@ def test_a_burst_of_one_batch_is_one_job_where_the_former_has_started():
 
 def test_a_debounced_call_is_refused_if_another_kind_of_job_takes_its_key():
     """Refuse a debounced call if the job that took its key is not debounced; the error names that job."""
-    third = dataclasses.replace(STARTED, job_id=11, debounced=False)
+    third = structs.replace(STARTED, job_id=11, debounced=False)
     with pytest.raises(DuplicateJob, match="held by job 11, which is not debounced"):
         converse(placing(), [], [STARTED], [], [], [], [], [third], [])
 

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace as changed
 
 from redrive.engine.queue import Due, QueueChange, QueueSettings
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter
 from redrive.stores.opening import open_store
-from redrive.stores.operations import admin, jobs, lanes, limited_queues, queues
+from redrive.stores.operations import admin, jobs, leases, limited_queues, queues
 from redrive.stores.store import Store
 from tests.engine.helpers import claim
 from tests.stores.helpers import T0, new
@@ -30,8 +30,8 @@ def test_only_plain_queues_with_due_times_set_floors():
     unknown = claim(scheduled_at=None)
     plain = claim(scheduled_at=T0)
 
-    assert () == lanes.advanced((), [parted, unknown])
-    assert (lanes.LaneCursor("mail", 3, "send", T0, 7),) == lanes.advanced((), [plain])
+    assert () == leases.advanced((), [parted, unknown])
+    assert (leases.LaneCursor("mail", 3, "send", T0, 7),) == leases.advanced((), [plain])
 
 
 def test_an_unchanged_declaration_writes_nothing(memory: Store):
@@ -65,7 +65,7 @@ def test_jobs_of_one_ordered_partition_are_read_once(memory: Store):
 
 def test_a_queue_paused_during_the_claim_offers_no_job():
     """Offer no job of a queue that was paused between the read of the due jobs and the read of the queue."""
-    offering = limited_queues._offer("mail", 5, T0, None, lanes.ClaimFilter(None, None))
+    offering = limited_queues._offer("mail", 5, T0, None, leases.ClaimFilter(None, None))
     next(offering)
     with pytest.raises(StopIteration) as end:
         offering.send([QueueSettings("mail", paused_at=T0)])
@@ -79,7 +79,7 @@ def test_offered_jobs_that_were_not_taken_cause_no_pause():
     offer = limited_queues.Offer(
         QueueSettings("mail"), jobs=offered, scan=limited_queues.QueueScan("mail", T0, "", "ann")
     )
-    steps = limited_queues.next_look(lanes.ClaimFilter(None, None), T0, [offer])
+    steps = limited_queues.next_look(leases.ClaimFilter(None, None), T0, [offer])
     next(steps)
     with pytest.raises(StopIteration) as ended:
         steps.send([limited_queues.QueueDue("mail", T0)])

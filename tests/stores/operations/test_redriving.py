@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace as changed
 from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
+from msgspec.structs import replace as changed
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import JobRecord, KeyUntil
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter, JobRecord, KeyUntil
 from redrive.errors import IllegalMove
 from redrive.stores.operations import redriving
+from redrive.stores.operations.admin import BulkResult
 from redrive.stores.operations.keys import Holder
-from redrive.stores.operations.redriving import JobFamily, Redriven
+from redrive.stores.operations.redriving import JobFamily
 from redrive.stores.query import Query
 from tests.engine.helpers import job, policy
 from tests.stores.helpers import T0, seconds
@@ -90,7 +90,7 @@ def test_an_obstacle_keeps_a_job_from_a_redrive(row: JobRecord, kin: JobFamily, 
     """Keep a job with an obstacle in a redrive, report the reason, and write nothing for it."""
     redriven, asked = converse(redriving.redrive(Filter()), CLOCK, [row], [kin])
 
-    assert Redriven((), ((7, why),)) == redriven
+    assert BulkResult((), ((7, why),)) == redriven
     assert "redrive" not in names(asked)
 
 
@@ -119,7 +119,7 @@ def test_a_dry_run_writes_nothing():
     """Dry runs return the same result and run no writing statement."""
     redriven, asked = converse(redriving.dry_run(Filter()), [DEAD], [FREE])
 
-    assert Redriven((7,)) == redriven
+    assert BulkResult((7,)) == redriven
     assert ["jobs_oldest", "families"] == names(asked)
 
 
@@ -135,7 +135,7 @@ def test_a_key_that_is_taken_in_the_last_moment_keeps_the_job():
     holder = Holder(KEYED.task, "u", 9, KEYED.task, State.READY, debounced=False)
     redriven, asked = converse(redriving.redrive(Filter()), CLOCK, [KEYED], [FREE], [], [], [holder])
 
-    assert Redriven((), ((7, "stays dead: its key 'u' is held by job 9"),)) == redriven
+    assert BulkResult((), ((7, "stays dead: its key 'u' is held by job 9"),)) == redriven
     assert "redrive" not in names(asked)
 
 
@@ -164,4 +164,4 @@ def test_a_redrive_of_nothing_leaves_no_line():
     """If no job matches, a redrive writes neither jobs nor an audit line."""
     redriven, asked = converse(redriving.redrive(Filter()), CLOCK, [])
 
-    assert (Redriven(()), ["clock", "jobs_oldest"]) == (redriven, names(asked))
+    assert (BulkResult(()), ["clock", "jobs_oldest"]) == (redriven, names(asked))

@@ -25,8 +25,7 @@ from redrive.cli.demo.audit import DeadLetter, Delivery, LedgerLine, Result, aud
 from redrive.cli.screen import say
 from redrive.clock import SystemClock
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import JobRecord
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter, JobRecord
 from redrive.errors import ConfigurationError, RedriveError
 
 PACKAGE = Path(__file__).parents[2]  # of redrive itself

@@ -12,7 +12,7 @@ from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate
 from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy, RefreshState
-from redrive.stores.operations.refresh.read import Counts
+from redrive.stores.operations.refresh.items import Counts
 
 
 def when(seen: Seen) -> str:

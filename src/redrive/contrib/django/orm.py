@@ -10,8 +10,7 @@ from redrive.app.attempt_handle import AttemptHandle
 from redrive.app.context import Transaction
 from redrive.errors import ConfigurationError
 from redrive.stores.query import Operation
-from redrive.stores.store import Store
-from redrive.stores.transaction import AsyncStoreTransaction, StoreTransaction
+from redrive.stores.store import AsyncStoreTransaction, Store, StoreTransaction
 
 R = TypeVar("R")
 
@@ -37,7 +36,7 @@ class AtomicTransaction(Transaction):
 
 
 class _DjangoTransaction:
-    """Django's own connection in a transaction; see `redrive.stores.transaction.StoreTransaction`."""
+    """Django's own connection in a transaction; see `redrive.stores.store.StoreTransaction`."""
 
     def __init__(self, store: Store, database: str) -> None:
         self._store = store

@@ -5,22 +5,27 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, TypeAlias
 
+from redrive.engine import frozen
+from redrive.policy import Policy
+
 Decoder: TypeAlias = Callable[[Sequence[Sequence[Any]]], list[Any]]
-Reader: TypeAlias = Callable[[Any], Callable[[Any], Any] | None]
+Converters: TypeAlias = Mapping[type, Callable[[Any], Any]]
 
 
 # A row becomes a record by the types of the record's fields. Columns are matched by name, so a statement may list them
 # in any order, and one that lacks a column fails at its first use, in the tests.
-def decoder(record: type, columns: tuple[str, ...], reader: Reader) -> Decoder:
+def decoder(record: type, columns: tuple[str, ...], converters: Converters) -> Decoder:
     """Return the function that reads rows into records, a dataclass or struct with fields named like the columns.
 
-    ``reader`` returns the function that converts a column to the type of a field, or None if it needs no conversion.
+    ``converters`` are the functions that convert a column to the type of a field; other types need no conversion.
     """
     hints = typing.get_type_hints(record)
-    fields = [(columns.index(name), reader(_bare(hints[name]))) for name in inspect.signature(record).parameters]
+    names = inspect.signature(record).parameters
+    fields = [(columns.index(name), _converter(hints[name], converters)) for name in names]
 
     def read(rows: Sequence[Sequence[Any]]) -> list[Any]:
         if not rows:
@@ -36,8 +41,10 @@ def _stepped(step: Callable[[Any], Any], column: Sequence[Any]) -> Sequence[Any]
     return [None if value is None else step(value) for value in column]
 
 
-def _bare(hint: Any) -> Any:  # noqa: ANN401 - a type form
-    """Return the type without ``| None``."""
+def _converter(hint: Any, converters: Converters) -> Callable[[Any], Any] | None:  # noqa: ANN401 - a type form
     if isinstance(hint, types.UnionType):
         (hint,) = (each for each in hint.__args__ if each is not types.NoneType)
-    return hint
+    kind = typing.get_origin(hint) or hint
+    if kind is Policy:
+        return frozen.read
+    return kind if issubclass(kind, StrEnum) else converters.get(kind)

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 from weakref import WeakSet
 
 
-class Member(Protocol):
+class Member(ABC):
     """An object with fork handlers. None of its methods may raise."""
 
-    def before_fork(self) -> None:
+    def before_fork(self) -> None:  # noqa: B027 - most members have nothing to do
         """Pause; other threads may wait until `after_fork_in_parent`."""
-        ...
 
-    def after_fork_in_parent(self) -> None:
+    def after_fork_in_parent(self) -> None:  # noqa: B027
         """Resume."""
-        ...
 
+    @abstractmethod
     def after_fork_in_child(self) -> None:
         """Start anew, without the connections and locks of the parent."""
-        ...
 
 
 # A fork copies memory, locks included, and only the thread that forks. Locks of other threads stay locked in the child,
@@ -39,7 +38,7 @@ def register(member: Member) -> None:
         _MEMBERS.add(member)
 
 
-class ForkSafeLock:
+class ForkSafeLock(Member):
     """A lock that is free in the child of a fork, whichever thread of the parent holds it."""
 
     def __init__(self) -> None:
@@ -53,12 +52,6 @@ class ForkSafeLock:
     def __exit__(self, *_: object) -> None:
         """Release the lock."""
         self._lock.release()
-
-    def before_fork(self) -> None:
-        """Do nothing: a fork does not wait for a lock that may be held for long."""
-
-    def after_fork_in_parent(self) -> None:
-        """Do nothing."""
 
     def after_fork_in_child(self) -> None:
         """Replace the lock: the thread that held it does not exist in the child."""

@@ -1,27 +1,29 @@
 """Operators' queries and actions: select, count, cancel and skip jobs. PURE.
 
-These need no lease: an operator takes precedence over the worker, which then finds its lease lost. Each action writes
-an entry into the audit log. `redrive.stores.operations.redriving` starts jobs again.
+These need no lease: an operator takes precedence over the worker, which then finds its lease lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
-from msgspec.structs import replace
+import msgspec
+from msgspec.structs import asdict, replace
 
-from redrive.engine.items import OriginResult, began_at, spread
+from redrive.engine.items import (
+    began_at,
+    spread,
+)
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
-from redrive.engine.origin import read_origin
-from redrive.engine.records import JobRecord, Stats
-from redrive.engine.select import Filter
-from redrive.errors import JobNotFound, StoreOpenError
+from redrive.engine.origin import OriginResult, read_origin
+from redrive.engine.records import Filter, JobRecord, Stats
+from redrive.errors import StoreOpenError
 from redrive.stores.operations import origins
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.ending import end
+from redrive.stores.operations.jobs import lock
+from redrive.stores.operations.transitions import end
 from redrive.stores.query import Query, Steps, reads, wakes
 
 # The number of jobs up to which ids are read from a partial index first. If there are more, the table is scanned.
@@ -30,12 +32,18 @@ FEW = 5_000
 _INDEXED = frozenset({State.READY, State.RUNNING, State.WAITING, State.DEAD})
 
 
-@dataclass(frozen=True, slots=True)
-class CancelResult:
-    """The result of cancelling many jobs."""
+class BulkResult(msgspec.Struct, frozen=True, gc=False):
+    """The result of an action on many jobs: cancel, redrive or repolicy.
+
+    Attributes:
+        ids: the jobs that were changed, or would be in a dry run; oldest first.
+        kept: the jobs that match but stay as they are, each with the reason. A repolicy does not list jobs that have
+            the present policy already.
+        last_id: the last job that was read; None when no more match.
+    """
 
     ids: tuple[int, ...]
-    # The last job that was read; None when there are no more.
+    kept: tuple[tuple[int, str], ...] = ()
     last_id: int | None = None
 
 
@@ -50,19 +58,9 @@ def select(wanted: Filter) -> Steps[tuple[JobRecord, ...]]:
 # early. Succeeded and cancelled jobs are found by such a scan.
 def selected(wanted: Filter) -> Steps[Sequence[JobRecord]]:
     """Return the jobs that match a filter, in its order, as a part of a larger operation."""
-    params = {
-        "ids": list(wanted.ids) if wanted.ids is not None else None,
-        "state": wanted.state,
-        "task": wanted.task,
-        "queue": wanted.queue,
-        "hold": wanted.hold,
-        "reason": wanted.reason,
-        "error": wanted.error,
-        "caught": wanted.caught,
-        "after_id": wanted.after_id,
-        "count": wanted.limit,
-        "oldest_first": wanted.oldest_first,
-    }
+    params = asdict(wanted)
+    params["ids"] = None if wanted.ids is None else list(wanted.ids)
+    params["count"] = params.pop("limit")
     rows: Sequence[JobRecord]
     if wanted.ids is None and wanted.hold is not None and not wanted.oldest_first:
         rows = yield Query("jobs_held", params, into=JobRecord)
@@ -98,7 +96,7 @@ def cancel(job_id: int, *, why: str | None = None, actor: str = UNKNOWN, now: da
     The worker that runs it loses the lease, so a late completion changes nothing. Raise `JobNotFound`.
     """
     at = yield from instant(now)
-    job = yield from found(job_id)
+    job = yield from lock(job_id)
     if not (yield from _end(job, at, why)):
         return False
     yield from record(at, actor, "cancel", ids=[job_id], why=why)
@@ -116,19 +114,10 @@ def _end(job: JobRecord, at: datetime, why: str | None) -> Steps[bool]:
     return True
 
 
-def found(job_id: int) -> Steps[JobRecord]:
-    """Lock a job until the transaction ends, and return it; raise `JobNotFound`."""
-    rows = yield Query("job_lock", {"id": job_id}, into=JobRecord)
-    if not rows:
-        raise JobNotFound(f"there is no job {job_id}")
-    job: JobRecord = rows[0]
-    return job
-
-
 @wakes
 def cancel_all(
     wanted: Filter, *, why: str | None = None, actor: str = UNKNOWN, now: datetime | None = None
-) -> Steps[CancelResult]:
+) -> Steps[BulkResult]:
     """Cancel the jobs that match a filter and have not ended; at most ``wanted.limit`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
@@ -138,22 +127,18 @@ def cancel_all(
             ended.append(job.id)  # noqa: PERF401 - a comprehension cannot yield
     if ended:
         yield from record(at, actor, "cancel", ids=ended, filter=conditions(wanted), why=why)
-    return CancelResult(tuple(ended), jobs[-1].id if len(jobs) == wanted.limit else None)
+    return BulkResult(tuple(ended), last_id=jobs[-1].id if len(jobs) == wanted.limit else None)
 
 
 @wakes
 def skip(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[bool]:
     """Unblock the partition of an ordered queue that a dead job blocks. The job stays dead.
 
-    Returns:
-        True if the job blocked its partition; one that was skipped before or was caught does not.
-
-    Raises:
-        JobNotFound: the job does not exist.
-        IllegalMove: it is not dead.
+    Return True if the job blocked its partition; one that was skipped before or was caught does not. Raise
+    `JobNotFound`, or `IllegalMove` if it is not dead.
     """
     at = yield from instant(now)
-    job = yield from found(job_id)
+    job = yield from lock(job_id)
     next_state(job.state, LifecycleEvent.SKIP)
     if not (yield Query("skip", {"id": job_id, "now": at})):
         return False

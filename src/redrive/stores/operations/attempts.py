@@ -1,25 +1,25 @@
 """Running attempts: their progress, and their completion from outside. PURE.
 
 An attempt that waits for an external completion is named by its uid, ``<job>.<lease>``. The completion is fenced like
-every end of an attempt: if the wait is over, the job was cancelled, or another completion came first, it changes
-nothing and raises `LeaseLost`.
+every end of an attempt.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from redrive.engine.frozen import is_readable
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Failed, Succeeded
+from redrive.engine.outcome import Failed, Succeeded, Transition
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobRecord, Progress
 from redrive.engine.settle import decide, set_aside
-from redrive.engine.transition import Transition
-from redrive.errors import JobNotFound, LeaseLost, StoreError
+from redrive.errors import LeaseLost, StoreError
 from redrive.policy import Failure, Stage
 from redrive.stores.operations.clock import instant
+from redrive.stores.operations.jobs import find
 from redrive.stores.operations.origins import write_all
 from redrive.stores.query import Query, Steps, reads, wakes, writes
 
@@ -34,14 +34,12 @@ NOT_COMPLETED = Failed(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressReport:
+class ProgressReport(msgspec.Struct, frozen=True, gc=False):
     """A report of a handler about its progress."""
 
     job_id: int
     lease_id: int
-    # JSON; None reports only that the handler still runs.
-    details: str | None
+    details: str | None  # JSON; None reports only that the handler still runs
 
 
 @writes
@@ -66,13 +64,11 @@ def is_current(job_id: int, lease_id: int) -> Steps[bool]:
     return bool(rows) and rows[0].lease_id == lease_id
 
 
-@dataclass(frozen=True, slots=True)
-class NextTimeout:
+class NextTimeout(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``next_timeout``."""
 
     now: datetime
-    # When the first wait is over; None if no attempt waits.
-    over_at: datetime | None
+    over_at: datetime | None  # when the first wait is over; None if no attempt waits
 
 
 # A completion may arrive before the handler has returned ``Pending``. It ends the attempt, and the handler's result is
@@ -86,15 +82,13 @@ def complete(
 ) -> Steps[Transition | None]:
     """End an open attempt from outside; return None if the same completion has ended it before.
 
-    Raises:
-        JobNotFound: the job does not exist.
-        LeaseLost: the attempt ended otherwise, or its wait is over; the message has the reason.
-        StoreError: the outcome is a failure, and this version cannot read the policy.
+    Raise `JobNotFound`; `LeaseLost` if the attempt ended otherwise, or its wait is over; or `StoreError` if the outcome
+    is a failure, and this version cannot read the policy.
     """
     at = yield from instant(now)
     # The lock comes first, so that the state read after it does not change before it is written.
     claims: Sequence[Claim] = yield Query("open_attempt", {"job_id": job_id, "lease_id": lease_id}, into=Claim)
-    job = yield from _get(job_id)
+    job = yield from find(job_id)
     for claim in claims:
         if job.state is State.WAITING and (at >= job.scheduled_at or job.hold is not None):
             when = f"at {job.scheduled_at}" if job.hold is None else "before"
@@ -105,16 +99,9 @@ def complete(
         done = yield from write_all([(claim, decided)], at)
         if done:
             return done[claim.lease_id]
-        job = yield from _get(job_id)
+        job = yield from find(job_id)
     yield from _check_same(job, lease_id, outcome)
     return None
-
-
-def _get(job_id: int) -> Steps[JobRecord]:
-    rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
-    if not rows:
-        raise JobNotFound(f"there is no job {job_id}")
-    return rows[0]
 
 
 # A caller that received no reply may send the same completion twice. The history and the result show that it is the
@@ -152,11 +139,7 @@ def until_expiry(*, now: datetime | None = None) -> Steps[timedelta | None]:
 def expire_waits(
     budget: int, samples: Iterable[float], *, now: datetime | None = None
 ) -> Steps[tuple[Transition, ...]]:
-    """End attempts after the end of their waits; their policies decide what follows.
-
-    Returns:
-        The transitions; none are left if these are fewer than the budget.
-    """
+    """End attempts after the end of their waits; none are left if fewer than the budget ended."""
     at = yield from instant(now)
     rows: Sequence[Claim] = yield Query("overdue", {"now": at, "budget": budget}, into=Claim)
     waiting = State.WAITING

@@ -1,17 +1,13 @@
-"""The audit log: every change that an operator makes, with its actor and instant. PURE.
-
-Each change that an operator makes to jobs, queues or schedules writes an entry in the same transaction. The caller
-passes the ``actor``; the app uses ``user@host`` by default.
-"""
+"""The audit log of operators' changes, with their actors, written in the transactions of the changes. PURE."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import asdict
 
-from redrive.engine.records import AuditEntry
-from redrive.engine.select import Filter
+from redrive.engine.records import AuditEntry, Filter
 from redrive.stores.query import Query, Steps, reads
 
 # The default actor.
@@ -33,9 +29,8 @@ def record(at: datetime, actor: str, action: str, **details: object) -> Steps[No
 
 def conditions(wanted: Filter) -> dict[str, object]:
     """Return the conditions of a filter that are set, as details of an entry."""
-    named = ("ids", "state", "task", "queue", "hold", "reason", "error", "caught")
-    given = {name: getattr(wanted, name) for name in named}
-    return {name: value for name, value in given.items() if value is not None}
+    page = {"after_id", "oldest_first", "limit"}
+    return {name: value for name, value in asdict(wanted).items() if value is not None and name not in page}
 
 
 @reads

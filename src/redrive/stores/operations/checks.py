@@ -36,10 +36,10 @@ fleets, which sees each step, looks for these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from redrive.engine.records import Finding
-from redrive.stores.query import Query, Rows, Steps, reads
+from redrive.stores.query import Query, Steps, reads
 
 #: The number of ids that one transaction checks.
 STRIDE = 10_000
@@ -48,59 +48,47 @@ STRIDE = 10_000
 MOST = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True, gc=False):
     """The result of a check."""
 
     findings: tuple[Finding, ...]
-    # The last job that was checked; None when there are no more.
-    last_id: int | None
+    last_id: int | None  # the last job that was checked; None when there are no more
 
 
 @reads
 def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
     """Check the jobs with ids larger than `after_id`; at 0 also the rules that are not about single jobs."""
     until = after_id + stride
-    found = list((yield from _whole())) if after_id == 0 else []
-    found += yield from _jobs(after_id, until)
-    found += yield from _parts(after_id, until)
+    bound: dict[str, object] = {"count": MOST}
+    queries = []
+    if after_id == 0:
+        queries = [
+            Query("check_sequences", bound, into=Finding),
+            Query("check_leases", bound, into=Finding),
+            Query("check_holders", bound, into=Finding),
+            Query("check_limits", bound, into=Finding),
+            Query("check_refreshes", bound, into=Finding),
+            Query("check_crons", bound, into=Finding),
+        ]
+    window = bound | {"after_id": after_id, "until": until}
+    queries += [
+        Query("check_settled", window, into=Finding),
+        Query("check_successes", window, into=Finding),
+        Query("check_failures", window, into=Finding),
+        Query("check_numbers", window, into=Finding),
+        Query("check_overlaps", window, into=Finding),
+        Query("check_repeats", window, into=Finding),
+        Query("check_due", window, into=Finding),
+        Query("check_catches", window, into=Finding),
+        Query("check_keys_missing", window, into=Finding),
+        Query("check_keys_stray", window, into=Finding),
+        Query("check_payloads", window, into=Finding),
+        Query("check_results", window, into=Finding),
+        Query("check_orphans", window, into=Finding),
+        Query("check_superseded", window, into=Finding),
+    ]
+    found: list[Finding] = []
+    for query in queries:
+        found += yield query
     newest = yield Query("newest")
     return Checked(tuple(found), until if until < (newest[0][0] or 0) else None)
-
-
-def _whole() -> Steps[Rows]:
-    """Check the rules that are not about single jobs, or about running ones only."""
-    bound = {"count": MOST}
-    found = [*(yield Query("check_sequences", bound, into=Finding))]
-    found += yield Query("check_leases", bound, into=Finding)
-    found += yield Query("check_holders", bound, into=Finding)
-    found += yield Query("check_limits", bound, into=Finding)
-    found += yield Query("check_refreshes", bound, into=Finding)
-    found += yield Query("check_crons", bound, into=Finding)
-    return found
-
-
-def _jobs(after_id: int, until: int) -> Steps[Rows]:
-    """Compare the jobs of a stride with their histories."""
-    stride = {"after_id": after_id, "until": until, "count": MOST}
-    found = [*(yield Query("check_settled", stride, into=Finding))]
-    found += yield Query("check_successes", stride, into=Finding)
-    found += yield Query("check_failures", stride, into=Finding)
-    found += yield Query("check_numbers", stride, into=Finding)
-    found += yield Query("check_overlaps", stride, into=Finding)
-    found += yield Query("check_repeats", stride, into=Finding)
-    found += yield Query("check_due", stride, into=Finding)
-    found += yield Query("check_catches", stride, into=Finding)
-    return found
-
-
-def _parts(after_id: int, until: int) -> Steps[Rows]:
-    """Check the rows that belong to the jobs of a stride."""
-    stride = {"after_id": after_id, "until": until, "count": MOST}
-    found = [*(yield Query("check_keys_missing", stride, into=Finding))]
-    found += yield Query("check_keys_stray", stride, into=Finding)
-    found += yield Query("check_payloads", stride, into=Finding)
-    found += yield Query("check_results", stride, into=Finding)
-    found += yield Query("check_orphans", stride, into=Finding)
-    found += yield Query("check_superseded", stride, into=Finding)
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -18,8 +17,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NONE = timedelta(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``clock``; the instant is aware, in UTC."""
 
     now: datetime
@@ -32,28 +30,20 @@ def instant(now: datetime | None) -> Steps[datetime]:
     return answer.now
 
 
-@dataclass(frozen=True, slots=True)
-class MachineClock:
+class MachineClock(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``wall``."""
 
-    # The time that the clock of the machine shows.
-    now: datetime
-    # The value stored under `KEY`.
-    anchor: str | None
-    # The present boot of the machine; None if the database does not use the clock of a machine.
-    boot: str | None
-    # Microseconds since then.
-    ticks: int | None
+    now: datetime  # the time that the clock of the machine shows
+    anchor: str | None  # the value stored under `KEY`
+    boot: str | None  # the present boot of the machine; None if the database does not use the clock of a machine
+    ticks: int | None  # microseconds since then
 
 
-@dataclass(frozen=True, slots=True)
-class ClockState:
+class ClockState(msgspec.Struct, frozen=True, gc=False):
     """The result of `keep`."""
 
-    # The clock of the machine minus the time of the database.
-    difference: timedelta
-    # The change of the time of the database in this call.
-    followed: timedelta
+    difference: timedelta  # the clock of the machine minus the time of the database
+    followed: timedelta  # the change of the time of the database in this call
 
 
 def _machine_clock() -> Steps[MachineClock]:

@@ -1,17 +1,17 @@
 """Creates the jobs of crons. PURE.
 
-A cron fires under the lock of its row, and its row moves on to the next occurrence in the transaction that creates the
-job. Each occurrence is a row with a unique key, so an occurrence that is planned twice, because an operator backfills
-it or the clock was set back, is not started twice.
+A cron fires under the lock of its row, and the transaction that creates the job moves the row to the next occurrence.
+Each occurrence is a row with a unique key, so one that is planned twice (by a backfill, or since the clock was set
+back) is not started twice.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import FINAL
@@ -25,16 +25,15 @@ from redrive.schedule import refresh
 from redrive.stores.operations import jobs
 from redrive.stores.operations.audit import CLOCK_SET_BACK, SYSTEM, UNKNOWN, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.ending import end
 from redrive.stores.operations.schedules import lock, move, readable
+from redrive.stores.operations.transitions import end
 from redrive.stores.query import Query, Steps, wakes
 
 # The largest number of occurrences in one backfill.
 MOST = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class NewOccurrence:
+class NewOccurrence(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``occurrence_put``."""
 
     occurs_at: datetime
@@ -44,8 +43,7 @@ class NewOccurrence:
 def fire(name: str, *, now: datetime | None = None) -> Steps[tuple[Occurrence, ...]]:
     """Decide on the occurrences of a cron that are due; there are none if another worker has fired it.
 
-    Raises:
-        ScheduleNotFound: the database has no schedule of this name.
+    Raise `ScheduleNotFound` if the database has no schedule of this name.
     """
     at = yield from instant(now)
     row = yield from lock(name)
@@ -122,10 +120,8 @@ def _job(cron: CronDefinition, occurrence: Occurrence) -> NewJob:
 def trigger(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[Occurrence]:
     """Start a cron now, even if it is not due, paused or running; the occurrence is the present instant.
 
-    Raises:
-        ScheduleNotFound: the database has no schedule of this name.
-        IllegalMove: the schedule is a refresh.
-        StoreError: this version cannot read its definition.
+    Raise `ScheduleNotFound` if the database has no schedule of this name, `IllegalMove` if the schedule is a
+    refresh, or `StoreError` if this version cannot read its definition.
     """
     at = yield from instant(now)
     row = yield from lock(name)
@@ -154,11 +150,9 @@ def backfill(
 ) -> Steps[tuple[Occurrence, ...]]:
     """Start all occurrences in an aware time range, both ends included, that were not started before; return them.
 
-    Raises:
-        ScheduleNotFound: the database has no schedule of this name.
-        ScheduleError: the range has more than `MOST` occurrences, or does not end in the past.
-        IllegalMove: the schedule is a refresh.
-        StoreError: this version cannot read its definition.
+    Raise `ScheduleNotFound` if the database has no schedule of this name, `ScheduleError` if the range has more
+    than `MOST` occurrences, or does not end in the past, `IllegalMove` if the schedule is a refresh, or
+    `StoreError` if this version cannot read its definition.
     """
     at = yield from instant(now)
     row = yield from lock(name)

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 
@@ -14,11 +15,12 @@ from redrive.engine.lease import ATTEMPT_LIMIT, limit_of
 from redrive.engine.records import AttemptRecord, Hold, JobRecord, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys
-from redrive.stores.query import DRAWN, Batch, Query, Rows, Steps, reads, wakes
+from redrive.stores.query import DRAWN, Batch, Query, Steps, reads, wakes
+
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class CatchMaterial:
+class CatchMaterial(msgspec.Struct, frozen=True, gc=False):
     """The contents of a catch request."""
 
     job: JobRecord
@@ -30,39 +32,29 @@ class CatchMaterial:
 class EnqueueResult:
     """The result of an enqueue."""
 
-    # Of the jobs, in the order given.
-    ids: list[int]
-    # The positions in ``ids`` of jobs that existed before.
-    existing: frozenset[int] = frozenset()
-    # When the others were enqueued.
-    at: datetime | None = field(default=None, compare=False)
+    ids: list[int]  # of the jobs, in the order given
+    existing: frozenset[int] = frozenset()  # the positions in ``ids`` of jobs that existed before
+    at: datetime | None = field(default=None, compare=False)  # when the others were enqueued
 
     def __iter__(self) -> Iterator[int]:
         """Iterate over the ids."""
         return iter(self.ids)
 
 
-@dataclass(frozen=True, slots=True)
-class NumberBlock:
+class NumberBlock(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``gate``: a block of numbers, and values that are the same in all rows."""
 
-    # The instant of the transaction.
-    now: datetime
-    # The first number of the block.
+    now: datetime  # the instant of the transaction
     first: int
-    # Its last number.
     last: int
-    # The name of an ordered queue among those of the jobs, if there is one.
-    ordered: str | None = None
+    ordered: str | None = None  # the name of an ordered queue among those of the jobs, if there is one
 
 
 @wakes
 def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime | None = None) -> Steps[EnqueueResult]:
     """Insert jobs, all or none; a job with a key that another job holds may be replaced by that one.
 
-    Raises:
-        DuplicateJob: another job holds a key; nothing was inserted.
-        ConfigurationError: a job of an ordered queue has no partition; nothing was inserted.
+    Raise `DuplicateJob` if another job holds a key, `ConfigurationError` if a job of an ordered queue has no partition.
     """
     if not jobs:
         return EnqueueResult([])
@@ -88,16 +80,16 @@ def numbers(blocks: Iterable[tuple[int, int]]) -> list[int]:
     return sorted(itertools.chain.from_iterable(range(first, last + 1) for first, last in blocks))
 
 
-def insert(jobs: Sequence[NewJob], at: datetime) -> Steps[EnqueueResult]:
+def insert(jobs: Sequence[NewJob], at: datetime) -> Steps[None]:
     """Insert jobs as a part of a larger operation; raise `DuplicateJob` if another job holds a key."""
-    if not jobs:
-        return EnqueueResult([])
-    return (yield from put((yield from take("job", len(jobs))), jobs, at))
+    if jobs:
+        yield from _place(jobs, (yield from take("job", len(jobs))), at)
 
 
-def put(ids: list[int], jobs: Sequence[NewJob], at: datetime) -> Steps[EnqueueResult]:
+def put(ids: list[int], jobs: Sequence[NewJob], at: datetime) -> Steps[None]:
     """Insert jobs under ids that were taken for them; raise `DuplicateJob` if another job holds a key."""
-    return (yield from _place(jobs, ids, at)) if jobs else EnqueueResult([])
+    if jobs:
+        yield from _place(jobs, ids, at)
 
 
 def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, trace: str | None = None) -> Steps[EnqueueResult]:
@@ -179,19 +171,25 @@ def _hold(job: NewJob) -> Hold | None:
 @reads
 def get(job_id: int) -> Steps[JobRecord]:
     """Return a job, or raise `JobNotFound`."""
-    rows = yield Query("job_get", {"id": job_id}, into=JobRecord)
+    return (yield from find(job_id))
+
+
+def find(job_id: int) -> Steps[JobRecord]:
+    """Return a job as a part of a larger operation, or raise `JobNotFound`."""
+    rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
     return _only(rows, job_id)
 
 
-def _only(rows: Rows, job_id: int) -> JobRecord:
+def lock(job_id: int) -> Steps[JobRecord]:
+    """Lock a job until the transaction ends, and return it, or raise `JobNotFound`."""
+    rows: Sequence[JobRecord] = yield Query("job_lock", {"id": job_id}, into=JobRecord)
+    return _only(rows, job_id)
+
+
+def _only(rows: Sequence[T], job_id: int) -> T:
     if not rows:
-        raise _missing(job_id)
-    job: JobRecord = rows[0]
-    return job
-
-
-def _missing(job_id: int) -> JobNotFound:
-    return JobNotFound(f"there is no job {job_id}")
+        raise JobNotFound(f"there is no job {job_id}")
+    return rows[0]
 
 
 @reads
@@ -217,17 +215,14 @@ def result(job_id: int) -> Steps[bytes | None]:
 @reads
 def salt(job_id: int) -> Steps[int]:
     """Return the random part of a job's idempotency key, a number below 2**53, or raise `JobNotFound`."""
-    rows = yield Query("salt_of", {"id": job_id})
-    if not rows:
-        raise _missing(job_id)
-    number: int = rows[0][0]
+    number: int = _only((yield Query("salt_of", {"id": job_id})), job_id)[0]
     return number
 
 
 @reads
 def material(job_id: int) -> Steps[CatchMaterial]:
     """Return the contents of the catch request for a job that gave up, from one snapshot; raise `JobNotFound`."""
-    job = _only((yield Query("job_get", {"id": job_id}, into=JobRecord)), job_id)
+    job = yield from find(job_id)
     payloads = yield Query("payload_of", {"job_id": job_id})
     attempts = yield Query("attempts_of", {"job_id": job_id}, into=AttemptRecord)
     return CatchMaterial(job, payloads[0][0] if payloads else None, tuple(attempts))

@@ -1,22 +1,21 @@
-"""Takes and releases keys, and resolves conflicts. PURE.
+"""Takes and releases keys, and resolves conflicts of new jobs. PURE.
 
-A held key is a row with a unique index, so a key is taken by an insert, and of two concurrent inserts one fails and
-finds the holder. This module resolves conflicts of new jobs; `redrive.engine.keys` decides for jobs that take their
-keys again.
+A held key is a row with a unique index, so of two concurrent inserts one fails and finds the holder.
+`redrive.engine.keys` decides for jobs that take their keys again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from msgspec import structs
 
 from redrive.engine.keys import SUPERSEDED, KeyChange, key_change, superseded, superseded_note
 from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim, KeyUntil, NewJob, OnConflict
-from redrive.engine.transition import Transition
 from redrive.errors import DuplicateJob, StoreBusy
 from redrive.stores.query import Query, Steps
 
@@ -29,29 +28,23 @@ UNIQUE = "unique"
 IDEMPOTENCY = "idempotency"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRequest:
+class KeyRequest(msgspec.Struct, frozen=True, gc=False):
     """A key that a job needs."""
 
-    # Where the key is unique: the name of the task, or "" for the whole app.
-    scope: str
+    scope: str  # where the key is unique: the name of the task, or "" for the whole app
     key: str
     job_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``keys_find``."""
 
-    # Where the key is unique.
-    scope: str
+    scope: str  # where the key is unique
     key: str
     job_id: int
-    # Its task; None if the job is not inserted yet.
-    task: str | None
+    task: str | None  # its task; None if the job is not inserted yet
     state: State | None
-    # True if each further enqueue postpones it.
-    debounced: bool
+    debounced: bool  # True if each further enqueue postpones it
 
 
 def find(kind: str, wanted: Sequence[KeyRequest]) -> Steps[dict[tuple[str, str], Holder]]:
@@ -64,10 +57,8 @@ def find(kind: str, wanted: Sequence[KeyRequest]) -> Steps[dict[tuple[str, str],
 def take(kind: str, wanted: Iterable[KeyRequest]) -> Steps[dict[int, Holder]]:
     """Take keys; return the holder for each job that did not get its key.
 
-    Of two jobs in `wanted` with the same key, the one with the smaller id gets it.
-
-    Raises:
-        StoreBusy: other transactions release and take a key again before it can be taken.
+    Of two jobs in `wanted` with the same key, the one with the smaller id gets it. Raise `StoreBusy` if other
+    transactions release and take a key again before it can be taken.
     """
     rest = sorted(wanted, key=lambda each: (each.scope, each.key, each.job_id))
     lost: dict[int, Holder] = {}
@@ -132,11 +123,9 @@ def _closing(number: int, key: str, holder: int, at: datetime) -> dict[str, obje
 def take_for_new(new: dict[int, NewJob], at: datetime) -> Steps[dict[int, int]]:
     """Take the keys of new jobs, by their ids, before they are inserted; return the job that replaces each refused one.
 
-    A debounced job gets the arguments of a later one in the batch with the same key.
-
-    Raises:
-        DuplicateJob: another job holds a key, and the job does not accept that.
-        StoreBusy: other transactions release and take a key again before it can be taken.
+    A debounced job gets the arguments of a later one in the batch with the same key. Raise `DuplicateJob` if another
+    job holds a key, and the job does not accept that, or `StoreBusy` if other transactions release and take a key again
+    before it can be taken.
     """
     stands: dict[int, int] = {}
     named = [KeyRequest("", job.idempotency_key, n) for n, job in new.items() if job.idempotency_key is not None]

@@ -7,8 +7,7 @@ has another lease id or none, and the statement changes nothing. This protects a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
 
@@ -17,36 +16,31 @@ import msgspec
 from redrive.engine.frozen import UnreadablePolicy, is_readable
 from redrive.engine.lease import ATTEMPT_LIMIT, GRACE, limit_of
 from redrive.engine.lifecycle import LifecycleEvent, State
-from redrive.engine.outcome import Lost, Outcome, Succeeded, Unreadable
+from redrive.engine.outcome import Lost, Outcome, Succeeded, Transition, Unreadable
 from redrive.engine.queue import Due
 from redrive.engine.records import AttemptOutcome, Claim
 from redrive.engine.settle import decide, set_aside
-from redrive.engine.transition import Transition
 from redrive.policy import format_duration
 from redrive.stores.operations import jobs, keys, limited_queues, origins, transitions
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.ending import drop_unstopped, put_unstopped
-from redrive.stores.operations.lanes import ClaimFilter, LaneCursor, NextDue, next_due, parameters
-from redrive.stores.operations.limited_queues import Offer, QueueScan
+from redrive.stores.operations.limited_queues import ClaimFilter, Offer, QueueScan
+from redrive.stores.operations.transitions import drop_unstopped, put_unstopped
 from redrive.stores.query import DRAWN, Batch, Query, Steps, wakes, writes
 
 # The time that a claimer waits while other claims take all due jobs.
 CONTENDED = timedelta(milliseconds=10)
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """The result of a claim."""
 
-    # The jobs taken, in the order in which they should start.
-    claims: tuple[Claim, ...]
+    claims: tuple[Claim, ...]  # the jobs taken, in the order in which they should start
     # The time until the next job of these queues is due; None if none waits. Zero after a claim that took jobs: the
     # worker should claim again while these run.
     rest_for: timedelta | None
     # False if the worker is not registered. It must register again; nothing was claimed.
     known: bool = True
-    # To be passed to the worker's next claim, which continues them.
-    scans: tuple[QueueScan, ...] = ()
+    scans: tuple[QueueScan, ...] = ()  # to be passed to the worker's next claim, which continues them
     # The transitions of jobs with unreadable policies, each with a traceback.
     held: tuple[tuple[Transition, str], ...] = ()
 
@@ -55,26 +49,18 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
     """The end of one attempt, to be settled."""
 
     claim: Claim
-    # How it ended.
-    outcome: Outcome
-    # A random number in [0, 1), for jitter.
-    sample: float
-    # The trace for the next attempt.
-    trace: str | None = None
-    # True if its handler still runs, in a thread.
-    unstopped: bool = False
+    outcome: Outcome  # how it ended
+    sample: float  # a random number in [0, 1), for jitter
+    trace: str | None = None  # the trace for the next attempt
+    unstopped: bool = False  # True if its handler still runs, in a thread
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """The result of a settle."""
 
-    # The transitions of the attempts that were settled.
-    moved: tuple[Transition, ...]
-    # Lease ids that were not current: nothing was written for them.
-    lost: frozenset[int]
-    # Those of the lost that were cancelled while they ran.
-    cancelled: frozenset[int] = frozenset()
+    moved: tuple[Transition, ...]  # the transitions of the attempts that were settled
+    lost: frozenset[int]  # lease ids that were not current: nothing was written for them
+    cancelled: frozenset[int] = frozenset()  # those of the lost that were cancelled while they ran
 
 
 # A claim is also a heartbeat: a worker that claims before its next heartbeat must not lose these jobs to a sweep. A job
@@ -94,7 +80,7 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     """Take up to `count` due jobs, each under a new lease.
 
     ``scans`` are those of the worker's last claim; ``cursors`` are the starts in lanes of plain queues
-    (`redrive.stores.operations.lanes`); ``queues`` and ``tasks`` are None for all.
+    (`redrive.stores.operations.leases`); ``queues`` and ``tasks`` are None for all.
     """
     served = ClaimFilter(queues, tasks)
     where = {**served.parameters, **parameters(cursors)}
@@ -241,17 +227,10 @@ def sweep(
     grace: timedelta = GRACE,
     now: datetime | None = None,
 ) -> Steps[tuple[Transition, ...]]:
-    """End the leases of dead workers, and of attempts that exceeded their hard timeout.
+    """End the leases of dead workers, and of attempts that exceeded their hard timeout by `grace`.
 
-    Args:
-        budget: the largest number of leases in one pass.
-        every: the interval of the caller's sweeps; None counts all time.
-        gone: workers that are known to be dead before their leases have expired.
-        grace: added to an attempt timeout before a living worker loses the attempt.
-        now: the instant, in tests.
-
-    Returns:
-        The transitions; none are left to sweep if these are fewer than the budget.
+    None are left to sweep if the transitions are fewer than the budget. ``every`` is the interval of the caller's
+    sweeps (None counts all time); ``gone`` are workers that are known to be dead before their leases have expired.
     """
     at = yield from instant(now)
     if every is not None:
@@ -279,3 +258,83 @@ def _describe_loss(lost: Claim, cut_off: datetime) -> str:
     if lost.claimed_at + limit <= cut_off:
         return f"attempt {lost.attempt} outlived its timeout of {format_duration(limit)} on worker {lost.worker_id}"
     return f"worker {lost.worker_id} fell silent during attempt {lost.attempt}"
+
+
+# A lane is a queue, a priority and a task. PostgreSQL keeps a changed row in its indexes until no transaction can see
+# the old version. While another session holds a snapshot for minutes (a backup, a report, an idle psql), the entries of
+# claimed jobs stay at the head of each lane, and every claim would scan them again. A claimer therefore remembers for
+# each lane the first job of its last claim (`LaneCursor`) and starts there.
+#
+# **Jobs before a cursor.** A claim takes the first jobs of each lane. At that moment every earlier due job was taken,
+# locked by another claim, or not committed. No job is inserted before a cursor later: new jobs, retries, releases and
+# redriven jobs become due no earlier than the start of the transaction that writes them, and a cursor is the due time
+# of a job that was due already. Three kinds of jobs remain:
+#
+# - a job of a transaction that began before the cursor was set and committed afterwards;
+# - a job that another claim locked and released, because its transaction was rolled back;
+# - the old jobs of a queue that was limited and no longer is.
+#
+# To find these, the claimer scans without cursors from time to time: after `PATIENCE` times the duration of the last
+# such scan, and at the latest after `FULL_SCAN_AFTER`. A scan below 50 ms thus takes at most a twentieth of the time;
+# without an old snapshot it costs almost nothing and runs many times per second.
+#
+# The longest time between two scans without cursors.
+FULL_SCAN_AFTER = timedelta(seconds=1)
+
+# The time between two scans without cursors, in multiples of the duration of such a scan.
+PATIENCE = 20
+
+# The number of cursors that are kept: those of the lanes with the latest claims.
+LANES = 64
+
+
+class NextDue(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``next_due``."""
+
+    now: datetime  # the instant of the transaction
+    due_at: datetime | None  # the due time of the earliest ready job in plain queues
+    special_at: datetime | None = None  # the same for limited queues that are not paused
+
+
+# Cursors are kept per lane because a position in one priority gives no information about the others. A cursor has a due
+# time and an id because jobs that are enqueued together are due at the same instant.
+#
+# SQLite removes index entries at once; its statements ignore cursors.
+class LaneCursor(msgspec.Struct, frozen=True, gc=False):
+    """The position in a lane, given by a job's due time and id, at which a claim starts."""
+
+    queue: str
+    priority: int
+    task: str
+    scheduled_at: datetime
+    id: int
+
+
+def advanced(cursors: Iterable[LaneCursor], claims: Iterable[Claim]) -> tuple[LaneCursor, ...]:
+    """Return the cursors for the next claim: those of the lanes of `claims` are moved, and the latest stand last."""
+    first: dict[tuple[str, int, str], tuple[datetime, int]] = {}
+    for claim in claims:
+        if claim.scheduled_at is None or claim.partition is not None:
+            continue
+        lane, position = (claim.queue, claim.priority, claim.task), (claim.scheduled_at, claim.id)
+        if lane not in first or position < first[lane]:
+            first[lane] = position
+    kept = [cursor for cursor in cursors if (cursor.queue, cursor.priority, cursor.task) not in first]
+    return tuple([*kept, *(LaneCursor(*lane, *position) for lane, position in first.items())][-LANES:])
+
+
+def parameters(cursors: Sequence[LaneCursor]) -> Mapping[str, Sequence[object]]:
+    """Return the cursors as parameters of a statement: one array for each attribute."""
+    return {
+        "cursor_queues": [cursor.queue for cursor in cursors],
+        "cursor_priorities": [cursor.priority for cursor in cursors],
+        "cursor_tasks": [cursor.task for cursor in cursors],
+        "cursor_times": [cursor.scheduled_at for cursor in cursors],
+        "cursor_ids": [cursor.id for cursor in cursors],
+    }
+
+
+def next_due(where: Mapping[str, object], now: datetime | None) -> Steps[NextDue]:
+    """Return the instant of the transaction and the next due times; `where` has queues, tasks and cursors."""
+    rows: Sequence[NextDue] = yield Query("next_due", {**where, "now": now}, into=NextDue)
+    return rows[0]

@@ -7,14 +7,15 @@ queue costs a claim nothing while none of its jobs is due.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+
+import msgspec
+from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Due, Key, QueueSettings, keys, serve
 from redrive.engine.records import Claim
-from redrive.stores.operations.lanes import ClaimFilter
 from redrive.stores.query import Query, Steps
 
 # **Bounded cost.** A claim reads the first `WINDOW` due jobs of each priority. In most queues these are all due jobs.
@@ -35,66 +36,57 @@ RESUME_AFTER = timedelta(milliseconds=20)
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueScan:
+class ClaimFilter:
+    """The queues and tasks that a worker serves; None means all."""
+
+    def __init__(self, queues: Sequence[str] | None, tasks: Collection[str] | None) -> None:
+        self.parameters: dict[str, list[str] | None] = {
+            "queues": None if queues is None else list(queues),
+            "tasks": None if tasks is None else list(tasks),
+        }
+        self._tasks = tasks
+
+    def has(self, task: str) -> bool:
+        """Return True if jobs of this task may be claimed."""
+        return self._tasks is None or task in self._tasks
+
+
+class QueueScan(msgspec.Struct, frozen=True, gc=False):
     """The position of a scan through the partitions of a queue."""
 
-    # The name of the queue.
     queue: str
-    # When the scan began.
     began_at: datetime
-    # The partition after which it began.
-    start: str
-    # The partition that was visited last.
-    at: str
-    # True if it has continued with the first partition.
-    wrapped: bool = False
+    start: str  # the partition after which it began
+    at: str  # the partition that was visited last
+    wrapped: bool = False  # True if it has continued with the first partition
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True, gc=False):
     """The jobs of a limited queue that a claim may take."""
 
-    # Of the queue.
     settings: QueueSettings
-    # Those that may start, in order.
-    jobs: tuple[Due, ...] = ()
-    # True if the queue has no slot for more than these.
-    full: bool = False
-    # When it has, if only time is needed.
-    next_at: datetime | None = None
-    # Where the next claim continues; None if this one has seen everything.
-    scan: QueueScan | None = None
-    # Jobs that became due after this instant may not have been seen.
-    since: datetime | None = None
+    jobs: tuple[Due, ...] = ()  # those that may start, in order
+    full: bool = False  # True if the queue has no slot for more than these
+    next_at: datetime | None = None  # when it has, if only time is needed
+    scan: QueueScan | None = None  # where the next claim continues; None if this one has seen everything
+    since: datetime | None = None  # jobs that became due after this instant may not have been seen
 
 
-@dataclass(frozen=True, slots=True)
-class QueueDue:
+class QueueDue(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``queues_due``."""
 
     name: str
     due_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A row of the query ``queue_held``."""
-
-    partition: str | None
-    held: int
-
-
-@dataclass(frozen=True, slots=True)
-class Starts:
+class Starts(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``queue_starts``."""
 
     count: int
     first_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``queue_shares``: a partition, a priority and a task."""
 
     partition: str
@@ -103,8 +95,7 @@ class Share:
     due_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``queue_lines``: a partition and its first job."""
 
     id: int
@@ -139,8 +130,7 @@ def lock(name: str) -> Steps[QueueSettings]:
 
 def held(name: str) -> Steps[dict[str | None, int]]:
     """Return the number of running attempts of a limited queue, by partition."""
-    rows: Sequence[Held] = yield Query("queue_held", {"queue": name}, into=Held)
-    return {row.partition: row.held for row in rows}
+    return dict((yield Query("queue_held", {"queue": name})))
 
 
 def starts(settings: QueueSettings, at: datetime) -> Steps[Starts]:

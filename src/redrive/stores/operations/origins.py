@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from redrive.engine.items import OriginResult
-from redrive.engine.origin import Kind
+from redrive.engine.origin import Kind, OriginResult
+from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim
-from redrive.engine.transition import Transition
 from redrive.stores.operations import crons, transitions
 from redrive.stores.operations.refresh import finish
 from redrive.stores.query import Steps

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
+import msgspec
 from msgspec.structs import replace
 
 from redrive.engine.explain import CatchJob, Circumstances
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import QueueChange, QueuePosition, QueueSettings
 from redrive.engine.records import JobRecord, WorkerRecord
-from redrive.errors import JobNotFound
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
+from redrive.stores.operations.jobs import find
 from redrive.stores.operations.limited_queues import lock, starts
-from redrive.stores.query import Query, Steps, reads, wakes
+from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
 # The largest number of jobs that are named as holders of slots.
 HOLDERS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class SlotHolder:
-    """A row of the query ``queue_holders``."""
-
-    id: int
-    partition: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``queue_head``."""
 
     id: int
@@ -110,18 +102,15 @@ def _changes(before: QueueSettings, after: QueueSettings) -> dict[str, object]:
 @reads
 def holders(name: str) -> Steps[tuple[int, ...]]:
     """Return the ids of the jobs that occupy slots of a limited queue, oldest first; at most `HOLDERS`."""
-    rows: Sequence[SlotHolder] = yield Query("queue_holders", {"queue": name, "count": HOLDERS}, into=SlotHolder)
-    return tuple(row.id for row in rows)
+    return tuple(row[0] for row in (yield Query("queue_holders", {"queue": name, "count": HOLDERS})))
 
 
 @reads
 def status(job_id: int, *, now: datetime | None = None) -> Steps[tuple[JobRecord, Circumstances]]:
     """Return a job and its circumstances, which explain why it does not run; raise `JobNotFound`."""
-    rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
-    if not rows:
-        raise JobNotFound(f"there is no job {job_id}")
-    found = yield from _circumstances(rows, now)
-    return rows[0], found[job_id]
+    job = yield from find(job_id)
+    found = yield from _circumstances([job], now)
+    return job, found[job_id]
 
 
 @reads
@@ -167,17 +156,68 @@ def _standings(jobs: Iterable[JobRecord], at: datetime) -> Steps[dict[int, Queue
 
 
 def _general(each: QueueSettings, at: datetime) -> Steps[QueuePosition]:
-    holders: Sequence[SlotHolder] = ()
+    holders: Rows = ()
     if each.limited:
-        holders = yield Query("queue_holders", {"queue": each.name, "count": HOLDERS}, into=SlotHolder)
+        holders = yield Query("queue_holders", {"queue": each.name, "count": HOLDERS})
     next_at = None
     if each.rate_count is not None and each.rate_for is not None:
         begun = yield from starts(each, at)
         if begun.count >= each.rate_count and begun.first_at is not None:
             next_at = begun.first_at + each.rate_for
-    return QueuePosition(each, holders=tuple((row.id, row.partition) for row in holders), next_at=next_at)
+    return QueuePosition(each, holders=tuple(map(tuple, holders)), next_at=next_at)
 
 
 def _in_line(standing: QueuePosition, queue: str, partition: str) -> Steps[QueuePosition]:
     rows: Sequence[Head] = yield Query("queue_head", {"queue": queue, "partition": partition}, into=Head)
     return replace(standing, head_id=rows[0].id, head_state=rows[0].state) if rows else standing
+
+
+# `redrive.stores.operations.admin.stats` counts every job and reads the whole table. `depths` reads only the indexes of
+# jobs that have not ended, at most `MOST` entries per queue and state, for the first `WIDEST` queues by name. A count
+# of `MOST` means that many or more.
+MOST = 10_000
+WIDEST = 100
+
+
+class DepthState(StrEnum):
+    """The state of a job in a queue that has not ended, or has died and was not caught."""
+
+    DUE = "due"
+    """It could run now."""
+    LATER = "later"
+    """It waits for its due time, for example for a retry."""
+    RUNNING = "running"
+    """A worker runs it."""
+    WAITING = "waiting"
+    """Its attempt waits for an external completion."""
+    DEAD = "dead"
+    """It gave up and was not caught."""
+
+
+class Depth(msgspec.Struct, frozen=True, gc=False):
+    """The number of jobs of one queue in one state.
+
+    Attributes:
+        jobs: the number, at most `MOST`.
+        oldest_at: when the first of the due jobs became due.
+    """
+
+    queue: str
+    standing: DepthState
+    jobs: int
+    oldest_at: datetime | None
+
+
+class Depths(msgspec.Struct, frozen=True, gc=False):
+    """The numbers of jobs in all queues."""
+
+    at: datetime
+    queues: tuple[Depth, ...]
+
+
+@reads
+def depths(*, now: datetime | None = None) -> Steps[Depths]:
+    """Count the jobs of each queue."""
+    at = yield from instant(now)
+    rows = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
+    return Depths(at, tuple(row for row in rows if row.jobs))

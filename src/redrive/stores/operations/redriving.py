@@ -1,4 +1,4 @@
-"""Starts ended jobs again: one (`retry`) or many (`redrive`). PURE.
+"""Starts ended jobs again: one (`retry`) or many (`redrive`), or gives waiting jobs other policies (`repolicy`). PURE.
 
 One death is caught once. Of a dead job and its catch jobs at most one is therefore started again, and none while the
 catch task runs. A job with a unique key takes its key again; if another job holds it, the job stays as it is, and the
@@ -7,40 +7,29 @@ result names the holder.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.lifecycle import LifecycleEvent, State, next_state
-from redrive.engine.records import JobRecord
-from redrive.engine.select import Filter
+from redrive.engine.frozen import FrozenPolicy
+from redrive.engine.lease import limit_of
+from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
+from redrive.engine.records import Filter, Hold, JobRecord
 from redrive.engine.settle import EXPIRED
 from redrive.errors import IllegalMove
-from redrive.stores.operations.admin import found, selected
+from redrive.stores.operations.admin import BulkResult, selected
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
+from redrive.stores.operations.jobs import lock
 from redrive.stores.operations.keys import UNIQUE, Holder, KeyRequest, find, take
-from redrive.stores.query import Query, Steps, reads, wakes
+from redrive.stores.query import Query, Steps, reads, wakes, writes
 
 # The smallest number of jobs that is read at once.
 PAGE = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Redriven:
-    """The result of a redrive.
-
-    Attributes:
-        ids: the jobs that were started again, or would be in a dry run; oldest first.
-        kept: the jobs that match but stay as they are, each with the reason.
-        last_id: the last job that was read; None when no more match.
-    """
-
-    ids: tuple[int, ...]
-    kept: tuple[tuple[int, str], ...] = ()
-    last_id: int | None = None
 
 
 @wakes
@@ -48,15 +37,12 @@ def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
     """Run a job once more, now.
 
     A waiting job becomes due. A dead job is started with its last failure forgiven, so a job with exhausted retries
-    gets exactly one more attempt. A cancelled job continues with the retries that it had left.
-
-    Raises:
-        JobNotFound: the job does not exist.
-        IllegalMove: it runs, has succeeded, was caught, is being caught, is a catch job with nothing to catch, or
-            another job holds its key.
+    gets exactly one more attempt. A cancelled job continues with the retries that it had left. Raise `JobNotFound` if
+    the job does not exist, or `IllegalMove` if it runs, has succeeded, was caught, is being caught, is a catch job with
+    nothing to catch, or another job holds its key.
     """
     at = yield from instant(now)
-    job = yield from found(job_id)
+    job = yield from lock(job_id)
     if job.state is State.READY:
         yield Query("hasten", {"id": job_id, "now": at})
         yield from record(at, actor, "retry", ids=[job_id])
@@ -74,10 +60,10 @@ def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
 
 
 @reads
-def dry_run(wanted: Filter) -> Steps[Redriven]:
+def dry_run(wanted: Filter) -> Steps[BulkResult]:
     """Return the result of `redrive` without starting a job; ``wanted.limit`` counts the jobs that would start."""
     chosen = yield from _choose(wanted)
-    return Redriven(tuple(job.id for job in chosen.jobs), tuple(chosen.kept), chosen.last_id)
+    return BulkResult(tuple(job.id for job in chosen.jobs), tuple(chosen.kept), chosen.last_id)
 
 
 # A redrive of many jobs is made of batches. Each is a transaction of its own and starts where the one before has ended,
@@ -92,7 +78,7 @@ def redrive(  # noqa: PLR0913 - what an operator may say, by keyword
     first_after: timedelta = timedelta(0),
     actor: str = UNKNOWN,
     now: datetime | None = None,
-) -> Steps[Redriven]:
+) -> Steps[BulkResult]:
     """Start dead or cancelled jobs again, oldest first, with all their failures forgiven.
 
     The ``limit`` of the filter counts the jobs that start. ``queue`` moves them to another queue, ``spacing`` is the
@@ -108,7 +94,7 @@ def redrive(  # noqa: PLR0913 - what an operator may say, by keyword
         ids = yield from _start(ids, first_at, spacing=spacing, queue=queue, note="redriven by an operator")
         rate = {"spacing": spacing.total_seconds()} if spacing else {}
         yield from record(at, actor, "redrive", ids=ids, filter=conditions(wanted), queue=queue, **rate)
-    return Redriven(tuple(ids), tuple(kept), chosen.last_id)
+    return BulkResult(tuple(ids), tuple(kept), chosen.last_id)
 
 
 def _start(  # noqa: PLR0913 - the parameters of one statement
@@ -139,16 +125,11 @@ def _take_keys(jobs: Sequence[JobRecord]) -> Steps[dict[int, Holder]]:
 class _Choice:
     """The jobs that have been chosen so far."""
 
-    # To start.
-    jobs: list[JobRecord] = field(default_factory=list)
-    # To leave, with the reasons.
-    kept: list[tuple[int, str]] = field(default_factory=list)
-    # The last job that was read; None when there are no more.
-    last_id: int | None = None
-    # The job of each family that starts.
-    families: dict[int, int] = field(default_factory=dict)
-    # The job that gets each key.
-    keys: dict[tuple[str, str], int] = field(default_factory=dict)
+    jobs: list[JobRecord] = field(default_factory=list)  # to start
+    kept: list[tuple[int, str]] = field(default_factory=list)  # to leave, with the reasons
+    last_id: int | None = None  # the last job that was read; None when there are no more
+    families: dict[int, int] = field(default_factory=dict)  # the job of each family that starts
+    keys: dict[tuple[str, str], int] = field(default_factory=dict)  # the job that gets each key
 
     def consider(self, job: JobRecord, family: JobFamily) -> None:
         """Choose or leave one more job."""
@@ -186,18 +167,13 @@ def _choose(wanted: Filter) -> Steps[_Choice]:
     return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class JobFamily:
+class JobFamily(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``families``."""
 
-    # A job.
-    id: int
-    # True if a catch job of it waits or runs.
-    catching: bool
-    # True if it is a catch job, and another one of the same dead job waits or runs.
-    twin: bool
-    # True if it is a catch job, and its parent is no longer to be caught.
-    pointless: bool
+    id: int  # a job
+    catching: bool  # True if a catch job of it waits or runs
+    twin: bool  # True if it is a catch job, and another one of the same dead job waits or runs
+    pointless: bool  # True if it is a catch job, and its parent is no longer to be caught
 
 
 def _families(jobs: Sequence[JobRecord]) -> Steps[dict[int, JobFamily]]:
@@ -229,3 +205,52 @@ def _key_is_held(job: JobRecord, holder: int) -> str:
 
 
 _REDRIVABLE = frozenset({State.DEAD, State.CANCELLED})
+
+
+# A job keeps the policy under which it was enqueued, so a deployment does not change waiting jobs. The new policy
+# decides from the next failure on: stored due times stay, because no delay is computed twice, and the counters of rules
+# start over, because they belong to the rules of the old policy.
+#
+# A job that is held because its policy cannot be read is released: it is due at once, or the end of its lost attempt is
+# decided at once. A catch job then gets the policy of its own task, since that of its parent cannot be read.
+@writes
+def repolicy(
+    wanted: Filter,
+    policies: Mapping[str, FrozenPolicy],
+    *,
+    dry_run: bool = False,
+    actor: str = UNKNOWN,
+    now: datetime | None = None,
+) -> Steps[BulkResult]:
+    """Give unfinished jobs the present policies of their tasks; at most ``wanted.limit`` jobs are read."""
+    at = yield from instant(now)
+    jobs = yield from selected(replace(wanted, oldest_first=True))
+    kept = [(job.id, why) for job in jobs if (why := _policy_obstacle(job, policies)) is not None]
+    stay = {number for number, _ in kept}
+    changed: dict[FrozenPolicy, list[int]] = defaultdict(list)
+    for job in jobs:
+        if job.id not in stay and (policies[job.task].policy != job.policy or job.hold is Hold.BAD_POLICY):
+            changed[policies[job.task]].append(job.id)
+    ids = sorted(number for each in changed.values() for number in each)
+    if ids and not dry_run:
+        rows = [{"digest": policy.digest, "document": policy.document} for policy in changed]
+        yield Query("policy_put", many=rows)
+        for policy, numbers in changed.items():
+            timeout = limit_of(policy.policy)
+            params = {"ids": numbers, "policy": policy.digest, "timeout_for": timeout, "now": at}
+            yield Query("repolicy", params)
+        yield from record(at, actor, "repolicy", ids=ids, filter=conditions(wanted))
+    return BulkResult(tuple(ids), tuple(kept), jobs[-1].id if len(jobs) == wanted.limit else None)
+
+
+def _policy_obstacle(job: JobRecord, policies: Mapping[str, FrozenPolicy]) -> str | None:
+    if job.state in FINAL:
+        return f"is {job.state}"
+    is_held = job.hold is Hold.BAD_POLICY
+    if job.state is State.RUNNING and not is_held:
+        return "runs: it keeps its policy until this attempt has ended"
+    if job.parent_id is not None and not is_held:
+        return f"is a catch job: it goes by the policy of job {job.parent_id}"
+    if job.task not in policies:
+        return f"has the task {job.task}, which is not in this app"
+    return None

@@ -1,11 +1,8 @@
-"""Deletes jobs that ended long enough ago. PURE.
+"""Deletes jobs that ended long enough ago, with their arguments, results, histories and keys. PURE.
 
-Unfinished jobs are never deleted. Dead jobs that were not caught are deleted only if the app sets a time for them. The
-arguments, result, history and keys of a job are deleted with it: its idempotency key is free again. A dead job is
-deleted after its catch jobs.
-
-Several apps may share a database, each with tasks of its own. Each app therefore stores the times of its tasks in the
-database, and every pruner uses these.
+Unfinished jobs are never deleted, dead jobs that were not caught only if the app sets a time for them, and a dead job
+after its catch jobs. Several apps may share a database, each with tasks of its own. Each app therefore stores the times
+of its tasks in the database, and every pruner uses these.
 
 Ended jobs have no index by age, which every job would have to pay for. A *survey* reads the ids, a stride at a time;
 `prune` deletes the jobs that it has found.
@@ -14,8 +11,9 @@ Ended jobs have no index by age, which every job would have to pay for. A *surve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, reads, writes
@@ -30,8 +28,7 @@ BATCH = 500
 RETIRED_FOR = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionTimes:
+class RetentionTimes(msgspec.Struct, frozen=True, gc=False):
     """The times for which the ended jobs of a task are kept; None means for ever.
 
     Attributes:
@@ -43,18 +40,13 @@ class RetentionTimes:
     dead: timedelta | None
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True, gc=False):
     """The result of a survey."""
 
-    # Its instant.
-    at: datetime
-    # The jobs that may be deleted.
-    ids: tuple[int, ...]
-    # Digests of the policies of the jobs in this stride.
-    policies: frozenset[str]
-    # The last job that was read; None when there are no more.
-    last_id: int | None
+    at: datetime  # its instant
+    ids: tuple[int, ...]  # the jobs that may be deleted
+    policies: frozenset[str]  # digests of the policies of the jobs in this stride
+    last_id: int | None  # the last job that was read; None when there are no more
 
 
 @writes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
 from msgspec.structs import replace
 
 from redrive.engine.occurrence import Occurrence
@@ -17,18 +17,14 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleStatus:
+class ScheduleStatus(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``schedules_due``."""
 
     name: str
     kind: Kind
-    # When an occurrence or an item of it is due; None if nothing is planned or it is paused.
-    due_at: datetime | None
-    # True if an older policy has set the times of some items.
-    is_stale: bool
-    # When the first item of any refresh must be swept; the same in all rows.
-    sweep_at: datetime | None
+    due_at: datetime | None  # when an occurrence or an item of it is due; None if nothing is planned or it is paused
+    is_stale: bool  # True if an older policy has set the times of some items
+    sweep_at: datetime | None  # when the first item of any refresh must be swept; the same in all rows
     now: datetime
 
 
@@ -37,12 +33,7 @@ class ScheduleStatus:
 def declare(definitions: Sequence[Definition], *, now: datetime | None = None) -> Steps[None]:
     """Write the definitions in the code; they replace those of an earlier deployment."""
     at = yield from instant(now)
-    yield from _put(definitions, at, replaces=True)
-
-
-def ensure(definition: Definition, at: datetime) -> Steps[None]:
-    """Write a definition as a part of a larger operation, unless the schedule exists."""
-    yield from _put([definition], at, replaces=False)
+    yield from put(definitions, at, replaces=True)
 
 
 @writes
@@ -50,10 +41,11 @@ def introduce(definition: Definition, *, now: datetime | None = None) -> Steps[N
     """Write a definition in a transaction of its own, unless the schedule exists."""
     if not (yield Query("schedules_select", {"names": [definition.name]}, into=ScheduleRecord)):
         at = yield from instant(now)
-        yield from ensure(definition, at)
+        yield from put([definition], at, replaces=False)
 
 
-def _put(definitions: Sequence[Definition], at: datetime, *, replaces: bool) -> Steps[None]:
+def put(definitions: Sequence[Definition], at: datetime, *, replaces: bool) -> Steps[None]:
+    """Write definitions as a part of a larger operation; if they do not replace others, only those of new schedules."""
     rows = [
         {
             "name": each.name,
@@ -133,9 +125,8 @@ def pause(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> St
 def resume(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[ScheduleRecord]:
     """Resume a schedule. Occurrences that were planned during the pause are skipped; a retry that became due is made.
 
-    Raises:
-        ScheduleNotFound: the database has no schedule of this name.
-        StoreError: this version cannot read its definition.
+    Raise `ScheduleNotFound` if the database has no schedule of this name, or `StoreError` if this version cannot
+    read its definition.
     """
     at = yield from instant(now)
     row = yield from lock(name)

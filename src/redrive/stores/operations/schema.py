@@ -7,14 +7,13 @@ during a rolling deployment. A migration of the phase ``post`` raises it to its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from redrive.errors import SchemaTooNew, StoreError, StoreOpenError
 from redrive.stores.query import Query, Steps, reads
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(msgspec.Struct, frozen=True, gc=False):
     """The schema of a database.
 
     Attributes:

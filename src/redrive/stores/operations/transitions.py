@@ -1,16 +1,18 @@
-"""Writes the transitions of jobs at the ends of their attempts. PURE."""
+"""Writes the ends of attempts, and ends jobs from outside. PURE."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from redrive.engine.frozen import freeze
-from redrive.engine.lifecycle import FINAL, LifecycleEvent
-from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, NewJob
-from redrive.engine.transition import Transition
+from redrive.engine.lifecycle import FINAL, LifecycleEvent, State
+from redrive.engine.outcome import Transition
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobRecord, NewJob
 from redrive.stores.operations import keys
 from redrive.stores.operations.jobs import insert
+from redrive.stores.operations.keys import drop
 from redrive.stores.query import Query, Steps
 
 # The events after which the attempt is still open.
@@ -65,26 +67,18 @@ def _still_open(transition: Transition) -> dict[str, object]:
     return {name: getattr(transition, name) for name in ("job_id", "lease_id", "scheduled_at", "note")}
 
 
+_WRITTEN = (
+    "job_id", "lease_id", "state", "before", "hold", "note", "attempt", "failures", "crashes", "snoozes",
+    "scheduled_at", "last_delay", "unreadable_at", "reason", "error",
+)  # fmt: skip
+_VALUES = operator.attrgetter(*_WRITTEN)
+
+
 def _columns(transition: Transition, at: datetime) -> dict[str, object]:
-    return {
-        "job_id": transition.job_id,
-        "lease_id": transition.lease_id,
-        "state": transition.state,
-        "before": transition.before,
-        "hold": transition.hold,
-        "note": transition.note,
-        "attempt": transition.attempt,
-        "failures": transition.failures,
-        "crashes": transition.crashes,
-        "snoozes": transition.snoozes,
-        "by_rule": list(transition.by_rule) or None,
-        "scheduled_at": transition.scheduled_at,
-        "last_delay": transition.last_delay,
-        "unreadable_at": transition.unreadable_at,
-        "finished_at": at if transition.state in FINAL else None,
-        "reason": transition.reason,
-        "error": transition.error,
-    }
+    columns = dict(zip(_WRITTEN, _VALUES(transition), strict=True))
+    columns["by_rule"] = list(transition.by_rule) or None
+    columns["finished_at"] = at if transition.state in FINAL else None
+    return columns
 
 
 def _catch_job(claim: Claim, task: str) -> NewJob:
@@ -114,3 +108,57 @@ def is_settled(transition: Transition, outcome: str | None) -> bool:
         # The external completion may arrive before the handler has returned `Pending`.
         return outcome in _ANSWERS
     return transition.closed is not None and transition.closed.outcome.value == outcome
+
+
+# The worker that runs it loses the lease, so a late completion changes nothing. The schedule that created the job is
+# not notified; see `redrive.stores.operations.origins`.
+def end(job: JobRecord, at: datetime, why: str) -> Steps[bool]:
+    """End a job that is not final, and return True if this call ended it."""
+    if not (yield Query("cancel", {"id": job.id, "note": why, "now": at})):
+        return False
+    if job.state is State.RUNNING:
+        yield from put_unstopped([job])
+    if job.lease_id is not None:
+        yield Query("attempt_insert", many=[_cancelled_attempt(job, at, why)])
+    if job.key is not None:
+        yield from drop([job.id])
+    return True
+
+
+def _cancelled_attempt(job: JobRecord, at: datetime, why: str) -> dict[str, object]:
+    empty: dict[str, object] = dict.fromkeys(AttemptRecord.__struct_fields__)
+    return empty | {
+        "job_id": job.id,
+        "lease_id": job.lease_id,
+        "number": job.attempt,
+        "worker_id": job.worker_id,
+        "started_at": job.claimed_at,
+        "finished_at": at,
+        "outcome": AttemptOutcome.CANCELLED,
+        "verdict": why,
+    }
+
+
+# A cancelled job ends at once, but its handler is notified a moment later and may take time to stop. A thread cannot be
+# stopped at all after its timeout. The limits of a queue count such a handler until its worker reports that it has
+# stopped, or until the worker is gone.
+def put_unstopped(attempts: Iterable[Claim | JobRecord]) -> Steps[None]:
+    """Record handlers that still run; the attempts are given as they were before they ended."""
+    rows = [
+        {
+            "lease_id": each.lease_id,
+            "job_id": each.id,
+            "queue": each.queue,
+            "partition": each.partition,
+            "worker_id": each.worker_id,
+        }
+        for each in attempts
+    ]
+    if rows:
+        yield Query("unstopped_put", many=rows)
+
+
+def drop_unstopped(lease_ids: Collection[int]) -> Steps[None]:
+    """Delete the records of handlers that have stopped; leases without a record are ignored."""
+    if lease_ids:
+        yield Query("unstopped_drop", {"lease_ids": sorted(lease_ids)})

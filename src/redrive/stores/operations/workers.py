@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from redrive.engine.records import KeyUntil, Process, WorkerRecord
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import take
 from redrive.stores.operations.keys import KeyRequest, retake
-from redrive.stores.operations.lanes import ClaimFilter
+from redrive.stores.operations.limited_queues import ClaimFilter
 from redrive.stores.query import Query, Steps, reads, wakes, writes
 
 # The time after which a process that has sent half of a statement counts as stopped.
@@ -19,18 +20,14 @@ from redrive.stores.query import Query, Steps, reads, wakes, writes
 STUCK = timedelta(seconds=5)
 
 
-@dataclass(frozen=True, slots=True)
-class Pulse:
+class Pulse(msgspec.Struct, frozen=True, gc=False):
     """The result of a heartbeat."""
 
-    # True if the worker is registered.
-    alive: bool
-    # The lease ids that it still holds; all its other attempts are lost.
-    leases: frozenset[int]
+    alive: bool  # True if the worker is registered
+    leases: frozenset[int]  # the lease ids that it still holds; all its other attempts are lost
 
 
-@dataclass(frozen=True, slots=True)
-class ReleasedJob:
+class ReleasedJob(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``worker_release``."""
 
     id: int

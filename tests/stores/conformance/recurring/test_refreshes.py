@@ -15,8 +15,8 @@ from redrive.engine.recurring import policy_document
 from redrive.policy import Failure
 from redrive.schedule import Action, Exhausted, RefreshOutcome, RefreshPolicy, Schedule, Strategy
 from redrive.stores.operations import audit, checks, jobs
-from redrive.stores.operations.refresh import declare, finish, read, start
-from redrive.stores.operations.refresh.write import MoveResult
+from redrive.stores.operations.refresh import finish, items, start
+from redrive.stores.operations.refresh.items import MoveResult
 from tests.stores.helpers import LEASE, T0, Harness, failed, seconds
 from tests.stores.recurring import HALF, HOUR, HOURLY, MINUTE, Clockwork, keeping, made, samples
 
@@ -144,7 +144,7 @@ def test_a_schedule_that_ends_completes(store: Harness):
     store.end(store.take())
 
     assert (True, None) == (clockwork.state().completed, clockwork.state().refresh_at)
-    assert 1 == clockwork.do(read.counts())[0].completed
+    assert 1 == clockwork.do(items.counts())[0].completed
 
 
 # ------------------------------------------------------------------------------------------------------------ answering
@@ -601,7 +601,7 @@ def test_an_item_with_exhausted_retries_is_disabled(clockwork: Clockwork):
     item = clockwork.item()
 
     assert (True, "Cannot refresh after 3 attempt(s)") == (item.disabled_until_update, item.disabled_reason)
-    assert [item] == [clockwork.item() for _ in clockwork.do(read.select("fresh", troubled=True))]
+    assert [item] == [clockwork.item() for _ in clockwork.do(items.select("fresh", troubled=True))]
     assert sound(clockwork)
 
 
@@ -739,10 +739,10 @@ def test_a_refresh_that_only_a_newer_redrive_can_read_waits(store: Harness):
     store.end(clockwork.running("fails"), failed())
     clockwork.spoil_schedule()
     clockwork.until(T0 + HOUR)
-    before = clockwork.do(read.select("fresh"))
+    before = clockwork.do(items.select("fresh"))
 
     assert ((), 0, 0) == (clockwork.start(), clockwork.sweep(), clockwork.replan())
-    assert before == clockwork.do(read.select("fresh"))
+    assert before == clockwork.do(items.select("fresh"))
 
 
 # ----------------------------------------------------------------------------------------------------------- replanning
@@ -819,7 +819,7 @@ def test_items_that_are_ahead_of_the_clock_are_replanned_in_pages(clockwork: Clo
     clockwork.until(T0)
     pages, after = [], ""
     while True:
-        page = clockwork.do(declare.set_back("fresh", samples(), after=after, limit=2, now=T0))
+        page = clockwork.do(start.set_back("fresh", samples(), after=after, limit=2, now=T0))
         pages.append(page.moved)
         if page.last is None:
             break
@@ -830,7 +830,7 @@ def test_items_that_are_ahead_of_the_clock_are_replanned_in_pages(clockwork: Clo
     assert T0 + 45 * MINUTE == clockwork.state("own").refresh_at
     assert (T0 + 10 * MINUTE, str(running.id)) == (clockwork.state("d").deadline_at, clockwork.state("d").attempt_uid)
     assert {("redrive", "clock_set_back")} == {(each.actor, each.action) for each in clockwork.do(audit.audit())}
-    assert declare.SetBackPage(None, 0) == clockwork.do(declare.set_back("fresh", samples(), now=T0))
+    assert start.SetBackPage(None, 0) == clockwork.do(start.set_back("fresh", samples(), now=T0))
 
 
 def test_unreadable_items_ahead_of_the_clock_are_not_replanned(clockwork: Clockwork):
@@ -839,7 +839,7 @@ def test_unreadable_items_ahead_of_the_clock_are_not_replanned(clockwork: Clockw
     clockwork.track("a", at_once=False)
     clockwork.spoil_policy()
     clockwork.until(T0)
-    moved = [clockwork.do(declare.set_back(name, samples(), now=T0)).moved for name in ("fresh", "absent")]
+    moved = [clockwork.do(start.set_back(name, samples(), now=T0)).moved for name in ("fresh", "absent")]
     clockwork.spoil_schedule()
 
-    assert [0, 0, 0] == [*moved, clockwork.do(declare.set_back("fresh", samples(), now=T0)).moved]
+    assert [0, 0, 0] == [*moved, clockwork.do(start.set_back("fresh", samples(), now=T0)).moved]

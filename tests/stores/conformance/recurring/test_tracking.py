@@ -13,10 +13,9 @@ from redrive.engine.recurring import policy_document
 from redrive.errors import IllegalMove, NotTracked, ScheduleError, StoreError
 from redrive.schedule import RefreshOutcome, RefreshPolicy, Schedule
 from redrive.stores.operations import audit, checks, jobs, schedules
-from redrive.stores.operations.refresh import manage, read
+from redrive.stores.operations.refresh import items, manage
+from redrive.stores.operations.refresh.items import Counts, MoveResult
 from redrive.stores.operations.refresh.manage import NewItem
-from redrive.stores.operations.refresh.read import Counts
-from redrive.stores.operations.refresh.write import MoveResult
 from tests.stores.helpers import T0, Harness, failed
 from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, samples
 
@@ -524,16 +523,16 @@ def test_items_are_counted(store: Harness):
     clockwork.pause("rests")
 
     assert (Counts("fresh", tracked=5, running=2, failing=2, disabled=1, paused=1, completed=0),) == store.do(
-        read.counts()
+        items.counts()
     )
-    assert ["fails", "over", "retries"] == [each.key for each in store.do(read.select("fresh", troubled=True))]
+    assert ["fails", "over", "retries"] == [each.key for each in store.do(items.select("fresh", troubled=True))]
 
 
 def test_items_are_listed_by_their_keys(clockwork: Clockwork):
     """Pages of items hold the given number without arguments; the next page begins after the last key."""
     clockwork.track("c", "a", "b")
-    page = clockwork.do(read.select("fresh", limit=2))
-    rest = clockwork.do(read.select("fresh", after="b"))
+    page = clockwork.do(items.select("fresh", limit=2))
+    rest = clockwork.do(items.select("fresh", after="b"))
 
     assert ["a", "b", "c"] == [each.key for each in (*page, *rest)]
     assert {None} == {each.payload for each in page}

@@ -13,7 +13,7 @@ from redrive.engine.outcome import Succeeded
 from redrive.stores.drivers.postgres import PostgresSettings
 from redrive.stores.drivers.postgres.statements import begin, prepared
 from redrive.stores.opening import open_store
-from redrive.stores.operations import jobs, lanes, leases, workers
+from redrive.stores.operations import jobs, leases, workers
 from redrive.stores.operations.leases import Ending
 from tests import postgres
 from tests.stores.helpers import LONG, T0, new
@@ -186,11 +186,11 @@ def test_a_held_snapshot_does_not_slow_claims(left: int):
         other.execute("SELECT 1 FROM pg_class LIMIT 1")
         plans = Plans(connection, url.partition("schema=")[2])
         first = {name: plans.cost(name) for name in ("next_due", "claim")}
-        known: tuple[lanes.LaneCursor, ...] = ()
+        known: tuple[leases.LaneCursor, ...] = ()
         for _ in range(30):
             claims = store.run(leases.claim(worker, 100, lease_for=LONG, cursors=known, now=T0)).claims
             store.run(leases.settle([Ending(claim, Succeeded(), 0.0) for claim in claims], now=T0))
-            known = lanes.advanced(known, claims)
+            known = leases.advanced(known, claims)
         last = {name: plans.cost(name, **_written(known)) for name in first}
         without = {name: plans.cost(name) for name in first}
     store.close()
@@ -200,7 +200,7 @@ def test_a_held_snapshot_does_not_slow_claims(left: int):
     assert [] == [name for name in first if without[name] < last[name] + 150], "nothing was in the way"
 
 
-def _written(known: tuple[lanes.LaneCursor, ...]) -> dict[str, str]:
+def _written(known: tuple[leases.LaneCursor, ...]) -> dict[str, str]:
     """Return floors as SQL values."""
-    arrays = lanes.parameters(known).items()
+    arrays = leases.parameters(known).items()
     return {name: "'{" + ", ".join(f'"{each}"' for each in values) + "}'" for name, values in arrays}

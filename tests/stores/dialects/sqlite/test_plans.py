@@ -11,8 +11,7 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded, Suspended
-from redrive.engine.records import Hold
-from redrive.engine.select import Filter
+from redrive.engine.records import Filter, Hold
 from redrive.stores import migrate
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import encode

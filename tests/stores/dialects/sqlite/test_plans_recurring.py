@@ -9,7 +9,7 @@ import pytest
 
 from redrive.engine.outcome import Succeeded
 from redrive.stores.operations import checks, leases, schedules
-from redrive.stores.operations.refresh import declare, finish, manage, read, start
+from redrive.stores.operations.refresh import finish, items, manage, start
 from redrive.stores.operations.refresh.manage import NewItem
 from redrive.stores.query import Operation
 from tests.stores.dialects.sqlite.test_plans import FLAT, Counted
@@ -64,11 +64,11 @@ ASKED: dict[str, tuple[str, Callable[[Counted], Operation[Any]]]] = {
     "a start of none": ("run", lambda _: start.start_due("fresh", 5, samples(), now=HALF)),
     "a sweep of five": ("run", lambda _: finish.end_overdue(5, samples(), now=HALF)),
     "a sweep of none": ("wait", lambda _: finish.end_overdue(5, samples(), now=HALF)),
-    "a replan of none": ("wait", lambda _: declare.replan("fresh", 5, samples(), now=HALF)),
+    "a replan of none": ("wait", lambda _: start.replan("fresh", 5, samples(), now=HALF)),
     "an update": ("run", lambda _: manage.update("fresh", "k000001", 0.0, now=HALF)),
     "tracking once more": ("wait", lambda _: manage.track(FRESH, [NewItem("k000001", b"1")], samples(), now=HALF)),
-    "a page": ("wait", lambda _: read.select("fresh", after="k000100", limit=10)),
-    "a page of trouble": ("run", lambda _: read.select("fresh", limit=10, troubled=True)),
+    "a page": ("wait", lambda _: items.select("fresh", after="k000100", limit=10)),
+    "a page of trouble": ("run", lambda _: items.select("fresh", limit=10, troubled=True)),
     "a check": ("wait", lambda _: checks.check(0, stride=100)),
 }
 """The statements, with the kind of database that each of them uses."""
@@ -103,7 +103,7 @@ def test_the_cost_of_a_replan_follows_its_batch(made: Callable[[str, int], Count
     for count in (FEW, MANY):
         database = made("wait", count)
         database.run(schedules.declare([keeping()], now=HALF))
-        costs.append(database.steps(declare.replan("fresh", 10, samples(), now=HALF)))
+        costs.append(database.steps(start.replan("fresh", 10, samples(), now=HALF)))
 
     assert costs[1] <= costs[0] * FLAT + 20
     assert costs[0] > 20

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import functools
-import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
-from redrive.engine import frozen
-from redrive.policy import Policy
 from redrive.stores.dialects import rng, rows
 from redrive.stores.dialects.rows import Decoder
 from redrive.stores.query import DRAWN, Query
@@ -55,20 +51,7 @@ def _literal(numbers: Sequence[int]) -> str:
 @functools.cache
 def decoder(record: type, columns: tuple[str, ...]) -> Decoder:
     """Return the function that reads rows with these columns into records."""
-    return rows.decoder(record, columns, _reader)
-
-
-def _reader(hint: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - a type form
-    """Return the function that converts a column into values of a type; None if it needs no conversion."""
-    if typing.get_origin(hint) is tuple:
-        return tuple
-    if hint is datetime:
-        return _in_utc
-    if hint is Policy:
-        return frozen.read
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint
-    return None
+    return rows.decoder(record, columns, {tuple: tuple, datetime: _in_utc})
 
 
 def _in_utc(instant: datetime) -> datetime:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import functools
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any, TypeAlias
 
 import msgspec
 
-from redrive.engine import frozen
-from redrive.policy import Policy
 from redrive.stores.dialects import rng, rows
 from redrive.stores.dialects.rows import Decoder
 from redrive.stores.query import Drawn
@@ -89,21 +85,4 @@ def _encode(value: Any) -> Value:  # noqa: ANN401 - a value of any type
 @functools.cache
 def decoder(record: type, columns: tuple[str, ...]) -> Decoder:
     """Return the function that reads rows with these columns into records."""
-    return rows.decoder(record, columns, _reader)
-
-
-def _reader(hint: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - a type form
-    """Return the function that converts a column into values of a type; None if it needs no conversion."""
-    if typing.get_origin(hint) is tuple:
-        return _list
-    if hint is datetime:
-        return _instant
-    if hint is timedelta:
-        return _span
-    if hint is bool:
-        return bool
-    if hint is Policy:
-        return frozen.read
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint
-    return None
+    return rows.decoder(record, columns, {tuple: _list, datetime: _instant, timedelta: _span, bool: bool})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import asyncpg
 
@@ -15,9 +15,7 @@ from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import session
-from redrive.stores.query import Operation, Rows, Steps
-
-R = TypeVar("R")
+from redrive.stores.query import Operation, R, Rows, Steps
 
 # The errors of asyncpg when the database refuses or does not answer. InternalClientError ("cannot switch to state")
 # occurs if the session was ended between two messages.
@@ -109,12 +107,8 @@ class AsyncRunner:
         """Run an operation in a transaction of its own.
 
         The first answer must come within the timeout of the settings, including the time to wait for a connection and
-        to open it; each further answer has that time for itself.
-
-        Raises:
-            StoreBusy: no connection was free in time.
-            StoreUnreachable: there was no answer in time, or no connection.
-            StoreError: the database refused.
+        to open it; each further answer has that time for itself. Raise `StoreBusy` if no connection was free in time,
+        `StoreUnreachable` if there was no answer in time, or no connection, or `StoreError` if the database refused.
         """
         if self._closed:
             raise StoreClosed(f"{self._settings} has been closed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import asyncpg
 import psycopg
@@ -16,9 +16,7 @@ from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.script import inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.operations.admin import identify
-from redrive.stores.query import Operation, Steps
-
-R = TypeVar("R")
+from redrive.stores.query import Operation, R, Steps
 
 
 def run_on(given: Any, operation: Operation[R], settings: PostgresSettings, uid: str) -> R:  # noqa: ANN401 - of any library

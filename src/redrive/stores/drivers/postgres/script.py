@@ -1,17 +1,8 @@
 """The statements that an operation sends to PostgreSQL, and their order. PURE; both runners execute them.
 
-Each answer is a round trip, and a short operation spends most of its time on round trips. So on sessions that belong to
-redrive (not behind a pool that gives each transaction another session) these are left out:
-
-* Settings that all transactions share are set once for each session (`statements.session`).
-* A statement with the header ``transaction: none`` runs before the transaction. A worker that finds no due job needs
-  one round trip. `redrive.stores.dialects.loader` describes the headers.
-* A statement with ``transaction: last``, before which no transaction had to begin, is a transaction by itself. The
-  notification for workers is part of it.
-* A statement with ``transaction: own``, before which no transaction had to begin, is a transaction by itself as well.
-  The statements after it, if any, are another transaction.
-
-So ``enqueue`` of jobs without keys needs two round trips, one that reads and one that writes:
+A short operation spends most of its time on round trips. So on sessions that belong to redrive (not behind a pool that
+gives each transaction another session) settings that all transactions share are set once for each session, and the
+headers of statements (`redrive.stores.dialects.loader`) permit to leave out BEGIN and COMMIT:
 
 ========================== ==============================================================
 operation                  statements
@@ -30,27 +21,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from redrive.errors import StoreError
 from redrive.stores.dialects import loader
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import begin, composed
-from redrive.stores.query import Batch, Operation, Rows, Steps
-
-R = TypeVar("R")
+from redrive.stores.query import Batch, Operation, R, Rows, Steps
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
     """A message to the server."""
 
-    # One statement with ``$1``, ``$2``; or several without parameters.
-    text: str
-    # Values of the parameters; None where there are several statements.
-    values: Sequence[Any] | None = None
-    # The record type that each row becomes; None for tuples.
-    into: type | None = None
+    text: str  # one statement with ``$1``, ``$2``; or several without parameters
+    values: Sequence[Any] | None = None  # values of the parameters; None where there are several statements
+    into: type | None = None  # the record type that each row becomes; None for tuples
     # Name of the operation, if this statement commits a part of it, or an earlier one has. If the answer is lost, it is
     # unknown whether, or how far, the operation took effect.
     commits: str | None = None

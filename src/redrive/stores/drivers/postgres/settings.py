@@ -41,21 +41,15 @@ LIBRARY = frozenset({
 class PostgresSettings:
     """The settings of a PostgreSQL database."""
 
-    # The URL for the libraries, without the settings of redrive.
-    dsn: str = field(repr=False)
-    # Name of the database in messages, without a password.
-    name: str
-    # Schema of the tables.
-    schema: str = "redrive"
-    # True to wake workers by NOTIFY.
-    notify: bool = True
-    # True if connections go through a pool that gives each transaction another session.
-    pgbouncer: bool = False
+    dsn: str = field(repr=False)  # the URL for the libraries, without the settings of redrive
+    name: str  # name of the database in messages, without a password
+    schema: str = "redrive"  # schema of the tables
+    notify: bool = True  # True to wake workers by NOTIFY
+    pgbouncer: bool = False  # True if connections go through a pool that gives each transaction another session
     # ``host`` or ``host:port`` (or the folder of a socket) for the listening connection, if the others go through such
     # a pool.
     direct: str | None = None
-    # Maximum number of connections of each library.
-    pool: int = 10
+    pool: int = 10  # maximum number of connections of each library
     # True if a commit must be on the disk of the server before it is acknowledged, even if the server or the role is
     # configured otherwise.
     synchronous_commit: bool = True
@@ -80,8 +74,7 @@ class PostgresSettings:
 def parse_url(url: str) -> PostgresSettings:
     """Parse a store URL such as ``postgresql://user@host/database?schema=name``.
 
-    Raises:
-        ConfigurationError: the URL cannot be parsed, or a setting is unknown or has an invalid value.
+    Raise `ConfigurationError` if the URL cannot be parsed, or a setting is unknown or has an invalid value.
     """
     parts = _parts(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)

@@ -79,10 +79,8 @@ def before_completion() -> str:
 class CompiledStatement:
     """A statement of the dialect with numbered parameters."""
 
-    # SQL with ``$1``, ``$2`` ...
-    text: str
-    # Names of its parameters, in that order.
-    names: tuple[str, ...]
+    text: str  # SQL with ``$1``, ``$2``
+    names: tuple[str, ...]  # names of its parameters, in that order
 
 
 @functools.cache

@@ -8,26 +8,23 @@ import math
 import os
 import threading
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from redrive.clock import Clock, SystemClock
 from redrive.errors import StoreClosed, StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.drivers import forks
 from redrive.stores.drivers.postgres import external, listener
 from redrive.stores.drivers.postgres.aio import AsyncRunner
-from redrive.stores.drivers.postgres.migration import MigrationCursor
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.drivers.postgres.sync import SyncRunner, connect
+from redrive.stores.drivers.postgres.sync import MigrationCursor, SyncRunner, connect
 from redrive.stores.drivers.postgres.transactions import (
     AsyncPostgresTransaction,
     PostgresTransaction,
     PostgresTransactions,
 )
 from redrive.stores.operations.admin import identify
-from redrive.stores.query import Operation
+from redrive.stores.query import Operation, R
 from redrive.stores.store import Store
-
-R = TypeVar("R")
 
 # How often the value of `version` changes in a second.
 POLLS = 20
@@ -36,7 +33,7 @@ POLLS = 20
 _INHERITED: list[object] = []
 
 
-class PostgresStore(Store):
+class PostgresStore(Store, forks.Member):
     """A store on a PostgreSQL database."""
 
     dialect = "postgres"
@@ -87,9 +84,8 @@ class PostgresStore(Store):
     def begin(self) -> PostgresTransaction:
         """Begin a transaction on a connection of psycopg, for a handler; see `Store.begin`.
 
-        Raises:
-            StoreBusy: ``pool`` transactions were open for longer than the timeout.
-            StoreError: it cannot be opened.
+        Raise `StoreBusy` if ``pool`` transactions were open for longer than the timeout, or `StoreError` if it
+        cannot be opened.
         """
         self._runners()
         return self._transactions.begin()
@@ -122,12 +118,6 @@ class PostgresStore(Store):
             if self._pid == os.getpid():
                 self._sync.close()
                 self._aio.close()
-
-    def before_fork(self) -> None:
-        """Do nothing: the parent keeps its connections."""
-
-    def after_fork_in_parent(self) -> None:
-        """Do nothing."""
 
     def after_fork_in_child(self) -> None:
         """Replace the parent's connections, and a lock that another of its threads may have held."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -19,10 +19,9 @@ from redrive.stores.drivers.postgres.arrays import ListDumper
 from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.drivers.postgres.statements import session
-from redrive.stores.query import Operation, Rows, Steps
+from redrive.stores.drivers.postgres.statements import compiled, durability, session
+from redrive.stores.query import Operation, R, Rows, Steps
 
-R = TypeVar("R")
 Cursor = psycopg.RawCursor[tuple[Any, ...]]
 
 # Seconds; libpq raises a shorter connect_timeout to this.
@@ -149,12 +148,8 @@ class SyncRunner:
         """Run an operation in a transaction of its own.
 
         The first answer must come within the timeout of the settings, including the time to wait for a connection and
-        to open it; each further answer has that time for itself.
-
-        Raises:
-            StoreBusy: no connection was free in time.
-            StoreUnreachable: there was no answer in time, or no connection.
-            StoreError: the database refused.
+        to open it; each further answer has that time for itself. Raise `StoreBusy` if no connection was free in time,
+        `StoreUnreachable` if there was no answer in time, or no connection, or `StoreError` if the database refused.
         """
         now = _monotonic()
         until, first_until = now + timeout, now + min(timeout, self._settings.timeout.total_seconds())
@@ -231,3 +226,60 @@ class SyncRunner:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+class MigrationCursor:
+    """A cursor for the statements of migrations, which name no schema: the transaction searches only one.
+
+    Until a migration takes its lock, each answer has the deadline of the connection; after that none.
+    """
+
+    def __init__(self, connection: Connection, settings: PostgresSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+
+    @property
+    def look(self) -> tuple[str, ...]:
+        """Return the statements before the version is read."""
+        return (
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+            f'SET LOCAL search_path TO "{self._settings.schema}"; {durability(self._settings, local=True)}',
+        )
+
+    @property
+    def lock(self) -> tuple[str, ...]:
+        """Return the statements before the first write: one process migrates at a time."""
+        return (
+            f"SELECT pg_advisory_xact_lock(hashtextextended('redrive.{self._settings.schema}', 0))",
+            # CREATE SCHEMA IF NOT EXISTS fails for a role that may not create schemas even if the schema exists.
+            f"""DO $$ BEGIN
+                IF to_regnamespace('"{self._settings.schema}"') IS NULL THEN
+                    CREATE SCHEMA "{self._settings.schema}";
+                END IF;
+            END $$""",
+        )
+
+    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> None:
+        """Execute one statement, with ``:name`` where it has parameters; raise `StoreError` if that fails."""
+        if statement in self.lock:
+            # Other processes may migrate for long, and so may this one.
+            self._connection.patience = math.inf
+        try:
+            if parameters is None:
+                # A statement of a migration may contain a colon or a dollar.
+                self._cursor.execute(statement)
+            else:
+                wanted = compiled(statement, None)
+                self._cursor.execute(wanted.text, [parameters[name] for name in wanted.names])
+        except psycopg.Error as error:
+            commits = "the migration" if statement == "COMMIT" else None
+            raise translation(error, self._settings, opening=True, commits=commits) from error
+
+    def fetchone(self) -> Any:  # noqa: ANN401 - a row
+        """Return one row."""
+        return self._cursor.fetchone()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()

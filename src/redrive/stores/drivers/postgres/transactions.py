@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import asyncpg
@@ -23,10 +23,8 @@ from redrive.stores.drivers.postgres import aio, sync
 from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import before_completion, handler_transaction
-from redrive.stores.query import Operation
-from redrive.stores.transaction import run_to_completion
-
-R = TypeVar("R")
+from redrive.stores.query import Operation, R
+from redrive.stores.store import run_to_completion
 
 # Only redrive ends the transaction. psycopg refuses commit() and rollback() inside it; asyncpg has no such methods; and
 # a transaction that was ended by a statement is detected.
@@ -162,9 +160,8 @@ class PostgresTransactions:
     def begin(self) -> PostgresTransaction:
         """Open a connection of psycopg and begin its transaction.
 
-        Raises:
-            StoreBusy: ``pool`` transactions were open for longer than the timeout.
-            StoreError: it cannot be opened.
+        Raise `StoreBusy` if ``pool`` transactions were open for longer than the timeout, or `StoreError` if it
+        cannot be opened.
         """
         if not self._free.acquire(timeout=self._settings.timeout.total_seconds()):
             raise self._none_left()

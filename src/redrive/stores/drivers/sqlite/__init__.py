@@ -1,33 +1,17 @@
 """Stores on SQLite through the standard library's ``sqlite3``, for one process or several on one file.
 
-Threads and connections
------------------------
-
 SQLite lets one connection write at a time. A process has one thread that writes, with a connection of its own, and runs
 the operations of a queue. All operations that were queued while it wrote the last transaction share the next one, each
 in a savepoint (group commit): a hundred threads that enqueue share one fsync, and an operation that fails does not
 affect the others. A second thread reads, on a connection of its own; in WAL mode it never waits for the writer. A
-database in memory has one connection and one thread.
-
-``ctx.transaction()`` opens a connection for one transaction. Handlers wait for the write lock in a queue of the
-process, which alternates with redrive's own writer (`redrive.stores.drivers.sqlite.write_queue`).
+database in memory has one connection and one thread. ``run`` and ``arun`` both wait for a future of these threads.
 
 Between processes there is only SQLite's file lock. ``BEGIN IMMEDIATE`` takes it before the first read, so that no
-transaction fails halfway, and waits up to ``busy_timeout``; after that it is `StoreBusy`.
-
-The same threads serve ``run`` and ``arun``: both wait for a `concurrent.futures.Future`.
-
-Durability
-----------
+transaction fails halfway, and waits up to ``busy_timeout``; after that it is `StoreBusy`. ``ctx.transaction()`` opens a
+connection for one transaction; handlers wait for the lock in a queue of the process (`WriteQueue`).
 
 ``synchronous=FULL`` in WAL mode syncs the log at each commit, so an acknowledged enqueue survives a power cut. With
 ``NORMAL``, a power cut can lose the last moments.
-
-A file that is deleted or replaced while it is open is detected (`redrive.stores.drivers.sqlite.file`): the path is
-compared with the open file before each transaction, and again after its commit, before it is acknowledged.
-
-Forks
------
 
 Before a fork all connections are closed, and parent and child open their own when they need them: SQLite keeps its
 locks in tables of the process, and a child that inherits them uses locks that it does not hold. A fork waits up to 2 s

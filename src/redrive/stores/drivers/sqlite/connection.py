@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from redrive import clock
 from redrive.engine import anchor as anchors
@@ -13,10 +14,9 @@ from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import decoder, encode, pairs
 from redrive.stores.drivers.sqlite import file
 from redrive.stores.drivers.sqlite.errors import translated, translation
+from redrive.stores.drivers.sqlite.file import DatabaseFile
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
-from redrive.stores.query import Batch, Query, Rows, Steps
-
-R = TypeVar("R")
+from redrive.stores.query import Batch, Query, R, Rows, Steps
 
 # KiB of pages that a connection caches at most. With SQLite's default of 2000, the indexes of some ten thousand rows
 # are read again and again.
@@ -137,3 +137,69 @@ def savepoint(cursor: sqlite3.Cursor, settings: SQLiteSettings) -> Iterator[None
         raise
     with translated(settings, commits=True):
         cursor.execute("RELEASE redrive")
+
+
+class PausableConnection:
+    """A connection that a fork can close; its next use opens another one by ``reopen``."""
+
+    def __init__(self, connection: sqlite3.Connection, reopen: Callable[[], sqlite3.Connection]) -> None:
+        self._connection: sqlite3.Connection | None = connection
+        self._reopen = reopen
+        # Held while a thread uses the connection, and while the process forks.
+        self._in_use = threading.Lock()
+        self._opened = 1
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._reopen()
+            self._opened += 1
+        return self._connection
+
+    def pause(self, timeout: float, *, close: bool) -> bool:
+        """Keep threads from using the connection until `resume`, and close it if ``close`` is True.
+
+        Return False if it is still in use after ``timeout`` seconds; then `resume` must not be called.
+        """
+        if not self._in_use.acquire(timeout=max(timeout, 0)):
+            return False
+        if close:
+            self._close()
+        return True
+
+    def resume(self) -> None:
+        """Let threads use the connection again."""
+        self._in_use.release()
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._in_use:
+            self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Watcher(PausableConnection):
+    """A connection from which any thread reads the version of the data."""
+
+    def __init__(
+        self,
+        settings: SQLiteSettings,
+        connection: sqlite3.Connection,
+        file: DatabaseFile,
+        reopen: Callable[[], sqlite3.Connection],
+    ) -> None:
+        super().__init__(connection, reopen)
+        self._settings = settings
+        self._file = file
+
+    # A call costs a few microseconds: SQLite reads the shared index of the log, not the file.
+    def version(self) -> int:
+        """Return a number that changes with each commit of another connection, also of another process."""
+        self._file.check()
+        with translated(self._settings), self._in_use:
+            version = int(self._open().execute("PRAGMA data_version").fetchone()[0])
+            # Each connection has a counter of its own.
+            return (self._opened << 32) + version

@@ -11,24 +11,22 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from redrive.errors import StoreClosed
-from redrive.stores.drivers.sqlite.connection import drive, savepoint
+from redrive.stores.drivers.sqlite.connection import PausableConnection, drive, savepoint
 from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.external import advance_ids
 from redrive.stores.drivers.sqlite.file import DatabaseFile
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.drivers.sqlite.write_queue import WriteQueue
-from redrive.stores.query import Operation, Steps
-
-R = TypeVar("R")
+from redrive.stores.query import Operation, R, Steps
 
 # Operations that share one transaction, at most.
 GROUP = 256
 
 
-class ConnectionThread:
+class ConnectionThread(PausableConnection):
     """A thread with a connection that runs the operations of a queue.
 
     Attributes:
@@ -50,11 +48,8 @@ class ConnectionThread:
         self._size = size
         self._write_queue = write_queue
         self._file = file
-        self._connect = connect
         self._settings = settings
-        self._cursor: sqlite3.Cursor | None = connection.cursor()
-        # Held while the thread uses the connection, and while the process forks.
-        self._in_use = threading.Lock()
+        super().__init__(connection, connect)
         self._queue: queue.SimpleQueue[Sequence[WorkItem]] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._closing = False
@@ -85,27 +80,6 @@ class ConnectionThread:
             self._queue.put(())
         self._thread.join()
 
-    def pause(self, timeout: float, *, close: bool) -> bool:
-        """Keep the thread from using its connection until `resume`, and close the connection if ``close`` is True.
-
-        Return False if a transaction still runs after ``timeout`` seconds; then `resume` must not be called.
-        """
-        if not self._in_use.acquire(timeout=max(timeout, 0)):
-            return False
-        if close and self._cursor is not None:
-            self._cursor.connection.close()
-            self._cursor = None
-        return True
-
-    def resume(self) -> None:
-        """Let the thread use its connection again."""
-        self._in_use.release()
-
-    def _open(self) -> sqlite3.Cursor:
-        if self._cursor is None:
-            self._cursor = self._connect().cursor()
-        return self._cursor
-
     def _run(self) -> None:
         waiting: deque[WorkItem] = deque()
         while waiting or self._wait(waiting):
@@ -118,13 +92,11 @@ class ConnectionThread:
             while waiting and len(group) < self._size and waiting[0].fits(first):
                 group.append(waiting.popleft())
             self._transaction(group)
-        with self._in_use:
-            if self._cursor is not None:
-                self._cursor.connection.close()
+        super().close()
 
     def _call(self, function: Callable[[sqlite3.Cursor], Any]) -> Any:  # noqa: ANN401 - the function's result
         with self._write_lock(), self._in_use:
-            return function(self._open())
+            return function(self._open().cursor())
 
     def _wait(self, waiting: deque[WorkItem]) -> bool:
         """Wait for items; return False after `close`."""
@@ -149,7 +121,7 @@ class ConnectionThread:
         lock = self._write_lock() if group[0].writes else contextlib.nullcontext()
         try:
             with translated(self._settings), lock, self._in_use:
-                self._run_group(group, self._open())
+                self._run_group(group, self._open().cursor())
         except BaseException as error:  # noqa: BLE001 - the callers get it through their futures
             for item in group:
                 item.error = error

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import threading
 from pathlib import Path
-from typing import TypeVar
 
 from redrive.errors import StoreMismatch
 from redrive.stores.drivers import forks
@@ -14,9 +13,7 @@ from redrive.stores.drivers.sqlite.connection import drive, savepoint
 from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.file import DatabaseFile, same_file
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
-from redrive.stores.query import Operation
-
-R = TypeVar("R")
+from redrive.stores.query import Operation, R
 
 _READ = "SELECT value FROM redrive_sequences WHERE name = 'job'"
 _ADVANCE = "UPDATE redrive_sequences SET value = :id WHERE name = 'job' AND value < :id"

@@ -23,12 +23,9 @@ _LONGEST_WAIT = timedelta(days=1)
 class SQLiteSettings:
     """The settings of an SQLite or Turso database."""
 
-    # Path of the file; None means in memory.
-    path: Path | None
-    # ``FULL`` (an acknowledged enqueue survives a power cut) or ``NORMAL``.
-    synchronous: str = "FULL"
-    # How long to wait for another process that writes.
-    busy_timeout: timedelta = timedelta(seconds=10)
+    path: Path | None  # path of the file; None means in memory
+    synchronous: str = "FULL"  # ``FULL`` (an acknowledged enqueue survives a power cut) or ``NORMAL``
+    busy_timeout: timedelta = timedelta(seconds=10)  # how long to wait for another process that writes
 
     def __str__(self) -> str:
         """Return the name of the database in messages."""
@@ -38,8 +35,7 @@ class SQLiteSettings:
 def parse_url(url: str) -> SQLiteSettings:
     """Parse a store URL: ``sqlite:///app.db?busy_timeout=10s``, ``turso:///app.db`` or ``memory://``.
 
-    Raises:
-        ConfigurationError: the URL is not understood, or has an unknown setting.
+    Raise `ConfigurationError` if the URL is not understood, or has an unknown setting.
     """
     if url == "memory://":
         return SQLiteSettings(None)

@@ -10,13 +10,13 @@ import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreOpenError
 from redrive.stores.drivers import files, forks
 from redrive.stores.drivers.sqlite import external
-from redrive.stores.drivers.sqlite.connection import connect
+from redrive.stores.drivers.sqlite.connection import Watcher, connect
 from redrive.stores.drivers.sqlite.connection_thread import GROUP, ConnectionThread, LoopBatches, WorkItem
 from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.file import DatabaseFile, excess_log, same_file, truncate_log
@@ -27,12 +27,9 @@ from redrive.stores.drivers.sqlite.transactions import (
     SQLiteTransactions,
     open_transaction,
 )
-from redrive.stores.drivers.sqlite.watcher import Watcher
 from redrive.stores.drivers.sqlite.write_queue import WriteQueue
-from redrive.stores.query import Operation
+from redrive.stores.query import Operation, R
 from redrive.stores.store import Store
-
-R = TypeVar("R")
 
 # Seconds between two polls for commits.
 POLL = 0.003
@@ -44,7 +41,7 @@ BEFORE_FORK = 2.0
 _INHERITED: list[object] = []
 
 
-class SQLiteStore(Store):
+class SQLiteStore(Store, forks.Member):
     """A store on an SQLite database.
 
     Attributes:

@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import TypeVar
 
 from redrive.errors import StoreError
 from redrive.stores.drivers.sqlite.connection import connect, drive
@@ -20,10 +19,8 @@ from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.file import DatabaseFile
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.drivers.sqlite.write_queue import WriteQueue
-from redrive.stores.query import Operation
-from redrive.stores.transaction import run_to_completion
-
-R = TypeVar("R")
+from redrive.stores.query import Operation, R
+from redrive.stores.store import run_to_completion
 
 # The last transaction of this thread or asyncio task. Tasks and threads that inherit the context inherit it.
 _latest: ContextVar[SQLiteTransaction | None] = ContextVar("redrive_sqlite_transaction", default=None)

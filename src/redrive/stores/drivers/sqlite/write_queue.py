@@ -34,11 +34,7 @@ class WriteQueue:
         self._handlers: deque[Future[None]] = deque()
 
     def acquire(self, *, writer: bool = False, timeout: float | None = None) -> None:
-        """Wait for the lock in a thread.
-
-        Raises:
-            StoreBusy: the holder has not released it in time.
-        """
+        """Wait for the lock in a thread. Raise `StoreBusy` if the holder has not released it in time."""
         ticket, begun = self._enter(writer=writer), self._clock.monotonic()
         try:
             while not ticket.done():

@@ -1,7 +1,4 @@
-"""Stores on Turso through ``pyturso``: an embedded database of its own with SQLite's SQL.
-
-There is no dialect of its own. `redrive.stores.drivers.turso.connection` gives pyturso the interface of the ``sqlite3``
-module, and the SQLite store runs on it, with these differences:
+"""Stores on Turso through ``pyturso``: an embedded database with SQLite's SQL. The SQLite store runs on it.
 
 * One process. Turso locks its file while it is open and refuses a second process, or a program that opens the file with
   SQLite, since two kinds of writers corrupt the file. Within one process, `redrive.stores.drivers.files` prevents that.
@@ -11,8 +8,6 @@ module, and the SQLite store runs on it, with these differences:
 * Each operation has a transaction of its own: savepoints, which let operations share one, have been seen to corrupt
   the file when the cache spills.
 * No fork: the child of a process that has opened a database must not use it.
-
-``synchronous=FULL`` is the default here, too.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, cast
 
 import turso
 
@@ -14,9 +14,7 @@ from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.external import check_same_database, drive_external
 from redrive.stores.drivers.sqlite.store import SQLiteStore
 from redrive.stores.drivers.turso.connection import TursoConnection, connect
-from redrive.stores.query import Operation
-
-R = TypeVar("R")
+from redrive.stores.query import Operation, R
 
 
 class TursoStore(SQLiteStore):
@@ -51,10 +49,8 @@ class TursoStore(SQLiteStore):
     def run_on(self, connection: Any, operation: Operation[R]) -> R:  # noqa: ANN401 - checked here
         """Run an operation in the user's own transaction, on a ``turso.Connection`` of this process.
 
-        After a `StoreError` the user must roll the transaction back: Turso has no safe savepoints.
-
-        Raises:
-            StoreMismatch: the connection belongs to another database, or to another library.
+        After a `StoreError` the user must roll the transaction back: Turso has no safe savepoints. Raise
+        `StoreMismatch` if the connection belongs to another database, or to another library.
         """
         if not isinstance(connection, turso.Connection):
             message = f"using= takes a turso.Connection to {self.settings}, not a {type(connection).__qualname__}"

@@ -8,9 +8,15 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from redrive.engine.items import RUNNING, OriginResult, TrackedItem, began_at, ended, unreadable
+from redrive.engine.items import (
+    RUNNING,
+    TrackedItem,
+    began_at,
+    ended,
+    unreadable,
+)
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.origin import Kind, Origin
+from redrive.engine.origin import Kind, Origin, OriginResult
 from redrive.engine.outcome import Failed
 from redrive.engine.records import Claim, JobRecord
 from redrive.engine.recurring import RefreshDefinition
@@ -20,9 +26,8 @@ from redrive.policy import Failure, Stage
 from redrive.schedule import RefreshOutcome, RefreshState, RefreshTransition, refresh
 from redrive.stores.operations import transitions
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.ending import end
-from redrive.stores.operations.refresh.declare import declared
-from redrive.stores.operations.refresh.write import ItemMove, lock, with_deadline, write
+from redrive.stores.operations.refresh.items import ItemMove, declared, lock, with_deadline, write
+from redrive.stores.operations.transitions import end
 from redrive.stores.query import Query, Steps, wakes
 
 # The outcome of an attempt after its deadline.

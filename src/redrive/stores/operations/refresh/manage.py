@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from redrive.engine.items import NEW, TrackedItem, columns
 from redrive.engine.lifecycle import FINAL
@@ -14,29 +15,30 @@ from redrive.errors import IllegalMove, NotTracked
 from redrive.schedule import RefreshPolicy, RefreshState, RefreshTransition, refresh
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.ending import end
-from redrive.stores.operations.refresh.declare import definition_of, schedule
-from redrive.stores.operations.refresh.read import found, untracked
-from redrive.stores.operations.refresh.write import (
+from redrive.stores.operations.refresh.items import (
     ItemMove,
     MoveResult,
     begin,
+    definition_of,
+    found,
     lock,
     numbered,
     put_jobs,
     result_of,
+    schedule,
+    untracked,
     with_deadline,
     write,
 )
-from redrive.stores.operations.schedules import ensure, readable
+from redrive.stores.operations.schedules import put, readable
+from redrive.stores.operations.transitions import end
 from redrive.stores.query import Query, Steps, wakes, writes
 
 # The number of attempts to lock a job that another transaction has locked.
 TRIES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class NewItem:
+class NewItem(msgspec.Struct, frozen=True, gc=False):
     """An item to be tracked; `payload` has the arguments of its attempts as JSON."""
 
     key: str
@@ -62,7 +64,7 @@ def track(  # noqa: PLR0913 - options of one operation, by keyword
     row = yield from schedule(definition.name)
     if row is None:
         # Read first: the transaction that inserts the row blocks all others that track items of this refresh.
-        yield from ensure(definition, at)
+        yield from put([definition], at, replaces=False)
         row = yield from schedule(definition.name)
     paused = row is not None and row.paused_at is not None
     definition = definition_of(row) or definition
@@ -150,10 +152,8 @@ def update(  # noqa: PLR0913 - options of one operation, by keyword
 ) -> Steps[MoveResult]:
     """Enable an item that a user has changed, and start over; cancel its running attempt.
 
-    Raises:
-        NotTracked: the item does not exist.
-        StoreError: this version cannot read the definition of the refresh.
-        ScheduleError: this version cannot read the item's own policy.
+    Raise `NotTracked` if the item does not exist, `StoreError` if this version cannot read the definition of the
+    refresh, or `ScheduleError` if this version cannot read the item's own policy.
     """
     at = yield from instant(now)
     row, definition = yield from _readable(name)
@@ -174,15 +174,9 @@ def update(  # noqa: PLR0913 - options of one operation, by keyword
 def trigger(
     name: str, key: str, sample: float, *, actor: str = UNKNOWN, now: datetime | None = None
 ) -> Steps[MoveResult]:
-    """Start an item now, even if it is not due or paused. A running attempt is superseded.
+    """Start an item now, even if it is not due or paused. A running attempt is superseded. Raise as `update` does.
 
-    Returns:
-        STARTED; or DISABLED, and then nothing has changed.
-
-    Raises:
-        NotTracked: the item does not exist.
-        StoreError: this version cannot read the definition of the refresh.
-        ScheduleError: this version cannot read the item's own policy.
+    The outcome is STARTED; or DISABLED, and then nothing has changed.
     """
     at = yield from instant(now)
     _, definition = yield from _readable(name)

@@ -1,20 +1,32 @@
-"""Starts tracked items that are due. PURE."""
+"""Starts tracked items that are due, and computes times again after a declaration or the clock has changed. PURE."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+import msgspec
 from msgspec.structs import replace
 
 from redrive.engine.items import NEW, TrackedItem, unreadable
 from redrive.engine.recurring import RefreshDefinition, ScheduleRecord
 from redrive.errors import ScheduleError
-from redrive.schedule import refresh
+from redrive.schedule import RefreshOutcome, refresh
+from redrive.stores.operations.audit import CLOCK_SET_BACK, SYSTEM, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.refresh.declare import definition_of, schedule
-from redrive.stores.operations.refresh.write import ItemMove, MoveResult, begin, numbered, result_of
-from redrive.stores.query import Query, Steps, wakes
+from redrive.stores.operations.refresh.items import (
+    ItemMove,
+    MoveResult,
+    begin,
+    declared,
+    definition_of,
+    lock,
+    numbered,
+    result_of,
+    schedule,
+    write,
+)
+from redrive.stores.query import Query, Steps, wakes, writes
 
 
 # A start takes rows that no other transaction has locked and creates their jobs in the same transaction: a fleet starts
@@ -68,3 +80,60 @@ def _started(
             return ItemMove(item, policy, resumed)
         state = resumed.state
     return ItemMove(item, policy, refresh.start(policy, state, now=at, uid=NEW, sample=sample))
+
+
+class SetBackPage(msgspec.Struct, frozen=True, gc=False):
+    """The result of `set_back` for one page of items."""
+
+    last: str | None  # the key of the last item that was read; None when there are no more
+    moved: int  # the number of items with a new time
+
+
+@writes
+def replan(name: str, budget: int, samples: Iterable[float], *, now: datetime | None = None) -> Steps[int]:
+    """Compute the times of items again that an older policy of their refresh has set; return the number of items.
+
+    There may be more if it equals the budget.
+    """
+    at = yield from instant(now)
+    definition = yield from declared(name)
+    if definition is None:
+        return 0
+    params = {"schedule": name, "timing": definition.timing, "count": budget}
+    found: Sequence[TrackedItem] = yield Query("refresh_outdated", params, into=TrackedItem)
+    moves = [
+        ItemMove(each, definition.policy, refresh.replan(definition.policy, each.state, now=at, sample=sample))
+        for each, sample in zip(found, samples, strict=False)
+    ]
+    yield from write(definition, moves, at)
+    return len(found)
+
+
+@wakes
+def set_back(
+    name: str, samples: Iterable[float], *, after: str = "", limit: int = 1000, now: datetime | None = None
+) -> Steps[SetBackPage]:
+    """Compute the times of items again that lie too far ahead because the clock of the database was set back.
+
+    Items with larger keys than `after` are read, at most `limit`.
+    """
+    at = yield from instant(now)
+    definition = yield from declared(name)
+    if definition is None:
+        return SetBackPage(None, 0)
+    params = {"schedule": name, "after": after, "count": limit}
+    found: Sequence[TrackedItem] = yield Query("refreshes_select", params, into=TrackedItem)
+    rolls = iter(samples)
+    moves = []
+    for item in (yield from lock(name, [each.key for each in found])):
+        try:
+            policy = item.policy(definition)
+        except ScheduleError:
+            continue
+        move = refresh.set_back(policy, item.state, now=at, sample=next(rolls))
+        if move.outcome is not RefreshOutcome.NOTHING:
+            moves.append(ItemMove(item, policy, move))
+    yield from write(definition, moves, at)
+    if moves:
+        yield from record(at, SYSTEM, CLOCK_SET_BACK, schedule=name, count=len(moves))
+    return SetBackPage(found[-1].key if len(found) == limit else None, len(moves))

@@ -1,4 +1,4 @@
-"""Writes the state of tracked items and creates the jobs of their next attempts. PURE.
+"""Reads tracked items, writes their state and creates the jobs of their next attempts. PURE.
 
 Every move writes the row of the item, the job of a new attempt, and the job of the task that is notified when an item
 was given up, in one transaction. For the end of an attempt that is the transaction that ends its job.
@@ -16,23 +16,38 @@ from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.items import TrackedItem, began_at, columns, disabled
 from redrive.engine.origin import of_refresh
 from redrive.engine.records import JobRecord, NewJob
-from redrive.engine.recurring import RefreshDefinition
+from redrive.engine.recurring import RefreshDefinition, ScheduleRecord
+from redrive.errors import NotTracked
 from redrive.schedule import Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 from redrive.stores.operations import jobs
-from redrive.stores.query import Query, Steps
+from redrive.stores.query import Query, Steps, reads
+
+
+def schedule(name: str) -> Steps[ScheduleRecord | None]:
+    """Return the row of a schedule, or None if it does not exist."""
+    rows: Sequence[ScheduleRecord] = yield Query("schedules_select", {"names": [name]}, into=ScheduleRecord)
+    return rows[0] if rows else None
+
+
+def definition_of(row: ScheduleRecord | None) -> RefreshDefinition | None:
+    """Return the definition in a row; None if it is missing, unreadable to this version, or no refresh."""
+    definition = None if row is None else row.definition
+    return definition if isinstance(definition, RefreshDefinition) else None
+
+
+def declared(name: str) -> Steps[RefreshDefinition | None]:
+    """Return the definition of a refresh that is stored, if this version can read it."""
+    return definition_of((yield from schedule(name)))
 
 
 class ItemMove(msgspec.Struct, frozen=True, gc=False):
     """A move of an item."""
 
-    # As it was.
-    item: TrackedItem
+    item: TrackedItem  # as it was
     policy: RefreshPolicy
     move: RefreshTransition
-    # The error message of the attempt that has ended, if any.
-    error: str | None = None
-    # The id of the job of the attempt that begins, if one does.
-    number: int | None = None
+    error: str | None = None  # the error message of the attempt that has ended, if any
+    number: int | None = None  # the id of the job of the attempt that begins, if one does
 
     @property
     def job_id(self) -> int | None:
@@ -151,3 +166,60 @@ def _grouped(moves: Sequence[ItemMove]) -> Iterable[list[ItemMove]]:
     for each in moves:
         found.setdefault(id(each.move), []).append(each)
     return found.values()
+
+
+class Counts(msgspec.Struct, frozen=True, gc=False):
+    """The numbers of items of a refresh.
+
+    Attributes:
+        running: items with a running attempt.
+        failing: items with a failed last attempt, or that are being retried.
+        disabled: items that were given up until the next update.
+        paused: items that are not started.
+        completed: items with schedules that have ended.
+    """
+
+    schedule: str
+    tracked: int
+    running: int
+    failing: int
+    disabled: int
+    paused: int
+    completed: int
+
+
+def found(name: str, key: str) -> Steps[TrackedItem]:
+    """Return an item with its arguments."""
+    items: Sequence[TrackedItem] = yield Query("refresh_get", {"schedule": name, "key": key}, into=TrackedItem)
+    if not items:
+        raise untracked(name, key)
+    return items[0]
+
+
+def untracked(name: str, key: str) -> NotTracked:
+    """Return the error for an item that does not exist."""
+    return NotTracked(f"{name} does not track an item with the key {key!r}")
+
+
+@reads
+def get(name: str, key: str) -> Steps[TrackedItem]:
+    """Return an item with its arguments, or raise `NotTracked`."""
+    return (yield from found(name, key))
+
+
+@reads
+def select(name: str, *, after: str = "", limit: int = 100, troubled: bool = False) -> Steps[tuple[TrackedItem, ...]]:
+    """Return the items of a refresh with keys larger than `after`, by key and without their arguments.
+
+    With `troubled`, only items with a failed last attempt and items that were given up.
+    """
+    params = {"schedule": name, "after": after, "count": limit}
+    if troubled:
+        return tuple((yield Query("refreshes_troubled", params, into=TrackedItem)))
+    return tuple((yield Query("refreshes_select", params, into=TrackedItem)))
+
+
+@reads
+def counts() -> Steps[tuple[Counts, ...]]:
+    """Count the items of each refresh, by name."""
+    return tuple((yield Query("refresh_counts", into=Counts)))
