@@ -40,7 +40,7 @@ from rich.table import Table
 
 import redrive
 
-__all__ = ["Goal", "Report", "main", "run"]
+__all__ = ["InProcessReport", "RatioGoal", "main", "run"]
 
 UNITS = {"success": "ns", "async success": "ns", "recovery": "ns", "async recovery": "ns", "start-up": "ms"}
 BARE, HAND = "bare call", "loop by hand"
@@ -68,7 +68,7 @@ STARTUP = {
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class RatioGoal:
     """A bound of a ratio, with the measured ratio.
 
     Attributes:
@@ -94,7 +94,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class InProcessReport:
     """The result of a run.
 
     Attributes:
@@ -109,7 +109,7 @@ class Report:
     rounds: int
     python: str
     medians: dict[str, dict[str, float]]
-    goals: list[Goal]
+    goals: list[RatioGoal]
 
 
 def by_hand(function: Any) -> Any:
@@ -237,7 +237,7 @@ def _interpreter(code: str, environment: dict[str, str]) -> float:
     return (time.perf_counter() - began) * 1e3
 
 
-def run(calls: int, rounds: int) -> Report:
+def run(calls: int, rounds: int) -> InProcessReport:
     """Measure all subjects: ``calls`` successes in a row, a tenth as many recoveries, in each of ``rounds`` rounds."""
     logging.disable()  # some peers log each retry
     decorated = DECORATORS.items()
@@ -256,10 +256,10 @@ def run(calls: int, rounds: int) -> Report:
         measure: {name: statistics.median(each[name] for each in figures) for name in figures[0]}
         for measure, figures in measured.items()
     }
-    return Report(calls, rounds, sys.version.split()[0], medians, _goals(measured))
+    return InProcessReport(calls, rounds, sys.version.split()[0], medians, _goals(measured))
 
 
-def _goals(measured: dict[str, list[dict[str, float]]]) -> list[Goal]:
+def _goals(measured: dict[str, list[dict[str, float]]]) -> list[RatioGoal]:
     """Return the goals; docs/explanation/architecture.md has them, too."""
     goals = []
     for colour in ("", "async "):
@@ -293,13 +293,13 @@ def _goal(
     *,
     at_most: float = 0.0,
     at_least: float = 0.0,
-) -> Goal:
+) -> RatioGoal:
     ratios = [ratio(each) for each in rounds]
     bound, measured = at_least or at_most, statistics.median(ratios)
-    return Goal(what, bound, bool(at_least), measured, min(ratios), max(ratios))
+    return RatioGoal(what, bound, bool(at_least), measured, min(ratios), max(ratios))
 
 
-def _show(report: Report) -> None:
+def _show(report: InProcessReport) -> None:
     console = Console(width=130)
     table = Table(title=f"in process, Python {report.python}: medians of {report.rounds} rounds")
     table.add_column("subject")

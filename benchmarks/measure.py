@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.meter import METER, Meter
-from benchmarks.place import Place, Server, Tally, fresh
+from benchmarks.place import Place, PostgresCounters, Server, fresh
 from benchmarks.processes import Process, cpu_seconds, running, wait
 from benchmarks.subjects import Subject
 
@@ -99,8 +99,8 @@ class Drained:
     handled: float
     settled: float
     cpu: float
-    before: Tally | None
-    after: Tally | None
+    before: PostgresCounters | None
+    after: PostgresCounters | None
 
 
 def measure(subject: Subject, sizes: Sizes, home: Path, server: Server | None = None) -> Figures:

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Place", "Server", "Tally", "fresh"]
+__all__ = ["Place", "PostgresCounters", "Server", "fresh"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class PostgresCounters:
     """What PostgreSQL counts while a subject works.
 
     Attributes:
@@ -103,12 +103,12 @@ class Place:
             self.ask("VACUUM ANALYZE")
             self.ask("CHECKPOINT")
 
-    def tally(self) -> Tally | None:
+    def tally(self) -> PostgresCounters | None:
         """Return the statistics of the server; None without one."""
         if self.server is None:
             return None
         wal, commits, dead = self.ask(_TALLY).split("|")
-        return Tally(int(wal), int(commits), int(dead))
+        return PostgresCounters(int(wal), int(commits), int(dead))
 
 
 _TALLY = """

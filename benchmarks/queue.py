@@ -34,7 +34,7 @@ from benchmarks.measure import Figures, Sizes
 from benchmarks.place import Server
 from benchmarks.subjects import DEEP, SUBJECTS
 
-__all__ = ["PEERS", "Report", "home", "main", "run", "server_for"]
+__all__ = ["PEERS", "QueueReport", "home", "main", "run", "server_for"]
 
 PEERS = Path("build/peers")
 """Where the virtual environments of the peers are, each under the name of the subject."""
@@ -58,7 +58,7 @@ HEADINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class QueueReport:
     """What a run answers.
 
     Attributes:
@@ -80,7 +80,7 @@ class Report:
     missing: list[str]
 
 
-def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep: bool = False) -> Report:
+def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep: bool = False) -> QueueReport:
     """Measure all subjects of a store.
 
     Args:
@@ -108,7 +108,7 @@ def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep
                 figures[name], kept[name] = _measure(store, name, sizes, place, server)
             measured.append(figures)
     medians = {name: _median([figures[name] for figures in measured]) for name in chosen}
-    return Report(store, sizes, medians, kept, judge(store, measured), measured, missing)
+    return QueueReport(store, sizes, medians, kept, judge(store, measured), measured, missing)
 
 
 @contextlib.contextmanager
@@ -165,7 +165,7 @@ def _median(measured: Sequence[Figures]) -> Figures:
     return Figures(*[statistics.median(getattr(each, name) for each in measured) for name in names])
 
 
-def _show(report: Report) -> None:
+def _show(report: QueueReport) -> None:
     console = Console(width=170)
     table = Table(title=f"{report.store}: {report.sizes.jobs:,} no-op jobs, one worker process, synced commits")
     table.add_column("subject")

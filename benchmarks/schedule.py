@@ -25,7 +25,7 @@ from rich.table import Table
 from benchmarks.goals import Goal, Met
 from redrive.schedule import RecurrenceRule, RefreshPolicy, RefreshState, Schedule, refresh
 
-__all__ = ["MOVES", "RULES", "Report", "main", "run"]
+__all__ = ["MOVES", "RULES", "ScheduleReport", "main", "run"]
 
 RULES = (
     "FREQ=YEARLY",
@@ -70,7 +70,7 @@ Figures = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ScheduleReport:
     """What a run answers.
 
     Attributes:
@@ -86,7 +86,7 @@ class Report:
     goals: list[Met]
 
 
-def run(questions: int, rounds: int) -> Report:
+def run(questions: int, rounds: int) -> ScheduleReport:
     """Measure everything.
 
     Args:
@@ -105,7 +105,7 @@ def run(questions: int, rounds: int) -> Report:
     }
     goals = [_met(Goal(OLD, NEW, at_most=3.0, of=each), measured) for each in RULES]
     goals += [_met(Goal(BATCH, at_most=25.0, of=each), measured) for each in MOVES]
-    return Report(questions, rounds, medians, goals)
+    return ScheduleReport(questions, rounds, medians, goals)
 
 
 def _starting(start: datetime, rule: str) -> Schedule:
@@ -156,7 +156,7 @@ def _met(goal: Goal, measured: Sequence[Figures]) -> Met:
     return Met(goal, statistics.median(values), min(values), max(values))
 
 
-def _show(report: Report) -> None:
+def _show(report: ScheduleReport) -> None:
     console = Console(width=150)
     table = Table(title=f"medians of {report.rounds} rounds, microseconds")
     for heading in ("subject", OLD, NEW, BATCH, SCATTERED):

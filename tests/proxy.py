@@ -19,7 +19,7 @@ Nothing here sleeps: a delay is a ``HOLD`` that the test releases. The proxy run
 asynchronous tests can use it. ::
 
     with Proxy(("127.0.0.1", server.port)) as proxy:
-        fault = proxy.on(Kind.CUT_AFTER, when=b"COMMIT")
+        fault = proxy.on(FaultKind.CUT_AFTER, when=b"COMMIT")
         ...  # talk to proxy.host, proxy.port
         assert fault.hits == 1
 """
@@ -35,7 +35,7 @@ from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
-__all__ = ["PATIENCE", "Fault", "Kind", "Proxy"]
+__all__ = ["PATIENCE", "Fault", "FaultKind", "Proxy"]
 
 PATIENCE = 60.0
 """Seconds after which a test that waits for a signal fails."""
@@ -44,7 +44,7 @@ _CHUNK = 1 << 16
 _AT_ONCE = struct.pack("ii", 1, 0)  # for SO_LINGER: a close sends a reset
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     """The kind of a fault; see the table at the top."""
 
     CUT_BEFORE = auto()
@@ -68,7 +68,7 @@ class Fault:
         hits: how many requests have been hit.
     """
 
-    kind: Kind
+    kind: FaultKind
     when: bytes = b""
     times: int = 1
     size: int = 1
@@ -110,10 +110,10 @@ class _Connection:
     def _up(self) -> None:
         while request := self._client.recv(_CHUNK):
             fault = self._proxy.hit_by(request)
-            if fault is not None and fault.kind is Kind.CUT_BEFORE:
+            if fault is not None and fault.kind is FaultKind.CUT_BEFORE:
                 fault._hit.set()
                 return self.end(reset=fault.reset)
-            if fault is None or fault.kind is not Kind.SWALLOW:
+            if fault is None or fault.kind is not FaultKind.SWALLOW:
                 self._awaited = fault or self._awaited
                 self._server.sendall(request)
             if fault is not None:
@@ -127,14 +127,14 @@ class _Connection:
                 self._client.sendall(answer)
                 continue
             fault._answered.set()
-            if fault.kind is Kind.DROP:
+            if fault.kind is FaultKind.DROP:
                 continue  # and all that follows, as on a connection that is lost without an error
-            if fault.kind is Kind.HOLD:
+            if fault.kind is FaultKind.HOLD:
                 fault._released.wait(PATIENCE)
                 self._awaited = None
                 self._client.sendall(answer)
                 continue
-            self._client.sendall(answer[: fault.size] if fault.kind is Kind.TRUNCATE else b"")
+            self._client.sendall(answer[: fault.size] if fault.kind is FaultKind.TRUNCATE else b"")
             return self.end(reset=fault.reset)
         return None
 
@@ -189,7 +189,7 @@ class Proxy:
         self._thread: Thread | None = None
         self.accept()
 
-    def on(self, kind: Kind, when: bytes = b"", *, times: int = 1, size: int = 1, reset: bool = False) -> Fault:
+    def on(self, kind: FaultKind, when: bytes = b"", *, times: int = 1, size: int = 1, reset: bool = False) -> Fault:
         """Add a fault; see `Fault`."""
         fault = Fault(kind, when, times, size, reset)
         self.faults.append(fault)

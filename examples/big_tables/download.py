@@ -8,7 +8,7 @@ import httpx
 
 
 @dataclass(frozen=True)
-class Order:
+class Request:
     """What a worker is asked for."""
 
     big_table: int
@@ -17,7 +17,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
     """What it came to, with the token that came with the order.
 
     Attributes:
@@ -35,14 +35,14 @@ class Answer:
     error: str | None = None
 
 
-def answer_to(order: Order) -> Answer:
+def answer_to(order: Request) -> Result:
     """Do what was ordered."""
     try:
-        return Answer(order.big_table, order.attempt_uid, lines=fetch(order.input_url))
+        return Result(order.big_table, order.attempt_uid, lines=fetch(order.input_url))
     except LookupError:
-        return Answer(order.big_table, order.attempt_uid, hopeless=f"Provided URL is invalid: {order.input_url}")
+        return Result(order.big_table, order.attempt_uid, hopeless=f"Provided URL is invalid: {order.input_url}")
     except Exception as error:  # noqa: BLE001 - whatever it is, the policy says what follows
-        return Answer(order.big_table, order.attempt_uid, error=str(error))
+        return Result(order.big_table, order.attempt_uid, error=str(error))
 
 
 def fetch(url: str) -> int:

@@ -27,7 +27,7 @@ def start() -> int:
 
 
 @app.task(queue=INPUT, timeout="1h")
-def work(order: download.Order, context: Context) -> None:
+def work(order: download.Request, context: Context) -> None:
     """Do the work, and end together with the answer. The job itself is not retried: that is the policy's affair."""
     answer = download.answer_to(order)
     with context.transaction() as connection:
@@ -35,7 +35,7 @@ def work(order: download.Order, context: Context) -> None:
 
 
 @app.task(queue=OUTPUT, retry="5 100ms 10s")
-def settle(answer: download.Answer) -> None:
+def settle(answer: download.Result) -> None:
     """Write an answer. One that is written twice, because the worker died in between, is stale the second time."""
     with Session(tables.engine) as session, session.begin():
         tables.settle(session, answer)

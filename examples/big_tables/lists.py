@@ -36,14 +36,14 @@ def start(redis: Redis) -> int:
 def work(redis: Redis, name: str, *, wait: int | None = None) -> None:
     """Do what stands in the one list, and put the answers into the other."""
     for message in messages(redis, INPUT, name, wait=wait):
-        redis.rpush(OUTPUT, json.encode(download.answer_to(json.decode(message, type=download.Order))))
+        redis.rpush(OUTPUT, json.encode(download.answer_to(json.decode(message, type=download.Request))))
 
 
 def poll(redis: Redis, name: str, *, wait: int | None = None) -> None:
     """Write the answers, each in a transaction of its own."""
     for message in messages(redis, OUTPUT, name, wait=wait):
         with Session(tables.engine) as session, session.begin():
-            tables.settle(session, json.decode(message, type=download.Answer))
+            tables.settle(session, json.decode(message, type=download.Result))
 
 
 def messages(redis: Redis, queue: str, name: str, *, wait: int | None = None) -> Iterator[bytes | str]:

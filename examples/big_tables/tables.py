@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from download import Answer, Order
+from download import Request, Result
 from plan import POLICY
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -57,16 +57,16 @@ def save(session: Session, table: BigTable) -> None:
     moves(session).update(table.id)
 
 
-def start(session: Session) -> list[Order]:
+def start(session: Session) -> list[Request]:
     """Find what has timed out, start what is due, and answer what is to be sent to the workers."""
     found = moves(session)
     moved = [*found.sweep(), *found.start_due()]
     tell(session, moved)
     started = [each for each in moved if each.outcome is RefreshOutcome.STARTED]
-    return [Order(each.row.id, str(each.state.attempt_uid), each.row.input_url) for each in started]
+    return [Request(each.row.id, str(each.state.attempt_uid), each.row.input_url) for each in started]
 
 
-def settle(session: Session, answer: Answer) -> None:
+def settle(session: Session, answer: Result) -> None:
     """Write the answer of a worker, if it belongs to the current attempt."""
     found, key, uid = moves(session), answer.big_table, answer.attempt_uid
     if answer.lines is None:

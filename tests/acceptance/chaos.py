@@ -23,7 +23,7 @@ from redrive.engine.lifecycle import FINAL
 from redrive.engine.records import AttemptRecord, JobRecord
 from redrive.errors import StoreError
 from tests.acceptance import processes
-from tests.acceptance.processes import Process, Stage, uid
+from tests.acceptance.processes import Deployment, WorkerProcess, uid
 
 LONG_FORM = os.environ.get("REDRIVE_CHAOS") == "long"
 
@@ -143,37 +143,37 @@ with open("acknowledged.log", "a") as log:
 
 
 @contextlib.contextmanager
-def load(folder: Path, kind: str, *, url: str | None = None) -> Iterator[Stage]:
+def load(folder: Path, kind: str, *, url: str | None = None) -> Iterator[Deployment]:
     """Return the app in a folder, and stop it at the end."""
     with processes.stage(folder, kind, work=WORK, url=url) as stage:
         yield stage
 
 
-def produce(stage: Stage, *, pause: float = 0.002) -> Process:
+def produce(stage: Deployment, *, pause: float = 0.002) -> WorkerProcess:
     """Start a producer, which enqueues all kinds of jobs until `enough` or a signal."""
     return stage.run(sys.executable, "-c", PRODUCER, str(pause))
 
 
-def enough(stage: Stage, *producers: Process) -> None:
+def enough(stage: Deployment, *producers: WorkerProcess) -> None:
     """End producers in good order."""
     (stage.folder / "enough").touch()
     assert [0] * len(producers) == [each.ended() for each in producers]
 
 
-def acknowledged(stage: Stage) -> list[int]:
+def acknowledged(stage: Deployment) -> list[int]:
     """Return the jobs with an enqueue that had returned before the fault hit their producer."""
     log = stage.folder / "acknowledged.log"
     lines = log.read_text().splitlines(keepends=True) if log.exists() else []
     return [int(line) for line in lines if line.endswith("\n")]
 
 
-def progress(stage: Stage, more: int) -> None:
+def progress(stage: Deployment, more: int) -> None:
     """Wait until this number of further attempts has begun."""
     reached = len(stage.executions) + more
     stage.until(lambda: len(stage.executions) >= reached)
 
 
-def ended(stage: Stage, *, after_id: int = 0) -> None:
+def ended(stage: Deployment, *, after_id: int = 0) -> None:
     """Wait until no unfinished job is left, through interruptions of the database, with few polls.
 
     Args:
@@ -196,7 +196,7 @@ def everything(app: App) -> dict[int, tuple[JobRecord, tuple[AttemptRecord, ...]
     return {job.id: (job, app.job(job.id).attempts) for job in jobs}
 
 
-def audit(stage: Stage, enqueued: Iterable[int] | None = None) -> None:
+def audit(stage: Deployment, enqueued: Iterable[int] | None = None) -> None:
     """Check what holds after any fault, when all jobs have ended.
 
     Args:

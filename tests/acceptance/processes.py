@@ -179,7 +179,7 @@ async def recover(request: CatchRequest[int], context: Context) -> None:
 
 
 @dataclass
-class Process:
+class WorkerProcess:
     """A worker process that the test has started."""
 
     popen: subprocess.Popen[bytes]
@@ -204,12 +204,12 @@ class Process:
 
 
 @dataclass
-class Stage:
+class Deployment:
     """A folder with an app, its database, its worker processes and the record of executions."""
 
     folder: Path
     module: ModuleType
-    processes: list[Process] = field(default_factory=list)
+    processes: list[WorkerProcess] = field(default_factory=list)
     lease_for: str = SHORT
     kind: str = "sqlite"
 
@@ -221,7 +221,7 @@ class Stage:
 
     # ------------------------------------------------------------------------------------------------ processes
 
-    def run(self, *command: str, fault: str | None = None, stdout: int | None = None) -> Process:
+    def run(self, *command: str, fault: str | None = None, stdout: int | None = None) -> WorkerProcess:
         """Start a process in the folder; it ends with the test at the latest."""
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src"), "LEASE_FOR": self.lease_for}
         if fault:
@@ -229,20 +229,20 @@ class Stage:
         log = self.folder / f"process{len(self.processes)}.log"
         with log.open("wb") as file:
             popen = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=stdout or file, stderr=file)
-        self.processes.append(Process(popen, log))
+        self.processes.append(WorkerProcess(popen, log))
         return self.processes[-1]
 
-    def worker(self, *options: str, fault: str | None = None) -> Process:
+    def worker(self, *options: str, fault: str | None = None) -> WorkerProcess:
         """Start a worker."""
         return self.run(sys.executable, "-m", "redrive", "worker", "work:app", *options, fault=fault)
 
-    def ready_worker(self, *options: str) -> Process:
+    def ready_worker(self, *options: str) -> WorkerProcess:
         """Start a worker, and wait until it serves."""
         worker = self.worker(*options)
         self.until(lambda: worker.logged("serves all queues"))
         return worker
 
-    def stop(self, process: Process) -> None:
+    def stop(self, process: WorkerProcess) -> None:
         """Stop a process where it stands, as a suspended machine does, but not within a transaction.
 
         The lock of an SQLite file belongs to a process: one that is stopped while it writes keeps all others waiting.
@@ -322,7 +322,7 @@ def _closed(stream: IO[bytes] | None) -> None:
 
 
 @contextlib.contextmanager
-def stage(folder: Path, kind: str = "sqlite", *, work: str = WORK, url: str | None = None) -> Iterator[Stage]:
+def stage(folder: Path, kind: str = "sqlite", *, work: str = WORK, url: str | None = None) -> Iterator[Deployment]:
     """Write the app into a folder, on a store of this kind, and stop all processes at the end."""
     (folder / "url").write_text(url or (f"sqlite:///{folder}/jobs.db" if kind == "sqlite" else postgres.url()))
     path = folder / "work.py"
@@ -332,7 +332,7 @@ def stage(folder: Path, kind: str = "sqlite", *, work: str = WORK, url: str | No
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    stage = Stage(folder, module, kind=kind)
+    stage = Deployment(folder, module, kind=kind)
     try:
         yield stage
     finally:

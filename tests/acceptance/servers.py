@@ -24,7 +24,7 @@ have been handed to the operating system when it is acknowledged."""
 SESSIONS = "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE %s"
 
 
-class Server:
+class PostgresServer:
     """A running server in a folder.
 
     Args:
@@ -108,9 +108,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def own(folder: Path, *settings: str) -> Iterator[Server]:
+def own(folder: Path, *settings: str) -> Iterator[PostgresServer]:
     """Start a server, and stop it in the end."""
-    server = Server(folder, *settings)
+    server = PostgresServer(folder, *settings)
     try:
         yield server
     finally:

@@ -13,7 +13,7 @@ import pytest
 
 from tests import postgres
 from tests.acceptance.chaos import audit, ended, everything, load, marks, sized
-from tests.acceptance.processes import LONG, PATIENCE, Process, Stage
+from tests.acceptance.processes import LONG, PATIENCE, Deployment, WorkerProcess
 from tests.debian import needed
 
 pytestmark = marks
@@ -38,14 +38,14 @@ main()
 
 
 @pytest.fixture(name="stage", params=["sqlite", "postgres"])
-def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     """Return the app of the chaos tests."""
     with load(tmp_path, request.param) as stage:
         stage.lease_for = LONG
         yield stage
 
 
-def step(stage: Stage, hours: float) -> None:
+def step(stage: Deployment, hours: float) -> None:
     """Shift the clock of the database for all processes."""
     if stage.kind == "sqlite":
         with contextlib.closing(sqlite3.connect(stage.folder / "jobs.db", timeout=PATIENCE)) as db:
@@ -63,7 +63,7 @@ def step(stage: Stage, hours: float) -> None:
         )
 
 
-def test_the_clock_of_the_database_steps(stage: Stage):
+def test_the_clock_of_the_database_steps(stage: Deployment):
     """After steps of an hour forward and two hours back, jobs that were enqueued in between have run, none is lost,
     and none has ended twice."""
     held = stage.module.hold.enqueue_many(range(20))
@@ -113,12 +113,12 @@ def test_a_step_of_the_clock_of_a_machine_is_not_followed_at_once(tmp_path: Path
         assert ["succeeded"] * len(jobs) == [each.outcome for job in jobs for each in job.attempts]
 
 
-def _anchored(stage: Stage) -> bool:
+def _anchored(stage: Deployment) -> bool:
     with contextlib.closing(sqlite3.connect(stage.folder / "jobs.db", timeout=PATIENCE)) as db:
         return bool(db.execute("SELECT 1 FROM redrive_meta WHERE key = 'clock'").fetchall())
 
 
-def test_the_clock_of_a_worker_does_not_matter(stage: Stage):
+def test_the_clock_of_a_worker_does_not_matter(stage: Deployment):
     """With one worker five hours ahead and another five hours behind, retries are due by the clock of the database,
     and no lease is lost."""
     _check_work_of(
@@ -140,7 +140,7 @@ def test_the_clock_of_a_workers_machine_does_not_matter(tmp_path: Path, monkeypa
         _check_work_of(workers, stage)
 
 
-def _check_work_of(workers: list[Process], stage: Stage) -> None:
+def _check_work_of(workers: list[WorkerProcess], stage: Deployment) -> None:
     began = datetime.now(UTC)
     for worker in workers:
         stage.until(lambda worker=worker: worker.logged("serves all queues"))

@@ -14,7 +14,7 @@ import pytest
 from redrive.app.job import Job
 from redrive.errors import StoreFull
 from tests.acceptance.chaos import audit, ended, load, marks, sized
-from tests.acceptance.processes import LONG, Stage
+from tests.acceptance.processes import LONG, Deployment
 
 pytestmark = marks
 
@@ -38,7 +38,7 @@ def _disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(name="stage")
-def _stage(disk: Path, tmp_path: Path) -> Iterator[Stage]:
+def _stage(disk: Path, tmp_path: Path) -> Iterator[Deployment]:
     """Return the app of the chaos tests, with its database on the small disk."""
     with load(tmp_path, "sqlite", url=f"sqlite:///{disk}/jobs.db") as stage:
         stage.lease_for = LONG
@@ -58,12 +58,12 @@ def _fill(disk: Path, room: int = 0) -> None:
         ballast.truncate(max(0, ballast.tell() - room))
 
 
-def _enqueue_without_end(stage: Stage, jobs: list[Job[int]]) -> None:
+def _enqueue_without_end(stage: Deployment, jobs: list[Job[int]]) -> None:
     while True:
         jobs += stage.module.quick.enqueue_many(range(20))
 
 
-def test_a_full_disk_loses_nothing(stage: Stage, disk: Path):
+def test_a_full_disk_loses_nothing(stage: Deployment, disk: Path):
     """Writes without room raise an error; a worker that cannot write waits, and continues when there is room."""
     held = stage.module.hold.enqueue_many(range(sized(20, 200)))
     jobs: list[Job[int]] = [*held]

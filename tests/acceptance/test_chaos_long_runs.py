@@ -13,7 +13,7 @@ import pytest
 
 from tests import postgres
 from tests.acceptance.chaos import audit, ended, load, marks, sized
-from tests.acceptance.processes import LONG, Process, Stage
+from tests.acceptance.processes import LONG, Deployment, WorkerProcess
 
 pytestmark = marks
 
@@ -21,20 +21,20 @@ BATCH = 5_000
 
 
 @pytest.fixture(name="stage", params=["sqlite", "postgres"])
-def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     """Return the app of the chaos tests."""
     with load(tmp_path, request.param) as stage:
         stage.lease_for = LONG
         yield stage
 
 
-def megabytes(process: Process, field: str) -> float:
+def megabytes(process: WorkerProcess, field: str) -> float:
     """Return a figure of Linux for a process: ``VmRSS``, its memory now, or ``VmHWM``, its peak."""
     status = Path(f"/proc/{process.popen.pid}/status").read_text()
     return int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)[1]) / 1024
 
 
-def test_a_worker_that_runs_many_jobs_uses_constant_memory(stage: Stage):
+def test_a_worker_that_runs_many_jobs_uses_constant_memory(stage: Deployment):
     """After the first tenth it does not grow by more than a few megabytes, and it never has more than 150."""
     rounds = sized(10, 200)
     worker = stage.ready_worker("--concurrency", "100")
@@ -52,7 +52,7 @@ def test_a_worker_that_runs_many_jobs_uses_constant_memory(stage: Stage):
 
 
 @contextlib.contextmanager
-def held_snapshot(stage: Stage) -> Iterator[None]:
+def held_snapshot(stage: Deployment) -> Iterator[None]:
     """Hold a read transaction open."""
     if stage.kind == "sqlite":
         with contextlib.closing(sqlite3.connect(stage.folder / "jobs.db", isolation_level=None)) as db:
@@ -70,7 +70,7 @@ def held_snapshot(stage: Stage) -> Iterator[None]:
         assert seen == db.execute("SELECT count(*) FROM redrive_jobs").fetchone()
 
 
-def test_a_held_snapshot_does_not_stop_workers(stage: Stage):
+def test_a_held_snapshot_does_not_stop_workers(stage: Deployment):
     """While a transaction that began before them all stays open, wave after wave of jobs is worked off."""
     jobs = stage.module.flaky.enqueue_many(range(10))
     stage.ready_worker("--concurrency", "50")

@@ -14,8 +14,8 @@ import pytest
 
 from redrive.errors import StoreError
 from tests.acceptance.chaos import acknowledged, audit, ended, enough, everything, load, marks, produce, progress, sized
-from tests.acceptance.processes import LONG, Stage
-from tests.acceptance.servers import Server, own
+from tests.acceptance.processes import LONG, Deployment
+from tests.acceptance.servers import PostgresServer, own
 
 pytestmark = marks
 
@@ -25,21 +25,21 @@ LISTENING = "%pg_try_advisory_lock%"
 
 
 @pytest.fixture(scope="module", name="server")
-def _server() -> Iterator[Server]:
+def _server() -> Iterator[PostgresServer]:
     """Start a server that only these tests use."""
     with own(Path(tempfile.mkdtemp(prefix="redrive-chaos-"))) as server:
         yield server
 
 
 @pytest.fixture(name="stage")
-def _stage(server: Server, tmp_path: Path) -> Iterator[Stage]:
+def _stage(server: PostgresServer, tmp_path: Path) -> Iterator[Deployment]:
     """Return the app of the chaos tests on that server, with leases longer than the faults."""
     with load(tmp_path, "postgres", url=server.url()) as stage:
         stage.lease_for = LONG
         yield stage
 
 
-def _stop_workers(stage: Stage) -> None:
+def _stop_workers(stage: Deployment) -> None:
     """Check that the processes that ran all the time end in good order."""
     for each in stage.processes:
         if each.alive:
@@ -49,7 +49,7 @@ def _stop_workers(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("role", [CLAIMING, SETTLING], ids=["claimer", "settler"])
-def test_sessions_terminated_during_a_transaction_lose_no_job(stage: Stage, server: Server, role: str):
+def test_sessions_terminated_during_a_transaction_lose_no_job(stage: Deployment, server: PostgresServer, role: str):
     """pg_terminate_backend of sessions that are just claiming, or just settling: the workers live on, and no attempt
     is lost for it."""
     stage.ready_worker("--concurrency", "20")
@@ -67,7 +67,7 @@ def test_sessions_terminated_during_a_transaction_lose_no_job(stage: Stage, serv
     assert [] == [each for _, history in everything(stage.app).values() for each in history if each.outcome == "lost"]
 
 
-def test_an_outage_longer_than_the_lease_is_not_counted_as_a_crash(server: Server, tmp_path: Path, monkeypatch):
+def test_an_outage_longer_than_the_lease_is_not_counted_as_a_crash(server: PostgresServer, tmp_path: Path, monkeypatch):
     """After two outages longer than a lease no worker counts as dead, and no attempt is lost. Workers cannot know
     whether others reach the database, so they have given their attempts back, and run them again."""
     monkeypatch.setenv("BEAT", "500ms")
@@ -97,7 +97,7 @@ def test_an_outage_longer_than_the_lease_is_not_counted_as_a_crash(server: Serve
         audit(stage, [job.id for job in jobs])
 
 
-def test_a_terminated_listener_is_replaced(stage: Stage, server: Server):
+def test_a_terminated_listener_is_replaced(stage: Deployment, server: PostgresServer):
     """pg_terminate_backend of the listening session: another one listens soon, and holds the lock."""
     stage.ready_worker()
     for number in range(sized(3, 30)):
@@ -119,16 +119,16 @@ def _with(known: list[int], more: list[int]) -> list[int]:
     return known
 
 
-DISASTERS: dict[str, Callable[[Server], object]] = {
-    "immediate": Server.restart,
-    "kill -9": Server.kill,
+DISASTERS: dict[str, Callable[[PostgresServer], object]] = {
+    "immediate": PostgresServer.restart,
+    "kill -9": PostgresServer.kill,
     "kill -9 of sessions": lambda server: server.kill_sessions(LISTENING),
 }
 
 
 @pytest.mark.case("D24")
 @pytest.mark.parametrize("disaster", DISASTERS)
-def test_postgres_restarts_while_jobs_run(stage: Stage, server: Server, disaster: str):
+def test_postgres_restarts_while_jobs_run(stage: Deployment, server: PostgresServer, disaster: str):
     """Kill the server repeatedly while jobs run, others wait, and producers continue: the workers reconnect,
     no acknowledged job and no attempt is lost, and no ended job runs again."""
     running, waiting, workers = sized(40, 500), sized(200, 2_000), sized(2, 4)
@@ -154,7 +154,7 @@ def test_postgres_restarts_while_jobs_run(stage: Stage, server: Server, disaster
     assert [["succeeded"]] * running == [[each.outcome for each in job.attempts] for job in held]
 
 
-def _all_are_mine(server: Server, taken: list[psycopg.Connection]) -> bool:
+def _all_are_mine(server: PostgresServer, taken: list[psycopg.Connection]) -> bool:
     """Throw the others out, and take their connections before they come back; have we all of them?"""
     others = [[each.info.backend_pid for each in taken]]
     out = (
@@ -168,7 +168,7 @@ def _all_are_mine(server: Server, taken: list[psycopg.Connection]) -> bool:
     return not gone
 
 
-def test_a_worker_waits_for_a_server_without_free_connections(stage: Stage, server: Server):
+def test_a_worker_waits_for_a_server_without_free_connections(stage: Deployment, server: PostgresServer):
     """While all connections are taken, an enqueue raises an error, and the worker waits; it continues when
     connections are free again."""
     stage.ready_worker()

@@ -24,19 +24,19 @@ from tests.acceptance.chaos import (
     progress,
     sized,
 )
-from tests.acceptance.processes import PATIENCE, Stage
+from tests.acceptance.processes import PATIENCE, Deployment
 
 pytestmark = marks
 
 
 @pytest.fixture(name="stage", params=["sqlite", "postgres"])
-def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     """Return the app of the chaos tests."""
     with load(tmp_path, request.param) as stage:
         yield stage
 
 
-def test_workers_that_are_killed_under_load_lose_nothing(stage: Stage):
+def test_workers_that_are_killed_under_load_lose_nothing(stage: Deployment):
     """Kill -9 at each named point and at any moment; all jobs that a killed producer had enqueued end."""
     producer = produce(stage)
     neighbour = stage.ready_worker("--concurrency", "10")
@@ -58,7 +58,7 @@ def test_workers_that_are_killed_under_load_lose_nothing(stage: Stage):
 
 
 @contextlib.contextmanager
-def writes_wait(stage: Stage) -> Iterator[None]:
+def writes_wait(stage: Deployment) -> Iterator[None]:
     """Block all writes within this block: other writers wait."""
     if stage.kind == "sqlite":
         with contextlib.closing(
@@ -74,11 +74,11 @@ def writes_wait(stage: Stage) -> Iterator[None]:
         db.rollback()
 
 
-def _schema(stage: Stage) -> str:
+def _schema(stage: Deployment) -> str:
     return (stage.folder / "url").read_text().rpartition("schema=")[2].partition("&")[0]
 
 
-def _is_settling(stage: Stage) -> bool:
+def _is_settling(stage: Deployment) -> bool:
     """Do the handlers' endings wait to be written?"""
     if stage.kind == "sqlite":
         return True  # a lane of its own waits for the file's lock
@@ -90,7 +90,7 @@ def _is_settling(stage: Stage) -> bool:
     return bool(rows)
 
 
-def test_late_writes_of_a_suspended_worker_change_nothing(stage: Stage):
+def test_late_writes_of_a_suspended_worker_change_nothing(stage: Deployment):
     """Stop a worker while it settles a batch, until its leases have expired and all its jobs have run elsewhere:
     each of its outcomes is refused.
 

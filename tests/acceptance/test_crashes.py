@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from tests.acceptance.processes import Stage
+from tests.acceptance.processes import Deployment
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
-def check_history(stage: Stage) -> None:
+def check_history(stage: Deployment) -> None:
     """Check that attempts are numbered without a gap, and that no execution took place twice."""
     for job in stage.jobs():
         numbers = [attempt.number for attempt in stage.app.job(job.id).attempts]
@@ -24,7 +24,7 @@ def check_history(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("point", ["after_claim", "before_settle", "after_settle"])
-def test_a_worker_that_dies_at_a_bad_moment_loses_nothing(stage: Stage, point: str):
+def test_a_worker_that_dies_at_a_bad_moment_loses_nothing(stage: Deployment, point: str):
     """Another worker brings every job to its end; executions are the leases that started, and no others."""
     jobs = stage.module.quick.enqueue_many(range(20))
     dead = stage.worker("--concurrency", "10", fault=point)
@@ -49,7 +49,7 @@ def test_a_worker_that_dies_at_a_bad_moment_loses_nothing(stage: Stage, point: s
 
 
 @pytest.mark.parametrize("task", ["hold", "hold_in_thread"])
-def test_handlers_that_are_killed_run_again(stage: Stage, task: str):
+def test_handlers_that_are_killed_run_again(stage: Deployment, task: str):
     """SIGKILL in the middle of ten handlers: each runs a second time, and no retry is spent on it."""
     jobs = stage.module.app.tasks[task].enqueue_many(range(10))
     dead = stage.worker()
@@ -67,7 +67,7 @@ def test_handlers_that_are_killed_run_again(stage: Stage, task: str):
 
 
 @pytest.mark.parametrize("how", ["kill", "leave"])
-def test_a_job_that_kills_its_worker_three_times_is_dead_and_other_jobs_finish(stage: Stage, how: str):
+def test_a_job_that_kills_its_worker_three_times_is_dead_and_other_jobs_finish(stage: Deployment, how: str):
     """After three deaths in a row, each with a restart of the worker, the killer is dead, and the others are done.
 
     This holds if the process is killed, and if its event loop ends by an exception."""
@@ -89,7 +89,7 @@ def test_a_job_that_kills_its_worker_three_times_is_dead_and_other_jobs_finish(s
     check_history(stage)
 
 
-def test_a_killed_job_that_is_not_idempotent_is_not_repeated(stage: Stage):
+def test_a_killed_job_that_is_not_idempotent_is_not_repeated(stage: Deployment):
     """``idempotent=False`` and killed in flight: dead with the reason LOST_IN_FLIGHT, and its catch task takes it."""
     job = stage.module.once.enqueue(7)
     dead = stage.worker()
@@ -111,7 +111,7 @@ for number in itertools.count():
 """
 
 
-def test_acknowledged_jobs_are_never_lost(stage: Stage):
+def test_acknowledged_jobs_are_never_lost(stage: Deployment):
     """Kill a producer while it enqueues: each job with a returned enqueue() comes to its end."""
     producer = stage.run(sys.executable, "-c", PRODUCER, stdout=subprocess.PIPE)
     assert producer.popen.stdout

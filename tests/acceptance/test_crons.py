@@ -12,7 +12,7 @@ import pytest
 
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import of_cron
-from tests.acceptance.processes import Stage, stage
+from tests.acceptance.processes import Deployment, stage
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -55,20 +55,20 @@ async def tick(context: Context) -> None:
 
 
 @pytest.fixture(name="stage", params=["sqlite", "postgres"])
-def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     """Return an app with a cron, in a folder and a database of its own."""
     with stage(tmp_path, request.param, work=WORK) as opened:
         yield opened
 
 
-def fired(stage: Stage) -> list[Occurrence]:
+def fired(stage: Deployment) -> list[Occurrence]:
     """Return all occurrences, in order."""
     found: tuple[Occurrence, ...] = stage.module.tick.occurrences(limit=1000)
     return [*reversed(found)]
 
 
 @pytest.mark.case("D54")
-def test_a_cron_is_fired_by_another_worker_if_the_first_dies_while_firing(stage: Stage):
+def test_a_cron_is_fired_by_another_worker_if_the_first_dies_while_firing(stage: Deployment):
     """Of three workers the one dies that fires, after the occurrence and before its job: another one fires it anew."""
     fleet = [stage.worker() for _ in range(3)]
     stage.until(lambda: all(each.logged("serves all queues") for each in fleet))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from redrive import App
-from tests.acceptance.servers import Server, own
+from tests.acceptance.servers import PostgresServer, own
 
 pytestmark = pytest.mark.acceptance
 
@@ -17,14 +17,14 @@ JOBS = 30
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[PostgresServer]:
     """Start a server with commits that reach the disk up to ten seconds late, unless a client objects."""
     folder = Path(tempfile.mkdtemp(prefix="redrive-lax-"))
     with own(folder, "synchronous_commit=off", "wal_writer_delay=10s") as running:
         yield running
 
 
-def test_no_acknowledged_job_is_lost_with_the_server(server: Server):
+def test_no_acknowledged_job_is_lost_with_the_server(server: PostgresServer):
     """Each job with a returned enqueue exists after the server was killed and has recovered."""
     app = App(server.url())
 

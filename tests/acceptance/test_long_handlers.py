@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 
 from redrive.policy import parse_duration
-from tests.acceptance.processes import Stage
+from tests.acceptance.processes import Deployment
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -20,19 +20,19 @@ LEASE = "2s"
 """A handler that keeps the processor busy, beside three other workers, must not keep its own from beating in time."""
 
 
-def last_beat(stage: Stage, worker_id: int) -> datetime:
+def last_beat(stage: Deployment, worker_id: int) -> datetime:
     """Return the time of the last heartbeat of a worker."""
     return next(worker.heartbeat_at for worker in stage.app.workers.select() if worker.id == worker_id)
 
 
-def _three_leases(stage: Stage, worker_id: int) -> None:
+def _three_leases(stage: Deployment, worker_id: int) -> None:
     """Wait until the busy worker has beaten for three leases more."""
     began = last_beat(stage, worker_id)
     stage.until(lambda: last_beat(stage, worker_id) >= began + 3 * parse_duration(LEASE))
 
 
 @pytest.mark.case("D22")
-def test_a_long_healthy_handler_is_never_rescued(stage: Stage):
+def test_a_long_healthy_handler_is_never_rescued(stage: Deployment):
     """Three leases long, and three more while its worker drains, with three idle workers looking: one attempt each."""
     stage.lease_for = LEASE
     busy = stage.worker()

@@ -68,7 +68,7 @@ for number, task in zip(count(), cycle([harmless, flaky, hopeless, slow])):
 """
 
 
-class Shop:
+class ProgramFolder:
     """A folder with a program, its database, and the processes that a test has started there."""
 
     def __init__(self, folder: Path) -> None:
@@ -117,7 +117,7 @@ class Shop:
 @pytest.fixture
 def shop(tmp_path):
     """Return a folder with a program to be run."""
-    shop = Shop(tmp_path)
+    shop = ProgramFolder(tmp_path)
     yield shop
     shop.close()
 

@@ -11,7 +11,7 @@ import pytest
 
 from redrive import Refresh
 from redrive.engine.items import TrackedItem
-from tests.acceptance.processes import LONG, Stage, stage
+from tests.acceptance.processes import LONG, Deployment, stage
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -80,20 +80,20 @@ KEYS = [f"customer/{number}" for number in range(60)]
 
 
 @pytest.fixture(name="scene", params=["sqlite", "postgres"])
-def _scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+def _scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     """Return the app on a new database."""
     with stage(tmp_path, request.param, work=WORK) as opened:
         yield opened
 
 
-def refresh(scene: Stage, name: str) -> Refresh:
+def refresh(scene: Deployment, name: str) -> Refresh:
     """Return one of the refreshes."""
     found = scene.app.schedules.declared[name]
     assert isinstance(found, Refresh)
     return found
 
 
-def rested(scene: Stage, name: str) -> TrackedItem:
+def rested(scene: Deployment, name: str) -> TrackedItem:
     """Wait until the only item of a refresh has succeeded."""
     found = refresh(scene, name)
     scene.until(lambda: found.get("k").job_id is None and found.get("k").attempt_no == 0)
@@ -101,12 +101,12 @@ def rested(scene: Stage, name: str) -> TrackedItem:
     return found.get("k")
 
 
-def settled(scene: Stage) -> list[list[str]]:
+def settled(scene: Deployment) -> list[list[str]]:
     """Return the outcomes of the executions of each job, oldest job first."""
     return [[str(each.outcome) for each in scene.app.job(job.id).attempts] for job in scene.jobs()]
 
 
-def test_a_fleet_starts_each_item_once(scene: Stage):
+def test_a_fleet_starts_each_item_once(scene: Deployment):
     """Sixty items are due in one instant, and three workers poll: each is started by one of them, and run once."""
     for _ in range(2):
         scene.worker()
@@ -126,7 +126,7 @@ def test_a_fleet_starts_each_item_once(scene: Stage):
     assert 0 == scene.run(sys.executable, "-m", "redrive", "check", "work:app").ended()
 
 
-def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes(scene: Stage):
+def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes(scene: Deployment):
     """Three seconds are allowed every six: with the latency of real processes, the first retry comes after three."""
     scene.ready_worker()
     refresh(scene, "hung").keeping(at_once=False).track("k")
@@ -139,7 +139,7 @@ def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes(scene: Stag
     assert 3 <= (two - one).total_seconds() < 5.5
 
 
-def test_an_attempt_that_waits_in_a_full_queue_keeps_its_whole_timeout(scene: Stage):
+def test_an_attempt_that_waits_in_a_full_queue_keeps_its_whole_timeout(scene: Deployment):
     """Sixty keys, four slots: most wait for longer than an attempt may take, and all succeed at the first one."""
     scene.worker("--concurrency", "4")
     crowded = refresh(scene, "crowded")
@@ -150,7 +150,7 @@ def test_an_attempt_that_waits_in_a_full_queue_keeps_its_whole_timeout(scene: St
     assert {(0, False)} == {(each.attempt_no, each.disabled_until_update) for each in crowded.tracked()}
 
 
-def test_a_killed_worker_costs_no_attempt(scene: Stage):
+def test_a_killed_worker_costs_no_attempt(scene: Deployment):
     """Run the job again on another worker, as the same attempt, with no retry used up."""
     patient = refresh(scene, "patient")
     victim = scene.ready_worker()
@@ -166,7 +166,7 @@ def test_a_killed_worker_costs_no_attempt(scene: Stage):
 
 
 @pytest.mark.parametrize("how", ["hangs", "suspended"])
-def test_an_attempt_past_its_deadline_has_failed_and_its_late_success_is_ignored(scene: Stage, how: str):
+def test_an_attempt_past_its_deadline_has_failed_and_its_late_success_is_ignored(scene: Deployment, how: str):
     """Another worker sees the deadline pass and makes the retry; the first one comes back, and is not listened to."""
     scene.lease_for = LONG  # so that only the deadline can end the attempt
     hog = refresh(scene, "hog")

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.chaos import load
-from tests.acceptance.processes import LONG, Stage
+from tests.acceptance.processes import LONG, Deployment
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("twice", [True, False], ids=["second signal", "time is up"])
-def test_a_task_that_is_not_idempotent_runs_once_though_a_shutdown_cuts_it_off(stage: Stage, twice: bool):
+def test_a_task_that_is_not_idempotent_runs_once_though_a_shutdown_cuts_it_off(stage: Deployment, twice: bool):
     """Attempts that a shutdown cuts off are recorded as lost in flight, and the next worker runs only the catch task;
     idempotent ones are given back."""
     stage.lease_for = LONG

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.processes import Process, Stage, stage
-from tests.acceptance.servers import Server, own
+from tests.acceptance.processes import Deployment, WorkerProcess, stage
+from tests.acceptance.servers import PostgresServer, own
 
 HEART = "heart"
 """The name of the worker's synchronous sessions, of which only the heartbeat has any."""
@@ -41,14 +41,14 @@ class Stopped:
 
 
 @pytest.fixture(name="server")
-def _server() -> Iterator[Server]:
+def _server() -> Iterator[PostgresServer]:
     """Start a separate server."""
     with own(Path(tempfile.mkdtemp(prefix="redrive-silence-"))) as server:
         yield server
 
 
 @pytest.fixture(name="stopped")
-def _stopped(server: Server) -> Iterator[Stopped]:
+def _stopped(server: PostgresServer) -> Iterator[Stopped]:
     """Stop a process with SIGSTOP, and continue it before the server is stopped."""
     stopped = Stopped()
     yield stopped
@@ -56,19 +56,19 @@ def _stopped(server: Server) -> Iterator[Stopped]:
 
 
 @pytest.fixture(name="stage")
-def _stage(server: Server, tmp_path: Path) -> Iterator[Stage]:
+def _stage(server: PostgresServer, tmp_path: Path) -> Iterator[Deployment]:
     """Return an app on that server, with short leases."""
     with stage(tmp_path, "postgres", url=server.url()) as opened:
         opened.lease_for = LEASE
         yield opened
 
 
-def hearts(server: Server) -> list[int]:
+def hearts(server: PostgresServer) -> list[int]:
     """Return the server processes of the heartbeat connection of the named worker."""
     return [row[0] for row in server.ask("SELECT pid FROM pg_stat_activity WHERE application_name = %s", HEART)]
 
 
-def fleet(stage: Stage, server: Server, monkeypatch: pytest.MonkeyPatch) -> Process:
+def fleet(stage: Deployment, server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> WorkerProcess:
     """Start a worker with a job that runs, and then another worker; return the first one."""
     monkeypatch.setenv("PGAPPNAME", HEART)
     worker = stage.ready_worker("--shutdown-timeout", "1s")
@@ -80,13 +80,13 @@ def fleet(stage: Stage, server: Server, monkeypatch: pytest.MonkeyPatch) -> Proc
     return worker
 
 
-def beats(stage: Stage) -> dict[int, object]:
+def beats(stage: Deployment) -> dict[int, object]:
     """Return the time of the last heartbeat of each worker."""
     return {each.id: each.heartbeat_at for each in stage.app.workers.select()}
 
 
 def test_a_heartbeat_without_a_reply_is_repeated_on_another_connection(
-    stage: Stage, server: Server, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+    stage: Deployment, server: PostgresServer, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ):
     """Run the job once without a loss, and end the worker when it is stopped."""
     worker = fleet(stage, server, monkeypatch)
@@ -104,7 +104,7 @@ def test_a_heartbeat_without_a_reply_is_repeated_on_another_connection(
 
 
 def test_a_worker_without_a_connection_ends_its_attempts_before_other_workers_start_them(
-    stage: Stage, server: Server, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
+    stage: Deployment, server: PostgresServer, stopped: Stopped, monkeypatch: pytest.MonkeyPatch
 ):
     """If no connection can be opened, the handler is cancelled, then its job runs again, with no attempt spent.
     The worker ends when it is stopped during the outage."""

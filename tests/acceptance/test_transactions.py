@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.acceptance.processes import Stage
+from tests.acceptance.processes import Deployment
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -21,7 +21,7 @@ DEATHS = [
 
 
 @pytest.mark.case("D26")
-def test_a_row_is_written_once_whenever_its_worker_dies(stage: Stage):
+def test_a_row_is_written_once_whenever_its_worker_dies(stage: Deployment):
     """Restart the worker after each SIGKILL: one row per job exists, from the attempt that succeeded."""
     loan = stage.app.store.begin()
     loan.connection.execute("CREATE TABLE orders (number INTEGER, attempt TEXT)")

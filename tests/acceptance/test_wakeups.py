@@ -15,7 +15,7 @@ import pytest
 
 from tests import postgres
 from tests.acceptance.chaos import audit, ended, load, long_only, marks
-from tests.acceptance.processes import LONG, Stage
+from tests.acceptance.processes import LONG, Deployment
 
 pytestmark = marks
 
@@ -26,7 +26,7 @@ GENEROUS = timedelta(seconds=2)
 """Tolerance for a busy machine."""
 
 
-def _wait(stage: Stage) -> timedelta:
+def _wait(stage: Deployment) -> timedelta:
     """Enqueue one job; how long did it wait for its worker?"""
     job = stage.module.quick.enqueue(0)
     ended(stage)

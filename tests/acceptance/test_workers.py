@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from tests.acceptance.processes import LONG, Stage, uid
+from tests.acceptance.processes import LONG, Deployment, uid
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 
-def test_two_workers_share_the_work(stage: Stage):
+def test_two_workers_share_the_work(stage: Deployment):
     """Five hundred jobs, two processes: each job is executed once, and both have done some."""
     stage.lease_for = LONG
     stage.ready_worker("--concurrency", "5")
@@ -27,7 +27,7 @@ def test_two_workers_share_the_work(stage: Stage):
     assert {1, 2} == {each.worker_id for (each,) in attempts}
 
 
-def test_an_idle_worker_is_woken(stage: Stage):
+def test_an_idle_worker_is_woken(stage: Deployment):
     """Jobs of another process are claimed long before the next poll of an idle worker, after a second."""
     stage.lease_for = LONG
     stage.ready_worker()
@@ -41,7 +41,7 @@ def test_an_idle_worker_is_woken(stage: Stage):
     assert [] == [wait for wait in waits if wait >= timedelta(milliseconds=500)]
 
 
-def test_a_worker_that_was_declared_dead_changes_nothing(stage: Stage):
+def test_a_worker_that_was_declared_dead_changes_nothing(stage: Deployment):
     """After its lease the suspended worker wakes up: its outcomes are refused, and its handlers are stopped."""
     held = stage.module.hold.enqueue(1)
     sleeper = stage.worker()
@@ -65,7 +65,7 @@ def test_a_worker_that_was_declared_dead_changes_nothing(stage: Stage):
     assert [["lost", "succeeded"]] * 2 == [[each.outcome for each in job.attempts] for job in (held, hogged)]
 
 
-def test_the_handlers_of_a_worker_that_was_declared_dead_are_stopped(stage: Stage):
+def test_the_handlers_of_a_worker_that_was_declared_dead_are_stopped(stage: Deployment):
     """After a suspension the worker learns at its first heartbeat which attempts it has lost."""
     job = stage.module.hold.enqueue(1)
     sleeper = stage.worker()
@@ -80,7 +80,7 @@ def test_the_handlers_of_a_worker_that_was_declared_dead_are_stopped(stage: Stag
     assert "execution 2" == job.result()
 
 
-def test_one_signal_drains(stage: Stage):
+def test_one_signal_drains(stage: Deployment):
     """After SIGTERM running jobs finish, waiting ones are left, and the status is 0."""
     stage.lease_for = LONG
     job = stage.module.hold.enqueue(1)
@@ -96,7 +96,7 @@ def test_one_signal_drains(stage: Stage):
 
 
 @pytest.mark.parametrize("task", ["hold", "hold_in_thread"])
-def test_two_signals_give_back(stage: Stage, task: str):
+def test_two_signals_give_back(stage: Deployment, task: str):
     """After two SIGINT the handlers are interrupted with no attempt spent, and a later worker runs the jobs."""
     stage.lease_for = LONG
     jobs = stage.module.app.tasks[task].enqueue_many(range(5))

@@ -90,7 +90,7 @@ class Fussy(pydantic.BaseModel):
 
 
 @dataclass
-class Careful:
+class CheckedNumber:
     """A dataclass that raises in ``__post_init__``."""
 
     number: int

@@ -65,7 +65,7 @@ def build(url: str) -> App:
     return app
 
 
-class Fleet:
+class TwoProcesses:
     """Two processes on one database, of which the first has an open transaction."""
 
     def __init__(self, url: str) -> None:
@@ -111,9 +111,9 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet() -> Iterator[Fleet]:
+def fleet() -> Iterator[TwoProcesses]:
     """Two processes on one database."""
-    with contextlib.closing(Fleet(postgres.url(timeout="1s"))) as made:
+    with contextlib.closing(TwoProcesses(postgres.url(timeout="1s"))) as made:
         yield made
 
 
@@ -149,7 +149,7 @@ MINE: dict[str, Callable[[App, Any], object]] = {
 """Every public call that takes ``using=``."""
 
 
-def _work(fleet: Fleet) -> None:
+def _work(fleet: TwoProcesses) -> None:
     """Claim what is due, and end the attempts in each way."""
     app = fleet.other
     for number, claim in enumerate(fleet.claimed(app)):
@@ -157,13 +157,13 @@ def _work(fleet: Fleet) -> None:
         app.store.run(leases.settle([Ending(claim, outcome, 0.0)]))
 
 
-def _refreshes(fleet: Fleet) -> None:
+def _refreshes(fleet: TwoProcesses) -> None:
     app = fleet.other
     app.store.run(schedules.status())
     app.store.run(schedules.declare([each.definition for each in app.schedules.declared.values()]))
 
 
-def _prune(fleet: Fleet) -> None:
+def _prune(fleet: TwoProcesses) -> None:
     run = fleet.other.store.run
     run(retention.declare(fleet.other.keeps()))
     run(retention.prune(run(retention.survey(0, RetentionTimes(timedelta(0), timedelta(0))))))
@@ -231,7 +231,7 @@ OTHERS: dict[str, Call] = {
 }
 
 
-def blocked(fleet: Fleet) -> dict[str, str]:
+def blocked(fleet: TwoProcesses) -> dict[str, str]:
     """Make all other calls, and return those that waited or failed."""
     found: dict[str, str] = {}
     for name, call in OTHERS.items():
@@ -243,7 +243,7 @@ def blocked(fleet: Fleet) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("held", MINE)
-def test_an_open_transaction_blocks_no_other_call(fleet: Fleet, held: str):
+def test_an_open_transaction_blocks_no_other_call(fleet: TwoProcesses, held: str):
     """While a transaction with a call of redrive's in it stays open, no other call waits for it, and it commits."""
     with postgres.connect(autocommit=False) as connection:
         MINE[held](fleet.mine, connection)
@@ -253,7 +253,7 @@ def test_an_open_transaction_blocks_no_other_call(fleet: Fleet, held: str):
     assert () == fleet.mine.database.verify()
 
 
-def test_an_open_transaction_of_a_handler_blocks_no_other_call(fleet: Fleet):
+def test_an_open_transaction_of_a_handler_blocks_no_other_call(fleet: TwoProcesses):
     """While a handler's transaction has ended its attempt and is not committed yet, no other call waits for it."""
     loan = fleet.mine.store.begin()
     loan.run(leases.settle([Ending(fleet.mine_running, Succeeded(), 0.0)]))
@@ -263,7 +263,7 @@ def test_an_open_transaction_of_a_handler_blocks_no_other_call(fleet: Fleet):
     assert State.SUCCEEDED is fleet.mine.job(fleet.mine_running.id).state
 
 
-def test_an_open_transaction_of_a_coroutine_blocks_no_other_call(fleet: Fleet):
+def test_an_open_transaction_of_a_coroutine_blocks_no_other_call(fleet: TwoProcesses):
     """Open transactions on connections of asyncpg block no calls of coroutines."""
 
     async def run() -> set[str]:
@@ -288,7 +288,7 @@ KEYED: dict[str, Callable[[App], Any]] = {
 
 
 @pytest.mark.parametrize("how", KEYED)
-def test_the_same_key_waits_for_the_open_transaction_but_not_for_ever(fleet: Fleet, how: str):
+def test_the_same_key_waits_for_the_open_transaction_but_not_for_ever(fleet: TwoProcesses, how: str):
     """Calls with the key of an open transaction wait for its end, and fail after the timeout."""
     call = KEYED[how]
     with postgres.connect(autocommit=False) as connection:
@@ -302,7 +302,7 @@ def test_the_same_key_waits_for_the_open_transaction_but_not_for_ever(fleet: Fle
     assert call(fleet.other).enqueue(2).created
 
 
-def test_a_retired_policy_is_kept_for_a_transaction_that_read_it(fleet: Fleet):
+def test_a_retired_policy_is_kept_for_a_transaction_that_read_it(fleet: TwoProcesses):
     """Retired policies still exist when an open transaction with a job of them commits."""
     run, app = fleet.mine.store.run, fleet.mine
     first = app.tasks["send"].options(retry=NEW).enqueue(1)

@@ -16,7 +16,7 @@ from redrive.errors import PayloadError, TaskDefinitionError
 from tests.app.samples import (
     AT,
     Address,
-    Careful,
+    CheckedNumber,
     Circle,
     Colour,
     Fussy,
@@ -110,7 +110,7 @@ def orders(order: Order) -> None:
     """Take an order."""
 
 
-def careful(value: Careful) -> None:
+def careful(value: CheckedNumber) -> None:
     """Take a value of a class that raises."""
 
 

@@ -32,7 +32,7 @@ def clock():
     return VirtualClock(NOON)
 
 
-class Scene:
+class RefreshScenario:
     """An app with one refresh with attempts that end as the test sets, and succeed afterwards."""
 
     def __init__(self, app: App, clock: VirtualClock) -> None:
@@ -75,7 +75,7 @@ class Scene:
 @pytest.fixture
 def scene(app: App, clock: VirtualClock):
     """Return a scene with a tracked item that has not started."""
-    scene = Scene(app, clock)
+    scene = RefreshScenario(app, clock)
     scene.table.keeping(at_once=False).track("k", "a")
     scene.clock.advance(timedelta(hours=2, seconds=-30))
     return scene
@@ -84,7 +84,7 @@ def scene(app: App, clock: VirtualClock):
 # ------------------------------------------------------------------------------------------------------------- failing
 
 
-def test_failures_are_retried_by_the_delays_of_the_policy(scene: Scene):
+def test_failures_are_retried_by_the_delays_of_the_policy(scene: RefreshScenario):
     """Each attempt counts, and a success forgets them all."""
     scene.ends = [ValueError("no"), ValueError("no")]
     scene.live("5m")
@@ -93,7 +93,7 @@ def test_failures_are_retried_by_the_delays_of_the_policy(scene: Scene):
     assert (0, None, 0) == (scene.row().attempt_no, scene.row().failing_since, scene.row().attempts_since_success)
 
 
-def test_the_job_of_a_failed_attempt_counts_as_caught(scene: Scene):
+def test_the_job_of_a_failed_attempt_counts_as_caught(scene: RefreshScenario):
     """Jobs of failed attempts are dead and caught: they are not retried and block no other."""
     scene.ends = [ValueError("no")]
     scene.live("5m")
@@ -104,7 +104,7 @@ def test_the_job_of_a_failed_attempt_counts_as_caught(scene: Scene):
     assert (0, ()) == (scene.app.jobs.stats().dead, scene.app.database.verify())
 
 
-def test_after_the_last_retry_an_item_is_disabled_and_on_disabled_runs_once(scene: Scene):
+def test_after_the_last_retry_an_item_is_disabled_and_on_disabled_runs_once(scene: RefreshScenario):
     """After the last retry `on_disabled` receives the reason, the error and the effects of the policy, once."""
     scene.ends = [ValueError("out of reach")] * 9
     scene.live("1d")
@@ -119,7 +119,7 @@ def test_after_the_last_retry_an_item_is_disabled_and_on_disabled_runs_once(scen
     assert [("disable", None), ("email", "customer")] == [(each.name, each.to) for each in scene.news[0].actions]
 
 
-def test_the_reason_of_a_give_up_reaches_on_disabled(scene: Scene):
+def test_the_reason_of_a_give_up_reaches_on_disabled(scene: RefreshScenario):
     """No retry follows, and its words are the reason."""
     scene.ends = [GiveUp("Provided URL is invalid: https://example.com/broken")]
     scene.live("1d")
@@ -129,7 +129,7 @@ def test_the_reason_of_a_give_up_reaches_on_disabled(scene: Scene):
     assert ["Provided URL is invalid: https://example.com/broken"] == [each.reason for each in scene.news]
 
 
-def test_an_update_enables_a_disabled_item(scene: Scene):
+def test_an_update_enables_a_disabled_item(scene: RefreshScenario):
     """It begins anew, with all its retries."""
     scene.ends = [GiveUp("wrong"), ValueError("no"), ValueError("no"), ValueError("no")]
     scene.live("1h")
@@ -142,7 +142,7 @@ def test_an_update_enables_a_disabled_item(scene: Scene):
     assert ["wrong", "Cannot refresh after 3 attempt(s)"] == [each.reason for each in scene.news]
 
 
-def test_a_retry_comes_no_earlier_than_its_hint(scene: Scene):
+def test_a_retry_comes_no_earlier_than_its_hint(scene: RefreshScenario):
     """RetryAfter stretches the delay of the policy, and does not shrink it."""
     scene.ends = [RetryAfter("30m"), RetryAfter("1s")]
     scene.live("1h")
@@ -150,7 +150,7 @@ def test_a_retry_comes_no_earlier_than_its_hint(scene: Scene):
     assert ["14:00:00", "14:30:00", "14:31:00"] == [when for when, _ in scene.began]
 
 
-def test_a_snoozed_attempt_continues_as_the_same_attempt(scene: Scene):
+def test_a_snoozed_attempt_continues_as_the_same_attempt(scene: RefreshScenario):
     """It spends no retry."""
     scene.ends = [Snooze("5m")]
     scene.live("1h")
@@ -159,7 +159,7 @@ def test_a_snoozed_attempt_continues_as_the_same_attempt(scene: Scene):
     assert 1 == len(scene.app.jobs.select())
 
 
-def test_a_snooze_does_not_move_the_deadline(scene: Scene):
+def test_a_snooze_does_not_move_the_deadline(scene: RefreshScenario):
     """Attempts that snooze beyond the deadline have failed at the deadline."""
     scene.ends = [Snooze("1h")]
     scene.live("1h")
@@ -169,7 +169,7 @@ def test_a_snooze_does_not_move_the_deadline(scene: Scene):
 
 
 @pytest.mark.parametrize("end", ["handler", "operator"])
-def test_a_cancelled_attempt_has_failed(scene: Scene, end: str):
+def test_a_cancelled_attempt_has_failed(scene: RefreshScenario, end: str):
     """Cancelled attempts have failed, whether the handler or an operator cancels; the refresh goes on."""
     if end == "handler":
         scene.ends = [Cancel("not now")]
@@ -185,7 +185,7 @@ def test_a_cancelled_attempt_has_failed(scene: Scene, end: str):
     ]
 
 
-def test_a_result_that_cannot_be_stored_disables_no_item(scene: Scene):
+def test_a_result_that_cannot_be_stored_disables_no_item(scene: RefreshScenario):
     """Results that cannot be stored are ordinary failures."""
     scene.ends = [object()]
     scene.live("5m")
@@ -197,7 +197,7 @@ def test_a_result_that_cannot_be_stored_disables_no_item(scene: Scene):
 # ------------------------------------------------------------------------------------------------- answers from outside
 
 
-def test_an_answer_may_come_from_outside(scene: Scene):
+def test_an_answer_may_come_from_outside(scene: RefreshScenario):
     """Attempts may be completed from outside with their token."""
     scene.ends = [Pending("1h")]
     scene.live("5m")
@@ -228,7 +228,7 @@ def test_a_handler_that_only_ever_waits_takes_any_answer(app: App):
 @pytest.mark.parametrize(
     ("error", "reason"), [("asleep", None), (ValueError("asleep"), None), (GiveUp("No such page"), "No such page")]
 )
-def test_a_failure_may_come_from_outside(scene: Scene, error: Exception | str, reason: str | None):
+def test_a_failure_may_come_from_outside(scene: RefreshScenario, error: Exception | str, reason: str | None):
     """Failures from outside are retried, or final if they are permanent."""
     scene.ends = [Pending("1h")]
     scene.live("5m")
@@ -238,7 +238,7 @@ def test_a_failure_may_come_from_outside(scene: Scene, error: Exception | str, r
     assert ([] if reason else ["14:05:00"]) == [f"{at:%H:%M:%S}" for at in [scene.row().refresh_at] if at]
 
 
-def test_no_answer_is_a_failure_at_the_deadline(scene: Scene):
+def test_no_answer_is_a_failure_at_the_deadline(scene: RefreshScenario):
     """Without completion, retries count from the deadline, and late calls are refused."""
     scene.ends = [Pending("1h")] * 3
     scene.live("1h")
@@ -251,7 +251,7 @@ def test_no_answer_is_a_failure_at_the_deadline(scene: Scene):
             scene.app.complete(token, 7)
 
 
-def test_an_answer_between_the_deadline_and_the_sweep_counts(scene: Scene):
+def test_an_answer_between_the_deadline_and_the_sweep_counts(scene: RefreshScenario):
     """Completions between the deadline and the sweep are accepted."""
     scene.ends = [Pending("3h")]
     scene.live("5m")
@@ -261,7 +261,7 @@ def test_an_answer_between_the_deadline_and_the_sweep_counts(scene: Scene):
     assert (0, None) == (scene.row().attempt_no, scene.row().failing_since)
 
 
-def test_a_late_sweep_decides_like_a_timely_one(scene: Scene):
+def test_a_late_sweep_decides_like_a_timely_one(scene: RefreshScenario):
     """After a late sweep the retry that follows from the deadline starts at once."""
     scene.ends = [Pending("1h")]
     scene.live("5m")
@@ -271,7 +271,7 @@ def test_a_late_sweep_decides_like_a_timely_one(scene: Scene):
     assert [("14:00:00", 1), ("14:35:00", 2)] == scene.began
 
 
-def test_an_attempt_that_waits_for_a_worker_keeps_its_whole_timeout(scene: Scene):
+def test_an_attempt_that_waits_for_a_worker_keeps_its_whole_timeout(scene: RefreshScenario):
     """Its job stands in a queue that is paused for more than a day: nothing has failed, no retry is spent."""
     scene.app.queue("default").pause()
     scene.live("25h")
@@ -287,7 +287,7 @@ def test_an_attempt_that_waits_for_a_worker_keeps_its_whole_timeout(scene: Scene
 # ----------------------------------------------------------------------------------------------------------- in between
 
 
-def act(scene: Scene, what: str) -> None:
+def act(scene: RefreshScenario, what: str) -> None:
     """Return an operator's action on an item."""
     match what:
         case "update":
@@ -300,7 +300,7 @@ def act(scene: Scene, what: str) -> None:
 
 @pytest.mark.parametrize("what", ["update", "trigger", "untrack"])
 @pytest.mark.parametrize("end", [7, GiveUp("No such page"), ValueError("no")], ids=["succeeds", "gives up", "fails"])
-def test_an_operators_action_makes_a_running_attempt_stale(scene: Scene, what: str, end: object):
+def test_an_operators_action_makes_a_running_attempt_stale(scene: RefreshScenario, what: str, end: object):
     """After an operator's action the job of a running attempt is cancelled, and its end has no effect."""
 
     def handler():
@@ -319,7 +319,7 @@ def test_an_operators_action_makes_a_running_attempt_stale(scene: Scene, what: s
 
 
 @pytest.mark.parametrize("what", ["update", "trigger", "untrack"])
-def test_an_operators_action_makes_an_awaited_answer_stale(scene: Scene, what: str):
+def test_an_operators_action_makes_an_awaited_answer_stale(scene: RefreshScenario, what: str):
     """After an operator's action the token of a waiting attempt is refused."""
     scene.ends = [Pending("1h")]
     scene.live("5m")
@@ -331,7 +331,7 @@ def test_an_operators_action_makes_an_awaited_answer_stale(scene: Scene, what: s
     assert [] == scene.news
 
 
-def test_a_pause_lets_running_attempts_finish(scene: Scene):
+def test_a_pause_lets_running_attempts_finish(scene: RefreshScenario):
     """Its success counts; nothing follows before the pause ends."""
     scene.ends = [lambda: scene.table.pause("k") or 1]
     scene.live("5h")
@@ -339,7 +339,7 @@ def test_a_pause_lets_running_attempts_finish(scene: Scene):
     assert (1, 0, True) == (len(scene.began), scene.row().attempt_no, scene.row().paused)
 
 
-def test_new_arguments_are_those_of_the_next_attempt(scene: Scene):
+def test_new_arguments_are_those_of_the_next_attempt(scene: RefreshScenario):
     """Attempts that wait for a worker keep the arguments with which they were started."""
     scene.app.queue("default").pause()
     scene.live("1s")
@@ -353,12 +353,12 @@ def test_new_arguments_are_those_of_the_next_attempt(scene: Scene):
 # ----------------------------------------------------------------------------------------------------------- deploying
 
 
-def redeploy(scene: Scene, policy: str) -> None:
+def redeploy(scene: RefreshScenario, policy: str) -> None:
     """Start the program again with another policy, for the same items in the same database."""
     scene.table.refresh_policy = RefreshPolicy.parse(policy)
 
 
-def test_a_changed_refresh_policy_replans_items_without_their_own_policy(scene: Scene):
+def test_a_changed_refresh_policy_replans_items_without_their_own_policy(scene: RefreshScenario):
     """After a deployment, items follow the new policy unless they have their own."""
     scene.table.keeping(policy="Refresh every 3 hours; allow 10 minutes", at_once=False).track("own", "a")
     scene.live("1m")
@@ -370,7 +370,7 @@ def test_a_changed_refresh_policy_replans_items_without_their_own_policy(scene: 
     assert ["16:00", "18:00"] == [f"{scene.table.get(key).refresh_at:%H:%M}" for key in ("k", "own")]
 
 
-def test_a_retry_keeps_its_time_when_the_policy_changes(scene: Scene):
+def test_a_retry_keeps_its_time_when_the_policy_changes(scene: RefreshScenario):
     """Planned retries keep their time; the new policy decides from their end on."""
     scene.ends = [RetryAfter("30m"), ValueError("no")]
     scene.live("1m")
@@ -431,7 +431,7 @@ def test_without_on_disabled_the_reason_is_in_the_row(app: App):
     assert ("gave up", 1) == (table.get("k").disabled_reason, len(app.jobs.select()))
 
 
-def test_the_job_of_an_attempt_has_no_retries_of_its_own(scene: Scene):
+def test_the_job_of_an_attempt_has_no_retries_of_its_own(scene: RefreshScenario):
     """Jobs of attempts have no retries of their own, and the timeout of the refresh policy."""
     scene.live("1s")
     (job,) = scene.app.jobs.select()

@@ -21,7 +21,7 @@ from tests import postgres
 from tests.runtime.helpers import take
 
 
-class Place(ABC):
+class CopyableDatabase(ABC):
     """A database that can be copied and put back, while no store has it open."""
 
     url: str
@@ -35,7 +35,7 @@ class Place(ABC):
         """Put the backup in the place of the database."""
 
 
-class File(Place):
+class File(CopyableDatabase):
     """A file, of SQLite or Turso."""
 
     def __init__(self, folder: Path, scheme: str) -> None:
@@ -53,7 +53,7 @@ class File(Place):
         shutil.copytree(self._folder / "backup", self._folder / "live")
 
 
-class Server(Place):
+class PostgresDatabase(CopyableDatabase):
     """A database on PostgreSQL."""
 
     def __init__(self) -> None:
@@ -81,12 +81,12 @@ class Server(Place):
 
 
 @pytest.fixture(params=["sqlite", "turso", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CopyableDatabase]:
     """Return a database of each kind."""
     if request.param != "postgresql":
         yield File(tmp_path, request.param)
         return
-    server = Server()
+    server = PostgresDatabase()
     yield server
     server.drop()
 
@@ -129,7 +129,7 @@ class Life:
         return claim
 
 
-def test_a_restored_database_repeats_ids_but_neither_keys_nor_leases(place: Place):
+def test_a_restored_database_repeats_ids_but_neither_keys_nor_leases(place: CopyableDatabase):
     """After a restore, ids repeat, but idempotency keys and leases do not."""
     start = Life(place.url)
     start.work(2)
@@ -147,7 +147,7 @@ def test_a_restored_database_repeats_ids_but_neither_keys_nor_leases(place: Plac
     assert 40 == len({*first.attempts, *second.attempts})
 
 
-def test_a_job_of_the_backup_keeps_its_key(place: Place):
+def test_a_job_of_the_backup_keeps_its_key(place: CopyableDatabase):
     """Its attempts before and after the restoration are attempts of one job."""
     life = Life(place.url)
     number = life.task.enqueue().id
@@ -162,7 +162,7 @@ def test_a_job_of_the_backup_keeps_its_key(place: Place):
     assert key == found
 
 
-def test_a_worker_from_before_a_restore_cannot_settle_a_later_job(place: Place):
+def test_a_worker_from_before_a_restore_cannot_settle_a_later_job(place: CopyableDatabase):
     """Its lease has the number of the new one, and is another one all the same."""
     start = Life(place.url)
     start.work(1)
@@ -181,7 +181,7 @@ def test_a_worker_from_before_a_restore_cannot_settle_a_later_job(place: Place):
     assert {old.lease_id} == settled.lost
 
 
-def test_a_key_needs_a_job(place: Place):
+def test_a_key_needs_a_job(place: CopyableDatabase):
     """Unknown ids have no idempotency key."""
     life = Life(place.url)
     with pytest.raises(JobNotFound, match="no job 7"):

@@ -28,7 +28,7 @@ PATIENCE = 90  # seconds until a test gives up; the demo itself must be done wit
 
 
 @dataclass(frozen=True)
-class Output:
+class DemoOutput:
     """The output of a finished demo, and its exit status."""
 
     status: int
@@ -57,10 +57,10 @@ def environment(monkeypatch, tmp_path):
 QUICK = "94"  # a seed at which all of the first 60 events recover or are gone: no seven attempts to wait for
 
 
-def run(*options: str, command: tuple[str, ...] = DEMO) -> Output:
+def run(*options: str, command: tuple[str, ...] = DEMO) -> DemoOutput:
     """Run the demo to its end."""
     done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=PATIENCE, check=False)
-    return Output(done.returncode, done.stdout, done.stderr)
+    return DemoOutput(done.returncode, done.stdout, done.stderr)
 
 
 @contextlib.contextmanager
@@ -79,10 +79,10 @@ def started(*options: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
             process.kill()
 
 
-def ended(process: subprocess.Popen[str]) -> Output:
+def ended(process: subprocess.Popen[str]) -> DemoOutput:
     """Return the remaining output."""
     out, err = process.communicate(timeout=PATIENCE)
-    return Output(process.returncode, out, err)
+    return DemoOutput(process.returncode, out, err)
 
 
 def lines(path: Path) -> list[dict]:

@@ -22,7 +22,7 @@ _DEMO = importlib.import_module("redrive.cli.demo")
 events_of, program_folder, take = _DEMO._events, _DEMO.program_folder, _DEMO.take
 
 
-class Event(msgspec.Struct):
+class SampleEvent(msgspec.Struct):
     """Any event."""
 
     id: str
@@ -48,7 +48,7 @@ class Clock:
 )
 def test_the_given_number_of_events_is_made_with_distinct_ids(count, expected):
     """Ship all events by default, fewer or more on demand; if the file is read again, ids stay unique."""
-    assert expected == [event.id for event in take([Event("a"), Event("b"), Event("c")], count)]
+    assert expected == [event.id for event in take([SampleEvent("a"), SampleEvent("b"), SampleEvent("c")], count)]
 
 
 def test_broken_lines_are_printed_with_file_number_reason_and_text(tmp_path, capsys):

@@ -10,13 +10,13 @@ import pytest
 from tests.conformance.deviations import MISSING
 from tests.conformance.groups import ListingError
 from tests.conformance.loading import CaseFileError
-from tests.conformance.plan import OWN_CASES, Plan, load_plan
-from tests.conformance.report import CASE, Tally, summary_lines
+from tests.conformance.plan import OWN_CASES, CasePlan, load_plan
+from tests.conformance.report import CASE, CaseOutcomes, summary_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-_PLAN = pytest.StashKey[Plan]()
+_PLAN = pytest.StashKey[CasePlan]()
 _COMPARED = pytest.StashKey[object]()
 _TABLES = "tests/conformance/test_tables.py"
 
@@ -45,13 +45,13 @@ def _other_folder(config: pytest.Config) -> Path | None:
 
 
 @pytest.fixture(scope="session")
-def plan(pytestconfig: pytest.Config) -> Plan:
+def plan(pytestconfig: pytest.Config) -> CasePlan:
     """Return the plan of this run."""
     return pytestconfig.stash[_PLAN]
 
 
 @pytest.fixture(scope="session")
-def own_plan() -> Plan:
+def own_plan() -> CasePlan:
     """Return the plan of the project's own case files."""
     return load_plan()
 
@@ -81,9 +81,9 @@ def compared(pytestconfig: pytest.Config) -> Callable[[], object]:
 class _Counting:
     """A plugin that watches every test of the run, in all folders."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: CasePlan) -> None:
         self.plan = plan
-        self.tally = Tally()
+        self.tally = CaseOutcomes()
         self.is_asked = False
 
     @pytest.hookimpl(trylast=True)
@@ -94,7 +94,7 @@ class _Counting:
             items[:] = [item for item in items if _table_keys(item)]
             config.hook.pytest_deselected(items=others)
         for item in items:
-            keys = [*_table_keys(item), *_told_keys(item)]
+            keys = [*_table_keys(item), *_marked_keys(item)]
             item.user_properties.extend((CASE, key) for key in keys)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -115,5 +115,5 @@ def _table_keys(item: pytest.Item) -> list[str]:
     return [callspec.params["table_case"].key] if callspec and "table_case" in callspec.params else []
 
 
-def _told_keys(item: pytest.Item) -> Iterable[str]:
+def _marked_keys(item: pytest.Item) -> Iterable[str]:
     return (key for marker in item.iter_markers("case") for key in marker.args)

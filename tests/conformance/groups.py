@@ -4,7 +4,7 @@ A group has up to three kinds of cases, and the listing must place each case exa
 
 * ``table = "tests.conformance.adapters.ftl.duration_parse"``: a function runs them. It takes every case of the group
   that is not named below, also new ones.
-* ``told = ["D01", ...]``: a hand-written test covers them. The tests carry ``@pytest.mark.case("D01")``.
+* ``hand_written = ["D01", ...]``: a hand-written test covers them. The tests carry ``@pytest.mark.case("D01")``.
 * ``not_yet = [{part = 3, reason = "...", cases = ["D12"]}]``: nothing runs them until that part of the series is
   built. Instead of ``cases``, an entry may name ``words``: it takes every case that contains one of them, as a value or
   as the name of a field, also new ones. An entry with neither takes the rest of the group. ``part = "later"`` is a part
@@ -40,7 +40,7 @@ class Status(Enum):
     """The treatment of a case."""
 
     TABLE = "table"
-    TOLD = "told"
+    HAND_WRITTEN = "hand-written"
     NOT_YET = "not yet"
 
 
@@ -77,26 +77,26 @@ class Group:
     Attributes:
         name: file and group, as in ``ftl.duration_parse``.
         table: the dotted name of the adapter, or none.
-        told: keys of the cases with hand-written tests.
+        hand_written: keys of the cases with hand-written tests.
         not_yet: the entries of the cases that wait.
     """
 
     name: str
     table: str | None
-    told: tuple[str, ...]
+    hand_written: tuple[str, ...]
     not_yet: tuple[NotYet, ...]
 
     def status_of(self, case: Case) -> Status | None:
         """Return the status of a case; None if the listing forgot it."""
-        if case.key in self.told:
-            return Status.TOLD
+        if case.key in self.hand_written:
+            return Status.HAND_WRITTEN
         if self.waiting_for(case) is not None:
             return Status.NOT_YET
         return Status.TABLE if self.table else None
 
     def waiting_for(self, case: Case) -> NotYet | None:
         """Return the entry for which a case waits; None if it does not wait."""
-        if case.key in self.told:
+        if case.key in self.hand_written:
             return None
         named = [entry for entry in self.not_yet if entry.takes(case)]
         rest = [entry for entry in self.not_yet if entry.takes_the_rest]
@@ -104,7 +104,7 @@ class Group:
 
     def named_keys(self) -> Iterator[str]:
         """Yield every key that the listing names, as often as it names it."""
-        yield from self.told
+        yield from self.hand_written
         for entry in self.not_yet:
             yield from entry.cases
 
@@ -189,10 +189,10 @@ def load_listing(path: Path) -> Listing:
 
 
 def _group(name: str, table: dict[str, Any]) -> Group:
-    if unknown := set(table) - {"table", "told", "not_yet"}:
+    if unknown := set(table) - {"table", "hand_written", "not_yet"}:
         raise ListingError(f"{name}: unknown {', '.join(sorted(unknown))}")
     not_yet = tuple(_not_yet(name, entry) for entry in table.get("not_yet", []))
-    group = Group(name, table.get("table"), tuple(table.get("told", [])), not_yet)
+    group = Group(name, table.get("table"), tuple(table.get("hand_written", [])), not_yet)
     if (group.table is not None) + sum(entry.takes_the_rest for entry in not_yet) > 1:
         raise ListingError(f"{name}: more than one entry takes the cases that are not named")
     return group

@@ -14,7 +14,7 @@ from tests.conformance.loading import Case, load_folder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["OWN_CASES", "Plan", "adapter_for", "load_plan"]
+__all__ = ["OWN_CASES", "CasePlan", "adapter_for", "load_plan"]
 
 _HERE = Path(__file__).parent
 OWN_CASES = _HERE / "cases"
@@ -22,7 +22,7 @@ OWN_CASES = _HERE / "cases"
 
 
 @dataclass(frozen=True)
-class Plan:
+class CasePlan:
     """The cases of a run, with their listing.
 
     Attributes:
@@ -42,7 +42,7 @@ class Plan:
         return tuple(case for case in self.cases if self.listing.status_of(case) is Status.TABLE)
 
 
-def load_plan(folder: Path = OWN_CASES) -> Plan:
+def load_plan(folder: Path = OWN_CASES) -> CasePlan:
     """Read the cases of a folder and the project's listings.
 
     Args:
@@ -55,10 +55,12 @@ def load_plan(folder: Path = OWN_CASES) -> Plan:
         CaseFileError: a case file cannot be read.
         ListingError: a listing cannot be read.
     """
-    return Plan(load_folder(folder), load_listing(_HERE / "groups.toml"), load_deviations(_HERE / "deviations.toml"))
+    return CasePlan(
+        load_folder(folder), load_listing(_HERE / "groups.toml"), load_deviations(_HERE / "deviations.toml")
+    )
 
 
-def adapter_for(plan: Plan, case: Case) -> Callable[[Case], None]:
+def adapter_for(plan: CasePlan, case: Case) -> Callable[[Case], None]:
     """Find the function that runs a case.
 
     Args:

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     import pytest
 
     from tests.conformance.loading import Case
-    from tests.conformance.plan import Plan
+    from tests.conformance.plan import CasePlan
 
-__all__ = ["CASE", "Tally", "summary_lines"]
+__all__ = ["CASE", "CaseOutcomes", "summary_lines"]
 
 CASE = "conformance_case"
 """The name of the property with which a report names its case."""
 
 
 @dataclass
-class Tally:
+class CaseOutcomes:
     """The worst outcome of each case so far, by key."""
 
     outcomes: dict[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ def _outcome(report: pytest.TestReport) -> str | None:
     return "passed" if report.when == "call" else None
 
 
-def summary_lines(plan: Plan, tally: Tally) -> Iterator[str]:
+def summary_lines(plan: CasePlan, tally: CaseOutcomes) -> Iterator[str]:
     """Write the outcomes of each group.
 
     Args:
@@ -70,13 +70,13 @@ def summary_lines(plan: Plan, tally: Tally) -> Iterator[str]:
     yield f"{f'{len(groups)} groups':<{width}}  {_counts(plan, tally, plan.cases)}"
 
 
-def _counts(plan: Plan, tally: Tally, cases: Iterable[Case]) -> str:
+def _counts(plan: CasePlan, tally: CaseOutcomes, cases: Iterable[Case]) -> str:
     count = Counter(_word(plan, tally, case) for case in cases)
     always = [f"{count.pop(word, 0)} {word}" for word in ("passed", "deviating", "failed")]
     return ", ".join(always + [f"{number} {word}" for word, number in sorted(count.items())])
 
 
-def _word(plan: Plan, tally: Tally, case: Case) -> str:
+def _word(plan: CasePlan, tally: CaseOutcomes, case: Case) -> str:
     outcome = tally.outcomes.get(case.key)
     status = plan.listing.status_of(case)
     if outcome == "passed" and plan.deviations.of(case):
@@ -89,4 +89,4 @@ def _word(plan: Plan, tally: Tally, case: Case) -> str:
             return "not yet (not in groups.toml)"
         entry = group.waiting_for(case)
         return f"not yet (part {entry.part})" if entry and entry.part != "later" else "not yet (later)"
-    return "not in this run" if status is Status.TABLE else "told, not in this run"
+    return "not in this run" if status is Status.TABLE else "hand-written, not in this run"

@@ -1,4 +1,4 @@
-"""The harness itself: how cases are read and placed, what a marker must look like, and a run of another folder."""
+"""The harness itself: how cases are read and placed, the form of a marker, and a run of another folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.conformance.adapters.vocabulary import Mismatch, UnknownWord, read, w
 from tests.conformance.deviations import MISSING, Deviation, Deviations, load_deviations
 from tests.conformance.groups import ListingError, Status, load_listing
 from tests.conformance.loading import CaseFileError, fingerprint_of, load_folder
-from tests.conformance.told import scan_source
+from tests.conformance.markers import scan_source
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,7 +118,7 @@ class TestListings:
 
     MIXED = """
         [durable.retry]
-        told = ["D01"]
+        hand_written = ["D01"]
         not_yet = [{ part = 3, reason = "breaker", cases = ["D12"] }]
         table = "a.b"
     """
@@ -127,7 +127,7 @@ class TestListings:
         """Named cases have hand-written tests or wait; the adapter takes every other case, also new ones."""
         cases = folder(durable={"cases": [{"id": key, "area": "retry"} for key in ("D01", "D12", "D99")]})
         read = listing(self.MIXED)
-        assert [Status.TOLD, Status.NOT_YET, Status.TABLE] == [read.status_of(case) for case in cases]
+        assert [Status.HAND_WRITTEN, Status.NOT_YET, Status.TABLE] == [read.status_of(case) for case in cases]
 
     def test_cases_may_wait_for_a_field_value(self, listing, folder):
         """Cases that contain a word, anywhere, wait for it; a word that no case contains is a problem."""
@@ -141,7 +141,7 @@ class TestListings:
     def test_unknown_groups_and_cases_are_problems(self, listing, folder):
         """Listed groups or cases that no file has are a problem, and so is a group that is not listed."""
         cases = folder(durable={"cases": [{"id": "D01", "area": "retry"}, {"id": "D02", "area": "claim"}]})
-        problems = listing(self.MIXED + "[durable.catch]\ntold = []").problems(cases)
+        problems = listing(self.MIXED + "[durable.catch]\nhand_written = []").problems(cases)
         expected = [
             "no group durable.claim in the listing",
             "durable.retry lists 'D12', which does not exist",
@@ -153,7 +153,7 @@ class TestListings:
     def test_a_case_without_a_place_is_a_problem(self, listing, folder):
         """Cases that the listing does not place, or places twice, are a problem."""
         cases = folder(durable={"cases": [{"id": "D01", "area": "retry"}, {"id": "D02", "area": "retry"}]})
-        problems = listing('[durable.retry]\ntold = ["D01", "D01"]').problems(cases)
+        problems = listing('[durable.retry]\nhand_written = ["D01", "D01"]').problems(cases)
         assert ["durable.retry lists 'D01' twice", "durable.retry does not say what becomes of 'D02'"] == problems
 
     @pytest.mark.parametrize(
@@ -282,13 +282,13 @@ class TestB: ...
             ("@pytest.mark.case()\ndef test_a(): ...", {}, "written out"),
             ('@pytest.mark.case("D01")\n@pytest.mark.skip\ndef test_a(): ...', {}, "marked skip"),
             ('@pytest.mark.xfail(strict=True)\n@pytest.mark.case("D01")\ndef test_a(): ...', {}, "marked xfail"),
-            ('@pytest.mark.case("D01")\ndef test_a(): ...', {"is_collected": False}, "does not look into"),
+            ('@pytest.mark.case("D01")\ndef test_a(): ...', {"is_collected": False}, "does not collect"),
         ],
     )
     def test_ineffective_markers_are_problems(self, source, options, problem):
         """Markers that lead to no running test are a problem and do not count."""
-        told = self.scan(source, **options)
-        assert ({}, 1, True) == (told.places, len(told.problems), problem in told.problems[0])
+        marked = self.scan(source, **options)
+        assert ({}, 1, True) == (marked.places, len(marked.problems), problem in marked.problems[0])
 
 
 class TestVocabulary:
@@ -319,7 +319,7 @@ def other_run(tmp_path_factory):
         ],
         "fortune_telling": [{"case": "tomorrow"}],
         "catch_request": {"fields": {}},
-        "async_call_lifecycle": [{"case": "a scenario that nobody has told"}],
+        "async_call_lifecycle": [{"case": "a scenario without a test"}],
     }
     (folder / "ftl.json").write_text(json.dumps(ftl), encoding="utf-8")
     (folder / "flows.json").write_text('{"cases": [{"id": "W1", "area": "steps"}]}', encoding="utf-8")
@@ -344,8 +344,8 @@ class TestAnotherFolder:
 
     def test_groups_with_hand_written_tests_are_left_out(self, other_run):
         """Cases of another folder in groups with hand-written tests are no failure: there is nothing to run."""
-        assert "ftl.catch_request 0 passed, 0 deviating, 0 failed, 1 told, not in this run" in other_run
-        assert "ftl.async_call_lifecycle 0 passed, 0 deviating, 0 failed, 1 told, not in this run" in other_run
+        assert "ftl.catch_request 0 passed, 0 deviating, 0 failed, 1 hand-written, not in this run" in other_run
+        assert "ftl.async_call_lifecycle 0 passed, 0 deviating, 0 failed, 1 hand-written, not in this run" in other_run
 
     def test_only_tables_run(self, other_run):
         """In a run of another folder only the table cases run."""

@@ -9,14 +9,14 @@ import pytest
 
 from tests.conformance.deviations import MISSING
 from tests.conformance.groups import Status
+from tests.conformance.markers import scan_tree
 from tests.conformance.plan import adapter_for
-from tests.conformance.told import scan_tree
 
 TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def told(pytestconfig):
+def marked(pytestconfig):
     """Return the case markers of the whole test tree."""
     return scan_tree(TESTS, patterns=pytestconfig.getini("python_files"))
 
@@ -58,16 +58,16 @@ def test_every_table_has_its_adapter(own_plan):
     assert all(callable(adapter_for(own_plan, case)) for case in own_plan.tables())
 
 
-def test_case_markers_are_valid(told):
+def test_case_markers_are_valid(marked):
     """Case markers stand on tests that run, with their ids written out."""
-    assert () == told.problems
+    assert () == marked.problems
 
 
-def test_every_hand_written_case_has_its_test(own_plan, told):
+def test_every_hand_written_case_has_its_test(own_plan, marked):
     """For each case that is listed as tested by hand, some test carries its marker."""
-    assert set() == _keys(own_plan, Status.TOLD) - set(told.places)
+    assert set() == _keys(own_plan, Status.HAND_WRITTEN) - set(marked.places)
 
 
-def test_every_marker_names_a_hand_written_case(own_plan, told):
+def test_every_marker_names_a_hand_written_case(own_plan, marked):
     """No marker names a case that does not exist or is not listed as tested by hand."""
-    assert {} == {key: told.places[key] for key in set(told.places) - _keys(own_plan, Status.TOLD)}
+    assert {} == {key: marked.places[key] for key in set(marked.places) - _keys(own_plan, Status.HAND_WRITTEN)}

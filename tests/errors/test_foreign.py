@@ -5,7 +5,7 @@ from __future__ import annotations
 from redrive.errors.foreign import summary, trace
 
 
-class Hostile(Exception):
+class UnreadableError(Exception):
     """An exception that raises whatever it is asked."""
 
     def __getattribute__(self, name: str) -> object:
@@ -32,7 +32,7 @@ def test_an_exception_is_described_by_its_class_and_text():
 
 def test_an_exception_without_a_readable_text_is_described_by_its_class():
     """If the text cannot be read, the description names the class and the error of its method."""
-    assert "Hostile: <no message: SystemExit in Hostile.__str__>" == summary(Hostile())
+    assert "UnreadableError: <no message: SystemExit in UnreadableError.__str__>" == summary(UnreadableError())
 
 
 def test_a_traceback_names_the_places():
@@ -46,7 +46,7 @@ def test_a_traceback_names_the_places():
 
 def test_a_traceback_that_cannot_be_formatted_still_names_the_places():
     """Tracebacks that cannot be formatted still name the places, read from the frames."""
-    text = trace(raised(Hostile()))
+    text = trace(raised(UnreadableError()))
 
     assert "in raised" in text
-    assert text.endswith("Hostile: <no message: SystemExit in Hostile.__str__>")
+    assert text.endswith("UnreadableError: <no message: SystemExit in UnreadableError.__str__>")

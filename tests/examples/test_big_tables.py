@@ -280,7 +280,7 @@ def test_a_poller_killed_after_its_commit_answers_twice(example, redis):
     big.lists.work(redis, "anna")
     for message in big.lists.messages(redis, big.lists.OUTPUT, "berta"):
         with Session(big.example.tables.engine) as session, session.begin():
-            big.example.tables.settle(session, big.lists.json.decode(message, type=big.example.download.Answer))
+            big.example.tables.settle(session, big.lists.json.decode(message, type=big.example.download.Result))
         break  # and dies
     assert 1 == redis.llen("bigtables-output:berta")
 

@@ -21,7 +21,7 @@ PATIENCE = 60
 """Seconds after which a waiting test fails."""
 
 
-class Shop:
+class DjangoShop:
     """The project, with its data in a folder of the test."""
 
     def __init__(self, folder: Path) -> None:
@@ -86,7 +86,7 @@ class Shop:
 @pytest.fixture
 def shop(tmp_path):
     """Return a shop with migrated tables."""
-    shop = Shop(tmp_path)
+    shop = DjangoShop(tmp_path)
     shop.manage("migrate", "--verbosity=0")
     yield shop
     shop.close()
@@ -124,7 +124,7 @@ def test_a_worker_that_is_killed_loses_no_order_and_takes_no_money_twice(shop):
 @pytest.mark.slow
 def test_a_command_that_gives_up_exits_with_75(tmp_path):
     """With the provider unreachable, the command makes all its attempts, and exits with 75."""
-    shop = Shop(tmp_path)
+    shop = DjangoShop(tmp_path)
     (shop.folder / "provider" / "out").touch()
 
     run = subprocess.run(

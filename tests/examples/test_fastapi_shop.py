@@ -19,7 +19,7 @@ PATIENCE = 60
 """Seconds after which a waiting test fails."""
 
 
-class Server:
+class ShopServer:
     """A server on a port of its own."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -42,7 +42,7 @@ class Server:
         return self.process.wait(PATIENCE)
 
 
-def until(holds, server: Server) -> None:
+def until(holds, server: ShopServer) -> None:
     """Wait until something holds."""
     deadline = time.monotonic() + PATIENCE  # noqa: TID251 - real processes, real time
     while not holds():
@@ -54,10 +54,10 @@ def until(holds, server: Server) -> None:
 @pytest.fixture
 def start(tmp_path):
     """Start servers on one folder, and end what is left of them."""
-    started: list[Server] = []
+    started: list[ShopServer] = []
 
-    def start(name: str) -> Server:
-        started.append(Server(tmp_path, name))
+    def start(name: str) -> ShopServer:
+        started.append(ShopServer(tmp_path, name))
         return started[-1]
 
     yield start

@@ -120,7 +120,7 @@ def test_exported_fields_of_a_call_contain_its_failure():
 def test_exported_fields_of_other_objects_are_text():
     """Enumerations become their name, other objects their repr; events without fields have no facts."""
 
-    class Own(observe.CallEvent):
+    class FieldsEvent(observe.CallEvent):
         _fields = ("kind", "blob")
         kind = Stage.IN_FLIGHT
         blob = b"x"
@@ -128,7 +128,7 @@ def test_exported_fields_of_other_objects_are_text():
         def __init__(self) -> None:
             """Take no arguments."""
 
-    assert {"kind": "IN_FLIGHT", "blob": "b'x'"} == dict(facts(Own()))
+    assert {"kind": "IN_FLIGHT", "blob": "b'x'"} == dict(facts(FieldsEvent()))
     assert [] == list(facts(Event()))
 
 

@@ -225,7 +225,7 @@ def test_an_interruption_inside_a_manager_exits_all(where):
     """Threads that are interrupted while a sink works exit the managers that were entered."""
     log = Log()
 
-    class Slow:
+    class InterruptedManager:
         def __enter__(self):
             if where == "enter":
                 raise KeyboardInterrupt
@@ -233,7 +233,7 @@ def test_an_interruption_inside_a_manager_exits_all(where):
         def __exit__(self, *error):
             raise KeyboardInterrupt
 
-    with observe.only(log, lambda event: Slow()), pytest.raises(KeyboardInterrupt):
+    with observe.only(log, lambda event: InterruptedManager()), pytest.raises(KeyboardInterrupt):
         observe.emit(EVENT)
 
     assert ["enter", "exit"] == log.lines
@@ -242,7 +242,7 @@ def test_an_interruption_inside_a_manager_exits_all(where):
 # ------------------------------------------------------------------------------------------------------------ failures
 
 
-class Broken:
+class FailingManager:
     """A manager that fails in the prescribed method."""
 
     def __init__(self, where):
@@ -266,7 +266,7 @@ def failing(where):
     def sink(event):
         if where == "sink":
             raise RuntimeError("the collector is down")
-        return {"a number": 7}.get(where) or Broken(where)
+        return {"a number": 7}.get(where) or FailingManager(where)
 
     return sink
 
@@ -288,7 +288,7 @@ def test_a_sink_that_fails_is_logged_once(where, caplog):
 
 def test_a_manager_that_was_not_entered_is_not_exited():
     """Managers with a failed enter are not exited."""
-    broken = Broken("enter")
+    broken = FailingManager("enter")
     with observe.only(lambda event: broken):
         observe.emit(EVENT)
 

@@ -285,7 +285,7 @@ settings_ = st.builds(
 REPORTS = {"fail": FailureReport, "succeed": SuccessReport, "drop": Dropped}
 
 
-class Step(NamedTuple):
+class BreakerStep(NamedTuple):
     """One step of a course: what was before, what happened when, what came of it."""
 
     before: BreakerState
@@ -306,7 +306,7 @@ def walk(settings, course):
         state, answer = step(settings, state, event, now)
         if isinstance(answer, Admitted | Probe):
             tokens.append(answer.token)
-        yield Step(before, event, now, state, answer)
+        yield BreakerStep(before, event, now, state, answer)
 
 
 @given(settings_, courses)

@@ -16,7 +16,7 @@ from redrive.policy.failure import qualified_name
 from tests.policy.strategies import failures
 
 
-class Busy(ConnectionError):
+class UserError(ConnectionError):
     """An error of a user."""
 
 
@@ -33,7 +33,7 @@ def group(*leaves: BaseException) -> Failure:
         ("httpx.ReadTimeout", ("httpx.ReadTimeout",)),
         ("TIMEOUT", ("TIMEOUT",)),
         ((ValueError, "TIMEOUT", OSError, ValueError), ("TIMEOUT", "builtins.OSError", "builtins.ValueError")),
-        ([Busy], (f"{__name__}.Busy",)),
+        ([UserError], (f"{__name__}.UserError",)),
         ({"A.b.C"}, ("A.b.C",)),
     ],
 )
@@ -110,17 +110,17 @@ def matching(on: object, failure: Failure, groups: str = "all") -> bool:
 
 
 @pytest.mark.parametrize(
-    "on", [None, Exception, BaseException, OSError, ConnectionError, Busy, "ERROR", (KeyError, Busy)]
+    "on", [None, Exception, BaseException, OSError, ConnectionError, UserError, "ERROR", (KeyError, UserError)]
 )
 def test_a_subclass_matches(on: object):
     """Failures match by their class, by any base class, and by their reason."""
-    assert matching(on, Failure.of(Busy()))
+    assert matching(on, Failure.of(UserError()))
 
 
 @pytest.mark.parametrize("on", [ValueError, TimeoutError, "TIMEOUT"])
 def test_another_class_does_not_match(on: object):
     """Failures do not match by a class that is not a base of their own, nor by another reason."""
-    assert not matching(on, Failure.of(Busy()))
+    assert not matching(on, Failure.of(UserError()))
 
 
 def test_other_base_exceptions_match_by_name_or_base_exception():
@@ -195,12 +195,12 @@ DESCRIBED = Failure(("app.Answer", "builtins.Exception"), "busy", "HTTP_503")
 )
 def test_a_described_failure_is_a_candidate_by_name(on: object, described: Failure, candidate: bool):
     """Failures are retried by name, unless the description has settled it."""
-    assert described._replace(candidate=candidate) == reading(lambda _: described, on)(Busy())
+    assert described._replace(candidate=candidate) == reading(lambda _: described, on)(UserError())
 
 
 def test_an_undescribed_exception_is_not_retried():
     """Exceptions that the function does not describe have no description."""
-    assert None is reading(lambda _: None, None)(Busy())
+    assert None is reading(lambda _: None, None)(UserError())
 
 
 def test_a_classifier_has_no_names():

@@ -14,7 +14,7 @@ from redrive.policy.failure import names_of_class
 from tests.policy.strategies import failures
 
 
-class Busy(ConnectionError):
+class BusyError(ConnectionError):
     """An error of a user."""
 
 
@@ -22,7 +22,7 @@ class Halt(BaseException):
     """Something of a user's that is no ordinary exception."""
 
 
-class Broken(Exception):
+class UnprintableError(Exception):
     """An error with a text that cannot be made."""
 
     def __str__(self) -> str:
@@ -44,12 +44,12 @@ def with_attributes(error: BaseException, **attributes: object) -> BaseException
 
 def test_an_exception_becomes_names():
     """Exceptions become the qualified names of their class and its bases, most specific first, and their text."""
-    own = f"{__name__}.Busy"
+    own = f"{__name__}.BusyError"
 
     assert Failure(
         (own, "builtins.ConnectionError", "builtins.OSError", "builtins.Exception"), "come back later"
-    ) == Failure.of(Busy("come back later"))
-    assert own == Failure.of(Busy()).error_type
+    ) == Failure.of(BusyError("come back later"))
+    assert own == Failure.of(BusyError()).error_type
 
 
 def test_other_base_exceptions_have_base_exception_among_their_names():
@@ -85,10 +85,10 @@ def test_other_attributes_with_that_name_are_ignored(value: object):
 
 def test_a_broken_text_does_not_hide_the_failure():
     """Exceptions without a readable text are described nevertheless."""
-    text = "<no message: ZeroDivisionError in Broken.__str__>"
+    text = "<no message: ZeroDivisionError in UnprintableError.__str__>"
 
-    assert text == Failure.of(Broken()).message
-    assert text == Failure.of(chained(Broken(), OSError())).message
+    assert text == Failure.of(UnprintableError()).message
+    assert text == Failure.of(chained(UnprintableError(), OSError())).message
 
 
 def test_give_up_is_permanent():
@@ -150,7 +150,7 @@ def test_an_implicit_context_is_no_cause():
 
 def test_a_group_keeps_its_leaves():
     """Groups have their leaves, flattened and in order."""
-    group = ExceptionGroup("several", [ExceptionGroup("inner", [OSError("a"), ValueError("b")]), Busy("c")])
+    group = ExceptionGroup("several", [ExceptionGroup("inner", [OSError("a"), ValueError("b")]), BusyError("c")])
 
     assert ["a", "b", "c"] == [leaf.message for leaf in Failure.of(group).leaves]
     assert "builtins.ExceptionGroup" == Failure.of(group).error_type

@@ -19,7 +19,7 @@ from redrive.testing import VirtualClock, using
 ANY = Policy(on=ConnectionError, attempts=3, backoff=Backoff.exponential("50ms", "1s"))
 
 
-class Target:
+class UnreliableTarget:
     """Answers with a probability, and counts.
 
     Attributes:
@@ -78,7 +78,7 @@ def caller(policy, target):
 @pytest.mark.case("budget.invariants.01")
 def test_three_attempts_triple_the_load_of_an_outage(clock):
     """Without a budget 3 attempts make 3 calls of each request to a target that is down."""
-    target = Target()
+    target = UnreliableTarget()
     drive([caller(ANY, target)] * 10, clock, 1000)
 
     assert 3.0 == target.calls / 1000
@@ -87,7 +87,7 @@ def test_three_attempts_triple_the_load_of_an_outage(clock):
 @pytest.mark.case("budget.invariants.02")
 def test_a_budget_of_a_tenth_adds_a_tenth(clock):
     """With a budget of one retry for ten calls, shared by ten clients, an outage of minutes adds 10 % and no more."""
-    target = Target()
+    target = UnreliableTarget()
     policy = ANY.with_(budget=SharedBudget(RatioBudget(0.1, minimum=0)))
     loads = []
     for requests in range(500, 10_001, 500):
@@ -137,7 +137,7 @@ def _apassing_on(function, begin):
 
 def arriving(layers, policy, *, colour="def"):
     """Return the number of calls at a failing target for one call at the top."""
-    target = Target()
+    target = UnreliableTarget()
     with contextlib.suppress(ConnectionError):
         if colour == "def":
             stack(layers, policy, target)()
@@ -176,7 +176,7 @@ def test_layers_without_anything_in_force_do_not_multiply(colour):
 def test_layers_of_tasks_add_up_and_do_not_multiply():
     """Tasks of a first attempt do not see the call: 4 attempts and twice 3 more."""
     at_once = ANY.with_(attempts=4, backoff=Backoff.constant(0))
-    target, bounded = Target(), Target()
+    target, bounded = UnreliableTarget(), UnreliableTarget()
 
     async def main(policy, target):
         with contextlib.suppress(ConnectionError):
@@ -201,7 +201,7 @@ def test_budgets_of_layers_multiply_too(clock):
     """Three layers that all retry, each on its own budget of a tenth, add at most 1.1 x 1.1 x 1.1; by default 1.1."""
 
     def load(nested):
-        target = Target()
+        target = UnreliableTarget()
         function = target
         for _ in range(3):
             budget = SharedBudget(RatioBudget(0.1, minimum=0))
@@ -235,7 +235,7 @@ def through_the_weather(clients, clock, target):
 @pytest.mark.case("budget.invariants.05")
 def test_tokens_bound_retries(clock):
     """Buckets of 5 tokens, to which each success adds a tenth, bound the retries of 20 clients in any weather."""
-    target = Target()
+    target = UnreliableTarget()
     buckets = [SharedBudget(ThrottleBudget(10, ratio=0.1)) for _ in range(20)]  # it grants while more than 5 are there
     clients = [caller(ANY.with_(budget=bucket), target) for bucket in buckets]
     requests, first, later = through_the_weather(clients, clock, target)
@@ -246,7 +246,7 @@ def test_tokens_bound_retries(clock):
 
 def test_tokens_of_first_attempts_bound_retries(clock):
     """Budgets with a tenth for each call, and 5 in each window, bound retries within the window."""
-    target = Target()
+    target = UnreliableTarget()
     buckets = [SharedBudget(RatioBudget(0.1, minimum=0.5, ttl="10s")) for _ in range(20)]
     at_once = ANY.with_(backoff=Backoff.constant(0))
     clients = [caller(at_once.with_(budget=bucket), target) for bucket in buckets]
@@ -257,7 +257,7 @@ def test_tokens_of_first_attempts_bound_retries(clock):
 
 def test_tokens_that_are_returned_bound_retries(clock):
     """Budgets with returned tokens bound failed retries: 5 each, and a tenth for each success."""
-    target = Target()
+    target = UnreliableTarget()
     buckets = [SharedBudget(TokenBudget(capacity=5, cost=1, throttle_cost=1, increment=0.1)) for _ in range(20)]
     clients = [caller(ANY.with_(budget=bucket), target) for bucket in buckets]
     requests, first, later = through_the_weather(clients, clock, target)
@@ -268,7 +268,7 @@ def test_tokens_that_are_returned_bound_retries(clock):
 
 def test_without_a_budget_the_same_faults_cause_many_more_retries(clock):
     """Without budgets the same clients exceed the bound many times over."""
-    target = Target()
+    target = UnreliableTarget()
     requests, first, later = through_the_weather([caller(ANY, target)] * 20, clock, target)
 
     assert target.calls - requests > 5 * (5 * 20 + 0.1 * (first + later))
@@ -277,7 +277,7 @@ def test_without_a_budget_the_same_faults_cause_many_more_retries(clock):
 @pytest.mark.case("budget.invariants.06")
 def test_a_quota_of_500_is_35_retries_in_an_outage(clock):
     """By the AWS numbers each client has 35 retries, then none, until successes have brought 14 tokens, one each."""
-    target = Target()
+    target = UnreliableTarget()
     quotas = [SharedBudget(TokenBudget()) for _ in range(4)]
     clients = [caller(ANY.with_(budget=quota), target) for quota in quotas]
     drive(clients, clock, 4 * 100)

@@ -81,14 +81,14 @@ def test_a_coroutine_function_stays_one(run):
 def test_methods_are_bound():
     """Methods, classmethods and staticmethods are retried and get what they are called on."""
 
-    class Client:
+    class Counter:
         calls = 0
 
         def count(self) -> int:
-            Client.calls += 1
-            if Client.calls % 2:
+            Counter.calls += 1
+            if Counter.calls % 2:
                 raise Busy
-            return Client.calls
+            return Counter.calls
 
         @redrive.retry(**AT_ONCE)
         def method(self, word):
@@ -110,16 +110,16 @@ def test_methods_are_bound():
         @redrive.retry(**AT_ONCE)
         @staticmethod
         def static(word):
-            Client().count()
+            Counter().count()
             return word
 
-    client = Client()
+    counter = Counter()
 
-    assert (client, "a") == client.method("a")
-    assert (Client, "b") == client.above(word="b")
-    assert (Client, "c") == Client.below("c")
-    assert "d" == client.static("d")
-    assert 8 == Client.calls
+    assert (counter, "a") == counter.method("a")
+    assert (Counter, "b") == counter.above(word="b")
+    assert (Counter, "c") == Counter.below("c")
+    assert "d" == counter.static("d")
+    assert 8 == Counter.calls
 
 
 def test_name_signature_and_docstring_are_kept():

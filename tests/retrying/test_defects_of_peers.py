@@ -536,12 +536,12 @@ def test_every_form_works_under_both_libraries(run, clock):
     def script():
         return Script(Busy(), Busy(), "done").as_async()
 
-    class Client:
+    class Service:
         fetch = script()
 
         @redrive.retry(two_waits)
         async def method(self):
-            return await Client.fetch()
+            return await Service.fetch()
 
     failures = [Busy(), Busy()]
 
@@ -555,7 +555,7 @@ def test_every_form_works_under_both_libraries(run, clock):
     async def first():
         return [item async for item in items()]
 
-    calls = [*(lambda form=form: form(script()) for form in _forms(two_waits)), Client().method]
+    calls = [*(lambda form=form: form(script()) for form in _forms(two_waits)), Service().method]
 
     assert ["done"] * 5 == [run(call) for call in calls]
     assert ["done"] == run(first)

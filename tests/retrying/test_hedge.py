@@ -21,7 +21,7 @@ from tests.retrying.helpers import Busy, JumpingLoop, LoopClock, Other
 ONCE = {"on": Busy, "attempts": 1, "idempotent": True}
 
 
-class Server:
+class DelayedServer:
     """Answers each call after its own time.
 
     Attributes:
@@ -52,7 +52,7 @@ class Server:
 
 def test_a_fast_call_is_made_once(jump):
     """Calls that answer before the delay have no copy."""
-    server = Server((0.1, "a"))
+    server = DelayedServer((0.1, "a"))
 
     assert "a" == jump(Policy(hedge=Hedge(0.5), **ONCE).acall, server)
     assert [0] == server.sends
@@ -60,7 +60,7 @@ def test_a_fast_call_is_made_once(jump):
 
 def test_the_first_answer_wins_and_the_loser_is_awaited(jump):
     """With the first answer the slower copy is cancelled, and has cleaned up before the call returns."""
-    server = Server((9, "slow"), (0.1, "fast"))
+    server = DelayedServer((9, "slow"), (0.1, "fast"))
 
     async def main():
         result = await Policy(hedge=Hedge(0.5), **ONCE).acall(server)
@@ -98,7 +98,7 @@ def test_a_loser_that_takes_its_time_is_waited_for(jump):
 
 def test_a_failure_starts_the_next_copy_at_once(jump):
     """Failures that the policy retries start the next copy at once; the delays continue from there."""
-    server = Server((0.2, Busy()), (9, 1), (9, 2), (0.1, "last"))
+    server = DelayedServer((0.2, Busy()), (9, 1), (9, 2), (0.1, "last"))
 
     assert "last" == jump(Policy(hedge=Hedge(0.5, 4), **ONCE).acall, server)
     assert [0, 0.2, 0.7, 1.2] == server.sends
@@ -106,7 +106,7 @@ def test_a_failure_starts_the_next_copy_at_once(jump):
 
 def test_an_unmatched_failure_is_the_result(jump):
     """Failures that the policy does not retry end the call."""
-    server = Server((9, "slow"), (0.1, Other("no")))
+    server = DelayedServer((9, "slow"), (0.1, Other("no")))
 
     with pytest.raises(Other, match="no"):
         jump(Policy(hedge=Hedge(0.5, 4), **ONCE).acall, server)
@@ -115,7 +115,7 @@ def test_an_unmatched_failure_is_the_result(jump):
 
 def test_a_final_failure_lets_running_copies_finish(jump):
     """After `GiveUp` no further copy is started, and one that is under way may still win."""
-    server = Server((1, "slow"), (0.1, GiveUp("no more")))
+    server = DelayedServer((1, "slow"), (0.1, GiveUp("no more")))
 
     assert "slow" == jump(Policy(hedge=Hedge(0.5, 4), **ONCE).acall, server)
     assert [0, 0.5] == server.sends
@@ -125,7 +125,7 @@ def test_a_hint_delays_the_next_copy(jump):
     """After a failure with a hint the next copy starts after the hint, never earlier."""
     told = Busy()
     told.hint = timedelta(seconds=3)
-    server = Server((0.2, told), (0.1, "ok"))
+    server = DelayedServer((0.2, told), (0.1, "ok"))
 
     assert "ok" == jump(Policy(hedge=Hedge(0.5, 4), **ONCE).acall, server)
     assert [0, 3.2] == server.sends
@@ -134,7 +134,7 @@ def test_a_hint_delays_the_next_copy(jump):
 def test_the_last_error_surfaces(jump):
     """When all copies have failed, the last error is raised unchanged, with the record of its copy."""
     errors = [Busy(1), Busy(2)]
-    server = Server((1, errors[0]), (0.1, errors[1]))
+    server = DelayedServer((1, errors[0]), (0.1, errors[1]))
 
     with pytest.raises(Busy) as caught:
         jump(Policy(hedge=Hedge(0.5), **ONCE).acall, server)
@@ -146,7 +146,7 @@ def test_the_last_error_surfaces(jump):
 
 def test_each_copy_has_its_own_attempts(jump):
     """Copies are retried by the policy before they count as failed."""
-    server = Server((0.1, Busy()), (0.1, Busy()), (0.1, "third"))
+    server = DelayedServer((0.1, Busy()), (0.1, Busy()), (0.1, "third"))
     policy = Policy(on=Busy, attempts=3, backoff=Backoff.constant(1), jitter="none", idempotent=True, hedge=Hedge(60))
 
     assert "third" == jump(policy.acall, server)
@@ -155,7 +155,7 @@ def test_each_copy_has_its_own_attempts(jump):
 
 def test_copies_share_the_deadline(jump):
     """At the deadline all copies are cut off, and no copy is started behind it."""
-    server = Server(*[(9, "slow")] * 4)
+    server = DelayedServer(*[(9, "slow")] * 4)
     policy = Policy(deadline=0.8, hedge=Hedge(0.5, 4), **ONCE)
 
     with pytest.raises(TimeoutError):
@@ -168,7 +168,7 @@ def test_no_copy_starts_after_the_deadline(jump):
     """Hints beyond the deadline start no copy."""
     told = Busy()
     told.hint = timedelta(seconds=99)
-    server = Server((0.2, told), (0.1, "ok"))
+    server = DelayedServer((0.2, told), (0.1, "ok"))
 
     async def main():
         outcome = await Policy(deadline=5, hedge=Hedge(0.5, 4), **ONCE).aoutcome(server)
@@ -181,7 +181,7 @@ def test_hedges_spend_the_budget(jump):
     """Further copies are started only if the budget grants them; the first call always is."""
     shared = SharedBudget(TokenBudget(capacity=14, increment=0))
     policy = Policy(hedge=Hedge(0.5, 4), budget=shared, **ONCE)
-    first, second = Server((9, 1), (2, 2), (0.1, 3)), Server((9, 1), (0.1, 2))
+    first, second = DelayedServer((9, 1), (2, 2), (0.1, 3)), DelayedServer((9, 1), (0.1, 2))
 
     async def main():
         await policy.acall(first)
@@ -199,7 +199,7 @@ def test_a_finished_hedge_holds_no_budget(jump):
     shared = SharedBudget(ConcurrencyBudget(1.0, floor=0))
 
     async def main():
-        await Policy(hedge=Hedge(0.5, 3), budget=shared, **ONCE).acall(Server((9, 1), (9, 2), (0.1, 3)))
+        await Policy(hedge=Hedge(0.5, 3), budget=shared, **ONCE).acall(DelayedServer((9, 1), (9, 2), (0.1, 3)))
         return shared.left
 
     assert 0 == jump(main)
@@ -209,13 +209,13 @@ def test_an_open_breaker_starts_no_further_copies(jump):
     """Each copy asks the breaker; where the first is refused, nothing is called."""
     shared = SharedBreaker(BreakerSettings(volume_threshold=1))
     policy = Policy(hedge=Hedge(0.5, 4), breaker=shared, **ONCE)
-    server = Server((2, "slow"), (0.1, Busy()))
+    server = DelayedServer((2, "slow"), (0.1, Busy()))
 
     async def main():
         result = await policy.acall(server)
         shared.circuit.reset()
-        await Policy(breaker=shared, **ONCE).aoutcome(Server((0, Busy())))
-        return result, await policy.aoutcome(Server())
+        await Policy(breaker=shared, **ONCE).aoutcome(DelayedServer((0, Busy())))
+        return result, await policy.aoutcome(DelayedServer())
 
     result, refused = jump(main)
     assert "slow" == result
@@ -226,7 +226,7 @@ def test_an_open_breaker_starts_no_further_copies(jump):
 
 def test_outcomes_have_the_record_of_the_winning_copy(jump):
     """`aoutcome` has the value and the time line of the winner."""
-    outcome = jump(Policy(hedge=Hedge(0.5), **ONCE).aoutcome, Server((9, 1), (0.1, "won")))
+    outcome = jump(Policy(hedge=Hedge(0.5), **ONCE).aoutcome, DelayedServer((9, 1), (0.1, "won")))
 
     assert isinstance(outcome, Ok)
     assert ("won", 1) == (outcome.value, len(outcome.timeline))
@@ -236,7 +236,7 @@ def test_the_record_contains_the_other_copies(jump):
     """Beside the copy that counted, `copies` has what became of each other one: how often, when and why it ended."""
     policy = Policy(on=Busy, attempts=2, backoff=Backoff.constant(5), jitter="none", idempotent=True, hedge=Hedge(1, 4))
     # copy 1 fails at 0.5 s and waits; further copies start a second after one another, and the last one wins
-    server = Server((0.5, Busy()), (9, "slow"), (9, "slow"), (0.1, "won"))
+    server = DelayedServer((0.5, Busy()), (9, "slow"), (9, "slow"), (0.1, "won"))
 
     record = jump(policy.aoutcome, server).record
     first, second, third = record.copies
@@ -252,7 +252,7 @@ def test_the_record_contains_the_other_copies(jump):
 
 def test_the_error_contains_the_other_copies(jump):
     """Records on the error contain those of the other copies, and the note counts them."""
-    server = Server((1, Busy(1)), (0.1, Busy(2)))
+    server = DelayedServer((1, Busy(1)), (0.1, Busy(2)))
 
     with pytest.raises(Busy) as caught:
         jump(Policy(hedge=Hedge(0.5), **ONCE).acall, server)
@@ -267,14 +267,14 @@ def test_a_call_without_copies_records_none(jump):
     """Without a second copy the record contains no other."""
     policy = Policy(hedge=Hedge(5), **ONCE)
 
-    assert () == jump(policy.aoutcome, Server((0.1, 1))).record.copies
-    assert () == jump(policy.aoutcome, Server((0.1, Other()))).record.copies
-    assert () == jump(policy.aoutcome, Server((0.1, GiveUp("no")))).error.__retry__.copies
+    assert () == jump(policy.aoutcome, DelayedServer((0.1, 1))).record.copies
+    assert () == jump(policy.aoutcome, DelayedServer((0.1, Other()))).record.copies
+    assert () == jump(policy.aoutcome, DelayedServer((0.1, GiveUp("no")))).error.__retry__.copies
 
 
 def test_a_delay_of_nothing_starts_all_at_once(jump):
     """Without a delay all copies start together."""
-    server = Server((3, 1), (2, 2), (1, 3))
+    server = DelayedServer((3, 1), (2, 2), (1, 3))
 
     assert 3 == jump(Policy(hedge=Hedge(0, 3), **ONCE).acall, server)
     assert [0, 0, 0] == server.sends
@@ -282,7 +282,7 @@ def test_a_delay_of_nothing_starts_all_at_once(jump):
 
 def test_a_cancelled_hedge_leaves_no_copy_running(jump):
     """Cancelling the call cancels and awaits all copies, and comes out as a cancellation, not as a group."""
-    server = Server((9, 1), (9, 2))
+    server = DelayedServer((9, 1), (9, 2))
     seen = []
 
     async def call():
@@ -392,7 +392,7 @@ def test_no_hedges_where_retries_are_off(jump):
     policy = Policy(hedge=Hedge(0.5), **ONCE)
 
     async def main(scope):
-        server = Server((2, "slow"), (0.1, "fast"))
+        server = DelayedServer((2, "slow"), (0.1, "fast"))
         with scope:
             return await policy.acall(server), server.sends
 
@@ -402,7 +402,7 @@ def test_no_hedges_where_retries_are_off(jump):
 
 def test_an_override_can_take_the_hedge_away(jump):
     """Overrides can remove the hedge."""
-    policy, server = Policy(hedge=Hedge(0.5), **ONCE), Server((2, "slow"))
+    policy, server = Policy(hedge=Hedge(0.5), **ONCE), DelayedServer((2, "slow"))
 
     async def main():
         with policy.override(hedge=None):
@@ -417,15 +417,15 @@ def test_a_hedge_can_be_named(jump):
 
     with isolated():
         with pytest.raises(PolicyValueError, match="hedge='reads' is not registered"):
-            jump(policy.acall, Server((0, 1)))
+            jump(policy.acall, DelayedServer((0, 1)))
         hedge("reads", Hedge(0.5))
-        assert "fast" == jump(policy.acall, Server((9, 1), (0.1, "fast")))
+        assert "fast" == jump(policy.acall, DelayedServer((9, 1), (0.1, "fast")))
 
 
 def test_only_idempotent_calls_are_hedged():
     """Hedges of calls that are not idempotent are refused, with the name of the function."""
     with pytest.raises(PolicyValueError, match=r"Server.*idempotent=True"):
-        redrive.retry(on=Busy, hedge=Hedge(1))(Server.__call__)
+        redrive.retry(on=Busy, hedge=Hedge(1))(DelayedServer.__call__)
 
 
 def _sync():

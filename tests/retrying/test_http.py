@@ -22,7 +22,7 @@ AT_ONCE = Backoff.constant(0)
 PLAIN = Policy(deadline=None, backoff=AT_ONCE)
 
 
-class Refused(Exception):
+class StatusError(Exception):
     """An answer that is no success, as HTTP clients raise it.
 
     Attributes:
@@ -39,7 +39,7 @@ class Refused(Exception):
 
 def read(error):
     """Return the failure of an answer, as a user's classifier."""
-    if not isinstance(error, Refused):
+    if not isinstance(error, StatusError):
         return None
     return failure_of(error.method, error.status, error.headers, sent=error.sent, error=error)
 
@@ -134,14 +134,14 @@ def test_an_answer_is_data():
 
 def test_an_exception_can_give_the_failure_its_classes():
     """Exceptions give the failure their classes and message, and a hint where the headers have none."""
-    error = Refused("GET", 503)
+    error = StatusError("GET", 503)
     error.retry_after = 7
     failure = failure_of("GET", 503, error=error)
-    told = failure_of("GET", 503, {"Retry-After": "9"}, error=error)
+    from_headers = failure_of("GET", 503, {"Retry-After": "9"}, error=error)
 
     assert ("503", "HTTP_503", timedelta(seconds=7)) == (failure.message, failure.reason, failure.hint)
-    assert failure.error_type.endswith(".Refused")
-    assert timedelta(seconds=9) == told.hint
+    assert failure.error_type.endswith(".StatusError")
+    assert timedelta(seconds=9) == from_headers.hint
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_the_clock_in_force_dates_an_answer():
 def test_a_policy_obeys_answers():
     """Decorated functions wait for the hint, and repeat only what is allowed."""
     clock = JumpingClock()
-    script = Script(Refused("GET", 503, headers={"Retry-After": "3"}), Refused("GET", 502), "done")
+    script = Script(StatusError("GET", 503, headers={"Retry-After": "3"}), StatusError("GET", 502), "done")
     with using(clock=clock):
         assert "done" == redrive.retry(on=read, backoff=Backoff.constant(1), jitter="none")(script)()
 
@@ -183,8 +183,8 @@ def test_a_policy_obeys_answers():
 
 def test_a_final_answer_leaves_no_record():
     """Answers that a retry would not change are raised without a record."""
-    script = Script(Refused("GET", 404))
-    with pytest.raises(Refused) as raised:
+    script = Script(StatusError("GET", 404))
+    with pytest.raises(StatusError) as raised:
         redrive.retry(on=read)(script)()
 
     assert 1 == script.calls
@@ -213,7 +213,7 @@ def test_statuses_about_a_key_are_classified():
     ) == decided(missing)
 
 
-class Server:
+class KeyedServer:
     """Processes a POST once for each key, loses its first answers, and remembers the keys.
 
     Attributes:
@@ -229,7 +229,7 @@ class Server:
         self.keys.append(headers[IDEMPOTENCY_KEY])
         self.done.add(headers[IDEMPOTENCY_KEY])
         if self.keys.count(headers[IDEMPOTENCY_KEY]) <= self._lost:
-            raise Refused("POST", 504, sent=headers)
+            raise StatusError("POST", 504, sent=headers)
         return "done"
 
 
@@ -258,7 +258,7 @@ def by_block(server):
 @pytest.mark.parametrize("form", [by_call, by_decorator, by_block])
 def test_a_key_belongs_to_a_call(form):
     """All attempts of one call send the same key, and the next call sends another: each takes effect once."""
-    server = Server()
+    server = KeyedServer()
 
     assert ["done", "done"] == [form(server), form(server)]
     first, second = server.keys[:3], server.keys[3:]

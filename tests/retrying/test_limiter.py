@@ -98,14 +98,14 @@ def test_a_slot_given_to_a_cancelled_waiter_is_passed_on():
     limiter = Limiter(concurrency=1)
     limiter.__enter__()
 
-    class Waiter:
+    class WokenWaiter:
         woken = False
 
         def wake(self):
             self.woken = True
             return True
 
-    waiter = limiter._ask(Waiter)
+    waiter = limiter._ask(WokenWaiter)
     limiter.__exit__(None, None, None)
     assert waiter.woken
     limiter._withdraw(waiter)
@@ -265,11 +265,11 @@ def test_a_thread_that_is_interrupted_while_it_waits_leaves_the_queue():
     limiter = Limiter(concurrency=1)
     limiter.__enter__()
 
-    class Waiter:
+    class InterruptedWaiter:
         def wait_for(self, seconds):
             raise KeyboardInterrupt
 
-    waiter = limiter._ask(Waiter)
+    waiter = limiter._ask(InterruptedWaiter)
     with pytest.raises(KeyboardInterrupt):
         limiter._await_in_thread(waiter)
     limiter.__exit__(None, None, None)

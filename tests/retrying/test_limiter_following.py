@@ -26,7 +26,7 @@ class Throttled(Exception):
     """An error of an overloaded target."""
 
 
-class Target:
+class ThrottlingTarget:
     """Bears so many calls in a second, and throttles the rest.
 
     Attributes:
@@ -86,10 +86,10 @@ def test_an_adaptive_rate_limits_nothing_before_the_first_refusal(clock):
 
 def test_an_adaptive_rate_converges_to_the_capacity_of_the_target(clock):
     """Adaptive rates settle at about 10 calls a second for a target that accepts 10 of 100."""
-    target = Target(10, clock)
+    target = ThrottlingTarget(10, clock)
     limiter = Limiter(rate=Adaptive(Throttled))
     counts = drive(limiter(target), clock, seconds=60, gap=0.01)
-    alone = Target(10, clock)
+    alone = ThrottlingTarget(10, clock)
     drive(alone, clock, seconds=120, gap=0.01)
 
     assert 7 <= sum(counts[20:]) / 40 <= 14
@@ -99,7 +99,7 @@ def test_an_adaptive_rate_converges_to_the_capacity_of_the_target(clock):
 
 def test_an_adaptive_rate_recovers(clock):
     """Adaptive rates grow again when the target accepts more."""
-    target = Target(5, clock)
+    target = ThrottlingTarget(5, clock)
     limiter = Limiter(rate=Adaptive(Throttled))
     limited = limiter(target)
     drive(limited, clock, seconds=20, gap=0.01)
@@ -264,13 +264,13 @@ def test_a_retry_may_cost_more(form, scoped):
     """Retries take `retry_cost` tokens, in every form of call."""
     taken = []
 
-    class Spy(FollowingRate):
+    class RecordingRate(FollowingRate):
         def take(self, now, room, *, is_retry):
             taken.append(is_retry)
             return 0.0
 
     limiter = Limiter(rate=Adaptive(retry_cost=5))
-    limiter._rate = limiter._following = Spy(Adaptive())
+    limiter._rate = limiter._following = RecordingRate(Adaptive())
     policy = Policy(on=Busy, attempts=3, backoff=Backoff.constant(0), nested="both")
     with using(clock=JumpingClock()) if scoped else contextlib.nullcontext():
         FORMS[form](policy, limiter(Script(Busy(), Busy(), 1)))

@@ -36,6 +36,10 @@ PATIENCE = 30
 """Seconds after which a waiting test fails."""
 
 
+class UserBaseException(BaseException):
+    """An exception of a user that does not derive from Exception."""
+
+
 def app_on(folder: Path, **options: Any) -> App:
     """Return an app on a file, with leases so short that a test can see them expire."""
     terms = {"heartbeat_every": "50ms", "lease_for": "200ms"} | options

@@ -21,7 +21,7 @@ from redrive.testing import VirtualClock
 from tests.runtime.helpers import LONG, PATIENCE, Registered, register, repeat, take
 
 
-class Bench:
+class ClaimerFixture:
     """A claimer on a real store, with lists in place of the components that it calls."""
 
     def __init__(self, app: App, *, queues: Sequence[str] | None = None) -> None:
@@ -64,7 +64,7 @@ def enqueue(app: App, count: int, **options: Any) -> None:
 
 def test_a_claim_takes_no_more_jobs_than_free_slots(app: App):
     """Claim no more jobs than there are free slots, so that a crash does not cost jobs in a local queue."""
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     bench.slots = 2
     enqueue(app, 5)
     asyncio.run(bench.until(2))
@@ -75,7 +75,7 @@ def test_a_claim_takes_no_more_jobs_than_free_slots(app: App):
 
 def test_a_woken_claimer_claims_again(app: App):
     """Free slots and new jobs wake the claimer; without them it does not loop."""
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     bench.slots = 1
     enqueue(app, 2)
 
@@ -100,7 +100,7 @@ def test_a_woken_claimer_claims_again(app: App):
 def test_the_claimer_waits_until_the_next_due_time(filed: App):
     """Rest until the next job is due, and no longer."""
     app = filed
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     app.task(name="send")(lambda: None).options(delay="20ms").enqueue()
     asyncio.run(bench.until(1))
     (claim,) = bench.started
@@ -119,7 +119,7 @@ def note(app: App, version: str, compatible: str) -> None:
 
 def test_the_claimer_waits_under_an_incompatible_schema(app: App, caplog: pytest.LogCaptureFixture):
     """Under an incompatible newer schema the claimer logs this and waits; it continues after a downgrade."""
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     enqueue(app, 1)
     note(app, "99", "99")
 
@@ -143,7 +143,7 @@ def test_the_claimer_waits_under_an_incompatible_schema(app: App, caplog: pytest
 
 def test_the_claimer_continues_under_a_compatible_newer_schema(app: App, caplog: pytest.LogCaptureFixture):
     """During a rolling deployment old workers continue, and log once that they are old."""
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     enqueue(app, 2)
     note(app, "99", "1")
     asyncio.run(bench.until(2))
@@ -153,7 +153,7 @@ def test_the_claimer_continues_under_a_compatible_newer_schema(app: App, caplog:
 
 def test_the_claimer_serves_the_given_queues(app: App):
     """Jobs of other queues are left to other workers."""
-    bench = Bench(app, queues=["fast"])
+    bench = ClaimerFixture(app, queues=["fast"])
     enqueue(app, 1, queue="slow")
     enqueue(app, 1, queue="fast")
     asyncio.run(bench.until(1))
@@ -163,7 +163,7 @@ def test_the_claimer_serves_the_given_queues(app: App):
 
 def test_a_stop_during_a_claim_gives_the_jobs_back(app: App, monkeypatch: pytest.MonkeyPatch):
     """Jobs that were claimed while the stop arrived never start, and none stays claimed (conformance D28)."""
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     enqueue(app, 5)
     claim = app.store.arun
 
@@ -181,7 +181,7 @@ def test_a_stop_during_a_claim_gives_the_jobs_back(app: App, monkeypatch: pytest
 
 def test_the_claimer_backs_off_while_the_store_is_unreachable(app: App, monkeypatch: pytest.MonkeyPatch):
     """Longer after each failure, and at once again when the store is back."""
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     enqueue(app, 1)
     refusals = [StoreBusy(), StoreBusy(), StoreBusy()]
     claim = leases.claim
@@ -200,7 +200,7 @@ def test_the_claimer_backs_off_while_the_store_is_unreachable(app: App, monkeypa
 
 def test_an_unregistered_worker_registers_again(app: App):
     """Under a new id it claims as before."""
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     bench.registration.id = 99
     enqueue(app, 1)
     asyncio.run(bench.until(1))
@@ -220,7 +220,7 @@ def crash(app: App, times: int) -> None:
 
 def test_after_one_crash_jobs_start_together(app: App):
     """After one crash, which seldom is the fault of a job, all jobs start again together."""
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     enqueue(app, 3)
     crash(app, 1)
     asyncio.run(bench.until(3))
@@ -230,7 +230,7 @@ def test_after_one_crash_jobs_start_together(app: App):
 
 def test_jobs_suspected_of_crashes_run_one_at_a_time(app: App):
     """Run suspects one at a time; the others are given back first, with no attempt spent (D19)."""
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     enqueue(app, 3)
     crash(app, 2)
     enqueue(app, 1)
@@ -245,7 +245,7 @@ def test_jobs_suspected_of_crashes_run_one_at_a_time(app: App):
 
 def test_while_a_suspected_job_runs_no_other_suspect_starts(app: App):
     """Healthy jobs start beside it."""
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     bench.runs_suspect = True
     enqueue(app, 2)
     crash(app, 2)
@@ -257,7 +257,7 @@ def test_while_a_suspected_job_runs_no_other_suspect_starts(app: App):
 
 def test_suspects_that_cannot_be_released_block_new_starts(app: App, monkeypatch: pytest.MonkeyPatch):
     """If the store does not take the other suspects back in time, the whole claim is given back later."""
-    bench = Bench(app)
+    bench = ClaimerFixture(app)
     enqueue(app, 2)
     crash(app, 2)
 
@@ -294,7 +294,7 @@ class Ticking(VirtualClock):
         return super().monotonic()
 
 
-class OneByOne(Bench):
+class OneByOne(ClaimerFixture):
     """A bench with one free slot, always."""
 
     @property

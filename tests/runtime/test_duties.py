@@ -35,7 +35,7 @@ def enqueue(app: App, count: int) -> None:
 # ------------------------------------------------------------------------------------------------------------ heartbeat
 
 
-class Held:
+class RecordedHeartbeat:
     """A heartbeat of which every call is recorded."""
 
     def __init__(self, app: App, worker: int, holding: frozenset[int]) -> None:
@@ -48,7 +48,7 @@ def test_a_heartbeat_extends_the_lease_of_the_worker(app: App):
     """After a heartbeat the worker is alive for the length of a lease, and has lost no attempt."""
     worker = register(app, lease_for=timedelta(seconds=15))
     app.clock.advance("10s")
-    held = Held(app, worker, frozenset())
+    held = RecordedHeartbeat(app, worker, frozenset())
     held.heartbeat._beat()
 
     assert app.clock.now() + timedelta(seconds=15) == app.workers.select()[0].expires_at
@@ -61,7 +61,7 @@ def test_a_heartbeat_finds_lost_attempts(app: App):
     enqueue(app, 2)
     first, second = take(app, 2, worker=worker)
     app.job(first.id).cancel()
-    held = Held(app, worker, frozenset({first.lease_id, second.lease_id}))
+    held = RecordedHeartbeat(app, worker, frozenset({first.lease_id, second.lease_id}))
     held.heartbeat._beat()
 
     assert [frozenset({first.lease_id})] == held.attempts.calls_lost
@@ -71,7 +71,7 @@ def test_jobs_claimed_during_a_heartbeat_are_not_lost(app: App, monkeypatch: pyt
     """Take the list of held attempts before the query: later claims may be missing from its result."""
     worker = register(app)
     enqueue(app, 1)
-    held = Held(app, worker, frozenset())
+    held = RecordedHeartbeat(app, worker, frozenset())
     run = app.store.run
     monkeypatch.setattr(app.store, "run", lambda operation, **_: _claim_meanwhile(run, held, worker, operation))
     held.heartbeat._beat()
@@ -79,7 +79,7 @@ def test_jobs_claimed_during_a_heartbeat_are_not_lost(app: App, monkeypatch: pyt
     assert (1, []) == (len(held.attempts.leases), held.attempts.calls_lost)
 
 
-def _claim_meanwhile(run: Any, held: Held, worker: int, operation: Any) -> Any:
+def _claim_meanwhile(run: Any, held: RecordedHeartbeat, worker: int, operation: Any) -> Any:
     """Send the heartbeat, and claim a job before its reply arrives."""
     answer = run(operation)
     held.attempts.leases = frozenset(claim.lease_id for claim in run(leases.claim(worker, 1, lease_for=LONG)).claims)
@@ -88,7 +88,7 @@ def _claim_meanwhile(run: Any, held: Held, worker: int, operation: Any) -> Any:
 
 def test_an_unregistered_worker_is_notified(app: App):
     """Allow the worker to register again."""
-    held = Held(app, 99, frozenset())
+    held = RecordedHeartbeat(app, 99, frozenset())
     held.heartbeat._beat()
 
     assert True is bool(held.registration.renewals)
@@ -98,7 +98,7 @@ def test_the_heartbeat_runs_in_a_thread_of_its_own(tmp_path, monkeypatch: pytest
     """After a failed heartbeat the thread continues; after stop() no heartbeat is sent."""
     app = app_on(tmp_path, heartbeat_every="1ms", lease_for="1h")
     refusals, beats = [StoreBusy(), StoreError(), ValueError("a bug")], threading.Event()
-    held = Held(app, register(app), frozenset())
+    held = RecordedHeartbeat(app, register(app), frozenset())
 
     def beat() -> None:
         assert "redrive-heartbeat" == threading.current_thread().name

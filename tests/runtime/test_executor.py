@@ -21,7 +21,7 @@ from redrive.runtime import executor as executor_module
 from redrive.runtime.executor import Executor
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
-from tests.runtime.helpers import PATIENCE, failure, raising, run_due, take
+from tests.runtime.helpers import PATIENCE, UserBaseException, failure, raising, run_due, take
 
 
 @pytest.fixture
@@ -192,13 +192,9 @@ def test_stop_iteration_in_a_thread_is_a_failure(app: App, pool):
     assert ("builtins.RuntimeError", "the handler raised StopIteration") == (failed.error_type, failed.message)
 
 
-class Farewell(BaseException):
-    """An exception of the user's that is no Exception."""
-
-
 @pytest.mark.parametrize(
     "error",
-    [SystemExit("3"), KeyboardInterrupt("3"), GeneratorExit("3"), Farewell("3"), asyncio.CancelledError("3")],
+    [SystemExit("3"), KeyboardInterrupt("3"), GeneratorExit("3"), UserBaseException("3"), asyncio.CancelledError("3")],
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("threaded", [True, False])
@@ -319,7 +315,7 @@ def test_a_handler_that_cancels_its_own_task_fails_or_continues(app: App, swallo
         assert ("redrive.runtime.handlers.HandlerCancelled", [0]) == (failure(outcome).error_type, left)
 
 
-class Hostile(Exception):
+class ExitingError(Exception):
     """An error that raises another one at each access."""
 
     def __getattr__(self, name: str) -> Any:
@@ -333,10 +329,10 @@ class Hostile(Exception):
 
 def test_an_error_that_cannot_be_read_is_still_a_failure(app: App):
     """Failures have the classes of the exception, and state that its text could not be read."""
-    failed = failure(run_handler(app, raising(Hostile())))
+    failed = failure(run_handler(app, raising(ExitingError())))
 
-    assert (f"{__name__}.Hostile", "builtins.Exception", "builtins.BaseException") == failed.types
-    assert failed.message.startswith(f"<no message: reading {__name__}.Hostile raised ")
+    assert (f"{__name__}.ExitingError", "builtins.Exception", "builtins.BaseException") == failed.types
+    assert failed.message.startswith(f"<no message: reading {__name__}.ExitingError raised ")
 
 
 class Unreadable(Exception):

@@ -17,7 +17,7 @@ from redrive.testing import drain
 from tests.runtime.helpers import PATIENCE, Recorded, Registered, take, until, working
 
 
-class Time:
+class ManualClock:
     """A monotonic clock that is moved by hand."""
 
     def __init__(self) -> None:
@@ -29,15 +29,15 @@ class Time:
 
 
 @pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+def time(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """Return the clock by which writes are combined."""
-    time = Time()
+    time = ManualClock()
     monkeypatch.setattr(link_module, "_monotonic", time)
     return time
 
 
 @pytest.fixture
-def link(app: App, time: Time) -> AttemptHandle:
+def link(app: App, time: ManualClock) -> AttemptHandle:
     """Return the link of an attempt."""
     app.task(name="send")(lambda: None).enqueue()
     (claim,) = take(app)
@@ -83,7 +83,7 @@ def test_a_heartbeat_can_be_awaited(app: App):
     assert [1, 2] == last_progress(app)
 
 
-def test_more_than_one_a_second_are_put_together(app: App, link: AttemptHandle, time: Time):
+def test_more_than_one_a_second_are_put_together(app: App, link: AttemptHandle, time: ManualClock):
     """Write the first report at once, and of the others the latest when the second is over."""
     for number in range(3):
         link.heartbeat(number, force=False)
@@ -96,7 +96,7 @@ def test_more_than_one_a_second_are_put_together(app: App, link: AttemptHandle, 
     assert None is link.due_report()
 
 
-def test_the_next_heartbeat_after_a_second_is_written(app: App, link: AttemptHandle, time: Time):
+def test_the_next_heartbeat_after_a_second_is_written(app: App, link: AttemptHandle, time: ManualClock):
     """Write the next report after a second, and no older one after it."""
     link.heartbeat(0, force=False)
     link.heartbeat(1, force=False)
@@ -115,7 +115,7 @@ def test_a_forced_heartbeat_is_written_at_once(app: App, link: AttemptHandle):
     assert (1, None) == (last_progress(app), link.due_report())
 
 
-def test_a_heartbeat_without_details_leaves_them(app: App, link: AttemptHandle, time: Time):
+def test_a_heartbeat_without_details_leaves_them(app: App, link: AttemptHandle, time: ManualClock):
     """Without details a heartbeat only checks that the lease is current."""
     link.heartbeat("half", force=False)
     link.heartbeat(None, force=False)
@@ -150,7 +150,9 @@ def test_details_that_are_no_json_are_refused(link: AttemptHandle):
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_database_that_is_away_ends_no_attempt(app: App, link: AttemptHandle, time: Time, monkeypatch, colour: str):
+def test_a_database_that_is_away_ends_no_attempt(
+    app: App, link: AttemptHandle, time: ManualClock, monkeypatch, colour: str
+):
     """Reports that could not be written are left to the worker; only a forced heartbeat fails."""
 
     def busy(*_: object, **__: object) -> None:
@@ -179,7 +181,7 @@ def test_a_database_that_is_away_ends_no_attempt(app: App, link: AttemptHandle, 
         beat(force=True)
 
 
-def test_the_heartbeat_writes_what_is_left(app: App, link: AttemptHandle, time: Time):
+def test_the_heartbeat_writes_what_is_left(app: App, link: AttemptHandle, time: ManualClock):
     """Write the remaining reports of all handlers of the worker in one transaction."""
     link.heartbeat(0, force=False)
     link.heartbeat(1, force=False)

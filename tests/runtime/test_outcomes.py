@@ -9,7 +9,7 @@ import pytest
 from redrive import App
 from redrive.runtime.attempts import Attempts
 from redrive.runtime.executor import Executor
-from tests.runtime.helpers import ended, until, working
+from tests.runtime.helpers import UserBaseException, ended, until, working
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,8 @@ def test_an_error_of_the_worker_itself_after_the_handler_began_is_a_crash(
     assert (reason, len(expected)) == (attempts[0].reason, len(ran))
 
 
-class Farewell(BaseException):
-    """An exception of the user's that is no Exception."""
-
-
 @pytest.mark.parametrize(
-    "error", [KeyboardInterrupt, SystemExit, GeneratorExit, Farewell, asyncio.CancelledError, StopIteration]
+    "error", [KeyboardInterrupt, SystemExit, GeneratorExit, UserBaseException, asyncio.CancelledError, StopIteration]
 )
 @pytest.mark.parametrize("threaded", [True, False])
 def test_no_exception_of_a_handler_ends_the_worker(filed: App, error: type[BaseException], threaded: bool):
@@ -153,7 +149,7 @@ def test_a_worker_ignores_jobs_of_other_apps(filed: App):
     assert [("ready", None, 0)] * 3 == [(job.state, job.hold, job.attempt) for job in reversed(filed.jobs.select()[1:])]
 
 
-class Hostile(Exception):
+class IndescribableError(Exception):
     """An exception that raises at each access."""
 
     def __getattribute__(self, name: str) -> object:
@@ -174,7 +170,7 @@ def test_an_exception_that_cannot_be_described_is_a_failure(filed: App):
 
     async def send() -> None:
         """Raise it."""
-        raise Hostile
+        raise IndescribableError
 
     async def run() -> None:
         """Run it on an event loop."""
@@ -185,13 +181,13 @@ def test_an_exception_that_cannot_be_described_is_a_failure(filed: App):
     asyncio.run(run())
     (attempt,) = filed.job(1).attempts
 
-    assert ("failed", f"{__name__}.Hostile") == (attempt.outcome, attempt.error_type)
-    assert "raise Hostile" in (attempt.traceback or "")
+    assert ("failed", f"{__name__}.IndescribableError") == (attempt.outcome, attempt.error_type)
+    assert "raise IndescribableError" in (attempt.traceback or "")
 
 
 def test_an_exception_that_cannot_be_described_is_logged(filed: App, monkeypatch: pytest.MonkeyPatch, caplog):
     """Errors of the worker's own code after the handler began are crashes, and reporting them raises no exception."""
-    outcome, errors = Executor._outcome, [Hostile()]
+    outcome, errors = Executor._outcome, [IndescribableError()]
 
     async def flaky(self, task, arguments, limit, passage):
         """Fail after the first handler."""

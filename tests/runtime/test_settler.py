@@ -23,7 +23,7 @@ from tests.runtime.helpers import PATIENCE, repeat, take
 BOOM = Failed(Failure(("builtins.ValueError", "builtins.Exception"), "boom"))
 
 
-class Bench:
+class SettlerFixture:
     """A settler on a real store, with clocks and failures that the test controls."""
 
     def __init__(self, app: App) -> None:
@@ -61,9 +61,9 @@ class Bench:
 
 
 @pytest.fixture
-def bench(app: App, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(app: App, monkeypatch: pytest.MonkeyPatch) -> SettlerFixture:
     """Return a settler on an app in memory."""
-    bench = Bench(app)
+    bench = SettlerFixture(app)
     monkeypatch.setattr(leases, "settle", bench.settle)
     return bench
 
@@ -74,7 +74,7 @@ def claims(app: App, count: int, retry: str | Policy = "5 1s") -> tuple[Claim, .
     return take(app, count)
 
 
-def test_collected_outcomes_are_written_in_one_transaction(app: App, bench: Bench):
+def test_collected_outcomes_are_written_in_one_transaction(app: App, bench: SettlerFixture):
     """Three endings, one transaction."""
     for claim in claims(app, 3):
         bench.settler.put(Ending(claim, Succeeded(), 0.0))
@@ -86,7 +86,7 @@ def test_collected_outcomes_are_written_in_one_transaction(app: App, bench: Benc
     assert 3 == app.jobs.stats().succeeded
 
 
-def test_without_other_attempts_an_outcome_is_written_at_once(app: App, bench: Bench):
+def test_without_other_attempts_an_outcome_is_written_at_once(app: App, bench: SettlerFixture):
     """If no other attempt runs, the outcome is written at once."""
     (claim,) = claims(app, 1)
     bench.count = 1
@@ -96,7 +96,7 @@ def test_without_other_attempts_an_outcome_is_written_at_once(app: App, bench: B
     assert 0 == bench.rests.monotonic()
 
 
-def test_while_other_attempts_run_their_outcomes_are_collected(app: App, bench: Bench):
+def test_while_other_attempts_run_their_outcomes_are_collected(app: App, bench: SettlerFixture):
     """While other attempts run, an outcome that arrives a moment later joins the batch."""
     first, second = claims(app, 2)
 
@@ -118,7 +118,7 @@ def test_while_other_attempts_run_their_outcomes_are_collected(app: App, bench: 
     assert module.LINGER == moment.monotonic()
 
 
-def test_a_batch_has_a_limit(app: App, bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_batch_has_a_limit(app: App, bench: SettlerFixture, monkeypatch: pytest.MonkeyPatch):
     """Outcomes beyond the limit go into the next batch; a full batch does not wait."""
     monkeypatch.setattr(module, "BATCH", 2)
     bench.count = 100
@@ -129,7 +129,7 @@ def test_a_batch_has_a_limit(app: App, bench: Bench, monkeypatch: pytest.MonkeyP
     assert ([[1, 2], [3, 4]], 0) == (bench.batches, bench.rests.monotonic())
 
 
-def test_outcomes_are_kept_while_the_store_is_busy(app: App, bench: Bench):
+def test_outcomes_are_kept_while_the_store_is_busy(app: App, bench: SettlerFixture):
     """Retry the writes with growing rests, without a loss."""
     refusals = [StoreBusy(), StoreBusy(), StoreBusy()]
     bench.refuse = lambda endings: refusals.pop() if refusals else None
@@ -142,7 +142,7 @@ def test_outcomes_are_kept_while_the_store_is_busy(app: App, bench: Bench):
     assert 2 == app.jobs.stats().succeeded
 
 
-def test_an_undecidable_outcome_delays_no_other(app: App, bench: Bench):
+def test_an_undecidable_outcome_delays_no_other(app: App, bench: SettlerFixture):
     """If a batch fails, its outcomes are written one by one; the bad one is retried until the store takes it."""
     refusals = 10
     order: list[int] = []
@@ -165,7 +165,7 @@ def test_an_undecidable_outcome_delays_no_other(app: App, bench: Bench):
     assert (3, 0) == (app.jobs.stats().succeeded, bench.settler.waiting)
 
 
-def test_an_outcome_that_is_set_aside_is_still_waited_for(app: App, bench: Bench):
+def test_an_outcome_that_is_set_aside_is_still_waited_for(app: App, bench: SettlerFixture):
     """Graceful shutdowns wait for an outcome that is set aside; immediate ones do not."""
 
     async def cut_off() -> None:
@@ -199,7 +199,7 @@ def tariff(retry: int) -> float:
 Backoff.register("tests.settler.tariff", tariff)
 
 
-def test_an_undecidable_outcome_ends_the_job(app: App, bench: Bench):
+def test_an_undecidable_outcome_ends_the_job(app: App, bench: SettlerFixture):
     """If a backoff function of the user raises, only its own job fails, with that error."""
     TARIFF["known"] = True
     (odd,) = claims(app, 1, Policy(attempts=5, backoff=Backoff.named("tests.settler.tariff"), jitter="none"))
@@ -215,13 +215,13 @@ def test_an_undecidable_outcome_ends_the_job(app: App, bench: Bench):
     assert "the decision about this attempt failed: LookupError: no such tariff" == record.error
 
 
-def test_an_undecidable_catch_job_runs_again(app: App, bench: Bench):
+def test_an_undecidable_catch_job_runs_again(app: App, bench: SettlerFixture):
     """Catch jobs do not die of a failure, so an undecidable one runs again after a while."""
     TARIFF["known"] = True
     app.task(name="catches")(_catches)
     policy = Policy(attempts=1, catch="catches", backoff=Backoff.named("tests.settler.tariff"), jitter="none")
     (dead,) = claims(app, 1, policy)
-    app.store.run(Bench.real([Ending(dead, BOOM, 0.0)], now=app.now()))
+    app.store.run(SettlerFixture.real([Ending(dead, BOOM, 0.0)], now=app.now()))
     (catching,) = take(app)
     TARIFF["known"] = False
     bench.settler.put(Ending(catching, BOOM, 0.0))
@@ -241,7 +241,7 @@ def _catches(request: CatchRequest) -> None:
     """Catch."""
 
 
-def test_an_outcome_under_a_lost_lease_changes_nothing(app: App, bench: Bench):
+def test_an_outcome_under_a_lost_lease_changes_nothing(app: App, bench: SettlerFixture):
     """Return the leases that were not current."""
     (claim,) = claims(app, 1)
     app.job(claim.id).cancel()

@@ -69,7 +69,7 @@ def test_a_worker_that_stops_has_no_free_slot(app: App):
     assert 0 == attempts.free
 
 
-class Order:
+class OrderedAttempts:
     """Attempts that record in which order the settler calls them."""
 
     def __init__(self, order: list[str]) -> None:
@@ -89,7 +89,7 @@ def test_the_claimer_is_woken_before_a_batch_is_written(app: App):
     order: list[str] = []
 
     async def run(claims: Sequence[Claim]) -> None:
-        settler = Settler(app, VirtualClock(), Order(order))
+        settler = Settler(app, VirtualClock(), OrderedAttempts(order))
         for claim in claims:
             settler.put(Ending(claim, Succeeded(), 0.0))
         settling = asyncio.create_task(repeat(settler.duty, VirtualClock()))

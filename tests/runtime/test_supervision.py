@@ -16,7 +16,7 @@ from redrive.testing import VirtualClock
 from tests.runtime.helpers import PATIENCE, ended, until, working
 
 
-class Hostile(Exception):
+class InterruptingError(Exception):
     """An exception that cannot be described."""
 
     def __getattr__(self, name: str) -> object:
@@ -82,9 +82,9 @@ def test_errors_of_a_duty_are_reported_at_start_change_and_end():
 
 def test_an_exception_that_cannot_be_described_does_not_end_a_duty(caplog: pytest.LogCaptureFixture):
     """Log the class and the place of the exception."""
-    supervised(Hostile(), None)
+    supervised(InterruptingError(), None)
 
-    assert "sweeping failed, and is started again: Hostile: <no message: KeyboardInterrupt" in caplog.text
+    assert "sweeping failed, and is started again: InterruptingError: <no message: KeyboardInterrupt" in caplog.text
     assert "in step\n        raise outcome" in caplog.text
 
 

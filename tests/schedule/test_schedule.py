@@ -143,7 +143,7 @@ def test_earlier_queries_are_no_part_of_the_value():
     assert fresh == pickle.loads(pickle.dumps(asked))
 
 
-class Asked:
+class CountingSource:
     """Counts the searches of a schedule."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -160,7 +160,7 @@ class Asked:
 def test_the_same_question_is_answered_without_a_search():
     """Repeated queries, as for now and for the deadline of each key, are answered without a search."""
     schedule = Schedule.cron("*/30 * * * *")
-    asked = Asked(schedule)
+    asked = CountingSource(schedule)
     at = datetime(2026, 1, 1, 12, 5, tzinfo=UTC)
     _of_hour.cache_clear()
     for second in range(100):
@@ -213,7 +213,7 @@ def test_the_last_occurrence_is_that_of_a_walk(text: str, tz: str, at: datetime,
 def test_the_last_occurrence_of_a_year_costs_some_dozens_of_searches(text: str):
     """Also of one for each second; a cron that was down for a year is not walked through."""
     schedule = Schedule.cron(text, tz="Europe/Kyiv")
-    asked = Asked(schedule)
+    asked = CountingSource(schedule)
     until = datetime(2026, 1, 31, 12, tzinfo=UTC)
     found = schedule.last(until - timedelta(days=365), until)
 

@@ -26,7 +26,7 @@ from redrive.stores.query import Batch, Operation
 from redrive.stores.store import Store
 from tests.simulation.scheduler import EPOCH, Process
 
-__all__ = ["BUSY", "Connection", "Cursor", "store_of", "template", "virtual_clock"]
+__all__ = ["BUSY", "Cursor", "SimulatedConnection", "store_of", "template", "virtual_clock"]
 
 BUSY = 10.0
 """Seconds after which a transaction gives up waiting for the lock."""
@@ -184,7 +184,7 @@ class Cursor(sqlite3.Cursor):
         return super().executemany(statement, parameters)
 
 
-class Connection(sqlite3.Connection):
+class SimulatedConnection(sqlite3.Connection):
     """A connection to the file, of one process."""
 
     simulation: Any
@@ -207,11 +207,11 @@ class Connection(sqlite3.Connection):
         return self.cursor().execute(statement, parameters)
 
     @classmethod
-    def open(cls, simulation: Any, process: Process, path: Path) -> Connection:
+    def open(cls, simulation: Any, process: Process, path: Path) -> SimulatedConnection:
         """Open the file."""
         made = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, factory=cls)
         made.simulation, made.process, made.queries = simulation, process, []
-        super(Connection, made).cursor().executescript("PRAGMA synchronous = OFF; PRAGMA foreign_keys = ON")
+        super(SimulatedConnection, made).cursor().executescript("PRAGMA synchronous = OFF; PRAGMA foreign_keys = ON")
         virtual_clock(made, lambda: simulation.scheduler.now + process.offset)
         return made
 

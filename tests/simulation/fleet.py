@@ -23,14 +23,14 @@ from redrive.runtime.worker import Worker
 from redrive.stores.query import Query
 from redrive.stores.store import Store
 from tests.simulation import product
-from tests.simulation.database import Connection, store_of
+from tests.simulation.database import SimulatedConnection, store_of
 from tests.simulation.director import Director
 from tests.simulation.faults import PROFILES, Plan
 from tests.simulation.handlers import Handlers
 from tests.simulation.invariants import Observer, Violation, reader
 from tests.simulation.loop import run
 from tests.simulation.scheduler import Process, Scheduler
-from tests.simulation.server import Hall, Server
+from tests.simulation.server import Hall, SimulatedServer
 from tests.simulation.weather import Weather
 
 __all__ = ["Member", "Report", "Simulation", "simulate"]
@@ -121,7 +121,7 @@ class Simulation:
         self._verbose = verbose
         self._image = image
         self.path = folder / "fleet.db"
-        self._connections: list[Connection] = []
+        self._connections: list[SimulatedConnection] = []
         self.members: dict[str, Member] = {}
         self.processes: dict[int, Process] = {}
         self._pauses = Random(f"pauses {plan.seed}")
@@ -147,14 +147,14 @@ class Simulation:
         """Open the store for the process that runs."""
         process = self.scheduler.current.process
         if self.hall is not None:
-            return store_of(self, process, Server(self, process, self.hall))
+            return store_of(self, process, SimulatedServer(self, process, self.hall))
         from redrive.stores.drivers.sqlite import SQLiteSettings, SQLiteStore
 
         return store_of(self, process, SQLiteStore("simulated", SQLiteSettings(self.path)))
 
-    def connect(self, path: Path) -> Connection:
+    def connect(self, path: Path) -> SimulatedConnection:
         """Open a connection for the process that runs."""
-        made = Connection.open(self, self.scheduler.current.process, path)
+        made = SimulatedConnection.open(self, self.scheduler.current.process, path)
         self._connections.append(made)
         return made
 
@@ -263,7 +263,7 @@ class Simulation:
                 member.app,
                 concurrency=self.plan.slots,
                 shutdown_timeout=timedelta(seconds=self.profile.shutdown),
-                clock=product.Time(self.scheduler),
+                clock=product.ProcessClock(self.scheduler),
             )
             run(self.scheduler, self._main(member))
         except BaseException as raised:  # noqa: BLE001 - as the interpreter would

@@ -18,7 +18,7 @@ from tests.simulation.faults import AT_MOST_ONCE
 from tests.simulation.product import LIMIT, LIMITED
 from tests.simulation.scheduler import Process
 
-__all__ = ["NAMES", "Ledger", "Observer", "Violation", "reader"]
+__all__ = ["NAMES", "Observations", "Observer", "Violation", "reader"]
 
 NAMES = {
     "acknowledged_job_lost": "a job that a client was acknowledged stays in the database",
@@ -110,7 +110,7 @@ class Start:
 
 
 @dataclass
-class Ledger:
+class Observations:
     """The facts that are visible outside of the database.
 
     Attributes:
@@ -133,7 +133,7 @@ class Observer:
         self._simulation = simulation
         self._read = read
         self._strict = simulation.profile.strict
-        self.ledger = Ledger()
+        self.ledger = Observations()
         self.jobs: dict[int, Row] = {}
         self._raw: dict[int, tuple[Any, ...]] = {}
         self._workers: dict[int, tuple[Any, ...]] = {}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from tests.simulation.scheduler import Scheduler
-from tests.simulation.threads import Pool
+from tests.simulation.threads import SimulatedThreadPool
 
 __all__ = ["Loop", "run"]
 
@@ -35,7 +35,7 @@ class Loop(base_events.BaseEventLoop):
         self._strand = scheduler.current
         self._strand.loop = self
         self._selector = self
-        self._default: Pool | None = None
+        self._default: SimulatedThreadPool | None = None
         self.set_exception_handler(lambda *_: None)
 
     def time(self) -> float:
@@ -54,10 +54,12 @@ class Loop(base_events.BaseEventLoop):
     def _write_to_self(self) -> None:
         self._scheduler.wake(self._strand)
 
-    def run_in_executor(self, executor: Pool | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(
+        self, executor: SimulatedThreadPool | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         """Run a function in a simulated thread."""
         if executor is None:
-            self._default = self._default or Pool(self._scheduler, THREADS)
+            self._default = self._default or SimulatedThreadPool(self._scheduler, THREADS)
             executor = self._default
         return asyncio.wrap_future(executor.submit(func, *args), loop=self)
 

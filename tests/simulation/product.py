@@ -30,12 +30,12 @@ import redrive.stores.drivers.sqlite.write_queue
 from redrive import App, CatchRequest, Context, Snooze
 from redrive.clock import Clock
 from redrive.engine.records import Process as Described
-from tests.simulation.database import Connection
+from tests.simulation.database import SimulatedConnection
 from tests.simulation.faults import AT_MOST_ONCE, HEARTBEAT, LEASE
 from tests.simulation.scheduler import Scheduler
-from tests.simulation.threads import Future, Pool, Queues, Threads
+from tests.simulation.threads import Future, Queues, SimulatedThreadPool, Threads
 
-__all__ = ["CRON", "LIMIT", "LIMITED", "Time", "app", "forget", "simulated"]
+__all__ = ["CRON", "LIMIT", "LIMITED", "ProcessClock", "app", "forget", "simulated"]
 
 CRON, EVERY = "tick", 2
 """The cron of the fleet, and the seconds between two of its occurrences."""
@@ -47,7 +47,7 @@ LOOK = 0.1
 """Seconds between two polls of the file; the 3 ms of production would be most of the work here."""
 
 
-class Time(Clock):
+class ProcessClock(Clock):
     """The clock of the running process.
 
     Args:
@@ -152,9 +152,9 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
         verbose: show what the product logs.
     """
     scheduler: Scheduler = simulation.scheduler
-    threads, time = Threads(scheduler), Time(scheduler)
+    threads, time = Threads(scheduler), ProcessClock(scheduler)
 
-    def connect(settings: Any) -> Connection:
+    def connect(settings: Any) -> SimulatedConnection:
         return simulation.connect(settings.path)
 
     def here() -> Described:
@@ -177,7 +177,7 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
         (redrive.stores.dialects.rng, "random", Random(f"drawn {simulation.plan.seed}")),
         (redrive.runtime.heartbeat, "threading", threads),
         (redrive.runtime.process, "present", here),
-        (redrive.runtime.worker, "ThreadPoolExecutor", lambda size, _: Pool(scheduler, size)),
+        (redrive.runtime.worker, "ThreadPoolExecutor", lambda size, _: SimulatedThreadPool(scheduler, size)),
         (sqlite.store, "POLL", LOOK),
         (sqlite.store, "connect", connect),
         (sqlite.store, "threading", threads),
@@ -187,7 +187,7 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
         (sqlite.connection_thread, "queue", Queues(scheduler)),
         (sqlite.connection_thread, "threading", threads),
         (sqlite.transactions, "connect", connect),
-        (sqlite.transactions, "ThreadPoolExecutor", lambda size, _: Pool(scheduler, size)),
+        (sqlite.transactions, "ThreadPoolExecutor", lambda size, _: SimulatedThreadPool(scheduler, size)),
         (sqlite.write_queue, "Future", Future),
         (sqlite.write_queue, "threading", threads),
         (sqlite.connection, "threading", threads),

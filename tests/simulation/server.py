@@ -20,10 +20,10 @@ from tests.simulation.database import BUSY, virtual_clock
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Condition, Future
 
-__all__ = ["Hall", "Server"]
+__all__ = ["Hall", "SimulatedServer"]
 
 
-class Server:
+class SimulatedServer:
     """The database in memory, from the view of one process.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.simulation.scheduler import Scheduler, Strand
 
-__all__ = ["Future", "Pool", "Queues", "Threads"]
+__all__ = ["Future", "Queues", "SimulatedThreadPool", "Threads"]
 
 
 class Condition:
@@ -199,7 +199,7 @@ class _Queue:
         return self._items.popleft()
 
 
-class Pool:
+class SimulatedThreadPool:
     """Stands in for `concurrent.futures.ThreadPoolExecutor`.
 
     Args:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-__all__ = ["KINDS", "Ending", "Held", "Kind", "Model", "ModelJob"]
+__all__ = ["KINDS", "Ending", "HeldLease", "Model", "ModelJob", "PolicyKind"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class PolicyKind:
     """A policy of the model: its directive and its effects, in seconds."""
 
     directive: str
@@ -25,10 +25,10 @@ class Kind:
 
 
 KINDS = {
-    "plain": Kind("2 1s", (1, 2)),
-    "caught": Kind("1 2s catch mend", (2,), 4, "mend"),
-    "at once": Kind("0 catch mend", (), 1, "mend"),
-    "once": Kind("2 1s catch mend", (1, 2), 4, "mend", idempotent=False),
+    "plain": PolicyKind("2 1s", (1, 2)),
+    "caught": PolicyKind("1 2s catch mend", (2,), 4, "mend"),
+    "at once": PolicyKind("0 catch mend", (), 1, "mend"),
+    "once": PolicyKind("2 1s catch mend", (1, 2), 4, "mend", idempotent=False),
 }
 
 POISON = 3
@@ -49,7 +49,7 @@ class ModelJob:
     """A job."""
 
     id: int
-    kind: Kind
+    kind: PolicyKind
     queue: str
     priority: int
     due: datetime
@@ -93,7 +93,7 @@ class ModelJob:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldLease:
     """A claim: a job under a lease."""
 
     job: int
@@ -104,7 +104,7 @@ class Held:
 class Ending:
     """The end of an attempt, with the requested delay in seconds."""
 
-    held: Held
+    held: HeldLease
     how: str
     delay: int = 0
 
@@ -125,7 +125,7 @@ class Model:
 
     # ------------------------------------------------------------------------------------------------- arriving
 
-    def enqueue(self, kind: Kind, queue: str, priority: int, delay: int, parent: int | None = None) -> int:
+    def enqueue(self, kind: PolicyKind, queue: str, priority: int, delay: int, parent: int | None = None) -> int:
         """Insert a job."""
         self.numbers += 1
         number = self.numbers
@@ -138,7 +138,7 @@ class Model:
         held = (job.id for job in self.jobs.values() if job.holds and job.key == key and job.id != but)
         return next(held, None)
 
-    def enqueue_keyed(self, kind: Kind, queue: str, key: str, until: str, request: str | None) -> int | None:
+    def enqueue_keyed(self, kind: PolicyKind, queue: str, key: str, until: str, request: str | None) -> int | None:
         """Insert a job with a key and perhaps an idempotency key; return it, the existing one, or None if refused."""
         self.numbers += 1
         if request in self.requests:
@@ -152,7 +152,7 @@ class Model:
             self.requests[request] = number
         return number
 
-    def debounce(self, kind: Kind, queue: str, key: str, payload: bytes) -> int | None:
+    def debounce(self, kind: PolicyKind, queue: str, key: str, payload: bytes) -> int | None:
         """Postpone a debounced job, or insert one: quiet for 2 seconds, at most 5; return None if refused."""
         self.numbers += 1
         number = self.numbers
@@ -345,7 +345,7 @@ class Model:
 
     # ------------------------------------------------------------------------------------------- from outside
 
-    def answer(self, held: Held, how: str) -> bool | None:
+    def answer(self, held: HeldLease, how: str) -> bool | None:
         """Answer an attempt; return whether this ended it, or None if the answer is refused."""
         job = self.jobs[held.job]
         if job.lease != held.lease:

@@ -239,7 +239,7 @@ class RefreshMachine(RuleBasedStateMachine):
         assert () == self.store.do(checks.check()).findings
 
 
-class PostgresMachine(RefreshMachine):
+class PostgresRefreshMachine(RefreshMachine):
     """The state machine on PostgreSQL, which has other statements."""
 
     kind = "postgres"
@@ -247,5 +247,5 @@ class PostgresMachine(RefreshMachine):
 
 TestMemory = RefreshMachine.TestCase
 TestMemory.settings = budget(60)
-TestPostgres = PostgresMachine.TestCase
+TestPostgres = PostgresRefreshMachine.TestCase
 TestPostgres.settings = budget(5)

@@ -26,7 +26,7 @@ from redrive.stores.operations import checks, jobs, queues, retention
 from redrive.stores.operations.admin import BulkResult
 from redrive.stores.operations.leases import Claimed
 from tests.stores.helpers import FATAL, T0, failed, harness, new, seconds
-from tests.stores.model import FINAL, KINDS, Ending, Held, Model
+from tests.stores.model import FINAL, KINDS, Ending, HeldLease, Model
 
 QUEUES = ("a", "b")
 
@@ -169,7 +169,9 @@ class StoreMachine(RuleBasedStateMachine):
         recent = self.claims[-6:]
         chosen = data.draw(st.lists(st.sampled_from(recent), min_size=1, max_size=size, unique_by=id))
         hows = [data.draw(st.sampled_from(ENDINGS)) for _ in chosen]
-        endings = [Ending(Held(claim.id, claim.lease_id), how, delay) for claim, how in zip(chosen, hows, strict=True)]
+        endings = [
+            Ending(HeldLease(claim.id, claim.lease_id), how, delay) for claim, how in zip(chosen, hows, strict=True)
+        ]
         settled, lost = self.model.settle(endings)
         answer = self.store.settle(*[(claim, outcome(how, delay)) for claim, how in zip(chosen, hows, strict=True)])
 
@@ -181,7 +183,7 @@ class StoreMachine(RuleBasedStateMachine):
     def suspend(self, data: st.DataObject, span: int) -> None:
         """Suspend an attempt until it is answered from outside."""
         claim = data.draw(st.sampled_from(self.claims[-3:]))
-        settled, lost = self.model.settle([Ending(Held(claim.id, claim.lease_id), "suspend", span)])
+        settled, lost = self.model.settle([Ending(HeldLease(claim.id, claim.lease_id), "suspend", span)])
         answer = self.store.settle((claim, outcome("suspend", span)))
 
         assert (settled, lost) == ({each.lease_id for each in answer.moved}, answer.lost)
@@ -196,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
         except LeaseLost:
             answered = None
 
-        assert self.model.answer(Held(claim.id, claim.lease_id), how) == answered
+        assert self.model.answer(HeldLease(claim.id, claim.lease_id), how) == answered
 
     @rule()
     def lapse(self) -> None:
@@ -221,7 +223,7 @@ class StoreMachine(RuleBasedStateMachine):
         for claim in claims:
             self.model.hold(claim.id, claim.lease_id, worker)
         self.claims += claims
-        settled, _lost = self.model.settle([Ending(Held(claim.id, claim.lease_id), how) for claim in claims])
+        settled, _lost = self.model.settle([Ending(HeldLease(claim.id, claim.lease_id), how) for claim in claims])
         answer = self.store.settle(*[(claim, outcome(how, 0)) for claim in claims])
         assert (settled, frozenset()) == ({each.lease_id for each in answer.moved}, answer.lost)
         return len(claims)

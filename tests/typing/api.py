@@ -16,14 +16,14 @@ from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, History, J
 
 
 @dataclass(frozen=True)
-class Payment:
+class PaymentRequest:
     """What a task takes."""
 
     cents: int
 
 
 @dataclass(frozen=True)
-class Receipt:
+class JobReceipt:
     """What a task returns."""
 
     number: str
@@ -91,7 +91,7 @@ def lines(path: str) -> Iterator[str]:
     yield path
 
 
-class Client:
+class Fetcher:
     """Methods keep their self."""
 
     @redrive.retry("3 1s", on=ConnectionError)
@@ -102,7 +102,7 @@ class Client:
 
 assert_type(fetch(1, fresh=True), str)
 assert_type(lines("a"), Iterator[str])
-assert_type(Client().get(1), bytes)
+assert_type(Fetcher().get(1), bytes)
 fetch("1")  # type: ignore[arg-type]
 redrive.retry("3 1s", on=ConnectionError, atempts=3)  # type: ignore[call-arg]
 
@@ -131,70 +131,70 @@ app = redrive.App("memory://")
 
 
 @app.task(retry="5 1s catch recover", queue="payments", timeout="30s")
-def charge(payment: Payment, *, note: str = "") -> Receipt:
+def charge(payment: PaymentRequest, *, note: str = "") -> JobReceipt:
     """Enqueue as it would be called."""
-    return Receipt(f"{payment.cents}{note}")
+    return JobReceipt(f"{payment.cents}{note}")
 
 
 @app.task
-def recover(request: redrive.CatchRequest[Payment]) -> None:
+def recover(request: redrive.CatchRequest[PaymentRequest]) -> None:
     """Know the type of the request that failed."""
-    assert_type(request.request, Payment)
+    assert_type(request.request, PaymentRequest)
 
 
 @app.task
-async def charge_slowly(payment: Payment) -> Receipt:
+async def charge_slowly(payment: PaymentRequest) -> JobReceipt:
     """Its jobs promise what it returns, not the coroutine."""
     return charge(payment)
 
 
 @app.task
-async def ask(payment: Payment) -> Receipt | redrive.Pending:
+async def ask(payment: PaymentRequest) -> JobReceipt | redrive.Pending:
     """Suspend the attempt, which returns no result."""
     return redrive.Pending("1h")
 
 
 @app.task(queue="slow")
-def ask_slowly(payment: Payment) -> Receipt | redrive.Pending:
+def ask_slowly(payment: PaymentRequest) -> JobReceipt | redrive.Pending:
     """Suspend the attempt with options."""
     return redrive.Pending("1h")
 
 
 @app.task(soft_timeout="10s", timeout="30s", idempotent=True)
-def book(payment: Payment, ctx: redrive.Context) -> Receipt:
+def book(payment: PaymentRequest, ctx: redrive.Context) -> JobReceipt:
     """Commit with the completion."""
     with ctx.transaction() as connection:
         connection.execute("INSERT INTO orders VALUES (1)")
-        ctx.set_result(Receipt("1"))
+        ctx.set_result(JobReceipt("1"))
     assert_type(ctx.should_stop, bool)
     assert_type(ctx.stop_reason, redrive.Stop | None)
-    return Receipt("1")
+    return JobReceipt("1")
 
 
-assert_type(ask.enqueue(Payment(1)).result(), Receipt)
-assert_type(ask_slowly.enqueue(Payment(1)).result(), Receipt)
-assert_type(app.complete("3.7", Receipt("1")), bool)
+assert_type(ask.enqueue(PaymentRequest(1)).result(), JobReceipt)
+assert_type(ask_slowly.enqueue(PaymentRequest(1)).result(), JobReceipt)
+assert_type(app.complete("3.7", JobReceipt("1")), bool)
 assert_type(app.fail("3.7", ValueError("declined")), bool)
-assert_type(book.call(Payment(1), policy=policy), Receipt)
-assert_type(charge_slowly.enqueue(Payment(1)), redrive.Job[Receipt])
-assert_type(charge(Payment(1)), Receipt)
+assert_type(book.call(PaymentRequest(1), policy=policy), JobReceipt)
+assert_type(charge_slowly.enqueue(PaymentRequest(1)), redrive.Job[JobReceipt])
+assert_type(charge(PaymentRequest(1)), JobReceipt)
 
-job = charge.enqueue(Payment(1), note="thanks")
-assert_type(job, redrive.Job[Receipt])
-assert_type(job.result(timeout="10s"), Receipt)
-assert_type(charge.options(delay="5m", priority=3).enqueue(Payment(1)), redrive.Job[Receipt])
-assert_type(charge.enqueue_many([Payment(1)]), list[redrive.Job[Receipt]])
-charge.enqueue(Payment(1), using=object())
+job = charge.enqueue(PaymentRequest(1), note="thanks")
+assert_type(job, redrive.Job[JobReceipt])
+assert_type(job.result(timeout="10s"), JobReceipt)
+assert_type(charge.options(delay="5m", priority=3).enqueue(PaymentRequest(1)), redrive.Job[JobReceipt])
+assert_type(charge.enqueue_many([PaymentRequest(1)]), list[redrive.Job[JobReceipt]])
+charge.enqueue(PaymentRequest(1), using=object())
 charge.enqueue("a payment")  # type: ignore[call-overload]
 
 
 async def durable() -> None:
     """Call the asynchronous forms, which have the same result types."""
-    job = await charge.aenqueue(Payment(1))
-    assert_type(job, redrive.Job[Receipt])
-    assert_type(await job.aresult(), Receipt)
+    job = await charge.aenqueue(PaymentRequest(1))
+    assert_type(job, redrive.Job[JobReceipt])
+    assert_type(await job.aresult(), JobReceipt)
     await charge.aenqueue("a payment")  # type: ignore[call-overload]
-    assert_type(await charge_slowly.acall(Payment(1), policy=policy), Receipt)
+    assert_type(await charge_slowly.acall(PaymentRequest(1), policy=policy), JobReceipt)
     assert_type(await app.acomplete("3.7"), bool)
 
 

@@ -29,8 +29,8 @@ from redrive.orchestrator import (
     server_timeout,
 )
 from redrive.policy import Stage
-from tests.conformance.adapters.couchbase_strategies import Spy, reason_of, strategy_of
-from tests.conformance.adapters.couchbase_trial import Step, Trial, TrialClock, Watched, on_loop, step_of
+from tests.conformance.adapters.couchbase_strategies import RecordingStrategy, reason_of, strategy_of
+from tests.conformance.adapters.couchbase_trial import ResponseStep, Trial, TrialClock, Watched, on_loop, step_of
 from tests.conformance.adapters.couchbase_words import Reading, error_name, parts, text
 from tests.conformance.adapters.vocabulary import UnknownWord, read, word
 from tests.retrying.helpers import JumpingClock
@@ -73,7 +73,10 @@ def stage(case: Case) -> None:
     data = read(case.data, "reason", "allows_non_idempotent", "always", "idempotent", "strategy", "expect")
     reason = RetryReason.of(data["reason"])
     assert (data["allows_non_idempotent"], data["always"]) == reason[1:]
-    spy, clock = Spy(word(data["strategy"], {"best_effort": BestEffort, "fail_fast": FailFast})()), JumpingClock()
+    spy, clock = (
+        RecordingStrategy(word(data["strategy"], {"best_effort": BestEffort, "fail_fast": FailFast})()),
+        JumpingClock(),
+    )
     request = Request(idempotent=data["idempotent"], retry_strategy=spy, clock=clock)
     try:
         asyncio.run(Orchestrator().maybe_retry(request, reason))
@@ -201,14 +204,14 @@ async def _timed_out(data: Reading, interface: str) -> Trial:
     clock = TrialClock([])
     limit = data.get("timeout_ms", 2500)
     request = _flagged(data, timeout=limit / 1000, retry_strategy=strategy, may_repeat_in_flight=is_lost, clock=clock)
-    trial = Trial(request, Orchestrator(), Spy(strategy), clock, SpanOf(), [], [])
+    trial = Trial(request, Orchestrator(), RecordingStrategy(strategy), clock, SpanOf(), [], [])
     left = data.get("dispatched", when == "in_flight")
-    last = Step(stage=Stage.IN_FLIGHT if left else Stage.NOT_SENT, takes=10**6)
+    last = ResponseStep(stage=Stage.IN_FLIGHT if left else Stage.NOT_SENT, takes=10**6)
     await trial.play(chain(steps, repeat(last)), interface=interface)
     return trial
 
 
-def _steps(data: Reading) -> Iterator[Step]:
+def _steps(data: Reading) -> Iterator[ResponseStep]:
     read_only = bool(data.get("read_only"))
     for each in data.get("attempts", []):
         attempt = Reading(each, ("dispatched", "response"))

@@ -19,9 +19,9 @@ from redrive.contrib.couchbase import is_idempotent
 from redrive.errors import RequestCancelled
 from redrive.orchestrator import RETRIES_ATTRIBUTE, BestEffort, Orchestrator, RetryAction, RetryReason
 from redrive.policy import Backoff, Stage
-from tests.conformance.adapters.couchbase_strategies import Spy, reason_of, reason_on, strategy_of
+from tests.conformance.adapters.couchbase_strategies import RecordingStrategy, reason_of, reason_on, strategy_of
 from tests.conformance.adapters.couchbase_trial import (
-    Refused,
+    RefusedRequest,
     Trial,
     TrialClock,
     Watched,
@@ -38,7 +38,7 @@ from tests.retrying.orchestrator.helpers import SpanOf
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.conformance.adapters.couchbase_trial import Step
+    from tests.conformance.adapters.couchbase_trial import ResponseStep
     from tests.conformance.loading import Case
 
 Json = dict[str, Any]
@@ -109,7 +109,7 @@ async def _played(data: Reading, interface: str) -> Trial:
 
 def _trial(data: Reading) -> Trial:
     effects: list[str] = []
-    clock, spy = TrialClock(effects), Spy(_strategy(data), effects)
+    clock, spy = TrialClock(effects), RecordingStrategy(_strategy(data), effects)
     state = data["request"] if isinstance(data.get("request"), dict) else {}
     read(state, "completed", "internal_unmonitored")
     timeout = data.get("timeout_ms", data.get("timeout_left_ms"))
@@ -177,7 +177,7 @@ def _late(data: Reading, inner: Any) -> Any:
     return retry_after
 
 
-def _script(data: Reading, trial: Trial) -> Iterator[Step]:
+def _script(data: Reading, trial: Trial) -> Iterator[ResponseStep]:
     operation, read_only = trial.request.operation, trial.request.read_only
     for field in ("responses", "server"):
         if field in data:
@@ -205,7 +205,7 @@ def _reasons(data: Reading) -> list[RetryReason]:
     return [reason_of(each) for each in given or ["KV_LOCKED"]]
 
 
-def _until(trial: Trial, total: float, reason: RetryReason) -> Iterator[Step]:
+def _until(trial: Trial, total: float, reason: RetryReason) -> Iterator[ResponseStep]:
     while sum(trial.delays) < total:
         yield failure_of(reason, Stage.NOT_SENT)
     yield from repeat(failing([], Stage.NOT_SENT).__next__())
@@ -298,7 +298,7 @@ def _is_refused(trial: Trial) -> bool:
     error = trial.error
     if isinstance(error, RequestCancelled):
         return error.cancellation in {"NO_MORE_RETRIES", "CANCELLED", "SHUTDOWN", "TOO_MANY_REQUESTS_IN_RETRY"}
-    return isinstance(error, Refused) and error is trial.raised[-1] and error.reason is not None
+    return isinstance(error, RefusedRequest) and error is trial.raised[-1] and error.reason is not None
 
 
 def _outcome(trial: Trial, said: Any) -> Any:
@@ -307,7 +307,9 @@ def _outcome(trial: Trial, said: Any) -> Any:
         wanted = [each for each in (found[1] or found[3], found[2]) if each]
         return said if wanted == _cancelled(trial)[: len(wanted)] else _given(trial)
     if words.startswith("fails immediately with the strategy's exception"):
-        is_its = trial.spy.reasons and not isinstance(trial.error, RequestCancelled | Refused | TimeoutError | None)
+        is_its = trial.spy.reasons and not isinstance(
+            trial.error, RequestCancelled | RefusedRequest | TimeoutError | None
+        )
         return said if is_its else _given(trial)
     if words.startswith("cancelled (asyncio.CancelledError propagates)"):
         return said if isinstance(trial.error, asyncio.CancelledError) else _given(trial)

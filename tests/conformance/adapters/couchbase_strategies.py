@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     from redrive.orchestrator import Request
 
-__all__ = ["Spy", "named", "reason_of", "reason_on", "strategy_of"]
+__all__ = ["RecordingStrategy", "named", "reason_of", "reason_on", "strategy_of"]
 
 _FOREVER = 10**6
 
 
 @dataclass
-class Spy:
+class RecordingStrategy:
     """A strategy that records its calls and passes them to another one.
 
     Attributes:

@@ -23,7 +23,7 @@ from redrive.contrib.couchbase import classify_event, classify_grpc, classify_kv
 from redrive.contrib.couchbase.transport import EVENTS
 from redrive.orchestrator import Orchestrator, Request, RetryReason, timed_out
 from redrive.policy import Stage
-from tests.conformance.adapters.couchbase_strategies import Spy
+from tests.conformance.adapters.couchbase_strategies import RecordingStrategy
 from tests.conformance.adapters.vocabulary import UnknownWord
 from tests.retrying.helpers import JumpingLoop, LoopClock
 from tests.retrying.orchestrator.helpers import SpanOf
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from redrive.orchestrator import RequestEvent
 
 __all__ = [
-    "Refused",
-    "Step",
+    "RefusedRequest",
+    "ResponseStep",
     "Trial",
     "TrialClock",
     "Watched",
@@ -51,7 +51,7 @@ _FOREVER = 10**6
 """Seconds: longer than any request waits."""
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """An error that a server or a client returns instead of a result.
 
     Attributes:
@@ -68,7 +68,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Step:
+class ResponseStep:
     """One response.
 
     Attributes:
@@ -78,7 +78,7 @@ class Step:
         takes: seconds until it arrives.
     """
 
-    error: Refused | None = None
+    error: RefusedRequest | None = None
     stage: Stage = Stage.ANSWERED
     delivers: bool = False
     takes: float = 0.0
@@ -142,7 +142,7 @@ class Trial:
 
     request: Watched
     orchestrator: Orchestrator
-    spy: Spy
+    spy: RecordingStrategy
     clock: TrialClock
     span: SpanOf
     completions: list[Request]
@@ -152,7 +152,7 @@ class Trial:
     remaining: list[float | None] = field(default_factory=list)
     deadlines: set[Any] = field(default_factory=set)
     events: list[tuple[RequestEvent, logging.LogRecord]] = field(default_factory=list)
-    raised: list[Refused] = field(default_factory=list)
+    raised: list[RefusedRequest] = field(default_factory=list)
     error: BaseException | None = None
 
     @property
@@ -161,7 +161,7 @@ class Trial:
         return [each * 1000 for each in self.clock.slept]
 
     async def play(
-        self, steps: Iterator[Step], *, interface: str, happen: Callable[[Trial, Any], None] = lambda *_: None
+        self, steps: Iterator[ResponseStep], *, interface: str, happen: Callable[[Trial, Any], None] = lambda *_: None
     ) -> None:
         """Send the request, and answer it with one response after the other.
 
@@ -179,7 +179,7 @@ class Trial:
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - what it ends with is the subject
                 self.error = error
 
-    async def _run(self, steps: Iterator[Step]) -> None:
+    async def _run(self, steps: Iterator[ResponseStep]) -> None:
         async def send(*_: Any) -> str:
             step = await self._step(steps)
             if step.error is None:
@@ -189,7 +189,7 @@ class Trial:
 
         await self.orchestrator.run(self.request, send, marks=True)
 
-    async def _by_name(self, steps: Iterator[Step], *, with_error: bool) -> None:
+    async def _by_name(self, steps: Iterator[ResponseStep], *, with_error: bool) -> None:
         self.orchestrator.begin(self.request)
         again = True
         while again:
@@ -212,7 +212,7 @@ class Trial:
                 reason = said if isinstance(said, RetryReason) else step.error.reason
                 again = await self.orchestrator.maybe_retry(self.request, reason)
 
-    async def _step(self, steps: Iterator[Step], longest: float = float("inf")) -> Step:
+    async def _step(self, steps: Iterator[ResponseStep], longest: float = float("inf")) -> ResponseStep:
         """Make one attempt, and record that it was dispatched."""
         attempt = self.request.attempt
         self._sent()
@@ -308,7 +308,7 @@ _SILENT = re.compile(r"no (?:response|answer|reply)|never answers|hangs|silence|
 _TAKES = re.compile(r"(.+?),? (?:after|in) (\d+(?:\.\d+)?) ?ms")
 
 
-def step_of(said: object, operation: str, *, read_only: bool = False) -> Step:
+def step_of(said: object, operation: str, *, read_only: bool = False) -> ResponseStep:
     """Return the response that a case names: a key-value status, a gRPC code, an event, or a reason.
 
     Raises:
@@ -319,15 +319,15 @@ def step_of(said: object, operation: str, *, read_only: bool = False) -> Step:
     if found := _TAKES.fullmatch(said):
         return replace(step_of(found[1], operation, read_only=read_only), takes=float(found[2]) / 1000)
     if said.lower() in _SUCCESS:
-        return Step()
+        return ResponseStep()
     if re.fullmatch(r"rows? \d+ delivered", said):
-        return Step(delivers=True)
+        return ResponseStep(delivers=True)
     if _SILENT.fullmatch(said):
-        return Step(stage=Stage.IN_FLIGHT, takes=_FOREVER)
+        return ResponseStep(stage=Stage.IN_FLIGHT, takes=_FOREVER)
     return _failure(said, operation, read_only=read_only)
 
 
-def _failure(said: str, operation: str, *, read_only: bool) -> Step:
+def _failure(said: str, operation: str, *, read_only: bool) -> ResponseStep:
     bare, code = said.removeprefix("client:").strip(), said.removesuffix(" mid-stream")
     if bare in _CLIENT or bare in EVENTS:
         return _judged(classify_event(_CLIENT.get(bare, bare)))
@@ -348,25 +348,25 @@ _KNOWN = (
 )
 
 
-def _judged(verdict: Verdict) -> Step:
+def _judged(verdict: Verdict) -> ResponseStep:
     if verdict.error is None:
-        return Step()
-    return Step(Refused(verdict.classified(), str(verdict.error), verdict.reason), verdict.stage)
+        return ResponseStep()
+    return ResponseStep(RefusedRequest(verdict.classified(), str(verdict.error), verdict.reason), verdict.stage)
 
 
-def failure_of(reason: RetryReason, stage: Stage = Stage.ANSWERED) -> Step:
+def failure_of(reason: RetryReason, stage: Stage = Stage.ANSWERED) -> ResponseStep:
     """Return a failure that has only a reason."""
-    return Step(Refused(reason, reason.name, reason.name), stage)
+    return ResponseStep(RefusedRequest(reason, reason.name, reason.name), stage)
 
 
-def script_of(said: object, operation: str, *, read_only: bool = False) -> Iterator[Step]:
+def script_of(said: object, operation: str, *, read_only: bool = False) -> Iterator[ResponseStep]:
     """Yield the responses of a case, one after the other; ``always X`` and ``X until timeout`` never end.
 
     Raises:
         UnknownWord: a response that is not known.
     """
 
-    def many(text: object) -> Iterator[Step]:
+    def many(text: object) -> Iterator[ResponseStep]:
         if isinstance(text, str) and (found := re.fullmatch(r"(\d+) ?x (.+)|(.+) x ?(\d+)|(.+) (\d+) times", text)):
             count, what = (found[1], found[2]) if found[1] else (found[4] or found[6], found[3] or found[5])
             return repeat(step_of(what, operation, read_only=read_only), int(count))
@@ -383,6 +383,6 @@ def script_of(said: object, operation: str, *, read_only: bool = False) -> Itera
     return many(said)
 
 
-def failing(reasons: list[RetryReason], stage: Stage) -> Iterator[Step]:
+def failing(reasons: list[RetryReason], stage: Stage) -> Iterator[ResponseStep]:
     """Yield a failure for each reason, then a success."""
-    return chain((failure_of(reason, stage) for reason in reasons), [Step()])
+    return chain((failure_of(reason, stage) for reason in reasons), [ResponseStep()])

@@ -132,7 +132,7 @@ def _wanted(said: Any) -> Action:
 
 
 @dataclass
-class Subject:
+class RefreshedItem:
     """An item that is refreshed."""
 
     policy: RefreshPolicy
@@ -152,7 +152,7 @@ class Subject:
         return how(self.policy, self.state, now=at, uid=event.get("uid") or self.state.attempt_uid, **more)
 
 
-EVENTS: Mapping[str, Callable[[Subject, datetime, Mapping[str, Any]], RefreshTransition]] = {
+EVENTS: Mapping[str, Callable[[RefreshedItem, datetime, Mapping[str, Any]], RefreshTransition]] = {
     "start": lambda subject, at, _: subject.begin(refresh.start, at),
     "manual_start": lambda subject, at, _: subject.begin(refresh.trigger, at),
     "success": lambda subject, at, event: subject.answer(refresh.success, at, event),
@@ -176,7 +176,7 @@ def timelines(case: Case) -> None:
     """Check the state after each event of a time line."""
     notes = {"id", "source", "note", "seed_code_differs", "title"}
     data = read(case.data, "policy", "events", required=("policy", "events"), notes=notes)
-    subject = Subject(policy_of(data["policy"]))
+    subject = RefreshedItem(policy_of(data["policy"]))
     for number, event in enumerate(data["events"], 1):
         fields = ("at", "event", "expect", "uid", "final", "retry_after", "refresh_now")
         read(event, *fields, required=fields[:3])

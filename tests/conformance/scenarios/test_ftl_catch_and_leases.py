@@ -14,7 +14,7 @@ from tests.conformance.scenarios.hands import Hand, sweep
 
 
 @dataclass(frozen=True)
-class Order:
+class OrderRequest:
     """The request of the failing task."""
 
     number: int
@@ -27,19 +27,19 @@ def test_a_catch_request_contains_the_failed_task_and_its_error(app):
     received = []
 
     @app.task(retry="1 1s catch recover")
-    def ship(order: Order, context: Context) -> None:
+    def ship(order: OrderRequest, context: Context) -> None:
         raise RuntimeError(f"E{context.attempt}")
 
     @app.task
-    def recover(request: CatchRequest[Order], context: Context) -> None:
+    def recover(request: CatchRequest[OrderRequest], context: Context) -> None:
         received.append((request.task, request.request, request.request_type, request.error))
         if context.attempt == 1:
             raise RuntimeError("an error of the catch task")
 
-    ship.enqueue(Order(7))
+    ship.enqueue(OrderRequest(7))
     drain(app)
 
-    assert [("ship", Order(7), "Order", "E2")] * 2 == received
+    assert [("ship", OrderRequest(7), "OrderRequest", "E2")] * 2 == received
 
 
 @pytest.mark.case("ftl.catch_request")
@@ -48,17 +48,17 @@ def test_a_catch_task_may_take_any_request(app):
     received = []
 
     @app.task(retry="0 catch recover")
-    def ship(order: Order) -> None:
+    def ship(order: OrderRequest) -> None:
         raise RuntimeError("E1")
 
     @app.task
     def recover(request: CatchRequest) -> None:
         received.append((request.request, request.request_type))
 
-    ship.enqueue(Order(7))
+    ship.enqueue(OrderRequest(7))
     drain(app)
 
-    assert [({"number": 7}, "Order")] == received
+    assert [({"number": 7}, "OrderRequest")] == received
 
 
 @pytest.mark.case("ftl.catch_request")
@@ -67,14 +67,14 @@ def test_an_error_without_a_text_is_unknown(app):
     received = []
 
     @app.task(retry="0 catch recover")
-    def ship(order: Order) -> None:
+    def ship(order: OrderRequest) -> None:
         raise RuntimeError
 
     @app.task
-    def recover(request: CatchRequest[Order]) -> None:
+    def recover(request: CatchRequest[OrderRequest]) -> None:
         received.append(request.error)
 
-    ship.enqueue(Order(7))
+    ship.enqueue(OrderRequest(7))
     drain(app)
 
     assert ["unknown error"] == received

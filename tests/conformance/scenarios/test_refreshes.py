@@ -29,7 +29,7 @@ NEVER = "never"
 """The end of an attempt that never answers."""
 
 
-class Scene:
+class ScriptedRefresh:
     """A refresh of one item, with scripted attempts that each end a number of minutes after their start."""
 
     def __init__(self, app: App, clock: VirtualClock, policy: str, ends: list) -> None:
@@ -99,8 +99,8 @@ def clock():
 def begin(app, clock):
     """Track an item under a policy, with scripted attempts."""
 
-    def begin(policy: str, *ends, at_once: bool = True) -> Scene:
-        scene = Scene(app, clock, policy, list(ends))
+    def begin(policy: str, *ends, at_once: bool = True) -> ScriptedRefresh:
+        scene = ScriptedRefresh(app, clock, policy, list(ends))
         scene.table.keeping(at_once=at_once).track("k")
         return scene
 
@@ -127,10 +127,10 @@ def twice(request, tmp_path):
     clock = VirtualClock(datetime(2026, 1, 5, 5, tzinfo=UTC))
     apps = []
 
-    def twice(sentence: str = "") -> Scene:
+    def twice(sentence: str = "") -> ScriptedRefresh:
         """Return the scene, under the policy with another sentence."""
         apps.append(App(STORES[request.param](tmp_path), clock=clock))
-        scene = Scene(apps[-1], clock, f"{TWICE}\n{sentence}", [SILENT] * 9)
+        scene = ScriptedRefresh(apps[-1], clock, f"{TWICE}\n{sentence}", [SILENT] * 9)
         scene.table.keeping(at_once=False).track("k")
         return scene
 
@@ -139,7 +139,7 @@ def twice(request, tmp_path):
         each.close()
 
 
-def fail(scene: Scene, hour: str, error: Exception | str = "no") -> None:
+def fail(scene: ScriptedRefresh, hour: str, error: Exception | str = "no") -> None:
     """Fail the running attempt at an hour."""
     scene.live_until(hour)
     scene.app.fail(scene.tokens[-1], error)

@@ -48,7 +48,7 @@ class Decided(NamedTuple):
     why: str | None
 
 
-class Script:
+class ScriptedFunction:
     """A function that fails with scripted errors, and then succeeds.
 
     Attributes:
@@ -72,7 +72,9 @@ class Script:
 Dice = float | Callable[[], float]
 
 
-def in_process(policy: Policy, make: Callable[[VirtualClock], Script], sample: Dice) -> tuple[list[Decided], bool]:
+def in_process(
+    policy: Policy, make: Callable[[VirtualClock], ScriptedFunction], sample: Dice
+) -> tuple[list[Decided], bool]:
     """Return the decisions of a call, and whether it succeeded in the end."""
     clock = VirtualClock()
     with _in_force(clock=clock, roll=sample if callable(sample) else lambda: sample):
@@ -94,7 +96,9 @@ def told(record: Record) -> list[Decided]:
     return found
 
 
-def durably(policy: Policy, make: Callable[[VirtualClock], Script], sample: Dice) -> tuple[list[Decided], bool]:
+def durably(
+    policy: Policy, make: Callable[[VirtualClock], ScriptedFunction], sample: Dice
+) -> tuple[list[Decided], bool]:
     """Return the decisions of a job, and whether it succeeded in the end."""
     clock = VirtualClock()
     app = App("memory://", clock=clock)
@@ -158,8 +162,8 @@ def test_a_policy_decides_the_same_in_process_and_durably(
 ):
     """Whatever goes wrong, however long it takes: the delays, the rules, the reasons and the end are the same."""
 
-    def make(clock: VirtualClock) -> Script:
-        return Script(clock, script)
+    def make(clock: VirtualClock) -> ScriptedFunction:
+        return ScriptedFunction(clock, script)
 
     assert in_process(policy, make, sample) == durably(policy, make, sample)
 
@@ -172,9 +176,9 @@ def test_no_delay_is_computed_after_the_last_attempt(place):
     wait = Decided(timedelta(seconds=5), "backoff", None)
     made = []
 
-    def make(*errors: Exception) -> Callable[[VirtualClock], Script]:
-        def script(clock: VirtualClock) -> Script:
-            made.append(Script(clock, [(error, timedelta(0)) for error in errors]))
+    def make(*errors: Exception) -> Callable[[VirtualClock], ScriptedFunction]:
+        def script(clock: VirtualClock) -> ScriptedFunction:
+            made.append(ScriptedFunction(clock, [(error, timedelta(0)) for error in errors]))
             return made[-1]
 
         return script
@@ -197,7 +201,9 @@ def test_a_smooth_backoff_remembers_from_attempt_to_attempt(place):
     draws = (number * number * 0.3719 % 1 for number in count(1))  # high and low, in no order
 
     for _ in range(20):
-        decided, _ = place(policy, lambda clock: Script(clock, [(Transient(), timedelta(0))] * 6), lambda: next(draws))
+        decided, _ = place(
+            policy, lambda clock: ScriptedFunction(clock, [(Transient(), timedelta(0))] * 6), lambda: next(draws)
+        )
         places = list(accumulate(each.delay / timedelta(seconds=1) for each in decided[:-1]))
         assert all(low - 1e-4 < at < high + 1e-4 for low, at, high in zip(ends, places, ends[1:], strict=False))
 
@@ -213,7 +219,7 @@ def test_the_last_error_surfaces_as_it_is(last):
     errors = [Transient("a"), Transient("b"), last]
 
     with using(clock=clock), pytest.raises(type(last)) as raised:
-        POLICY.call(Script(clock, [(error, timedelta(0)) for error in errors]))
+        POLICY.call(ScriptedFunction(clock, [(error, timedelta(0)) for error in errors]))
 
     assert last is raised.value
     assert ["a", "b", str(last)] == [each.failure.message for each in raised.value.__retry__.timeline]
@@ -224,7 +230,7 @@ def test_the_last_error_surfaces_as_it_is(last):
 @pytest.mark.parametrize("last", [Fatal("stop now"), Transient("c")])
 def test_a_dead_job_names_the_last_error(app, clock, last):
     """Dead jobs keep all three errors in order, name the last one as their reason, and are due no more."""
-    script = Script(clock, [(error, timedelta(0)) for error in (Transient("a"), Transient("b"), last)])
+    script = ScriptedFunction(clock, [(error, timedelta(0)) for error in (Transient("a"), Transient("b"), last)])
 
     @app.task(retry=POLICY)
     def work() -> None:
@@ -242,8 +248,8 @@ def test_defaults_differ_between_process_and_job():
     """In process a call without a deadline ends after 45 s; a job continues."""
     policy = Policy(on=Transient, attempts=3, backoff=Backoff.constant(60), jitter="none")
 
-    def make(clock: VirtualClock) -> Script:
-        return Script(clock, [(Transient("a"), timedelta(0))])
+    def make(clock: VirtualClock) -> ScriptedFunction:
+        return ScriptedFunction(clock, [(Transient("a"), timedelta(0))])
 
     outcome = policy.outcome(make(VirtualClock()))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass
-class Answer:
+class AsgiResponse:
     """The response of the application."""
 
     status: int
@@ -22,10 +22,12 @@ class Answer:
         return json.loads(self.body)
 
 
-def ask(app: Any, path: str = "/", *, method: str = "GET", headers: Mapping[str, str] = {}, body: Any = None) -> Answer:
+def ask(
+    app: Any, path: str = "/", *, method: str = "GET", headers: Mapping[str, str] = {}, body: Any = None
+) -> AsgiResponse:
     """Start the application, ask once, and stop it."""
 
-    async def use() -> Answer:
+    async def use() -> AsgiResponse:
         async with app.router.lifespan_context(app) as state:
             return await request(app, state, path, method=method, headers=headers, body=body)
 
@@ -40,7 +42,7 @@ async def request(
     method: str = "GET",
     headers: Mapping[str, str] = {},
     body: Any = None,
-) -> Answer:
+) -> AsgiResponse:
     """Ask an application that has started."""
     lines = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
     if body is not None:
@@ -50,7 +52,7 @@ async def request(
         app, scope, [{"type": "http.request", "body": b"" if body is None else json.dumps(body).encode()}]
     )
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return Answer(sent[0]["status"], found, b"".join(each.get("body", b"") for each in sent[1:]))
+    return AsgiResponse(sent[0]["status"], found, b"".join(each.get("body", b"") for each in sent[1:]))
 
 
 def listen(app: Any, path: str) -> list[Any]:

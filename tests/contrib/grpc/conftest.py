@@ -11,7 +11,7 @@ import pytest
 from redrive.contrib.grpc import aio_channel, channel
 from redrive.policy import Backoff, Policy
 from redrive.retrying import isolated
-from tests.contrib.grpc.rig.server import Server
+from tests.contrib.grpc.rig.server import GrpcServer
 from tests.proxy import Proxy
 
 AT_ONCE = Policy(attempts=4, backoff=Backoff.constant(0))
@@ -25,7 +25,7 @@ QUICK = [
 @pytest.fixture
 def server():
     """Start a server."""
-    with Server() as server, isolated():
+    with GrpcServer() as server, isolated():
         yield server
 
 
@@ -36,7 +36,7 @@ def proxy(server):
         yield proxy
 
 
-class Sync:
+class SyncChannels:
     """Tests in sync code."""
 
     make = staticmethod(channel)
@@ -81,7 +81,7 @@ class Sync:
             self.done(each.close())
 
 
-class Async(Sync):
+class AsyncChannels(SyncChannels):
     """Tests in async code."""
 
     make = staticmethod(aio_channel)
@@ -123,7 +123,7 @@ class Async(Sync):
         self._runner.close()
 
 
-@pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
+@pytest.fixture(params=[SyncChannels, AsyncChannels], ids=["sync", "async"])
 def colour(request):
     """Provide the sync API, then the async one."""
     made = request.param()

@@ -15,7 +15,7 @@ from redrive.policy.duration import LONGEST
 TYPE = b"type.googleapis.com/google.rpc.RetryInfo"
 
 
-class Ended(grpc.RpcError):
+class FakeRpcError(grpc.RpcError):
     """An error with the methods of ``grpcio``'s errors."""
 
     def __init__(self, code=grpc.StatusCode.UNAVAILABLE, details="", *, trailers=(), headers=()):
@@ -50,7 +50,7 @@ def status(duration, kind=TYPE):
 )
 def test_only_details_and_channel_state_prove_a_refusal(details, connected, stage):
     """Details and channel state together prove that nothing was sent."""
-    error = Ended(details=details)
+    error = FakeRpcError(details=details)
     mark(error, connected=connected)
 
     assert describe(error).stage is stage
@@ -61,7 +61,7 @@ def test_only_details_and_channel_state_prove_a_refusal(details, connected, stag
 )
 def test_details_with_the_channels_address_are_proof(address, stage):
     """Details with the channel's own address suffice: the channel may have reconnected since the failure."""
-    error = Ended(details="failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:443: refused")
+    error = FakeRpcError(details="failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:443: refused")
     mark(error, connected=True, address=address)
 
     assert describe(error).stage is stage
@@ -69,7 +69,7 @@ def test_details_with_the_channels_address_are_proof(address, stage):
 
 def test_without_a_redrive_channel_nothing_is_proved():
     """Errors of other channels lack the state of the channel."""
-    assert describe(Ended(details="failed to connect to all addresses")).stage is Stage.IN_FLIGHT
+    assert describe(FakeRpcError(details="failed to connect to all addresses")).stage is Stage.IN_FLIGHT
 
 
 def test_an_error_without_details_is_not_marked():
@@ -82,7 +82,7 @@ def test_an_error_without_details_is_not_marked():
 
 def test_an_answer_is_one_by_its_code():
     """Codes that only applications use prove an answer, whatever the progress."""
-    failure = describe(Ended(grpc.StatusCode.NOT_FOUND, "no such order"))
+    failure = describe(FakeRpcError(grpc.StatusCode.NOT_FOUND, "no such order"))
 
     assert (Stage.ANSWERED, "GRPC_NOT_FOUND", "NOT_FOUND: no such order") == (
         failure.stage,
@@ -91,7 +91,9 @@ def test_an_answer_is_one_by_its_code():
     )
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), Ended(grpc.StatusCode.OK), grpc.RpcError(), Ended(None)])
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), FakeRpcError(grpc.StatusCode.OK), grpc.RpcError(), FakeRpcError(None)]
+)
 def test_other_errors_are_not_described(error):
     """Other exceptions and successes have no description."""
     assert describe(error) is None

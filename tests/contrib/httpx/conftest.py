@@ -44,7 +44,7 @@ class Pauses(VirtualClock):
         return self.actions.pop(0)() if self.actions else None
 
 
-class Colour:
+class Sender:
     """Sends one request with a client that retries, and waits in no time.
 
     Attributes:
@@ -104,7 +104,7 @@ _UNVERIFIED.verify_mode = ssl.CERT_NONE
 @pytest.fixture(params=["sync", "asyncio", "trio"])
 def colour(request):
     """Each colour."""
-    return Colour(request.param)
+    return Sender(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -131,10 +131,10 @@ def self_signed(tmp_path_factory):
 @pytest.fixture
 def sync():
     """Return the colour of plain calls, for tests without a colour."""
-    return Colour("sync")
+    return Sender("sync")
 
 
 @pytest.fixture(params=["asyncio", "trio"])
 def acolour(request):
     """Each colour that has hedges and cancellation."""
-    return Colour(request.param)
+    return Sender(request.param)

@@ -32,7 +32,7 @@ __all__ = [
     "SLOW_HEAD",
     "Executed",
     "Http2Server",
-    "Server",
+    "HttpServer",
     "answer",
     "chunked",
 ]
@@ -196,7 +196,7 @@ class Listener:
         self.close()
 
 
-class Server(Listener):
+class HttpServer(Listener):
     """Speaks HTTP/1.1."""
 
     def _talk(self, connection: socket.socket, number: int, step: Step) -> None:

@@ -8,7 +8,7 @@ import pytest
 import redrive
 from redrive.policy import Policy
 from redrive.retrying import Record
-from tests.contrib.httpx.server import HALF_BODY, RESET_AFTER, SLOW_BODY, Server, answer, chunked
+from tests.contrib.httpx.server import HALF_BODY, RESET_AFTER, SLOW_BODY, HttpServer, answer, chunked
 
 ONE = httpx.Limits(max_connections=1)
 LARGE = b"x" * 200_000
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.mark.parametrize("body", [b"", b"try later", LARGE], ids=["empty", "short", "large"])
 def test_the_last_answer_is_returned_as_httpx_would(colour, body):
     """After the last attempt the last answer is returned whole, with its record."""
-    with Server(*[answer(503, body, X_Answer=str(number)) for number in range(3)]) as server:
+    with HttpServer(*[answer(503, body, X_Answer=str(number)) for number in range(3)]) as server:
         response = colour.send(colour.retrying("2 1s", colour.inner(limits=ONE)), "GET", server.url)
     record = response.extensions["redrive"]
 
@@ -34,7 +34,7 @@ def test_the_last_answer_is_returned_as_httpx_would(colour, body):
 
 def test_the_last_answer_is_complete_without_a_length(colour):
     """Last answers that were read in part are returned whole."""
-    with Server(*[chunked(503, LARGE, b"end")] * 2) as server:
+    with HttpServer(*[chunked(503, LARGE, b"end")] * 2) as server:
         response = colour.send(colour.retrying("1 1s", colour.inner(limits=ONE)), "GET", server.url)
 
     assert (503, LARGE + b"end") == (response.status_code, response.content)
@@ -44,7 +44,7 @@ def test_a_client_closes_the_transport_inside(colour):
     """Closing a client closes its connections, whether or not it was used as a context manager."""
     closed = []
 
-    class Inner(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    class ClosingTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         def close(self):
             closed.append("sync")
 
@@ -54,14 +54,14 @@ def test_a_client_closes_the_transport_inside(colour):
     async def aclose(client):
         await client.aclose()
 
-    colour.run(colour.retrying(None, Inner()), aclose if colour.is_async else lambda client: client.close())
+    colour.run(colour.retrying(None, ClosingTransport()), aclose if colour.is_async else lambda client: client.close())
 
     assert {"async" if colour.is_async else "sync"} == set(closed)
 
 
 def test_a_success_has_its_record(colour):
     """Responses after retries have a record with the name of their host."""
-    with Server(answer(503)) as server:
+    with HttpServer(answer(503)) as server:
         response = colour.send(colour.retrying("2 1s"), "GET", server.url)
     record = response.extensions["redrive"]
 
@@ -71,7 +71,7 @@ def test_a_success_has_its_record(colour):
 
 def test_an_error_has_its_note(colour):
     """Exceptions of httpx surface with their request, one note and the record."""
-    with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
+    with HttpServer(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
         colour.send(colour.retrying("2 1s"), "POST", server.url, content=b"body")
 
     assert "it may not be repeated because it is not idempotent" in caught.value.__notes__[0]
@@ -82,7 +82,7 @@ def test_an_error_has_its_note(colour):
 @pytest.mark.parametrize("step", [answer(503, b"try later"), chunked(503, b"try ", b"later")], ids=["length", "chunks"])
 def test_the_connection_is_used_again(colour, step):
     """Small failed answers are read, with or without a length, so that their connection serves the next attempt."""
-    with Server(step) as server:
+    with HttpServer(step) as server:
         response = colour.send(colour.retrying("2 1s"), "GET", server.url)
 
         assert (200, 1) == (response.status_code, server.connections)
@@ -90,7 +90,7 @@ def test_the_connection_is_used_again(colour, step):
 
 def test_a_misdirected_request_gets_another_connection(colour):
     """After a 421 the connection is not used again, since it leads to the wrong server."""
-    with Server(answer(421)) as server:
+    with HttpServer(answer(421)) as server:
         response = colour.send(colour.retrying("2 1s"), "GET", server.url)
 
         assert (200, 2) == (response.status_code, server.connections)
@@ -99,7 +99,7 @@ def test_a_misdirected_request_gets_another_connection(colour):
 @pytest.mark.parametrize("step", [answer(503, LARGE), chunked(503, LARGE, LARGE)], ids=["length", "chunks"])
 def test_a_large_failed_answer_is_closed(colour, step):
     """Large failed answers are closed before the next attempt, which gets the only connection."""
-    with Server(step) as server:
+    with HttpServer(step) as server:
         response = colour.send(colour.retrying("2 1s", colour.inner(limits=ONE)), "GET", server.url)
 
         assert (200, 2) == (response.status_code, server.connections)
@@ -107,7 +107,7 @@ def test_a_large_failed_answer_is_closed(colour, step):
 
 def test_a_waiting_call_holds_no_connection(colour):
     """While a call waits, another one can use the only connection."""
-    with Server(answer(503)) as server:
+    with HttpServer(answer(503)) as server:
         transport = colour.retrying("2 1s", colour.inner(limits=ONE))
 
         def both(client):
@@ -122,7 +122,7 @@ def test_a_waiting_call_holds_no_connection(colour):
 def test_a_rejected_result_is_closed(colour):
     """Answers that the policy's `on_result` rejects are closed before the next attempt."""
     policy = Policy(on_result=lambda response: response.headers["X-Ready"] == "no", attempts=3)
-    with Server(answer(200, LARGE, X_Ready="no"), answer(200, X_Ready="yes")) as server:
+    with HttpServer(answer(200, LARGE, X_Ready="no"), answer(200, X_Ready="yes")) as server:
         response = colour.send(colour.retrying(policy, colour.inner(limits=ONE)), "GET", server.url)
 
     assert "yes" == response.headers["X-Ready"]
@@ -133,7 +133,7 @@ def test_a_rejected_result_is_closed(colour):
 
 def test_a_long_body_is_left_to_the_caller(colour):
     """Long bodies are not retried when they break off: the reader gets httpx's error."""
-    with Server(chunked(200, b"half", ends=False)) as server, pytest.raises(httpx.RemoteProtocolError):
+    with HttpServer(chunked(200, b"half", ends=False)) as server, pytest.raises(httpx.RemoteProtocolError):
         colour.send(colour.retrying("2 1s"), "GET", server.url)
 
     assert 1 == len(server.executed)
@@ -141,7 +141,7 @@ def test_a_long_body_is_left_to_the_caller(colour):
 
 def test_all_bodies_are_read_on_request(colour):
     """With `read=None` every body is part of the attempt."""
-    with Server(chunked(200, b"half", ends=False), chunked(200, b"who", b"le")) as server:
+    with HttpServer(chunked(200, b"half", ends=False), chunked(200, b"who", b"le")) as server:
         response = colour.send(colour.retrying("2 1s", read=None), "GET", server.url)
 
         assert (b"whole", 2) == (response.content, len(server.executed))
@@ -149,7 +149,7 @@ def test_all_bodies_are_read_on_request(colour):
 
 def test_no_body_is_read_on_request(colour):
     """With `read=0` the head of a good answer is returned before its body is there."""
-    with Server(SLOW_BODY) as server:
+    with HttpServer(SLOW_BODY) as server:
         response = colour.send(colour.retrying("2 1s", read=0), "GET", server.url, stream=True)
 
         assert 200 == response.status_code
@@ -158,9 +158,9 @@ def test_no_body_is_read_on_request(colour):
 def test_a_truncated_failed_answer_keeps_its_status(colour):
     """Failed answers with a broken body are retried by status; the reader of the last one gets httpx's error."""
     broken = chunked(503, b"half", ends=False)
-    with Server(broken, broken) as server, pytest.raises(httpx.RemoteProtocolError):
+    with HttpServer(broken, broken) as server, pytest.raises(httpx.RemoteProtocolError):
         colour.send(colour.retrying("1 1s"), "GET", server.url)
-    with Server(broken, broken) as again:
+    with HttpServer(broken, broken) as again:
         response = colour.send(colour.retrying("1 1s"), "GET", again.url, stream=True)
 
     assert 2 == len(server.executed)
@@ -173,7 +173,7 @@ def test_a_truncated_failed_answer_keeps_its_status(colour):
 def test_a_truncated_body_that_is_not_repeated_raises_the_error_of_httpx(colour):
     """If half an answer to a POST came, the call ends with httpx's error, not with half a response."""
     with (
-        Server(HALF_BODY) as server,
+        HttpServer(HALF_BODY) as server,
         pytest.raises(httpx.RemoteProtocolError, match="without sending complete message"),
     ):
         colour.send(colour.retrying("2 1s"), "POST", server.url)
@@ -187,7 +187,7 @@ def test_a_truncated_body_that_is_not_repeated_raises_the_error_of_httpx(colour)
 def test_each_hop_of_a_redirect_is_retried(colour):
     """Redirects are two requests, and each has its own attempts."""
     script = [answer(503), answer(302, Location="/there"), answer(503), answer()]
-    with Server(*script) as server:
+    with HttpServer(*script) as server:
         response = colour.run(colour.retrying("1 1s"), lambda client: client.get(server.url), follow_redirects=True)
 
         assert 200 == response.status_code
@@ -207,7 +207,7 @@ class Token(httpx.Auth):
 
 def test_authentication_continues_after_401(colour):
     """Answers 401 are not retried but go to the authentication, and its requests are retried."""
-    with Server(answer(401), answer(503), answer()) as server:
+    with HttpServer(answer(401), answer(503), answer()) as server:
         response = colour.run(colour.retrying("1 1s"), lambda client: client.get(server.url), auth=Token())
 
         assert 200 == response.status_code
@@ -226,7 +226,7 @@ def test_a_retried_function_retries_alone(colour):
     async def nonsync(client):
         return (await client.get(server.url)).raise_for_status()
 
-    with Server(*[answer(503)] * 9) as server, pytest.raises(httpx.HTTPStatusError) as caught:
+    with HttpServer(*[answer(503)] * 9) as server, pytest.raises(httpx.HTTPStatusError) as caught:
         colour.run(transport, nonsync if colour.is_async else sync)
 
     assert 3 == len(server.executed)
@@ -241,7 +241,7 @@ def test_the_users_trace_callbacks_are_called(colour):
         heard.append(name)
 
     trace = asynchronous if colour.is_async else lambda name, info: heard.append(name)
-    with Server(answer(503)) as server:
+    with HttpServer(answer(503)) as server:
         colour.send(colour.retrying("1 1s"), "GET", server.url, extensions={"trace": trace})
 
     assert 2 == heard.count("http11.send_request_headers.started")

@@ -9,7 +9,7 @@ import pytest
 
 from redrive.contrib.httpx import RetryTransport
 from redrive.testing import using
-from tests.contrib.httpx.server import RESET_AFTER, Server, answer
+from tests.contrib.httpx.server import RESET_AFTER, HttpServer, answer
 
 
 class Unseekable(io.BytesIO):
@@ -49,7 +49,7 @@ def post(colour, server, policy="2 1s", **request):
 @pytest.mark.parametrize("request_", [{"content": b"body"}, {"content": "body"}, {"data": {"a": "b"}}, {"json": [1]}])
 def test_bytes_are_sent_again(colour, request_):
     """Bodies of bytes are the same at each attempt."""
-    with Server(answer(503), RESET_AFTER) as server:
+    with HttpServer(answer(503), RESET_AFTER) as server:
         post(colour, server, **request_)
     first = server.executed[0].body
 
@@ -59,7 +59,7 @@ def test_bytes_are_sent_again(colour, request_):
 
 def test_forms_with_files_are_sent_again(colour):
     """Forms with a file are the same at each attempt."""
-    with Server(answer(503)) as server:
+    with HttpServer(answer(503)) as server:
         post(colour, server, files={"file": positioned()})
     first, second = (each.body for each in server.executed)
 
@@ -73,7 +73,7 @@ def test_forms_with_files_are_sent_again(colour):
 def test_rereadable_bodies_are_sent_again(sync, make):
     """Files are sent from their first position, and lists from their beginning, at each attempt."""
     headers = {"Transfer-Encoding": "chunked"}
-    with Server(answer(503), RESET_AFTER) as server:
+    with HttpServer(answer(503), RESET_AFTER) as server:
         post(sync, server, content=make(), headers=headers)
 
         assert [b"body"] * 3 == [each.body for each in server.executed]
@@ -81,7 +81,7 @@ def test_rereadable_bodies_are_sent_again(sync, make):
 
 def test_a_stream_is_sent_once(colour):
     """Streams that were read are not sent again: the last answer is returned, and the record has the reason."""
-    with Server(answer(503)) as server:
+    with HttpServer(answer(503)) as server:
         response = post(colour, server, content=once(colour))
 
     assert (503, [b"body"]) == (response.status_code, [each.body for each in server.executed])
@@ -92,7 +92,7 @@ def test_a_stream_is_sent_once(colour):
 
 def test_the_error_notes_that_a_stream_is_sent_once(colour):
     """Exceptions after a stream was read have the reason in their note."""
-    with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
+    with HttpServer(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
         post(colour, server, content=once(colour))
 
     assert "is a stream that has been read and cannot be read again" in caught.value.__notes__[0]
@@ -101,7 +101,7 @@ def test_the_error_notes_that_a_stream_is_sent_once(colour):
 @pytest.mark.parametrize("request_", [{"content": Unseekable(b"body")}, {"files": {"file": Unseekable(b"body")}}])
 def test_a_file_that_cannot_go_back_is_sent_once(sync, request_):
     """Files that cannot seek are streams."""
-    with Server(answer(503)) as server:
+    with HttpServer(answer(503)) as server:
         assert 503 == post(sync, server, **request_).status_code
 
         assert 1 == len(server.executed)
@@ -110,12 +110,12 @@ def test_a_file_that_cannot_go_back_is_sent_once(sync, request_):
 def test_a_user_defined_stream_is_sent_once(sync):
     """Streams of a user's class are not read twice."""
 
-    class Own(httpx.SyncByteStream):
+    class UserStream(httpx.SyncByteStream):
         def __iter__(self):
             yield b"body"
 
-    with Server(answer(503)) as server:
-        request = httpx.Request("PUT", server.url, stream=Own(), headers={"Content-Length": "4", "Host": "test"})
+    with HttpServer(answer(503)) as server:
+        request = httpx.Request("PUT", server.url, stream=UserStream(), headers={"Content-Length": "4", "Host": "test"})
         response = sync.run(sync.retrying("2 1s"), lambda client: client.send(request))
 
         assert (503, 1) == (response.status_code, len(server.executed))
@@ -123,7 +123,7 @@ def test_a_user_defined_stream_is_sent_once(sync):
 
 def test_an_unread_stream_is_sent_again(colour):
     """Requests with a stream are retried as long as no byte of it was sent."""
-    server = Server(listens=False)
+    server = HttpServer(listens=False)
     colour.clock.actions.append(server.listen)
     with server:
         response = post(colour, server, content=once(colour))
@@ -133,7 +133,7 @@ def test_an_unread_stream_is_sent_again(colour):
 
 def test_a_final_error_of_a_stream_request_is_not_retried(colour):
     """Answers 404 are not retried, whatever the body."""
-    with Server(answer(404)) as server:
+    with HttpServer(answer(404)) as server:
         response = post(colour, server, content=once(colour))
 
     assert "not_matched" == response.extensions["redrive"].rule
@@ -143,12 +143,12 @@ def test_an_inner_transport_can_read_the_content(sync):
     """Inner transports can read `request.content`, as without the transport."""
     seen = []
 
-    class Inner(httpx.BaseTransport):
+    class ReadingTransport(httpx.BaseTransport):
         def handle_request(self, request):
             seen.append(request.content)
             return httpx.Response(200)
 
-    with using(clock=sync.clock), httpx.Client(transport=RetryTransport(inner=Inner())) as client:
+    with using(clock=sync.clock), httpx.Client(transport=RetryTransport(inner=ReadingTransport())) as client:
         client.post("http://test/", content=b"body")
 
     assert [b"body"] == seen

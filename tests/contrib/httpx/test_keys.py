@@ -8,7 +8,7 @@ import pytest
 import redrive
 from redrive.policy import Policy
 from redrive.retrying import Hedge
-from tests.contrib.httpx.server import RESET_AFTER, SLOW_HEAD, Server, answer
+from tests.contrib.httpx.server import RESET_AFTER, SLOW_HEAD, HttpServer, answer
 
 
 def keys(server):
@@ -18,7 +18,7 @@ def keys(server):
 
 def test_all_attempts_have_the_same_key(colour):
     """Requests that need a key get one for all attempts, and may be repeated."""
-    with Server(answer(503), RESET_AFTER) as server:
+    with HttpServer(answer(503), RESET_AFTER) as server:
         response = colour.send(colour.retrying("2 1s", idempotency_key=True), "POST", server.url)
     first, *others = keys(server)
 
@@ -40,7 +40,7 @@ def test_each_call_has_its_own_key(colour):
         await client.send(request)
         return await client.send(request)
 
-    with Server() as server:
+    with HttpServer() as server:
         request.url = httpx.URL(server.url)
         colour.run(transport, aboth if colour.is_async else both)
 
@@ -50,7 +50,7 @@ def test_each_call_has_its_own_key(colour):
 
 def test_the_users_key_is_kept(colour):
     """Keys of the request are kept."""
-    with Server(answer(503)) as server:
+    with HttpServer(answer(503)) as server:
         transport = colour.retrying("2 1s", idempotency_key=True)
         colour.send(transport, "POST", server.url, headers={"Idempotency-Key": '"mine"'})
 
@@ -60,7 +60,7 @@ def test_the_users_key_is_kept(colour):
 @pytest.mark.parametrize(("method", "option"), [("GET", True), ("PUT", True), ("POST", False)])
 def test_methods_that_may_be_repeated_get_no_key(colour, method, option):
     """No key for a method that may be repeated anyway, and none unless it is asked for."""
-    with Server() as server:
+    with HttpServer() as server:
         colour.send(colour.retrying("2 1s", idempotency_key=option), method, server.url)
 
     assert [None] == keys(server)
@@ -72,7 +72,7 @@ def test_a_function_makes_the_key(colour):
     def order_of(request):
         return request.headers.get("X-Order")
 
-    with Server() as server:
+    with HttpServer() as server:
         transport = colour.retrying("2 1s", idempotency_key=order_of)
         colour.send(transport, "POST", server.url, headers={"X-Order": "order 7"})
         again = colour.retrying("2 1s", idempotency_key=order_of)
@@ -99,7 +99,7 @@ HEDGED = Policy(attempts=2, hedge=Hedge("100ms"))
 @pytest.mark.parametrize(("method", "option", "calls"), [("POST", True, 2), ("GET", False, 2)])
 def test_copies_have_the_same_key(acolour, method, option, calls):
     """Requests that may be repeated are hedged, the copy wins if the first is slow, and both have the same key."""
-    with Server(SLOW_HEAD) as server:
+    with HttpServer(SLOW_HEAD) as server:
         response = acolour.send(acolour.retrying(HEDGED, idempotency_key=option), method, server.url)
 
     assert (200, calls) == (response.status_code, len(keys(server)))
@@ -109,7 +109,7 @@ def test_copies_have_the_same_key(acolour, method, option, calls):
 @pytest.mark.parametrize("content", [None, b"body"])
 def test_requests_that_may_not_be_repeated_are_not_hedged(acolour, content):
     """Policies with a hedge make no copies of a POST without a key."""
-    with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError):
+    with HttpServer(RESET_AFTER) as server, pytest.raises(httpx.TransportError):
         acolour.send(acolour.retrying(HEDGED), "POST", server.url, content=content)
 
     assert [None] == keys(server)
@@ -121,7 +121,7 @@ def test_a_stream_is_not_hedged(acolour):
     async def body():
         yield b"body"
 
-    with Server() as server:
+    with HttpServer() as server:
         response = acolour.send(acolour.retrying(HEDGED), "PUT", server.url, content=body())
 
     assert (200, [b"body"]) == (response.status_code, [each.body for each in server.executed])

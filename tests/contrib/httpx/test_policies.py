@@ -14,14 +14,14 @@ from redrive.errors import CircuitOpen, PolicyValueError
 from redrive.policy import Failure, Jitter, Policy, Rule, Stage
 from redrive.policy.backoff_kinds import Constant
 from redrive.retrying import Hedge, disabled, http, isolated
-from tests.contrib.httpx.server import RESET_AFTER, RESET_BEFORE, Server, answer
+from tests.contrib.httpx.server import RESET_AFTER, RESET_BEFORE, HttpServer, answer
 
 STEADY = Policy(attempts=3, backoff=Constant(1), jitter=Jitter.none)
 
 
 def count(colour, policy, *script, method="GET", **request):
     """Return the number of times that a server executes a request under a policy."""
-    with Server(*script) as server, contextlib.suppress(httpx.TransportError):
+    with HttpServer(*script) as server, contextlib.suppress(httpx.TransportError):
         colour.send(colour.retrying(policy), method, server.url, **request)
     return len(server.executed)
 
@@ -170,7 +170,7 @@ def test_only_async_transports_hedge():
 
 def fails(method, step, **request):
     """Return the exception of a plain client."""
-    with Server(step) as server, pytest.raises(httpx.HTTPError) as caught:
+    with HttpServer(step) as server, pytest.raises(httpx.HTTPError) as caught:
         httpx.request(method, server.url, verify=ssl.create_default_context(), **request).raise_for_status()
     return caught.value
 
@@ -230,7 +230,7 @@ def test_a_retried_function_uses_the_evidence_of_the_transport(colour):
     async def nonsync(client):
         return (await client.post(server.url)).raise_for_status()
 
-    with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
+    with HttpServer(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
         colour.run(transport, nonsync if colour.is_async else sync)
 
     assert 1 == len(server.executed)

@@ -22,7 +22,7 @@ from tests.contrib.httpx.server import (
     SLOW_BODY,
     SLOW_HEAD,
     Http2Server,
-    Server,
+    HttpServer,
     answer,
 )
 
@@ -49,7 +49,7 @@ def _page() -> dict[str, list[int]]:
     return {name.strip(): [int(cell) for cell in cells] for name, *cells in rows}
 
 
-class Scene:
+class FailingRequest:
     """One request with a first attempt that fails."""
 
     def __init__(self, colour, stack, monkeypatch, self_signed):
@@ -66,14 +66,14 @@ class Scene:
 
     def scripted(self, step):
         """Send to a server that runs this step first."""
-        return lambda request: self._send(request, Server(step))
+        return lambda request: self._send(request, HttpServer(step))
 
     def slow(self, step):
         """Send to a server that runs this step first, with a short timeout of the client."""
 
         def play(request):
             self.colour.clock.actions.append(self.colour.be_patient)
-            return self._send({**request, "timeout": HASTY}, Server(step))
+            return self._send({**request, "timeout": HASTY}, HttpServer(step))
 
         return play
 
@@ -83,7 +83,7 @@ class Scene:
 
     def refused(self, request):
         """Send to a port without a listener."""
-        server = Server(listens=False)
+        server = HttpServer(listens=False)
         self.colour.clock.actions.append(server.listen)
         return self._send(request, server)
 
@@ -95,11 +95,11 @@ class Scene:
 
         self._monkeypatch.setattr(socket, "getaddrinfo", unknown)
         self.colour.clock.actions.append(self._monkeypatch.undo)
-        return self._send(request, Server())
+        return self._send(request, HttpServer())
 
     def not_trusted(self, request):
         """Use a self-signed certificate."""
-        return self._send(request, Server(tls=self._self_signed), verify=True)
+        return self._send(request, HttpServer(tls=self._self_signed), verify=True)
 
     def broken_tls(self, request):
         """Send to a server that closes the connection in the handshake."""
@@ -108,7 +108,7 @@ class Scene:
 
     def pool(self, request):
         """Occupy the only connection with an answer that is not read."""
-        server = self.server = self._stack.enter_context(Server(answer(body=b"x" * 70_000)))
+        server = self.server = self._stack.enter_context(HttpServer(answer(body=b"x" * 70_000)))
         transport = self.colour.retrying("1 1s", self.colour.inner(limits=httpx.Limits(max_connections=1)))
 
         def both(client):
@@ -127,7 +127,7 @@ class Scene:
             server.executed = server.executed[1:]
 
 
-class _Hanging(Server):
+class _Hanging(HttpServer):
     def _serve(self, plain, number, step):
         if number == 0:
             plain.recv(1)
@@ -207,7 +207,7 @@ def test_requests_are_repeated_as_documented(colour, name, kind, monkeypatch, se
     expected = _page()[name][list(REQUESTS).index(kind)]
     for play in PLAYS[name]:
         with ExitStack() as stack:
-            scene = Scene(colour, stack, monkeypatch, self_signed)
+            scene = FailingRequest(colour, stack, monkeypatch, self_signed)
             try:
                 play(scene)(REQUESTS[kind])
             except httpx.TransportError as error:

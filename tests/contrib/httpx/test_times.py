@@ -12,7 +12,7 @@ import pytest
 import redrive
 from redrive.policy import Jitter, Policy, Stage
 from redrive.policy.backoff_kinds import Constant
-from tests.contrib.httpx.server import RESET_AFTER, SLOW_HEAD, Listener, Server, answer
+from tests.contrib.httpx.server import RESET_AFTER, SLOW_HEAD, HttpServer, Listener, answer
 
 STEADY = Policy(attempts=2, backoff=Constant(1), jitter=Jitter.none, deadline=None)
 DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
@@ -35,7 +35,7 @@ DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_call_waits_for_retry_after(sync, said, wait, status):
     """Retry-After is a floor, in each form, and its dates are compared with the `Date` of the answer."""
-    with Server(answer(status, Retry_After=said, Date=DATE)) as server:
+    with HttpServer(answer(status, Retry_After=said, Date=DATE)) as server:
         sync.send(sync.retrying(STEADY), "GET", server.url)
 
     assert [wait] == sync.clock.waits
@@ -44,7 +44,7 @@ def test_a_call_waits_for_retry_after(sync, said, wait, status):
 def test_a_retry_date_without_a_response_date_uses_the_clock(colour):
     """Without a `Date` in the answer, the present instant is that of the clock in force."""
     at = colour.clock.now() + timedelta(seconds=90)
-    with Server(answer(503, Retry_After=at.strftime("%a, %d %b %Y %H:%M:%S GMT"))) as server:
+    with HttpServer(answer(503, Retry_After=at.strftime("%a, %d %b %Y %H:%M:%S GMT"))) as server:
         colour.send(colour.retrying(STEADY), "GET", server.url)
 
     assert [90] == colour.clock.waits
@@ -54,7 +54,7 @@ def test_a_retry_date_without_a_response_date_uses_the_clock(colour):
 def test_no_limit_shortens_a_hint(sync, jitter):
     """httpx-retries and urllib3 cut a long Retry-After to their own maximum and ask early; no backoff cuts ours."""
     policy = Policy(attempts=2, backoff=redrive.Backoff.exponential("100ms", "5s"), jitter=jitter, deadline=None)
-    with Server(answer(503, Retry_After="3600")) as server:
+    with HttpServer(answer(503, Retry_After="3600")) as server:
         sync.send(sync.retrying(policy), "GET", server.url)
 
     assert [3600] == sync.clock.waits
@@ -63,7 +63,7 @@ def test_no_limit_shortens_a_hint(sync, jitter):
 @pytest.mark.parametrize("limit", [{"deadline": "1m"}, {"max_hint": "1m"}])
 def test_a_call_that_may_not_wait_so_long_gives_up(colour, limit):
     """If the policy has no time for the wait, the answer is returned at once, without an early attempt."""
-    with Server(answer(503, Retry_After="3600")) as server:
+    with HttpServer(answer(503, Retry_After="3600")) as server:
         response = colour.send(colour.retrying(STEADY.with_(**limit)), "GET", server.url)
 
     assert (503, [], 1) == (response.status_code, colour.clock.waits, len(server.executed))
@@ -154,7 +154,7 @@ def test_each_step_gets_what_the_steps_before_have_left(sync):
             sync.request_timeout = request.extensions["timeout"]
             return super().handle_request(request)
 
-    with Server() as server:
+    with HttpServer() as server:
         policy = Policy(deadline=10, attempts=2)
         sync.send(sync.retrying(policy, Peeking()), "GET", server.url, extensions={"trace": trace})
     reads = [left for name, left in heard if name in _STEPS]
@@ -188,7 +188,7 @@ def stages(error):
 def test_an_attempt_without_an_answer_was_in_flight(sync):
     """Requests of method POST without an answer within the attempt's timeout are not sent again."""
     policy = STEADY.with_(attempt_timeout="50ms")
-    with Server(SLOW_HEAD) as server, pytest.raises(httpx.ReadTimeout) as caught:
+    with HttpServer(SLOW_HEAD) as server, pytest.raises(httpx.ReadTimeout) as caught:
         sync.send(sync.retrying(policy), "POST", server.url)
 
     assert (1, "not_idempotent") == (len(server.executed), caught.value.__retry__.rule)
@@ -204,7 +204,7 @@ def test_an_attempt_that_never_connects_was_not_sent(colour):
     assert [Stage.NOT_SENT] * 2 == stages(caught.value)
 
 
-class Stuck(httpx.AsyncBaseTransport):
+class HangingTransport(httpx.AsyncBaseTransport):
     """Comes as far as a step of httpcore's, and no further."""
 
     def __init__(self, step):
@@ -228,14 +228,14 @@ def test_a_cancelled_attempt_has_the_stage_of_httpcore(acolour, step, expected):
     """If redrive itself cancels an attempt, the steps of httpcore decide whether it may be repeated."""
     policy = STEADY.with_(attempt_timeout="10ms")
     with pytest.raises(TimeoutError, match="attempt . of POST test took longer than 10ms") as caught:
-        acolour.send(acolour.retrying(policy, Stuck(step)), "POST", "http://test/")
+        acolour.send(acolour.retrying(policy, HangingTransport(step)), "POST", "http://test/")
 
     assert expected == stages(caught.value)
 
 
 def test_a_tunnel_that_is_not_opened_is_no_request(colour):
     """CONNECT requests to a proxy do not count as the request: a POST behind one is sent again."""
-    with Server(RESET_AFTER, answer(502)) as server, pytest.raises(httpx.TransportError) as caught:
+    with HttpServer(RESET_AFTER, answer(502)) as server, pytest.raises(httpx.TransportError) as caught:
         colour.send(colour.retrying(STEADY, colour.inner(proxy=server.url)), "POST", "https://shop.test/")
 
     assert ["CONNECT", "CONNECT"] == [each.method for each in server.executed]
@@ -251,7 +251,7 @@ def test_a_cancellation_passes(acolour):
             await anyio.to_thread.run_sync(server.has_executed.wait, 60)
             group.cancel_scope.cancel()
 
-    with Server(SLOW_HEAD) as server:
+    with HttpServer(SLOW_HEAD) as server:
         acolour.run(acolour.retrying(STEADY), cancelled)
 
     assert (1, []) == (len(server.executed), acolour.clock.waits)

@@ -53,7 +53,7 @@ def proxy(server):
         yield proxy
 
 
-class Sync:
+class SyncClients:
     """Tests in sync code."""
 
     kind = redis.Redis
@@ -77,7 +77,7 @@ class Sync:
         """Close the clients."""
 
 
-class Async(Sync):
+class AsyncClients(SyncClients):
     """Tests in async code."""
 
     kind = redis.asyncio.Redis
@@ -115,7 +115,7 @@ class Async(Sync):
         self._runner.close()
 
 
-@pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
+@pytest.fixture(params=[SyncClients, AsyncClients], ids=["sync", "async"])
 def colour(request):
     """Provide the sync API, then the async one."""
     made = request.param()

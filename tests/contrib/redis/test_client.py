@@ -12,7 +12,7 @@ from redrive.contrib.redis import failure_of, wrap
 from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, Policy, Stage
 from tests.contrib.redis.conftest import AT_ONCE
-from tests.proxy import Kind
+from tests.proxy import FaultKind
 
 LOST = (redis.ConnectionError, redis.TimeoutError, TimeoutError)
 
@@ -44,7 +44,7 @@ def counted(server, key="n"):
 @pytest.mark.case("python_clients/redis_py_default_double_incr")
 def test_redis_py_alone_applies_an_increment_twice(colour, server, proxy):
     """With redis-py's defaults an INCR runs again if its reply is lost: the reason for this package."""
-    proxy.on(Kind.CUT_AFTER, when=b"INCR")
+    proxy.on(FaultKind.CUT_AFTER, when=b"INCR")
 
     assert colour.done(colour.plain(proxy.port).incr("n")) == 2
     assert counted(server) == "2"
@@ -52,7 +52,9 @@ def test_redis_py_alone_applies_an_increment_twice(colour, server, proxy):
 
 @pytest.mark.case("python_clients/redis_py_default_double_incr")
 @pytest.mark.case("python_clients/redis_py_default_double_incr")
-@pytest.mark.parametrize(("kind", "applied"), [(Kind.CUT_BEFORE, None), (Kind.CUT_AFTER, "1"), (Kind.TRUNCATE, "1")])
+@pytest.mark.parametrize(
+    ("kind", "applied"), [(FaultKind.CUT_BEFORE, None), (FaultKind.CUT_AFTER, "1"), (FaultKind.TRUNCATE, "1")]
+)
 def test_a_lost_increment_is_applied_once_at_most_and_raised(colour, server, proxy, kind, applied):
     """It is unknown whether it took effect, and the error contains that."""
     fault = proxy.on(kind, when=b"INCR", times=9)
@@ -68,7 +70,7 @@ def test_a_lost_increment_is_applied_once_at_most_and_raised(colour, server, pro
 
 def test_a_reset_connection_is_in_flight_too(colour, server, proxy):
     """ECONNRESET after the command was executed proves nothing either."""
-    proxy.on(Kind.CUT_AFTER, when=b"INCR", reset=True)
+    proxy.on(FaultKind.CUT_AFTER, when=b"INCR", reset=True)
 
     with pytest.raises(redis.ConnectionError):
         colour.done(colour.client(proxy.port).incr("n"))
@@ -76,7 +78,7 @@ def test_a_reset_connection_is_in_flight_too(colour, server, proxy):
     assert counted(server) == "1"
 
 
-@pytest.mark.parametrize("kind", [Kind.CUT_BEFORE, Kind.CUT_AFTER, Kind.TRUNCATE])
+@pytest.mark.parametrize("kind", [FaultKind.CUT_BEFORE, FaultKind.CUT_AFTER, FaultKind.TRUNCATE])
 def test_a_lost_read_or_set_is_repeated(colour, server, proxy, kind):
     """Their second execution does no harm."""
     client = colour.client(proxy.port, decode_responses=True)
@@ -89,7 +91,7 @@ def test_a_lost_read_or_set_is_repeated(colour, server, proxy, kind):
 
 def test_a_command_with_a_changing_reply_is_not_repeated(colour, server, proxy):
     """SADD raises, because its lost reply was 1 and the reply of a second execution would be 0."""
-    proxy.on(Kind.CUT_AFTER, when=b"SADD")
+    proxy.on(FaultKind.CUT_AFTER, when=b"SADD")
 
     with pytest.raises(redis.ConnectionError):
         colour.done(colour.client(proxy.port).sadd("seen", "a"))
@@ -99,7 +101,7 @@ def test_a_command_with_a_changing_reply_is_not_repeated(colour, server, proxy):
 
 def test_a_command_with_an_ignored_reply_is_repeated(colour, server, proxy):
     """Programs that ignore these replies can declare it."""
-    proxy.on(Kind.CUT_AFTER, when=b"SADD")
+    proxy.on(FaultKind.CUT_AFTER, when=b"SADD")
 
     assert colour.done(colour.client(proxy.port, answers_matter=False).sadd("seen", "a")) == 0
     assert proxy.count(b"SADD") == 2
@@ -110,7 +112,7 @@ def test_the_idempotence_of_a_policy_precedes_the_table(colour, server, proxy, i
     """``idempotent=True`` repeats the INCR as well, ``idempotent=False`` not even a GET."""
     client = colour.client(proxy.port, AT_ONCE.with_(idempotent=idempotent))
     command = "incr" if idempotent else "get"
-    proxy.on(Kind.CUT_AFTER, when=command.upper().encode())
+    proxy.on(FaultKind.CUT_AFTER, when=command.upper().encode())
 
     with contextlib.nullcontext() if idempotent else pytest.raises(redis.ConnectionError):
         colour.done(getattr(client, command)("n"))
@@ -137,7 +139,7 @@ def test_a_handshake_that_fails_is_before_the_command(colour, server, proxy, gre
     """Neither AUTH nor SELECT is the command: it was not sent."""
     server.ask("ACL", "SETUSER", "writer", "on", "nopass", "allkeys", "allcommands")
     client = colour.client(proxy.port, db=1, username="writer", password="any")
-    fault = proxy.on(Kind.CUT_AFTER, when=greeting)
+    fault = proxy.on(FaultKind.CUT_AFTER, when=greeting)
 
     assert colour.done(client.incr("n")) == 1
     assert fault.hits == 1
@@ -177,7 +179,7 @@ def test_the_time_that_is_left_reaches_the_socket(colour, server, proxy):
     """Without a timeout of its own the client is interrupted by the attempt's timeout, and the INCR is not repeated."""
     client = colour.client(proxy.port, AT_ONCE.with_(attempt_timeout="100ms"), socket_timeout=None)
     colour.done(client.ping())
-    fault = proxy.on(Kind.DROP, when=b"INCR", times=9)
+    fault = proxy.on(FaultKind.DROP, when=b"INCR", times=9)
 
     with pytest.raises(LOST):
         colour.done(client.incr("n"))
@@ -190,7 +192,7 @@ def test_a_read_that_took_too_long_is_repeated(colour, server, proxy):
     """Its second attempt gets a connection that replies."""
     client = colour.client(proxy.port, AT_ONCE.with_(attempt_timeout="300ms"), socket_timeout=None)
     colour.done(client.ping())
-    fault = proxy.on(Kind.DROP, when=b"GET")
+    fault = proxy.on(FaultKind.DROP, when=b"GET")
 
     assert colour.done(client.get("n")) is None
     assert fault.hits == 1
@@ -215,7 +217,7 @@ def test_a_lost_pipeline_that_counts_is_applied_once_and_raised(colour, server, 
     """Single commands that may not be repeated prevent the repetition of the pipeline."""
     pipeline = colour.client(proxy.port).pipeline(transaction=transaction)
     pipeline.set("k", "v").incr("n")
-    proxy.on(Kind.CUT_AFTER, when=b"INCR", times=9)
+    proxy.on(FaultKind.CUT_AFTER, when=b"INCR", times=9)
 
     with pytest.raises(redis.ConnectionError) as caught:
         colour.done(pipeline.execute())
@@ -229,7 +231,7 @@ def test_a_lost_pipeline_of_reads_and_sets_is_repeated(colour, server, proxy, tr
     """Repeat it as a whole, with all its commands."""
     pipeline = colour.client(proxy.port, decode_responses=True).pipeline(transaction=transaction)
     pipeline.set("k", "v").get("k")
-    fault = proxy.on(Kind.CUT_AFTER, when=b"SET")
+    fault = proxy.on(FaultKind.CUT_AFTER, when=b"SET")
 
     assert colour.done(pipeline.execute()) == [True, "v"]
     assert fault.hits == 1
@@ -319,7 +321,7 @@ def watched(colour, client):
 def test_redis_py_alone_runs_a_transaction_twice(colour, server, proxy):
     """redis-py treats a lost EXEC as a changed watched key, with retries or without."""
     client = colour.plain(proxy.port)
-    proxy.on(Kind.CUT_AFTER, when=b"EXEC")
+    proxy.on(FaultKind.CUT_AFTER, when=b"EXEC")
 
     watched(colour, client)
 
@@ -329,7 +331,7 @@ def test_redis_py_alone_runs_a_transaction_twice(colour, server, proxy):
 def test_a_transaction_with_a_lost_reply_raises(colour, server, proxy):
     """Raise the connection's error: the transaction was executed, once."""
     client = colour.client(proxy.port)
-    proxy.on(Kind.CUT_AFTER, when=b"EXEC")
+    proxy.on(FaultKind.CUT_AFTER, when=b"EXEC")
 
     with pytest.raises(redis.ConnectionError) as caught:
         watched(colour, client)
@@ -340,7 +342,7 @@ def test_a_transaction_with_a_lost_reply_raises(colour, server, proxy):
 
 def test_watch_is_repeated_while_no_key_is_watched(colour, server, proxy):
     """WATCH is a read, and the transaction has not begun."""
-    proxy.on(Kind.CUT_BEFORE, when=b"WATCH")
+    proxy.on(FaultKind.CUT_BEFORE, when=b"WATCH")
 
     watched(colour, colour.client(proxy.port))
 
@@ -469,7 +471,7 @@ def test_the_wrapped_client_has_the_same_class_and_commands(colour, server):
 def test_a_client_with_one_connection_is_under_the_policy_too(colour, server, proxy):
     """redis-py's ``client()`` returns one."""
     client = colour.client(proxy.port)
-    proxy.on(Kind.CUT_AFTER, when=b"GET")
+    proxy.on(FaultKind.CUT_AFTER, when=b"GET")
 
     single = client.client()
     assert colour.done(single.get("n")) is None
@@ -503,7 +505,7 @@ def test_the_connections_live_as_long_as_either_client(server):
 def test_only_what_the_policy_names_is_retried(colour, server, proxy):
     """Here the policy names one error reply and no connection failure."""
     client = colour.client(proxy.port, AT_ONCE.with_(on="REDIS_OOM"))
-    proxy.on(Kind.CUT_AFTER, when=b"GET")
+    proxy.on(FaultKind.CUT_AFTER, when=b"GET")
 
     with pytest.raises(redis.ConnectionError):
         colour.done(client.get("n"))
@@ -512,7 +514,7 @@ def test_only_what_the_policy_names_is_retried(colour, server, proxy):
 def test_under_another_retry_a_command_is_sent_once(server, proxy):
     """Inside another retry the command leaves the retries to the outer call."""
     client = wrap(redis.Redis(port=proxy.port), AT_ONCE)
-    fault = proxy.on(Kind.CUT_AFTER, when=b"GET", times=2)
+    fault = proxy.on(FaultKind.CUT_AFTER, when=b"GET", times=2)
 
     @retry(AT_ONCE, on=failure_of, idempotent=True)
     def read():

@@ -25,11 +25,11 @@ EVERY_TWO_HOURS = RefreshPolicy.parse("""
 """)
 
 
-class Base(DeclarativeBase):
+class RefreshBase(DeclarativeBase):
     """The declarative base of the tests."""
 
 
-class BigTable(of_sqlalchemy.RefreshColumns, Base):
+class BigTable(of_sqlalchemy.RefreshColumns, RefreshBase):
     """A model with refreshes."""
 
     __tablename__ = "big_tables"
@@ -131,7 +131,7 @@ def engines(tmp_path_factory):
     def engine(name: str) -> Engine:
         if name not in made:
             made[name] = on_postgres() if name == "postgres" else sqlite(tmp_path_factory.mktemp("refresh"))
-            Base.metadata.create_all(made[name])
+            RefreshBase.metadata.create_all(made[name])
         with made[name].begin() as connection:
             connection.execute(delete(BigTable))
         return made[name]

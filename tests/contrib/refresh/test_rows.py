@@ -15,14 +15,14 @@ POLICY = RefreshPolicy.parse("Refresh every 2 hours; allow 1 hour to complete; r
 
 
 @dataclass
-class Line:
+class TableRow:
     """A row as it was read."""
 
     key: int
     state: RefreshState
 
 
-class Ledger:
+class DictTable:
     """A table in a dict. Another process makes the changes in `concurrent_changes` after the next rows were read."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Ledger:
         return True
 
     def _read(self):
-        read = [Line(key, state) for key, state in self.states.items()]
+        read = [TableRow(key, state) for key, state in self.states.items()]
         if self.concurrent_changes:
             self.concurrent_changes.pop(0)()
         return read
@@ -64,7 +64,7 @@ class Ledger:
 @pytest.fixture
 def ledger():
     """Create a table with one row that is not saved by a user."""
-    return Ledger()
+    return DictTable()
 
 
 @pytest.fixture

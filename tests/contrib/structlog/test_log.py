@@ -72,7 +72,7 @@ def test_log_lines_of_a_handler_have_its_job(tmp_path: Path, lines: list[Any], t
 def test_a_user_defined_event_may_have_any_field(lines: list[Any]):
     """Fields with the name of a key of structlog are left out."""
 
-    class Own(observe.CallEvent):
+    class UserEvent(observe.CallEvent):
         _fields = ("name", "event")
         name = "fetch"
         event = "in the way"
@@ -83,6 +83,6 @@ def test_a_user_defined_event_may_have_any_field(lines: list[Any]):
         def __str__(self) -> str:
             return "own"
 
-    observe.emit(Own())
+    observe.emit(UserEvent())
 
     assert [{"event": "own", "call": "fetch", "log_level": "info"}] == lines

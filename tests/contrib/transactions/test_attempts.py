@@ -13,7 +13,7 @@ from redrive.clock import SystemClock
 from redrive.policy import Policy
 from tests import postgres
 from tests.contrib.transactions.libraries import PATIENT, Library, Once, Second, some
-from tests.proxy import Kind
+from tests.proxy import FaultKind
 
 
 def test_a_transaction_that_succeeds_is_run_once(library, table):
@@ -68,7 +68,7 @@ def test_a_session_that_was_killed_before_commit_is_repeated_on_another(library,
 
 def test_a_connection_that_is_cut_before_commit_is_repeated(far, proxy, table):
     """Connections that are cut before COMMIT have stored nothing, whatever their last statement did."""
-    proxy.on(Kind.CUT_AFTER, when=b"INSERT")
+    proxy.on(FaultKind.CUT_AFTER, when=b"INSERT")
 
     assert "done" == far.call(table.insert)
     assert (2, [1]) == (far.attempts, table.rows)
@@ -77,7 +77,7 @@ def test_a_connection_that_is_cut_before_commit_is_repeated(far, proxy, table):
 @some
 def test_a_server_that_cannot_be_reached_is_tried_again(far, proxy, table):
     """Connections that are cut while they open cost one attempt."""
-    proxy.on(Kind.CUT_BEFORE, when=b"postgres", times=2)
+    proxy.on(FaultKind.CUT_BEFORE, when=b"postgres", times=2)
 
     assert "done" == far.call(table.insert)
     assert [1] == table.rows
@@ -212,13 +212,13 @@ def test_an_attempt_that_took_too_long_is_repeated(library, table):
     slow = iter(["SELECT pg_sleep(60)", *["SELECT 1"] * 99])
     policy = Policy.parse("20 1ms").with_(attempt_timeout="200ms")
 
-    class Slow(str):
+    class SlowText(str):
         __slots__ = ()
 
         def removeprefix(self, prefix, /):
             return next(slow)
 
-    assert "done" == library.call(table.insert, Slow("slow"), policy=policy)
+    assert "done" == library.call(table.insert, SlowText("slow"), policy=policy)
     assert [1] == table.rows
     assert library.attempts > 1
 
@@ -250,7 +250,7 @@ def test_a_cancelled_transaction_is_rolled_back(library, table):
 @pytest.mark.parametrize("kind", ["asyncpg"])
 def test_an_attempt_that_is_cut_off_in_its_commit_is_ambiguous(far, proxy, table):
     """Attempts without an answer to their COMMIT in time are not repeated."""
-    fault = proxy.on(Kind.HOLD, when=b"COMMIT")
+    fault = proxy.on(FaultKind.HOLD, when=b"COMMIT")
     policy = Policy.parse(PATIENT).with_(attempt_timeout="500ms")
 
     with pytest.raises(TimeoutError) as caught:

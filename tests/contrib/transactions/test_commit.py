@@ -10,11 +10,11 @@ from redrive.contrib.transactions import commit_status
 from redrive.errors import OutcomeUnknown
 from redrive.policy import Policy, Stage
 from tests.contrib.transactions.libraries import PATIENT, Once, some
-from tests.proxy import Kind
+from tests.proxy import FaultKind
 
 
 @pytest.mark.case("python_clients/psycopg/commit_lost")
-@pytest.mark.parametrize(("cut", "rows"), [(Kind.CUT_BEFORE, []), (Kind.CUT_AFTER, [1])])
+@pytest.mark.parametrize(("cut", "rows"), [(FaultKind.CUT_BEFORE, []), (FaultKind.CUT_AFTER, [1])])
 def test_a_lost_commit_is_ambiguous(far, proxy, table, cut, rows):
     """Lost COMMITs are not repeated, and the error calls their outcome unknown."""
     fault = proxy.on(cut, when=b"COMMIT")
@@ -27,7 +27,7 @@ def test_a_lost_commit_is_ambiguous(far, proxy, table, cut, rows):
     assert "not_idempotent" == caught.value.__retry__.rule
 
 
-@pytest.mark.parametrize(("cut", "attempts"), [(Kind.CUT_BEFORE, 2), (Kind.CUT_AFTER, 1)])
+@pytest.mark.parametrize(("cut", "attempts"), [(FaultKind.CUT_BEFORE, 2), (FaultKind.CUT_AFTER, 1)])
 def test_a_proof_settles_a_lost_commit(far, proxy, table, cut, attempts):
     """Asked for its status, the transaction that was committed is not repeated, and the other one is."""
     fault = proxy.on(cut, when=b"COMMIT")
@@ -39,7 +39,7 @@ def test_a_proof_settles_a_lost_commit(far, proxy, table, cut, attempts):
 @some
 def test_an_idempotent_transaction_is_repeated_after_a_lost_commit(far, proxy, table):
     """Under a policy with idempotent=True a lost COMMIT is repeated, and takes effect twice here."""
-    proxy.on(Kind.CUT_AFTER, when=b"COMMIT")
+    proxy.on(FaultKind.CUT_AFTER, when=b"COMMIT")
 
     assert "done" == far.call(table.insert, policy=Policy.parse(PATIENT).with_(idempotent=True))
     assert (2, [1, 1]) == (far.attempts, table.rows)
@@ -48,7 +48,7 @@ def test_an_idempotent_transaction_is_repeated_after_a_lost_commit(far, proxy, t
 @some
 def test_a_lost_commit_of_what_has_written_nothing_is_repeated(far, proxy, table):
     """With a proof, a transaction without a number cannot be there twice."""
-    proxy.on(Kind.CUT_AFTER, when=b"COMMIT")
+    proxy.on(FaultKind.CUT_AFTER, when=b"COMMIT")
 
     assert "done" == far.call(f"SELECT n FROM {table.name}", prove=True)
     assert 2 == far.attempts
@@ -58,8 +58,8 @@ def test_a_lost_commit_of_what_has_written_nothing_is_repeated(far, proxy, table
 def test_a_proof_that_does_not_come_leaves_it_ambiguous(far, proxy, table, monkeypatch):
     """Without an answer in time, the outcome is unknown."""
     monkeypatch.setattr(commit_status, "PATIENCE", 0 * commit_status.PATIENCE)
-    proxy.on(Kind.CUT_BEFORE, when=b"COMMIT")
-    proxy.on(Kind.CUT_BEFORE, when=b"pg_xact_status", times=9)
+    proxy.on(FaultKind.CUT_BEFORE, when=b"COMMIT")
+    proxy.on(FaultKind.CUT_BEFORE, when=b"pg_xact_status", times=9)
 
     with pytest.raises(OutcomeUnknown):
         far.call(table.insert, prove=True)
@@ -73,7 +73,7 @@ def test_another_timeline_proves_nothing(far, proxy, table, monkeypatch):
     monkeypatch.setattr(
         commit_status, "_STATUS", commit_status._STATUS.replace("= '{timeline}'", "= '{timeline}' || 'F'")
     )
-    proxy.on(Kind.CUT_AFTER, when=b"COMMIT")
+    proxy.on(FaultKind.CUT_AFTER, when=b"COMMIT")
 
     with pytest.raises(OutcomeUnknown):
         far.call(table.insert, prove=True)

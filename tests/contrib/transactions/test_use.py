@@ -19,7 +19,7 @@ from redrive.errors import PolicyError
 from redrive.policy import Policy
 from tests import postgres
 from tests.contrib.transactions.libraries import PATIENT, Library, Once
-from tests.proxy import Kind
+from tests.proxy import FaultKind
 
 
 def connect(**options):
@@ -169,7 +169,7 @@ def test_a_transaction_is_entered_once():
 
 def test_a_single_statement_with_a_lost_reply_is_not_repeated(table, proxy):
     """Without a transaction the outcome of a lost statement is unknown."""
-    proxy.on(Kind.CUT_AFTER, when=b"INSERT")
+    proxy.on(FaultKind.CUT_AFTER, when=b"INSERT")
     attempts = []
 
     @redrive.retry(PATIENT, on=on_psycopg.failure_of)
@@ -187,7 +187,7 @@ def test_a_single_statement_with_a_lost_reply_is_not_repeated(table, proxy):
 
 def test_a_single_statement_that_could_not_be_sent_is_repeated(table, proxy):
     """Refused connections have executed no statement."""
-    proxy.on(Kind.CUT_BEFORE)
+    proxy.on(FaultKind.CUT_BEFORE)
 
     @redrive.retry(PATIENT, on=on_psycopg.failure_of)
     def insert():
@@ -217,7 +217,7 @@ def test_a_statement_that_is_repeated_inside_a_failed_transaction_is_given_up(ta
 # --------------------------------------------------------------------------------------------------------------- pools
 
 
-class Pool:
+class FakePool:
     """As psycopg_pool is seen from outside: connections are kept, and closed ones are replaced."""
 
     max_size = 3
@@ -237,7 +237,7 @@ class Pool:
 
 def test_dead_connections_of_a_pool_cost_no_attempt(table):
     """After a restart of the server every connection of the pool is dead; they are replaced one after the other."""
-    pool = Pool(table.name)
+    pool = FakePool(table.name)
     table.kill()
     attempts = []
 
@@ -255,7 +255,7 @@ def test_dead_connections_of_a_pool_cost_no_attempt(table):
 def test_an_error_of_the_pool_itself_surfaces(table):
     """It is no dead connection, of which another one could be had."""
 
-    class Shut(Pool):
+    class Shut(FakePool):
         def getconn(self):
             raise LookupError("shut")
 
@@ -310,11 +310,11 @@ def test_dead_connections_of_an_asyncpg_pool_are_replaced(table):
 # ------------------------------------------------------------------------------------------------------------ sessions
 
 
-class Base(DeclarativeBase):
+class VersionedBase(DeclarativeBase):
     """Of the mapped class below."""
 
 
-class Account(Base):
+class Account(VersionedBase):
     """A row with a version, as optimistic locking needs it."""
 
     __tablename__ = "accounts_of_redrive"
@@ -329,8 +329,8 @@ def maker():
     """Return a sessionmaker on an engine with the table of accounts, and one account in it."""
     address = {"host": postgres.server(), "user": "postgres"}
     engine = sqlalchemy.create_engine("postgresql+psycopg://", connect_args=address)
-    Base.metadata.drop_all(engine)
-    Base.metadata.create_all(engine)
+    VersionedBase.metadata.drop_all(engine)
+    VersionedBase.metadata.create_all(engine)
     maker = sessionmaker(engine, expire_on_commit=False)
     with maker.begin() as session:
         session.add(Account(id=1, cents=100))

@@ -22,7 +22,7 @@ class Refusal(Exception):
         self.definite = definite
 
 
-class Asked:
+class FixedStrategy:
     """A strategy that always answers the same, and remembers what it was asked."""
 
     def __init__(self, answer: Any = "1ms") -> None:
@@ -39,7 +39,7 @@ class Asked:
         return RetryAction(self._answer)
 
 
-class Server:
+class ScriptedServer:
     """Sends by a script: an exception is raised, anything else is returned; the last step is repeated.
 
     Attributes:

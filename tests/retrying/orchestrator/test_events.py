@@ -20,14 +20,14 @@ from redrive.orchestrator import (
     ResponseOrphaned,
 )
 from redrive.orchestrator import RetryReason as Why
-from tests.retrying.orchestrator.helpers import Asked
+from tests.retrying.orchestrator.helpers import FixedStrategy
 
 
 def test_sinks_get_logged_events(run, clock, caplog):
     """Sinks get the same event as the log, with its operation, channel and level."""
     seen = []
     with observe.only(seen.append):
-        run(Orchestrator(strategy=Asked("200ms")).maybe_retry, Request("upsert"), Why.KV_LOCKED)
+        run(Orchestrator(strategy=FixedStrategy("200ms")).maybe_retry, Request("upsert"), Why.KV_LOCKED)
         with pytest.raises(RequestCancelled):
             run(Orchestrator(strategy=FailFast()).maybe_retry, Request("upsert"), Why.KV_LOCKED)
 
@@ -121,7 +121,7 @@ COMMON = {
 @pytest.mark.parametrize(
     ("strategy", "expected"),
     [
-        (Asked("200ms"), {"event": "RequestRetryScheduled", "attempts": 1, "delay_ms": 200.0}),
+        (FixedStrategy("200ms"), {"event": "RequestRetryScheduled", "attempts": 1, "delay_ms": 200.0}),
         (FailFast(), {"event": "RequestNotRetried", "attempts": 0, "delay_ms": None}),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_decision_is_exported_as_plain_data(run, clock, strategy, expected):
 def test_a_record_is_exported_as_plain_data(run, clock):
     """Records of requests contain timeout, flags, service and connection, and those of each attempt."""
     request = told()
-    run(Orchestrator(strategy=Asked("200ms")).maybe_retry, request, Why.KV_LOCKED)
+    run(Orchestrator(strategy=FixedStrategy("200ms")).maybe_retry, request, Why.KV_LOCKED)
 
     first = {
         "number": 1,

@@ -28,7 +28,7 @@ from redrive.orchestrator import (
 )
 from redrive.policy import Reason
 from tests.retrying.helpers import checkpoint
-from tests.retrying.orchestrator.helpers import Asked, Refusal, cancelled_after, events, together
+from tests.retrying.orchestrator.helpers import FixedStrategy, Refusal, cancelled_after, events, together
 
 SCHEDULED = ("RequestRetryScheduled", "DEBUG")
 REFUSED = ("RequestNotRetried", "INFO")
@@ -41,7 +41,7 @@ class TestOrder:
 
     def test_a_completed_request_is_left_alone(self, run, clock, caplog):
         """Completed requests cause no question, record, event or wait."""
-        strategy = Asked()
+        strategy = FixedStrategy()
         request = Request(retry_strategy=strategy)
         request.succeed()
         assert False is run(Orchestrator().maybe_retry, request, KV_LOCKED)
@@ -49,7 +49,7 @@ class TestOrder:
 
     def test_always_retry_beats_every_strategy(self, run, clock):
         """Reasons that are always retried use the controlled backoff without a strategy."""
-        strategy = Asked(None)
+        strategy = FixedStrategy(None)
         request = Request(retry_strategy=strategy)
 
         async def main():
@@ -66,7 +66,7 @@ class TestOrder:
 
     def test_mutations_lost_in_flight_are_refused_before_user_code(self, run, clock):
         """Mutations that were sent and not answered are refused without asking a strategy."""
-        strategy, error = Asked(), ConnectionResetError()
+        strategy, error = FixedStrategy(), ConnectionResetError()
         request = Request(retry_strategy=strategy)
         request.attempt.dispatch()
         with pytest.raises(ConnectionResetError) as caught:
@@ -76,7 +76,7 @@ class TestOrder:
     @pytest.mark.parametrize("options", [{"idempotent": True}, {"may_repeat_in_flight": True}], ids=str)
     def test_the_guard_can_be_opened(self, run, clock, options):
         """Idempotent requests pass the stage check, and so do those with `may_repeat_in_flight`."""
-        strategy = Asked()
+        strategy = FixedStrategy()
         request = Request(retry_strategy=strategy, **options)
         request.attempt.dispatch()
         assert True is run(Orchestrator().maybe_retry, request, LOST)
@@ -85,7 +85,7 @@ class TestOrder:
     @pytest.mark.parametrize("answered", [True, False])
     def test_unsent_and_answered_mutations_pass_the_guard(self, run, clock, answered):
         """Mutations that were never sent, or have a definite answer, are passed to the strategy."""
-        strategy = Asked()
+        strategy = FixedStrategy()
         request = Request(retry_strategy=strategy)
         if answered:
             request.attempt.answer()
@@ -95,7 +95,7 @@ class TestOrder:
     @pytest.mark.parametrize("reason", ["SERVICE_NOT_AVAILABLE", "UNKNOWN"])
     def test_an_answer_that_proves_nothing_does_not_pass_the_guard(self, run, clock, reason):
         """Mutations with an indefinite answer are refused, although the reason allows a retry."""
-        strategy = Asked()
+        strategy = FixedStrategy()
         request = Request(retry_strategy=strategy)
         request.attempt.answer(definite=False)
         with pytest.raises(RequestCancelled):
@@ -107,7 +107,7 @@ class TestOrder:
     )
     def test_a_reason_name_can_imply_in_flight(self, run, clock, name):
         """Clients that pass only the name of an in-flight reason get the stage check, and the timeout is ambiguous."""
-        strategy = Asked()
+        strategy = FixedStrategy()
         request = Request(retry_strategy=strategy)
         with pytest.raises(RequestCancelled):
             run(Orchestrator().maybe_retry, request, name)
@@ -137,7 +137,7 @@ class TestOrder:
     @pytest.mark.parametrize("name", ["KV_LOCKED", "key_value_locked"])
     def test_a_reason_may_be_named(self, run, clock, name):
         """Reasons may be given by name in any spelling, and the strategy gets the reason."""
-        strategy = Asked()
+        strategy = FixedStrategy()
         run(Orchestrator(strategy=strategy).maybe_retry, Request(), name)
         assert [KV_LOCKED] == strategy.reasons
 
@@ -146,7 +146,7 @@ class TestOrder:
         request = Request("upsert", service="kv", id="7", endpoint="node1", context={"user": 3}, timeout="2500ms")
         request.attempt.dispatch("node1", local_address="10.0.0.9:50000", channel_id="c1")
         deadline, error = request.deadline, Refusal("KV_LOCKED")
-        orchestrator = Orchestrator(strategy=Asked("200ms"))
+        orchestrator = Orchestrator(strategy=FixedStrategy("200ms"))
         assert True is run(orchestrator.maybe_retry, request, KV_LOCKED, error)
         wait = timedelta(milliseconds=200)
         assert ([0.2], 1, (KV_LOCKED,), deadline) == (
@@ -181,7 +181,7 @@ class TestOrder:
 
     def test_zero_is_a_delay(self, run, clock):
         """Strategies that return a delay of zero get a retry."""
-        assert True is run(Orchestrator(strategy=Asked(0)).maybe_retry, Request(), KV_LOCKED)
+        assert True is run(Orchestrator(strategy=FixedStrategy(0)).maybe_retry, Request(), KV_LOCKED)
         assert [0.0] == clock.slept
 
     def test_no_event_is_made_without_a_listener(self, run, clock, caplog):
@@ -235,12 +235,12 @@ class TestDeadline:
         request = Request()
         clock.advance(74.5)
         with pytest.raises(UnambiguousTimeout):
-            run(Orchestrator(strategy=Asked("1s")).maybe_retry, request, KV_LOCKED)
+            run(Orchestrator(strategy=FixedStrategy("1s")).maybe_retry, request, KV_LOCKED)
         assert [0.5] == clock.slept
 
     def test_a_request_may_have_no_end(self, run, clock):
         """Without a default timeout, waits are as long as the strategy returns."""
-        assert True is run(Orchestrator(strategy=Asked("10d"), timeout=None).maybe_retry, Request(), KV_LOCKED)
+        assert True is run(Orchestrator(strategy=FixedStrategy("10d"), timeout=None).maybe_retry, Request(), KV_LOCKED)
         assert [864_000.0] == clock.slept
 
     def test_a_strategy_that_waits_is_cut_by_the_deadline(self, jump):
@@ -279,7 +279,7 @@ class TestRefusals:
         request, error = Request("upsert", id="7", endpoint="node1"), Refusal("KV_LOCKED")
         request.attempt.dispatch("node1")
         with pytest.raises(Refusal) as caught:
-            run(Orchestrator(strategy=Asked(answer)).maybe_retry, request, KV_LOCKED, error)
+            run(Orchestrator(strategy=FixedStrategy(answer)).maybe_retry, request, KV_LOCKED, error)
         assert (error, [request.record.note]) == (caught.value, error.__notes__)
         assert (0, (), "node1", {}) == (
             error.__retry__.retry_attempts,
@@ -351,7 +351,7 @@ class TestRefusals:
         """Strategies may translate the error; the original is its cause, and both have the record."""
         action = RetryAction.no_retry(lambda real: LookupError(f"not {real}"))
         with pytest.raises(LookupError) as caught:
-            run(Orchestrator(strategy=Asked(action)).maybe_retry, Request(), KV_LOCKED, error)
+            run(Orchestrator(strategy=FixedStrategy(action)).maybe_retry, Request(), KV_LOCKED, error)
         cause = caught.value.__cause__
         assert (error or cause, str(caught.value), "NO_MORE_RETRIES") == (
             cause,
@@ -368,7 +368,7 @@ class TestRefusals:
         def plain(request, reason):
             raise error
 
-        strategy = Asked(error) if is_async else plain
+        strategy = FixedStrategy(error) if is_async else plain
         with pytest.raises(RuntimeError) as caught:
             run(Orchestrator(strategy=strategy).maybe_retry, request, KV_LOCKED, Refusal("KV_LOCKED"))
         assert (error, [], [REFUSED], error) == (
@@ -388,7 +388,7 @@ class TestRefusals:
         """Errors of a translation are the request's error."""
         action = RetryAction.no_retry(lambda real: {}[real])
         with pytest.raises(KeyError):
-            run(Orchestrator(strategy=Asked(action)).maybe_retry, Request(), KV_LOCKED, Refusal("KV_LOCKED"))
+            run(Orchestrator(strategy=FixedStrategy(action)).maybe_retry, Request(), KV_LOCKED, Refusal("KV_LOCKED"))
 
 
 class TestMeanwhile:
@@ -398,7 +398,7 @@ class TestMeanwhile:
         """While one request waits, a hundred others wait at the same time."""
 
         async def main():
-            clock, orchestrator = SystemClock(), Orchestrator(strategy=Asked("1s"))
+            clock, orchestrator = SystemClock(), Orchestrator(strategy=FixedStrategy("1s"))
             requests = [Request() for _ in range(100)]
             await together(*[lambda each=each: orchestrator.maybe_retry(each, KV_LOCKED) for each in requests])
             return requests[0].elapsed, {request.retry_attempts for request in requests}, clock
@@ -411,7 +411,7 @@ class TestMeanwhile:
         """Waiting requests fail as closed at once when the orchestrator is closed."""
 
         async def main():
-            orchestrator, request = Orchestrator(strategy=Asked("300ms")), Request("get")
+            orchestrator, request = Orchestrator(strategy=FixedStrategy("300ms")), Request("get")
             ends = []
 
             async def wait():
@@ -464,7 +464,7 @@ class TestMeanwhile:
     @pytest.mark.case("orchestrator/shutdown_cancels")
     def test_after_closing_nothing_is_retried(self, run, clock, caplog):
         """Failures after the close are refused as closed, without asking a strategy."""
-        strategy = Asked()
+        strategy = FixedStrategy()
         orchestrator = Orchestrator(strategy=strategy)
         orchestrator.close()
         with pytest.raises(ClientClosed, match="closed while"):
@@ -486,7 +486,7 @@ class TestMeanwhile:
             told = []
 
             async def wait():
-                told.append(await Orchestrator(strategy=Asked("1h")).maybe_retry(request, KV_LOCKED))
+                told.append(await Orchestrator(strategy=FixedStrategy("1h")).maybe_retry(request, KV_LOCKED))
 
             async def complete():
                 await SystemClock().asleep(1)
@@ -516,7 +516,7 @@ class TestMeanwhile:
         """Beyond the limit of waiting requests, one more is refused and the others continue."""
 
         async def main():
-            orchestrator, refused = Orchestrator(strategy=Asked("1s"), max_in_retry=2), []
+            orchestrator, refused = Orchestrator(strategy=FixedStrategy("1s"), max_in_retry=2), []
 
             async def wait():
                 try:
@@ -537,7 +537,7 @@ class TestMeanwhile:
 
         async def main():
             request = Request(timeout="10s", on_completed=spans.append)
-            await cancelled_after(5, lambda: Orchestrator(strategy=Asked("8s")).maybe_retry(request, KV_LOCKED))
+            await cancelled_after(5, lambda: Orchestrator(strategy=FixedStrategy("8s")).maybe_retry(request, KV_LOCKED))
             return request
 
         request = jump(main)
@@ -555,7 +555,7 @@ class TestMeanwhile:
                 await checkpoint()
                 request.cancel()
 
-            await together(lambda: Orchestrator(strategy=Asked(0)).maybe_retry(request, KV_LOCKED), end)
+            await together(lambda: Orchestrator(strategy=FixedStrategy(0)).maybe_retry(request, KV_LOCKED), end)
             return request.completed
 
         assert True is run(main)

@@ -54,7 +54,7 @@ def test_ids_are_unlike_each_other():
     assert (True, "mine") == (Request().id != Request().id, Request(id="mine").id)
 
 
-class TestTime:
+class TestRequestTime:
     """A request has one time for all its attempts."""
 
     def test_the_remaining_time_decreases(self, clock):

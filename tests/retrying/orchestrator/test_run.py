@@ -30,7 +30,15 @@ from redrive.orchestrator import (
 )
 from redrive.orchestrator.interrupt import Interrupt
 from redrive.policy import Failure, Policy, Stage
-from tests.retrying.orchestrator.helpers import Asked, Refusal, Server, SpanOf, cancelled_after, events, together
+from tests.retrying.orchestrator.helpers import (
+    FixedStrategy,
+    Refusal,
+    ScriptedServer,
+    SpanOf,
+    cancelled_after,
+    events,
+    together,
+)
 
 LOCKED = Refusal("KV_LOCKED")
 
@@ -51,13 +59,13 @@ class TestAnswers:
 
     def test_success_at_once(self, run, clock, caplog):
         """Successful requests cause no wait, record or event."""
-        server, request = Server("ok"), Request()
+        server, request = ScriptedServer("ok"), Request()
         assert "ok" == run(Orchestrator().run, request, server)
         assert (1, 0, [], []) == (len(server.sent), request.retry_attempts, clock.slept, events(caplog))
 
     def test_success_after_failures(self, run, clock):
         """It is sent again after each failure; what was retried and why can be read from the request."""
-        server, request, span = Server(LOCKED, Refusal("KV_NOT_MY_VBUCKET"), LOCKED, "ok"), None, SpanOf()
+        server, request, span = ScriptedServer(LOCKED, Refusal("KV_NOT_MY_VBUCKET"), LOCKED, "ok"), None, SpanOf()
         request = Request(span=span)
         assert "ok" == run(Orchestrator().run, request, server)
         assert ([0.001, 0.01, 0.004], 4) == (clock.slept, len(server.sent))
@@ -104,7 +112,7 @@ class TestAnswers:
         assert "first" == run(Orchestrator().run, Request(), send)
 
 
-class TestTime:
+class TestAttemptTime:
     """One time for all attempts."""
 
     def test_attempts_get_the_remaining_time(self, run, clock):
@@ -146,7 +154,7 @@ class TestTime:
 
     def test_after_the_end_no_event_is_emitted(self, run, clock):
         """After a request the scope is restored."""
-        run(Orchestrator().run, Request(), Server("ok"))
+        run(Orchestrator().run, Request(), ScriptedServer("ok"))
         assert None is redrive.deadline()
 
     @pytest.mark.parametrize(
@@ -183,10 +191,10 @@ class TestTime:
 
     def test_the_timeout_is_the_answer(self, run, clock):
         """Requests that fail until their deadline time out, with the last failure as the cause."""
-        server = Server(Refusal("SERVICE_NOT_AVAILABLE"))
+        server = ScriptedServer(Refusal("SERVICE_NOT_AVAILABLE"))
         request = Request(timeout="50ms", idempotent=True)
         with pytest.raises(UnambiguousTimeout) as caught:
-            run(Orchestrator(strategy=Asked("1ms")).run, request, server)
+            run(Orchestrator(strategy=FixedStrategy("1ms")).run, request, server)
         assert (50, "SERVICE_NOT_AVAILABLE", 50) == (
             request.retry_attempts,
             str(caught.value.__cause__),
@@ -195,7 +203,7 @@ class TestTime:
 
     def test_without_time_no_attempt_is_sent(self, run, clock):
         """Requests without any time left are not sent."""
-        server = Server("ok")
+        server = ScriptedServer("ok")
         with pytest.raises(UnambiguousTimeout):
             run(Orchestrator().run, Request(timeout=0), server)
         assert [] == server.sent
@@ -203,7 +211,7 @@ class TestTime:
     def test_an_error_named_timeout_is_an_error(self, run, clock):
         """`TimeoutError` of the sender is classified like any other error."""
         with pytest.raises(TimeoutError, match="mine"):
-            run(Orchestrator().run, Request(timeout=1), Server(TimeoutError("mine")))
+            run(Orchestrator().run, Request(timeout=1), ScriptedServer(TimeoutError("mine")))
 
 
 class TestFailures:
@@ -213,7 +221,7 @@ class TestFailures:
         """Errors without a reason are raised unchanged, without events."""
         error, request = KeyError("typo"), Request()
         with pytest.raises(KeyError) as caught:
-            run(Orchestrator().run, request, Server(error))
+            run(Orchestrator().run, request, ScriptedServer(error))
         assert (error, [], True, False) == (
             caught.value,
             events(caplog),
@@ -224,7 +232,7 @@ class TestFailures:
     def test_a_refused_retry_raises_the_real_error(self, run, clock):
         """Refused retries raise the server's error with the record of the request."""
         with pytest.raises(Refusal) as caught:
-            run(Orchestrator(strategy=FailFast()).run, Request("upsert", id="7"), Server(Refusal("KV_LOCKED")))
+            run(Orchestrator(strategy=FailFast()).run, Request("upsert", id="7"), ScriptedServer(Refusal("KV_LOCKED")))
         assert ["upsert (7): sent once in 0s, not retried, last sent to node1"] == caught.value.__notes__
 
     @pytest.mark.parametrize(
@@ -247,7 +255,7 @@ class TestFailures:
             return said
 
         orchestrator = Orchestrator(classify=classify)
-        server = Server(OSError(), "ok")
+        server = ScriptedServer(OSError(), "ok")
         if retried:
             assert "ok" == run(orchestrator.run, Request("upsert"), server)
         else:
@@ -261,28 +269,28 @@ class TestFailures:
     )
     def test_a_classifier_may_return_the_stage(self, run, clock, stage, asked, dispatched):
         """Stages of a failure decide whether the strategy is asked about a mutation."""
-        strategy = Asked(None)
+        strategy = FixedStrategy(None)
         orchestrator = Orchestrator(strategy=strategy, classify=lambda *_: Failure((), reason="UNKNOWN", stage=stage))
         request = Request()
         with pytest.raises(OSError):
-            run(orchestrator.run, request, Server(OSError(), marks=False))
+            run(orchestrator.run, request, ScriptedServer(OSError(), marks=False))
         assert (asked, dispatched) == (bool(strategy.reasons), request.history[0].dispatched)
 
     def test_a_mutation_lost_in_flight_is_not_sent_again(self, run, clock):
         """Mutations with a broken connection fail, whatever the strategy."""
-        server = Server(Refusal("SOCKET_CLOSED_WHILE_IN_FLIGHT"), "ok")
+        server = ScriptedServer(Refusal("SOCKET_CLOSED_WHILE_IN_FLIGHT"), "ok")
         with pytest.raises(Refusal):
-            run(marking(Orchestrator(strategy=Asked())), Request(), server)
+            run(marking(Orchestrator(strategy=FixedStrategy())), Request(), server)
         assert 1 == len(server.sent)
 
     def test_a_read_that_was_lost_is_sent_again(self, run, clock):
         """Reads with a broken connection are retried."""
-        server = Server(Refusal("SOCKET_CLOSED_WHILE_IN_FLIGHT"), "ok")
+        server = ScriptedServer(Refusal("SOCKET_CLOSED_WHILE_IN_FLIGHT"), "ok")
         assert "ok" == run(marking(Orchestrator()), Request(idempotent=True), server)
 
     def test_an_inconclusive_answer_is_ambiguous(self, run, clock):
         """Indefinite answers (of a gateway) are retried if idempotent, and stay ambiguous until the end."""
-        server = Server(Refusal("SERVICE_NOT_AVAILABLE", definite=False), LOCKED)
+        server = ScriptedServer(Refusal("SERVICE_NOT_AVAILABLE", definite=False), LOCKED)
         with pytest.raises(AmbiguousTimeout):
             run(marking(Orchestrator()), Request(idempotent=True, read_only=False, timeout="50ms"), server)
 
@@ -290,14 +298,14 @@ class TestFailures:
         """Failures keep the exact name of their reason, also one that only policies know."""
         request = Request(idempotent=True)
         orchestrator = Orchestrator(classify=lambda *_: Failure((), reason="TIMEOUT"))
-        run(orchestrator.run, request, Server(OSError(), "ok"))
+        run(orchestrator.run, request, ScriptedServer(OSError(), "ok"))
         assert ["TIMEOUT"] == [reason.name for reason in request.retry_reasons]
 
     def test_a_hint_of_the_server_is_a_floor(self, run, clock):
         """Hints of the server are a lower bound of the wait."""
         hints = iter([Failure((), reason="KV_LOCKED", hint=timedelta(seconds=each)) for each in (3, 0.1)])
-        orchestrator = Orchestrator(strategy=Asked("1s"), classify=lambda *_: next(hints))
-        run(orchestrator.run, Request(), Server(OSError(), OSError(), "ok"))
+        orchestrator = Orchestrator(strategy=FixedStrategy("1s"), classify=lambda *_: next(hints))
+        run(orchestrator.run, Request(), ScriptedServer(OSError(), OSError(), "ok"))
         assert [3.0, 1.0] == clock.slept
 
     @pytest.mark.parametrize("change", [{"permanent": "gone"}, {"candidate": False}], ids=str)
@@ -305,13 +313,13 @@ class TestFailures:
         """Final failures are raised at once, whatever their reason."""
         failure = Failure((), reason="KV_NOT_MY_VBUCKET")._replace(**change)
         with pytest.raises(OSError):
-            run(Orchestrator(classify=lambda *_: failure).run, Request(), Server(OSError()))
+            run(Orchestrator(classify=lambda *_: failure).run, Request(), ScriptedServer(OSError()))
         assert [] == events(caplog)
 
     def test_errors_of_redrive_end_the_request(self, run, clock):
         """Errors of an inner orchestrator are not retried, whatever the classifier returns."""
         orchestrator = Orchestrator(classify=lambda *_: "KV_LOCKED")
-        server = Server(UnambiguousTimeout("inner"))
+        server = ScriptedServer(UnambiguousTimeout("inner"))
         with pytest.raises(UnambiguousTimeout, match="inner"):
             run(orchestrator.run, Request(), server)
         assert 1 == len(server.sent)
@@ -359,11 +367,11 @@ class TestEnds:
         """Closing the orchestrator ends a wait with `ClientClosed`."""
 
         async def main():
-            orchestrator = Orchestrator(strategy=Asked("1h"), timeout=None)
+            orchestrator = Orchestrator(strategy=FixedStrategy("1h"), timeout=None)
 
             async def ask():
                 with pytest.raises(ClientClosed):
-                    await orchestrator.run(Request(), Server(Refusal("KV_LOCKED")))
+                    await orchestrator.run(Request(), ScriptedServer(Refusal("KV_LOCKED")))
 
             async def close():
                 await SystemClock().asleep(1)
@@ -398,7 +406,7 @@ class TestEnds:
 
     def test_a_request_that_has_ended_is_not_sent(self, run, clock):
         """Requests that were cancelled before are not sent."""
-        request, server = Request(), Server("ok")
+        request, server = Request(), ScriptedServer("ok")
         request.cancel()
         with pytest.raises(RequestCancelled):
             run(Orchestrator().run, request, server)
@@ -410,7 +418,7 @@ class TestEnds:
         async def main():
             orchestrator = Orchestrator(strategy=BestEffort(lambda _: "1s"))
             requests = [Request() for _ in range(100)]
-            servers = [Server(*[LOCKED] * (number % 3), "ok") for number in range(100)]
+            servers = [ScriptedServer(*[LOCKED] * (number % 3), "ok") for number in range(100)]
             pairs = zip(requests, servers, strict=True)
             await together(*[lambda pair=pair: orchestrator.run(*pair) for pair in pairs])
             return [request.retry_attempts for request in requests]
@@ -422,7 +430,7 @@ class TestEnds:
 
         async def main():
             request = Request(timeout=1)
-            await Orchestrator().run(request, Server("ok"))
+            await Orchestrator().run(request, ScriptedServer("ok"))
             return weakref.ref(request)
 
         gc.disable()
@@ -436,7 +444,7 @@ class TestEnds:
         request = Request()
 
         async def stuck(request, attempt):
-            await Stuck()
+            await NeverReady()
 
         call = Orchestrator(timeout=None).run(request, stuck)
         with pytest.MonkeyPatch.context() as patch:
@@ -446,7 +454,7 @@ class TestEnds:
         assert True is request.completed
 
 
-class Stuck:
+class NeverReady:
     """Waits for ever, without an event loop."""
 
     def __await__(self):
@@ -460,7 +468,10 @@ class TestBreaker:
 
     def test_an_open_breaker_is_a_reason(self, run, clock):
         """Requests that the breaker refuses are retried, and sent when the breaker admits them."""
-        orchestrator, server = Orchestrator(strategy=Asked("400ms"), breaker=self.SETTINGS), Server("ok")
+        orchestrator, server = (
+            Orchestrator(strategy=FixedStrategy("400ms"), breaker=self.SETTINGS),
+            ScriptedServer("ok"),
+        )
         opened(orchestrator)
         request = Request()
         assert "ok" == run(marking(orchestrator), request, server)
@@ -476,7 +487,7 @@ class TestBreaker:
         opened(orchestrator)
         request = Request(endpoint="node1")
         with pytest.raises(CircuitOpen) as caught:
-            run(orchestrator.run, request, Server("ok", marks=False))
+            run(orchestrator.run, request, ScriptedServer("ok", marks=False))
         assert (False, timedelta(seconds=1, microseconds=1)) == (
             request.history[0].dispatched,
             caught.value.retry_after,
@@ -486,7 +497,7 @@ class TestBreaker:
         """Ten dispatches of one request, nine answered and the last timed out, are one failure for the breaker."""
 
         async def main():
-            orchestrator = Orchestrator(strategy=Asked("10ms"), breaker=BreakerSettings(volume_threshold=10))
+            orchestrator = Orchestrator(strategy=FixedStrategy("10ms"), breaker=BreakerSettings(volume_threshold=10))
 
             async def send(request, attempt):
                 if attempt.number == 10:
@@ -530,7 +541,7 @@ def test_a_policy_around_it_bounds_it(run, clock):
     """Deadlines of an enclosing retried call apply to the request."""
 
     async def call():
-        await Orchestrator(timeout=None).run(Request("get"), Server(Refusal("KV_LOCKED")))
+        await Orchestrator(timeout=None).run(Request("get"), ScriptedServer(Refusal("KV_LOCKED")))
 
     async def main():
         await Policy(on=OSError, deadline="1s").acall(call)

@@ -20,7 +20,7 @@ from redrive.policy import Failure
 from redrive.stores.operations import jobs, leases
 from redrive.stores.operations.leases import Ending
 from tests import postgres
-from tests.proxy import Fault, Kind, Proxy
+from tests.proxy import Fault, FaultKind, Proxy
 from tests.runtime.helpers import take
 from tests.stores.helpers import LONG
 
@@ -61,7 +61,7 @@ def tasks(app: App) -> App:
 
 
 @dataclass
-class Fleet:
+class ProxiedApps:
     """Two apps on one database.
 
     Attributes:
@@ -87,17 +87,17 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(proxy: Proxy) -> Iterator[Fleet]:
+def fleet(proxy: Proxy) -> Iterator[ProxiedApps]:
     """Two apps, one of which talks through the proxy."""
     schema = postgres.fresh()
     near = tasks(App(postgres.url(schema))).open()
     far = tasks(App(postgres.url(schema, host=proxy.host, port=str(proxy.port)))).open()
-    yield Fleet(near, far)
+    yield ProxiedApps(near, far)
     for app in (near, far):
         app.close()
 
 
-def enqueued(fleet: Fleet) -> None:
+def enqueued(fleet: ProxiedApps) -> None:
     """Prepare a job that waits."""
     fleet.memory = fleet.near.tasks["note"].enqueue("x")
 
@@ -107,40 +107,40 @@ def ended(app: App, outcome: Outcome) -> None:
     app.store.run(leases.settle([Ending(take(app)[0], outcome, 0.0)]))
 
 
-def dead(fleet: Fleet) -> None:
+def dead(fleet: ProxiedApps) -> None:
     """Prepare a dead job."""
     fleet.memory = fleet.near.tasks["broken"].enqueue()
     ended(fleet.near, Failed(Failure((), "broken")))
 
 
-def waiting(fleet: Fleet) -> None:
+def waiting(fleet: ProxiedApps) -> None:
     """Prepare a job that waits for an answer."""
     fleet.memory = fleet.near.tasks["wait"].enqueue()
     ended(fleet.near, Suspended(timedelta(days=1)))
 
 
-def running(fleet: Fleet) -> None:
+def running(fleet: ProxiedApps) -> None:
     """Prepare a job that runs."""
     enqueued(fleet)
     fleet.memory.claim = take(fleet.near)[0]
 
 
-def token(fleet: Fleet) -> str:
+def token(fleet: ProxiedApps) -> str:
     """Return the token of the waiting attempt."""
     return f"{fleet.memory.id}.{fleet.near.job(fleet.memory.id).record.lease_id}"
 
 
-def settle(fleet: Fleet) -> Any:
+def settle(fleet: ProxiedApps) -> Any:
     """Return the operation by which a worker ends an attempt."""
     return leases.settle([Ending(fleet.memory.claim, Succeeded(b"1"), 0.0)])
 
 
-def nothing(fleet: Fleet) -> None:
+def nothing(fleet: ProxiedApps) -> None:
     """Prepare nothing."""
 
 
 @dataclass(frozen=True)
-class Case:
+class WriteCase:
     """One write, in both colours.
 
     Attributes:
@@ -151,62 +151,62 @@ class Case:
         commits: bytes of the statement that commits it.
     """
 
-    run: Callable[[Fleet], Any]
-    arun: Callable[[Fleet], Any] | None
-    done: Callable[[Fleet], object]
-    prepare: Callable[[Fleet], None] = nothing
+    run: Callable[[ProxiedApps], Any]
+    arun: Callable[[ProxiedApps], Any] | None
+    done: Callable[[ProxiedApps], object]
+    prepare: Callable[[ProxiedApps], None] = nothing
     commits: bytes = COMMIT
 
 
 CASES = {
-    "enqueue": Case(
+    "enqueue": WriteCase(
         lambda f: f.far.tasks["note"].enqueue(MARK),
         lambda f: f.far.tasks["note"].aenqueue(MARK),
         lambda f: f.marked() == 1,
         commits=MARK.encode(),
     ),
-    "enqueue with a key": Case(
+    "enqueue with a key": WriteCase(
         lambda f: f.far.tasks["note"].options(key="k").enqueue(MARK),
         lambda f: f.far.tasks["note"].options(key="k").aenqueue(MARK),
         lambda f: f.marked() == 1,
     ),
-    "enqueue_many": Case(
+    "enqueue_many": WriteCase(
         lambda f: f.far.tasks["note"].enqueue_many([MARK, MARK]),
         lambda f: f.far.tasks["note"].aenqueue_many([MARK, MARK]),
         lambda f: f.marked() == 2,
         commits=MARK.encode(),
     ),
-    "cancel": Case(
+    "cancel": WriteCase(
         lambda f: f.far.job(f.memory.id).cancel(),
         lambda f: f.far.job(f.memory.id).acancel(),
         lambda f: f.state() is State.CANCELLED,
         enqueued,
     ),
-    "cancel many": Case(
+    "cancel many": WriteCase(
         lambda f: f.far.jobs.cancel(Filter(task="note")), None, lambda f: f.state() is State.CANCELLED, enqueued
     ),
-    "retry": Case(
+    "retry": WriteCase(
         lambda f: f.far.job(f.memory.id).retry(),
         lambda f: f.far.job(f.memory.id).aretry(),
         lambda f: f.state() is State.READY,
         dead,
     ),
-    "redrive": Case(
+    "redrive": WriteCase(
         lambda f: f.far.jobs.redrive(Filter(task="broken")), None, lambda f: f.state() is State.READY, dead
     ),
-    "answer": Case(
+    "answer": WriteCase(
         lambda f: f.far.fail(token(f), "no"),
         lambda f: f.far.afail(token(f), "no"),
         lambda f: f.state() is State.DEAD,
         waiting,
     ),
-    "settle": Case(
+    "settle": WriteCase(
         lambda f: f.far.store.run(settle(f)),
         lambda f: f.far.store.arun(settle(f)),
         lambda f: f.state() is State.SUCCEEDED,
         running,
     ),
-    "track": Case(
+    "track": WriteCase(
         lambda f: f.far.tasks["table"].track("key", "x"),
         lambda f: f.far.tasks["table"].atrack("key", "x"),
         lambda f: [each.key for each in f.near.tasks["table"].tracked()] == ["key"],
@@ -215,7 +215,7 @@ CASES = {
 BOTH = [(name, colour) for name, case in CASES.items() for colour in ("sync", "async") if case.arun or colour == "sync"]
 
 
-def write(case: Case, fleet: Fleet, colour: str) -> Any:
+def write(case: WriteCase, fleet: ProxiedApps, colour: str) -> Any:
     """Do it in one of the colours."""
     if colour == "sync":
         return case.run(fleet)
@@ -229,11 +229,11 @@ def write(case: Case, fleet: Fleet, colour: str) -> Any:
 
 
 @pytest.mark.parametrize(("name", "colour"), BOTH)
-def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(fleet: Fleet, proxy: Proxy, name: str, colour: str):
+def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(fleet: ProxiedApps, proxy: Proxy, name: str, colour: str):
     """After a commit with a lost answer the write is stored, and the error does not deny it."""
     case = CASES[name]
     case.prepare(fleet)
-    fault = proxy.on(Kind.CUT_AFTER, case.commits)
+    fault = proxy.on(FaultKind.CUT_AFTER, case.commits)
     with pytest.raises(OutcomeUnknown, match="it is unknown whether it took effect: check") as caught:
         write(case, fleet, colour)
 
@@ -246,12 +246,12 @@ def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(fleet: Fleet, proxy: Pr
 
 @pytest.mark.parametrize(("name", "colour"), BOTH)
 def test_a_connection_that_is_lost_before_the_commit_has_written_nothing(
-    fleet: Fleet, proxy: Proxy, name: str, colour: str
+    fleet: ProxiedApps, proxy: Proxy, name: str, colour: str
 ):
     """Transactions that did not end are not stored, and the error states that."""
     case = CASES[name]
     case.prepare(fleet)
-    proxy.on(Kind.CUT_AFTER, b"nextval" if case.commits != COMMIT else b"BEGIN", times=99)
+    proxy.on(FaultKind.CUT_AFTER, b"nextval" if case.commits != COMMIT else b"BEGIN", times=99)
     with pytest.raises(StoreUnreachable, match="wrote nothing"):
         write(case, fleet, colour)
 
@@ -260,7 +260,7 @@ def test_a_connection_that_is_lost_before_the_commit_has_written_nothing(
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("name", ["enqueue", "enqueue with a key", "cancel"])
-def test_a_server_that_refuses_connections_has_got_nothing(fleet: Fleet, proxy: Proxy, name: str, colour: str):
+def test_a_server_that_refuses_connections_has_got_nothing(fleet: ProxiedApps, proxy: Proxy, name: str, colour: str):
     """If no statement was sent, no job was enqueued or changed."""
     case = CASES[name]
     case.prepare(fleet)
@@ -272,28 +272,28 @@ def test_a_server_that_refuses_connections_has_got_nothing(fleet: Fleet, proxy: 
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_read_has_no_outcome(fleet: Fleet, proxy: Proxy, colour: str):
+def test_a_read_has_no_outcome(fleet: ProxiedApps, proxy: Proxy, colour: str):
     """Lost answers to reads leave no unknown outcome."""
-    proxy.on(Kind.CUT_AFTER, COMMIT, times=99)
+    proxy.on(FaultKind.CUT_AFTER, COMMIT, times=99)
     enqueued(fleet)
     job = fleet.far.job(fleet.memory.id)
     with pytest.raises(StoreUnreachable):
         job.refresh() if colour == "sync" else asyncio.run(job.arefresh())
 
 
-def test_a_settle_may_be_repeated(fleet: Fleet, proxy: Proxy):
+def test_a_settle_may_be_repeated(fleet: ProxiedApps, proxy: Proxy):
     """Workers repeat a settle with an unknown outcome: the lease settles once, and is not reported as lost."""
     running(fleet)
-    proxy.on(Kind.CUT_AFTER, COMMIT)
+    proxy.on(FaultKind.CUT_AFTER, COMMIT)
     with pytest.raises(OutcomeUnknown):
         fleet.far.store.run(settle(fleet))
 
     assert frozenset() == fleet.far.store.run(settle(fleet)).lost
 
 
-def test_an_enqueue_with_an_idempotency_key_may_be_repeated(fleet: Fleet, proxy: Proxy):
+def test_an_enqueue_with_an_idempotency_key_may_be_repeated(fleet: ProxiedApps, proxy: Proxy):
     """As the message advises: the second call answers the job of the first."""
-    proxy.on(Kind.CUT_AFTER, COMMIT)
+    proxy.on(FaultKind.CUT_AFTER, COMMIT)
     once = fleet.far.tasks["note"].options(idempotency_key="order-7")
     with pytest.raises(OutcomeUnknown, match="idempotency_key="):
         once.enqueue(MARK)
@@ -305,7 +305,7 @@ def test_an_enqueue_with_an_idempotency_key_may_be_repeated(fleet: Fleet, proxy:
 def test_a_migration_with_a_lost_commit_can_be_repeated(proxy: Proxy):
     """Opening the app again finds the tables, or creates them."""
     url = postgres.url(host=proxy.host, port=str(proxy.port))
-    proxy.on(Kind.CUT_AFTER, COMMIT)
+    proxy.on(FaultKind.CUT_AFTER, COMMIT)
     with pytest.raises(OutcomeUnknown, match="commit of the migration"):
         App(url).open()
 
@@ -313,7 +313,7 @@ def test_a_migration_with_a_lost_commit_can_be_repeated(proxy: Proxy):
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_lost_commit_of_the_handlers_transaction(fleet: Fleet, proxy: Proxy, colour: str):
+def test_a_lost_commit_of_the_handlers_transaction(fleet: ProxiedApps, proxy: Proxy, colour: str):
     """If the connection of ``ctx.transaction()`` is cut, the block raises that its outcome is unknown."""
     running(fleet)
 
@@ -329,7 +329,7 @@ def test_a_lost_commit_of_the_handlers_transaction(fleet: Fleet, proxy: Proxy, c
         await loan.run(settle(fleet))
         await loan.commit()
 
-    fault = proxy.on(Kind.CUT_AFTER, COMMIT if colour == "sync" else b"COMMIT;\0")
+    fault = proxy.on(FaultKind.CUT_AFTER, COMMIT if colour == "sync" else b"COMMIT;\0")
     with pytest.raises(OutcomeUnknown, match=r"commit of ctx.transaction\(\)"):
         borrow() if colour == "sync" else asyncio.run(aborrow())
 
@@ -337,9 +337,9 @@ def test_a_lost_commit_of_the_handlers_transaction(fleet: Fleet, proxy: Proxy, c
 
 
 @pytest.mark.parametrize("library", ["psycopg", "psycopg async", "asyncpg"])
-def test_a_users_connection_in_autocommit_mode(fleet: Fleet, proxy: Proxy, library: str):
+def test_a_users_connection_in_autocommit_mode(fleet: ProxiedApps, proxy: Proxy, library: str):
     """Without a transaction of the user's the enqueue commits by itself, and its answer may be lost."""
-    fault = Fault(Kind.CUT_AFTER, b"COMMIT;\0" if library == "asyncpg" else COMMIT)
+    fault = Fault(FaultKind.CUT_AFTER, b"COMMIT;\0" if library == "asyncpg" else COMMIT)
     place = {"host": proxy.host, "port": proxy.port, "user": "postgres"}
 
     def enqueue() -> None:
@@ -369,10 +369,10 @@ def test_a_users_connection_in_autocommit_mode(fleet: Fleet, proxy: Proxy, libra
     assert (1, 1) == (fault.hits, fleet.marked())
 
 
-def test_a_users_transaction_that_is_cut_has_enqueued_nothing(fleet: Fleet, proxy: Proxy):
+def test_a_users_transaction_that_is_cut_has_enqueued_nothing(fleet: ProxiedApps, proxy: Proxy):
     """Inside a transaction of the user's nothing is committed: what is lost with it is certain."""
     connection = psycopg.connect(host=proxy.host, port=proxy.port, user="postgres", dbname="postgres")
-    proxy.on(Kind.CUT_AFTER, b"RELEASE")
+    proxy.on(FaultKind.CUT_AFTER, b"RELEASE")
     with pytest.raises(StoreUnreachable, match="wrote nothing"):
         fleet.far.tasks["note"].enqueue(MARK, using=connection)
     connection.close()
@@ -381,11 +381,11 @@ def test_a_users_transaction_that_is_cut_has_enqueued_nothing(fleet: Fleet, prox
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_failure_after_a_committed_part_is_an_unknown_outcome(fleet: Fleet, proxy: Proxy, colour: str):
+def test_a_failure_after_a_committed_part_is_an_unknown_outcome(fleet: ProxiedApps, proxy: Proxy, colour: str):
     """Claims with a committed first statement and a cut second one are of unknown outcome."""
     enqueued(fleet)
     claim = leases.claim(999, 1, lease_for=LONG)  # of a worker that is not registered
-    fault = proxy.on(Kind.CUT_AFTER, b"BEGIN", times=99)
+    fault = proxy.on(FaultKind.CUT_AFTER, b"BEGIN", times=99)
     with pytest.raises(OutcomeUnknown, match="commit of claim"):
         fleet.far.store.run(claim) if colour == "sync" else asyncio.run(fleet.far.store.arun(claim))
 

@@ -33,7 +33,7 @@ class Unconfirmed(sqlite3.Cursor):
         return super().execute(statement, *parameters)
 
 
-class Connection(sqlite3.Connection):
+class UnconfirmedConnection(sqlite3.Connection):
     """A user's connection to the same disk."""
 
     def cursor(self, *_: Any) -> Any:
@@ -83,7 +83,7 @@ def test_an_enqueue_on_a_users_connection_in_autocommit_mode(path: Path):
         """Do nothing."""
 
     app.open()
-    connection = sqlite3.connect(path, isolation_level=None, factory=Connection)
+    connection = sqlite3.connect(path, isolation_level=None, factory=UnconfirmedConnection)
     with pytest.raises(OutcomeUnknown):
         note.enqueue(using=connection)
     connection.close()

@@ -23,7 +23,7 @@ from redrive.contrib.couchbase import ErrorMap, Verdict, classify_event, classif
 from redrive.orchestrator import Attempt, Request
 from tests.contrib.couchbase.rig.frames import REQUEST, Frame, Opcode, read_frame
 
-__all__ = ["Connection", "KvClient", "KvError", "Operation", "increment"]
+__all__ = ["KvClient", "KvError", "MemcachedConnection", "Operation", "increment"]
 
 
 class KvError(Exception):
@@ -55,7 +55,7 @@ def increment(key: bytes, delta: int = 1, initial: int = 0) -> Operation:
 
 
 @dataclass
-class Connection:
+class MemcachedConnection:
     """One connection.
 
     Attributes:
@@ -83,7 +83,7 @@ class Connection:
         return f"{host}:{port}"
 
     @classmethod
-    async def open(cls, endpoint: str) -> Connection:
+    async def open(cls, endpoint: str) -> MemcachedConnection:
         """Connect.
 
         Raises:
@@ -166,7 +166,7 @@ class KvClient:
         self.sends = 0
         self.break_after: int | None = None
         self._opaques = count(1)
-        self._connections: list[Connection] = []
+        self._connections: list[MemcachedConnection] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -223,22 +223,22 @@ class KvClient:
         answer: Frame = await orchestrator.run(request, _send, marks=True)  # type: ignore[attr-defined]
         return answer
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> MemcachedConnection:
         if self._connections and not self._connections[-1].closed and self._is_current(self._connections[-1]):
             return self._connections[-1]
         try:
-            connection = await Connection.open(self.endpoint)
+            connection = await MemcachedConnection.open(self.endpoint)
         except OSError as error:
             raise KvError(classify_event("connection refused")) from error
         connection.writes, self.break_after = self.break_after, None
         self._connections.append(connection)
         return connection
 
-    def _is_current(self, connection: Connection) -> bool:
+    def _is_current(self, connection: MemcachedConnection) -> bool:
         host, port = connection.writer.get_extra_info("peername")[:2]
         return self.endpoint == f"{host}:{port}"
 
-    async def _exchange(self, connection: Connection, operation: Operation, attempt: Attempt) -> Frame:
+    async def _exchange(self, connection: MemcachedConnection, operation: Operation, attempt: Attempt) -> Frame:
         self.sends += 1
         source = operation.frame
         frame = Frame(

@@ -25,11 +25,11 @@ from typing import Self
 
 from tests.contrib.couchbase.rig.frames import RESPONSE, Frame, read_frame
 
-__all__ = ["Fault", "FaultProxy"]
+__all__ = ["FaultProxy", "FrameFault"]
 
 
 @dataclass
-class Fault:
+class FrameFault:
     """Something that goes wrong.
 
     Attributes:
@@ -68,7 +68,7 @@ class FaultProxy:
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self.faults: list[Fault] = []
+        self.faults: list[FrameFault] = []
         self.seen: list[Frame] = []
         self.forwarded: list[Frame] = []
         self.passed_on = asyncio.Event()
@@ -150,7 +150,7 @@ class FaultProxy:
         return False
 
 
-def _reply(frame: Frame, fault: Fault) -> Frame:
+def _reply(frame: Frame, fault: FrameFault) -> Frame:
     return Frame(RESPONSE, frame.opcode, value=fault.value, status=fault.status, opaque=frame.opaque)
 
 

@@ -14,16 +14,16 @@ from redrive.contrib.couchbase import ErrorMap, is_idempotent
 from redrive.orchestrator import Orchestrator, Request
 from tests.contrib.couchbase.rig.client import KvClient, KvError, Operation, increment
 from tests.contrib.couchbase.rig.frames import REQUEST, Frame, Opcode, read_frame
-from tests.contrib.couchbase.rig.proxy import Fault, FaultProxy
+from tests.contrib.couchbase.rig.proxy import FaultProxy, FrameFault
 from tests.contrib.couchbase.rig.server import Memcached
 
-__all__ = ["Ended", "Stage", "on_stage", "set_up"]
+__all__ = ["CouchbaseRig", "EndedRequest", "on_stage", "set_up"]
 
 _KEYS = count()
 
 
 @dataclass
-class Ended:
+class EndedRequest:
     """What became of a request.
 
     Attributes:
@@ -49,7 +49,7 @@ class Ended:
 
 
 @dataclass
-class Stage:
+class CouchbaseRig:
     """What a test needs.
 
     Attributes:
@@ -67,18 +67,18 @@ class Stage:
     key: bytes
 
     def fails(self, kind: str, **details: Any) -> None:
-        """Let requests to the counter go wrong; see `Fault`."""
-        self.proxy.faults.append(Fault(kind, key=self.key, **details))
+        """Let requests to the counter go wrong; see `FrameFault`."""
+        self.proxy.faults.append(FrameFault(kind, key=self.key, **details))
 
-    async def increment(self, **options: Any) -> Ended:
+    async def increment(self, **options: Any) -> EndedRequest:
         """Add 1 to the counter under the orchestrator."""
         return await self.run(increment(self.key), **options)
 
-    async def get(self, **options: Any) -> Ended:
+    async def get(self, **options: Any) -> EndedRequest:
         """Read the counter under the orchestrator."""
         return await self.run(Operation("get", Frame(REQUEST, Opcode.GET, self.key)), **options)
 
-    async def run(self, operation: Operation, **options: Any) -> Ended:
+    async def run(self, operation: Operation, **options: Any) -> EndedRequest:
         """Run an operation under the orchestrator.
 
         Args:
@@ -86,7 +86,7 @@ class Stage:
             **options: of the request.
         """
         idempotent = is_idempotent("kv", operation.name)
-        ended = Ended(Request(operation.name, **{"idempotent": idempotent, "timeout": "2s", **options}))
+        ended = EndedRequest(Request(operation.name, **{"idempotent": idempotent, "timeout": "2s", **options}))
         try:
             ended.frame = await self.client.call(ended.request, operation, self.orchestrator)
         except Exception as error:  # noqa: BLE001 - what it ended with is what tests look at
@@ -107,7 +107,7 @@ class Stage:
 @asynccontextmanager
 async def set_up(
     server: Memcached, orchestrator: Orchestrator | None = None, *, error_map: ErrorMap | None = None
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[CouchbaseRig]:
     """Set the stage.
 
     Args:
@@ -120,7 +120,7 @@ async def set_up(
         FaultProxy(server.host, server.port) as proxy,
         KvClient(proxy.endpoint, error_map=error_map) as client,
     ):
-        stage = Stage(server, proxy, client, orchestrator or Orchestrator(), key)
+        stage = CouchbaseRig(server, proxy, client, orchestrator or Orchestrator(), key)
         set_to_zero = Operation("upsert", Frame(REQUEST, Opcode.SET, key, struct.pack(">II", 0, 0), b"0"))
         done = await stage.run(set_to_zero)
         assert done.error is None, done.error
@@ -133,7 +133,7 @@ async def set_up(
 
 def on_stage(
     server: Memcached,
-    story: Callable[[Stage], Awaitable[Any]],
+    story: Callable[[CouchbaseRig], Awaitable[Any]],
     orchestrator: Orchestrator | None = None,
     **options: Any,
 ) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import grpc
 
-__all__ = ["Server", "fail"]
+__all__ = ["GrpcServer", "fail"]
 
 Step = Callable[[bytes, Any], Any]
 
@@ -50,7 +50,7 @@ def echo(request: bytes, _: Any) -> Iterator[bytes]:
 
 
 @dataclass
-class Server:
+class GrpcServer:
     """A server on the loopback interface.
 
     Attributes:
@@ -89,7 +89,7 @@ class Server:
 
 
 class _Methods(grpc.GenericRpcHandler):
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: GrpcServer) -> None:
         self._server = server
 
     def service(self, details: Any) -> Any:
@@ -115,6 +115,6 @@ def _mortal(request: bytes, _: Any) -> Iterator[bytes]:
 
 
 if __name__ == "__main__":
-    with Server(steps=[_mortal] * 100) as running:
+    with GrpcServer(steps=[_mortal] * 100) as running:
         print(running.port, flush=True)  # noqa: T201 - the same
         sys.stdin.read()

@@ -1,7 +1,7 @@
 """The cases that have hand-written tests: the markers of the whole test tree, read from the sources.
 
 The sources are parsed, not imported, so that the answer does not depend on which tests a run collects. Only functions
-and classes that pytest would collect count: a test function, or a class of tests, in a file that pytest looks into.
+and classes that pytest would collect count: a test function, or a class of tests, in a file that pytest collects.
 Markers elsewhere, markers with an id that is not written out, and markers on a test that is skipped or expected to fail
 would cover a case without testing it; each is reported as a problem.
 """
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["ToldCases", "scan_source", "scan_tree"]
+__all__ = ["MarkedCases", "scan_source", "scan_tree"]
 
 _EXCUSES = {"skip", "xfail"}
 _Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True)
-class ToldCases:
+class MarkedCases:
     """The cases that the markers name.
 
     Attributes:
@@ -36,12 +36,12 @@ class ToldCases:
     problems: tuple[str, ...]
 
 
-def scan_tree(root: Path, *, patterns: Iterable[str]) -> ToldCases:
+def scan_tree(root: Path, *, patterns: Iterable[str]) -> MarkedCases:
     """Read the markers of every Python file below a folder.
 
     Args:
         root: the folder of tests.
-        patterns: names of files that pytest looks into, such as ``test_*.py``.
+        patterns: names of files that pytest collects, such as ``test_*.py``.
 
     Returns:
         The ids with their places, and the problems.
@@ -55,19 +55,19 @@ def scan_tree(root: Path, *, patterns: Iterable[str]) -> ToldCases:
         for path in sorted(root.rglob("*.py"))
     ]
     places: dict[str, tuple[str, ...]] = {}
-    for told in found:
-        for case_id, where in told.places.items():
+    for marked in found:
+        for case_id, where in marked.places.items():
             places[case_id] = places.get(case_id, ()) + where
-    return ToldCases(places, tuple(problem for told in found for problem in told.problems))
+    return MarkedCases(places, tuple(problem for marked in found for problem in marked.problems))
 
 
-def scan_source(source: str, *, place: str, is_collected: bool) -> ToldCases:
+def scan_source(source: str, *, place: str, is_collected: bool) -> MarkedCases:
     """Read the markers of one file.
 
     Args:
         source: its text.
         place: its path, for messages.
-        is_collected: whether pytest looks into it.
+        is_collected: whether pytest collects it.
 
     Returns:
         The ids with their places, and the problems.
@@ -85,18 +85,18 @@ def scan_source(source: str, *, place: str, is_collected: bool) -> ToldCases:
         for argument in call.args:
             case_id = ast.literal_eval(argument)
             places[case_id] = (*places.get(case_id, ()), where)
-    return ToldCases(places, tuple(problems))
+    return MarkedCases(places, tuple(problems))
 
 
 def _problem(call: ast.Call, test: _Test | None, *, is_collected: bool) -> str | None:
     if not is_collected:
-        return "pytest does not look into this file, so nothing is told here"
+        return "pytest does not collect this file, so its markers do not count"
     if test is None:
         return "the marker is not on a test"
     if call.keywords or not call.args or not all(_is_text(argument) for argument in call.args):
         return "the ids of a case marker are written out as texts"
     if excuses := {_marker_name(decorator) for decorator in test.decorator_list} & _EXCUSES:
-        return f"a test that is marked {', '.join(sorted(excuses))} tells nothing"
+        return f"a test that is marked {', '.join(sorted(excuses))} covers no case"
     return None
 
 
