@@ -17,13 +17,13 @@ SECOND = timedelta(seconds=1)
 PLAIN = Policy(on=OSError, attempts=6, backoff=Backoff.exponential(1, 60), jitter="none")
 
 
-class Busy(OSError):
+class HintedError(OSError):
     """An exception of a user that may have a hint."""
 
     hint: timedelta | None = None
 
 
-errors = st.sampled_from([OSError, ValueError, TypeError, KeyboardInterrupt, Busy]).map(lambda kind: kind("x"))
+errors = st.sampled_from([OSError, ValueError, TypeError, KeyboardInterrupt, HintedError]).map(lambda kind: kind("x"))
 
 
 @st.composite
@@ -33,7 +33,7 @@ def telling_errors(draw: st.DrawFn) -> BaseException:
     how = draw(st.sampled_from(["plain", "plain", "hint", "later", "cause", "group", "signal"]))
     match how:
         case "hint":
-            error = Busy("x")
+            error = HintedError("x")
             error.hint = draw(spans)
         case "later":
             error.retry_after = 5

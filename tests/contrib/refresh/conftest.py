@@ -29,7 +29,7 @@ class RefreshBase(DeclarativeBase):
     """The declarative base of the tests."""
 
 
-class BigTable(of_sqlalchemy.RefreshColumns, RefreshBase):
+class BigTableRow(of_sqlalchemy.RefreshColumns, RefreshBase):
     """A model with refreshes."""
 
     __tablename__ = "big_tables"
@@ -48,12 +48,12 @@ class OfSQLAlchemy:
     def within(self, policy=EVERY_TWO_HOURS):
         """Begin a transaction and yield the moves in it."""
         with Session(self.engine, expire_on_commit=False) as session, session.begin():
-            yield of_sqlalchemy.refreshes(session, BigTable, policy, clock=self.clock)
+            yield of_sqlalchemy.refreshes(session, BigTableRow, policy, clock=self.clock)
 
     def add(self, plan="") -> int:
         """Add a new row, which is not saved by a user yet."""
         with Session(self.engine) as session, session.begin():
-            row = BigTable(plan=plan)
+            row = BigTableRow(plan=plan)
             session.add(row)
             session.flush()
             return row.id
@@ -61,12 +61,12 @@ class OfSQLAlchemy:
     def remove(self, key: int) -> None:
         """Delete a row."""
         with Session(self.engine) as session, session.begin():
-            session.delete(session.get(BigTable, key))
+            session.delete(session.get(BigTableRow, key))
 
-    def row(self, key: int) -> BigTable:
+    def row(self, key: int) -> BigTableRow:
         """Read the row from the database."""
         with Session(self.engine) as session:
-            return session.get(BigTable, key)
+            return session.get(BigTableRow, key)
 
 
 class OfDjango:
@@ -133,7 +133,7 @@ def engines(tmp_path_factory):
             made[name] = on_postgres() if name == "postgres" else sqlite(tmp_path_factory.mktemp("refresh"))
             RefreshBase.metadata.create_all(made[name])
         with made[name].begin() as connection:
-            connection.execute(delete(BigTable))
+            connection.execute(delete(BigTableRow))
         return made[name]
 
     yield engine

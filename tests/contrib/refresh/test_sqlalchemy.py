@@ -16,24 +16,24 @@ from redrive.contrib.refresh.sqlalchemy import RefreshColumns, due, overdue, ref
 from redrive.schedule import RefreshOutcome, RefreshState
 from redrive.testing import VirtualClock
 from tests import postgres
-from tests.contrib.refresh.conftest import EVERY_TWO_HOURS, BigTable
+from tests.contrib.refresh.conftest import EVERY_TWO_HOURS, BigTableRow
 
 ROWS = 24
 
 
 def _filled(engine, rows=ROWS):
     with Session(engine) as session, session.begin():
-        session.add_all(BigTable(id=key) for key in range(1, rows + 1))
+        session.add_all(BigTableRow(id=key) for key in range(1, rows + 1))
         session.flush()
         for key in range(1, rows + 1):
-            refreshes(session, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).update(key)
+            refreshes(session, BigTableRow, EVERY_TWO_HOURS, clock=VirtualClock()).update(key)
 
 
 @pytest.mark.parametrize(("criterion", "index"), [(due, "ix_big_tables_due"), (overdue, "ix_big_tables_overdue")])
 def test_due_rows_are_found_by_an_index(engine, criterion, index):
     """Criteria for due rows match the partial indexes, in the dialect of each database."""
-    column = BigTable.refresh_at if criterion is due else BigTable.sweep_at
-    statement = select(BigTable.id).where(criterion(BigTable, datetime.now(UTC))).order_by(column)  # noqa: TID251
+    column = BigTableRow.refresh_at if criterion is due else BigTableRow.sweep_at
+    statement = select(BigTableRow.id).where(criterion(BigTableRow, datetime.now(UTC))).order_by(column)  # noqa: TID251
     asked = statement.compile(engine, compile_kwargs={"literal_binds": True})
     explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
 
@@ -56,7 +56,7 @@ def test_a_fleet_starts_each_row_once(engine):
     def poll():
         for _ in range(ROWS):
             with Session(engine) as session, session.begin():
-                found = refreshes(session, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due(limit=2)
+                found = refreshes(session, BigTableRow, EVERY_TWO_HOURS, clock=VirtualClock()).start_due(limit=2)
                 uids = [each.state.attempt_uid for each in found]
             started.extend(uids)
 
@@ -67,7 +67,7 @@ def test_a_fleet_starts_each_row_once(engine):
         each.join()
 
     with Session(engine) as session:
-        rows = session.scalars(select(BigTable)).all()
+        rows = session.scalars(select(BigTableRow)).all()
     assert sorted(started) == sorted(each.attempt_uid for each in rows)
     assert {1} == {each.attempt_no for each in rows}
 
@@ -77,8 +77,8 @@ def test_a_poller_does_not_wait_for_the_rows_of_another(engines):
     engine = engines("postgres")
     _filled(engine, 3)
     with Session(engine) as one, Session(engine) as other, one.begin(), other.begin():
-        first = refreshes(one, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due(limit=2)
-        second = refreshes(other, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
+        first = refreshes(one, BigTableRow, EVERY_TWO_HOURS, clock=VirtualClock()).start_due(limit=2)
+        second = refreshes(other, BigTableRow, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
         assert {1, 2, 3} == {each.row.id for each in first} | {each.row.id for each in second}
         assert 1 == len(second)
 
@@ -87,23 +87,23 @@ def test_a_rollback_starts_nothing(engine):
     """Starts that were not committed have no effect."""
     _filled(engine, 1)
     with Session(engine) as session:
-        refreshes(session, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
+        refreshes(session, BigTableRow, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
         session.rollback()
 
-        assert session.get(BigTable, 1).attempt_uid is None
+        assert session.get(BigTableRow, 1).attempt_uid is None
 
 
 def test_the_object_is_current_after_a_move(engine):
     """Sessions that have read a row before another session's move apply their move to its present state."""
     _filled(engine, 1)
     with Session(engine) as session:
-        row = session.get(BigTable, 1)
+        row = session.get(BigTableRow, 1)
         session.commit()
         assert row.attempt_no == 0
         session.commit()
         with Session(engine) as another, another.begin():
-            (moved,) = refreshes(another, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
-        refreshes(session, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).failure(1, uid=moved.state.attempt_uid)
+            (moved,) = refreshes(another, BigTableRow, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
+        refreshes(session, BigTableRow, EVERY_TWO_HOURS, clock=VirtualClock()).failure(1, uid=moved.state.attempt_uid)
 
         assert (1, None) == (row.attempt_no, row.attempt_uid)
         assert row not in session.dirty
@@ -112,7 +112,7 @@ def test_the_object_is_current_after_a_move(engine):
 def test_an_instant_without_a_zone_is_refused(engine):
     """Naive times are refused."""
     with Session(engine) as session, pytest.raises(StatementError, match="has no time zone; an instant needs one"):
-        session.scalars(select(BigTable).where(due(BigTable, datetime(2026, 1, 1)))).all()  # noqa: DTZ001 - meant
+        session.scalars(select(BigTableRow).where(due(BigTableRow, datetime(2026, 1, 1)))).all()  # noqa: DTZ001 - meant
 
 
 def test_a_model_may_have_its_own_arguments_and_names():
@@ -139,11 +139,11 @@ def test_pending_changes_of_other_columns_are_kept(engine):
     """Pending changes of the user's own columns are written with a move."""
     _filled(engine, 1)
     with Session(engine) as session, session.begin():
-        session.get(BigTable, 1).plan = "another"
-        refreshes(session, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).pause(1)
+        session.get(BigTableRow, 1).plan = "another"
+        refreshes(session, BigTableRow, EVERY_TWO_HOURS, clock=VirtualClock()).pause(1)
 
     with Session(engine) as session:
-        assert ("another", True) == (session.get(BigTable, 1).plan, session.get(BigTable, 1).paused)
+        assert ("another", True) == (session.get(BigTableRow, 1).plan, session.get(BigTableRow, 1).paused)
 
 
 def test_asynchronous_sessions_move_rows_too(engines):
@@ -158,7 +158,7 @@ def test_asynchronous_sessions_move_rows_too(engines):
         engine = create_async_engine("postgresql+asyncpg://postgres@/postgres", connect_args=options)
         async with AsyncSession(engine) as session, session.begin():
             found = await session.run_sync(
-                lambda sync: refreshes(sync, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
+                lambda sync: refreshes(sync, BigTableRow, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
             )
         await engine.dispose()
         return [each.outcome for each in found]
@@ -168,6 +168,6 @@ def test_asynchronous_sessions_move_rows_too(engines):
 
 def test_a_field_is_a_column():
     """Columns are the fields of the state and ``sweep_at``."""
-    columns = {each.name for each in BigTable.__table__.columns}
+    columns = {each.name for each in BigTableRow.__table__.columns}
 
     assert columns == set(RefreshState.__struct_fields__) | {"sweep_at", "id", "plan"}

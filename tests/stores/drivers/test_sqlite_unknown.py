@@ -53,7 +53,9 @@ def store(path: Path) -> Iterator[Store]:
     opened = open_store(f"sqlite:///{path}")
     writer = opened._writer
     writer._connection.close()
-    writer._connection = sqlite3.connect(path, factory=Connection, isolation_level=None, check_same_thread=False)
+    writer._connection = sqlite3.connect(
+        path, factory=UnconfirmedConnection, isolation_level=None, check_same_thread=False
+    )
     yield opened
     opened.close()
 
