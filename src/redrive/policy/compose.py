@@ -10,10 +10,10 @@ laws hold for fixed delays only. Its `envelope` can.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import ceil, floor
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import NEVER_MORE, Backoff
@@ -58,8 +58,7 @@ class _Pair(Backoff):
 class _Join(_Pair):
     """A pair that ends as soon as one schedule ends."""
 
-    def _joined(self, left: float, right: float) -> float:
-        raise NotImplementedError
+    _joined: ClassVar[Callable[[Any, float, float], float]]
 
     def delay(self, retry: int) -> float | None:
         left, right = self.left.delay(retry), self.right.delay(retry)
@@ -225,8 +224,8 @@ class _Cut(_Limited):
         super().__init__(of, limit)
         freeze(self, "_length", self._end())
 
-    def _end(self) -> int | None:
-        raise NotImplementedError
+    # Returns the number of retries; None if there is no end.
+    _end: ClassVar[Callable[[Any], int | None]]
 
     def delay(self, retry: int) -> float | None:
         return self.of.delay(retry) if self._length is None or retry <= self._length else None
