@@ -150,7 +150,7 @@ def waits(reader: Reader, notes: Notes) -> bool:
 
 
 def ends(reader: Reader, notes: Notes, how: Exhausted) -> None:
-    """Note what the last failure leads to; raise `ScheduleSyntaxError` if another sentence says otherwise."""
+    """Note what the last failure leads to; raise `ScheduleSyntaxError` if another sentence differs."""
     if notes.exhausted not in {None, how}:
         reader.fail("two endings: the last failure both gives up and waits for the next scheduled refresh")
     notes.exhausted = how
