@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
@@ -32,6 +32,7 @@ from redrive.app.task import Task
 from redrive.clock import Clock
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.lease import LeaseTerms
+from redrive.engine.outcome import Transition
 from redrive.engine.queue import Rate
 from redrive.engine.recurring import CatchUp, Overlap
 from redrive.errors import TaskDefinitionError
@@ -354,6 +355,14 @@ class App:
             name: self.keep if isinstance(span, UnsetType) else RetentionTimes(span, self.keep.dead)
             for name, span in spans.items()
         }
+
+    # ---------------------------------------------------------------- hooks of integrations
+
+    def settled(self, moved: Sequence[Transition], lost: Collection[int] = ()) -> None:
+        """Receive the transitions that a worker of this app has committed, and the leases that had been lost."""
+
+    async def finish(self) -> None:
+        """Wait until the work that `settled` has started is done; a worker awaits it before it ends."""
 
     # ---------------------------------------------------------------- the database
 

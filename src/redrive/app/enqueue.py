@@ -266,11 +266,14 @@ class Enqueuer(Generic[P, R]):
         return EnqueueEvents(self.name, self._options.queue, new, using)
 
     def _handles(self, placed: EnqueueResult, using: object) -> list[Job[R]]:
-        at = None if using is None else placed.at
+        at, uncommitted = placed.at, using is not None
         if not placed.existing:
-            return [Job(self.app, number, enqueued_at=at) for number in placed.ids]
+            return [Job(self.app, number, enqueued_at=at, uncommitted=uncommitted) for number in placed.ids]
         created = ((number, i not in placed.existing) for i, number in enumerate(placed.ids))
-        return [Job(self.app, number, created=new, enqueued_at=at if new else None) for number, new in created]
+        return [
+            Job(self.app, number, created=new, enqueued_at=at if new else None, uncommitted=uncommitted)
+            for number, new in created
+        ]
 
 
 def durable_policy(retry: Policy | str | None, where: str, *, instead_of: Policy | None = None) -> Policy:

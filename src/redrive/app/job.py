@@ -37,16 +37,23 @@ class Job(Generic[R]):
     Attributes:
         id: of the job.
         created: False if an enqueue has found an existing job with its key.
+        enqueued_at: when this process has enqueued it, by the database's clock; None if it did not.
     """
 
     def __init__(
-        self, app: AppProtocol, number: int, *, created: bool = True, enqueued_at: datetime | None = None
+        self,
+        app: AppProtocol,
+        number: int,
+        *,
+        created: bool = True,
+        enqueued_at: datetime | None = None,
+        uncommitted: bool = False,
     ) -> None:
         self.id = number
         self.created = created
-        # Given if it was enqueued in a transaction that may be rolled back: on SQLite another process can then give the
-        # id to another job.
-        self._enqueued_at = enqueued_at
+        self.enqueued_at = enqueued_at
+        # On SQLite another process can give the id to another job, if the transaction of the enqueue is rolled back.
+        self._enqueued_at = enqueued_at if uncommitted else None
         self._app = app
         self._record: JobRecord | None = None
         self._around: Circumstances | None = None

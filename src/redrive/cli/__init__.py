@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 
 import typer
 
@@ -64,10 +65,10 @@ def root(
     """One retry policy, from a function call to a fleet."""
 
 
-def main() -> None:
+def main(command: Callable[[], object] = cli) -> None:
     """Run the command line; every error of redrive becomes one line, and any other one a traceback."""
     try:
-        cli()
+        command()
     except RedriveError as error:
         say_error(str(error))
         sys.exit(2 if isinstance(error, ConfigurationError) else 1)

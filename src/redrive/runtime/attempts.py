@@ -192,6 +192,7 @@ class Attempts:
             log_lost(endings, settled)
         if LISTENERS:
             emit_settled(endings, settled)
+        self._app.settled(settled.moved, settled.lost)
         for moved in settled.moved:
             if moved.reason == BAD_POLICY:
                 log_undecided(moved)
@@ -236,6 +237,7 @@ class Attempts:
             settled = await self._app.store.arun(leases.settle(endings, now=self._app.now()))
             if LISTENERS:
                 emit_settled(endings, settled)
+            self._app.settled(settled.moved, settled.lost)
 
     # ---------------------------------------------------------------- called in the threads of the heartbeat
 

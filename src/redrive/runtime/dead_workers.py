@@ -61,7 +61,7 @@ class DeadWorkers:
         swept = await self._app.store.arun(
             leases.sweep(BUDGET, every=self._app.terms.heartbeat_every, gone=gone, now=self._app.now())
         )
-        report_moved(swept)
+        report_moved(self._app, swept)
 
     def _unlocked_twice(self, others: Sequence[WorkerRecord]) -> list[int]:
         unlocked = {each.id: each.heartbeat_at for each in others if each.locked is False}
@@ -104,5 +104,5 @@ class Rescuer:
         swept = await self._app.store.arun(
             leases.sweep(BUDGET, every=self._app.terms.heartbeat_every, now=self._app.now())
         )
-        report_moved(swept)
+        report_moved(self._app, swept)
         return swept

@@ -39,5 +39,5 @@ class Timeouts:
         if left > timedelta(0):
             return min(max(left.total_seconds(), SHORT), LOOK)
         ended = await self._app.store.arun(attempts.expire_waits(BUDGET, iter(rng.sample, None), now=self._app.now()))
-        report_moved(ended)
+        report_moved(self._app, ended)
         return SHORT if ended else LOOK

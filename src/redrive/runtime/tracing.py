@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from redrive import observe
+from redrive.app.app import App
 from redrive.app.events import emit_moved
 from redrive.engine.lifecycle import LifecycleEvent
 from redrive.engine.outcome import Transition
@@ -69,7 +70,7 @@ def kept() -> str | None:
     return trace
 
 
-def report_moved(moved: Sequence[Transition]) -> None:
+def report_moved(app: App, moved: Sequence[Transition]) -> None:
     """Log and emit the transitions of attempts that a background duty has ended."""
     for each in moved:
         if each.reason == BAD_POLICY or each.event is LifecycleEvent.SET_ASIDE:
@@ -78,6 +79,7 @@ def report_moved(moved: Sequence[Transition]) -> None:
             log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
     if LISTENERS:
         emit_moved(moved)
+    app.settled(moved)
 
 
 def log_lost(endings: Sequence[Ending], settled: Settled) -> None:

@@ -116,6 +116,7 @@ class Worker:
                 )
             await self._work(notifier, registration, attempts)
         finally:
+            await self._app.finish()
             pool.shutdown(wait=False, cancel_futures=True)
             await notifier.close()
         if LISTENERS:

@@ -99,6 +99,7 @@ async def adrain(
         )
     finally:
         await app.store.arun(workers.leave(worker, now=clock.now()))
+        await app.finish()
 
 
 # Jobs that wait for `App.complete` or `App.fail` keep waiting: a test can call these and drain again. If the clock has
@@ -117,11 +118,13 @@ async def _step(
         settled = await app.store.arun(leases.settle([ending], now=clock.now()))
         if LISTENERS:
             emit_settled([ending], settled)
+        app.settled(settled.moved, settled.lost)
         return 1, timedelta(0)
     lapsed = await app.store.arun(attempts.expire_waits(1, iter(sample, None), now=clock.now()))
     if lapsed and LISTENERS:
         emit_moved(lapsed)
     if lapsed:
+        app.settled(lapsed)
         return 0, timedelta(0)
     made = await turn(app, sample)
     if made.rest_for is not None and made.rest_for <= timedelta(0) and not made.done:

@@ -68,6 +68,15 @@ async def _work(app: App) -> None:
     await running
 
 
+def number(enqueued: Any) -> int:
+    """Return the number of the job of a result."""
+    from redrive.contrib.django.results import decode_id
+
+    found = decode_id(enqueued.id)
+    assert found is not None
+    return found
+
+
 def result_of(enqueued: Any) -> Any:
     """Run all jobs, and answer what became of one."""
     work(enqueued.task.get_backend().app)

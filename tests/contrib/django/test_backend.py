@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from datetime import UTC, timedelta
 from datetime import datetime as at
 
 import pytest
+from django.conf import settings
 from django.db import connection, transaction
 from django.test import override_settings
 
 from redrive import Context
-from redrive.contrib.django import JobContext, running
+from redrive.contrib.django import JobContext, cron, running
+from redrive.contrib.django.checks import problems
 from redrive.contrib.django.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
-from redrive.errors import ConfigurationError, StoreUnreachable
+from redrive.contrib.django.results import encode_id
+from redrive.contrib.django.task_options import CRONS
+from redrive.errors import ConfigurationError, DuplicateJob, StoreUnreachable
 from redrive.stores.operations import jobs
-from tests.contrib.django.project import BACKEND, ready, result_of, work
+from tests.contrib.django.project import BACKEND, number, ready, result_of, work
 from tests.contrib.django.sample import tasks
 from tests.contrib.django.sample.models import Charge
 
@@ -37,7 +42,7 @@ def test_an_enqueued_task_is_described_at_once():
     assert (TaskResultStatus.READY, [], {"one": 1, "two": [2, 3]}) == (new.status, new.args, new.kwargs)
     assert new.enqueued_at.tzinfo is not None
     assert new.id == tasks.add.get_result(new.id).id
-    task_backends["default"].app.job(int(new.id)).cancel()
+    task_backends["default"].app.job(number(new)).cancel()
 
 
 def test_coroutines_are_tasks_too():
@@ -95,7 +100,7 @@ def test_a_job_waits_for_its_time():
     due_at = at(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
     new = tasks.add.using(run_after=due_at).enqueue(1, 2)
 
-    job = task_backends["default"].app.job(int(new.id))
+    job = task_backends["default"].app.job(number(new))
 
     assert timedelta(milliseconds=50) > abs(job.record.scheduled_at - due_at)
     assert "ready" == job.state
@@ -106,10 +111,10 @@ def test_an_unreachable_database_is_no_failure_of_the_task(monkeypatch):
     """If the job cannot be read, the task is postponed, and its attempt does not count."""
     ordinary, away = jobs.material, [StoreUnreachable("for a moment")]
 
-    def material(number):
+    def material(job_id):
         if away:
             raise away.pop()
-        return ordinary(number)
+        return ordinary(job_id)
 
     new = tasks.add.enqueue(1, 2)
     monkeypatch.setattr(running.jobs, "material", material)
@@ -129,13 +134,13 @@ def test_priorities_of_django_are_inverted():
     """Priorities and queues are those of Django, and come back so."""
     new = tasks.look.using(priority=20, queue_name="mail").enqueue()
     app = task_backends["default"].app
-    record = app.job(int(new.id)).record
+    record = app.job(number(new)).record
 
     assert (-20, "mail") == (record.priority, record.queue)
     assert (20, "mail") == (new.task.priority, new.task.queue_name)
     found = tasks.look.get_result(new.id).task
     assert (20, "mail") == (found.priority, found.queue_name)
-    app.job(int(new.id)).cancel()
+    app.job(number(new)).cancel()
 
 
 def test_a_task_may_take_its_context():
@@ -152,17 +157,148 @@ def test_a_coroutine_may_take_its_context():
     assert [1, new.id] == result_of(new).return_value
 
 
-def test_unknown_ids_have_no_result():
-    """Ids of no job, and texts that are no ids, have no result."""
-    for wrong in ("123456789", "x"):
-        with pytest.raises(TaskResultDoesNotExist):
-            tasks.add.get_result(wrong)
+@pytest.mark.parametrize(
+    "wrong",
+    ["", "x", "1", "-1", "123456789", "9" * 26, "9" * 400, "0" * 32, "f" * 32, "Ä" * 32, "a b", "\0", None, 7, b"x"],
+    ids=repr,
+)
+def test_unknown_ids_have_no_result(wrong):
+    """Ids of no job, and what is no id, have no result."""
+    with pytest.raises(TaskResultDoesNotExist):
+        task_backends["default"].get_result(wrong)
+
+
+@pytest.mark.parametrize("job_id", [10**9, 2**63 - 1])
+def test_unknown_jobs_have_no_result(job_id):
+    """An id of the right form, of a job that does not exist, has no result."""
+    with pytest.raises(TaskResultDoesNotExist):
+        tasks.add.get_result(encode_id(job_id))
+
+
+def test_ids_cannot_be_guessed():
+    """Ids are texts of 32 characters without an order, so that the next one cannot be guessed."""
+    first, second = tasks.add.enqueue(1, 2), tasks.add.enqueue(1, 2)
+    work(task_backends["default"].app)
+
+    assert (32, 32) == (len(first.id), len(second.id))
+    assert 1 == number(second) - number(first)
+    assert 20 < sum(one != two for one, two in zip(first.id, second.id, strict=True))
+    assert f"{number(first):x}" != first.id.lstrip("0")
+
+
+def test_ids_outlive_a_change_of_the_secret_key():
+    """An id from before is known while the earlier key is in SECRET_KEY_FALLBACKS, as for Django's own signatures."""
+    new = result_of(tasks.add.enqueue(1, 2))
+    with override_settings(SECRET_KEY="another", SECRET_KEY_FALLBACKS=[settings.SECRET_KEY]):
+        assert 3 == tasks.add.get_result(new.id).return_value
+    with override_settings(SECRET_KEY="another"), pytest.raises(TaskResultDoesNotExist):
+        tasks.add.get_result(new.id)
+
+
+AT = at(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"run_after": AT}, {"run_after": at(2020, 1, 1, tzinfo=UTC)}, {"priority": -3, "queue_name": "mail"}],
+    ids=str,
+)
+def test_the_result_that_is_read_is_the_one_that_was_returned(changes):
+    """`get_result` returns what `enqueue` has returned, in all fields; also inside the transaction of the enqueue."""
+    with transaction.atomic():
+        inside = tasks.add.using(**changes).enqueue(1, two={"b": [2]})
+        assert inside == tasks.add.get_result(inside.id)
+    new = tasks.add.using(**changes).enqueue(1, two={"b": [2]})
+    for each in (inside, new):
+        found = tasks.add.get_result(each.id)
+        assert vars_of(each) == vars_of(found)
+        assert each == found
+        task_backends["default"].app.job(number(each)).cancel()
+
+
+def vars_of(result):
+    """Return the fields of a result by name."""
+    return {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+
+
+def test_times_are_those_of_a_project_without_time_zones():
+    """With USE_TZ off, times are naive, also after a round trip."""
+    with override_settings(USE_TZ=False):
+        naive = at(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+        new = tasks.add.using(run_after=naive).enqueue(1, 2)
+        assert new == tasks.add.get_result(new.id)
+        assert (None, naive) == (new.enqueued_at.tzinfo, new.task.run_after)
+        assert 3 == result_of(new).return_value
+
+
+def test_the_time_of_a_task_outlives_its_retries():
+    """`run_after` stays what was asked for, although the job is due later."""
+    due_at = at(2020, 1, 1, tzinfo=UTC)
+    tasks.troubles[:] = [ValueError("first")]
+    new = result_of(tasks.stumble.using(run_after=due_at).enqueue("there"))
+
+    assert (2, due_at) == (new.attempts, tasks.stumble.get_result(new.id).task.run_after)
+
+
+def test_an_operator_may_leave_the_bounds_of_django():
+    """A priority or queue of the job that Django would refuse does not keep its result from being read."""
+    app = task_backends["default"].app
+    job = app.find("tests.contrib.django.sample.tasks.add").options(priority=-1000).enqueue([1, 2], {})
+
+    assert 100 == tasks.add.get_result(encode_id(job.id)).task.priority
+    work(app)
+
+
+def test_a_job_of_a_task_that_is_not_of_django_has_no_result():
+    """Crons and tasks of `app.task` are jobs, and no tasks of Django."""
+    app = task_backends["default"].app
+    job = app.find("tests.contrib.django.sample.tasks.nightly").enqueue()
+
+    with pytest.raises(TaskResultDoesNotExist):
+        tasks.add.get_result(encode_id(job.id))
+    work(app)
+
+
+def test_options_of_a_job_that_django_does_not_have():
+    """A key makes the job the only one; with `on_conflict="existing"` the result is that of the job that has it."""
+    backend = task_backends["default"]
+    first = backend.enqueue(tasks.add, [1, 2], {}, key="sum", on_conflict="existing")
+    second = asyncio.run(backend.aenqueue(tasks.add, [5, 6], {}, key="sum", on_conflict="existing"))
+
+    assert first == second
+    with pytest.raises(DuplicateJob):
+        backend.enqueue(tasks.add, [1, 2], {}, key="sum")
+    assert 3 == result_of(first).return_value
+
+
+def test_a_cron_is_declared_at_its_function():
+    """Functions with `@cron` are crons of the App, with the path as the name; they can use the database."""
+    app = task_backends["default"].app
+    _ = app.tasks
+    night = app.schedules.declared["tests.contrib.django.sample.tasks.nightly"].definition
+
+    assert ("0 3 * * *", "Europe/Kyiv") == (night.pattern, night.tz)
+    assert tasks.nightly is not app.find("tests.contrib.django.sample.tasks.nightly")
+    for name in ("nightly", "anightly"):
+        app.find(f"tests.contrib.django.sample.tasks.{name}").enqueue()
+    work(app)
+    assert {0, "anightly"} == set(tasks.seen)
+
+
+def test_a_cron_that_cannot_be_read_is_named():
+    """A pattern is read when the App is complete, such as by `manage.py check`."""
+    cron("often", backend="reports")(tasks.plain)
+    try:
+        with override_settings(TASKS={"reports": {"BACKEND": BACKEND, "OPTIONS": {"store": "memory://"}}}):
+            assert ["redrive.E003"] == [each.id for each in problems(task_backends["reports"])]
+    finally:
+        del CRONS["reports"]
 
 
 def test_a_cancelled_job_has_failed():
     """Cancelled jobs are failed tasks with that error."""
     new = tasks.add.enqueue(1, 2)
-    task_backends["default"].app.job(int(new.id)).cancel("not wanted")
+    task_backends["default"].app.job(number(new)).cancel("not wanted")
     new.refresh()
 
     assert TaskResultStatus.FAILED == new.status

@@ -14,9 +14,9 @@ from django.utils import autoreload
 from redrive.cli import cli
 from redrive.cli.loading import load_app
 from redrive.contrib.django.compat import task_backends
-from redrive.contrib.django.management.commands.redrive import TARGET_AT, WITHOUT_TARGET, command_line, serve
+from redrive.contrib.django.management.commands.redrive import of_backend, serve
 from redrive.errors import AppLoadError
-from tests.contrib.django.project import BACKEND
+from tests.contrib.django.project import BACKEND, number
 from tests.contrib.django.sample import tasks
 
 TARGET = "redrive.contrib.django.cli_target:default"
@@ -32,18 +32,26 @@ def commands():
 
 
 @pytest.mark.parametrize(("words", "takes"), commands().items(), ids=map(" ".join, commands()))
-def test_each_command_gets_the_app_where_it_takes_one(words, takes):
-    """Commands that take an App get that of the project, and no others."""
-    expected = [*words, TARGET, "--json"] if takes else [*words, "--json"]
+def test_no_command_asks_for_an_app(words, takes, capsys):
+    """Commands that take an App get that of the project: their usage has none, and begins as the user has called it."""
+    command = of_backend("default")
+    for word in words:
+        command = command.commands[word]
 
-    assert expected == command_line([*words, "--json"], "default")
-    assert takes == (words[0] in TARGET_AT and words not in WITHOUT_TARGET)
+    with pytest.raises(SystemExit):
+        of_backend("default")([*words, "--help"], prog_name="manage.py redrive")
+    usage = " ".join(capsys.readouterr().out.split())
+    assert f"Usage: manage.py redrive {' '.join(words)} " in usage
+    assert "MODULE:APP" not in usage
+    assert takes == (getattr(command.callback, "keywords", {}) == {"app": TARGET})
 
 
-def test_a_group_without_a_command_prints_its_help():
+def test_a_group_without_a_command_prints_its_help(capsys):
     """Groups without a command print their own help."""
-    assert ["jobs"] == command_line(["jobs"], "default")
-    assert [] == command_line([], "default")
+    with pytest.raises(SystemExit):
+        of_backend("default")(["jobs"], prog_name="manage.py redrive")
+
+    assert "Usage: manage.py redrive jobs [OPTIONS] COMMAND" in capsys.readouterr().out
 
 
 def test_jobs_are_listed(capfd):
@@ -55,9 +63,9 @@ def test_jobs_are_listed(capfd):
         call_command("redrive", "jobs", "list", "--queue", "listed", "--json")
 
     assert 0 == (left.value.code or 0)
-    assert f'"id":{new.id},"task":"tests.contrib.django.sample.tasks.add"' in capfd.readouterr().out
+    assert f'"id":{number(new)},"task":"tests.contrib.django.sample.tasks.add"' in capfd.readouterr().out
     assert before == sys.argv
-    task_backends["default"].app.job(int(new.id)).cancel()
+    task_backends["default"].app.job(number(new)).cancel()
 
 
 def test_the_app_of_a_backend_has_an_address():
@@ -65,10 +73,36 @@ def test_the_app_of_a_backend_has_an_address():
     assert task_backends["default"].app is load_app(TARGET)
 
 
-def test_an_unknown_alias_is_named():
-    """Unknown backends are an error that lists the known ones."""
-    with pytest.raises(AppLoadError, match="has no 'mail'"):
-        load_app("redrive.contrib.django.cli_target:mail")
+def test_an_unknown_alias_is_named(capfd):
+    """Unknown backends are an error that lists those of redrive."""
+    others = {"default": {"BACKEND": BACKEND}, "dummy": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"}}
+    with override_settings(TASKS=others), pytest.raises(SystemExit) as left:
+        call_command("redrive", "--backend", "typo", "jobs", "list")
+
+    assert 2 == left.value.code
+    assert "redrive: TASKS has no 'typo'; aliases of redrive's backends: default\n" == capfd.readouterr().err
+
+
+def test_ids_of_results_name_jobs(capfd):
+    """`manage.py redrive jobs` takes the ids that a program shows, as well as the numbers of jobs."""
+    new = tasks.add.enqueue(1, 2)
+    shown = []
+    for each in (new.id, str(number(new))):
+        with pytest.raises(SystemExit):
+            call_command("redrive", "jobs", "show", each)
+        shown.append(capfd.readouterr().out.splitlines()[0])
+
+    assert shown[0] == shown[1]
+    assert "sample.tasks.add" in shown[0]
+    task_backends["default"].app.job(number(new)).cancel()
+
+
+def test_the_help_of_the_command_lists_the_commands(capsys):
+    """`manage.py redrive --help` is the help of Django, with the commands."""
+    with pytest.raises(SystemExit):
+        call_command("redrive", "--help")
+
+    assert "Commands: worker, demo, plan," in capsys.readouterr().out
 
 
 def test_a_backend_that_is_not_ours_is_refused():

@@ -8,8 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Succeeded
+from redrive.engine.records import KeyUntil
 from redrive.errors import JobNotFound
-from redrive.stores.operations import retention
+from redrive.stores.operations import checks, retention
 from redrive.stores.operations.retention import RetentionTimes, Survey
 from tests.stores.helpers import LEASE, Harness, failed, new, seconds
 
@@ -48,6 +50,21 @@ def test_ended_jobs_are_deleted_after_their_retention(store: Harness):
     assert ((), None) == (store.history(ended), store.result(ended))
     with pytest.raises(JobNotFound):
         store.job(ended)
+
+
+def test_a_store_can_be_emptied(store: Harness):
+    """Jobs in every state go with all their rows, and their ids are not used again; workers and policies stay."""
+    parent = store.dead(new(retry="1 1s catch rescue"))
+    store.end(store.take(new()), failed())
+    running = store.take(new())
+    keyed = replace(new(delay=9), key="k", key_until=KeyUntil.END)
+    waiting = store.put(keyed)
+    store.do(retention.empty())
+
+    assert ((), ()) == (store.jobs(), store.history(parent))
+    assert () == store.do(checks.check(0)).findings
+    assert frozenset({running.lease_id}) == store.settle((running, Succeeded())).lost
+    assert max(running.id, waiting) < store.put(keyed)
 
 
 def test_unfinished_jobs_are_never_deleted(store: Harness):

@@ -27,7 +27,7 @@ a task                     a task with the path of its function as its name, ``s
 ``priority``               the negative priority: larger numbers are first in Django, smaller ones in redrive
 ``queue_name``             the queue
 ``run_after``              the job is due then, by the database's clock
-result id                  the number of the job
+result id                  a code of the number of the job, which cannot be guessed
 ``READY``                  ready, for the first time or after a failure
 ``RUNNING``                running, or waiting for an answer from outside
 ``SUCCESSFUL``             succeeded
@@ -52,14 +52,15 @@ if TYPE_CHECKING:
     from redrive.contrib.django.backend import RedriveBackend
     from redrive.contrib.django.commands import RetryingCommand
     from redrive.contrib.django.context import JobContext
-    from redrive.contrib.django.task_options import retries
+    from redrive.contrib.django.task_options import cron, retries
 
-__all__ = ["JobContext", "RedriveBackend", "RetryingCommand", "retries"]
+__all__ = ["JobContext", "RedriveBackend", "RetryingCommand", "cron", "retries"]
 
 _MODULES = {
     "JobContext": "redrive.contrib.django.context",
     "RedriveBackend": "redrive.contrib.django.backend",
     "RetryingCommand": "redrive.contrib.django.commands",
+    "cron": "redrive.contrib.django.task_options",
     "retries": "redrive.contrib.django.task_options",
 }
 

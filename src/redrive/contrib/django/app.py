@@ -7,19 +7,26 @@ checks load before ``manage.py redrive worker`` starts.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from django.db.backends.base.base import NO_DB_ALIAS
+from django.db.backends.signals import connection_created
 from django.test.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from redrive.app.app import App
 from redrive.app.task import Task
-from redrive.contrib.django import compat
+from redrive.contrib.django import compat, results
 from redrive.contrib.django.options import BackendOptions, read
+from redrive.contrib.django.orm import connected
 from redrive.contrib.django.running import catches, runner
-from redrive.contrib.django.task_options import task_options
+from redrive.contrib.django.signals import FinishedSignals
+from redrive.contrib.django.task_options import CRONS, task_options
+from redrive.engine.outcome import Transition
 from redrive.observe.logs import logger
 
 log = logger("redrive.django")
@@ -38,13 +45,19 @@ class DjangoApp(App):
         super().__init__(options.url, **options.app)  # type: ignore[arg-type] # from the settings: checked by App
         self.alias = alias
         self.options = options
+        self.finished = FinishedSignals(alias, functools.partial(results.find, self))
+        self._sources: dict[str, Any] = {}
         self._adopted = 0
 
     @property
     def tasks(self) -> Mapping[str, Task[Any, Any, Any]]:
-        """All imported tasks by name."""
+        """All imported tasks by name, crons included."""
         for task in list(_DEFINED.get(self.alias, {}).values()):
             self.adopt(task)
+        with _LOCK:
+            for name, (function, pattern, options) in list(CRONS.get(self.alias, {}).items()):
+                if name not in super().tasks:
+                    self.cron(pattern, name=name, **options)(connected(function))
         return super().tasks
 
     def adopt(self, task: Any) -> Task[Any, Any, Any]:  # noqa: ANN401 - Django's Task
@@ -71,11 +84,14 @@ class DjangoApp(App):
                 idempotent=options.idempotent,
                 keep_for=options.keep_for,
             )
-            return register(runner(task))
+            adopted = register(runner(task, self.finished))
+            # The first one that is enqueued may be a copy, made by `using`.
+            self._sources[name] = find_task(task.module_path) or task
+            return adopted
 
     def served(self) -> frozenset[str]:
         """Return every name under which a job of the imported tasks may be stored; see `redrive.App.served`."""
-        defined = len(_DEFINED.get(self.alias, {}))
+        defined = len(_DEFINED.get(self.alias, {})) + len(CRONS.get(self.alias, {}))
         if defined != self._adopted:
             _ = self.tasks
             self._adopted = defined
@@ -88,10 +104,28 @@ class DjangoApp(App):
             return self.adopt(task)
         return found
 
+    def source(self, name: str) -> Any:  # noqa: ANN401 - Django's Task
+        """Return Django's task with the jobs of this name; None if there is none."""
+        found = self.find(name)
+        return None if found is None else self._sources.get(found.name)
+
     def check(self) -> None:
         """Check all imported tasks; see `redrive.App.check`."""
         _ = self.tasks
         super().check()
+
+    def settled(self, moved: Sequence[Transition], lost: Collection[int] = ()) -> None:
+        """Have ``task_finished`` sent for the jobs that have ended; see `redrive.App.settled`."""
+        self.finished.settled(moved, lost)
+
+    async def finish(self) -> None:
+        """Wait until these signals are sent; see `redrive.App.finish`."""
+        await asyncio.to_thread(self.finished.wait)
+
+    def close(self) -> None:
+        """Close the database and end the thread of the signals."""
+        self.finished.close()
+        super().close()
 
 
 def find_task(path: str) -> Any:  # noqa: ANN401 - Django's Task
@@ -134,4 +168,13 @@ def _close_apps(*, setting: str, **_: object) -> None:
                 _APPS.popitem()[1].close()
 
 
+def _disconnect_apps(*, connection: Any, **_: object) -> None:  # noqa: ANN401 - a connection of Django
+    """Close the databases of all Apps before Django creates, copies or drops a database; a later use opens them."""
+    # Django connects without a database only for these, and PostgreSQL refuses them while others are connected.
+    if connection.alias == NO_DB_ALIAS:
+        for app in list(_APPS.values()):
+            app.close()
+
+
 setting_changed.connect(_close_apps)
+connection_created.connect(_disconnect_apps)

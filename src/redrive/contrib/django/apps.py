@@ -27,18 +27,19 @@ class RedriveConfig(AppConfig):  # type: ignore[misc] # Django has no type infor
 def _check(**_: Any) -> list[Any]:  # noqa: ANN401 - Django's
     from redrive.contrib.django.checks import problems
 
-    return [problem for backend in _backends() for problem in problems(backend)]
+    return [problem for backend in redrive_backends() for problem in problems(backend)]
 
 
 def _migrate(using: str, **_: Any) -> None:  # noqa: ANN401 - Django's
     """Create or migrate the tables of redrive in this database."""
     # The first use would do it too, but may be inside a transaction, and would then wait for a lock of that.
-    for backend in _backends():
+    for backend in redrive_backends():
         if backend.app.options.database == using:
             backend.app.open()
 
 
-def _backends() -> list[Any]:
+def redrive_backends() -> list[Any]:
+    """Return the backends in TASKS that are redrive's."""
     from redrive.contrib.django.backend import RedriveBackend
     from redrive.contrib.django.compat import task_backends
 

@@ -7,14 +7,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import connections
 from django.utils import timezone
 
 from redrive.contrib.django import checks, compat, results
-from redrive.contrib.django.app import DjangoApp, app_of, find_task, record_task
-from redrive.engine.lifecycle import State
-from redrive.errors import JobNotFound
-from redrive.stores.operations import jobs
+from redrive.contrib.django.app import DjangoApp, app_of, record_task
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Steps, reads
 
@@ -43,27 +41,42 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
         super().validate_task(task)
         record_task(self.alias, task)
 
-    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - Django's, and the user's
+    def enqueue(self, task: Any, args: Any, kwargs: Any, **options: Any) -> Any:  # noqa: ANN401 - Django's, and the user's
         """Enqueue a job and return its ``TaskResult``.
 
-        The job is stored when this returns, or, inside a transaction, when that commits.
+        The job is stored when this returns, or, inside a transaction, when that commits. ``task.enqueue(...)`` calls
+        it. Call it to give the job options that Django does not have.
+
+        Args:
+            task: Django's task.
+            args: the list of positional arguments.
+            kwargs: the dictionary of named arguments.
+            **options: of `redrive.Task.options`: ``key``, ``key_until``, ``on_conflict``, ``idempotency_key``,
+                ``partition`` and ``retry``.
 
         Raises:
             TypeError: an argument cannot be written as JSON.
             PayloadError: likewise.
+            DuplicateJob: another job holds the key.
             OutcomeUnknown: the answer to the commit was lost; the job may exist.
             StoreError: the database refused, or cannot be reached; nothing was enqueued.
         """
         self.validate_task(task)
-        new = self._new(task, args, kwargs)
         app, using = self.app, self._using()
-        call = app.adopt(task).options(
-            queue=task.queue_name, priority=-task.priority, delay=self._delay(task.run_after, using)
-        )
-        job = call.enqueue(new.args, new.kwargs, using=using)
-        new = replace(new, id=str(job.id))
+        delay = self._delay(task.run_after, using)
+        call = app.adopt(task).options(queue=task.queue_name, priority=-task.priority, delay=delay, **options)
+        new = self._new(task, args, kwargs)
+        kept = {} if task.run_after is None else {"run_after": results.stored_time(task.run_after)}
+        job = call.enqueue(new.args, new.kwargs, using=using, **kept)
+        if not job.created:
+            return results.find(app, job.id, using)
+        new = replace(new, id=results.encode_id(job.id), enqueued_at=results.local_time(job.enqueued_at))
         compat.task_enqueued.send(type(self), task_result=new)
         return new
+
+    async def aenqueue(self, task: Any, args: Any, kwargs: Any, **options: Any) -> Any:  # noqa: ANN401 - see `enqueue`
+        """Enqueue a job and return its ``TaskResult``; see `enqueue`."""
+        return await sync_to_async(self.enqueue, thread_sensitive=True)(task, args, kwargs, **options)
 
     def get_result(self, result_id: str) -> Any:  # noqa: ANN401 - Django's TaskResult
         """Return the ``TaskResult`` of a job by its id.
@@ -72,21 +85,11 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
             TaskResultDoesNotExist: there is no such job, or its task is not one of Django's.
             StoreError: the database refused.
         """
-        app, using = self.app, self._using()
-        try:
-            material = app.store.run(jobs.material(int(result_id)), using=using)
-        except (JobNotFound, ValueError) as error:
-            raise compat.TaskResultDoesNotExist(result_id) from error
-        job = material.job
-        task = find_task(job.task)
-        if task is None:
+        number = results.decode_id(result_id)
+        found = None if number is None else results.find(self.app, number, self._using())
+        if found is None:
             raise compat.TaskResultDoesNotExist(result_id)
-        # An operator may have moved the job to a queue that Django does not know.
-        queue = job.queue if not self.queues or job.queue in self.queues else None
-        found = results.result(task.using(priority=-job.priority, queue_name=queue), self.alias, material)
-        if job.state is not State.SUCCEEDED:
-            return found
-        return results.with_value(found, app.read_result(job.task, app.store.run(jobs.result(job.id), using=using)))
+        return found
 
     def check(self, **_: Any) -> Iterable[Any]:  # noqa: ANN401 - Django's
         """Return the problems of the settings; see `redrive.contrib.django.checks`."""
@@ -97,7 +100,7 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
             task=task,
             id="",
             status=compat.TaskResultStatus.READY,
-            enqueued_at=results.local_time(timezone.now()),
+            enqueued_at=None,
             started_at=None,
             finished_at=None,
             last_attempted_at=None,

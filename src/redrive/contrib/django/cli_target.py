@@ -25,7 +25,8 @@ def __getattr__(alias: str) -> Any:  # noqa: ANN401 - a DjangoApp
     from redrive.contrib.django.compat import task_backends
 
     if alias not in task_backends.settings:
-        raise AttributeError(f"TASKS has no {alias!r}; it has {', '.join(task_backends.settings)}")
+        valid = [each.alias for each in task_backends.all() if isinstance(each, RedriveBackend)]
+        raise AppLoadError(f"TASKS has no {alias!r}; aliases of redrive's backends: {', '.join(valid)}")
     backend = task_backends[alias]
     if not isinstance(backend, RedriveBackend):
         kind = f"{type(backend).__module__}.{type(backend).__qualname__}"

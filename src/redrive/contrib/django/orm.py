@@ -1,10 +1,15 @@
-"""The end of an attempt inside a transaction of the ORM."""
+"""The connections of the ORM around a job, and the end of an attempt inside a transaction of the ORM."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from django.db import connections, transaction
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections, connections, reset_queries, transaction
 
 from redrive.app.attempt_handle import AttemptHandle
 from redrive.app.context import Transaction
@@ -13,6 +18,43 @@ from redrive.stores.query import Operation
 from redrive.stores.store import AsyncStoreTransaction, Store, StoreTransaction
 
 R = TypeVar("R")
+
+
+def connected(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that closes old connections before and after it runs, as for a task."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def arun(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's
+            await sync_to_async(_reset_connections)()
+            try:
+                return await function(*args, **kwargs)
+            finally:
+                await sync_to_async(close_old_connections)()
+
+        return arun
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the user's
+        with connections_of_a_job():
+            return function(*args, **kwargs)
+
+    return run
+
+
+@contextlib.contextmanager
+def connections_of_a_job() -> Iterator[None]:
+    """Close old and broken connections of this thread, before and after."""
+    _reset_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()
+
+
+def _reset_connections() -> None:
+    reset_queries()
+    close_old_connections()
 
 
 class AtomicTransaction(Transaction):

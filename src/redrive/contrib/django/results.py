@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import traceback
-from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from django.conf import settings
 from django.utils import timezone
+from django.utils.crypto import constant_time_compare, salted_hmac
 
 from redrive.contrib.django import compat
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptOutcome, AttemptRecord, JobRecord
-from redrive.policy.failure import qualified_name
+from redrive.errors import JobNotFound
+from redrive.stores.operations import jobs
 from redrive.stores.operations.jobs import CatchMaterial
 
 STATUS = {
@@ -29,58 +29,91 @@ STATUS = {
 UNNAMED = "redrive.errors.JobError"
 """The class of failures without one, such as texts of ``App.fail``."""
 
+LOWEST, HIGHEST = -100, 100
+"""The priorities that Django accepts; redrive accepts others."""
 
-def result(task: Any, backend: str, material: CatchMaterial) -> Any:  # noqa: ANN401 - Django's Task and TaskResult
+
+def find(app: Any, job_id: int, using: Any = None) -> Any:  # noqa: ANN401 - a DjangoApp, a connection, a TaskResult
+    """Return the ``TaskResult`` of a job; None if there is no such job, or if its task is not one of Django's."""
+    try:
+        material = app.store.run(jobs.material(job_id), using=using)
+    except JobNotFound:
+        return None
+    job = material.job
+    task = app.source(job.task)
+    if task is None:
+        return None
+    found = result(task, app.alias, material)
+    if job.state is State.SUCCEEDED:
+        value = app.read_result(job.task, app.store.run(jobs.result(job.id), using=using))
+        # A frozen dataclass without a parameter for it.
+        object.__setattr__(found, "_return_value", value)
+    return found
+
+
+def result(task: Any, alias: str, material: CatchMaterial) -> Any:  # noqa: ANN401 - Django's Task and TaskResult
     """Return the ``TaskResult`` of a job, without the return value."""
     job = material.job
-    arguments = _arguments(material.payload)
+    stored = {} if material.payload is None else msgspec.json.decode(material.payload)
+    # An operator may have moved the job to a queue that Django does not know.
+    queues = compat.task_backends[alias].queues
     return compat.TaskResult(
-        task=task,
-        id=str(job.id),
+        task=task.using(
+            priority=min(max(-job.priority, LOWEST), HIGHEST),
+            queue_name=job.queue if not queues or job.queue in queues else None,
+            run_after=local_time(datetime.fromisoformat(stored["run_after"])) if "run_after" in stored else None,
+            backend=alias,
+        ),
+        id=encode_id(job.id),
         status=STATUS[job.state],
         enqueued_at=local_time(job.enqueued_at),
         started_at=local_time(job.started_at),
         finished_at=local_time(job.finished_at),
         last_attempted_at=local_time(_last_attempted_at(material)),
-        args=arguments["args"],
-        kwargs=arguments["kwargs"],
-        backend=backend,
+        args=stored.get("args", []),
+        kwargs=stored.get("kwargs", {}),
+        backend=alias,
         errors=_errors(material),
         worker_ids=_worker_ids(material),
     )
 
 
-def succeeding(running: Any, value: Any) -> Any:  # noqa: ANN401 - Django's TaskResult, and the user's
-    """Return the ``TaskResult`` of a running task that has just succeeded."""
-    done = replace(running, status=compat.TaskResultStatus.SUCCESSFUL, finished_at=local_time(timezone.now()))
-    return with_value(done, value)
+# Users see the ids of results, for example in URLs, so an id must not be guessable, and must not reveal how many jobs
+# there are. It is a code of the number of the job, 16 bytes: a keyed hash of the number, and the number masked by a
+# keyed hash of that. The number and the key determine it, so the database needs no column for it.
+def encode_id(number: int, secret: str | None = None) -> str:
+    """Return the id of the result of a job; ``secret`` replaces SECRET_KEY."""
+    tag = _digest("tag", f"{number}", secret)
+    mask = int.from_bytes(_digest("mask", tag.hex(), secret))
+    return (tag + (number ^ mask).to_bytes(8)).hex()
 
 
-def failing(running: Any, error: BaseException) -> Any:  # noqa: ANN401 - Django's TaskResult
-    """Return the ``TaskResult`` of a running task that has just failed and is not retried."""
-    text = "".join(traceback.format_exception(error))
-    last = compat.TaskError(exception_class_path=qualified_name(type(error)), traceback=text)
-    errors = [*running.errors, last]
-    return replace(
-        running, status=compat.TaskResultStatus.FAILED, finished_at=local_time(timezone.now()), errors=errors
-    )
+def decode_id(text: str) -> int | None:
+    """Return the number of the job with a result of this id; None if the id is not one of this project."""
+    for secret in [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]:
+        try:
+            raw = bytes.fromhex(text)
+        except (TypeError, ValueError):
+            return None
+        number = int.from_bytes(raw[8:16]) ^ int.from_bytes(_digest("mask", raw[:8].hex(), secret))
+        if constant_time_compare(text, encode_id(number, secret)):
+            return number
+    return None
 
 
-def with_value(done: Any, value: Any) -> Any:  # noqa: ANN401 - Django's TaskResult, and the user's
-    """Set the return value of a ``TaskResult``, and return the result."""
-    # A frozen dataclass without a parameter for it.
-    object.__setattr__(done, "_return_value", value)
-    return done
+def _digest(part: str, value: str, secret: str | None) -> bytes:
+    return bytes(salted_hmac(f"redrive.contrib.django.{part}", value, secret, algorithm="sha256").digest()[:8])
 
 
 def local_time(instant: datetime | None) -> datetime | None:
     """Return an aware instant as the project uses it: aware, or naive if USE_TZ is off."""
-    return instant if instant is None or settings.USE_TZ or timezone.is_naive(instant) else timezone.make_naive(instant)
+    return instant if instant is None or settings.USE_TZ else timezone.make_naive(instant)
 
 
-def _arguments(payload: bytes | None) -> dict[str, Any]:
-    found = {} if payload is None else msgspec.json.decode(payload)
-    return {"args": found.get("args", []), "kwargs": found.get("kwargs", {})}
+def stored_time(instant: datetime) -> str:
+    """Return a time of the project as text in UTC."""
+    aware = timezone.make_aware(instant) if timezone.is_naive(instant) else instant
+    return aware.astimezone(UTC).isoformat()
 
 
 def _last_attempted_at(material: CatchMaterial) -> datetime | None:

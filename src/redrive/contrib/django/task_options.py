@@ -18,6 +18,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MARK = "__redrive__"
 
+CRONS: dict[str, dict[str, tuple[Callable[..., Any], str, dict[str, Any]]]] = {}
+"""Crons by the alias of their backend and the path of their function: the function, the pattern, the options."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
@@ -62,6 +65,24 @@ def retries(
         return function
 
     return mark
+
+
+def cron(pattern: str, *, backend: str = "default", **options: Any) -> Callable[[F], F]:  # noqa: ANN401 - see `App.cron`
+    """Declare a cron in a ``tasks`` module: a function that workers run at the occurrences of a pattern.
+
+    The function takes no arguments, or a `redrive.Context`. `redrive.App.cron` describes the pattern and the options.
+
+    Args:
+        pattern: such as ``"0 3 * * *"``.
+        backend: the alias in TASKS of the backend with its jobs.
+        **options: ``tz``, ``retry``, ``overlap``, ``catch_up`` and the others; the name is the path of the function.
+    """
+
+    def declare(function: F) -> F:
+        CRONS.setdefault(backend, {})[f"{function.__module__}.{function.__qualname__}"] = (function, pattern, options)
+        return function
+
+    return declare
 
 
 def task_options(function: Callable[..., Any], path: str, options: BackendOptions) -> TaskOptions:

@@ -109,3 +109,14 @@ def forget_workers(*, left_for: timedelta, now: datetime | None = None) -> Steps
     """Delete workers that left or died longer ago than `left_for` and hold no lease."""
     at = yield from instant(now)
     yield Query("workers_forget", {"before": at - left_for})
+
+
+@writes
+def empty() -> Steps[None]:
+    """Delete all jobs, schedules, tracked items and settings of queues; ids are not used again."""
+    yield Query("catches_empty")
+    yield Query("jobs_empty")
+    yield Query("occurrences_empty")
+    yield Query("refreshes_empty")
+    yield Query("schedules_empty")
+    yield Query("queues_empty")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from django.db import connection, transaction
 
-from redrive import CatchRequest, Snooze
-from redrive.contrib.django import JobContext, retries
+from redrive import Cancel, CatchRequest, Snooze
+from redrive.contrib.django import JobContext, cron, retries
 from redrive.contrib.django.compat import task_backends
 from tests.contrib.django.sample.models import Charge
 
@@ -146,6 +147,49 @@ def use_the_database() -> int:
     found = Charge.objects.count()
     seen.append(connection.connection)
     return found
+
+
+@task
+def echo(value: Any, named: Any = None) -> list[Any]:
+    """Return the arguments."""
+    return [value, named]
+
+
+@task
+def unstorable() -> object:
+    """Return a value that cannot be stored."""
+    return object()
+
+
+@task
+def leave() -> None:
+    """Try to end the process."""
+    sys.exit(3)
+
+
+@task
+@retries("2 1ms")
+async def aleave() -> None:
+    """Try to end the process, in a coroutine."""
+    sys.exit(3)
+
+
+@task
+def give_up() -> None:
+    """Cancel the own job."""
+    raise Cancel("not needed")
+
+
+@cron("0 3 * * *", tz="Europe/Kyiv", retry="2 1s")
+def nightly() -> None:
+    """Run at night."""
+    seen.append(Charge.objects.count())
+
+
+@cron("0 4 * * *")
+async def anightly() -> None:
+    """Run at night, in a coroutine."""
+    seen.append("anightly")
 
 
 def plain() -> None:

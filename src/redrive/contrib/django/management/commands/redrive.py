@@ -1,68 +1,81 @@
 """The command line of redrive on the project's jobs: ``manage.py redrive ...``.
 
-It runs ``python -m redrive`` in this process with Django set up, and adds the App. ``manage.py redrive worker
---reload`` restarts the worker when the code changes. The worker is a process of its own then, because it needs the main
-thread, which Django's reloader uses here.
+It runs the command ``redrive`` in this process with Django set up. Commands that take an App get that of a backend, and
+``jobs`` takes ids of results as well as ids of jobs. ``manage.py redrive worker --reload`` restarts the worker when the
+code changes. The worker is a process of its own then, because it needs the main thread, which Django's reloader uses
+here.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
-import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
+import typer
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import autoreload
 
-TARGET_AT = {"worker": 1, "check": 1, "jobs": 2, "queues": 2, "schedules": 2, "db": 2}
-"""The position of the App among the words of each command."""
-
-WITHOUT_TARGET = {("db", "sql")}
+from redrive.contrib.django.results import decode_id
 
 
-def command_line(words: list[str], alias: str) -> list[str]:
-    """Return the arguments for ``redrive``: the words after ``manage.py redrive``, with the App of a backend."""
-    at = TARGET_AT.get(words[0]) if words else None
-    if at is None or len(words) < at or tuple(words[:2]) in WITHOUT_TARGET:
-        return words
-    return [*words[:at], f"redrive.contrib.django.cli_target:{alias}", *words[at:]]
+def command_line() -> Any:  # noqa: ANN401 - a command of click
+    """Return the command line of redrive."""
+    # By name: an integration does not depend on the command line, except for its own command.
+    return typer.main.get_command(import_module("redrive.cli").cli)
+
+
+def of_backend(alias: str) -> Any:  # noqa: ANN401 - a command of click
+    """Return the command line of redrive, with the App of a backend in place of the argument ``MODULE:APP``."""
+    root = command_line()
+    for command in _commands(root):
+        taken = [each for each in command.params if each.metavar == "MODULE:APP"]
+        command.params = [each for each in command.params if each not in taken]
+        for each in taken:
+            command.callback = functools.partial(command.callback, **{each.name: target(alias)})
+    return root
+
+
+def _commands(command: Any) -> Iterator[Any]:  # noqa: ANN401 - a command of click
+    yield command
+    for each in getattr(command, "commands", {}).values():
+        yield from _commands(each)
+
+
+def target(alias: str) -> str:
+    """Return the address of the App of a backend."""
+    return f"redrive.contrib.django.cli_target:{alias}"
 
 
 class Command(BaseCommand):  # type: ignore[misc] # Django has no type information
     """The command line of redrive, on the project's own jobs."""
 
-    help = (
-        "Runs workers, and looks at jobs and acts on them: `manage.py redrive worker`, `... jobs list`, `... --help`."
-    )
+    help = "Run workers, show jobs and act on them. `manage.py redrive worker --help` describes one command."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Accept all arguments of ``redrive``, and ``--backend``."""
+        parser.epilog = f"Commands: {', '.join(command_line().commands)}."
         parser.add_argument("--backend", default="default", help="Alias in TASKS.")
-        parser.add_argument("words", nargs=argparse.REMAINDER, metavar="...", help="As for the command `redrive`.")
+        parser.add_argument("words", nargs=argparse.REMAINDER, metavar="command ...", help="As for `redrive`.")
 
     def handle(self, *_: Any, **options: Any) -> None:  # noqa: ANN401 - Django's
         """Run the command line."""
-        words: list[str] = options["words"]
-        reload = words[:1] == ["worker"] and "--reload" in words
-        if reload:
-            words.remove("--reload")
-        line = command_line(words, options["backend"]) or ["--help"]
-        if reload:
-            autoreload.run_with_reloader(serve, line)
-        else:
-            _run(line)
-
-
-def _run(line: list[str]) -> None:
-    before = sys.argv
-    sys.argv = ["redrive", *line]
-    try:
-        runpy.run_module("redrive", run_name="__main__", alter_sys=True)
-    finally:
-        sys.argv = before
+        words: list[str] = options["words"] or ["--help"]
+        alias = options["backend"]
+        if words[0] == "worker" and "--reload" in words and "--help" not in words:
+            rest = [each for each in words[1:] if each != "--reload"]
+            autoreload.run_with_reloader(serve, ["worker", target(alias), *rest])
+            return
+        if words[0] == "jobs":
+            words = [str(decode_id(each) or each) for each in words]
+        # A prefix of the program in the lines that show how to call it.
+        program = f"{os.path.basename(sys.argv[0])} redrive"  # noqa: PTH119 - the name only
+        import_module("redrive.cli").main(functools.partial(of_backend(alias), words, prog_name=program))
 
 
 def serve(line: list[str]) -> None:

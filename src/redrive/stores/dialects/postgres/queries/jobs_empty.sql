@@ -1,0 +1,3 @@
+-- Delete all jobs, with all their rows.
+-- Called by empty.
+DELETE FROM redrive_jobs

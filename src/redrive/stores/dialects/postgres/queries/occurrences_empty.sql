@@ -1,0 +1,3 @@
+-- Delete the history of all crons.
+-- Called by empty.
+DELETE FROM redrive_occurrences

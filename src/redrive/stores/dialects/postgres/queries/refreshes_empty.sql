@@ -1,0 +1,3 @@
+-- Delete all tracked items.
+-- Called by empty.
+DELETE FROM redrive_refreshes
