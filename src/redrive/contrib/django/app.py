@@ -61,12 +61,7 @@ class DjangoApp(App):
         return super().tasks
 
     def adopt(self, task: Any) -> Task[Any, Any, Any]:  # noqa: ANN401 - Django's Task
-        """Register one of Django's tasks, and return the task of redrive.
-
-        Raises:
-            PolicyError: its policy in the settings cannot be read.
-            TaskDefinitionError: two catch tasks have one name.
-        """
+        """Register one of Django's tasks, and return the task of redrive."""
         with _LOCK:
             known = super().tasks
             # A directive names its catch task by one word or two (`catch recover`), so a catch task has a short name.
@@ -147,11 +142,7 @@ def record_task(alias: str, task: Any) -> None:  # noqa: ANN401 - Django's Task
 
 
 def app_of(alias: str, given: Mapping[str, Any]) -> DjangoApp:
-    """Return the App of a backend, the same one in all threads until the settings change.
-
-    Raises:
-        ConfigurationError: the options are not valid.
-    """
+    """Return the App of a backend, the same one in all threads until the settings change."""
     options = read(alias, given)
     with _LOCK:
         found = _APPS.get((alias, options.url))

@@ -31,31 +31,20 @@ POSTGRES_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class BackendOptions:
-    """The settings of one backend.
-
-    Attributes:
-        where: the path of these settings, for messages.
-        url: of the store.
-        database: the alias of Django's database with the jobs; None if they are in a database of their own.
-        retry: the policy of tasks without one; None for one attempt.
-        policies: policies by the path of the task's function.
-        app: arguments of `redrive.App`.
-    """
+    """The settings of one backend."""
 
     where: str
+    """The path of these settings, for messages."""
     url: str = field(repr=False)
     database: str | None
+    """The alias of Django's database with the jobs; None if they are in a database of their own."""
     retry: Policy | str | None = None
     policies: Mapping[str, Policy | str] = field(default_factory=dict)
     app: Mapping[str, timedelta | float | str] = field(default_factory=dict)
 
 
 def read(alias: str, given: Mapping[str, Any]) -> BackendOptions:
-    """Read the OPTIONS of the backend with an alias in TASKS.
-
-    Raises:
-        ConfigurationError: an option is not known, or they do not name a store.
-    """
+    """Read the OPTIONS of the backend with an alias in TASKS, or raise `ConfigurationError`."""
     where = f"TASKS[{alias!r}]['OPTIONS']"
     unknown = sorted(set(given) - set(KNOWN))
     if unknown:
@@ -70,16 +59,7 @@ def read(alias: str, given: Mapping[str, Any]) -> BackendOptions:
 
 
 def url_of(database: str, where: str, store_settings: Mapping[str, str]) -> str:
-    """Return the store URL of one of Django's databases.
-
-    Args:
-        database: its alias in DATABASES.
-        where: the path of the settings, for messages.
-        store_settings: settings of the store URL, such as ``{"schema": "jobs"}``.
-
-    Raises:
-        ConfigurationError: there is no such database, or redrive has no store on it.
-    """
+    """Return the store URL of one of Django's databases, or raise `ConfigurationError`."""
     try:
         connection = connections[database]
     except ConnectionDoesNotExist as error:

@@ -58,12 +58,7 @@ def _reset_connections() -> None:
 
 
 class AtomicTransaction(Transaction):
-    """The block of ``context.transaction()``: ``transaction.atomic()``, with the end of the job in it.
-
-    Args:
-        link: the connection to the worker.
-        database: alias of the database of the jobs.
-    """
+    """The block of ``context.transaction()``: ``transaction.atomic()``, with the end of the job in it."""
 
     def __init__(self, link: AttemptHandle, database: str) -> None:
         super().__init__(link)

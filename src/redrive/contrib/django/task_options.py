@@ -86,11 +86,7 @@ def cron(pattern: str, *, backend: str = "default", **options: Any) -> Callable[
 
 
 def task_options(function: Callable[..., Any], path: str, options: BackendOptions) -> TaskOptions:
-    """Return the options of a task by its function, the path of that, and the options of the backend.
-
-    Raises:
-        PolicyError: a directive in the settings cannot be read.
-    """
+    """Return the options of a task by its function, the path of that, and the options of the backend."""
     declared: TaskOptions = getattr(function, _MARK, TaskOptions())
     if path in options.policies:
         return replace(declared, retry=_read(options.policies[path], f"{options.where}['policies'][{path!r}]"))
