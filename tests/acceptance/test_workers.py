@@ -88,7 +88,7 @@ def test_one_signal_drains(stage: Deployment):
     stage.until(lambda: len(stage.executions) == 1)
     waiting = stage.module.quick.enqueue(2)
     worker.send(signal.SIGTERM)
-    stage.until(lambda: worker.logged("finishes 1 running jobs"))
+    stage.until(lambda: worker.logged("finishes 1 running job"))
     stage.go()
 
     assert (0, "execution 1") == (worker.ended(), job.result())

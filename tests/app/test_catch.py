@@ -133,7 +133,7 @@ def test_a_catch_task_that_is_missing_is_refused_at_the_first_use(app: App):
     with pytest.raises(CatchDefinitionError) as refused:
         task.enqueue(Payment(1))
 
-    assert "task 'pay' is to be caught by 'recover', but there is no such task: pay" == str(refused.value)
+    assert "task 'pay' is to be caught by 'recover', but there is no such task; known tasks: pay" == str(refused.value)
     assert () == app.jobs.select()
 
 
@@ -143,7 +143,7 @@ def test_a_catch_task_may_be_registered_after_the_first_use(app: App):
     app.check()
     late = app.task(name="late", retry="1 1s catch other")(pay)
 
-    with pytest.raises(CatchDefinitionError, match="there is no such task: late, recover"):
+    with pytest.raises(CatchDefinitionError, match="there is no such task; known tasks: late, recover"):
         late.enqueue(Payment(1))
 
     app.task(name="other")(recover)

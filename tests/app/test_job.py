@@ -242,7 +242,7 @@ def test_retrying_a_succeeded_or_caught_job_is_refused(app: App, caught):
     job = app.task(retry="0 catch recover")(fail if caught else double).enqueue(1)
     drain(app)
 
-    why = "job 1 was caught" if caught else "a succeeded job cannot redrive"
+    why = "job 1 was caught" if caught else "a succeeded job cannot run again"
     with pytest.raises(IllegalMove, match=why):
         job.retry()
 

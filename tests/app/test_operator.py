@@ -65,7 +65,7 @@ def test_each_action_is_audited_with_its_actor(app: App, fail):
 
 def test_only_dead_jobs_can_be_skipped(fail):
     """Jobs that are not dead cannot be skipped."""
-    with pytest.raises(IllegalMove, match="a ready job cannot skip"):
+    with pytest.raises(IllegalMove, match="a ready job cannot be skipped"):
         fail.enqueue().skip()
 
 

@@ -53,6 +53,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ("reference", "expected"),
     [
         ("plain", "'plain' is not of the form module:app, for example payments.jobs:app"),
+        ("late.py:app", "'late.py' is a file, and an App is named by its module: write late:app"),
+        (
+            "./package/jobs.py:app",
+            "'./package/jobs.py' is a file, and an App is named by its module: write package.jobs:app",
+        ),
         (":app", "':app' is not of the form module:app, for example payments.jobs:app"),
         ("plain:", "'plain:' is not of the form module:app, for example payments.jobs:app"),
         ("nope:app", "there is no module 'nope' here ({folder}) or on the Python path"),
@@ -74,7 +79,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             "twice:app",
             "two tasks are called 'a': twice.a and twice.b. Give one another name: @app.task(name=...)",
         ),
-        ("whole:app", "task 'a' is to be caught by 'x', but there is no such task: a"),
+        ("whole:app", "task 'a' is to be caught by 'x', but there is no such task; known tasks: a"),
     ],
 )
 def test_a_wrong_app_is_one_line_and_status_2(redrive, folder: Path, reference, expected):

@@ -247,7 +247,7 @@ def test_an_action_that_the_state_forbids_is_one_line(redrive, ran: App):
     """Name the actions that the state allows."""
     output = redrive("jobs", "retry", "shop:app", "1")
 
-    expected = "redrive: a succeeded job cannot redrive; possible from here: nothing: it is finished for good\n"
+    expected = "redrive: a succeeded job cannot run again; only a dead or cancelled job can: enqueue a new one\n"
     assert (1, expected) == (output.status, output.err)
 
 

@@ -138,6 +138,8 @@ def test_a_file_and_standard_input_may_be_in_english(tmp_path: Path):
         ("catch recover", False),
         ("policy.json", False),
         ("@file", False),
+        ("five 1s", False),
+        ("Five minutes", True),
         ('{"on": []}', False),
     ],
 )

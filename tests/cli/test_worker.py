@@ -156,4 +156,4 @@ def test_metrics_need_their_package(shop: App, monkeypatch: pytest.MonkeyPatch):
     result = CliRunner().invoke(cli, ["worker", "shop:app", "--metrics", ":0"])
 
     assert 0 != result.exit_code
-    assert "pip install 'redrive[prometheus]'" in str(result.exception) + result.output
+    assert 'pip install "redrive[prometheus]"' in str(result.exception) + result.output

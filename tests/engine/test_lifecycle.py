@@ -76,7 +76,7 @@ def test_a_succeeded_job_has_no_transition():
     with pytest.raises(IllegalMove) as refusal:
         next_state(State.SUCCEEDED, LifecycleEvent.REDRIVE)
 
-    assert "a succeeded job cannot redrive; possible from here: nothing: it is finished for good" == str(refusal.value)
+    assert "a succeeded job cannot run again; only a dead or cancelled job can: enqueue a new one" == str(refusal.value)
 
 
 def test_final_states_are_those_where_nothing_happens_by_itself():

@@ -212,3 +212,22 @@ def test_policies_that_a_directive_cannot_express_are_refused(changes: dict[str,
         SAID.with_(**changes).directive()
 
     assert str(refused.value).startswith(f"a directive cannot express this policy, {said}")
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("5 minutes", "write 5m, or with the number of retries before it, for example: 10 5m"),
+        ("10 5 minutes", "write 5m"),
+        ("10 5minutes", "write 5m"),
+        ("five 1s", "write numbers in digits: 5"),
+        ("5 apples", "write [<retries>] <min-backoff>"),
+        ("5s minutes", "write [<retries>] <min-backoff>"),
+    ],
+)
+def test_words_are_refused_with_what_they_mean(text: str, valid: str):
+    """Messages about numbers and durations in words have them as a directive has them."""
+    with pytest.raises(PolicyError) as refused:
+        read_directive(text)
+
+    assert str(refused.value).splitlines()[-1].strip().startswith(f"^ {valid}")

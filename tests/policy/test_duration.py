@@ -124,3 +124,28 @@ def test_seconds_keep_what_a_timedelta_would_round(number: float):
     """Seconds are kept as given; as a span they are rounded to microseconds, and cut."""
     assert number == seconds(number)
     assert abs(min(number, LONGEST.total_seconds()) - span(number).total_seconds()) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("5 minutes", "write 5m"),
+        ("5minutes", "write 5m"),
+        ("1 hour", "write 1h"),
+        ("1 hour and 30 minutes", "write 1h30m"),
+        ("1h, 30 mins", "write 1h30m"),
+        ("1h 30m", "write 1h30m"),
+        ("2 weeks", "write 14d"),
+        ("2 Weeks", "write 14d"),
+        ("1", "write 1s for 1 second"),
+        ("5", "write 5s for 5 seconds"),
+        ("5 fortnights", "write 5s for 5 seconds"),
+        ("5 minutes or so", "write 5s for 5 seconds"),
+    ],
+)
+def test_durations_in_words_are_refused_with_their_units(text: str, valid: str):
+    """Messages about durations in words have the same duration in units."""
+    with pytest.raises(PolicySyntaxError) as refused:
+        parse_duration(text)
+
+    assert f"^ {valid}" == str(refused.value).splitlines()[-1].strip()

@@ -149,8 +149,10 @@ class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
             return None
         task: Task[Any, Any, Any] | None = self.app.find(self._on_disabled)
         if task is None:
+            known = ", ".join(sorted(self.app.tasks))
             raise TaskDefinitionError(
-                f"refresh {self.name!r}: on_disabled={self._on_disabled!r}, but there is no such task"
+                f"refresh {self.name!r}: on_disabled={self._on_disabled!r}, but there is no such task; "
+                f"known tasks: {known or 'none'}"
             )
         taken = task.signature.payload
         if len(taken) != 1 or task.signature.hints.get(taken[0]) is not Disabled:

@@ -204,7 +204,8 @@ class Registry:
         if catch is None:
             known = ", ".join(sorted(self.tasks))
             raise CatchDefinitionError(
-                f"task {signature.name!r} is to be caught by {policy.catch!r}, but there is no such task: {known}"
+                f"task {signature.name!r} is to be caught by {policy.catch!r}, but there is no such task; "
+                f"known tasks: {known}"
             )
         check_catch(signature, catch.signature)
 

@@ -28,6 +28,9 @@ def load_app(reference: str) -> App:
     name, _, attribute = reference.partition(":")
     if not name or not attribute:
         raise AppLoadError(f"{reference!r} is not of the form module:app, for example payments.jobs:app")
+    if name.endswith(".py") or "/" in name:
+        guess = ".".join(Path(name.removesuffix(".py")).parts).lstrip("./")
+        raise AppLoadError(f"{name!r} is a file, and an App is named by its module: write {guess}:{attribute}")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

@@ -72,7 +72,7 @@ def _serve_metrics(app: App, address: str) -> None:
         prometheus = import_module("redrive.contrib.prometheus")
     except ImportError as error:
         raise ConfigurationError(
-            f"metrics need a package that is not installed: pip install 'redrive[prometheus]' ({error})"
+            f'metrics need a package that is not installed: pip install "redrive[prometheus]" ({error})'
         ) from error
     prometheus.metrics(app)
     logger("redrive.worker").info("metrics are at %s", prometheus.serve(address).url)

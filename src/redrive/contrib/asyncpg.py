@@ -10,11 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-import asyncpg
-
-from redrive.contrib import sqlstate
+from redrive.contrib import extra, sqlstate
 from redrive.contrib.transactions import LOST, OPEN_ALREADY, SWALLOWED, Steps, TransactionBlock, decorator
 from redrive.policy import Failure, Policy
+
+with extra("postgres"):
+    import asyncpg
 
 __all__ = ["failure_of", "transaction", "transactional"]
 

@@ -13,10 +13,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends
-
 from redrive.app.app import App
-from redrive.contrib.starlette import RequestTimeout, jobs_of, lifespan, refusals, serving
+from redrive.contrib import extra
+
+with extra("fastapi"):
+    from fastapi import Depends
+
+    # In the block too, so that a missing Starlette is reported with this extra.
+    from redrive.contrib.starlette import RequestTimeout, jobs_of, lifespan, refusals, serving
 
 __all__ = ["Jobs", "RequestTimeout", "jobs_of", "lifespan", "refusals", "serving"]
 

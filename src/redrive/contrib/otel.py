@@ -21,17 +21,19 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from opentelemetry import metrics, trace
-from opentelemetry.context import Context
-from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
 from redrive import observe
 from redrive.clock import SystemClock
+from redrive.contrib import extra
 from redrive.errors import Cancel, Snooze
 from redrive.observe.measures import BUCKETS, METRICS, measures
 from redrive.policy import Failure
+
+with extra("otel"):
+    from opentelemetry import metrics, trace
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 __all__ = ["OpenTelemetryMetrics", "Tracing"]
 

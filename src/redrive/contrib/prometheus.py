@@ -16,20 +16,22 @@ from threading import Lock, Thread
 from typing import Self
 from wsgiref.simple_server import WSGIServer
 
-import prometheus_client
-from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector as BaseCollector
-
 from redrive import observe
 from redrive.app.app import App
 from redrive.clock import Clock, SystemClock
+from redrive.contrib import extra
 from redrive.errors import ConfigurationError, StoreError
 from redrive.observe import Bounded, Event
 from redrive.observe.logs import logger
 from redrive.observe.measures import BUCKETS, METRICS, Metric, measures
 from redrive.stores.operations.clock import difference
 from redrive.stores.operations.queues import Depths, DepthState, depths
+
+with extra("prometheus"):
+    import prometheus_client
+    from prometheus_client import REGISTRY, CollectorRegistry
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.registry import Collector as BaseCollector
 
 __all__ = ["EVERY", "Collector", "PrometheusMetrics", "Served", "metrics", "serve"]
 

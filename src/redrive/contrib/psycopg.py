@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
-import psycopg
-from psycopg.pq import TransactionStatus
-from psycopg.rows import tuple_row
-
-from redrive.contrib import sqlstate
+from redrive.contrib import extra, sqlstate
 from redrive.contrib.transactions import LOST, OPEN_ALREADY, SWALLOWED, Steps, TransactionBlock, decorator
 from redrive.policy import Failure, Policy
+
+with extra("postgres"):
+    import psycopg
+    from psycopg.pq import TransactionStatus
+    from psycopg.rows import tuple_row
 
 __all__ = ["AsyncPool", "Pool", "failure_of", "transaction", "transactional"]
 

@@ -15,15 +15,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, overload
 
-from sqlalchemy import Connection, Engine, exc, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
-from sqlalchemy.orm import Session, sessionmaker
-from sqlalchemy.orm.exc import StaleDataError
-
-from redrive.contrib import sqlstate
+from redrive.contrib import extra, sqlstate
 from redrive.contrib.transactions import SWALLOWED, Steps, TransactionBlock, decorator
 from redrive.policy import Failure, Policy
 from redrive.policy.failure import names_of_class
+
+with extra("sqlalchemy"):
+    from sqlalchemy import Connection, Engine, exc, text
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
+    from sqlalchemy.orm import Session, sessionmaker
+    from sqlalchemy.orm.exc import StaleDataError
 
 __all__ = ["failure_of", "transaction", "transactional"]
 

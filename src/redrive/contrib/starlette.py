@@ -16,19 +16,21 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from starlette.datastructures import Headers
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
 from redrive.app.app import App
 from redrive.clock import SystemClock
+from redrive.contrib import extra
 from redrive.errors import CircuitOpen, ConfigurationError, Overloaded, StoreBusy, StoreUnreachable, TooManyInRetry
 from redrive.errors.foreign import trace
 from redrive.observe.logs import Block, logger
 from redrive.policy import Policy, parse_duration
 from redrive.policy.duration import Duration
 from redrive.runtime.worker import Worker
+
+with extra("starlette"):
+    from starlette.datastructures import Headers
+    from starlette.requests import HTTPConnection, Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["RequestTimeout", "jobs_of", "lifespan", "refusals", "serving"]
 

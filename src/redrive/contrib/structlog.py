@@ -13,11 +13,13 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-import structlog
-
+from redrive.contrib import extra
 from redrive.observe import Event, JobStarted
 from redrive.observe.logs import facts
 from redrive.visible import visible
+
+with extra("structlog"):
+    import structlog
 
 __all__ = ["log"]
 

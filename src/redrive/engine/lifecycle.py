@@ -111,6 +111,12 @@ TABLE: Final[Mapping[State, Mapping[LifecycleEvent, State]]] = {
     State.CANCELLED: {LifecycleEvent.REDRIVE: State.READY},
 }
 
+# What operators may ask of a job in the wrong state, in their words.
+_ACTIONS: Final[Mapping[LifecycleEvent, str]] = {
+    LifecycleEvent.REDRIVE: "run again; only a dead or cancelled job can",
+    LifecycleEvent.SKIP: "be skipped; only a dead job can",
+}
+
 #: The states that only an operator can end.
 FINAL = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
 
@@ -121,9 +127,12 @@ def next_state(state: State, event: LifecycleEvent) -> State:
     """Return the state to which the event leads.
 
     Raises:
-        IllegalMove: the table has no such transition; the message lists the possible ones.
+        IllegalMove: the table has no such transition; the message has the possible ones.
     """
     moves = TABLE[state]
+    if event not in moves and event in _ACTIONS:
+        instead = ": enqueue a new one" if event is LifecycleEvent.REDRIVE and state is State.SUCCEEDED else ""
+        raise IllegalMove(f"a {state} job cannot {_ACTIONS[event]}{instead}")
     if event not in moves:
         possible = ", ".join(moves) or "nothing: it is finished for good"
         raise IllegalMove(f"a {state} job cannot {event}; possible from here: {possible}")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from redrive.errors import PolicyError, PolicySyntaxError, PolicyValueError
 from redrive.policy.backoff_kinds import Exponential
 from redrive.policy.decider import Decider
-from redrive.policy.duration import format_duration, read, span
+from redrive.policy.duration import format_duration, in_units, read, span
 from redrive.policy.fields import DIRECTIVE_SETS, FIELDS
 
 _syntax_error = PolicySyntaxError.with_caret
@@ -26,6 +26,11 @@ _DOUBLES = 2
 _MOST = 2**63 - 1
 DEFAULT_MINIMUM = timedelta(seconds=1)
 DEFAULT_MAXIMUM = timedelta(hours=1)
+# Numbers in words, which a directive does not have: only a message uses them.
+NUMBERS = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+)  # fmt: skip
 _FORM = "[<retries>] <min-backoff> [<max-backoff>] [catch <task>], for example: 10 5s 1m catch recover"
 
 
@@ -51,7 +56,9 @@ def read_directive(text: str) -> Directive:
     maximum = _backoff(text, words, first=False) if minimum is not None else None
     catch = _catch(text, words)
     if words:
-        raise _left_over(text, words[0], minimum=minimum, maximum=maximum, catch=catch)
+        if minimum is None and catch is None and words[0].text.lower() != "catch":
+            raise _not_a_backoff(text, words[0], retries)
+        raise _left_over(text, words[0], maximum=maximum, catch=catch)
     count = DEFAULT_RETRIES if retries is None else count_of(retries.text) or 0
     if minimum is None and count:
         raise _no_minimum(text, retries)
@@ -114,9 +121,10 @@ def _backoff(text: str, words: list[_Word], *, first: bool) -> tuple[timedelta, 
         return None
     word = words[0]
     if _is_number(word.text):
-        if len(words) > 1 and words[1].text in ("d", "h", "m", "s", "ms"):
+        spoken = in_units(f"{word.text} {words[1].text}") if len(words) > 1 else None
+        if spoken is not None:
             problem = f"there is a blank between {word.text} and its unit"
-            raise _syntax_error(text, words[1].at - 1, problem, f"write {word.text}{words[1].text}")
+            raise _syntax_error(text, words[1].at - 1, problem, f"write {spoken}")
         hint = "" if first else "; the number of retries stands first"
         problem = f"the duration {word.text} has no unit"
         raise _syntax_error(text, word.at + len(word.text), problem, f"write {word.text}s for seconds{hint}")
@@ -143,15 +151,24 @@ def _catch(text: str, words: list[_Word]) -> str | None:
     return word.text
 
 
-def _left_over(text: str, word: _Word, *, minimum: object, maximum: object, catch: str | None) -> PolicySyntaxError:
+def _left_over(text: str, word: _Word, *, maximum: object, catch: str | None) -> PolicySyntaxError:
     if word.text.lower() == "catch":
         return _syntax_error(text, word.at, f"the keyword {word.text!r} is not lower case", "write catch")
     if catch is not None:
         return _syntax_error(text, word.at, f"there is nothing after the catch task, but {word.text!r}", "end here")
     if maximum is not None:
         return _syntax_error(text, word.at, f"only a catch can follow, not {word.text!r}", "write catch <task>, or end")
-    what = "a minimum backoff" if minimum is None else "a maximum backoff or catch <task>"
-    return _syntax_error(text, word.at, f"{word.text!r} is not {what}", f"write {_FORM}")
+    return _syntax_error(text, word.at, f"{word.text!r} is not a maximum backoff or catch <task>", f"write {_FORM}")
+
+
+def _not_a_backoff(text: str, word: _Word, retries: _Word | None) -> PolicySyntaxError:
+    spoken = None if retries is None else in_units(f"{retries.text} {word.text}")
+    valid = _FORM
+    if spoken is not None:
+        valid = f"{spoken}, or with the number of retries before it, for example: 10 {spoken}"
+    elif word.text.lower() in NUMBERS:
+        valid = f"numbers in digits: {NUMBERS.index(word.text.lower())}"
+    return _syntax_error(text, word.at, f"{word.text!r} is not a minimum backoff", f"write {valid}")
 
 
 def _no_minimum(text: str, retries: _Word | None) -> PolicySyntaxError:

@@ -6,6 +6,7 @@ The text form is FTL's (``d``, ``h``, ``m``, ``s``, largest first, each at most 
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from math import isfinite
 from typing import TypeAlias
@@ -23,6 +24,20 @@ _LONGEST_SECONDS = LONGEST.total_seconds()
 # In milliseconds, largest first.
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _NAMES = tuple(_UNITS)
+# Units in words, as they stand in a text that is no duration yet: only messages use them.
+_SPOKEN = {
+    spelling: (unit, size)
+    for unit, size, spellings in (
+        ("d", 7, "week weeks"),
+        ("d", 1, "d day days"),
+        ("h", 1, "h hour hours hr hrs"),
+        ("m", 1, "m minute minutes min mins"),
+        ("s", 1, "s second seconds sec secs"),
+        ("ms", 1, "ms millisecond milliseconds msec msecs"),
+    )
+    for spelling in spellings.split()
+}
+_SPOKEN_PART = re.compile(r"(\d{1,9})\s*([a-z]+)(?:\s*,\s*and\s+|\s*,\s*|\s+and\s+|\s+|$)", re.ASCII)
 _VALID = "write whole numbers with the units d, h, m, s, ms, largest first, for example 1h30m or 500ms"
 
 
@@ -80,7 +95,7 @@ def read(word: str, text: str, start: int) -> int:
         unit_end = _skip(word, number_end, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
         unit = word[number_end:unit_end]
         if unit not in _UNITS:
-            raise _bad_unit(word[at:number_end], unit, text, start + number_end)
+            raise _bad_unit(word, word[at:number_end], unit, text, start + number_end)
         rank = _NAMES.index(unit)
         if rank <= last:
             problem = f"the unit {unit!r} comes after {_NAMES[last]!r}"
@@ -89,6 +104,18 @@ def read(word: str, text: str, start: int) -> int:
         total += min(int(word[at:number_end].lstrip("0")[:16] or "0"), 10**15) * _UNITS[unit]
         at, last = unit_end, rank
     return total
+
+
+def in_units(words: str) -> str | None:
+    """Return a duration in words, such as ``5 minutes``, in the form that `read` reads; None if it is another text."""
+    found, at = [], 0
+    for part in _SPOKEN_PART.finditer(words.lower()):
+        unit, size = _SPOKEN.get(part[2], ("", 0))
+        if part.start() != at or not unit:
+            return None
+        found.append(f"{int(part[1]) * size}{unit}")
+        at = part.end()
+    return "".join(found) if found and at == len(words) else None
 
 
 def _skip(word: str, at: int, alphabet: str) -> int:
@@ -102,15 +129,20 @@ def _no_number(word: str, at: int, text: str, start: int) -> PolicySyntaxError:
         return _syntax_error(text, start + at, "a duration has no sign", _VALID)
     if word[at] == ".":
         return _syntax_error(text, start + at, "a duration takes whole numbers only", "write 1500ms for 1.5s")
-    return _syntax_error(text, start + at, f"a duration cannot contain {word[at]!r} here", _VALID)
+    spoken = in_units(word)
+    valid = f"write {spoken}" if spoken else _VALID
+    return _syntax_error(text, start + at, f"a duration cannot contain {word[at]!r} here", valid)
 
 
-def _bad_unit(number: str, unit: str, text: str, at: int) -> PolicySyntaxError:
+def _bad_unit(word: str, number: str, unit: str, text: str, at: int) -> PolicySyntaxError:
+    spoken = in_units(word)
     if not unit:
         if text[at : at + 1] == ".":
             return _syntax_error(text, at, "a duration takes whole numbers only", "write 1500ms for 1.5s")
-        return _syntax_error(text, at, f"the number {number} has no unit", f"write {number}s for {number} seconds")
-    return _syntax_error(text, at, f"there is no unit {unit!r}", _VALID)
+        seconds = "second" if number == "1" else "seconds"
+        valid = f"write {spoken}" if spoken else f"write {number}s for {number} {seconds}"
+        return _syntax_error(text, at, f"the number {number} has no unit", valid)
+    return _syntax_error(text, at, f"there is no unit {unit!r}", f"write {spoken}" if spoken else _VALID)
 
 
 def format_duration(value: timedelta) -> str:

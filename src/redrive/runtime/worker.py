@@ -172,7 +172,7 @@ class Worker:
     async def _drain(self, attempts: Attempts, claiming: asyncio.Task[None], settling: asyncio.Task[None]) -> None:
         """Wait for the claim under way and for running handlers, then cancel them, then wait until all is settled."""
         if attempts.count:
-            log.info("the worker finishes %d running jobs", attempts.count)
+            log.info("the worker finishes %d running job%s", attempts.count, "" if attempts.count == 1 else "s")
         emptied = asyncio.create_task(self._emptied(attempts, claiming))
         try:
             with contextlib.suppress(TimeoutError):

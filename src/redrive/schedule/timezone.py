@@ -18,6 +18,31 @@ from redrive.errors import ScheduleError
 E = TypeVar("E", bound=StrEnum)
 
 _UTC = ZoneInfo("UTC")
+# Abbreviations that are often written for a time zone, with a place in it. Each is the name of an offset, some of
+# several, and does not change with the season; only messages use them.
+ABBREVIATIONS = {
+    short: place
+    for place, shorts in {
+        "America/New_York": "EST EDT ET",
+        "America/Chicago": "CST CDT CT",
+        "America/Denver": "MST MDT MT",
+        "America/Los_Angeles": "PST PDT PT",
+        "America/Anchorage": "AKST AKDT",
+        "Pacific/Honolulu": "HST",
+        "Europe/London": "GMT BST",
+        "Europe/Lisbon": "WET WEST",
+        "Europe/Berlin": "CET CEST",
+        "Europe/Kyiv": "EET EEST",
+        "Europe/Moscow": "MSK",
+        "Asia/Kolkata": "IST",
+        "Asia/Tokyo": "JST",
+        "Asia/Seoul": "KST",
+        "Australia/Sydney": "AEST AEDT",
+        "Pacific/Auckland": "NZST NZDT",
+    }.items()
+    for short in shorts.split()
+}
+
 # No clock has ever been changed by more than a day, changes of the date line included.
 _NEARBY = timedelta(hours=26)
 
@@ -38,7 +63,8 @@ def zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise ScheduleError(
-            f"{name!r} is not a time zone; write the name of a place, such as Europe/Kyiv, or UTC"
+            f"{name!r} is not a time zone; write the name of a place, such as "
+            f"{ABBREVIATIONS.get(str(name).upper(), 'Europe/Kyiv')}, or UTC"
         ) from error
 
 

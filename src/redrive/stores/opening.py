@@ -40,7 +40,7 @@ def _open_postgres(url: str, *, migrated: bool) -> Store:
         from redrive.stores.drivers.postgres import PostgresStore, parse_url
     except ImportError as error:
         raise ConfigurationError(
-            f"a store on PostgreSQL needs packages that are not installed: pip install 'redrive[postgres]' ({error})"
+            f'a store on PostgreSQL needs packages that are not installed: pip install "redrive[postgres]" ({error})'
         ) from error
     store = PostgresStore(url, parse_url(url))
     if migrated:
@@ -70,6 +70,6 @@ def _turso_class(url: str) -> type[SQLiteStore]:
         from redrive.stores.drivers.turso import TursoStore
     except ImportError as error:
         raise ConfigurationError(
-            f"the store {redacted(url)!r} needs a package that is not installed: pip install 'redrive[turso]' ({error})"
+            f'the store {redacted(url)!r} needs a package that is not installed: pip install "redrive[turso]" ({error})'
         ) from error
     return TursoStore

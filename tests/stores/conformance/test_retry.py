@@ -120,7 +120,7 @@ def test_retrying_a_running_or_succeeded_job_is_refused(store: Harness, state: s
     if state == "succeeded":
         store.end(claim, Succeeded())
     before = store.everything()
-    with pytest.raises(IllegalMove, match=f"a {state} job cannot redrive"):
+    with pytest.raises(IllegalMove, match=f"a {state} job cannot run again"):
         store.retry(claim.id)
 
     assert before == store.everything()

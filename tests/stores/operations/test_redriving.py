@@ -56,7 +56,7 @@ def test_retrying_resets_the_final_failure(row: JobRecord, forgiven: int):
 @pytest.mark.parametrize("state", [State.RUNNING, State.SUCCEEDED])
 def test_an_impossible_retry_is_refused(state: State):
     """Retrying a running or succeeded job is refused before its related jobs are read."""
-    with pytest.raises(IllegalMove, match=f"a {state} job cannot redrive"):
+    with pytest.raises(IllegalMove, match=f"a {state} job cannot run again"):
         converse(redriving.retry(7), CLOCK, [job(state=state)])
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from redrive.cli.drawing import BLOCKS, GAP, Bar, Glyphs, gantt, gantt_task, svg, tag, text_line
 from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import format_duration, parse_duration
+from redrive.policy.directive import NUMBERS
 from redrive.schedule import RefreshPolicy
 from redrive.schedule.dry_run import AttemptEnd, DryRun, SimulatedAnswer, SimulatedAttempt, dry_run
 
@@ -31,7 +32,10 @@ _LIGHT = {
 _DARK = {".slot": "stroke: #9198a1"}
 _WORDS = {"ok": AttemptEnd.SUCCESS, "fail": AttemptEnd.FAILURE, "timeout": AttemptEnd.TIMEOUT}
 _FORM = 'write "fail 4m, timeout, ok 2m": ok, fail or timeout, and how long after the start'
-_ENGLISH = re.compile(r"\s*(?:[-*•]\s|\d+[.)]\s|(?!catch\b)[A-Za-z]+\s+\S)")
+# Not "five 1s": that is a directive with a number in words, and the parser of directives has a message for it.
+_ENGLISH = re.compile(
+    rf"\s*(?:[-*•]\s|\d+[.)]\s|(?!catch\b|(?:{'|'.join(NUMBERS)})\s+\d+(?:ms|[dhms])\b)[A-Za-z]+\s+\S)", re.IGNORECASE
+)
 _TITLE = 60
 
 

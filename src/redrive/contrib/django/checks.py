@@ -64,7 +64,7 @@ def _database(app: DjangoApp) -> Iterator[CheckMessage]:
     connection = connections[app.options.database]
     where = f"DATABASES[{app.options.database!r}]"
     if connection.vendor == "postgresql" and not _has_psycopg_3():
-        hint = "pip install 'redrive[postgres]'; Django takes psycopg 3 where both are installed."
+        hint = 'pip install "redrive[postgres]"; Django takes psycopg 3 where both are installed.'
         yield Error(f"{where} is reached by psycopg2; redrive needs psycopg 3.", hint=hint, id="redrive.E004")
     mode = connection.settings_dict["OPTIONS"].get("transaction_mode")
     if connection.vendor == "sqlite" and str(mode).upper() not in {"IMMEDIATE", "EXCLUSIVE"}:

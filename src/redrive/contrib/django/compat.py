@@ -16,7 +16,7 @@ except ModuleNotFoundError:
         from django_tasks.exceptions import TaskResultDoesNotExist
         from django_tasks.signals import task_enqueued, task_finished, task_started
     except ModuleNotFoundError as error:
-        message = "tasks need Django 6.0, or before that the package django-tasks: pip install 'redrive[django]'"
+        message = 'tasks need Django 6.0, or before that the package django-tasks: pip install "redrive[django]"'
         raise ModuleNotFoundError(f"{message} ({error})", name=error.name) from error
 
 __all__ = [

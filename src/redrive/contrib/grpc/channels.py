@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import grpc
-import grpc.aio
-
+from redrive.contrib import extra
 from redrive.contrib.grpc.interceptors import (
     AsyncStreamUnaryInterceptor,
     AsyncUnaryStreamInterceptor,
@@ -24,6 +22,10 @@ from redrive.contrib.grpc.interceptors import (
 from redrive.contrib.grpc.service_config import ServiceConfig
 from redrive.errors import PolicyValueError
 from redrive.policy import Policy
+
+with extra("grpc"):
+    import grpc
+    import grpc.aio
 
 ChannelOptions = Sequence[tuple[str, Any]]
 _RETRIES = "grpc.enable_retries"

@@ -11,10 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-import grpc
-import grpc.aio
-from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue]  # it comes from a compiled module
-
+from redrive.contrib import extra
 from redrive.contrib.grpc.classify import describe, mark
 from redrive.contrib.grpc.service_config import ServiceConfig
 from redrive.errors import PolicyValueError
@@ -24,6 +21,11 @@ from redrive.retrying import budget, loops
 from redrive.retrying.context import deadline
 from redrive.retrying.plan import Plan
 from redrive.retrying.state import CallState, start
+
+with extra("grpc"):
+    import grpc
+    import grpc.aio
+    from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue]  # it comes from a compiled module
 
 _DEFAULT = "GRPC_UNAVAILABLE"
 _IPV4 = re.compile(r"(?:ipv4:)?(\d+\.\d+\.\d+\.\d+:\d+)", re.ASCII)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Any, TypeAlias
 
-import httpx
+from redrive.contrib import extra
+
+with extra("httpx"):
+    import httpx
+
 
 #: Bytes of a body that is read at once: what a connection of httpcore reads in one go.
 SHORT = 64 * 1024

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-import httpx
-
+from redrive.contrib import extra
 from redrive.contrib.httpx.bodies import SHORT, Body, is_short
 from redrive.contrib.httpx.classify import Evidence, Trail, classifier, mark
 from redrive.errors import PolicyValueError
@@ -26,6 +25,9 @@ from redrive.policy.policy import only_limits
 from redrive.retrying import http
 from redrive.retrying.context import SCOPE, deadline
 from redrive.retrying.plan import Plan
+
+with extra("httpx"):
+    import httpx
 
 # Of a request: its own policy. Of a response: its record.
 EXTENSION = "redrive"

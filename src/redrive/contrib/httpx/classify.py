@@ -10,11 +10,13 @@ import ssl
 from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
-import httpx
-
+from redrive.contrib import extra
 from redrive.policy import Failure, Stage
 from redrive.policy.classify import Answer, Classifier, On, answer_of, is_coroutine_function, reading
 from redrive.retrying import http
+
+with extra("httpx"):
+    import httpx
 
 #: What is retried where a policy names nothing, as far as it can help at all.
 BY_DEFAULT = (httpx.TransportError, httpx.HTTPStatusError, TimeoutError)

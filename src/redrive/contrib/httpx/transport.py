@@ -5,14 +5,16 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-import httpx
-
+from redrive.contrib import extra
 from redrive.contrib.httpx.bodies import SHORT, aread, aread_whole, is_short, read_whole
 from redrive.contrib.httpx.bodies import read as read_part
 from redrive.contrib.httpx.call import KeyOption, RequestCall, checked, plan_for, with_key
 from redrive.policy import Policy
 from redrive.retrying.loops import aoutcome, outcome
 from redrive.retrying.state import start
+
+with extra("httpx"):
+    import httpx
 
 
 class RetryTransport(httpx.BaseTransport):

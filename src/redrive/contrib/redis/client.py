@@ -12,15 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast, overload
 
-import redis
-import redis.asyncio
-import redis.asyncio.client
-import redis.client
-from redis import exceptions
-from redis.asyncio.retry import Retry as AsyncRetry
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
+from redrive.contrib import extra
 from redrive.contrib.redis.commands import Repetition, repetition_of, worst_of
 from redrive.contrib.redis.replies import MARK, REPLIES, code_of, failure_of, mark
 from redrive.errors import PolicyValueError
@@ -30,6 +22,16 @@ from redrive.retrying import loops
 from redrive.retrying.context import deadline
 from redrive.retrying.plan import Plan
 from redrive.retrying.state import CallState, start
+
+with extra("redis"):
+    import redis
+    import redis.asyncio
+    import redis.asyncio.client
+    import redis.client
+    from redis import exceptions
+    from redis.asyncio.retry import Retry as AsyncRetry
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
 
 # Seconds. A timeout of 0 would make the socket non-blocking.
 _SHORTEST_TIMEOUT = 0.001

@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from redis import exceptions
-
+from redrive.contrib import extra
 from redrive.policy import Failure, Stage
+
+with extra("redis"):
+    from redis import exceptions
 
 NOT_AVAILABLE, LOST = "SOCKET_NOT_AVAILABLE", "SOCKET_CLOSED_WHILE_IN_FLIGHT"
 """The reasons of Couchbase RFC 0049 for a failed connection attempt and for a lost connection."""

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast
 
-import sqlalchemy as sa
-from sqlalchemy.orm import Mapped, Session, declared_attr, mapped_column
-from sqlalchemy.orm.attributes import set_committed_value
-
 from redrive.clock import Clock
+from redrive.contrib import extra
 from redrive.contrib.refresh.refreshes import TableRefreshes
 from redrive.schedule import RefreshPolicy, RefreshState
+
+with extra("sqlalchemy"):
+    import sqlalchemy as sa
+    from sqlalchemy.orm import Mapped, Session, declared_attr, mapped_column
+    from sqlalchemy.orm.attributes import set_committed_value
 
 __all__ = ["RefreshColumns", "UtcDateTime", "due", "overdue", "refresh_indexes", "refreshes"]
 

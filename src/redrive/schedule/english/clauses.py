@@ -15,6 +15,15 @@ from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import Exhausted, Strategy
 
 _START = ("start refresh", "refresh should start", "refresh is configured to run", "refresh", "run")
+# What could stand at the beginning of a clause, and after "Refresh": examples, because there are many phrases.
+_CLAUSES = (
+    '"Refresh every 2 hours"',
+    '"Allow 10 minutes"',
+    '"On the first failure retry immediately"',
+    '"On any further failure retry after 1 hour"',
+    '"Give up"',
+)
+_TIMES = ("every 2 hours", "daily at 9:00", "on Mondays at 9:00", "3 times a day")
 _GUARDS = frozenset({"allow", "on", "give", "but", "do", "keep", "ignore", "time", "then"})
 _STRATEGIES = {
     "keep refreshes aligned with the schedule": Strategy.ALIGN,
@@ -30,6 +39,7 @@ _STRATEGIES = {
 def clause(reader: Reader, notes: Notes) -> Header | None:
     """Parse one clause; return its header if lines below can belong to it."""
     reader.take("but")
+    begin = reader.place
     for read in (_heading, _overlap, _timeout, _lateness, _spread, on_failure, retries, _schedule):
         if read(reader, notes):
             return None
@@ -39,6 +49,7 @@ def clause(reader: Reader, notes: Notes) -> Header | None:
     if action(reader, notes) or _task(reader):
         return None
     misplaced = reader.take("reset attempt_no", "wait until", "wait for")
+    reader.want_only(begin, *_CLAUSES)
     return reader.fail('reset belongs under "On the Nth failure:"' if misplaced else None)
 
 
@@ -88,8 +99,10 @@ def _overlap(reader: Reader, notes: Notes) -> bool:
 def _schedule(reader: Reader, notes: Notes) -> bool:
     begin = reader.place
     if reader.take(*_START):
+        after = reader.place
         while reader.next is not None and reader.word not in {";", ","} and not recurrences.begins(reader):
             reader.place += 1
+        reader.want_only(after, *_TIMES)
     if reader.next is None or not recurrences.begins(reader):
         reader.place = begin
         return False

@@ -10,11 +10,11 @@ from redrive.errors import ScheduleError, ScheduleSyntaxError
 from redrive.schedule.cron import CronExpression
 from redrive.schedule.english import meaning
 from redrive.schedule.english.meaning import FREQS, Heard
-from redrive.schedule.english.spans import UNITS, number, ordinal
+from redrive.schedule.english.spans import UNITS, is_number, number, ordinal
 from redrive.schedule.english.tokens import Reader, Token
 from redrive.schedule.rule import RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
-from redrive.schedule.timezone import Gap, zone
+from redrive.schedule.timezone import ABBREVIATIONS, Gap, zone
 
 T = TypeVar("T")
 
@@ -36,10 +36,7 @@ def begins(reader: Reader) -> bool:
         return True
     if word == "on":
         return reader.second in {*_SETS, *_DAYS}
-    begin = reader.place
-    counted = number(reader) is not None and reader.word == "times"
-    reader.place = begin
-    return counted
+    return reader.next is not None and is_number(reader.next) and reader.second == "times"
 
 
 def recurrence(reader: Reader, start: datetime | None) -> Schedule:
@@ -297,8 +294,11 @@ def _window(reader: Reader, heard: Heard) -> bool:
 
 def _zone(reader: Reader, heard: Heard) -> bool:
     begin = reader.place
-    reader.take("in", "(")
+    is_named = reader.take("in", "(") is not None
     token = reader.next
+    if is_named and token is not None and (place := ABBREVIATIONS.get(token.text.upper())):
+        reader.place += 1
+        reader.fail(f"{token.text!r} is not the name of a time zone, but of an offset; write in {place}")
     if token is None or token.kind != "word" or not ("/" in token.text or token.word == "utc"):
         reader.want("a zone such as Europe/Kyiv or UTC")
         reader.place = begin

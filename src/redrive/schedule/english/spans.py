@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from redrive.schedule.english.tokens import Reader
+from redrive.schedule.english.tokens import Reader, Token
 from redrive.schedule.options import LONGEST
 
 _SMALL = [
@@ -48,14 +48,16 @@ _ISO = re.compile(r"p(?:(\d+)w)?(?:(\d+)d)?(?:t(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?
 def number(reader: Reader) -> float | None:
     """Take a number, in digits or as a word; return None if there is none."""
     token = reader.next
-    if token is not None and token.kind == "number":
-        reader.place += 1
-        return float(token.text)
-    if token is not None and token.word in _NUMBERS:
-        reader.place += 1
-        return _NUMBERS[token.word]
-    reader.want("a number")
-    return None
+    if token is None or not is_number(token):
+        reader.want("a number")
+        return None
+    reader.place += 1
+    return float(token.text) if token.kind == "number" else _NUMBERS[token.word]
+
+
+def is_number(token: Token) -> bool:
+    """Return True for a number, in digits or as a word."""
+    return token.kind == "number" or token.word in _NUMBERS
 
 
 def ordinal(reader: Reader) -> int | None:

@@ -21,6 +21,8 @@ _TOKEN = re.compile(
     |(?P<mark>\S)""",
     re.VERBOSE | re.IGNORECASE,
 )
+# The names of marks in messages.
+_MARKS = {",": "a comma", ";": "a semicolon", ":": "a colon"}
 _ESCAPE = re.compile(r'\\(?:u\{((?:10|[0-9a-f])?[0-9a-f]{1,4})\}|(["\\]))')
 
 
@@ -145,6 +147,11 @@ class Reader:
         if self.place == self._furthest:
             self._wanted.update(dict.fromkeys(names))
 
+    def want_only(self, place: int, *names: str) -> None:
+        """Remember these names alone for a position, unless a later one was understood; see `want`."""
+        if place >= self._furthest:
+            self._furthest, self._wanted = place, dict.fromkeys(names)
+
     def unquoted(self, token: Token) -> str:
         """Return the text of a quoted token that was just taken, without a full stop at its end; see `quoted`."""
         body = token.text[1:-1].rstrip(".")
@@ -172,6 +179,6 @@ class Reader:
         column = here.column + len(here.text) if at_end else here.column
         if problem is None:
             what = "the end of the line" if at_end else repr(here.text)
-            wanted = ", ".join(self._wanted) if self._furthest == place else ""
+            wanted = ", ".join(_MARKS.get(each, each) for each in self._wanted) if self._furthest == place else ""
             problem = f"not understood: {what}" + (f"; here could stand: {wanted}" if wanted else "")
         raise ScheduleSyntaxError.at(problem, self.line.number, column)

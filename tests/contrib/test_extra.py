@@ -1,0 +1,37 @@
+"""Packages of integrations that are not installed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+MODULES = [
+    ("redrive.contrib.asyncpg", "asyncpg", "postgres"),
+    ("redrive.contrib.fastapi", "fastapi", "fastapi"),
+    ("redrive.contrib.httpx", "httpx", "httpx"),
+    ("redrive.contrib.otel", "opentelemetry", "otel"),
+    ("redrive.contrib.prometheus", "prometheus_client", "prometheus"),
+    ("redrive.contrib.psycopg", "psycopg", "postgres"),
+    ("redrive.contrib.redis", "redis", "redis"),
+    ("redrive.contrib.refresh.sqlalchemy", "sqlalchemy", "sqlalchemy"),
+    ("redrive.contrib.sqlalchemy", "sqlalchemy", "sqlalchemy"),
+    ("redrive.contrib.starlette", "starlette", "starlette"),
+    ("redrive.contrib.structlog", "structlog", "structlog"),
+]
+
+
+@pytest.mark.parametrize(("module", "package", "extra"), MODULES)
+def test_a_missing_package_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch, module, package, extra):
+    """Report the command that installs the package."""
+    # What the test loads anew must not replace what other tests have imported.
+    for name in [each for each in sys.modules if each.startswith("redrive.contrib.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+
+    with pytest.raises(ModuleNotFoundError) as missing:
+        importlib.import_module(module)
+
+    assert f'pip install "redrive[{extra}]"' in str(missing.value)
+    assert package == (missing.value.name or "").partition(".")[0]
