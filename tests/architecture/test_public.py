@@ -74,3 +74,21 @@ def test_import_redrive_loads_only_what_is_needed():
     loaded = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
 
     assert set() == PAID_LATER & set(loaded)
+
+
+def test_a_worker_loads_no_other_command_and_no_english():
+    """`redrive worker` imports no other command, no parser of English and no pydantic."""
+    code = (
+        "import sys\n"
+        "from redrive.cli import main\n"
+        "sys.argv = ['redrive', 'worker', 'nowhere:app']\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    print(end.code, *sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    code, *loaded = result.stdout.split()
+
+    assert "2" == code
+    assert "redrive.cli.worker" in loaded
+    unused = "redrive.cli.plan", "redrive.cli.simulate", "redrive.cli.demo", "redrive.schedule.english", "pydantic"
+    assert [] == [name for name in loaded if name.startswith(unused)]

@@ -13,40 +13,38 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
+from typing import ClassVar
 
 import typer
 
 from redrive import __version__
-from redrive.cli import acting  # noqa: F401 - its commands register themselves with `jobs`
-from redrive.cli.database import check, db
-from redrive.cli.demo import demo
-from redrive.cli.jobs import jobs
-from redrive.cli.plan import plan
-from redrive.cli.queues import queues
-from redrive.cli.schedules import schedules
 from redrive.cli.screen import Commands, say, say_error
-from redrive.cli.simulate import simulate
-from redrive.cli.worker import worker
 from redrive.errors import ConfigurationError, RedriveError
 from redrive.stores.urls import cleared
 
+
+class _Root(Commands):
+    # Each start of a worker would otherwise import the drawings of `plan` and `simulate` and the demo.
+    places: ClassVar = {
+        "worker": "redrive.cli.worker:worker",
+        "demo": "redrive.cli.demo:demo",
+        "plan": "redrive.cli.plan:plan",
+        "simulate": "redrive.cli.simulate:simulate",
+        "check": "redrive.cli.database:check",
+        "jobs": "redrive.cli.acting:jobs",
+        "db": "redrive.cli.database:db",
+        "queues": "redrive.cli.queues:queues",
+        "schedules": "redrive.cli.schedules:schedules",
+    }
+
+
 cli = typer.Typer(
     name="redrive",
-    cls=Commands,
+    cls=_Root,
     help="One retry policy, from a function call to a fleet.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-cli.command()(worker)
-cli.command()(demo)
-# A policy in English may begin with "- ".
-cli.command(context_settings={"ignore_unknown_options": True})(plan)
-cli.command()(simulate)
-cli.command()(check)
-cli.add_typer(jobs, name="jobs")
-cli.add_typer(db, name="db")
-cli.add_typer(queues, name="queues")
-cli.add_typer(schedules, name="schedules")
 
 
 def _version(asked: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,16 @@ from redrive.stores.urls import cleared
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a table.")]
 Actor = Annotated[str | None, typer.Option(help="Who does it, for the audit log; by default user@host.")]
+
+
+def read_instant(text: str) -> datetime:
+    """Read the value of an option that is an instant; it is naive if the text has no offset."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is not an instant; write 2026-03-01, 2026-03-01T06:00 or 2026-03-01T06:00+02:00"
+        ) from error
 
 
 def load_app(reference: str) -> App:

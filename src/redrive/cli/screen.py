@@ -5,8 +5,10 @@ Commands write through this module only; a test of the architecture checks that.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, MutableMapping
 from datetime import datetime
-from typing import Any
+from importlib import import_module
+from typing import Any, ClassVar
 
 import msgspec
 import typer
@@ -14,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
+from typer.main import get_command
 
 from redrive.visible import hanging, visible
 
@@ -79,7 +82,47 @@ class Grid:
 
 
 class Commands(TyperGroup):
-    """The root of the command line. It escapes errors about arguments, because they repeat these."""
+    """The root of the command line. It imports the module of a command when the command is used.
+
+    It escapes errors about arguments, because they repeat these.
+    """
+
+    #: Where each command is, as ``module:attribute``: a function, or a group with commands of its own.
+    places: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - whatever typer gives
+        self._loaded: dict[str, Any] = {}
+        super().__init__(*args, **kwargs)
+
+    @property
+    def commands(self) -> MutableMapping[str, Any]:
+        """All commands."""
+        return {name: self._load(name) for name in self.places}
+
+    @commands.setter
+    def commands(self, commands: MutableMapping[str, Any]) -> None:
+        """Ignore what the constructor assigns: `places` lists the commands."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - typer's context
+        """Return the names of all commands, in the order of the help text."""
+        return list(self.places)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002 - typer's context
+        """Return a command by its name, or None."""
+        return self._load(cmd_name) if cmd_name in self.places else None
+
+    def _load(self, name: str) -> Any:  # noqa: ANN401 - a command of typer
+        if name not in self._loaded:
+            module, _, attribute = self.places[name].partition(":")
+            found = getattr(import_module(module), attribute)
+            if not isinstance(found, typer.Typer):
+                # A policy in English may begin with "- ".
+                settings = {"ignore_unknown_options": True} if name == "plan" else {}
+                function, found = found, typer.Typer()
+                found.command(name, context_settings=settings)(function)
+            self._loaded[name] = get_command(found)
+            self._loaded[name].name = name
+        return self._loaded[name]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's context
         """Read the arguments of the root."""

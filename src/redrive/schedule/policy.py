@@ -10,8 +10,6 @@ from msgspec.structs import force_setattr
 
 from redrive.errors import ScheduleError
 from redrive.schedule import codec
-from redrive.schedule.english import read, write
-from redrive.schedule.lint import lint
 from redrive.schedule.options import LONGEST, Action, Exhausted, PolicyFields, Strategy, read_span, usual_ending
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import aware, member
@@ -103,6 +101,8 @@ class RefreshPolicy(PolicyFields, frozen=True):
         Returns:
             Warnings, each a sentence or two, with the figures and a remedy.
         """
+        from redrive.schedule.lint import lint
+
         return lint(self, None if now is None else aware("now", now))
 
     @classmethod
@@ -118,6 +118,8 @@ class RefreshPolicy(PolicyFields, frozen=True):
         Raises:
             ScheduleSyntaxError: a part is not understood; the error has the line and the column.
         """
+        from redrive.schedule.english import read
+
         return read.parse(text, cls, start=start)
 
     def to_dict(self) -> dict[str, Any]:
@@ -139,4 +141,6 @@ class RefreshPolicy(PolicyFields, frozen=True):
 
     def __str__(self) -> str:
         """Return the policy in English; parsing it gives an equal policy."""
+        from redrive.schedule.english import write
+
         return "\n".join(write.sentences(self))

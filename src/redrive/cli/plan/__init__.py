@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.text import Text
 
 from redrive.cli.drawing import glyphs_for
+from redrive.cli.loading import read_instant
 from redrive.cli.plan import gantt
 from redrive.cli.plan.mermaid import as_mermaid
 from redrive.cli.plan.plain import as_json
@@ -56,7 +57,10 @@ def plan(
         str | None,
         typer.Option(metavar="LIST", help='What the attempts of a refresh come to: "fail 4m, timeout, ok 2m".'),
     ] = None,
-    start: Annotated[datetime | None, typer.Option(help="When a refresh begins; by default now.")] = None,
+    start: Annotated[
+        datetime | None,
+        typer.Option(parser=read_instant, metavar="TIME", help="When a refresh begins, ISO 8601; by default now."),
+    ] = None,
 ) -> None:
     """Show what a policy does: each retry, how long it waits, when it comes, the worst case, and the catch."""
     if json and mermaid:

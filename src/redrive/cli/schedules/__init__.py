@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from redrive.app.app import App
-from redrive.cli.loading import Actor, Target, load_app
+from redrive.cli.loading import Actor, Target, load_app, read_instant
 from redrive.cli.schedules import pages
 from redrive.cli.schedules.seen import Seen, seen, seen_one
 from redrive.cli.screen import Grid, print_document, say
@@ -32,8 +32,17 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cron or r
 Item = Annotated[str, typer.Argument(metavar="KEY", help="Key of an item of the refresh.")]
 Key = Annotated[str | None, typer.Argument(metavar="[KEY]", help="Key of an item, if it is a refresh.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a text.")]
-Since = Annotated[str, typer.Option(help="The first instant, such as 2026-03-01T06:00Z; without an offset it is UTC.")]
-Until = Annotated[str | None, typer.Option(help="The last instant; by default now.")]
+Since = Annotated[
+    datetime,
+    typer.Option(
+        parser=read_instant,
+        metavar="TIME",
+        help="The first instant, such as 2026-03-01T06:00Z; without an offset it is UTC.",
+    ),
+]
+Until = Annotated[
+    datetime | None, typer.Option(parser=read_instant, metavar="TIME", help="The last instant; by default now.")
+]
 
 # Occurrences to come that are shown.
 AHEAD = 5
@@ -146,8 +155,8 @@ def backfill(
 ) -> None:
     """Start all occurrences of a cron in a span that were not started. Doing it twice is doing it once."""
     loaded = load_app(app)
-    begin = _instant(since, "--since")
-    end = _now(loaded) if until is None else _instant(until, "--until")
+    begin = _aware(since)
+    end = _now(loaded) if until is None else _aware(until)
     made = loaded.schedules.backfill(name, begin, end, actor=actor)
     _print({"started": made}, [f"cron {name}: {len(made)} occurrences were started"], json=json)
 
@@ -156,14 +165,7 @@ def _now(app: App) -> datetime:
     return app.now() or datetime.now(UTC)  # noqa: TID251 - a default, and for display
 
 
-def _instant(text: str, option: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is not an instant; write 2026-03-01, 2026-03-01T06:00 or 2026-03-01T06:00+02:00",
-            param_hint=option,
-        ) from error
+def _aware(found: datetime) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
