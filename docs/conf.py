@@ -63,7 +63,7 @@ nitpick_ignore_regex = [
     # Internal types of signatures.
     (r"py:.*", r"redrive\.app\.(protocol\.AppProtocol|attempt_handle\.AttemptHandle|payload\.Signature)"),
     (r"py:.*", r"redrive\.contrib\.django\.app\.DjangoApp"),
-    (r"py:.*", r"redrive\.app\.((registry|enqueue|schedules)\.\w+|task\.Traits)|Interrupted"),
+    (r"py:.*", r"redrive\.app\.((decorators|registry|enqueue|schedules)\.\w+|task\.Traits)|Interrupted"),
 ]
 
 myst_enable_extensions = ["substitution"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from redrive import App, CatchRequest, Context, Policy
+from redrive import App, CatchRequest, Context, Policy, Task
 from redrive.errors import ConfigurationError, PolicySyntaxError, PolicyValueError, TaskDefinitionError
 from tests.app.samples import Opaque
 
@@ -215,6 +215,16 @@ def test_a_context_is_given_and_not_enqueued(app: App):
     assert ("number",) == send.signature.payload
     send.enqueue(7)
     assert 1 == app.jobs.stats().due
+
+
+def test_the_type_of_a_task_may_leave_out_the_parameters_of_its_plain_call():
+    """Types with three parts, evaluated by the program, are those of a task without a context."""
+    assert ([int], str, str, [int]) == _parts(Task[[int], str, str])
+    assert ([int], str, str, [Context, int]) == _parts(Task[[int], str, str, [Context, int]])
+
+
+def _parts(kind: Any) -> tuple[Any, ...]:
+    return tuple(list(part) if isinstance(part, tuple) else part for part in kind.__args__)
 
 
 @pytest.mark.parametrize(("heartbeat", "lease"), [("0s", "15s"), ("5s", "9s"), ("5s", "0s")])

@@ -171,6 +171,69 @@ def book(payment: PaymentRequest, ctx: redrive.Context) -> JobReceipt:
     return JobReceipt("1")
 
 
+@app.task
+def settle(ctx: redrive.Context, payment: PaymentRequest, *, note: str = "") -> JobReceipt:
+    """Take the context in front, where type checkers can remove it from the parameters of jobs."""
+    return JobReceipt(f"{ctx.job_id}{payment.cents}{note}")
+
+
+@app.task(retry="3 1s", queue="slow")
+async def settle_slowly(ctx: redrive.Context, payment: PaymentRequest) -> JobReceipt | redrive.Pending:
+    """Take the context in front, with options."""
+    return settle(ctx, payment)
+
+
+@app.task(queue="slow")
+async def settle_last(payment: PaymentRequest, *, context: redrive.Context) -> JobReceipt:
+    """Take the context by keyword."""
+    return settle(context, payment)
+
+
+@app.task
+def sweep(ctx: redrive.Context) -> None:
+    """Take nothing but the context."""
+
+
+@app.task
+def note_down(value: object, count: int = 1) -> str:
+    """Take any object first, which is not the context."""
+    return f"{value}{count}"
+
+
+def settling(context: redrive.Context) -> None:
+    """Call tasks with a context: a call has it, a job does not."""
+    assert_type(settle.enqueue(PaymentRequest(1), note="thanks"), redrive.Job[JobReceipt])
+    assert_type(settle.enqueue(payment=PaymentRequest(1)), redrive.Job[JobReceipt])
+    assert_type(settle.options(delay="5m").enqueue(PaymentRequest(1)), redrive.Job[JobReceipt])
+    assert_type(settle.debounce("x", quiet="1s", at_most="1m").enqueue(PaymentRequest(1)), redrive.Job[JobReceipt])
+    assert_type(settle.enqueue_many([PaymentRequest(1)]), list[redrive.Job[JobReceipt]])
+    assert_type(settle.call(context, PaymentRequest(1), policy=policy), JobReceipt)
+    assert_type(settle(context, PaymentRequest(1)), JobReceipt)
+    settle.enqueue(context, PaymentRequest(1))  # type: ignore[call-overload]
+    settle.enqueue("a payment")  # type: ignore[call-overload]
+    settle.options(delay="5m").enqueue("a payment")  # type: ignore[call-overload]
+    settle(PaymentRequest(1))  # type: ignore[call-arg, arg-type]
+    assert_type(book.enqueue(PaymentRequest(1)), redrive.Job[JobReceipt])
+    assert_type(book.options(priority=1).enqueue(PaymentRequest(1)), redrive.Job[JobReceipt])
+    assert_type(book(PaymentRequest(1), context), JobReceipt)
+    assert_type(settle_last.enqueue(PaymentRequest(1)), redrive.Job[JobReceipt])
+    assert_type(sweep.enqueue(), redrive.Job[None])
+    assert_type(note_down.enqueue({"a": 1}, count=2), redrive.Job[str])
+    sweep.enqueue(1)  # type: ignore[call-overload]
+    plain: redrive.Task[[PaymentRequest], JobReceipt, JobReceipt] = app.task(lambda payment: JobReceipt(str(payment)))
+    assert_type(plain.enqueue(PaymentRequest(1)), redrive.Job[JobReceipt])
+
+
+async def settling_slowly(context: redrive.Context) -> None:
+    """Call the asynchronous forms, which have the same result types."""
+    assert_type(await settle_slowly.aenqueue(PaymentRequest(1)), redrive.Job[JobReceipt])
+    assert_type(await settle_slowly.options(key="a").aenqueue(PaymentRequest(1)), redrive.Job[JobReceipt])
+    assert_type(await settle_slowly.aenqueue_many([PaymentRequest(1)]), list[redrive.Job[JobReceipt]])
+    assert_type(await settle_slowly.acall(context, PaymentRequest(1), policy=policy), JobReceipt)
+    assert_type(await settle_slowly(context, PaymentRequest(1)), JobReceipt)
+    await settle_slowly.aenqueue("a payment")  # type: ignore[call-overload]
+
+
 assert_type(ask.enqueue(PaymentRequest(1)).result(), JobReceipt)
 assert_type(ask_slowly.enqueue(PaymentRequest(1)).result(), JobReceipt)
 assert_type(app.complete("3.7", JobReceipt("1")), bool)
@@ -213,6 +276,7 @@ async def nightly_slowly() -> None:
 
 
 assert_type(nightly_slowly.enqueue(), redrive.Job[None])
+assert_type(nightly.enqueue(), redrive.Job[None])
 assert_type(nightly.trigger().occurs_at, datetime)
 assert_type(nightly.state.next_at, datetime | None)
 assert_type([each.job_id for each in nightly.backfill(history.started_at, history.started_at)], list[int | None])

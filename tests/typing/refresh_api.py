@@ -36,6 +36,18 @@ async def model(name: str) -> str | redrive.Pending:
     return redrive.Pending("1h") if name else name
 
 
+@app.refresh("Refresh every hour")
+def letter(ctx: redrive.Context, name: str) -> int:
+    """Take the context in front, which is not tracked."""
+    return ctx.attempt + len(name)
+
+
+assert_type(letter.track("k", "weather"), bool)
+assert_type(letter.keeping(at_once=False).track("k", "weather"), bool)
+assert_type(letter.enqueue(name="weather"), redrive.Job[int])
+letter.track("k", 7)  # type: ignore[arg-type]
+letter.enqueue(7)  # type: ignore[call-overload]
+
 app.refresh()  # type: ignore[call-arg]
 app.refresh("Refresh every hour", retry="3 1s")  # type: ignore[call-arg]
 app.refresh("Refresh every hour", on_disabled=7)  # type: ignore[arg-type]

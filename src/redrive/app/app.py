@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from redrive.app import completion
-from redrive.app.context import Pending
+from redrive.app.context import Context, Pending
 from redrive.app.database import Database, Workers, default_actor
+from redrive.app.decorators import AnyArgument, ContextInside, CronDecorator, RefreshDecorator, TaskDecorator
 from redrive.app.job import Job
 from redrive.app.jobs import Jobs
 from redrive.app.payload import Signature
@@ -20,11 +21,8 @@ from redrive.app.queues import Queue, Queues, queue_change
 from redrive.app.refreshes import Refreshes
 from redrive.app.registry import (
     FOREVER,
-    CronDecorator,
     Declaration,
-    RefreshDecorator,
     Registry,
-    TaskDecorator,
     retention_time,
 )
 from redrive.app.schedules import Schedules
@@ -105,6 +103,26 @@ class App:
 
     # ---------------------------------------------------------------- definitions
 
+    @overload
+    def task(
+        self, function: Callable[Concatenate[AnyArgument, P], Coroutine[Any, Any, R | Pending]], /
+    ) -> Task[..., R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[AnyArgument, P], R | Pending], /) -> Task[..., R, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R | Pending]], /
+    ) -> Task[P, R, Coroutine[Any, Any, R], Concatenate[Context, P]]: ...
+    @overload
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], R | Pending], /
+    ) -> Task[P, R, R, Concatenate[Context, P]]: ...
+    @overload
+    def task(
+        self, function: ContextInside[Coroutine[Any, Any, R | Pending]], /
+    ) -> Task[..., R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: ContextInside[R | Pending], /) -> Task[..., R, R]: ...
     @overload
     def task(
         self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /

@@ -27,6 +27,9 @@ __all__ = ["Context", "Pending", "Stop", "Transaction"]
 class Context:
     """The attempt that a handler executes, for handlers with a parameter that has this annotation.
 
+    The parameter is no argument of `redrive.Task.enqueue`. Make it the first one: then type checkers check the
+    arguments of the job. In another place, called ``ctx`` or ``context``, it makes them accept any arguments.
+
     Attributes:
         job_id: id of the job.
         task: name of the task.

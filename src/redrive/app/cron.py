@@ -10,7 +10,7 @@ from redrive.app.enqueue import Options
 from redrive.app.payload import type_name
 from redrive.app.protocol import AppProtocol
 from redrive.app.schedules import ScheduledTask, Schedules
-from redrive.app.task import Traits
+from redrive.app.task import Q, Traits
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate, Overlap, ScheduleRecord
 from redrive.errors import ConfigurationError, ScheduleError, TaskDefinitionError
@@ -21,7 +21,7 @@ R = TypeVar("R")
 C = TypeVar("C")
 
 
-class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
+class Cron(ScheduledTask[P, R, C, Q], Generic[P, R, C, Q]):
     """A task with one job for each occurrence of a cron expression; see `redrive.App.cron`.
 
     Calling it runs the function here and now, and `enqueue` inserts a job that belongs to no occurrence.
@@ -34,7 +34,7 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
         self,
         app: AppProtocol,
         name: str,
-        function: Callable[P, C],
+        function: Callable[Q, C],
         options: Options,
         *,
         traits: Traits | None = None,

@@ -13,7 +13,7 @@ from redrive.app.payload import type_name
 from redrive.app.protocol import AppProtocol
 from redrive.app.refreshes import Refreshes, checked_key
 from redrive.app.schedules import ScheduledTask, Schedules
-from redrive.app.task import Task, Traits
+from redrive.app.task import Q, Task, Traits
 from redrive.engine.items import Disabled, TrackedItem
 from redrive.engine.recurring import JobTemplate, RefreshDefinition, policy_document
 from redrive.errors import TaskDefinitionError
@@ -38,7 +38,7 @@ class TrackOptions(Generic[P]):
 
     def __init__(
         self,
-        refresh: Refresh[P, Any, Any],
+        refresh: Refresh[P, Any, Any, ...],
         own: RefreshPolicy | None = None,
         *,
         at_once: bool = True,
@@ -109,7 +109,7 @@ class TrackOptions(Generic[P]):
         return replace(operation, before=schedules.introduce(definition, now=now))
 
 
-class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
+class Refresh(ScheduledTask[P, R, C, Q], TrackOptions[P], Generic[P, R, C, Q]):
     """A task that refreshes tracked items; see `redrive.App.refresh`.
 
     Each item has a key, and arguments for its attempts. Calling the task runs the function here and now, and `enqueue`
@@ -123,7 +123,7 @@ class Refresh(ScheduledTask[P, R, C], TrackOptions[P], Generic[P, R, C]):
         self,
         app: AppProtocol,
         name: str,
-        function: Callable[P, C],
+        function: Callable[Q, C],
         options: Options,
         *,
         traits: Traits | None = None,

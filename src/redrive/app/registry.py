@@ -7,13 +7,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, TypeVar
 
 from redrive.app.catch import catches, check_catch
-from redrive.app.context import Pending
 from redrive.app.cron import Cron
 from redrive.app.enqueue import Options, durable_policy
 from redrive.app.payload import Signature
@@ -29,8 +28,6 @@ from redrive.policy.duration import Duration
 from redrive.schedule import Schedule
 from redrive.stores.urls import cleared
 
-P = ParamSpec("P")
-R = TypeVar("R")
 K = TypeVar("K", bound=Task[Any, Any, Any])
 
 FOREVER = "forever"
@@ -50,39 +47,6 @@ class Declaration:
     soft_timeout: Duration | None = None
     keep_for: Duration | None = None
     aka: str | Iterable[str] = ()
-
-
-class TaskDecorator(Protocol):
-    """The type of ``@app.task(...)``, which keeps the parameters and the result of the function."""
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /
-    ) -> Task[P, R, Coroutine[Any, Any, R]]: ...
-    @overload
-    def __call__(self, function: Callable[P, R | Pending], /) -> Task[P, R, R]: ...
-
-
-class CronDecorator(Protocol):
-    """The type of ``@app.cron(...)``."""
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, None]], /
-    ) -> Cron[P, None, Coroutine[Any, Any, None]]: ...
-    @overload
-    def __call__(self, function: Callable[P, None], /) -> Cron[P, None, None]: ...
-
-
-class RefreshDecorator(Protocol):
-    """The type of ``@app.refresh(...)``."""
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /
-    ) -> Refresh[P, R, Coroutine[Any, Any, R]]: ...
-    @overload
-    def __call__(self, function: Callable[P, R | Pending], /) -> Refresh[P, R, R]: ...
 
 
 class Registry:

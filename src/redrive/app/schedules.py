@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from redrive.app.protocol import AppProtocol
-from redrive.app.task import Task
+from redrive.app.task import Q, Task
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import Definition, ScheduleRecord
 from redrive.schedule.timezone import aware
@@ -20,7 +20,7 @@ R = TypeVar("R")
 C = TypeVar("C")
 
 
-class ScheduledTask(Task[P, R, C], Generic[P, R, C]):
+class ScheduledTask(Task[P, R, C, Q], Generic[P, R, C, Q]):
     """A task with a schedule: a `redrive.Cron` or a `redrive.Refresh`."""
 
     @property

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import UNSET, UnsetType
 
@@ -19,9 +19,21 @@ from redrive.app.protocol import AppProtocol
 from redrive.errors import TaskDefinitionError
 from redrive.policy import Policy
 
-P = ParamSpec("P")
+if TYPE_CHECKING:
+    # Type checkers have its types without the package, which is not needed when the program runs.
+    from typing_extensions import ParamSpec
+
+    P = ParamSpec("P")
+    Q = ParamSpec("Q", default=P)
+else:
+    from typing import ParamSpec
+
+    P = ParamSpec("P")
+    Q = ParamSpec("Q")
 R = TypeVar("R")
 C = TypeVar("C")
+
+_PARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +53,22 @@ class Traits:
     aka: tuple[str, ...] = ()
 
 
-class Task(Enqueuer[P, R], Generic[P, R, C]):
+class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
     """A registered function.
 
     Calling it runs the function here and now, as if it were not a task. `enqueue` makes a durable job, and `call` runs
-    it in this process under a retry policy. Its type has three parts: the parameters, the result of a job, and the
-    result of a plain call (for ``async def`` a coroutine).
+    it in this process under a retry policy. Its type has four parts: the parameters of a job, the result of a job, the
+    result of a plain call (for ``async def`` a coroutine), and the parameters of a plain call. The last part may be
+    left out if it equals the first, that is, if the function takes no `redrive.Context`.
     """
 
+    def __class_getitem__(cls, parts: Any) -> Any:  # noqa: ANN401 - the parts of a type
+        """Return the type with these parts; a missing fourth part is the first one."""
+        full = (*parts, parts[0]) if isinstance(parts, tuple) and len(parts) == _PARTS - 1 else parts
+        return super().__class_getitem__(full)  # type: ignore[misc]  # of Generic, which type checkers do not declare
+
     def __init__(
-        self, app: AppProtocol, name: str, function: Callable[P, C], options: Options, *, traits: Traits | None = None
+        self, app: AppProtocol, name: str, function: Callable[Q, C], options: Options, *, traits: Traits | None = None
     ) -> None:
         super().__init__(app, name, Signature(function, name), options)
         self.function = function
@@ -78,7 +96,7 @@ class Task(Enqueuer[P, R], Generic[P, R, C]):
         self.app.check_policy(self.policy, self.signature)
         _ = self.returns.decoder
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C:
         """Run the function here and now."""
         return self.function(*args, **kwargs)
 
