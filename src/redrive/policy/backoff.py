@@ -31,6 +31,8 @@ class Backoff(Value):
     kind: ClassVar[str] = ""
     #: True if the schedule draws its delays by itself, so that no jitter is added.
     draws: ClassVar[bool] = False
+    #: True if the delays can be computed before they are needed: no function of the user takes part.
+    is_fixed: ClassVar[bool] = False
     #: True if a schedule that `draws` needs its sample before; then the history of a call keeps it.
     remembers: ClassVar[bool] = False
 

@@ -15,6 +15,7 @@ class Constant(Backoff):
     """Always the same delay."""
 
     kind = "constant"
+    is_fixed = True
     value: float
 
     def __init__(self, value: Duration) -> None:
@@ -29,6 +30,7 @@ class Exponential(Backoff):
     """``initial * factor ** (retry - 1)``, at most ``maximum``."""
 
     kind = "exponential"
+    is_fixed = True
     initial: float
     maximum: float | None
     factor: float
@@ -63,6 +65,7 @@ class Listed(Backoff):
     """A fixed list of delays."""
 
     kind = "listed"
+    is_fixed = True
     values: tuple[float, ...]
     end: str
 
@@ -93,6 +96,7 @@ class Linear(Backoff):
     """``initial + step * (retry - 1)``, at most ``maximum``."""
 
     kind = "linear"
+    is_fixed = True
     initial: float
     step: float
     maximum: float | None

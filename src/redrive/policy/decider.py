@@ -36,6 +36,8 @@ _NO = -2
 _PLAIN = -1
 # Samples are kept as whole numbers of this part, as the other numbers of a history are whole.
 _FINE = 10**9
+# The number of retries with delays that are computed when the policy is built; later delays are computed each time.
+_PREPARED = 4
 _new = tuple.__new__
 
 Wait: TypeAlias = tuple[float, float]
@@ -69,6 +71,13 @@ class Treatment(NamedTuple):
     upward: bool = False
     #: Index in `History.by_rule` of the sample that the schedule keeps; None if it keeps none.
     memory: int | None = None
+
+    @property
+    def first(self) -> tuple[Delay, ...]:
+        """The delays before the first retries; () for a schedule that calls a function of the user."""
+        last = _PREPARED if self.limit is None else min(self.limit - 1, _PREPARED)
+        delays = [self.delay(retry) for retry in range(1, last + 1)] if self.backoff.is_fixed else []
+        return tuple([delay for delay in delays if delay is not None])
 
     def delay(self, retry: int) -> Delay | None:
         """Return the delay before a retry; None if the schedule has ended."""
@@ -121,9 +130,14 @@ class Decider(Value):
     budget: object
     breaker: object
     hedge: object
-    _names: frozenset[str] | None
     _treatments: tuple[Treatment, ...]
+    #: For each treatment: its name, its limit, its first delays, and True if full jitter scales them.
+    _heads: tuple[tuple[str, int | None, tuple[Delay, ...], bool], ...]
     _rules: tuple[frozenset[str], ...]
+    #: The names that ``on`` stands for; None for a classifier.
+    _names: frozenset[str] | None
+    #: The indices of rules with attempts of their own.
+    _apart: tuple[int, ...]
     _full: bool
     #: The number of values that this policy keeps in `History.by_rule`.
     counters: int
@@ -134,10 +148,13 @@ class Decider(Value):
 
     def _prepare(self) -> None:
         """Derive the values that make decisions fast, once all fields are set."""
-        freeze(self, "_names", frozenset(self.on) if isinstance(self.on, tuple) else None)
-        freeze(self, "_rules", tuple([frozenset(rule.on) for rule in self.rules]))
+        freeze(self, "_names", None if callable(self.on) else _widened(_EXCEPTION if self.on is None else self.on))
+        freeze(self, "_rules", tuple([_widened(rule.on) for rule in self.rules]))
+        freeze(self, "_apart", tuple([index for index, rule in enumerate(self.rules) if rule.attempts is not None]))
         freeze(self, "_full", self.jitter.kind == "full")
         freeze(self, "_treatments", _treatments(self))
+        heads = [(each, self._full and not each.backoff.draws) for each in self._treatments]
+        freeze(self, "_heads", tuple([(each.name, each.limit, each.first, scaled) for each, scaled in heads]))
         memories = {treatment.memory for treatment in self._treatments} - {None}
         freeze(self, "counters", len(self.rules) + len(memories))
         freeze(self, "predicates", (self.on_result,))
@@ -148,7 +165,7 @@ class Decider(Value):
         """The most retries: attempts - 1; None without a limit."""
         return None if self.attempts is None else self.attempts - 1
 
-    def decide(  # noqa: C901, PLR0912 - one ordered list of reasons to stop, kept in one frame for speed
+    def decide(  # noqa: C901, PLR0911, PLR0912 - one ordered list of reasons to stop, kept in one frame for speed
         self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
     ) -> Decision:
         """Decide what follows a failure.
@@ -167,42 +184,57 @@ class Decider(Value):
             PolicyValueError: ``on`` is a classifier, and the failure did not come from `classify`; or a named backoff
                 function returned an invalid delay.
         """
-        if failure.permanent is not None:
-            return GiveUp(failure.permanent, "permanent")
-        verdict = self._judge(failure)
-        if verdict == _NO:
+        # Unpacking a tuple is faster than reading its fields by name.
+        types, _, reason, stage, asked, permanent, candidate, leaves, _ = failure
+        if permanent is not None:
+            return GiveUp(permanent, "permanent")
+        names, rules, verdict = self._names, self._rules, _PLAIN
+        if names is None or candidate is not None or leaves or not types:
+            verdict = self._judge(failure)
+            if verdict == _NO:
+                return _unmatched(failure)
+        elif (names.isdisjoint(types) and reason not in names) or not NEVER.isdisjoint(types):
             return _unmatched(failure)
-        if failure.stage is _IN_FLIGHT and not self.idempotent and not Reason.of(failure.reason)[1]:
+        elif rules:
+            verdict = self._rule_of(types, reason)
+        if stage is _IN_FLIGHT and not self.idempotent and not Reason.of(reason)[1]:
             return _UNKNOWN_OUTCOME
-        treatment = self._treatments[verdict]
-        count = retry = history.attempts
-        if self.rules:
+        rule, limit, first, is_scaled = self._heads[verdict]
+        count = retry = history[0]
+        if rules:
             count, retry = self._counts(verdict, history)
-        if treatment.limit is not None and count >= treatment.limit:
-            return treatment.used_up(count)
-        wait = treatment.delay(retry)
+        if limit is not None and count >= limit:
+            return self._treatments[verdict].used_up(count)
+        wait = first[retry - 1] if retry <= len(first) else self._treatments[verdict].delay(retry)
         if wait is None:
-            return treatment.ended()
-        nominal, low, whole = wait
-        if nominal == low:
-            delay = whole
-        elif self._full and not treatment.backoff.draws:
-            delay = timedelta(0, low + sample * (nominal - low))
-        else:
-            delay = self._draw(treatment, wait, retry, history, sample)
-        decision: Retry = _new(Retry, (delay, whole, treatment.name))
-        if failure.hint is not None:
-            hinted = self._apply_hint(failure, failure.hint, decision, sample)
+            return self._treatments[verdict].ended()
+        nominal, low, delay = whole = wait
+        if nominal != low:
+            if is_scaled:
+                delay = timedelta(0, low + sample * (nominal - low))
+            else:
+                delay = self._draw(self._treatments[verdict], wait, retry, history, sample)
+        decision: Retry = _new(Retry, (delay, whole[2], rule))
+        if asked is not None:
+            hinted = self._apply_hint(failure, asked, decision, sample)
             if isinstance(hinted, GiveUp):
                 return hinted
             decision = hinted
-        if decision.delay < least:
+        if least is not ZERO and decision.delay < least:
             decision = decision._replace(delay=least)
-        if self.deadline is not None:
+        deadline = self.deadline
+        if deadline is not None:
             elapsed = now - history.started_at
-            if elapsed + decision.delay >= self.deadline:
-                return past_deadline(decision, now, elapsed, self.deadline, self.over_deadline)
+            if elapsed + decision.delay >= deadline:
+                return past_deadline(decision, now, elapsed, deadline, self.over_deadline)
         return decision
+
+    def _rule_of(self, types: tuple[str, ...], reason: str) -> int:
+        """Return the verdict on a candidate that is no exception group."""
+        for index, names in enumerate(self._rules):
+            if reason in names or not names.isdisjoint(types):
+                return index
+        return _PLAIN
 
     def wait_for(self, kind: type[BaseException], attempts: int) -> Wait:
         """Return the wait after this number of attempts if the class of the exception suffices to know it.
@@ -251,7 +283,7 @@ class Decider(Value):
                     "`on` is a classifier, which needs the exception: pass what policy.classify(exception) returns"
                 )
                 raise PolicyValueError(message)
-            candidate = matches(self._names, self.groups, failure)
+            candidate = matches(None if self.on is None else self._names, self.groups, failure)
         elif failure.rejected_by is not None:
             candidate = self._rejects(failure)
         if not candidate:
@@ -263,19 +295,21 @@ class Decider(Value):
         """Return True if a result that some part of a combination rejects is a failure for this part."""
         if self.on_result is not None:
             return bool(failure.rejected_by)
-        return not callable(self.on) and matches(self._names, self.groups, failure)
+        return not callable(self.on) and matches(None if self.on is None else self._names, self.groups, failure)
 
     def _counts(self, verdict: int, history: History) -> tuple[int, int]:
         """Return the executions that count against the limit, and the number of the next retry of the backoff."""
         earlier = history.by_rule
-        counted_apart = [n for n, treatment in zip(earlier, self._treatments, strict=False) if treatment.own_limit]
+        general = history.attempts
+        for index in self._apart:
+            general -= earlier[index] if index < len(earlier) else 0
         # Counts of another policy may not fit.
-        general = max(1, history.attempts - sum(counted_apart))
+        general = max(1, general)
         if verdict == _PLAIN:
             return general, general
         own = (earlier[verdict] if verdict < len(earlier) else 0) + 1
-        treatment = self._treatments[verdict]
-        return (own if treatment.own_limit else general), (own if treatment.own_backoff else general)
+        _, _, _, own_limit, own_backoff, *_ = self._treatments[verdict]
+        return (own if own_limit else general), (own if own_backoff else general)
 
     def rule_for(self, failure: Failure) -> int | None:
         """Return the index of the rule that a failure matches, or None."""
@@ -309,6 +343,14 @@ class Decider(Value):
         if memory is not None:
             kept[memory] = 1 + int(sample * _FINE)
         return tuple(kept)
+
+
+_EXCEPTION = ("builtins.Exception",)
+
+
+def _widened(names: tuple[str, ...]) -> frozenset[str]:
+    """Return names as a set; every exception that is no control flow matches ``BaseException``."""
+    return frozenset(names + _EXCEPTION if "builtins.BaseException" in names else names)
 
 
 def _treatments(policy: Decider) -> tuple[Treatment, ...]:
