@@ -1,5 +1,6 @@
 """The test kit for applications, in which a day of retries takes milliseconds.
 
+* `using_app` gives an app an empty database in memory and a virtual clock, for the time of a test;
 * `VirtualClock` advances instead of sleeping;
 * `drain` runs the jobs of an app until none is left, and advances the clock from one due time to the next;
 * `retries` makes retried calls of this process not wait, and limits their attempts;
@@ -8,17 +9,18 @@
 May import: `redrive.runtime` and below. Must never: be imported by another layer, or imitate the engine. The engine and
 the database are the real ones::
 
-    clock = VirtualClock()
-    app = App("memory://", clock=clock)
-    ...
-    drain(app)
+    with using_app(app):
+        job = charge.enqueue(100)
+        drain(app)
+        assert job.state == "succeeded"
 """
 
 from __future__ import annotations
 
 from redrive.retrying.context import trial as retries
 from redrive.retrying.context import using
+from redrive.testing.app import using_app
 from redrive.testing.clock import VirtualClock
 from redrive.testing.drain import Drained, adrain, drain
 
-__all__ = ["Drained", "VirtualClock", "adrain", "drain", "retries", "using"]
+__all__ = ["Drained", "VirtualClock", "adrain", "drain", "retries", "using", "using_app"]

@@ -54,7 +54,7 @@ def drain(
     """Run all jobs until none is left.
 
     Args:
-        app: an App with ``clock=VirtualClock()``.
+        app: an App inside `using_app`, or one made with ``clock=VirtualClock()``.
         within: the largest virtual time to pass; without it, go on to the end. Crons and planned refreshes need it,
             because they have no end.
         sample: returns the random numbers from [0, 1) for jitter; a constant makes delays exact.
@@ -71,7 +71,10 @@ async def adrain(
     """Run all jobs until none is left; see `drain`."""
     clock = app.clock
     if not isinstance(clock, VirtualClock):
-        raise ConfigurationError("drain() needs virtual time: make the app with App(..., clock=VirtualClock())")
+        raise ConfigurationError(
+            "drain() needs virtual time: call it inside `with redrive.testing.using_app(app):`, or make the app with "
+            "App(..., clock=VirtualClock())"
+        )
     app.check()
     if within is None and _recurs(app):
         raise ConfigurationError(
