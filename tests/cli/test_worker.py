@@ -157,3 +157,59 @@ def test_metrics_need_their_package(shop: App, monkeypatch: pytest.MonkeyPatch):
 
     assert 0 != result.exit_code
     assert 'pip install "redrive[prometheus]"' in str(result.exception) + result.output
+
+
+HOOKED = """
+import os, signal, sys
+from redrive import App, Context
+
+app = App("sqlite:///hooked.db?synchronous=normal")
+
+@app.on_start
+def connect():
+    if "BROKEN" in os.environ:
+        raise ConnectionRefusedError("redis is down")
+    yield {"greeting": "hello"}
+    print("closed", flush=True)
+
+@app.on_stop
+def flush():
+    print("flushed", flush=True)
+
+@app.task
+def greet(ctx: Context) -> str:
+    os.kill(os.getpid(), signal.SIGINT)
+    return ctx.resources["greeting"]
+"""
+
+
+def run_hooked(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a worker of the app with hooks as a process, after one job was enqueued."""
+    (folder / "hooked.py").write_text(HOOKED)
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src"), **variables}
+    enqueue = [sys.executable, "-c", "import hooked; hooked.greet.enqueue()"]
+    subprocess.run(enqueue, check=True, cwd=folder, env=environment, timeout=60)
+    command = [sys.executable, "-m", "redrive", "worker", "hooked:app", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment, timeout=60)
+
+
+@pytest.mark.acceptance
+def test_stop_hooks_run_after_ctrl_c(tmp_path: Path):
+    """After SIGINT the job finishes with the resource of the start hook, and both hooks end."""
+    done = run_hooked(tmp_path)
+
+    assert (0, "flushed\nclosed\n") == (done.returncode, done.stdout)
+    app = App(f"sqlite:///{tmp_path}/hooked.db")
+    assert "hello" == app.job(1).result(timeout=0)
+    app.close()
+
+
+@pytest.mark.acceptance
+def test_an_error_of_a_start_hook_is_one_line(tmp_path: Path):
+    """The process ends with 1 and one line that names hook, error and place; stop hooks run, and no job."""
+    done = run_hooked(tmp_path, BROKEN="yes")
+    (line,) = done.stderr.splitlines()
+
+    assert (1, "flushed\n") == (done.returncode, done.stdout)
+    assert "start hook hooked.connect failed: ConnectionRefusedError: redis is down (" in line
+    assert "hooked.py, line 10)" in line

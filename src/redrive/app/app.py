@@ -25,6 +25,7 @@ from redrive.app.registry import (
     Registry,
     retention_time,
 )
+from redrive.app.resources import F, Hooks
 from redrive.app.schedules import Schedules
 from redrive.app.task import Task
 from redrive.clock import Clock
@@ -69,6 +70,7 @@ class App:
         schedules: crons and refreshes.
         refreshes: the items of refreshes.
         workers: the workers.
+        hooks: the functions of `on_start` and `on_stop`.
         database: the audit log, and a check of the database.
 
     Raises:
@@ -96,6 +98,7 @@ class App:
         self.refreshes = Refreshes(self)
         self.workers = Workers(self)
         self.database = Database(self)
+        self.hooks = Hooks()
         self._registry = Registry(self, include)
         self._lock = ForkSafeLock()
         self._store: Store | None = None
@@ -329,6 +332,43 @@ class App:
             concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging
         )
         return self.queues.declare(name, change)
+
+    def on_start(self, function: F, /) -> F:
+        """Register a function that each worker of this app runs when it starts, before it claims a job.
+
+        It opens what handlers share, such as a pool of connections, and returns it in a dictionary by names:
+        ``ctx.resources`` of each handler has the resources of all start hooks. With a ``yield`` in place of the
+        ``return``, the part behind it runs when the worker stops, after the last handler.
+
+        Args:
+            function: sync or async, with one ``yield`` or none. It takes nothing, or one parameter, which receives the
+                resources of the hooks before it. Sync hooks of a worker run in one thread.
+
+        Returns:
+            The function.
+
+        Raises:
+            TaskDefinitionError: it is no function, or takes something else.
+        """
+        return self.hooks.add_start(function)
+
+    def on_stop(self, function: F, /) -> F:
+        """Register a function that each worker of this app runs when it stops, after the last handler.
+
+        Stop hooks run after every start: also after Ctrl-C, after an error of the worker, and after a start hook that
+        failed. The last one in the code runs first. An error is logged, and the next hook runs. A hook that takes
+        longer than 10 seconds is left behind.
+
+        Args:
+            function: sync or async. It takes nothing, or one parameter, which receives the resources.
+
+        Returns:
+            The function.
+
+        Raises:
+            TaskDefinitionError: it is no function, yields, or takes something else.
+        """
+        return self.hooks.add_stop(function)
 
     # ---------------------------------------------------------------- tasks
 

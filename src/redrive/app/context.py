@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
 from typing import Any
 
 from redrive.app.attempt_handle import AttemptHandle, Stop
+from redrive.app.resources import Resources
 from redrive.engine.origin import Kind, read_origin
 from redrive.engine.outcome import Succeeded
 from redrive.errors import ConfigurationError
@@ -45,6 +47,8 @@ class Context:
         link: the connection to the worker; None in a context that you made yourself, for a test: it never asks the
             handler to stop, and ignores heartbeats.
         origin: what the job was created for, such as ``cron:nightly/2026-01-01T03:00:00Z``; None for a plain task.
+        resources: what the start hooks of the worker have returned, by name; see `App.on_start`. In a context that you
+            made yourself: ``Resources({"pool": fake})``, or any other mapping.
     """
 
     job_id: int
@@ -57,6 +61,7 @@ class Context:
     deadline_at: datetime | None
     link: AttemptHandle | None = field(default=None, repr=False, compare=False)
     origin: str | None = None
+    resources: Mapping[str, Any] = field(default_factory=Resources, repr=False, compare=False)
 
     @property
     def occurs_at(self) -> datetime | None:

@@ -19,11 +19,20 @@ from typing import Any
 from redrive.app.app import App
 from redrive.clock import SystemClock
 from redrive.contrib import extra
-from redrive.errors import CircuitOpen, ConfigurationError, Overloaded, StoreBusy, StoreUnreachable, TooManyInRetry
+from redrive.errors import (
+    CircuitOpen,
+    ConfigurationError,
+    Overloaded,
+    StartHookError,
+    StoreBusy,
+    StoreUnreachable,
+    TooManyInRetry,
+)
 from redrive.errors.foreign import trace
 from redrive.observe.logs import Block, logger
 from redrive.policy import Policy, parse_duration
 from redrive.policy.duration import Duration
+from redrive.runtime.supervision import first
 from redrive.runtime.worker import Worker
 
 with extra("starlette"):
@@ -56,7 +65,8 @@ async def serving(
 
     Args:
         app: the App.
-        worker: True to run its jobs in this process.
+        worker: True to run its jobs in this process. Its start hooks have run when the block begins, and its stop
+            hooks when the block has ended.
         concurrency: attempts at once of that worker.
         queues: the queues that it serves; None means all.
         shutdown_timeout: the time that running handlers have to finish when the block ends: a ``timedelta``, seconds,
@@ -67,6 +77,7 @@ async def serving(
 
     Raises:
         ConfigurationError: a task is not complete.
+        StartHookError: a start hook of the worker failed (`App.on_start`); the server does not start.
         StoreError: the database cannot be opened.
     """
     patience = parse_duration(shutdown_timeout)
@@ -87,6 +98,11 @@ async def _working(worker: Worker) -> AsyncIterator[None]:
     running = asyncio.create_task(worker.run(), name="redrive-worker")
     running.add_done_callback(_log_error)
     try:
+        # Any other error of the worker is logged, and the server goes on without it.
+        with contextlib.suppress(Exception):
+            await first(running, worker.started.wait())
+        if running.done() and isinstance(error := running.exception(), StartHookError):
+            raise error
         yield
     finally:
         worker.stop()

@@ -24,6 +24,7 @@ May import: nothing. Must never: contain behaviour.
     │   ├── StoreMismatch               ``using=`` is a connection to another database
     │   └── SchemaTooNew                a newer redrive has migrated it
     ├── TokenError                      (also a ValueError) a token that does not name an attempt
+    ├── StartHookError                  a start hook of a worker failed; the worker ends
     ├── SoftTimeout                     (also a TimeoutError) raised *inside* a handler after its soft timeout
     ├── LeaseLost                       this attempt has lost its job; its write changed nothing
     ├── IllegalMove                     the job's state does not allow the operation
@@ -103,6 +104,7 @@ __all__ = [
     "Signal",
     "Snooze",
     "SoftTimeout",
+    "StartHookError",
     "StoreBusy",
     "StoreClosed",
     "StoreError",
@@ -335,6 +337,10 @@ class SchemaTooNew(StoreError):
 
 class TokenError(RedriveError, ValueError):
     """The token does not name an attempt."""
+
+
+class StartHookError(RedriveError):
+    """A start hook of a worker failed, and the worker has ended without claiming a job."""
 
 
 class SoftTimeout(RedriveError, TimeoutError):

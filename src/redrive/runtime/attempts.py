@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor as Pool
 from datetime import timedelta
+from typing import Any
 
 from redrive.app.app import App
 from redrive.app.context import Stop
 from redrive.app.events import emit_lost, emit_settled
 from redrive.app.failures import failed
+from redrive.app.resources import NO_RESOURCES
 from redrive.clock import Clock
 from redrive.engine.lease import POISON_LIMIT
 from redrive.engine.outcome import Lost, Outcome, Released
@@ -53,8 +55,15 @@ class Attempts:
         doubted: True if the database may hold leases for this worker that it does not know.
     """
 
-    def __init__(
-        self, app: App, clock: Clock, registration: WorkerRegistration, *, concurrency: int, pool: Pool
+    def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
+        self,
+        app: App,
+        clock: Clock,
+        registration: WorkerRegistration,
+        *,
+        concurrency: int,
+        pool: Pool,
+        resources: Mapping[str, Any] = NO_RESOURCES,
     ) -> None:
         self.claim_again = asyncio.Event()
         self.doubted = self._closed = False
@@ -62,7 +71,7 @@ class Attempts:
         self._registration = registration
         self._concurrency = concurrency
         self._loop = asyncio.get_running_loop()
-        self._executor = Executor(app, pool, begins=self._begins, cut_off=self._is_cut_off)
+        self._executor = Executor(app, pool, begins=self._begins, cut_off=self._is_cut_off, resources=resources)
         self.settler = Settler(app, clock, self, threads=self._executor.threads)
         self._running: dict[int, asyncio.Task[None]] = {}
         self._open: dict[int, Claim] = {}

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor as Pool
 from datetime import timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from redrive.app.catch import CatchRequest, request_hint
 from redrive.app.context import Context, Pending
 from redrive.app.failures import ERROR_TEXT, clean, permanent
 from redrive.app.payload import type_name
+from redrive.app.resources import NO_RESOURCES
 from redrive.app.task import Task
 from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of
@@ -50,6 +51,7 @@ class Executor:
         begins: called with each claim just before its handler is called.
         cut_off: returns True if the caller has cancelled the attempt of a lease. By default every cancellation of the
             current task counts as the caller's.
+        resources: what the start hooks have returned, for the contexts of handlers.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Executor:
         *,
         begins: Callable[[Claim], None] = lambda _: None,
         cut_off: Callable[[int], bool] = lambda _: _task_is_cancelled(),
+        resources: Mapping[str, Any] = NO_RESOURCES,
     ) -> None:
         self._app = app
         self.threads = None if pool is None else Threads(pool)
         self._begins = begins
         self._cut_off = cut_off
+        self._resources = resources
         self._links: dict[int, AttemptHandle] = {}
 
     # ---------------------------------------------------------------- stop requests and reports
@@ -199,6 +203,7 @@ class Executor:
             deadline_at=claim.claimed_at + limit,
             origin=claim.origin,
             link=link,
+            resources=self._resources,
         )
         return link
 

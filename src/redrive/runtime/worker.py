@@ -3,16 +3,17 @@
 The first stop *drains*: the worker claims nothing more, and running handlers may finish within ``shutdown_timeout``.
 The second stop, or the end of that time, interrupts them: their jobs are given back, due at once, with nothing spent. A
 job of a task with ``idempotent=False`` is not given back once its handler has begun, because it may have had its
-effect: it is dead with the reason ``LOST_IN_FLIGHT``. The worker signs off last.
+effect: it is dead with the reason ``LOST_IN_FLIGHT``. Then the worker signs off, and its stop hooks run last.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 from redrive.app.app import App
 from redrive.clock import Clock, SystemClock
@@ -24,6 +25,7 @@ from redrive.runtime.attempts import Attempts
 from redrive.runtime.claimer import Claimer
 from redrive.runtime.dead_workers import DeadWorkers, Rescuer
 from redrive.runtime.heartbeat import Heartbeat
+from redrive.runtime.hooks import HookRunner
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
 from redrive.runtime.registration import WorkerRegistration
@@ -52,6 +54,9 @@ class Worker:
         queues: the queues to serve; None means all.
         shutdown_timeout: the time in which running handlers may finish after the first `stop`.
 
+    Attributes:
+        started: set when the start hooks of the app have run.
+
     Raises:
         ConfigurationError: the concurrency is not positive.
     """
@@ -76,6 +81,7 @@ class Worker:
         self._idle = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
+        self.started = asyncio.Event()
 
     def stop(self) -> None:
         """Drain at the first call, interrupt at the second. Safe to call from a signal handler of the event loop."""
@@ -95,9 +101,28 @@ class Worker:
 
         Raises:
             ConfigurationError: the app is incomplete.
+            StartHookError: a start hook failed (`App.on_start`). Stop hooks have run.
             StoreError: the database cannot be opened.
         """
         self._app.check()
+        hooks = HookRunner(self._app.hooks)
+        try:
+            await self._open(hooks)
+            self.started.set()
+            if not self._stopping.is_set():
+                await self._run(hooks.resources)
+        finally:
+            await hooks.stop()
+
+    async def _open(self, hooks: HookRunner) -> None:
+        """Run the start hooks; a second stop ends the one that runs."""
+        starting = asyncio.create_task(hooks.start())
+        try:
+            await first(starting, self._hurry.wait())
+        finally:
+            await cancel(starting)
+
+    async def _run(self, resources: Mapping[str, Any]) -> None:
         pool = ThreadPoolExecutor(self._concurrency + EXTRA_THREADS, "redrive-handler")
         notifier = Notifier(self._app, self._clock, self._changed, self._idle)
         await notifier.open()
@@ -106,7 +131,9 @@ class Worker:
                 self._app, concurrency=self._concurrency, queues=self._queues, lock_id=notifier.lock_id
             )
             await registration.register()
-            attempts = Attempts(self._app, self._clock, registration, concurrency=self._concurrency, pool=pool)
+            attempts = Attempts(
+                self._app, self._clock, registration, concurrency=self._concurrency, pool=pool, resources=resources
+            )
             self._attempts = attempts
             if self._stopping.is_set():
                 attempts.close()

@@ -7,9 +7,10 @@ Claims, leases, decisions and transactions are those of a worker, on the app's o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from redrive.app.app import App
 from redrive.app.cron import Cron
@@ -22,6 +23,7 @@ from redrive.observe.listeners import LISTENERS
 from redrive.policy import parse_duration
 from redrive.runtime import rng
 from redrive.runtime.executor import Executor
+from redrive.runtime.hooks import HookRunner
 from redrive.runtime.scheduler import declare, turn
 from redrive.runtime.tracing import kept
 from redrive.stores.operations import attempts, leases, queues, workers
@@ -49,7 +51,11 @@ class Drained:
 
 
 def drain(
-    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = rng.sample
+    app: App,
+    *,
+    within: timedelta | float | str | None = None,
+    sample: Callable[[], float] = rng.sample,
+    resources: Mapping[str, Any] | None = None,
 ) -> Drained:
     """Run all jobs until none is left.
 
@@ -58,15 +64,22 @@ def drain(
         within: the largest virtual time to pass; without it, go on to the end. Crons and planned refreshes need it,
             because they have no end.
         sample: returns the random numbers from [0, 1) for jitter; a constant makes delays exact.
+        resources: the ``ctx.resources`` of handlers, such as fakes. Without it the app's start hooks run first, and its
+            stop hooks at the end, as in a worker.
 
     Raises:
         ConfigurationError: the app has no virtual clock, or its jobs never end.
+        StartHookError: a start hook failed.
     """
-    return asyncio.run(adrain(app, within=within, sample=sample))
+    return asyncio.run(adrain(app, within=within, sample=sample, resources=resources))
 
 
 async def adrain(
-    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = rng.sample
+    app: App,
+    *,
+    within: timedelta | float | str | None = None,
+    sample: Callable[[], float] = rng.sample,
+    resources: Mapping[str, Any] | None = None,
 ) -> Drained:
     """Run all jobs until none is left; see `drain`."""
     clock = app.clock
@@ -80,9 +93,23 @@ async def adrain(
         raise ConfigurationError(
             "drain() of an app with crons or planned refreshes would never end: limit it by within="
         )
+    span = None if within is None else parse_duration(within)
+    if resources is not None:
+        return await _drain(app, clock, span, sample, resources)
+    hooks = HookRunner(app.hooks)
+    try:
+        await hooks.start()
+        return await _drain(app, clock, span, sample, hooks.resources)
+    finally:
+        await hooks.stop()
+
+
+async def _drain(
+    app: App, clock: VirtualClock, span: timedelta | None, sample: Callable[[], float], resources: Mapping[str, Any]
+) -> Drained:
     await declare(app)
     began = clock.now()
-    horizon = None if within is None else began + parse_duration(within)
+    horizon = None if span is None else began + span
     if app.queues.declared:
         await app.store.arun(queues.declare(app.queues.declared, now=clock.now()))
     worker = await app.store.arun(
@@ -92,7 +119,7 @@ async def adrain(
     scans: list[QueueScan] = []
     try:
         while attempts < MAX_ATTEMPTS:
-            ran, rest = await _step(app, clock, worker, sample, scans)
+            ran, rest = await _step(app, clock, worker, sample, scans, resources=resources)
             attempts += ran
             if rest is None or (horizon is not None and clock.now() + rest > horizon):
                 return Drained(attempts, clock.now() - began, None if rest is None else clock.now() + rest)
@@ -107,8 +134,14 @@ async def adrain(
 
 # Jobs that wait for `App.complete` or `App.fail` keep waiting: a test can call these and drain again. If the clock has
 # passed the end of the wait, the drain ends it. Crons and refreshes occur too.
-async def _step(
-    app: App, clock: VirtualClock, worker: int, sample: Callable[[], float], scans: list[QueueScan]
+async def _step(  # noqa: PLR0913 - the state of the drain
+    app: App,
+    clock: VirtualClock,
+    worker: int,
+    sample: Callable[[], float],
+    scans: list[QueueScan],
+    *,
+    resources: Mapping[str, Any],
 ) -> tuple[int, timedelta | None]:
     """Run a due job, if there is one; return the number of jobs, and the time until the next one if there is one."""
     claimed = await app.store.arun(
@@ -116,7 +149,7 @@ async def _step(
     )
     scans[:] = claimed.scans
     for claim in claimed.claims:
-        outcome, trace = await _attempt(app, claim)
+        outcome, trace = await _attempt(app, claim, resources)
         ending = Ending(claim, outcome, sample(), trace)
         settled = await app.store.arun(leases.settle([ending], now=clock.now()))
         if LISTENERS:
@@ -139,10 +172,10 @@ async def _step(
     return 0, min(rests, default=None)
 
 
-async def _attempt(app: App, claim: Claim) -> tuple[Outcome, str | None]:
+async def _attempt(app: App, claim: Claim, resources: Mapping[str, Any]) -> tuple[Outcome, str | None]:
     """Run an attempt in a task of its own: a handler that cancels its task must not end the drain."""
     drain = asyncio.current_task()
-    executor = Executor(app, None, cut_off=lambda _: drain is not None and drain.cancelling() > 0)
+    executor = Executor(app, None, cut_off=lambda _: drain is not None and drain.cancelling() > 0, resources=resources)
 
     async def run() -> tuple[Outcome, str | None]:
         return await executor.run(claim), kept()

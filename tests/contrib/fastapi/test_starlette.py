@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -14,7 +15,7 @@ from starlette.routing import Route
 
 import redrive
 from redrive.contrib.starlette import RequestTimeout, jobs_of, lifespan, refusals, serving
-from redrive.errors import CircuitOpen, ConfigurationError, Overloaded, StoreBusy, StoreOpenError
+from redrive.errors import CircuitOpen, ConfigurationError, Overloaded, StartHookError, StoreBusy, StoreOpenError
 from redrive.runtime.worker import Worker
 from tests.contrib.fastapi.asgi import ask
 
@@ -135,6 +136,44 @@ def test_a_failing_worker_is_logged(jobs, monkeypatch, caplog):
     asyncio.run(use())
 
     assert "the embedded worker has ended" in caplog.text
+
+
+def test_hooks_of_an_embedded_worker_run_around_the_server(jobs):
+    """Start hooks have run when the server starts, and stop hooks when its lifespan has ended."""
+    calls = []
+
+    @jobs.on_start
+    async def open_() -> AsyncIterator[dict[str, int]]:
+        calls.append("opened")
+        yield {"number": 4}
+        calls.append("closed")
+
+    @jobs.task
+    def number(ctx: redrive.Context) -> int:
+        return ctx.resources["number"]
+
+    async def use():
+        async with serving(jobs, worker=True):
+            calls.append("serving")
+            job = await number.aenqueue()
+            calls.append(await job.aresult(timeout=PATIENCE))
+
+    asyncio.run(use())
+    assert ["opened", "serving", 4, "closed"] == calls
+
+
+def test_a_server_with_a_failing_start_hook_does_not_start(jobs):
+    """The error of the hook leaves the lifespan, so that the server ends with its message."""
+    stopped = []
+    jobs.on_stop(lambda: stopped.append(True))
+
+    @jobs.on_start
+    def broken() -> None:
+        raise ConnectionRefusedError("redis is down")
+
+    with pytest.raises(StartHookError, match="broken failed: ConnectionRefusedError: redis is down"):
+        ask(Starlette(lifespan=lifespan(jobs, worker=True)))
+    assert [True] == stopped
 
 
 def test_a_route_without_a_lifespan_raises_an_error():
