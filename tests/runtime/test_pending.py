@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive import App, CatchRequest, Context, GiveUp, Pending, RetryAfter, Snooze
+from redrive import App, CatchRequest, Context, GiveUp, Pending, RetryAfter, Snooze, observe
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Suspended
 from redrive.errors import Cancel, JobNotFound, LeaseLost, PayloadError, PolicyError, StoreError, TokenError
@@ -290,6 +290,27 @@ def test_expired_waits_end_at_their_exact_time():
 
     assert ([1, 1, 0.5, 0.01, 1], State.DEAD) == (clock.rests, job.refresh().state)
     assert seconds(2.5) == job.attempts[0].finished_at - job.attempts[0].started_at
+    app.close()
+
+
+def test_the_duty_cancels_expired_jobs(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """Jobs that expire before they start are cancelled when they expire, with a line in the log and an event."""
+    clock = Resting(4)
+    app = app_on(tmp_path, clock=clock)
+
+    @app.task
+    def send() -> None:
+        """Do nothing."""
+
+    late = send.options(expires=1.5).enqueue()
+    send.enqueue()
+    events: list[observe.Event] = []
+    with pytest.raises(asyncio.CancelledError), observe.only(events.append), caplog.at_level("INFO", "redrive"):
+        asyncio.run(repeat(Timeouts(app).duty, clock))
+
+    assert ([1, 0.5, 0.01, 1], State.CANCELLED) == (clock.rests, late.refresh().state)
+    assert [late.id] == [event.job_id for event in events if isinstance(event, observe.JobCancelled)]
+    assert f"job {late.id}: send expired: it had not started by" in caplog.text
     app.close()
 
 

@@ -25,6 +25,7 @@ BOTH = {
     "test_the_time_until_the_next_wait_ends",
     "test_many_are_cancelled_at_once",
     "test_a_held_job_is_released_by_repolicy",
+    "test_tags_are_stored_with_jobs",
     "test_working_sessions_are_not_stuck",
     "test_old_occurrences_are_forgotten",
     "test_items_are_counted",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
@@ -51,6 +51,11 @@ class Options:
     idempotency_key: Name | None = None
     #: The longest time from the first debounced call to the due time.
     latest: timedelta | None = None
+    #: When the job is due; if given, the delay does not count.
+    due_at: datetime | None = None
+    #: The end, or the length, of the time in which the job may start.
+    expires: datetime | timedelta | None = None
+    tags: tuple[str, ...] = ()
 
 
 class Enqueuer(Generic[P, R]):
@@ -66,6 +71,9 @@ class Enqueuer(Generic[P, R]):
         self,
         *,
         delay: Duration | None = None,
+        at: datetime | None = None,
+        expires: Duration | datetime | None = None,
+        tags: str | Iterable[str] | None = None,
         priority: int | None = None,
         queue: str | None = None,
         retry: Policy | str | None = None,
@@ -79,6 +87,13 @@ class Enqueuer(Generic[P, R]):
 
         Args:
             delay: the time until the job is due: a ``timedelta``, seconds, or text such as ``"5m"``.
+            at: when the job is due, instead of a delay: a ``datetime`` with a time zone. An instant in the past means
+                now.
+            expires: when the job is cancelled if it has not started, with the reason ``EXPIRED``: a time from the
+                enqueue on, or a ``datetime`` with a time zone. Its catch task does not run. A job that has started is
+                retried as its policy says.
+            tags: texts by which jobs are found: ``Filter(tag=...)``, ``redrive jobs list --tag``. They replace those
+                of earlier options.
             priority: smaller runs first.
             queue: name of the queue.
             retry: a policy or directive that replaces the task's as a whole; only ``timeout`` and ``idempotent`` of the
@@ -93,13 +108,16 @@ class Enqueuer(Generic[P, R]):
                 ended: enqueueing it again returns a handle on the same job. A text, or a function of the arguments.
 
         Raises:
-            PolicyError: the directive or the delay cannot be read.
-            ConfigurationError: a key is empty, or ``key_until`` or ``on_conflict`` is another word.
+            PolicyError: the directive or a time span cannot be read.
+            ConfigurationError: a key or a tag is empty, ``key_until`` or ``on_conflict`` is another word, ``at`` comes
+                with ``delay`` or for a debounced job, an instant has no time zone, or the job expires before it is due.
         """
         now = self._options
+        timing = _timing(self.name, now, delay=delay, at=at, expires=expires)
         changed = replace(
             now,
-            delay=now.delay if delay is None else parse_duration(delay),
+            **timing,
+            tags=now.tags if tags is None else _tags(self.name, tags),
             priority=now.priority if priority is None else priority,
             queue=now.queue if queue is None else queue,
             policy=now.policy
@@ -135,7 +153,13 @@ class Enqueuer(Generic[P, R]):
                 f"{self.name}: debounce(quiet={quiet!r}, at_most={at_most!r}): at_most must not be shorter"
             )
         changed = replace(
-            self._options, delay=delay, latest=latest, key=key, key_until=KeyUntil.START, on_conflict=OnConflict.BOUNCE
+            self._options,
+            delay=delay,
+            due_at=None,
+            latest=latest,
+            key=key,
+            key_until=KeyUntil.START,
+            on_conflict=OnConflict.BOUNCE,
         )
         return Enqueuer(self.app, self.name, self.signature, changed)
 
@@ -219,6 +243,9 @@ class Enqueuer(Generic[P, R]):
             payload=self.signature.write(args, kwargs),
             policy=options.policy,
             delay=options.delay,
+            due_at=options.due_at,
+            expires=options.expires,
+            tags=options.tags,
         )
         if options.key is None and options.idempotency_key is None and options.partition is None:
             return new
@@ -290,6 +317,53 @@ def durable_policy(retry: Policy | str | None, where: str, *, instead_of: Policy
         return (policy.with_(**changes) if changes else policy).durable()
     except PolicyError as error:
         raise error.within(f"task {where}") from error
+
+
+def _timing(
+    task: str, now: Options, *, delay: Duration | None, at: datetime | None, expires: Duration | datetime | None
+) -> dict[str, Any]:
+    """Return the options that say when a job may start, changed by those that are given."""
+    if at is not None and delay is not None:
+        raise ConfigurationError(f"{task}: options(at=..., delay=...): give one of them, for both set the due time")
+    if at is not None and now.latest is not None:
+        raise ConfigurationError(f"{task}: a debounced job cannot be due at={at}: its last call sets the due time")
+    changed: dict[str, Any] = {}
+    if delay is not None:
+        changed = {"delay": parse_duration(delay), "due_at": None}
+    if at is not None:
+        changed = {"delay": timedelta(0), "due_at": _instant(task, "at", at)}
+    if expires is not None:
+        changed["expires"] = _expiry(task, expires)
+    new = replace(now, **changed)
+    due = new.delay if isinstance(new.expires, timedelta) else new.due_at
+    if new.expires is not None and due is not None and new.expires <= due:  # type: ignore[operator]
+        raise ConfigurationError(f"{task}: the job would expire ({new.expires}) before it is due ({due})")
+    return changed
+
+
+def _instant(task: str, option: str, given: datetime) -> datetime:
+    if not isinstance(given, datetime):
+        raise ConfigurationError(f"{task}: {option}= is a datetime, got {given!r}; a time from now on is delay=")
+    if given.utcoffset() is None:
+        raise ConfigurationError(f"{task}: {option}={given!r} has no time zone: add one, such as tzinfo=UTC")
+    return given.astimezone(UTC)
+
+
+def _expiry(task: str, given: Duration | datetime) -> timedelta | datetime:
+    if isinstance(given, datetime):
+        return _instant(task, "expires", given)
+    span = parse_duration(given)
+    if not span:
+        raise ConfigurationError(f"{task}: expires={given!r} leaves no time to start: give a longer one")
+    return span
+
+
+def _tags(task: str, given: str | Iterable[str]) -> tuple[str, ...]:
+    tags = (given,) if isinstance(given, str) else tuple(given)
+    for each in tags:
+        if not isinstance(each, str) or not each.strip():
+            raise ConfigurationError(f"{task}: a tag is a text that is not empty, got {each!r}")
+    return tuple(dict.fromkeys(tags))
 
 
 def _word(kind: type[E], option: str, value: str) -> E:

@@ -15,7 +15,7 @@ from redrive.engine.lifecycle import LifecycleEvent
 from redrive.engine.occurrence import Occurrence, OccurrenceDecision
 from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim, JobRecord, NewJob
-from redrive.stores.operations.jobs import EnqueueResult
+from redrive.stores.operations.jobs import EnqueueResult, due_at
 from redrive.stores.operations.leases import Ending, Settled
 
 
@@ -48,7 +48,7 @@ class EnqueueEvents:
                         task=job.task,
                         queue=job.queue,
                         job_id=number,
-                        delay=job.delay,
+                        delay=job.delay if placed.at is None else due_at(job, placed.at) - placed.at,
                         in_transaction=self._using is not None,
                     )
                 )

@@ -99,6 +99,20 @@ class Job(Generic[R]):
         return found
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags, sorted, read now."""
+        return run(self._app.store, self._tags())
+
+    async def atags(self) -> tuple[str, ...]:
+        """Read the tags; see `tags`."""
+        return await arun(self._app.store, self._tags())
+
+    def _tags(self) -> Procedure[tuple[str, ...]]:
+        number = yield from self._committed_id()
+        found: dict[int, tuple[str, ...]] = yield jobs.tags([number])
+        return found.get(number, ())
+
+    @property
     def progress(self) -> Progress | None:
         """The latest details of ``ctx.heartbeat()``, read now."""
         return run(self._app.store, self._progress())

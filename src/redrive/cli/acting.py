@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from redrive.app.app import App
-from redrive.cli.jobs import ByError, ByHold, ByQueue, ByReason, ByTask, Limit, Number, jobs
+from redrive.cli.jobs import ByError, ByHold, ByQueue, ByReason, ByTag, ByTask, Limit, Number, jobs
 from redrive.cli.loading import Actor, AsJson, Target, load_app
 from redrive.cli.screen import Grid, document, print_document, say, utc
 from redrive.engine.lifecycle import State
@@ -42,6 +42,7 @@ def cancel(
     task: ByTask = None,
     queue: ByQueue = None,
     hold: ByHold = None,
+    tag: ByTag = None,
     state: Annotated[State | None, typer.Option(help="Only jobs in this state.")] = None,
     limit: Limit = 1000,
     why: Annotated[str | None, typer.Option(help="Shown on the jobs.")] = None,
@@ -54,9 +55,9 @@ def cancel(
         is_done = job.cancel(why, actor=actor)
         say(f"job {job.id} " + ("is cancelled" if is_done else f"had ended before: {job.refresh().state}"))
         return
-    _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold, "--state": state})
+    _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold, "--state": state, "--tag": tag})
     ids = tuple(numbers) if numbers else None
-    wanted = Filter(ids=ids, state=state, task=task, queue=queue, hold=hold, limit=limit)
+    wanted = Filter(ids=ids, state=state, task=task, queue=queue, hold=hold, tag=tag, limit=limit)
     done = loaded.jobs.cancel(wanted, why=why, actor=actor)
     say(f"{_count(done)} cancelled")
 
@@ -70,6 +71,7 @@ def redrive(
     queue: ByQueue = None,
     reason: ByReason = None,
     error: ByError = None,
+    tag: ByTag = None,
     limit: Limit = 1000,
     rate: Annotated[str | None, typer.Option(help="How many are due within how long, for example 100/s.")] = None,
     to: Annotated[str | None, typer.Option(help="The queue where they go; by default they stay.")] = None,
@@ -81,7 +83,7 @@ def redrive(
     The same command again goes on with those that are still dead. What has not started can be cancelled: redrive jobs
     cancel --hold redrive.
     """
-    _demand(numbers, {"--task": task, "--queue": queue, "--reason": reason, "--error": error})
+    _demand(numbers, {"--task": task, "--queue": queue, "--reason": reason, "--error": error, "--tag": tag})
     loaded = load_app(app)
     wanted = Filter(
         ids=tuple(numbers) if numbers else None,
@@ -90,6 +92,7 @@ def redrive(
         queue=queue,
         reason=reason,
         error=error,
+        tag=tag,
         caught=None if numbers else False,
         oldest_first=True,
         limit=limit,
@@ -108,6 +111,7 @@ def repolicy(
     task: ByTask = None,
     queue: ByQueue = None,
     hold: ByHold = None,
+    tag: ByTag = None,
     limit: Limit = 1000,
     dry_run: DryRun = False,
     actor: Actor = None,
@@ -116,14 +120,20 @@ def repolicy(
 
     Jobs that are held because their policies cannot be read (--hold bad_policy) are released by that.
     """
-    _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold})
+    _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold, "--tag": tag})
     loaded = load_app(app)
     loaded.check()
     found = [State.READY, State.WAITING, State.RUNNING] if not numbers else [None]
     ids: list[int] = []
     for state in found:
         wanted = Filter(
-            ids=tuple(numbers) if numbers else None, state=state, task=task, queue=queue, hold=hold, limit=limit
+            ids=tuple(numbers) if numbers else None,
+            state=state,
+            task=task,
+            queue=queue,
+            hold=hold,
+            tag=tag,
+            limit=limit,
         )
         done = loaded.jobs.repolicy(wanted, dry_run=dry_run, actor=actor)
         _say_kept(done.kept)

@@ -21,6 +21,7 @@ ByTask = Annotated[str | None, typer.Option(help="Only jobs of this task.")]
 ByQueue = Annotated[str | None, typer.Option(help="Only jobs on this queue.")]
 ByReason = Annotated[str | None, typer.Option(help="Only jobs whose last attempt failed for this reason.")]
 ByError = Annotated[str | None, typer.Option(help="Only jobs whose last error contains this text.")]
+ByTag = Annotated[str | None, typer.Option(help="Only jobs with this tag.")]
 ByHold = Annotated[Hold | None, typer.Option(help="Only jobs that wait for this reason.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 
@@ -35,17 +36,19 @@ def list_(
     reason: ByReason = None,
     error: ByError = None,
     hold: ByHold = None,
+    tag: ByTag = None,
     limit: Limit = 50,
     json: AsJson = False,
 ) -> None:
     """List jobs, newest first, or with --hold by when they are due, each with the reason why it is not running."""
     loaded = load_app(app)
-    wanted = Filter(state=state, task=task, queue=queue, reason=reason, error=error, hold=hold, limit=limit)
+    wanted = Filter(state=state, task=task, queue=queue, reason=reason, error=error, hold=hold, tag=tag, limit=limit)
     found = loaded.jobs.select(wanted)
     around = loaded.store.run(queues.circumstances(found, now=loaded.now()))
     if json:
+        tags = loaded.store.run(operations.tags([job.id for job in found]))
         for job in found:
-            print_document(_plain(job, around[job.id]))
+            print_document(_plain(job, around[job.id]) | {"tags": tags.get(job.id, ())})
         return
     table = Grid("id", "task", "queue", "state", "attempts", "why")
     for job in found:
@@ -63,16 +66,19 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     loaded = load_app(app)
     material = loaded.store.run(operations.material(number))
     around = loaded.store.run(queues.circumstances([material.job], now=loaded.now()))[number]
-    progress_of = loaded.job(number).progress
+    progress_of, tags = loaded.job(number).progress, loaded.job(number).tags
     if json:
-        plain = _plain(material.job, around) | {"payload": document(material.payload)}
+        plain = _plain(material.job, around) | {"tags": tags, "payload": document(material.payload)}
         progress = None if progress_of is None else {"at": progress_of.at, "details": document(progress_of.details)}
         print_document(plain | {"progress": progress, "history": material.attempts})
         return
     job = material.job
     say(f"  {job.task} on {job.queue}, priority {job.priority}", head=f"job {job.id}")
     say(f"{job.state}: {why_not_running(job, around)}")
-    say(f"enqueued {utc(job.enqueued_at)}, due {utc(job.scheduled_at)}")
+    expires = f", expires {utc(job.expires_at)}" if job.expires_at is not None else ""
+    say(f"enqueued {utc(job.enqueued_at)}, due {utc(job.scheduled_at)}{expires}")
+    if tags:
+        say(f"tags: {', '.join(tags)}")
     if job.parent_id is not None:
         say(f"catches job {job.parent_id}")
     say(f"policy: {job.policy.explain()}")

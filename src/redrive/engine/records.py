@@ -103,6 +103,9 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     on_conflict: OnConflict = OnConflict.RAISE
     idempotency_key: str | None = None  # unique among all enqueues of the app, until the job is pruned
     latest: timedelta | None = None  # time from the transaction's now up to which a debounced job can be put off
+    due_at: datetime | None = None  # when the job is due; if given, the delay does not count
+    expires: datetime | timedelta | None = None  # the end, or the length, of the time in which it may start
+    tags: tuple[str, ...] = ()
     origin: str | None = None
 
 
@@ -157,6 +160,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
         origin: see `redrive.engine.origin`; None for a job that was enqueued by itself.
         reason: the reason of the last failure, one upper-case word; None once the job has succeeded.
         error: the text of the last error; None once the job has succeeded.
+        expires_at: when the job is cancelled if it has not started.
     """
 
     id: int
@@ -188,6 +192,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     reason: str | None
     error: str | None
     policy: Policy
+    expires_at: datetime | None = None
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
@@ -337,12 +342,15 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         reason: jobs that last failed for this reason.
         error: jobs with this text in their last error.
         caught: jobs whose catch task has succeeded (True) or not (False).
+        tag: jobs with this tag.
+        finished_before: jobs that ended before this instant, which is aware.
         after_id: jobs enqueued after this one.
         oldest_first: in the order of enqueueing; otherwise newest first.
         limit: maximum number of jobs.
 
     Raises:
-        ConfigurationError: unknown state or hold; their values as text are converted.
+        ConfigurationError: unknown state or hold; their values as text are converted. Or an instant without a time
+            zone.
     """
 
     ids: tuple[int, ...] | None = None
@@ -353,6 +361,8 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     reason: str | None = None
     error: str | None = None
     caught: bool | None = None
+    tag: str | None = None
+    finished_before: datetime | None = None
     after_id: int = 0
     oldest_first: bool = False
     limit: int = 100
@@ -360,6 +370,8 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         force_setattr(self, "state", _member(State, "state", self.state))
         force_setattr(self, "hold", _member(Hold, "hold", self.hold))
+        if self.finished_before is not None and self.finished_before.tzinfo is None:
+            raise ConfigurationError(f"finished_before={self.finished_before!r} has no time zone: add tzinfo=UTC")
 
 
 def _member(kind: type[E], field: str, value: str | None) -> E | None:

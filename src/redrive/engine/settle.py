@@ -55,7 +55,10 @@ from redrive.errors.foreign import summary, trace
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 
 #: The reason of a job that passed its deadline before its attempt could start; no failure is counted.
-EXPIRED = "DEADLINE"
+DEADLINE = "DEADLINE"
+
+#: The reason of a job that was cancelled because it had not started in time.
+EXPIRED = "EXPIRED"
 
 #: Failures, crashes included, after which a catch job is shown as stuck.
 CATCH_STUCK_AFTER = 5
@@ -376,7 +379,7 @@ def _expired(claim: Claim) -> Transition:
         attempt=claim.attempt - 1,
         crashes=claim.crashes,
         note=verdict,
-        reason=EXPIRED,
+        reason=DEADLINE,
         error=verdict,
         catch=None if claim.catching else claim.policy.catch,
     )

@@ -1,7 +1,7 @@
-"""A background duty that ends suspended attempts that have not been completed in time.
+"""A background duty that ends suspended attempts that have not been completed in time, and jobs that have expired.
 
-No worker holds such an attempt, so any worker may end it. Each looks when the first known wait is over and at least
-once a second, because waits begin in other processes too.
+No worker holds these, so any worker may end them. Each looks when the first known wait is over or the first job
+expires, and at least once a second, because waits begin in other processes too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from redrive.app.app import App
-from redrive.runtime import rng
+from redrive.app.events import emit_cancelled
+from redrive.observe.listeners import LISTENERS
+from redrive.runtime import log, rng
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import report_moved
 from redrive.stores.operations import attempts
@@ -20,19 +22,19 @@ LOOK = 1.0
 # The shortest time between two looks, in seconds.
 SHORT = 0.01
 
-# Attempts of one transaction, so that a claim never waits long for it.
+# Attempts or jobs of one transaction, so that a claim never waits long for it.
 BUDGET = 100
 
 
 class Timeouts:
-    """The background duty that ends overdue suspended attempts."""
+    """The background duty that ends overdue suspended attempts and expired jobs."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self.duty = Duty("ending waits for answers", self.look, shortest=LOOK)
 
     async def look(self) -> float:
-        """End the attempts with a wait that is over, and return the seconds until the next look."""
+        """End the attempts with a wait that is over, and expired jobs; return the seconds until the next look."""
         left = await self._app.store.arun(attempts.until_expiry(now=self._app.now()))
         if left is None:
             return LOOK
@@ -40,4 +42,9 @@ class Timeouts:
             return min(max(left.total_seconds(), SHORT), LOOK)
         ended = await self._app.store.arun(attempts.expire_waits(BUDGET, iter(rng.sample, None), now=self._app.now()))
         report_moved(self._app, ended)
-        return SHORT if ended else LOOK
+        expired = await self._app.store.arun(attempts.expire(BUDGET, now=self._app.now()))
+        for job in expired:
+            log.info("job %d: %s expired: it had not started by %s", job.id, job.task, job.expires_at)
+        if expired and LISTENERS:
+            emit_cancelled(expired)
+        return SHORT if ended or expired else LOOK

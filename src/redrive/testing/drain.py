@@ -14,7 +14,7 @@ from typing import Any
 
 from redrive.app.app import App
 from redrive.app.cron import Cron
-from redrive.app.events import emit_moved, emit_settled
+from redrive.app.events import emit_cancelled, emit_moved, emit_settled
 from redrive.app.refresh import Refresh
 from redrive.engine.outcome import Outcome
 from redrive.engine.records import Claim
@@ -161,6 +161,11 @@ async def _step(  # noqa: PLR0913 - the state of the drain
         emit_moved(lapsed)
     if lapsed:
         app.settled(lapsed)
+        return 0, timedelta(0)
+    expired = await app.store.arun(attempts.expire(1, now=clock.now()))
+    if expired and LISTENERS:
+        emit_cancelled(expired)
+    if expired:
         return 0, timedelta(0)
     made = await turn(app, sample)
     if made.rest_for is not None and made.rest_for <= timedelta(0) and not made.done:

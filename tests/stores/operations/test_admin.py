@@ -36,6 +36,8 @@ def test_a_filter_becomes_parameters():
         "reason": "R",
         "error": "e",
         "caught": True,
+        "tag": None,
+        "finished_before": None,
         "oldest_first": False,
         "after_id": 5,
         "count": 100,

@@ -55,7 +55,7 @@ def select(wanted: Filter) -> Steps[tuple[JobRecord, ...]]:
 
 # Each way reads an index in order, so that nothing is sorted. Unfinished and dead jobs have partial indexes: while they
 # are few, their ids are read there. Otherwise the table is scanned in the order of the filter, where many of them come
-# early. Succeeded and cancelled jobs are found by such a scan.
+# early. Succeeded and cancelled jobs are found by such a scan, unless few jobs have the tag of the filter.
 def selected(wanted: Filter) -> Steps[Sequence[JobRecord]]:
     """Return the jobs that match a filter, in its order, as a part of a larger operation."""
     params = asdict(wanted)
@@ -70,6 +70,9 @@ def selected(wanted: Filter) -> Steps[Sequence[JobRecord]]:
         return rows
     if wanted.ids is None and (wanted.hold is not None or wanted.state in _INDEXED):
         few = yield Query("jobs_few", {"state": wanted.state, "hold": wanted.hold, "most": FEW})
+        params["ids"] = [row[0] for row in few] if len(few) < FEW else None
+    elif wanted.ids is None and wanted.tag is not None:
+        few = yield Query("jobs_tagged", {"tag": wanted.tag, "after_id": wanted.after_id, "most": FEW})
         params["ids"] = [row[0] for row in few] if len(few) < FEW else None
     if params["ids"] is not None:
         rows = yield Query("jobs_these", params, into=JobRecord)

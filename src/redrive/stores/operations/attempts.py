@@ -1,4 +1,4 @@
-"""Running attempts: their progress, and their completion from outside. PURE.
+"""Running attempts: their progress, and their completion from outside; and jobs that do not start in time. PURE.
 
 An attempt that waits for an external completion is named by its uid, ``<job>.<lease>``. The completion is fenced like
 every end of an attempt.
@@ -15,11 +15,12 @@ from redrive.engine.frozen import is_readable
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Succeeded, Transition
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobRecord, Progress
-from redrive.engine.settle import decide, set_aside
+from redrive.engine.settle import EXPIRED, decide, set_aside
 from redrive.errors import LeaseLost, StoreError
 from redrive.policy import Failure, Stage
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import find
+from redrive.stores.operations.keys import drop
 from redrive.stores.operations.origins import write_all
 from redrive.stores.query import Query, Steps, reads, wakes, writes
 
@@ -69,6 +70,7 @@ class NextTimeout(msgspec.Struct, frozen=True, gc=False):
 
     now: datetime
     over_at: datetime | None  # when the first wait is over; None if no attempt waits
+    expires_at: datetime | None = None  # when the first job expires; None if no job does
 
 
 # A completion may arrive before the handler has returned ``Pending``. It ends the attempt, and the handler's result is
@@ -130,9 +132,10 @@ def _ended(line: AttemptRecord) -> str:
 
 @reads
 def until_expiry(*, now: datetime | None = None) -> Steps[timedelta | None]:
-    """Return the time until the next wait is over: not positive if one is over, None if no attempt waits."""
+    """Return the time until the next wait is over or the next job expires, not positive if one is; None without any."""
     rows: Sequence[NextTimeout] = yield Query("next_timeout", {"now": now}, into=NextTimeout)
-    return None if rows[0].over_at is None else rows[0].over_at - rows[0].now
+    first = min((each for each in (rows[0].over_at, rows[0].expires_at) if each is not None), default=None)
+    return None if first is None else first - rows[0].now
 
 
 @wakes
@@ -152,3 +155,17 @@ def expire_waits(
     ]
     done = yield from write_all(pairs, at)
     return tuple(transition for _, transition in pairs if transition.lease_id in done)
+
+
+_NOT_STARTED = "it had not started when it expired"
+
+
+# A claim takes no expired job, so none starts before it is cancelled here. Its catch task does not run: nothing failed.
+@wakes
+def expire(budget: int, *, now: datetime | None = None) -> Steps[tuple[JobRecord, ...]]:
+    """Cancel jobs that have expired before they started; none are left if fewer than the budget were cancelled."""
+    at = yield from instant(now)
+    params = {"now": at, "budget": budget, "note": _NOT_STARTED, "reason": EXPIRED}
+    ended: Sequence[JobRecord] = yield Query("expire", params, into=JobRecord)
+    yield from drop([job.id for job in ended if job.key is not None])
+    return tuple(ended)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import msgspec
@@ -115,6 +116,9 @@ def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, trace: str | N
     payloads = [{"job_id": number, "payload": job.payload} for number, job in numbered if job.payload is not None]
     if payloads:
         batch.append(Query("payload_insert", many=payloads))
+    tags = [{"tag": tag, "job_id": number} for number, job in numbered for tag in job.tags]
+    if tags:
+        batch.append(Query("tag_put", many=tags))
     if trace is not None:
         batch.append(Query("trace_put", many=[{"job_id": number, "trace": trace} for number, _ in numbered]))
     yield Batch(tuple(batch))
@@ -124,7 +128,12 @@ def _rows(numbered: Sequence[tuple[int, NewJob]], at: datetime) -> Query:
     """Return the query that inserts the rows of jobs; many calls of one task share one row and differ in their ids."""
     first = numbered[0][1]
     shapes = map(_SHAPE, (job for _, job in numbered))
-    if first.key is None and first.parent_id is None and all(map(_SHAPE(first).__eq__, shapes)):
+    if (
+        first.key is None
+        and first.parent_id is None
+        and first.expires is None
+        and all(map(_SHAPE(first).__eq__, shapes))
+    ):
         shared = _row(*numbered[0], at)
         row = {name: value for name, value in shared.items() if name not in _OWN}
         if first.origin is None and not any(job.origin for _, job in numbered):
@@ -134,8 +143,10 @@ def _rows(numbered: Sequence[tuple[int, NewJob]], at: datetime) -> Query:
     return Query("job_insert", many=[_row(*each, at) for each in numbered])
 
 
-_SHAPE = operator.attrgetter("task", "queue", "priority", "policy", "partition", "delay", "latest", "key", "parent_id")
-_OWN = frozenset({"id", "key", "key_until", "parent_id", "origin"})
+_SHAPE = operator.attrgetter(
+    "task", "queue", "priority", "policy", "partition", "delay", "latest", "key", "parent_id", "due_at", "expires"
+)
+_OWN = frozenset({"id", "key", "key_until", "parent_id", "origin", "expires_at"})
 
 _KEYS = operator.attrgetter("key", "idempotency_key")
 _KEYLESS = frozenset({(None, None)})
@@ -147,25 +158,32 @@ def _row(number: int, job: NewJob, at: datetime) -> dict[str, object]:
         "task": job.task,
         "queue": job.queue,
         "priority": job.priority,
-        "hold": _hold(job),
+        "hold": _hold(job, at),
         "policy": job.policy.digest,
         "partition": job.partition,
         "key": job.key,
         "key_until": job.key_until,
         "parent_id": job.parent_id,
         "enqueued_at": at,
-        "scheduled_at": at + job.delay,
+        "scheduled_at": due_at(job, at),
         "latest_at": None if job.latest is None else at + job.latest,
+        "expires_at": at + job.expires if isinstance(job.expires, timedelta) else job.expires,
         "timeout_for": ATTEMPT_LIMIT if job.parent_id else limit_of(job.policy.policy),
         "origin": job.origin,
         "salt": DRAWN,
     }
 
 
-def _hold(job: NewJob) -> Hold | None:
+# A claim may begin behind a job that was due before the transaction began, so no new job is due earlier than that.
+def due_at(job: NewJob, at: datetime) -> datetime:
+    """Return when a new job is due, not before the instant `at` of its transaction."""
+    return at + job.delay if job.due_at is None else max(at, job.due_at)
+
+
+def _hold(job: NewJob, at: datetime) -> Hold | None:
     if job.latest is not None:
         return Hold.DEBOUNCE
-    return Hold.DELAY if job.delay else None
+    return Hold.DELAY if due_at(job, at) > at else None
 
 
 @reads
@@ -210,6 +228,15 @@ def result(job_id: int) -> Steps[bytes | None]:
     """Return the result of a job as JSON; None if its handler returned None."""
     rows = yield Query("result_of", {"job_id": job_id})
     return rows[0][0] if rows else None
+
+
+@reads
+def tags(job_ids: Sequence[int]) -> Steps[dict[int, tuple[str, ...]]]:
+    """Return the tags of jobs, sorted, by the ids of the jobs that have some."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for number, tag in (yield Query("tags_of", {"ids": list(job_ids)})):
+        found[number].append(tag)
+    return {number: tuple(each) for number, each in found.items()}
 
 
 @reads

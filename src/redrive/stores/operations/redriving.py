@@ -19,7 +19,7 @@ from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lease import limit_of
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
 from redrive.engine.records import Filter, Hold, JobRecord
-from redrive.engine.settle import EXPIRED
+from redrive.engine.settle import DEADLINE
 from redrive.errors import IllegalMove
 from redrive.stores.operations.admin import BulkResult, selected
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
@@ -54,7 +54,7 @@ def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
         obstacle = _key_is_held(job, lost[job_id].job_id)
     if obstacle is not None:
         raise IllegalMove(f"job {job_id} {obstacle}")
-    forgive = int(job.state is State.DEAD and job.reason != EXPIRED)
+    forgive = int(job.state is State.DEAD and job.reason != DEADLINE)
     yield from _start([job_id], at, forgive=forgive, note="run once more by an operator")
     yield from record(at, actor, "retry", ids=[job_id])
 

@@ -23,17 +23,22 @@ VALUES: dict[str, str] = {
     "job_ids": "ARRAY[1,2,3]", "lease_ids": "ARRAY[1,2,3]", "ids": "ARRAY[1,2,3]", "job_id": "1", "id": "1",
     "grace": "'10 s'", "every": "'5 s'", "budget": "100", "gone": "'{}'", "expires_at": f"'{T0}'",
     "cursor_queues": "'{}'", "cursor_priorities": "'{}'", "cursor_tasks": "'{}'", "tasks": "NULL",
-    "cursor_times": "'{}'", "cursor_ids": "'{}'",
+    "cursor_times": "'{}'", "cursor_ids": "'{}'", "note": "'late'", "reason": "'EXPIRED'",
 }  # fmt: skip
 
 POOLED = PostgresSettings("", "", pgbouncer=True)
 """Settings with which each transaction repeats the settings of its session."""
 
-FILTER = dict.fromkeys(["state", "hold", "task", "queue", "reason", "error", "caught"], "NULL") | {
+_CONDITIONS = ["state", "hold", "task", "queue", "reason", "error", "caught", "tag", "finished_before"]
+
+FILTER = dict.fromkeys(_CONDITIONS, "NULL") | {
     "after_id": "0", "oldest_first": "false", "most": "100",
 }  # fmt: skip
 
-HOT = ["claim", "claim_chosen", "next_due", "close_succeeded", "settle_succeeded", "closed_before", "leases_of", "lost"]
+HOT = [
+    "claim", "claim_chosen", "next_due", "close_succeeded", "settle_succeeded", "closed_before", "leases_of", "lost",
+    "next_timeout", "expire",
+]  # fmt: skip
 
 FEW, MANY = 501, 200_001
 
@@ -151,6 +156,18 @@ def test_a_list_of_what_has_not_succeeded_reads_nothing_that_has(succeeded: str,
 
     assert [] == [each for each in nodes if each["Node Type"] == "Seq Scan" and each["Relation Name"] == "redrive_jobs"]
     assert 100 > nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"]
+
+
+def test_jobs_without_an_expiry_cost_the_expiry_nothing():
+    """Looking for expired jobs touches no page of jobs without an expiry, however many are due."""
+    with postgres.connect() as connection:
+        plans = Plans(connection, made(FEW))
+        nodes = plans.explain("expire")
+        first = plans.explain("next_timeout", writes=False)
+
+    assert {"redrive_jobs_expiring"} <= {each.get("Index Name") for each in nodes}
+    assert {"redrive_jobs_expiring"} <= {each.get("Index Name") for each in first}
+    assert 5 > nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"]
 
 
 @pytest.mark.slow

@@ -186,14 +186,14 @@ def test_a_sweep_costs_the_same_with_many_jobs(made, kind: str):
 
 ABSENT = """
     queues tasks hold note attempt failures crashes snoozes by_rule last_delay finished_at reason error forgive queue
-    task caught oldest_first unreadable_at
+    task caught oldest_first unreadable_at finished_before
 """
 
 GIVEN: dict[str, object] = {
     "now": T0, "count": 10, "worker_id": 1, "salt": 7, "leases": [1], "before": "running", "gone": [], "first_at": T0,
     "spacing": seconds(0), "job_ids": [1], "lease_ids": [1], "ids": [1], "id": 1,
     "job_id": 1, "lease_id": 1, "grace": seconds(10), "every": seconds(5), "budget": 100, "after_id": 0, "most": 10,
-    "state": "ready", "scheduled_at": T0,
+    "state": "ready", "scheduled_at": T0, "tag": "t",
 }  # fmt: skip
 
 PARAMS: dict[str, object] = dict.fromkeys(ABSENT.split()) | GIVEN
@@ -216,6 +216,9 @@ HOT = [
     "payload_of",
     "cancel",
     "hasten",
+    "expire",
+    "jobs_tagged",
+    "tags_of",
 ]
 
 

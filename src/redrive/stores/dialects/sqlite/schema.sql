@@ -113,6 +113,7 @@ CREATE TABLE redrive_jobs (
     enqueued_at INTEGER NOT NULL,
     scheduled_at INTEGER NOT NULL,
     latest_at INTEGER,                    -- a debounced job is not postponed beyond this
+    expires_at INTEGER,                   -- a job that has not started by then is cancelled
     started_at INTEGER,
     claimed_at INTEGER,
     finished_at INTEGER,
@@ -145,7 +146,9 @@ CREATE TABLE redrive_jobs (
     CHECK (hold IS NULL OR state = 'ready' OR (hold = 'bad_policy' AND (state = 'running' OR state = 'waiting'))),
     -- only dead jobs are caught
     CHECK (caught_at IS NULL OR state = 'dead'),
-    CHECK (skipped_at IS NULL OR state = 'dead')
+    CHECK (skipped_at IS NULL OR state = 'dead'),
+    -- an expired job never starts
+    CHECK (started_at IS NULL OR expires_at IS NULL OR started_at < expires_at)
 ) STRICT;
 
 -- Indexes for claims: ready rows only, so that waiting retries and finished jobs do not slow claims down. Within a lane
@@ -259,6 +262,10 @@ WHERE NOT EXISTS (SELECT 1 FROM redrive_queues WHERE name = parted.queue AND pau
 CREATE INDEX redrive_jobs_running ON redrive_jobs (worker_id) WHERE state = 'running';
 CREATE INDEX redrive_jobs_waiting ON redrive_jobs (scheduled_at) WHERE state = 'waiting';
 
+-- Jobs that have not started and expire, by the instant. Jobs without an expiry are not in it.
+CREATE INDEX redrive_jobs_expiring ON redrive_jobs (expires_at)
+WHERE expires_at IS NOT NULL AND state = 'ready' AND started_at IS NULL;
+
 -- The occupied slots, which a claim of a limited queue counts.
 CREATE INDEX redrive_jobs_slots ON redrive_jobs (slot, partition) WHERE slot IS NOT NULL;
 
@@ -344,6 +351,15 @@ CREATE TABLE redrive_traces (
     job_id INTEGER PRIMARY KEY REFERENCES redrive_jobs (id) ON DELETE CASCADE,
     trace TEXT NOT NULL
 ) STRICT;
+
+-- Tags, by which operators and programs find jobs; most jobs have none.
+CREATE TABLE redrive_tags (
+    tag TEXT NOT NULL CHECK (tag <> ''),
+    job_id INTEGER NOT NULL REFERENCES redrive_jobs (id) ON DELETE CASCADE,
+    PRIMARY KEY (tag, job_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX redrive_tags_of ON redrive_tags (job_id);
 
 -- Schedules as the code last declared them: crons and refreshes.
 CREATE TABLE redrive_schedules (

@@ -114,6 +114,7 @@ CREATE TABLE redrive_jobs (
     enqueued_at timestamptz NOT NULL,
     scheduled_at timestamptz NOT NULL,
     latest_at timestamptz,                -- a debounced job is not postponed beyond this
+    expires_at timestamptz,               -- a job that has not started by then is cancelled
     started_at timestamptz,
     claimed_at timestamptz,
     finished_at timestamptz,
@@ -146,7 +147,9 @@ CREATE TABLE redrive_jobs (
     CHECK (hold IS NULL OR state = 'ready' OR (hold = 'bad_policy' AND (state = 'running' OR state = 'waiting'))),
     -- only dead jobs are caught
     CHECK (caught_at IS NULL OR state = 'dead'),
-    CHECK (skipped_at IS NULL OR state = 'dead')
+    CHECK (skipped_at IS NULL OR state = 'dead'),
+    -- an expired job never starts
+    CHECK (started_at IS NULL OR expires_at IS NULL OR started_at < expires_at)
 ) WITH (
     fillfactor = 80,
     autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0,
@@ -231,6 +234,10 @@ WHERE NOT EXISTS (SELECT FROM redrive_queues WHERE name = parted.queue AND pause
 CREATE INDEX redrive_jobs_running ON redrive_jobs (worker_id) WHERE state = 'running';
 CREATE INDEX redrive_jobs_waiting ON redrive_jobs (scheduled_at) WHERE state = 'waiting';
 
+-- Jobs that have not started and expire, by the instant. Jobs without an expiry are not in it.
+CREATE INDEX redrive_jobs_expiring ON redrive_jobs (expires_at)
+WHERE expires_at IS NOT NULL AND state = 'ready' AND started_at IS NULL;
+
 -- The occupied slots, which a claim of a limited queue counts.
 CREATE INDEX redrive_jobs_slots ON redrive_jobs (slot, partition) WHERE slot IS NOT NULL;
 
@@ -312,6 +319,15 @@ CREATE TABLE redrive_traces (
     job_id bigint PRIMARY KEY,
     trace text NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
+-- Tags, by which operators and programs find jobs; most jobs have none.
+CREATE TABLE redrive_tags (
+    tag text COLLATE "C" NOT NULL CHECK (tag <> ''),
+    job_id bigint NOT NULL,
+    PRIMARY KEY (tag, job_id)
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE INDEX redrive_tags_of ON redrive_tags (job_id);
 
 -- Schedules as the code last declared them: crons and refreshes.
 CREATE TABLE redrive_schedules (
@@ -406,6 +422,7 @@ BEGIN
     DELETE FROM redrive_attempts WHERE job_id IN (SELECT id FROM gone);
     DELETE FROM redrive_progress WHERE job_id IN (SELECT id FROM gone);
     DELETE FROM redrive_traces WHERE job_id IN (SELECT id FROM gone);
+    DELETE FROM redrive_tags WHERE job_id IN (SELECT id FROM gone);
     RETURN NULL;
 END
 $$;

@@ -86,6 +86,8 @@ claimed AS (
         claimed_at = :now
     FROM leased
     WHERE job.id = ANY (leased.ids)
+        -- Expired jobs stay, for the duty that cancels them. The row is locked already.
+        AND (job.expires_at IS NULL OR job.expires_at > :now OR job.started_at IS NOT NULL)
     RETURNING
         job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
         job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at,

@@ -33,6 +33,8 @@ UPDATE redrive_jobs AS job SET
     claimed_at = :now
 FROM leased
 WHERE job.id = ANY (leased.ids)
+    -- As in claim.
+    AND (job.expires_at IS NULL OR job.expires_at > :now OR job.started_at IS NOT NULL)
 RETURNING
     job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
     job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,

@@ -9,6 +9,7 @@ UPDATE redrive_jobs AS job SET
     started_at = NULL,
     finished_at = NULL,
     skipped_at = NULL,
+    expires_at = NULL,
     failures = greatest(0, job.failures - coalesce(:forgive::integer, job.failures)),
     crashes = 0,
     by_rule = CASE WHEN :forgive IS NULL THEN NULL ELSE job.by_rule END,

@@ -33,6 +33,8 @@ UPDATE redrive_jobs SET
     claimed_at = :now
 FROM json_each((SELECT json_group_array(id) FROM first_of_all)) AS due
 WHERE redrive_jobs.id = due.value
+    -- Expired jobs stay, for the duty that cancels them. The row is read already.
+    AND (expires_at IS NULL OR expires_at > :now OR started_at IS NOT NULL)
 RETURNING
     id, lease_id, task, queue, priority, worker_id, attempt, failures, crashes, snoozes,
     coalesce(by_rule, '[]') AS by_rule,

@@ -16,6 +16,8 @@ UPDATE redrive_jobs SET
     claimed_at = :now
 FROM json_each(:ids) AS chosen
 WHERE redrive_jobs.id = chosen.value AND redrive_jobs.state = 'ready'
+    -- As in claim.
+    AND (expires_at IS NULL OR expires_at > :now OR started_at IS NOT NULL)
     AND EXISTS (SELECT 1 FROM redrive_workers WHERE id = :worker_id AND stopped_at IS NULL)
 RETURNING
     id, lease_id, task, queue, priority, worker_id, attempt, failures, crashes, snoozes,

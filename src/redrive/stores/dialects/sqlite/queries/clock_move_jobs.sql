@@ -3,6 +3,7 @@
 UPDATE redrive_jobs SET
     scheduled_at = scheduled_at + :step,
     latest_at = latest_at + :step,
+    expires_at = expires_at + :step,
     started_at = started_at + :step,
     claimed_at = claimed_at + :step
 WHERE id IN (
@@ -11,6 +12,8 @@ WHERE id IN (
     SELECT id FROM redrive_jobs WHERE state = 'waiting'
     UNION ALL
     SELECT id FROM redrive_jobs WHERE hold IS NOT NULL
+    UNION ALL
+    SELECT id FROM redrive_jobs WHERE expires_at IS NOT NULL AND state = 'ready' AND started_at IS NULL
     UNION ALL
     SELECT id FROM redrive_jobs
     WHERE state = 'ready' AND partition IS NULL AND hold IS NULL AND scheduled_at > :now

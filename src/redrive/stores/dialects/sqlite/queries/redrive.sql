@@ -9,6 +9,7 @@ UPDATE redrive_jobs SET
     started_at = NULL,
     finished_at = NULL,
     skipped_at = NULL,
+    expires_at = NULL,
     failures = max(0, failures - coalesce(:forgive, failures)),
     crashes = 0,
     by_rule = CASE WHEN :forgive IS NULL THEN NULL ELSE by_rule END,
