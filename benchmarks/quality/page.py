@@ -24,7 +24,7 @@ def tables(finding: ScenarioResult) -> str:
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     drawn = f"![{title}](../quality/{name}.svg)"
     targets = "\n".join(f"* {line}" for line in verdict(finding))
-    return "\n\n".join([f"{title} {setting(finding)}", drawn, table, *([targets] if targets else [])])
+    return "\n\n".join([f"{title}. {setting(finding)}", drawn, table, *([targets] if targets else [])])
 
 
 def verdict(finding: ScenarioResult) -> list[str]:

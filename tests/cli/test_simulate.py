@@ -26,7 +26,7 @@ def test_a_table_shows_each_contender(redrive):
 
     title, setting, heads, *rows = output.out.splitlines()
     assert 0 == output.status
-    assert "pushback: Does anybody call before the instant that the target has named?" == title
+    assert "pushback: Calls before the time that the target has named" == title
     assert setting.endswith("(Here there are 5 clients, not 100.)")
     assert ["calls too early", "peak after it, per 100 ms", "success [%]"] == heads.strip().split("  ")
     assert [row.contender for row in run(scenario("pushback"), clients=5).rows] == [

@@ -45,7 +45,7 @@ def check_schema(app: Target) -> None:
         return
     older = there.version < latest
     advice = "redrive db migrate brings it there" if older else "install the redrive that has migrated it"
-    say(f"the database has schema {there.version}, and this redrive wants {latest}: {advice}", err=True)
+    say(f"the database has schema {there.version}, and this redrive needs {latest}: {advice}", err=True)
     raise typer.Exit(1)
 
 
@@ -57,7 +57,7 @@ def _suits(there: Schema, latest: int) -> str:
 
 @db.command()
 def sql(
-    dialect: Annotated[Dialect, typer.Argument(help="Whose SQL.")],
+    dialect: Annotated[Dialect, typer.Argument(help="The SQL of this database.")],
     *,
     after: Annotated[int, typer.Option(min=0, help="Only what leads from this version to the present one.")] = 0,
 ) -> None:

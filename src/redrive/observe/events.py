@@ -8,7 +8,7 @@ from typing import ClassVar
 from redrive.policy import Failure, format_duration
 from redrive.policy.value import Value
 
-# Of `logging`, which is imported by those who log.
+# Levels of `logging`, which only `log` imports.
 _INFO, _WARNING = 20, 30
 
 

@@ -37,7 +37,7 @@ from typing import ClassVar
 from redrive.observe.events import Event
 from redrive.policy import format_duration
 
-# Of `logging`, which is imported by those who log.
+# Levels of `logging`, which only `log` imports.
 _DEBUG, _WARNING = 10, 30
 
 
@@ -287,7 +287,7 @@ class JobLeaseLost(_AttemptEvent, kw_only=True):
         return f"{self._who} was taken away from attempt {self.attempt}, which changes nothing"
 
 
-# Of `logging`, which is imported by those who log.
+# Levels of `logging`, which only `log` imports.
 _WARNING = 30
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from redrive.observe.events import Event
 
-# Of `logging`, which is imported by those who log.
+# Levels of `logging`, which only `log` imports.
 _WARNING = 30
 
 

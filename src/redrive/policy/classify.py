@@ -97,7 +97,7 @@ def reading(
     return classify
 
 
-# The flags of code objects, as in `inspect`, whose import costs more than this package.
+# The flags of code objects, as in `inspect`; its import costs more than this package.
 _COROUTINE, _ITERABLE_COROUTINE = 0x80, 0x100
 
 

@@ -15,11 +15,11 @@ from redrive.simulate.rng import SeededRandom
 DOWN = Failure.of(ConnectionError("the target is down"))
 # A call that was not sent.
 REFUSED = Failure.of(CircuitOpen("the breaker is open"))
-# An attempt with an answer that no caller waits for any more.
+# An attempt with an answer after the caller has stopped waiting.
 LATE = Failure.of(TimeoutError("no answer in time"))
 
 Answered: TypeAlias = Callable[[Failure | None], None]
-"""Hears how an attempt has ended; None: it succeeded."""
+"""Receives the failure of an attempt, or None if it succeeded."""
 Send: TypeAlias = Callable[[Answered], None]
 """Makes one attempt."""
 
@@ -31,7 +31,7 @@ def call(loop: Loop, client: SimulatedClient, rng: SeededRandom, send: Send, don
         done(REFUSED)
         return
 
-    def heard(failure: Failure | None) -> None:
+    def ended(failure: Failure | None) -> None:
         if failure is None:
             made.succeeded(loop.now)
             done(None)
@@ -42,9 +42,9 @@ def call(loop: Loop, client: SimulatedClient, rng: SeededRandom, send: Send, don
         elif delay:
             loop.after(delay, again)
         else:
-            send(heard)
+            send(ended)
 
     def again() -> None:
-        send(heard)
+        send(ended)
 
-    send(heard)
+    send(ended)

@@ -126,7 +126,7 @@ def _numbers(budget: Budget) -> str:
 
 NONE = Contender("no retries", attempts=1)
 REDRIVE = of_policy("redrive", Policy(on=Exception))
-#: What a user gets who takes each library as it comes, and the textbook's backoff with redrive's numbers.
+#: The defaults of each library, and plain exponential backoff with redrive's numbers.
 DEFAULTS = (
     REDRIVE,
     Contender("tenacity"),

@@ -16,7 +16,7 @@ from redrive.cli.plan.rows import Band, PolicyPlan, Row, Section
 from redrive.cli.plan.words import shown, wrapped
 from redrive.policy.duration import ZERO
 
-# Columns that bars need to tell anything.
+# The least number of columns for bars; with fewer they show nothing.
 _NARROWEST = 24
 # Columns that a mark of the axis needs.
 _TICK = 8

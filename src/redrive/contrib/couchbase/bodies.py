@@ -5,7 +5,7 @@
 **Views** have the longest list of RFC 0049, and its two traps. 302 stands in it twice; the row with a name of its own
 wins. And the bodies are matched as text: ``"reason":"missing"``, ``{not_found, missing_named_view}``. Real servers
 write the latter with a line break in it, and some print JSON with blanks, so the extended profile lets any blanks
-stand there; the strict one wants the literals. RFC 0058 calls 401 an authentication failure, and RFC 0049 retries it:
+stand there; the strict one does not. RFC 0058 calls 401 an authentication failure, and RFC 0049 retries it:
 it is retried under the reason that the list gives, and surfaces as what it is.
 """
 

@@ -89,7 +89,7 @@ class RequestCall:
             copy.read()
         attempt = RequestAttempt(self, copy, sooner=_SOONER if is_async else 0.0)
         extensions = {**request.extensions, "timeout": attempt.timeout}
-        extensions["trace"] = _coroutine(attempt.hear) if is_async else attempt.hear
+        extensions["trace"] = _coroutine(attempt.on_step) if is_async else attempt.on_step
         extensions.pop(EXTENSION, None)
         copy.extensions = extensions
         return attempt
@@ -143,9 +143,9 @@ class RequestAttempt:
         self.timeout = dict(self._given)
         self._cut()
 
-    def hear(self, event: str, info: dict[str, Any]) -> Any:  # noqa: ANN401 - the result of the user's callback
+    def on_step(self, event: str, info: dict[str, Any]) -> Any:  # noqa: ANN401 - the result of the user's callback
         """Record a step of httpcore."""
-        self._trail.hear(event, info)
+        self._trail.on_step(event, info)
         self._cut()
         return None if self._trace is None else self._trace(event, info)
 
@@ -188,13 +188,13 @@ class RequestAttempt:
         return self._call.body is not None and self._call.body.spent
 
 
-def _coroutine(hear: Callable[..., Any]) -> Callable[..., Any]:
+def _coroutine(callback: Callable[..., Any]) -> Callable[..., Any]:
     """Return the callback as a coroutine function, for httpcore's async half."""
 
     async def trace(event: str, info: dict[str, Any]) -> None:
-        heard = hear(event, info)
-        if heard is not None:
-            await heard
+        result = callback(event, info)
+        if result is not None:
+            await result
 
     return trace
 

@@ -47,17 +47,17 @@ class Evidence(NamedTuple):
 class Trail:
     """The steps of httpcore in one attempt."""
 
-    __slots__ = ("answered", "heard", "sent", "stream")
+    __slots__ = ("answered", "reported", "sent", "stream")
 
     def __init__(self) -> None:
         # True if httpcore has reported a step, has begun to write the request, has received the head of the answer.
-        self.heard = self.sent = self.answered = False
+        self.reported = self.sent = self.answered = False
         # The number of the HTTP/2 stream.
         self.stream: int | None = None
 
-    def hear(self, event: str, info: Mapping[str, Any]) -> None:
+    def on_step(self, event: str, info: Mapping[str, Any]) -> None:
         """Record a step that the ``trace`` extension reports."""
-        self.heard = True
+        self.reported = True
         if event.endswith(_SENDING) and info["request"].method != b"CONNECT":
             self.sent = True
             self.stream = info.get("stream_id")
@@ -69,7 +69,7 @@ class Trail:
         # The request was not sent if the error has no connection (after it has begun to send, httpcore changes the
         # connection only if the server has proved that it did nothing), if HTTP/2 proves that the server did nothing,
         # or if none of the reported steps wrote the request; the CONNECT of a tunnel through a proxy does not count.
-        if isinstance(error, _NO_CONNECTION) or self._refused(error) or (self.heard and not self.sent):
+        if isinstance(error, _NO_CONNECTION) or self._refused(error) or (self.reported and not self.sent):
             return Stage.NOT_SENT
         return Stage.IN_FLIGHT
 

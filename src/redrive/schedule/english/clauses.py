@@ -49,7 +49,7 @@ def clause(reader: Reader, notes: Notes) -> Header | None:
     if action(reader, notes) or _task(reader):
         return None
     misplaced = reader.take("reset attempt_no", "wait until", "wait for")
-    reader.want_only(begin, *_CLAUSES)
+    reader.expect_only(begin, *_CLAUSES)
     return reader.fail('reset belongs under "On the Nth failure:"' if misplaced else None)
 
 
@@ -76,7 +76,7 @@ def ended(reader: Reader) -> bool:
     if reader.word == "," and reader.second in _GUARDS:
         reader.place += 1
         return False
-    reader.want("; and a further sentence", "the end of the line")
+    reader.expect("; and a further sentence", "the end of the line")
     return reader.fail()
 
 
@@ -102,7 +102,7 @@ def _schedule(reader: Reader, notes: Notes) -> bool:
         after = reader.place
         while reader.next is not None and reader.word not in {";", ","} and not recurrences.begins(reader):
             reader.place += 1
-        reader.want_only(after, *_TIMES)
+        reader.expect_only(after, *_TIMES)
     if reader.next is None or not recurrences.begins(reader):
         reader.place = begin
         return False

@@ -9,7 +9,7 @@ from redrive.schedule.english.spans import number, ordinal, some, span
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import LONGEST, Action, Exhausted
 
-# Retries that can be counted. Each has its delay in the policy; who wants more wants them for ever.
+# The largest number of retries, because each has its delay in the policy; beyond it, retries without end are meant.
 MOST = 10_000
 
 _NOW = ("immediately", "right away", "at once")

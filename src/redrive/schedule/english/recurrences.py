@@ -154,7 +154,7 @@ def _every(reader: Reader, heard: Heard) -> None:
 def _unit(reader: Reader) -> str:
     unit = UNITS.get(reader.word)
     if unit is None or unit not in FREQS:
-        reader.want("seconds, minutes, hours, days, weeks or months")
+        reader.expect("seconds, minutes, hours, days, weeks or months")
         reader.fail()
     reader.place += 1
     return unit
@@ -228,7 +228,7 @@ def _day_set(reader: Reader) -> tuple[int, ...] | None:
         reader.place += 1
         return tuple(_SETS[word])
     if word not in _DAYS:
-        reader.want("a day of the week")
+        reader.expect("a day of the week")
         return None
     reader.place += 1
     first = _DAYS[word]
@@ -300,7 +300,7 @@ def _zone(reader: Reader, heard: Heard) -> bool:
         reader.place += 1
         reader.fail(f"{token.text!r} is not the name of a time zone, but of an offset; write in {place}")
     if token is None or token.kind != "word" or not ("/" in token.text or token.word == "utc"):
-        reader.want("a zone such as Europe/Kyiv or UTC")
+        reader.expect("a zone such as Europe/Kyiv or UTC")
         reader.place = begin
         return False
     reader.place += 1

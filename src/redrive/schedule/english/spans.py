@@ -49,7 +49,7 @@ def number(reader: Reader) -> float | None:
     """Take a number, in digits or as a word; return None if there is none."""
     token = reader.next
     if token is None or not is_number(token):
-        reader.want("a number")
+        reader.expect("a number")
         return None
     reader.place += 1
     return float(token.text) if token.kind == "number" else _NUMBERS[token.word]
@@ -69,7 +69,7 @@ def ordinal(reader: Reader) -> int | None:
     if token is not None and token.word in _ORDINALS:
         reader.place += 1
         return _ORDINALS.index(token.word) + 1
-    reader.want("first, second ...")
+    reader.expect("first, second ...")
     return None
 
 
@@ -119,7 +119,7 @@ def _part(reader: Reader) -> tuple[float, timedelta] | None:
     count = number(reader)
     unit = UNITS.get(reader.word)
     if count is None or unit is None:
-        reader.want("weeks, days, hours, minutes or seconds")
+        reader.expect("weeks, days, hours, minutes or seconds")
         reader.place = begin
         return None
     reader.place += 1

@@ -93,7 +93,7 @@ class Reader:
         self.line = line
         self.place = 0
         self._furthest = 0
-        self._wanted: dict[str, None] = {}
+        self._expected: dict[str, None] = {}
 
     @property
     def next(self) -> Token | None:
@@ -121,7 +121,7 @@ class Reader:
             if [each.word for each in there] == words:
                 self.place += len(words)
                 return phrase
-        self.want(*phrases)
+        self.expect(*phrases)
         return None
 
     def take_kind(self, kind: str, name: str) -> Token | None:
@@ -130,7 +130,7 @@ class Reader:
         if token is not None and token.kind == kind:
             self.place += 1
             return token
-        self.want(name)
+        self.expect(name)
         return None
 
     def need(self, *phrases: str) -> str:
@@ -140,17 +140,17 @@ class Reader:
             self.fail()
         return found
 
-    def want(self, *names: str) -> None:
+    def expect(self, *names: str) -> None:
         """Remember phrases, or their names, that would have been understood here."""
         if self.place > self._furthest:
-            self._furthest, self._wanted = self.place, {}
+            self._furthest, self._expected = self.place, {}
         if self.place == self._furthest:
-            self._wanted.update(dict.fromkeys(names))
+            self._expected.update(dict.fromkeys(names))
 
-    def want_only(self, place: int, *names: str) -> None:
-        """Remember these names alone for a position, unless a later one was understood; see `want`."""
+    def expect_only(self, place: int, *names: str) -> None:
+        """Remember these names alone for a position, unless a later one was understood; see `expect`."""
         if place >= self._furthest:
-            self._furthest, self._wanted = place, dict.fromkeys(names)
+            self._furthest, self._expected = place, dict.fromkeys(names)
 
     def unquoted(self, token: Token) -> str:
         """Return the text of a quoted token that was just taken, without a full stop at its end; see `quoted`."""
@@ -179,6 +179,6 @@ class Reader:
         column = here.column + len(here.text) if at_end else here.column
         if problem is None:
             what = "the end of the line" if at_end else repr(here.text)
-            wanted = ", ".join(_MARKS.get(each, each) for each in self._wanted) if self._furthest == place else ""
+            wanted = ", ".join(_MARKS.get(each, each) for each in self._expected) if self._furthest == place else ""
             problem = f"not understood: {what}" + (f"; here could stand: {wanted}" if wanted else "")
         raise ScheduleSyntaxError.at(problem, self.line.number, column)

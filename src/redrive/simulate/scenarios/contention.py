@@ -29,9 +29,9 @@ class _Record:
         self._rng = rng
         self._version = 0
 
-    def attempt(self, heard: Answered) -> None:
+    def attempt(self, done: Answered) -> None:
         """Read, then write."""
-        self._travel(partial(self._read, heard))
+        self._travel(partial(self._read, done))
 
     def done(self, _: Failure | None) -> None:
         self.done_at = self._loop.now
@@ -39,17 +39,17 @@ class _Record:
     def _travel(self, arrived: partial[None]) -> None:
         self._loop.after(abs(self._rng.gauss(_WAY, _DEVIATION)), arrived)
 
-    def _read(self, heard: Answered) -> None:
-        self._travel(partial(self._got, heard, self._version))
+    def _read(self, done: Answered) -> None:
+        self._travel(partial(self._got, done, self._version))
 
-    def _got(self, heard: Answered, version: int) -> None:
-        self._travel(partial(self._write, heard, version))
+    def _got(self, done: Answered, version: int) -> None:
+        self._travel(partial(self._write, done, version))
 
-    def _write(self, heard: Answered, version: int) -> None:
+    def _write(self, done: Answered, version: int) -> None:
         self.load.arrive(self._loop.now)
         won = version == self._version
         self._version += won
-        self._travel(partial(heard, None if won else DOWN))
+        self._travel(partial(done, None if won else DOWN))
 
 
 def _trial(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
@@ -72,8 +72,8 @@ _OWN = (
 
 CONTENTION = Scenario(
     "contention",
-    "How much work is it until all writers have written?",
-    "100 clients write one record under an optimistic lock, all at once, each until it has succeeded.",
+    "The work until all writers have written",
+    "100 clients write one record under an optimistic lock, all at once, each until it succeeds.",
     (Quantity("calls"), Quantity("completion", "s", 1), Quantity("peak / mean", digits=1)),
     _trial,
     100,

@@ -54,8 +54,8 @@ def _deadline(contender: Contender, rng: SeededRandom, clients: int) -> tuple[fl
 
 DEADLINE = Scenario(
     "deadline",
-    "How far does a call go beyond its deadline?",
-    "1000 calls get 5 s each, where the library has a word for it; an attempt takes up to 2 s and fails.",
+    "The time that calls take beyond their deadlines",
+    "1000 calls get 5 s each, if the library has such an option; an attempt takes up to 2 s and fails.",
     (Quantity("mean overshoot", "s", 2), Quantity("longest overshoot", "s", 2), Quantity("calls too late", "%", 1)),
     _deadline,
     1000,
@@ -67,17 +67,17 @@ DEADLINE = Scenario(
 def _isolation(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
     seeds = [rng.getrandbits(64) for _ in range(clients)]
     alone = [_FailingCall(contender.open().begin(0.0), SeededRandom(seed)) for seed in seeds]
-    for story in alone:
+    for call in alone:
         for _ in range(_LONGEST):
-            story.go_on()
+            call.go_on()
     client = contender.open()
     together = [_FailingCall(client.begin(0.0), SeededRandom(seed)) for seed in seeds]
     turns = together * _LONGEST
     rng.shuffle(turns)
-    for story in turns:
-        story.go_on()
+    for call in turns:
+        call.go_on()
     differing = sum(one.waits != other.waits for one, other in zip(alone, together, strict=True))
-    return differing, sum(len(story.waits) for story in together)
+    return differing, sum(len(call.waits) for call in together)
 
 
 class _FailingCall:
@@ -96,7 +96,7 @@ class _FailingCall:
 
 ISOLATION = Scenario(
     "isolation",
-    "Does one call change what another one waits?",
+    "The effect of one call on the delays of another",
     "1000 calls through one policy take turns at random; each is compared with the same call alone.",
     (Quantity("calls that differ"), Quantity("attempts")),
     _isolation,

@@ -64,8 +64,8 @@ _TEN = Policy(on=Exception, backoff=Backoff.exponential("100ms", "10s"))
 
 HERD = Scenario(
     "herd",
-    "Do clients that failed together come back together?",
-    "1000 clients fail together and try on; from second 30 to 60 their calls are counted in slices of 100 ms.",
+    "The peak of load after many clients failed at once",
+    "1000 clients fail at once and retry; from second 30 to 60 their calls are counted in slices of 100 ms.",
     (
         Quantity("peak / mean", digits=2),
         Quantity("equal delays", "%", 1),
@@ -97,11 +97,11 @@ class _Throttled:
         self.succeeded = 0
         self._loop = loop
 
-    def attempt(self, heard: Answered) -> None:
+    def attempt(self, done: Answered) -> None:
         self.load.arrive(self._loop.now)
         left = _HINT - self._loop.now
         failure = Failure(DOWN.types, "come back later", hint=span(left) + _TICK) if left > 0 else None
-        self._loop.after(_ANSWERS_IN, partial(heard, failure))
+        self._loop.after(_ANSWERS_IN, partial(done, failure))
 
     def done(self, failure: Failure | None) -> None:
         self.succeeded += failure is None
@@ -121,8 +121,8 @@ def _pushback(contender: Contender, rng: SeededRandom, clients: int) -> tuple[fl
 
 PUSHBACK = Scenario(
     "pushback",
-    "Does anybody call before the instant that the target has named?",
-    "100 clients call within a second and are told to come back at second 5, as by Retry-After.",
+    "Calls before the time that the target has named",
+    "100 clients call within a second and are asked to come back at second 5, as by Retry-After.",
     (Quantity("calls too early"), Quantity("peak after it, per 100 ms"), Quantity("success", "%", 1)),
     _pushback,
     100,

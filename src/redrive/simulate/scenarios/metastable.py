@@ -36,7 +36,7 @@ class _Server:
         self._work = work
         self._free_at = 0.0
 
-    def attempt(self, heard: Answered) -> None:
+    def attempt(self, done: Answered) -> None:
         now = self._loop.now
         self.load.arrive(now)
         work = self._work * (_SLOWED if _TRIGGER <= max(now, self._free_at) < _TRIGGER_ENDS else 1.0)
@@ -46,9 +46,9 @@ class _Server:
             return
         if self._free_at - now > _PATIENCE:
             self.late_at = now
-            self._loop.after(_PATIENCE, partial(heard, LATE))
+            self._loop.after(_PATIENCE, partial(done, LATE))
         else:
-            self._loop.after(self._free_at - now, partial(heard, None))
+            self._loop.after(self._free_at - now, partial(done, None))
 
 
 def _metastable(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float, ...]:
@@ -73,7 +73,7 @@ def _metastable(contender: Contender, rng: SeededRandom, clients: int) -> tuple[
 
 METASTABLE = Scenario(
     "metastable",
-    "After the cause has gone, does the trouble go too?",
+    "Recovery after the cause of an overload has ended",
     "A server for 100 calls a second gets 95 and works at half speed for 10 s; callers wait 1 s for an answer.",
     (Quantity("recovery", "s"), Quantity("load in the minute after", digits=2), Quantity("amplification", digits=2)),
     _metastable,

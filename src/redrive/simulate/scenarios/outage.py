@@ -51,12 +51,12 @@ class _Outage:
         self.succeeded = 0
         self._loop = loop
 
-    def attempt(self, heard: Answered) -> None:
+    def attempt(self, done: Answered) -> None:
         self.load.arrive(self._loop.now)
         if self._loop.now < _DOWN_FOR:
-            self._loop.after(_REFUSES_IN, partial(heard, DOWN))
+            self._loop.after(_REFUSES_IN, partial(done, DOWN))
         else:
-            self._loop.after(_ANSWERS_IN, partial(heard, None))
+            self._loop.after(_ANSWERS_IN, partial(done, None))
 
     def done(self, failure: Failure | None) -> None:
         self.succeeded += failure is None
@@ -79,7 +79,7 @@ def _outage(contender: Contender, rng: SeededRandom, clients: int) -> tuple[floa
 
 OUTAGE = Scenario(
     "outage",
-    "What do retries add to a full outage?",
+    "The load that retries add in a full outage",
     "100 clients of one process make 10 calls a second each; for the first 10 of 13 s all attempts fail after 1 s.",
     (
         Quantity("amplification", digits=2),
@@ -102,10 +102,10 @@ class _Flaky:
         self._rng = rng
         self._rate = rate
 
-    def attempt(self, heard: Answered) -> None:
+    def attempt(self, done: Answered) -> None:
         self.attempts += 1
         failed = self._rng.random() < self._rate
-        self._loop.after(_ANSWERS_IN, partial(heard, DOWN if failed else None))
+        self._loop.after(_ANSWERS_IN, partial(done, DOWN if failed else None))
 
     def done(self, failure: Failure | None) -> None:
         self.succeeded += failure is None
@@ -126,7 +126,7 @@ def _flaky(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float
 
 FLAKY = Scenario(
     "flaky",
-    "How many calls are saved where a share of the attempts fails, and what do they cost?",
+    "The calls that retries save if a share of the attempts fails, and their cost",
     "100 clients of one process make 10 calls a second each for 10 s; 1, 10 or 50 % of the attempts fail.",
     tuple(
         measure
@@ -139,7 +139,7 @@ FLAKY = Scenario(
 )
 
 _TOP_CALLS, _TOP_FOR = 10, 3.0
-# Calls of the innermost function for each one from outside; who makes more makes them without end.
+# Calls of the innermost function for each one from outside; more are shown as "never".
 _MOST = 250
 _DEPTHS = (3, 5)
 _LEAF_IN = 0.05
@@ -158,9 +158,9 @@ def _stack(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float
     for depth in _DEPTHS:
         loop, load = Loop(), Load()
 
-        def leaf(heard: Answered, loop: Loop = loop, load: Load = load) -> None:
+        def leaf(done: Answered, loop: Loop = loop, load: Load = load) -> None:
             load.arrive(loop.now)
-            loop.after(_LEAF_IN, partial(heard, DOWN))
+            loop.after(_LEAF_IN, partial(done, DOWN))
 
         below = [NONE if contender.yields else contender] * (depth - 1)
         layers = [each.open() for each in (contender, *below)]
@@ -178,7 +178,7 @@ def _stack(contender: Contender, rng: SeededRandom, clients: int) -> tuple[float
 
 STACK = Scenario(
     "stack",
-    "How often is the innermost function called for one call from outside, when it is down?",
+    "The calls of the innermost function for one call from outside, while it is down",
     "300 calls in 3 s go through 3 and 5 layers of one process, each with the same policy; never: more than 250.",
     tuple(Quantity(f"{depth} layers", digits=2) for depth in _DEPTHS),
     _stack,

@@ -1,4 +1,4 @@
-"""What a scenario is, and what it measures. PURE."""
+"""Scenarios and their measures. PURE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from redrive.simulate.contender import DEFAULTS, Contender
 from redrive.simulate.rng import SeededRandom
 
-# One run: who takes part, the rng, how many clients; one figure for each measure (``inf``: never).
+# One run with a contender, a generator of random numbers and a number of clients. It returns one figure for each
+# measure; ``inf`` means never.
 Trial = Callable[[Contender, SeededRandom, int], tuple[float, ...]]
 
 

@@ -84,8 +84,8 @@ _HEDGED = replace(REDRIVE, name='redrive, Hedge("20ms")', hedge=Hedge("20ms"))
 
 TAIL = Scenario(
     "tail",
-    "How long do the unluckiest calls take, and what does it cost to help them?",
-    "20 000 calls of which one in a hundred meets a slow server; an answer takes 7 ms on average, a slow one 1 s more.",
+    "The latency of the slowest calls, and the cost of hedging",
+    "20 000 calls; one in a hundred reaches a slow server; an answer takes 7 ms on average, a slow one 1 s more.",
     (Quantity("p50", "ms", 1), Quantity("p99", "ms", 1), Quantity("p99.9", "ms", 1), Quantity("extra calls", "%", 2)),
     _tail,
     1000,

@@ -1,12 +1,11 @@
-"""The invariants of the engine as questions to the database. PURE.
+"""The invariants of the engine as statements. PURE.
 
-Each rule is a statement that answers the rows that break it, with a sentence each; on a healthy database it answers
-nothing, at any moment and whatever has crashed before. Each statement sees one snapshot, so that work that goes on
-meanwhile is no trouble. Rules about all jobs look at a stride of ids at a time, and the others walk small indexes: so
-that it may be asked in production.
+Each rule is a statement that returns the rows that violate it, each with a sentence; on a healthy database it returns
+no row, at any time and after any crash. Each statement reads one snapshot, so concurrent work does not disturb it.
+Rules about all jobs read a range of ids at a time, and the others small indexes, so the check can run in production.
 
 =============  ======================================================================================================
-rule           is broken where
+rule           is violated if
 =============  ======================================================================================================
 ``sequences``  the next id or lease was handed out already
 ``leases``     two jobs have, or had, one lease; or a job had one that was not handed out yet
