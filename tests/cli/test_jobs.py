@@ -73,6 +73,7 @@ def test_jobs_are_listed_newest_first_with_the_reason_why_they_wait(ran: App):
     ]
     assert "dead: negative [red]amount" == listed[1][5]
     assert listed[2][5].startswith("retrying: due in ")
+    assert listed[2][5].endswith("; last error: no route [/b] to the bank")
     assert ["1", "charge", "default", "succeeded", "1", "finished"] == listed[3]
 
 
@@ -122,6 +123,57 @@ def test_a_truncated_list_is_reported(ran: App):
     assert 3 == len(rows(result.stdout))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "shop:app", "--task", "chrage"),
+        ("cancel", "shop:app", "--task", "chrage"),
+        ("redrive", "shop:app", "--task", "chrage", "--dry-run"),
+        ("repolicy", "shop:app", "--task", "chrage"),
+    ],
+)
+def test_an_unknown_task_is_refused_with_the_known_ones(redrive, ran: App, words):
+    """Refuse a filter that would silently match nothing."""
+    output = redrive("jobs", *words)
+
+    expected = "redrive: there is no task 'chrage' in the code, and no job with it; known tasks: charge, stop\n"
+    assert (2, "", expected) == (output.status, output.out, output.err)
+
+
+def test_an_unknown_queue_is_refused_with_the_known_ones(redrive, ran: App):
+    """Refuse a filter by a queue that neither the code, the settings, workers nor jobs have."""
+    output = redrive("jobs", "list", "shop:app", "--queue", "defualt")
+
+    expected = "redrive: there is no queue 'defualt' in the code, and no job with it; known queues: default\n"
+    assert (2, "", expected) == (output.status, output.out, output.err)
+
+
+def test_an_unknown_state_is_refused_with_the_known_ones(redrive, ran: App):
+    """Refuse a state that no job can have."""
+    output = redrive("jobs", "list", "shop:app", "--state", "done")
+
+    assert 2 == output.status
+    assert "'ready', 'running', 'waiting', 'succeeded', 'dead', 'cancelled'" in " ".join(output.err.split("│")).replace(
+        "\n", ""
+    ).replace("  ", " ")
+
+
+def test_tasks_that_only_jobs_have_are_known(redrive, ran: App):
+    """Filter by a task that the code no longer has, as long as the database has jobs of it."""
+    del ran.tasks["charge"]
+
+    assert 4 == len(redrive("jobs", "list", "shop:app", "--task", "charge", "--json").out.splitlines())
+
+
+def test_lists_fit_80_columns(ran: App, monkeypatch: pytest.MonkeyPatch):
+    """Wrap the reason, and no other column, where a list is too wide."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = invoke("list", "shop:app").splitlines()
+
+    assert 80 >= max(map(len, lines))
+    assert ["4", "3", "2", "1"] == [line.split()[0] for line in lines[1:] if not line.startswith(" ")]
+
+
 # ---------------------------------------------------------------------------------------------------------------- show
 
 
@@ -131,11 +183,58 @@ def test_a_job_is_shown_with_its_history(ran: App):
 
     assert "job 2  charge on default, priority 0" == lines[0]
     assert lines[1].startswith("ready: retrying: due in ")
-    assert lines[3].startswith("policy: Calls up to 6 times; waits 1h")
-    assert 'payload: {"cents":13}' == lines[4]
-    assert ["attempt", "started", "took", "ended", "why", "then"] == lines[5].split()
-    assert "ERROR: no route [/b] to the bank" in lines[6]
-    assert lines[6].rstrip().endswith("retry in 1h (backoff)")
+    assert lines[4].startswith("policy: Calls up to 6 times; waits 1h")
+    assert 'payload: {"cents":13}' == lines[5]
+    assert "last error: ConnectionError: no route [/b] to the bank" == lines[2]
+    assert lines[6].startswith("attempt 1  failed after ")
+    assert "  ERROR, answered: ConnectionError: no route [/b] to the bank" == lines[7]
+    assert "  then: retry in 1h (backoff)" == lines[8]
+
+
+def test_a_shown_job_has_the_traceback_of_its_last_error(ran: App):
+    """Print the traceback below the attempts, one line for each of its lines."""
+    lines = invoke("show", "shop:app", "2").splitlines()
+    begin = lines.index("traceback of attempt 1:")
+
+    assert "  Traceback (most recent call last):" == lines[begin + 1]
+    assert "  ConnectionError: no route [/b] to the bank" == lines[-1]
+
+
+def test_a_succeeded_job_is_shown_with_its_result(ran: App):
+    """Print the result as JSON on one line, and nest it in the document."""
+    shown = invoke("show", "shop:app", "1").splitlines()
+
+    assert ("succeeded: finished", "result: 5") == (shown[1], shown[5])
+    assert 5 == json.loads(invoke("show", "shop:app", "1", "--json"))["result"]
+
+
+def test_the_state_of_a_job_is_shown_once(ran: App):
+    """Print no state in front of a reason that begins with it."""
+    assert "dead: negative [red]amount" == invoke("show", "shop:app", "3").splitlines()[1]
+
+
+def test_long_payloads_are_not_wrapped(shop: App, monkeypatch: pytest.MonkeyPatch):
+    """Print a payload on one line, however narrow the terminal is."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    @shop.task
+    def note(text: str) -> None:
+        """Take a text."""
+
+    note.enqueue("x" * 500)
+
+    assert 'payload: {"text":"' + "x" * 500 + '"}' in invoke("show", "shop:app", "1").splitlines()
+
+
+def test_long_histories_are_shown_from_their_end(shop: App):
+    """Print the latest attempts and the number of all."""
+    job = shop.tasks["charge"].options(retry="24 0s 0s").enqueue(13)
+    asyncio.run(_run_one(shop))
+    lines = invoke("show", "shop:app", str(job.id)).splitlines()
+
+    assert "... the latest 20 of 25 attempts; --json has all" in lines
+    assert [6, 25] == [int(line.split()[1]) for line in lines if line.startswith("attempt ")][::19]
+    assert 25 == len(json.loads(invoke("show", "shop:app", str(job.id), "--json"))["history"])
 
 
 def test_a_shown_job_in_json_has_its_payload_and_history(ran: App):
@@ -230,6 +329,7 @@ def test_redriving_all_jobs_needs_an_option(redrive, shop: App):
 @pytest.mark.parametrize("command", ["show", "retry", "cancel"])
 def test_an_unknown_job_is_one_line(redrive, shop: App, command):
     """Exit with 1: the call is correct, and the job does not exist."""
+    shop.open()
     output = redrive("jobs", command, "shop:app", "99")
 
     assert (1, "", "redrive: there is no job 99\n") == (output.status, output.out, output.err)
@@ -295,7 +395,7 @@ def test_progress_is_shown(asking: App):
     lines = invoke("show", "shop:app", "1").splitlines()
     lease = asking.job(1).record.lease_id
 
-    assert lines[1].startswith("waiting: waiting for an answer from outside until ")
+    assert lines[1].startswith("waiting for an answer from outside until ")
     assert [f"token: 1.{lease}"] == [line for line in lines if line.startswith("token")]
     assert [True] == [line.endswith('ago: {"asked":"the [bank]"}') for line in lines if line.startswith("progress, ")]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
+from functools import partial
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 from redrive import App
 from redrive.cli import cli
 from redrive.engine.queue import QueueSettings
+from redrive.stores.operations import workers
 
 
 def invoke(*words: str) -> str:
@@ -21,7 +24,9 @@ def invoke(*words: str) -> str:
 
 def test_limits_are_set_one_by_one(shop: App):
     """Change the given limits, keep the others, and remove a limit by ``none``."""
-    first = invoke("limit", "shop:app", "mail", "--concurrency", "5", "--rate", "5/1.8s", "--ordered", "--aging", "5m")
+    first = invoke(
+        "limit", "shop:app", "mail", "--new", "--concurrency", "5", "--rate", "5/1.8s", "--ordered", "--aging", "5m"
+    )
     second = invoke("limit", "shop:app", "mail", "--concurrency", "none", "--per-partition", "2", "--unordered")
 
     assert (
@@ -36,7 +41,7 @@ def test_limits_are_set_one_by_one(shop: App):
 
 def test_a_queue_is_paused_and_resumed(shop: App):
     """Print the new state after pause and resume."""
-    paused = invoke("pause", "shop:app", "mail")
+    paused = invoke("pause", "shop:app", "mail", "--new")
 
     assert paused.startswith("queue mail: paused since 20")
     assert shop.queue("mail").settings.paused_at is not None
@@ -57,29 +62,58 @@ def test_queues_are_listed(shop: App):
     shop.queue("slow").pause()
     lines = invoke("list", "shop:app").splitlines()
 
-    assert ["queue", "state", "limits"] == lines[0].split()
-    assert ["[b]mail", "open", "5 at once"] == [part.strip() for part in lines[1].split("  ") if part.strip()]
-    assert lines[2].startswith("slow")
-    assert "paused since" in lines[2]
+    assert ["queue", "due", "oldest", "later", "running", "dead", "workers", "state"] == lines[0].split()
+    cells = ["[b]mail", "0", "-", "0", "0", "0", "0", "open; 5 at once"]
+    assert cells == [part.strip() for part in lines[1].split("  ") if part.strip()]
+    assert ["default", "slow"] == [line.split()[0] for line in lines[2:]]
+    assert "paused since" in lines[3]
+
+
+def test_queues_are_listed_with_their_jobs_and_workers(shop: App):
+    """Count jobs by state, with the age of the oldest due one, and the live workers that serve the queue."""
+    shop.tasks["charge"].enqueue(5)
+    shop.tasks["charge"].options(queue="mail", delay="1h").enqueue(5)
+    register = partial(workers.register, concurrency=1, lease_for=timedelta(hours=1))
+    shop.store.run(register("here:1"))
+    shop.store.run(register("here:2", queues=["default"]))
+    first, second = (line.split() for line in invoke("list", "shop:app").splitlines()[1:])
+
+    assert ["default", "1", "0", "0", "0", "2", "open"] == [first[0], first[1], *first[3:]]
+    assert first[2].endswith("s")
+    assert ["mail", "0", "-", "1", "0", "0", "1", "open"] == second
+
+
+@pytest.mark.parametrize("command", ["show", "pause", "resume", "limit", "forget"])
+def test_an_unknown_queue_is_refused_with_the_known_ones(redrive, shop: App, command: str):
+    """A misspelled queue is not paused: it would look as if the right one was."""
+    shop.open()
+    output = redrive("queues", command, "shop:app", "defualt")
+
+    assert (2, "") == (output.status, output.out)
+    assert "there is no queue 'defualt' in the code, and no job with it; known queues: default" in output.err
+    assert () == shop.queues.select()
 
 
 def test_queues_can_be_printed_as_json(shop: App):
     """With --json a list is one object in a line for each queue, with the rate as text."""
     shop.queue("mail").limit(rate="5/1.8s")
-    (row,) = (json.loads(line) for line in invoke("list", "shop:app", "--json").splitlines())
+    _, row = (json.loads(line) for line in invoke("list", "shop:app", "--json").splitlines())
     shown = json.loads(invoke("show", "shop:app", "mail", "--json"))
 
     assert ("mail", "5/1.8s", None) == (row["name"], row["rate"], row["paused_at"])
+    assert {"due": 0, "later": 0, "running": 0, "waiting": 0, "dead": 0} == row["jobs"]
     assert row | {"held_by": []} == shown
 
 
 def test_show_names_the_holders_of_slots(shop: App):
     """Print the holders of places of a limited queue, and none for an unlimited one."""
+    shop.open()
     before = invoke("show", "shop:app", "default")
     shop.queue("default").limit(concurrency=5)
 
-    assert "queue default: open; no limits\n" == before
-    assert "queue default: open; 5 at once\nheld: 0\n" == invoke("show", "shop:app", "default")
+    jobs = "jobs: 0 due, 0 later, 0 running, 0 waiting, 0 dead; 0 live workers serve it\n"
+    assert f"queue default: open; no limits\n{jobs}" == before
+    assert f"queue default: open; 5 at once\n{jobs}held: 0\n" == invoke("show", "shop:app", "default")
 
 
 def test_lists_and_pages_of_jobs_show_a_paused_queue(shop: App):
@@ -105,7 +139,7 @@ def test_lists_and_pages_of_jobs_show_a_paused_queue(shop: App):
 @pytest.mark.usefixtures("shop")
 def test_an_invalid_limit_is_refused(redrive, words: tuple[str, ...], message: str):
     """Refuse an impossible limit in one line, with the status of a wrong call."""
-    answer = redrive("queues", "limit", "shop:app", "mail", *words)
+    answer = redrive("queues", "limit", "shop:app", "mail", "--new", *words)
 
     assert 2 == answer.status
     assert message in answer.err

@@ -372,6 +372,7 @@ def test_an_impossible_action_is_one_line(
 
 def test_an_app_without_schedules_has_an_empty_list(shop: Any, redrive: Callable[..., Output]):
     """Print the head of an empty table; an unknown name raises an error that there are none."""
+    shop.open()
     listed = redrive("schedules", "list", "shop:app").out.splitlines()
     refused = redrive("schedules", "show", "shop:app", "nope").err
 

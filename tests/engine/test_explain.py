@@ -93,6 +93,22 @@ def test_the_line_of_a_due_job_names_a_missing_worker(workers: tuple[WorkerRecor
 
 
 @pytest.mark.parametrize(
+    ("busy", "expected"),
+    [
+        ((), "waiting for a free worker"),
+        (((9, 3),), "waiting for a free worker"),
+        (((9, 4),), "waiting for a free worker: all are busy (4 of 4 slots)"),
+        (((8, 4),), "waiting for a free worker"),
+    ],
+)
+def test_the_line_of_a_due_job_has_the_busy_slots(busy: tuple[tuple[int, int], ...], expected: str):
+    """Slots are full if the workers that have its task run as many attempts as they may."""
+    around = Circumstances(T0 + seconds(90), (worker(), worker(id=8, tasks=("print",))), busy=busy)
+
+    assert f"due since 1m 30s, {expected}" == why_not_running(job(), around)
+
+
+@pytest.mark.parametrize(
     ("hold", "expected"),
     [
         (Hold.DELAY, "scheduled: due in 1m 30s"),

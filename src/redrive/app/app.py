@@ -455,18 +455,33 @@ class App:
         """Return the instant of the injected clock; None in production, where the database's clock is used."""
         return None if self.clock is None else self.clock.now()
 
-    def open(self) -> App:
+    def open(self, *, migrate: bool = True) -> App:
         """Check the tasks, open the database now, create or migrate it, and return this app.
 
         Without this the first use does it, which may be in the middle of a transaction of yours; see
         ``docs/how-to/enqueue-in-a-transaction.md``.
 
+        Args:
+            migrate: False for a program that only reads: the database must exist with a schema that this redrive can
+                work with. It is not changed, and the tasks are not checked.
+
         Raises:
             ConfigurationError: a task is not complete.
-            StoreError: the database cannot be opened.
+            StoreError: the database cannot be opened; without ``migrate``, it does not exist or has another schema.
         """
-        self.check()
-        _ = self.store
+        if migrate:
+            self.check()
+            _ = self.store
+            return self
+        with self._lock:
+            if self._store is None:
+                store = open_store(self.url, migrated=False)
+                try:
+                    store.check_schema()
+                except BaseException:
+                    store.close()
+                    raise
+                self._store = store
         return self
 
     def close(self) -> None:

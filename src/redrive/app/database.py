@@ -37,6 +37,14 @@ class Workers:
         """Read the workers that have not left; see `select`."""
         return await self._app.store.arun(workers.workers())
 
+    def busy(self) -> dict[int, int]:
+        """Read the number of attempts that each worker runs, by its id; idle workers are left out."""
+        return self._app.store.run(workers.busy())
+
+    async def abusy(self) -> dict[int, int]:
+        """Read the number of attempts that each worker runs; see `busy`."""
+        return await self._app.store.arun(workers.busy())
+
 
 class Database:
     """The database of an App, as ``app.database``."""

@@ -30,10 +30,12 @@ class _Root(Commands):
         "demo": "redrive.cli.demo:demo",
         "plan": "redrive.cli.plan:plan",
         "simulate": "redrive.cli.simulate:simulate",
+        "enqueue": "redrive.cli.enqueue:enqueue",
         "check": "redrive.cli.database:check",
         "jobs": "redrive.cli.acting:jobs",
         "db": "redrive.cli.database:db",
         "queues": "redrive.cli.queues:queues",
+        "workers": "redrive.cli.workers:workers",
         "schedules": "redrive.cli.schedules:schedules",
     }
 

@@ -9,8 +9,9 @@ import typer
 
 from redrive.app.app import App
 from redrive.cli.jobs import ByError, ByHold, ByQueue, ByReason, ByTag, ByTask, Limit, Number, jobs
-from redrive.cli.loading import Actor, AsJson, Target, load_app
-from redrive.cli.screen import Grid, document, print_document, say, utc
+from redrive.cli.known import check_names
+from redrive.cli.loading import Actor, AsJson, Target, load_existing
+from redrive.cli.screen import document, print_document, say, utc
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter
 from redrive.errors import JobNotFound
@@ -23,14 +24,14 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list them.")]
 @jobs.command()
 def retry(app: Target, number: Number, *, actor: Actor = None) -> None:
     """Run a job once more, now: a waiting one is due at once, a dead or cancelled one starts again."""
-    load_app(app).job(number).retry(actor=actor)
+    load_existing(app).job(number).retry(actor=actor)
     say(f"job {number} is due now")
 
 
 @jobs.command()
 def skip(app: Target, number: Number, *, actor: Actor = None) -> None:
     """Let those pass that a dead job of an ordered queue holds up; it stays dead."""
-    was_blocking = load_app(app).job(number).skip(actor=actor)
+    was_blocking = load_existing(app).job(number).skip(actor=actor)
     say(f"job {number} " + ("blocks no other job any more" if was_blocking else "blocked no other job"))
 
 
@@ -49,13 +50,14 @@ def cancel(
     actor: Actor = None,
 ) -> None:
     """End jobs that have not ended, by id or by filter; running ones lose their leases, and their handlers stop."""
-    loaded = load_app(app)
+    loaded = load_existing(app)
     if numbers is not None and len(numbers) == 1:
         job = loaded.job(numbers[0])
         is_done = job.cancel(why, actor=actor)
         say(f"job {job.id} " + ("is cancelled" if is_done else f"had ended before: {job.refresh().state}"))
         return
     _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold, "--state": state, "--tag": tag})
+    check_names(loaded, task=task, queue=queue)
     ids = tuple(numbers) if numbers else None
     wanted = Filter(ids=ids, state=state, task=task, queue=queue, hold=hold, tag=tag, limit=limit)
     done = loaded.jobs.cancel(wanted, why=why, actor=actor)
@@ -84,7 +86,8 @@ def redrive(
     cancel --hold redrive.
     """
     _demand(numbers, {"--task": task, "--queue": queue, "--reason": reason, "--error": error, "--tag": tag})
-    loaded = load_app(app)
+    loaded = load_existing(app)
+    check_names(loaded, task=task, queue=queue)
     wanted = Filter(
         ids=tuple(numbers) if numbers else None,
         state=None if numbers else State.DEAD,
@@ -121,7 +124,8 @@ def repolicy(
     Jobs that are held because their policies cannot be read (--hold bad_policy) are released by that.
     """
     _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold, "--tag": tag})
-    loaded = load_app(app)
+    loaded = load_existing(app)
+    check_names(loaded, task=task, queue=queue)
     loaded.check()
     found = [State.READY, State.WAITING, State.RUNNING] if not numbers else [None]
     ids: list[int] = []
@@ -144,16 +148,14 @@ def repolicy(
 @jobs.command()
 def audit(app: Target, *, limit: Limit = 50, json: AsJson = False) -> None:
     """Show the actions of operators on jobs and queues, newest first."""
-    lines = load_app(app).database.audit(limit=limit)
+    lines = load_existing(app).database.audit(limit=limit)
     if json:
         for line in lines:
             plain = {"id": line.id, "at": line.at, "actor": line.actor, "action": line.action}
             print_document(plain | {"details": document(line.details)})
         return
-    table = Grid("at", "actor", "action", "details")
     for line in lines:
-        table.add(utc(line.at), line.actor, line.action, line.details)
-    table.show()
+        say(f"  {line.actor}  {line.action}  {line.details}", head=utc(line.at))
 
 
 def _demand(numbers: list[int] | None, conditions: dict[str, object]) -> None:

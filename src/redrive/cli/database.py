@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from redrive.cli.jobs import Limit
-from redrive.cli.loading import AsJson, Target, load_app
+from redrive.cli.loading import AsJson, Target, load_app, load_existing
 from redrive.cli.screen import print_document, say, say_lines
 from redrive.stores.dialects import loader
 from redrive.stores.opening import open_store
@@ -69,7 +69,7 @@ def sql(
 
 def check(app: Target, *, limit: Limit = 100, json: AsJson = False) -> None:
     """Look for what must not be, in all of the database; it only reads. The exit status is 1 if something is found."""
-    found = load_app(app).database.verify(limit=limit)
+    found = load_existing(app).database.verify(limit=limit)
     for each in found:
         if json:
             print_document(each)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 import typer
 
-from redrive.cli.loading import AsJson, Target, load_app
-from redrive.cli.screen import Grid, document, print_document, say, utc
+from redrive.cli.known import check_names
+from redrive.cli.loading import AsJson, Target, load_existing
+from redrive.cli.screen import Grid, document, print_document, say, say_lines, utc
 from redrive.engine.explain import Circumstances, span, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptRecord, Filter, Hold, JobRecord
 from redrive.stores.operations import jobs as operations
 from redrive.stores.operations import queues
+
+# Characters of an error in a list.
+ERROR_TEXT = 200
+
+# Attempts of a job that are shown.
+SHOWN = 20
 
 jobs = typer.Typer(help="Look at jobs, and act on them.", no_args_is_help=True)
 
@@ -41,7 +49,8 @@ def list_(
     json: AsJson = False,
 ) -> None:
     """List jobs, newest first, or with --hold by when they are due, each with the reason why it is not running."""
-    loaded = load_app(app)
+    loaded = load_existing(app)
+    check_names(loaded, task=task, queue=queue)
     wanted = Filter(state=state, task=task, queue=queue, reason=reason, error=error, hold=hold, tag=tag, limit=limit)
     found = loaded.jobs.select(wanted)
     around = loaded.store.run(queues.circumstances(found, now=loaded.now()))
@@ -50,10 +59,9 @@ def list_(
         for job in found:
             print_document(_plain(job, around[job.id]) | {"tags": tags.get(job.id, ())})
         return
-    table = Grid("id", "task", "queue", "state", "attempts", "why")
+    table = Grid("id", "task", "queue", "state", "attempts", "why", wide=("why",))
     for job in found:
-        why = why_not_running(job, around[job.id])
-        table.add(str(job.id), job.task, job.queue, job.state, str(job.attempt), why)
+        table.add(str(job.id), job.task, job.queue, job.state, str(job.attempt), _why(job, around[job.id]))
     table.show()
     if len(found) == limit:
         which = "newest" if hold is None else "first"
@@ -63,18 +71,22 @@ def list_(
 @jobs.command()
 def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     """Show one job: why it is not running, its arguments, and every attempt with the rule that chose its delay."""
-    loaded = load_app(app)
+    loaded = load_existing(app)
     material = loaded.store.run(operations.material(number))
+    result = document(loaded.store.run(operations.result(number)))
     around = loaded.store.run(queues.circumstances([material.job], now=loaded.now()))[number]
     progress_of, tags = loaded.job(number).progress, loaded.job(number).tags
     if json:
-        plain = _plain(material.job, around) | {"tags": tags, "payload": document(material.payload)}
+        plain = _plain(material.job, around) | {"tags": tags, "payload": document(material.payload), "result": result}
         progress = None if progress_of is None else {"at": progress_of.at, "details": document(progress_of.details)}
         print_document(plain | {"progress": progress, "history": material.attempts})
         return
-    job = material.job
+    job, why = material.job, why_not_running(material.job, around)
     say(f"  {job.task} on {job.queue}, priority {job.priority}", head=f"job {job.id}")
-    say(f"{job.state}: {why_not_running(job, around)}")
+    say(why if why.startswith(job.state) else f"{job.state}: {why}")
+    last = next((each for each in reversed(material.attempts) if each.reason), None)
+    if last is not None and job.state is not State.SUCCEEDED:
+        say(f"last error: {_error(last)}")
     expires = f", expires {utc(job.expires_at)}" if job.expires_at is not None else ""
     say(f"enqueued {utc(job.enqueued_at)}, due {utc(job.scheduled_at)}{expires}")
     if tags:
@@ -83,20 +95,51 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
         say(f"catches job {job.parent_id}")
     say(f"policy: {job.policy.explain()}")
     say(f"payload: {(material.payload or b'-').decode(errors='replace')}")
+    if job.state is State.SUCCEEDED:
+        say(f"result: {msgspec.json.encode(result).decode()}")
     if job.state is State.WAITING:
         say(f"token: {job.id}.{job.lease_id}")
     if progress_of is not None:
         say(f"progress, {span(around.now - progress_of.at)} ago: {progress_of.details}")
-    _history(material.attempts).show()
+    _say_attempts(material.attempts)
 
 
-def _history(attempts: tuple[AttemptRecord, ...]) -> Grid:
-    table = Grid("attempt", "started", "took", "ended", "why", "then")
-    for each in attempts:
-        why = f"{each.reason}: {each.error}" if each.reason else ""
-        took = span(each.finished_at - each.started_at)
-        table.add(str(each.number), utc(each.started_at), took, each.outcome, why, each.verdict or "")
-    return table
+def _say_attempts(attempts: tuple[AttemptRecord, ...]) -> None:
+    """Write the latest attempts, and the traceback of the last one that has any; --json has all of them."""
+    if len(attempts) > SHOWN:
+        say(f"... the latest {SHOWN} of {len(attempts)} attempts; --json has all")
+    for each in attempts[-SHOWN:]:
+        _say_attempt(each)
+    last = next((each for each in reversed(attempts) if each.traceback), None)
+    if last is not None:
+        say(f"traceback of attempt {last.number}:")
+        say_lines("\n".join(f"  {line}" for line in (last.traceback or "").rstrip("\n").split("\n")))
+
+
+def _say_attempt(each: AttemptRecord) -> None:
+    """Write an attempt: when it ran, its error, and what was decided."""
+    took = span(each.finished_at - each.started_at)
+    say(f"  {each.outcome} after {took}, started {utc(each.started_at)}", head=f"attempt {each.number}")
+    if each.reason:
+        stage = f", {each.stage}" if each.stage else ""
+        say(f"  {each.reason}{stage}: {_error(each)}")
+    if each.verdict:
+        say(f"  then: {each.verdict}")
+
+
+def _error(each: AttemptRecord) -> str:
+    """Return the class and the text of an error."""
+    kind = (each.error_type or "").removeprefix("builtins.")
+    return ": ".join(part for part in (kind, each.error) if part) or "-"
+
+
+def _why(job: JobRecord, around: Circumstances) -> str:
+    """Return why a job is not running, with its last error if that is not part of it."""
+    why = why_not_running(job, around)
+    if not job.error or job.error in why:
+        return why
+    error = job.error if len(job.error) <= ERROR_TEXT else f"{job.error[:ERROR_TEXT]}..."
+    return f"{why}; last error: {error}"
 
 
 def _plain(job: JobRecord, around: Circumstances) -> dict[str, object]:

@@ -64,6 +64,14 @@ def load_app(reference: str) -> App:
     return found
 
 
+def load_existing(reference: str) -> App:
+    """Return the App of a module for a command that neither creates nor migrates its database; see `load_app`.
+
+    Raise `StoreOpenError` if the database does not exist, or has another schema than this redrive works with.
+    """
+    return load_app(reference).open(migrate=False)
+
+
 def _failed(name: str, error: Exception) -> str:
     steps = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<frozen")]
     where = f" ({steps[-1].filename}, line {steps[-1].lineno})" if not isinstance(error, SyntaxError) else ""

@@ -2,64 +2,134 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
+import msgspec
 import typer
 from msgspec import UNSET, UnsetType
 
+from redrive.app.app import App
 from redrive.app.queues import queue_change
-from redrive.cli.loading import AsJson, Target, load_app
+from redrive.cli.known import check_queue, queues_of
+from redrive.cli.loading import AsJson, Target, load_app, load_existing
 from redrive.cli.screen import Grid, print_document, say, utc
+from redrive.engine.explain import span
 from redrive.engine.queue import QueueSettings
 from redrive.policy import format_duration
 from redrive.stores.operations import queues as operations
+from redrive.stores.operations.queues import MOST, DepthState
 
 queues = typer.Typer(help="Look at queues, and change them while workers run.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 
+New = Annotated[bool, typer.Option("--new", help="Also if neither the code nor any job has this queue yet.")]
+
 # What takes a limit away.
 NONE = "none"
+NO_LIMITS = "no limits"
+
+
+class Load(msgspec.Struct, frozen=True):
+    """The jobs of a queue, and the live workers that serve it."""
+
+    jobs: dict[DepthState, int] = {}
+    oldest_for: timedelta | None = None  # the time since which its first due job is due
+    workers: int = 0
+
+    def count(self, state: DepthState) -> str:
+        """Return the number of jobs in a state; a large one has not been counted to its end."""
+        count = self.jobs.get(state, 0)
+        return f"{MOST:,}+" if count >= MOST else str(count)
+
+    def plain(self) -> dict[str, object]:
+        """Return it as a part of a document."""
+        jobs = {state.value: self.jobs.get(state, 0) for state in DepthState}
+        oldest = None if self.oldest_for is None else self.oldest_for.total_seconds()
+        return {"jobs": jobs, "oldest_due_seconds": oldest, "workers": self.workers}
+
+
+def _loads(app: App) -> dict[str, Load]:
+    """Return the load of each queue that the code or the database has."""
+    found = app.store.run(operations.depths(now=app.now()))
+    alive = [worker for worker in app.workers.select() if worker.expires_at > found.at]
+    jobs: dict[str, dict[DepthState, int]] = {name: {} for name in queues_of(app)}
+    oldest: dict[str, timedelta] = {}
+    for each in found.queues:
+        jobs.setdefault(each.queue, {})[each.standing] = each.jobs
+        if each.oldest_at is not None:
+            oldest[each.queue] = found.at - each.oldest_at
+    return {
+        name: Load(counts, oldest.get(name), sum(worker.serves(name) for worker in alive))
+        for name, counts in jobs.items()
+    }
+
+
+def _say_load(load: Load) -> None:
+    jobs = ", ".join(f"{load.count(state)} {state}" for state in DepthState)
+    oldest = "" if load.oldest_for is None else f", the oldest due since {span(load.oldest_for)}"
+    workers = "1 live worker serves" if load.workers == 1 else f"{load.workers} live workers serve"
+    say(f"jobs: {jobs}{oldest}; {workers} it")
+
+
+def _check(app: App, queue: str, *, new: bool) -> None:
+    if not new:
+        check_queue(app, queue, otherwise=" (--new makes the settings of a queue before its first job)")
 
 
 @queues.command("list")
 def list_(app: Target, *, json: AsJson = False) -> None:
-    """List the queues that are not like the others; every other queue runs without limits."""
-    found = load_app(app).queues.select()
+    """List the queues of the code and of the database: their jobs, the live workers that serve them, their limits."""
+    loaded = load_existing(app)
+    settings = {each.name: each for each in loaded.queues.select()}
+    loads = _loads(loaded)
+    rows = [(settings.get(name) or QueueSettings(name), loads[name]) for name in sorted(loads)]
     if json:
-        for each in found:
-            print_document(_plain(each))
+        for each, load in rows:
+            print_document(_plain(each) | load.plain())
         return
-    table = Grid("queue", "state", "limits")
-    for each in found:
-        table.add(each.name, _state(each), _limits(each))
+    table = Grid("queue", "due", "oldest", "later", "running", "dead", "workers", "state", wide=("state",))
+    for each, load in rows:
+        oldest = "-" if load.oldest_for is None else span(load.oldest_for)
+        limits = _limits(each)
+        numbers = (load.count(each) for each in (DepthState.LATER, DepthState.RUNNING, DepthState.DEAD))
+        state = _state(each) if limits == NO_LIMITS else f"{_state(each)}; {limits}"
+        table.add(each.name, load.count(DepthState.DUE), oldest, *numbers, str(load.workers), state)
     table.show()
 
 
 @queues.command()
 def show(app: Target, queue: Name, *, json: AsJson = False) -> None:
-    """Show what is set for one queue, and which jobs take up its places."""
-    loaded = load_app(app)
+    """Show what is set for one queue, its jobs, the live workers that serve it, and which jobs take up its places."""
+    loaded = load_existing(app)
+    check_queue(loaded, queue)
     settings = loaded.queue(queue).settings
     holders = loaded.store.run(operations.holders(queue))
+    load = _loads(loaded).get(queue) or Load()
     if json:
-        print_document(_plain(settings) | {"held_by": holders})
+        print_document(_plain(settings) | load.plain() | {"held_by": holders})
         return
     _say(settings)
+    _say_load(load)
     if settings.limited:
         say(f"held: {len(holders)}" + (f", by jobs {', '.join(map(str, holders))}" if holders else ""))
 
 
 @queues.command()
-def pause(app: Target, queue: Name) -> None:
+def pause(app: Target, queue: Name, *, new: New = False) -> None:
     """Start nothing of a queue any more. What runs goes on; what is enqueued waits."""
-    _say(load_app(app).queue(queue).pause())
+    loaded = load_app(app)
+    _check(loaded, queue, new=new)
+    _say(loaded.queue(queue).pause())
 
 
 @queues.command()
 def resume(app: Target, queue: Name) -> None:
     """Take a pause back."""
-    _say(load_app(app).queue(queue).resume())
+    loaded = load_app(app)
+    check_queue(loaded, queue)
+    _say(loaded.queue(queue).resume())
 
 
 @queues.command()
@@ -76,6 +146,7 @@ def limit(
     aging: Annotated[
         str | None, typer.Option(help="A job that has been due for so long counts as one priority higher; or none.")
     ] = None,
+    new: New = False,
 ) -> None:
     """Change the limits of a queue; workers obey from their next claim on. What is not given stays."""
     change = queue_change(
@@ -86,6 +157,7 @@ def limit(
         aging=_text(aging),
     )
     loaded = load_app(app)
+    _check(loaded, queue, new=new)
     _say(loaded.store.run(operations.change(queue, change, actor=loaded.actor, now=loaded.now())))
 
 
@@ -93,6 +165,7 @@ def limit(
 def forget(app: Target, queue: Name) -> None:
     """Remove all settings of a queue; those in the code are applied again when a worker starts."""
     loaded = load_app(app)
+    check_queue(loaded, queue)
     loaded.queue(queue).forget()
     _say(loaded.queue(queue).settings)
 
@@ -129,7 +202,7 @@ def _limits(settings: QueueSettings) -> str:
         settings.ordered and "each partition in strict order",
         settings.aging_for is not None and f"one priority higher each {format_duration(settings.aging_for)}",
     ]
-    return ", ".join(each for each in parts if each) or "no limits"
+    return ", ".join(each for each in parts if each) or NO_LIMITS
 
 
 def _plain(settings: QueueSettings) -> dict[str, object]:

@@ -5,13 +5,14 @@ Commands write through this module only; a test of the architecture checks that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from datetime import datetime
 from importlib import import_module
 from typing import Any, ClassVar
 
 import msgspec
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -66,19 +67,37 @@ def draw(console: Console, line: Text | str) -> None:
     console.print(line if isinstance(line, Text) and shown == plain else Text(shown), soft_wrap=True, highlight=False)
 
 
-class Grid:
-    """A table with cells of plain text."""
+# Columns up to which a cell is never wrapped: an instant, a state, a name of usual length.
+FIXED = 23
 
-    def __init__(self, *headings: str) -> None:
-        self._table = Table(*headings, box=None, pad_edge=False)
+
+class Grid:
+    """A table with cells of plain text. It fits the terminal, or 80 columns in a pipe.
+
+    Args:
+        headings: one for each column.
+        wide: the columns that are wrapped where the table is too wide; the others as far as these do not suffice.
+    """
+
+    def __init__(self, *headings: str, wide: Collection[str] = ()) -> None:
+        self._headings = headings
+        self._wide = wide
+        self._rows: list[tuple[str, ...]] = []
 
     def add(self, *cells: str) -> None:
         """Add a row."""
-        self._table.add_row(*(Text(visible(cell)) for cell in cells))
+        self._rows.append(tuple(map(visible, cells)))
 
     def show(self) -> None:
         """Write the table."""
-        Console().print(self._table)
+        table = Table(box=None, pad_edge=False)
+        for place, heading in enumerate(self._headings):
+            longest = max(cell_len(row[place]) for row in [self._headings, *self._rows])
+            is_fixed = heading not in self._wide and longest <= FIXED
+            table.add_column(heading, no_wrap=is_fixed, overflow="fold", min_width=None if is_fixed else len(heading))
+        for row in self._rows:
+            table.add_row(*map(Text, row))
+        Console().print(table)
 
 
 class Commands(TyperGroup):

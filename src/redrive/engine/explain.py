@@ -30,6 +30,7 @@ class Circumstances(msgspec.Struct, frozen=True, gc=False):
     workers: tuple[WorkerRecord, ...] = ()
     standing: QueuePosition | None = None  # for a ready job, its position in a queue with settings
     catch: CatchJob | None = None  # for a dead job, its latest catch job
+    busy: tuple[tuple[int, int], ...] = ()  # for a due job, the workers that run attempts, each with their number
 
 
 _WAITS: Final[Mapping[Hold, str]] = {
@@ -101,14 +102,16 @@ def _not_served(job: JobRecord, around: Circumstances) -> str | None:
     alive = [worker for worker in around.workers if worker.expires_at > around.now]
     if not alive:
         return "no worker is alive"
-    serving = [worker for worker in alive if worker.queues is None or job.queue in worker.queues]
-    if not serving:
+    if not any(worker.serves(job.queue) for worker in alive):
         return f"no live worker serves queue {job.queue!r}"
-    if not any(worker.tasks is None or job.task in worker.tasks for worker in serving):
+    able = [worker for worker in alive if worker.serves(job.queue, job.task)]
+    if not able:
         return f"no live worker has the task {job.task!r} in queue {job.queue!r}"
-    if all(worker.trouble is not None for worker in serving):
-        return f"worker {serving[0].id} is in trouble: {serving[0].trouble}"
-    return None
+    if all(worker.trouble is not None for worker in able):
+        return f"worker {able[0].id} is in trouble: {able[0].trouble}"
+    busy, slots = dict(around.busy), sum(worker.concurrency for worker in able)
+    taken = sum(busy.get(worker.id, 0) for worker in able)
+    return f"waiting for a free worker: all are busy ({taken} of {slots} slots)" if taken >= slots else None
 
 
 def _held_up(job: JobRecord, standing: QueuePosition, now: datetime) -> str | None:

@@ -284,6 +284,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, gc=False):
         expires_at: when it is presumed dead.
         stopped_at: when it shut down in order.
         trouble: the background duties that fail because of a defect, and why; None if none does.
+        version: the version of its redrive; None if unknown.
     """
 
     id: int
@@ -301,6 +302,13 @@ class WorkerRecord(msgspec.Struct, frozen=True, gc=False):
     stopped_at: datetime | None
     locked: bool | None
     trouble: str | None = None
+    version: str | None = None
+
+    def serves(self, queue: str, task: str | None = None) -> bool:
+        """Return True if it claims from a queue, and there jobs of a task, if one is given."""
+        return (self.queues is None or queue in self.queues) and (
+            task is None or self.tasks is None or task in self.tasks
+        )
 
 
 class AuditEntry(msgspec.Struct, frozen=True, gc=False):

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 
+from redrive import __version__
 from redrive.app.app import App
 from redrive.runtime import log, process
 from redrive.stores.operations import queues, workers
@@ -46,6 +47,7 @@ class WorkerRegistration:
                 tasks=self._app.served(),
                 process=process.present(),
                 lock_id=self._lock_id,
+                version=__version__,
                 now=self._app.now(),
             )
         )

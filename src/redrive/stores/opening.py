@@ -22,7 +22,7 @@ def open_store(url: str, *, migrated: bool = True) -> Store:
     Args:
         url: ``sqlite:///app.db`` (relative), ``sqlite:////var/lib/app.db`` (absolute), ``turso:///app.db``,
             ``postgresql://user@host/database`` or ``memory://``, with settings such as ``?synchronous=normal``.
-        migrated: False opens an existing store without migrating it.
+        migrated: False opens an existing store without creating or migrating it; ``memory://`` is always new.
 
     Raises:
         ConfigurationError: the URL is not understood, or a package is not installed.
@@ -53,11 +53,12 @@ def _open_file(url: str, *, migrated: bool) -> Store:
     from redrive.stores.drivers.sqlite import SQLiteStore, parse_url
 
     settings = parse_url(url)
-    if not migrated and settings.path is not None and not settings.path.exists():
+    path = settings.path
+    if not migrated and path is not None and path.parent.exists() and not path.exists():
         raise StoreOpenError(f"{settings} does not exist; redrive db migrate creates it")
     store = (_turso_class(url) if url.startswith("turso:") else SQLiteStore)(url, settings)
     try:
-        if migrated:
+        if migrated or path is None:
             store.script(lambda cursor: migrate.migrate(cursor, store.dialect, str(settings)))
     except BaseException:
         store.close()

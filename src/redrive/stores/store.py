@@ -116,6 +116,11 @@ class Store(ABC):
         """
         return self.run(schema()), migrate.latest(self.dialect)
 
+    def check_schema(self) -> int:
+        """Check that this redrive can work with the schema that the database has now; see `acheck_schema`."""
+        there, latest = self.schema()
+        return self._newer(there, latest)
+
     async def acheck_schema(self) -> int:
         """Check that this redrive can work with the schema that the database has now.
 
@@ -126,7 +131,9 @@ class Store(ABC):
             SchemaTooNew: it is too new.
             StoreError: it is too old, or there is none.
         """
-        there, latest = await self.arun(schema()), migrate.latest(self.dialect)
+        return self._newer(await self.arun(schema()), migrate.latest(self.dialect))
+
+    def _newer(self, there: Schema, latest: int) -> int:
         problem = mismatch(there, latest, f"the store {redacted(self.url)}")
         if problem is not None:
             raise problem

@@ -30,6 +30,24 @@ def test_a_worker_is_listed_as_it_registered(store: Harness):
     assert (expected,) == all_of(store)
 
 
+def test_a_worker_is_listed_with_its_version(store: Harness):
+    """Registered workers are listed with the version of their redrive."""
+    store.do(workers.register("host:77", concurrency=1, lease_for=seconds(15), version="1.2.3", now=T0))
+
+    assert ["1.2.3"] == [each.version for each in all_of(store)]
+
+
+def test_busy_workers_are_counted(store: Harness):
+    """Workers that run attempts have their number, without those that have ended."""
+    first, second, _ = (store.worker(f"host:{n}") for n in range(3))
+    store.enqueue(*[new()] * 4)
+    ended, *_ = store.claim(3, worker=first)
+    store.claim(worker=second)
+    store.end(ended)
+
+    assert {first: 2, second: 1} == store.do(workers.busy())
+
+
 def test_without_queues_a_worker_serves_all(store: Harness):
     """Workers that named no queues serve all queues, which differs from an empty list."""
     store.worker()

@@ -30,6 +30,7 @@ def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
         "pid": None,
         "birth": None,
         "lock_id": None,
+        "version": None,
         "now": T0,
         "expires_at": T0 + seconds(15),
     } == asked[2].params

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from redrive.app.app import App
-from redrive.cli.loading import Actor, Target, load_app, read_instant
+from redrive.cli.loading import Actor, Target, load_app, load_existing, read_instant
 from redrive.cli.schedules import pages
 from redrive.cli.schedules.seen import Seen, seen, seen_one
 from redrive.cli.screen import Grid, print_document, say
@@ -57,7 +57,7 @@ TROUBLED = 20
 @schedules.command("list")
 def list_(app: Target, *, json: AsJson = False) -> None:
     """List crons and refreshes: when they occur, what is next, and how it went last."""
-    loaded = load_app(app)
+    loaded = load_existing(app)
     counts = {each.schedule: each for each in loaded.refreshes.counts()}
     table = Grid("name", "kind", "when", "next", "state", "last")
     for each in seen(loaded):
@@ -74,7 +74,7 @@ def list_(app: Target, *, json: AsJson = False) -> None:
 @schedules.command()
 def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> None:
     """Show one schedule in full: its declaration, its next and latest occurrences; or one item of a refresh."""
-    loaded = load_app(app)
+    loaded = load_existing(app)
     if key is not None:
         _say_item(loaded, name, key, json=json, full=True)
         return

@@ -30,6 +30,12 @@ def instant(now: datetime | None) -> Steps[datetime]:
     return answer.now
 
 
+@reads
+def present(now: datetime | None = None) -> Steps[datetime]:
+    """Return the instant that the clock of the database shows; `now` replaces it in tests."""
+    return (yield from instant(now))
+
+
 class MachineClock(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``wall``."""
 

@@ -123,14 +123,19 @@ def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Steps[dic
     at = yield from instant(now)
     standing = yield from _standings(jobs, at)
     workers: Sequence[WorkerRecord] = ()
+    busy: Rows = ()
     if any(job.state is State.READY and job.scheduled_at <= at for job in jobs):
         workers = yield Query("workers", into=WorkerRecord)
+        busy = yield Query("workers_busy")
     dead = [job.id for job in jobs if job.state is State.DEAD and job.caught_at is None]
     catches: Sequence[CatchJob] = ()
     if dead:
         catches = yield Query("catches_of", {"ids": dead}, into=CatchJob)
     catching = {each.parent_id: each for each in catches}
-    return {job.id: Circumstances(at, tuple(workers), standing.get(job.id), catching.get(job.id)) for job in jobs}
+    running = tuple((number, count) for number, count in busy)
+    return {
+        job.id: Circumstances(at, tuple(workers), standing.get(job.id), catching.get(job.id), running) for job in jobs
+    }
 
 
 def _standings(jobs: Iterable[JobRecord], at: datetime) -> Steps[dict[int, QueuePosition]]:

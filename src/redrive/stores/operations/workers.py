@@ -46,18 +46,20 @@ def register(  # noqa: PLR0913 - the columns of its row
     tasks: Collection[str] | None = None,
     process: Process | None = None,
     lock_id: int | None = None,
+    version: str | None = None,
     now: datetime | None = None,
 ) -> Steps[int]:
     """Register a worker, and return its id, which is never used again.
 
-    ``name`` is ``host:pid``; queues and tasks are None for all. Other workers detect its death by its process, which is
-    None without one of its own, and by the lock that its session holds in the database, if any.
+    ``name`` is ``host:pid``, and ``version`` that of its redrive; queues and tasks are None for all. Other workers
+    detect its death by its process, which is None without one of its own, and by the lock that its session holds in the
+    database, if any.
     """
     at = yield from instant(now)
     (worker_id,) = yield from take("worker", 1)
     host, pid, birth = (process.host, process.pid, process.birth) if process else (None, None, None)
     params = {"id": worker_id, "name": name, "concurrency": concurrency, **ClaimFilter(queues, tasks).parameters}
-    params |= {"host": host, "pid": pid, "birth": birth, "lock_id": lock_id}
+    params |= {"host": host, "pid": pid, "birth": birth, "lock_id": lock_id, "version": version}
     yield Query("worker_insert", {**params, "now": at, "expires_at": at + lease_for})
     return worker_id
 
@@ -137,3 +139,9 @@ def end_stuck(silent_for: timedelta = STUCK) -> Steps[int]:
 def workers() -> Steps[tuple[WorkerRecord, ...]]:
     """Return the workers that have not left, oldest first; those past ``expires_at`` count as dead."""
     return tuple((yield Query("workers", into=WorkerRecord)))
+
+
+@reads
+def busy() -> Steps[dict[int, int]]:
+    """Return the number of attempts that each worker runs, by its id; idle workers are left out."""
+    return dict((yield Query("workers_busy")))

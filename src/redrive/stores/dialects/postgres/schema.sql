@@ -53,6 +53,7 @@ CREATE TABLE redrive_workers (
     late_at timestamptz,                  -- when a sweep last found its heartbeat late
     resumed_at timestamptz,               -- its first heartbeat after a long silence
     trouble text,                         -- its background tasks that fail because of a defect, with the errors
+    version text,                         -- the version of its redrive
     CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens the lease
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 

@@ -38,7 +38,9 @@ def translation(
     if state.startswith(_CLOSED):
         return StoreOpenError(f"{settings} cannot be opened: {text}")
     if state in {"42P01", "3F000", "42883"} and "redrive" in text:
-        return StoreOpenError(f"{settings} has no redrive tables, or not all of them ({text})")
+        return StoreOpenError(
+            f"{settings} has no redrive tables, or not all of them; redrive db migrate creates them ({text})"
+        )
     if state == "42501":
         return (StoreOpenError if opening else StoreError)(f"{settings}: this role may not do that: {text}")
     if state == "25006":

@@ -40,6 +40,7 @@ CREATE TABLE redrive_workers (
     late_at INTEGER,                      -- when a sweep last found its heartbeat late
     resumed_at INTEGER,                   -- its first heartbeat after a long silence
     trouble TEXT,                         -- its background tasks that fail because of a defect, with the errors
+    version TEXT,                         -- the version of its redrive
     CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens the lease
 ) STRICT;
 

@@ -1,0 +1,73 @@
+"""``redrive enqueue module:app task``: make a job by the name of its task."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from redrive.app.app import App
+from redrive.cli.loading import AsJson, Target, load_app, read_instant
+from redrive.cli.screen import print_document, say
+from redrive.errors import ConfigurationError
+from redrive.policy import parse_duration
+from redrive.stores.operations import clock
+
+Arguments = Annotated[str, typer.Option("--args", metavar="JSON", help="The arguments as a JSON list.")]
+Named = Annotated[str, typer.Option("--kwargs", metavar="JSON", help="Arguments by name, as a JSON object.")]
+
+
+def enqueue(
+    app: Target,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.")],
+    *,
+    args: Arguments = "[]",
+    kwargs: Named = "{}",
+    delay: Annotated[str | None, typer.Option(help="How long to wait, for example 5m.")] = None,
+    at: Annotated[str | None, typer.Option(help="When it is due, for example 2026-03-01T06:00+02:00.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Another queue than that of the task.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Smaller runs first.")] = None,
+    key: Annotated[str | None, typer.Option(help="Unique among the unfinished jobs of the task.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Make a job of a task, with the checks of the arguments that the task itself makes."""
+    given = _read(args, "--args", list), _read(kwargs, "--kwargs", dict)
+    loaded = load_app(app)
+    loaded.check()
+    found = loaded.find(task)
+    if found is None:
+        known = ", ".join(sorted(loaded.tasks)) or "none"
+        raise ConfigurationError(f"{app} has no task {task!r}; known tasks: {known}")
+    wait = None if at is None and delay is None else _delay(loaded, delay, at)
+    options = found.options(delay=wait, queue=queue, priority=priority, key=key)
+    job = options.enqueue(*given[0], **given[1])
+    if json:
+        print_document({"id": job.id, "task": found.name, "created": job.created})
+        return
+    say(f"job {job.id} of {found.name} is enqueued")
+
+
+def _read(text: str, option: str, kind: type[Any]) -> Any:  # noqa: ANN401 - JSON
+    """Read the arguments."""
+    what = 'list, such as [7, "text"]' if kind is list else 'object, such as {"cents": 7}'
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(f"{option} is a JSON {what}; {text!r} cannot be read: {error}") from error
+    if not isinstance(found, kind):
+        raise ConfigurationError(f"{option} is a JSON {what}, not {text}")
+    return found
+
+
+def _delay(app: App, delay: str | None, at: str | None) -> timedelta:
+    """Return the time until the job is due."""
+    if delay is not None and at is not None:
+        raise ConfigurationError("give --delay or --at, not both")
+    if at is None:
+        return parse_duration(delay or "0s")
+    due = read_instant(at)
+    if due.tzinfo is None:
+        raise ConfigurationError(f"--at {at} has no time zone: write an offset, for example 2026-03-01T06:00+00:00")
+    return max(due - app.store.run(clock.present(app.now())), timedelta(0))

@@ -1,0 +1,43 @@
+"""Checks of the names in options: a filter with a misspelled task or queue would silently match nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from redrive.app.app import App
+from redrive.engine.records import Filter
+from redrive.errors import ConfigurationError
+
+# Names that a message lists.
+_LISTED = 20
+
+
+def check_names(app: App, *, task: str | None = None, queue: str | None = None) -> None:
+    """Raise `ConfigurationError` for a task or a queue that neither the code nor the database has."""
+    if task is not None and task not in app.served() and not app.jobs.select(Filter(task=task, limit=1)):
+        raise _unknown("task", task, app.tasks)
+    if queue is not None:
+        check_queue(app, queue)
+
+
+def check_queue(app: App, queue: str, *, otherwise: str = "") -> None:
+    """Raise `ConfigurationError` for a queue that neither the code nor the database has."""
+    known = queues_of(app)
+    if queue not in known and not app.jobs.select(Filter(queue=queue, limit=1)):
+        raise _unknown("queue", queue, known, otherwise)
+
+
+def queues_of(app: App) -> set[str]:
+    """Return the queues of the tasks, those with limits or settings, and those that workers serve by name."""
+    served = {name for worker in app.workers.select() for name in worker.queues or ()}
+    settings = {each.name for each in app.queues.select()}
+    return {task.defaults.queue for task in app.tasks.values()} | set(app.queues.declared) | settings | served
+
+
+def _unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> ConfigurationError:
+    listed = sorted(known)
+    more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+    names = ", ".join(listed[:_LISTED]) + more
+    return ConfigurationError(
+        f"there is no {what} {name!r} in the code, and no job with it; known {what}s: {names or 'none'}{otherwise}"
+    )

@@ -1,0 +1,69 @@
+"""`redrive enqueue`: jobs by the name of their task."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from redrive import App
+from redrive.cli import cli
+
+
+def invoke(*words: str) -> str:
+    """Run the command, which succeeds, and answer what it printed."""
+    result = CliRunner().invoke(cli, ["enqueue", "shop:app", *words])
+    assert (0, None) == (result.exit_code, result.exception)
+    return result.stdout
+
+
+def test_a_job_is_enqueued_with_its_arguments(shop: App):
+    """Take the arguments by position or by name, and print the id."""
+    assert "job 1 of charge is enqueued\n" == invoke("charge", "--args", "[5]")
+    assert {"id": 2, "task": "charge", "created": True} == json.loads(
+        invoke("charge", "--kwargs", '{"cents": 7}', "--json")
+    )
+    assert ["default", "default"] == [job.queue for job in shop.jobs.select()]
+
+
+def test_the_options_of_a_job_are_options_of_the_command(shop: App):
+    """Pass queue, priority, key and delay on."""
+    invoke("charge", "--args", "[5]", "--queue", "mail", "--priority", "-3", "--key", "k", "--delay", "1h")
+    (job,) = shop.jobs.select()
+
+    assert ("mail", -3, "k") == (job.queue, job.priority, job.key)
+    assert timedelta(hours=1) == job.scheduled_at - job.enqueued_at
+
+
+def test_a_due_time_is_an_instant(shop: App):
+    """Make the job due at an instant with an offset; one in the past is due now."""
+    invoke("charge", "--args", "[5]", "--at", "2100-03-01T06:00+02:00")
+    invoke("charge", "--args", "[5]", "--at", "2020-03-01T06:00+02:00")
+    late, soon = shop.jobs.select()
+
+    assert timedelta(0) <= late.scheduled_at - late.enqueued_at < timedelta(seconds=1)
+    assert abs(soon.scheduled_at - datetime(2100, 3, 1, 4, tzinfo=UTC)) < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        (("chrage",), 2, "shop:app has no task 'chrage'; known tasks: charge, stop"),
+        (("charge", "--args", "5"), 2, '--args is a JSON list, such as [7, "text"], not 5'),
+        (("charge", "--args", "[5"), 2, "'[5' cannot be read: Input data was truncated"),
+        (("charge", "--kwargs", "[5]"), 2, '--kwargs is a JSON object, such as {"cents": 7}, not [5]'),
+        (("charge", "--args", '["x"]'), 1, "Expected `int`, got `str` - at `$.cents`"),
+        (("charge", "--args", "[5]", "--delay", "5 minutes"), 2, "^ write 5m"),
+        (("charge", "--args", "[5]", "--delay", "5m", "--at", "2100-01-01"), 2, "give --delay or --at, not both"),
+        (("charge", "--args", "[5]", "--at", "2100-01-01"), 2, "has no time zone: write an offset"),
+    ],
+)
+def test_wrong_jobs_are_refused(redrive, shop: App, words, status: int, message: str):
+    """Refuse the call in one line, and make no job."""
+    output = redrive("enqueue", "shop:app", *words)
+
+    assert (status, "") == (output.status, output.out)
+    assert message in output.err
+    assert () == shop.jobs.select()
