@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redrive.engine.records import Filter
     from redrive.errors import Cancel, GiveUp, RedriveError, RetryAfter, Snooze, SoftTimeout
     from redrive.policy import Backoff, Policy, Rule
-    from redrive.retrying import Deferred, GaveUp, Ok, deadline, disabled, resume, retry
+    from redrive.retrying import Deferred, GaveUp, Ok, RetryDetails, attempt, deadline, disabled, resume, retry
     from redrive.schedule import RefreshPolicy
 
 __all__ = [
@@ -44,11 +44,13 @@ __all__ = [
     "Refresh",
     "RefreshPolicy",
     "RetryAfter",
+    "RetryDetails",
     "Rule",
     "Snooze",
     "SoftTimeout",
     "Stop",
     "Task",
+    "attempt",
     "deadline",
     "disabled",
     "observe",
@@ -78,11 +80,13 @@ _HOMES = {
     "Refresh": "redrive.app.refresh",
     "RefreshPolicy": "redrive.schedule",
     "RetryAfter": "redrive.errors",
+    "RetryDetails": "redrive.retrying",
     "Rule": "redrive.policy",
     "Snooze": "redrive.errors",
     "SoftTimeout": "redrive.errors",
     "Stop": "redrive.app.context",
     "Task": "redrive.app.task",
+    "attempt": "redrive.retrying",
     "deadline": "redrive.retrying",
     "disabled": "redrive.retrying",
     "observe": "redrive",

@@ -86,6 +86,8 @@ class Combined(Policy):
             budget=left.budget or right.budget,
             breaker=left.breaker or right.breaker,
             hedge=left.hedge or right.hedge,
+            on_retry=left.on_retry or right.on_retry,
+            on_give_up=left.on_give_up or right.on_give_up,
         )
 
     def _takes_classifier(self, left: Policy, right: Policy) -> bool:  # noqa: ARG002 - of the parts, not of the whole
@@ -128,6 +130,9 @@ class Combined(Policy):
         left, right = self.left, self.right
         freeze(self, "parts", (self.op, left, right))
         freeze(self, "predicates", left.predicates + right.predicates)
+        # A hook of both parts is called once.
+        freeze(self, "retry_hooks", tuple(dict.fromkeys(left.retry_hooks + right.retry_hooks)))
+        freeze(self, "give_up_hooks", tuple(dict.fromkeys(left.give_up_hooks + right.give_up_hooks)))
         # In `History.by_rule`: the counters of the left part, those of the right one, and for `>>` the number of
         # retries that the right part has granted. While it is 0 the left part is asked first.
         freeze(self, "counters", left.counters + right.counters + (self.op == ">>"))

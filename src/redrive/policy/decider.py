@@ -26,6 +26,7 @@ from redrive.policy.decision import Decision, GiveUp, History, Retry, past_deadl
 from redrive.policy.duration import LONGEST, ZERO, format_duration, span
 from redrive.policy.failure import Failure, Stage, names_of_class
 from redrive.policy.jitter import Jitter
+from redrive.policy.outcome import Hook
 from redrive.policy.reason import Reason
 from redrive.policy.rule import Rule
 from redrive.policy.value import Value, freeze
@@ -130,6 +131,8 @@ class Decider(Value):
     budget: object
     breaker: object
     hedge: object
+    on_retry: Hook | None
+    on_give_up: Hook | None
     _treatments: tuple[Treatment, ...]
     #: For each treatment: its name, its limit, its first delays, and True if full jitter scales them.
     _heads: tuple[tuple[str, int | None, tuple[Delay, ...], bool], ...]
@@ -143,6 +146,9 @@ class Decider(Value):
     counters: int
     #: The ``on_result`` of each policy in a combination, left to right.
     predicates: tuple[Predicate | None, ...]
+    #: The ``on_retry`` and the ``on_give_up`` of all policies in a combination.
+    retry_hooks: tuple[Hook, ...]
+    give_up_hooks: tuple[Hook, ...]
     #: The operator and the two policies of a combination; None for a plain policy.
     parts: tuple[str, Any, Any] | None
 
@@ -158,6 +164,8 @@ class Decider(Value):
         memories = {treatment.memory for treatment in self._treatments} - {None}
         freeze(self, "counters", len(self.rules) + len(memories))
         freeze(self, "predicates", (self.on_result,))
+        freeze(self, "retry_hooks", () if self.on_retry is None else (self.on_retry,))
+        freeze(self, "give_up_hooks", () if self.on_give_up is None else (self.on_give_up,))
         freeze(self, "parts", None)
 
     @property

@@ -106,6 +106,13 @@ def _flag(field: str, value: bool | None) -> bool | None:  # noqa: FBT001 - the 
     return value
 
 
+def _hook(field: str, value: object) -> object:
+    """Check ``on_retry`` and ``on_give_up``: a function, or None."""
+    if value is not None and not callable(value):
+        raise PolicyValueError(f"{field}={value!r}: it is a function that takes the RetryDetails, or None")
+    return value
+
+
 def _resource(field: str, value: object) -> object:
     """Check ``budget``, ``breaker`` and ``hedge``: a key, an object, or None."""
     if value == "":
@@ -159,5 +166,7 @@ FIELDS: Mapping[str, Field] = MappingProxyType(
         "budget": Field(lambda value, _: _resource("budget", value), "resource"),
         "breaker": Field(lambda value, _: _resource("breaker", value), "resource"),
         "hedge": Field(lambda value, _: _resource("hedge", value), "resource"),
+        "on_retry": Field(lambda value, _: _hook("on_retry", value), None),
+        "on_give_up": Field(lambda value, _: _hook("on_give_up", value), None),
     }
 )

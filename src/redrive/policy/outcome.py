@@ -16,6 +16,7 @@ three values:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
 
@@ -103,6 +104,36 @@ def _shown(value: timedelta) -> str:
     if seconds >= 60:  # noqa: PLR2004 - a minute
         return format_duration(timedelta(seconds=round(seconds)))
     return f"{seconds:.2f} s"
+
+
+class RetryDetails(NamedTuple):
+    """The argument of the hooks of a policy, ``on_retry`` and ``on_give_up``."""
+
+    #: Qualified name of the function; of a job, the name of its task.
+    function: str
+    #: The arguments of the call; of a job, all by name in ``kwargs``, without its context.
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    #: The number of the attempt that failed, from 1; 0 if a circuit breaker refused the call.
+    attempt: int
+    #: The exception; None if a result was rejected.
+    error: BaseException | None
+    #: The result that ``on_result`` rejected; None if there was an exception.
+    value: Any
+    #: The failure as the policy sees it; None if a circuit breaker refused the call.
+    failure: Failure | None
+    #: The wait before the next attempt; None if the policy gave up.
+    delay: timedelta | None
+    #: The source of the delay, as in `Retry`; the reason of the end, as in `GiveUp`.
+    rule: str
+    #: The reason of the end as a sentence; empty before a retry.
+    why: str
+    #: The time since the start of the first attempt.
+    elapsed: timedelta
+
+
+Hook: TypeAlias = Callable[[RetryDetails], object]
+"""A function that is called with the details of a retry or of the end; where calls are awaited, also ``async def``."""
 
 
 class _WithTimeline:

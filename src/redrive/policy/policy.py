@@ -21,6 +21,7 @@ from redrive.policy.failure import Failure, Stage
 from redrive.policy.fields import FIELDS
 from redrive.policy.fields import span as span_of
 from redrive.policy.jitter import Jitter
+from redrive.policy.outcome import Hook
 from redrive.policy.rule import Rule
 from redrive.policy.value import freeze
 from redrive.seams import policy_from_dict, policy_operators, policy_to_dict
@@ -63,6 +64,9 @@ class Policy(CallMethods, Decider):
         budget: key or object of a shared retry budget.
         breaker: key or object of a shared circuit breaker.
         hedge: key or object of a hedging plan.
+        on_retry: function that is called with the `redrive.RetryDetails` of each retry, before its wait; a
+            coroutine function where calls are awaited. Not stored: a worker calls that of the task.
+        on_give_up: the same, called once if a call ends without success and is not deferred.
 
     Raises:
         PolicyValueError: a value is not valid; the message names the field.
@@ -91,6 +95,8 @@ class Policy(CallMethods, Decider):
         budget: object = None,
         breaker: object = None,
         hedge: object = None,
+        on_retry: Hook | None = None,
+        on_give_up: Hook | None = None,
     ) -> None:
         given = locals()
         for name, field in FIELDS.items():

@@ -41,8 +41,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record, Try
-from redrive.retrying.context import Deadline, deadline, disabled
+from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record, RetryDetails, Try
+from redrive.retrying.context import Deadline, attempt, deadline, disabled
 from redrive.retrying.decorator import retry
 
 if TYPE_CHECKING:
@@ -67,12 +67,14 @@ __all__ = [
     "Outcome",
     "RatioBudget",
     "Record",
+    "RetryDetails",
     "SharedBreaker",
     "SharedBudget",
     "Shedding",
     "ThrottleBudget",
     "TokenBudget",
     "Try",
+    "attempt",
     "breaker",
     "budget",
     "deadline",

@@ -16,6 +16,7 @@ from redrive.observe.listeners import LISTENERS
 from redrive.policy import Backoff, Jitter, Policy, Rule
 from redrive.policy.classify import On, Predicate, code_flags
 from redrive.policy.duration import Duration
+from redrive.policy.outcome import Hook
 from redrive.retrying import loops
 from redrive.retrying.context import SCOPE, SYSTEM
 from redrive.retrying.plan import Plan, name_of
@@ -47,6 +48,8 @@ class Fields(TypedDict, total=False):
     budget: object
     breaker: object
     hedge: object
+    on_retry: Hook | None
+    on_give_up: Hook | None
 
 
 class Decorator(Protocol):

@@ -88,18 +88,19 @@ def _signature(function: Callable[..., Any]) -> Signature:
 class _Stream:
     """The state of one retried generator."""
 
-    def __init__(self, plan: Plan, mode: Mode) -> None:
+    def __init__(self, plan: Plan, mode: Mode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.call: CallState = start(plan)
         self.call.on_stack = True
+        self.call.args, self.call.kwargs = args, kwargs
         #: The exception that the consumer is throwing in.
         self.thrown: BaseException | None = None
         self._mode = mode
         self._yielded = False
         self._last: Any = None
 
-    def open(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def open(self, function: Callable[..., Any]) -> Any:
         """Start the next attempt."""
-        mode = self._mode
+        mode, args, kwargs = self._mode, self.call.args, self.call.kwargs
         if not isinstance(mode, resume) or not self._yielded:
             return function(*args, **kwargs)
         bound = _signature(function).bind(*args, **kwargs)
@@ -139,7 +140,7 @@ def _wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380); `yield fro
 
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:  # noqa: C901 - see above
         """Yield what the function yields."""
-        stream = open_stream()
+        stream = open_stream(args, kwargs)
         _rd_state, _rd_started = stream.call, stream.call.started
         _rd_plan: Plan | None = plan
         try:
@@ -147,7 +148,7 @@ def _wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380); `yield fro
             while True:
                 if _rd_state.delay:
                     _rd_state.sleep()
-                source = stream.open(function, args, kwargs)
+                source = stream.open(function)
                 try:
                     item = next(source)
                     while True:
@@ -184,15 +185,16 @@ def _wrap_async(  # noqa: C901 - the same with `await`
 
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:  # noqa: C901 - see above
         """Yield what the function yields."""
-        stream = open_stream()
+        stream = open_stream(args, kwargs)
+        stream.call.awaits_hooks = True
         _rd_state, _rd_started = stream.call, stream.call.started
         _rd_plan: Plan | None = plan
         try:
             _rd_state.admit()
             while True:
-                if _rd_state.delay:
+                if _rd_state.delay or _rd_state.pending:
                     await _rd_state.asleep()
-                source = stream.open(function, args, kwargs)
+                source = stream.open(function)
                 try:
                     item = await anext(source)
                     while True:
@@ -218,5 +220,6 @@ def _wrap_async(  # noqa: C901 - the same with `await`
                         raise
         finally:
             _rd_state.drop()
+            await _rd_state.await_hooks()
 
     return marked(wrapper)

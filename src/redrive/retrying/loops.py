@@ -34,6 +34,8 @@ def proceed(state: CallState, function: Callable[..., Any], args: tuple[Any, ...
     """Call the function until it succeeds or the policy gives up; return its last result."""
     state.plan.refuse_hedge("not one")
     state.plan.refuse_await("a plain function")
+    if state.plan.has_hooks:
+        state.args, state.kwargs = args, kwargs
     token = state.publish()
     try:
         if state.guard is not None:
@@ -76,6 +78,17 @@ async def acall(plan: Plan, function: _AsyncFunction, args: tuple[Any, ...], kwa
 
 async def aproceed(state: CallState, function: _AsyncFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call and await the function until it succeeds or the policy gives up; return its last result."""
+    if not state.plan.has_hooks:
+        return await _copies(state, function, args, kwargs)
+    state.args, state.kwargs, state.awaits_hooks = args, kwargs, True
+    try:
+        return await _copies(state, function, args, kwargs)
+    finally:
+        await state.await_hooks()
+
+
+async def _copies(state: CallState, function: _AsyncFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make one copy of the call, or several if it is hedged."""
     if state.hedges:
         from redrive.retrying.hedging import hedged_call
 
@@ -91,7 +104,7 @@ async def attempts(state: CallState, function: _AsyncFunction, args: tuple[Any, 
         if state.guard is not None:
             state.admit()
         while True:
-            if state.delay and await state.asleep():
+            if (state.delay or state.pending) and await state.asleep():
                 return state.result
             try:
                 if state.bounded:

@@ -54,13 +54,15 @@ class Plan:
         self.outer_first = policy.nested == "outer"
         #: True if the policy has ``on_result``.
         self.checks_results = any(policy.predicates)
-        #: True if a classifier or a predicate is a coroutine function.
+        #: True if a classifier, a predicate or a hook is a coroutine function.
         self.awaits = self._coroutine_function() is not None
         #: True if the policy has a budget or a circuit breaker.
         self.shares = policy.budget is not None or policy.breaker is not None
         #: True if the policy has a hedge.
         self.hedged = policy.hedge is not None
-        indirect = self.shares or self.hedged or self.checks_results or self.awaits
+        #: True if the policy has ``on_retry`` or ``on_give_up``.
+        self.has_hooks = bool(policy.retry_hooks or policy.give_up_hooks)
+        indirect = self.has_hooks or self.shares or self.hedged or self.checks_results or self.awaits
         #: True if a call needs no preparation; the compiled wrapper then makes the first attempt itself.
         self.direct = not self.has_deadline and self.timeout is None and not indirect
 
@@ -100,14 +102,19 @@ class Plan:
 
     def _coroutine_function(self) -> str | None:
         """Return the first field that is a coroutine function, as ``field=function``."""
-        named = [("on", self.policy.on), *(("on_result", predicate) for predicate in self.policy.predicates)]
+        named = [
+            ("on", self.policy.on),
+            *(("on_result", predicate) for predicate in self.policy.predicates),
+            *(("on_retry", hook) for hook in self.policy.retry_hooks),
+            *(("on_give_up", hook) for hook in self.policy.give_up_hooks),
+        ]
         for field, function in named:
             if callable(function) and is_coroutine_function(function):
                 return f"{field}={function!r}"
         return None
 
     def refuse_await(self, kind: str) -> None:
-        """Raise `PolicyValueError` if a classifier or predicate is a coroutine function; ``kind`` cannot await it."""
+        """Raise `PolicyValueError` if a function of the policy is a coroutine function; ``kind`` cannot await it."""
         if self.awaits:
             raise PolicyValueError(
                 f"{self.name}: {self._coroutine_function()} is a coroutine function, which {kind} cannot await: "

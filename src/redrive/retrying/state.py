@@ -26,19 +26,19 @@ decided, in `CallState.failed`; both through `redrive.retrying.shared.Guard`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Token
 from datetime import datetime, timedelta
-from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from types import EllipsisType, MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
 
 from redrive.clock import Clock
 from redrive.observe.listeners import LISTENERS
 from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
-from redrive.policy.classify import Answer, described
+from redrive.policy.classify import Answer, answer_of, described
 from redrive.policy.duration import ZERO, span
-from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record, surface
+from redrive.policy.outcome import Deferred, GaveUp, Hook, Ok, Outcome, Record, RetryDetails, surface
 from redrive.retrying.context import SCOPE, SYSTEM, Call, Scope, enclosing
 from redrive.retrying.plan import Plan, never_quick
 from redrive.retrying.record import Entry, attach, entries_since, failure_in, timeline, wait_in, why
@@ -93,6 +93,13 @@ class CallState(Scope):
     #: The context managers of observers around the next wait.
     wait: AbstractContextManager[None] = nullcontext()
     is_copy = False
+    #: The arguments of the call, for hooks.
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = MappingProxyType({})
+    #: True if a loop awaits what hooks return, before the next wait or at the end.
+    awaits_hooks = False
+    #: What coroutine functions among the hooks have returned, until it is awaited.
+    pending: tuple[Awaitable[object], ...] = ()
     #: The records of the other copies of a hedged call.
     copies: tuple[Record, ...] = ()
     _name: str | None = None
@@ -178,8 +185,8 @@ class CallState(Scope):
             self._dice = scope.roll
             self.off = scope.off
             self._instant = scope.trial is not None
-            if self.off or self._instant:
-                self._quick = never_quick
+        if self.off or self._instant or self.plan.has_hooks:
+            self._quick = never_quick
 
     def join_shared(self, *, hedging: bool = False) -> None:
         """Take part in the budget and the breaker of the policy; ``hedging`` marks a further copy of a call."""
@@ -229,7 +236,11 @@ class CallState(Scope):
         return self._truncated and self._close()
 
     async def asleep(self) -> bool:
-        """Wait as `sleep` does, while other tasks run."""
+        """Wait as `sleep` does, while other tasks run; hooks are awaited first."""
+        if self.pending:
+            await self.await_hooks()
+            if not self.delay:
+                return False
         with self.wait:
             await self.clock.asleep(self.delay)
         self.began = self._monotonic()
@@ -299,7 +310,7 @@ class CallState(Scope):
         if self.ended is not None and self.ended.rule == "not_matched":
             self.ended, self.last = None, before
         if failure is not None or self.guard is not None or LISTENERS:
-            self._returned()
+            self._returned(result)
         return True
 
     def _close(self) -> bool:
@@ -307,7 +318,7 @@ class CallState(Scope):
             limit = format_duration(timedelta(0, self.plan.limit or 0.0))
             self.ended = GiveUp(f"it waited until the deadline of {limit} and did not call again", "deadline")
         if self._error is None:
-            self._returned()
+            self._returned(self.result)
             return True
         if self.guard is not None:
             self.guard.finish(self.ended, self._error)
@@ -358,6 +369,8 @@ class CallState(Scope):
         self.number += 1
         self.delay = decision.delay.total_seconds()
         self._truncated = decision.rule in ("deadline", "budget")
+        if policy.retry_hooks and not self._truncated:
+            self._call_hooks("on_retry", policy.retry_hooks, failure, decision, error=error, value=result)
         if LISTENERS and not self._truncated:
             self._emit_retry(failure, decision)
         return True
@@ -377,6 +390,7 @@ class CallState(Scope):
         copy.began = self._monotonic()
         copy.above = self.above
         copy._quick, copy.is_copy = never_quick, True
+        copy.args, copy.kwargs, copy.awaits_hooks = self.args, self.kwargs, self.awaits_hooks
         return copy
 
     def adopt(self, winner: CallState, copies: Iterable[CallState]) -> None:
@@ -416,11 +430,49 @@ class CallState(Scope):
             attach(error, self.record)
         self.emit_end(error)
 
-    def _returned(self) -> None:
+    def _returned(self, result: object) -> None:
         """Finish a call that returns a result, good or not retried."""
         if self.guard is not None:
             self.guard.finish(self.ended)
-        self.emit_end()
+        self.emit_end(value=result)
+
+    def _call_hooks(  # noqa: PLR0913 - the parts of `RetryDetails`
+        self,
+        field: str,
+        hooks: tuple[Hook, ...],
+        failure: Failure | None,
+        decision: Retry | GiveUp,
+        *,
+        error: Exception | None,
+        value: object,
+    ) -> None:
+        """Call the hooks of the policy; what they raise ends the call."""
+        details = RetryDetails(
+            function=self.name,
+            args=self.args,
+            kwargs=self.kwargs,
+            attempt=len(entries_since(None, self.last)),
+            error=error,
+            value=value if error is None else None,
+            failure=failure,
+            delay=decision.delay if isinstance(decision, Retry) else None,
+            rule=decision.rule,
+            why=decision.why if isinstance(decision, GiveUp) else "",
+            elapsed=self._elapsed,
+        )
+        for hook in hooks:
+            answer = hook(details)
+            if not hasattr(type(answer), "__await__"):
+                continue
+            if not self.awaits_hooks:
+                answer_of(answer, field, hook)
+            self.pending = (*self.pending, cast("Awaitable[object]", answer))
+
+    async def await_hooks(self) -> None:
+        """Await what hooks have returned, if they are coroutine functions."""
+        pending, self.pending = self.pending, ()
+        for each in pending:
+            await each
 
     def _emit_retry(self, failure: Failure, decision: Retry) -> None:
         """Emit the event of a retry, of which the entry exists already."""
@@ -442,16 +494,21 @@ class CallState(Scope):
                 # Observers are called also where the wait is zero.
                 pass
 
-    def emit_end(self, error: Exception | None = None) -> None:
+    def emit_end(self, error: Exception | None = None, value: object = None) -> None:
         """Emit the event of the end, unless the first attempt succeeded or its error is not matched."""
         ended = self.ended
-        if self.is_copy or not LISTENERS:
+        hooks = self.plan.policy.give_up_hooks
+        if self.is_copy or not (LISTENERS or hooks):
             return
         if ended is None:
             is_silent = error is not None or self.number == 1
         else:
             is_silent = ended.rule in ("disabled", "nested") or (self.number == 1 and ended.rule == "not_matched")
         if is_silent:
+            return
+        if hooks and isinstance(ended, GiveUp):
+            self._call_hooks("on_give_up", hooks, self.previous, ended, error=error, value=value)
+        if not LISTENERS:
             return
         from redrive import observe
 
