@@ -22,6 +22,7 @@ BOTH = {
     "test_a_queue_begins_without_settings",
     "test_an_attempt_can_ask_whether_it_is_current",
     "test_code_declares_until_an_operator_has_changed_the_queue",
+    "test_the_ends_of_several_jobs_are_read_at_once",
     "test_the_time_until_the_next_wait_ends",
     "test_many_are_cancelled_at_once",
     "test_a_held_job_is_released_by_repolicy",

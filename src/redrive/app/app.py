@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from redrive.app import completion
+from redrive.app import completion, waiting
 from redrive.app.context import Context, Pending
 from redrive.app.database import Database, Workers, default_actor
 from redrive.app.decorators import AnyArgument, ContextInside, CronDecorator, RefreshDecorator, TaskDecorator
@@ -34,7 +34,7 @@ from redrive.engine.lease import LeaseTerms
 from redrive.engine.outcome import Transition
 from redrive.engine.queue import Rate
 from redrive.engine.recurring import CatchUp, Overlap
-from redrive.errors import TaskDefinitionError
+from redrive.errors import JobError, TaskDefinitionError
 from redrive.policy import Policy, parse_duration
 from redrive.policy.duration import Duration
 from redrive.schedule import RefreshPolicy
@@ -497,6 +497,55 @@ class App:
     def job(self, number: int) -> Job[Any]:
         """Return a handle on a job by its id. It is read when one of its properties is read."""
         return Job(self, number)
+
+    @overload
+    def results(self, jobs: Iterable[Job[R]], timeout: Duration | None = None) -> list[R]: ...
+    @overload
+    def results(
+        self, jobs: Iterable[Job[R]], timeout: Duration | None = None, *, return_exceptions: bool
+    ) -> list[R | JobError]: ...
+    def results(
+        self, jobs: Iterable[Job[Any]], timeout: Duration | None = None, *, return_exceptions: bool = False
+    ) -> list[Any]:
+        """Wait for several jobs to end, and return their results in the order given. One query reads all of them.
+
+        Args:
+            jobs: handles on jobs of this app, for example those that ``enqueue_many`` has returned.
+            timeout: the time to wait for all of them: a ``timedelta``, seconds, or text; None waits for ever.
+            return_exceptions: put the `JobDead` or `JobCancelled` of a job in the place of its result, as
+                `asyncio.gather` does. By default the first one that is found is raised at once.
+
+        Raises:
+            JobDead: a job gave up; the other jobs go on.
+            JobCancelled: a job was cancelled.
+            JobNotFound: a job does not exist.
+            ResultTimeout: some have not ended in time, or the database has not answered in time. The jobs go on.
+        """
+        end, wanted = waiting.until(timeout), [job.identity for job in jobs]
+        steps = waiting.collect(self, wanted, timeout, end, return_exceptions=return_exceptions)
+        return waiting.wait(self.store, steps, end, "some of the jobs")
+
+    @overload
+    async def aresults(self, jobs: Iterable[Job[R]], timeout: Duration | None = None) -> list[R]: ...  # noqa: ASYNC109 - as `results`
+    @overload
+    async def aresults(
+        self,
+        jobs: Iterable[Job[R]],
+        timeout: Duration | None = None,  # noqa: ASYNC109 - as `results`
+        *,
+        return_exceptions: bool,
+    ) -> list[R | JobError]: ...
+    async def aresults(
+        self,
+        jobs: Iterable[Job[Any]],
+        timeout: Duration | None = None,  # noqa: ASYNC109 - as `results`
+        *,
+        return_exceptions: bool = False,
+    ) -> list[Any]:
+        """Await the ends of several jobs, and return their results; see `results`."""
+        end, wanted = waiting.until(timeout), [job.identity for job in jobs]
+        steps = waiting.collect(self, wanted, timeout, end, return_exceptions=return_exceptions)
+        return await waiting.await_(self.store, steps, end, "some of the jobs")
 
     def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
         """Read a stored result by the return annotation of its task; as plain JSON if there is no such task."""

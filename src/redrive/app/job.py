@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Generator
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
+from redrive.app import waiting
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.clock import SystemClock
 from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import AttemptRecord, JobRecord, Progress
-from redrive.errors import JobCancelled, JobDead, JobNotFound, ResultTimeout, StoreUnreachable
+from redrive.errors import ResultTimeout
 from redrive.observe.listeners import LISTENERS
-from redrive.policy import parse_duration
 from redrive.policy.duration import Duration
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
-from redrive.stores.query import Operation
 
 R = TypeVar("R")
-S = TypeVar("S")
-
-POLL = 0.005
-"""Seconds between two reads of the store's version while waiting for a result; a read costs microseconds."""
-
-LAST_LOOK = 1.0
-"""Seconds that a database server may take to answer when the timeout is over, or nearly over."""
 
 
 class Job(Generic[R]):
@@ -144,10 +134,13 @@ class Job(Generic[R]):
 
     def _check_same(self, record: JobRecord) -> None:
         if self._enqueued_at not in {None, record.enqueued_at}:
-            raise JobNotFound(
-                f"there is no such job: another one has the number {self.id} now, for its enqueue was rolled back"
-            )
+            raise jobs.rolled_back(self.id)
         self._enqueued_at = None
+
+    @property
+    def identity(self) -> tuple[int, datetime | None]:
+        """The id, and the instant of the enqueue while it is unknown whether its transaction was committed."""
+        return self.id, self._enqueued_at
 
     def _committed_id(self) -> Procedure[int]:
         """Return the id, after a check that the transaction that enqueued the job was committed."""
@@ -167,36 +160,16 @@ class Job(Generic[R]):
             ResultTimeout: it has not ended in time, or the database has not answered in time (one second later at the
                 latest). The job goes on.
         """
-        clock, until = SystemClock(), _until(timeout)
-        steps = self._result(timeout, until)
-        answer: Any = None
-        while True:
-            try:
-                operation = steps.send(answer)
-            except StopIteration as end:
-                return cast("R", end.value)
-            if operation is None:
-                clock.sleep(POLL)
-            else:
-                answer = self._ask(operation, until)
+        until = waiting.until(timeout)
+        return waiting.wait(self._app.store, self._result(timeout, until), until, f"job {self.id}")
 
     async def aresult(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - as `result`
         """Await the end of the job and return its result; see `result`."""
-        clock, until = SystemClock(), _until(timeout)
-        steps = self._result(timeout, until)
-        answer: Any = None
-        while True:
-            try:
-                operation = steps.send(answer)
-            except StopIteration as end:
-                return cast("R", end.value)
-            if operation is None:
-                await clock.asleep(POLL)
-            else:
-                answer = await self._aask(operation, until)
+        until = waiting.until(timeout)
+        return await waiting.await_(self._app.store, self._result(timeout, until), until, f"job {self.id}")
 
-    def _result(self, timeout: object, until: float) -> Generator[Operation[Any] | None, Any, R]:
-        """Yield operations, and None for a pause, until the job has ended."""
+    def _result(self, timeout: object, until: float) -> waiting.Waiting[R]:
+        """Wait until the job has ended."""
         seen = -1
         while True:
             version = self._app.store.version()
@@ -206,44 +179,14 @@ class Job(Generic[R]):
                 self._check_same(found)
                 self._record, self._around = found, None
                 if found.state in FINAL:
-                    return self._value((yield jobs.result(self.id)))
+                    return cast("R", waiting.value(self._app, found, (yield jobs.result(self.id))))
             if SystemClock.monotonic() >= until:
                 self._seen((yield queues.status(self.id, now=self._app.now())))
                 raise self._late(timeout)
             yield None
 
-    def _ask(self, operation: Operation[S], until: float) -> S:
-        """Run an operation, and raise `ResultTimeout` if the database does not answer in time, or soon afterwards."""
-        try:
-            return self._app.store.run(operation, timeout=max(until - SystemClock.monotonic(), LAST_LOOK))
-        except StoreUnreachable as error:
-            if SystemClock.monotonic() < until:
-                raise
-            raise ResultTimeout(self._silence()) from error
-
-    async def _aask(self, operation: Operation[S], until: float) -> S:
-        """Run an operation with a time limit; see `_ask`."""
-        try:
-            async with asyncio.timeout(max(until - SystemClock.monotonic(), LAST_LOOK)):
-                return await self._app.store.arun(operation)
-        except (StoreUnreachable, TimeoutError) as error:
-            if SystemClock.monotonic() < until:
-                raise
-            raise ResultTimeout(self._silence()) from error
-
-    def _silence(self) -> str:
-        return f"job {self.id} may have ended or not: the database did not answer in time"
-
     def _late(self, timeout: object) -> ResultTimeout:
         return ResultTimeout(f"job {self.id} is {self.state} after {timeout}: {self.why}")
-
-    def _value(self, raw: bytes | None) -> R:
-        record = self.record
-        if record.state is State.DEAD:
-            raise JobDead(f"job {self.id} ({record.task}) gave up: {record.error} ({record.reason}; {record.note})")
-        if record.state is State.CANCELLED:
-            raise JobCancelled(f"job {self.id} ({record.task}) was cancelled: {record.note}")
-        return cast("R", self._app.read_result(record.task, raw))
 
     def cancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
         """Cancel the job if it has not ended. A running job loses its lease, and its handler is asked to stop.
@@ -303,7 +246,3 @@ class Job(Generic[R]):
     def _skip(self, actor: str | None) -> Procedure[bool]:
         number = yield from self._committed_id()
         return bool((yield admin.skip(number, actor=actor or self._app.actor, now=self._app.now())))
-
-
-def _until(timeout: Any) -> float:  # noqa: ANN401 - see `Job.result`
-    return float("inf") if timeout is None else SystemClock.monotonic() + parse_duration(timeout).total_seconds()

@@ -10,7 +10,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Released, Snoozed, Succeeded, Suspended, Transition
 from redrive.engine.records import AttemptOutcome, Claim, Hold, JobRecord
 from redrive.errors import JobNotFound, LeaseLost
-from redrive.stores.operations import admin, attempts
+from redrive.stores.operations import admin, attempts, jobs
 from redrive.stores.operations.leases import Settled
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
@@ -349,3 +349,24 @@ def test_stats_count_waiting_attempts(store: Harness):
     stats = store.do(admin.stats(now=store.now))
 
     assert (0, 0, 1, 1) == (stats.due, stats.running, stats.waiting, stats.unfinished)
+
+
+# --------------------------------------------------------------------------------------------------- several results
+
+
+def test_the_ends_of_several_jobs_are_read_at_once(store: Harness):
+    """Reading several jobs returns those that have ended, with their results."""
+    store.end(store.take(new()), Succeeded(b"1"))
+    store.end(store.take(new()))
+    store.dead()
+    store.put(new(delay=9))
+
+    found = store.do(jobs.ends([(number, None) for number in (1, 2, 3, 4)]))
+    assert [(1, "succeeded", b"1"), (2, "succeeded", None), (3, "dead", None)] == sorted(
+        (end.id, str(end.state), raw) for end, raw in found
+    )
+    assert "no such user" == next(end.error for end, _ in found if end.id == 3)
+    with pytest.raises(JobNotFound, match="there is no job 5"):
+        store.do(jobs.ends([(1, None), (5, None)]))
+    with pytest.raises(JobNotFound, match="its enqueue was rolled back"):
+        store.do(jobs.ends([(4, store.now - seconds(1))]))

@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from redrive.engine.lease import ATTEMPT_LIMIT, limit_of
+from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import AttemptRecord, Hold, JobRecord, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys
@@ -228,6 +229,44 @@ def result(job_id: int) -> Steps[bytes | None]:
     """Return the result of a job as JSON; None if its handler returned None."""
     rows = yield Query("result_of", {"job_id": job_id})
     return rows[0][0] if rows else None
+
+
+class JobEnd(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``ends_of``: a job, whether it has ended, and how."""
+
+    id: int
+    task: str
+    state: State
+    enqueued_at: datetime
+    reason: str | None
+    error: str | None
+    note: str | None
+
+
+def rolled_back(job_id: int) -> JobNotFound:
+    """Return the error for a job whose enqueue was rolled back, and whose id another job has now."""
+    return JobNotFound(
+        f"there is no such job: another one has the number {job_id} now, for its enqueue was rolled back"
+    )
+
+
+@reads
+def ends(wanted: Sequence[tuple[int, datetime | None]]) -> Steps[list[tuple[JobEnd, bytes | None]]]:
+    """Return those of these jobs that have ended, with their results, from one snapshot.
+
+    A job is given by its id, and by the instant of its enqueue if that may have been rolled back. Raise `JobNotFound`
+    if one does not exist.
+    """
+    rows: Sequence[JobEnd] = yield Query("ends_of", {"ids": [number for number, _ in wanted]}, into=JobEnd)
+    there = {row.id: row for row in rows}
+    for number, enqueued_at in wanted:
+        if number not in there:
+            raise JobNotFound(f"there is no job {number}")
+        if enqueued_at not in {None, there[number].enqueued_at}:
+            raise rolled_back(number)
+    succeeded = [row.id for row in rows if row.state is State.SUCCEEDED]
+    results = dict((yield Query("results_of", {"ids": succeeded}))) if succeeded else {}
+    return [(row, results.get(row.id)) for row in rows if row.state in FINAL]
 
 
 @reads
