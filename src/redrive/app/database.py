@@ -7,9 +7,10 @@ import getpass
 import os
 import socket
 
+from redrive import __version__
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
-from redrive.engine.records import AuditEntry, Finding, WorkerRecord
-from redrive.stores.operations import audit, checks, workers
+from redrive.engine.records import AuditEntry, Diagnosis, Finding, WorkerRecord
+from redrive.stores.operations import audit, checks, doctor, workers
 
 
 @functools.cache
@@ -71,6 +72,22 @@ class Database:
     async def averify(self, *, limit: int = 100) -> tuple[Finding, ...]:
         """Check the invariants of the engine over the whole database; see `verify`."""
         return await arun(self._app.store, _verify(limit))
+
+    def diagnose(self, *, app: str = "APP") -> tuple[Diagnosis, ...]:
+        """Return the state of the database and its workers: what is not served, stuck or late, and what to do.
+
+        Args:
+            app: the name of this app in the commands of the advice, such as ``payments.jobs:app``.
+        """
+        return run(self._app.store, self._diagnose(app))
+
+    async def adiagnose(self, *, app: str = "APP") -> tuple[Diagnosis, ...]:
+        """Return the state of the database and its workers; see `diagnose`."""
+        return await arun(self._app.store, self._diagnose(app))
+
+    def _diagnose(self, app: str) -> Procedure[tuple[Diagnosis, ...]]:
+        found = yield doctor.examine(self._app.now())
+        return tuple(doctor.diagnose(found, self._app.served(), __version__, app=app))
 
 
 def _verify(limit: int) -> Procedure[tuple[Finding, ...]]:

@@ -39,6 +39,9 @@ class AppProtocol(Protocol):
     def now(self) -> datetime | None:
         """Return the present instant of an injected clock."""
 
+    def served(self) -> frozenset[str]:
+        """Return every name under which a job of the tasks may be stored."""
+
     def policies(self) -> Mapping[str, FrozenPolicy]:
         """Return the present policy of each task."""
 

@@ -32,6 +32,7 @@ class _Root(Commands):
         "simulate": "redrive.cli.simulate:simulate",
         "enqueue": "redrive.cli.enqueue:enqueue",
         "check": "redrive.cli.database:check",
+        "doctor": "redrive.cli.doctor:doctor",
         "jobs": "redrive.cli.acting:jobs",
         "db": "redrive.cli.database:db",
         "queues": "redrive.cli.queues:queues",

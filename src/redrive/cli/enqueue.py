@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from redrive.app.app import App
 from redrive.cli.loading import AsJson, Target, load_app, read_instant
 from redrive.cli.screen import print_document, say
 from redrive.errors import ConfigurationError
-from redrive.policy import parse_duration
-from redrive.stores.operations import clock
 
 Arguments = Annotated[str, typer.Option("--args", metavar="JSON", help="The arguments as a JSON list.")]
 Named = Annotated[str, typer.Option("--kwargs", metavar="JSON", help="Arguments by name, as a JSON object.")]
@@ -29,6 +26,8 @@ def enqueue(
     at: Annotated[str | None, typer.Option(help="When it is due, for example 2026-03-01T06:00+02:00.")] = None,
     queue: Annotated[str | None, typer.Option(help="Another queue than that of the task.")] = None,
     priority: Annotated[int | None, typer.Option(help="Smaller runs first.")] = None,
+    expires: Annotated[str | None, typer.Option(help="Cancel it if it has not started in this time.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A text to find it by; may be repeated.")] = None,
     key: Annotated[str | None, typer.Option(help="Unique among the unfinished jobs of the task.")] = None,
     json: AsJson = False,
 ) -> None:
@@ -40,8 +39,9 @@ def enqueue(
     if found is None:
         known = ", ".join(sorted(loaded.tasks)) or "none"
         raise ConfigurationError(f"{app} has no task {task!r}; known tasks: {known}")
-    wait = None if at is None and delay is None else _delay(loaded, delay, at)
-    options = found.options(delay=wait, queue=queue, priority=priority, key=key)
+    options = found.options(
+        delay=delay, at=_instant(at), expires=expires, tags=tag, queue=queue, priority=priority, key=key
+    )
     job = options.enqueue(*given[0], **given[1])
     if json:
         print_document({"id": job.id, "task": found.name, "created": job.created})
@@ -61,13 +61,11 @@ def _read(text: str, option: str, kind: type[Any]) -> Any:  # noqa: ANN401 - JSO
     return found
 
 
-def _delay(app: App, delay: str | None, at: str | None) -> timedelta:
-    """Return the time until the job is due."""
-    if delay is not None and at is not None:
-        raise ConfigurationError("give --delay or --at, not both")
-    if at is None:
-        return parse_duration(delay or "0s")
-    due = read_instant(at)
+def _instant(text: str | None) -> datetime | None:
+    """Read the value of --at."""
+    if text is None:
+        return None
+    due = read_instant(text)
     if due.tzinfo is None:
-        raise ConfigurationError(f"--at {at} has no time zone: write an offset, for example 2026-03-01T06:00+00:00")
-    return max(due - app.store.run(clock.present(app.now())), timedelta(0))
+        raise ConfigurationError(f"--at {text} has no time zone: write an offset, for example 2026-03-01T06:00+00:00")
+    return due

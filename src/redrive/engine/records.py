@@ -339,6 +339,32 @@ class Finding(msgspec.Struct, frozen=True, gc=False):
     rule: str
 
 
+class Severity(StrEnum):
+    """The importance of a diagnosis."""
+
+    OK = "ok"
+    """Nothing is to be done."""
+    NOTE = "note"
+    """It is worth a look."""
+    PROBLEM = "problem"
+    """It needs a person."""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, gc=False):
+    """The state of one part of a database and its workers.
+
+    Attributes:
+        check: the part, in one word, such as ``workers``.
+        text: the finding, as a sentence.
+        advice: what to do; None if nothing is to be done.
+    """
+
+    check: str
+    severity: Severity
+    text: str
+    advice: str | None = None
+
+
 E = TypeVar("E", bound=StrEnum)
 
 

@@ -1,0 +1,242 @@
+"""The state of a database and its workers, and what in it needs a person. PURE.
+
+`examine` reads all of it from one snapshot, by indexes; `diagnose` decides. Unlike `redrive.stores.operations.checks`,
+which looks for rows that the engine cannot have written, this is about operation: what is not served, stuck or late.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from redrive.engine.explain import span
+from redrive.engine.queue import QueueSettings
+from redrive.engine.records import Diagnosis, Severity, WorkerRecord
+from redrive.stores.operations.clock import instant
+from redrive.stores.operations.queues import MOST, WIDEST, Depth, DepthState
+from redrive.stores.query import Query, Steps, reads
+
+# Failures of a catch job after which it counts as stuck.
+STUCK = 5
+
+# The time for which a job may be due while workers live.
+LATE = timedelta(minutes=5)
+
+# The time after the end of a lease in which a living worker has given the jobs back.
+SWEPT = timedelta(minutes=1)
+
+# Lanes and catch jobs that are read at most.
+READ = 1_000
+
+# Of the oldest PostgreSQL that is supported.
+POSTGRES = 140_000
+
+
+class StuckCatch(msgspec.Struct, frozen=True, gc=False):
+    """A catch job that fails again and again."""
+
+    id: int
+    task: str
+    parent_id: int
+    failures: int
+    error: str | None
+
+
+class Vitals(msgspec.Struct, frozen=True, gc=False):
+    """What `diagnose` decides on, from one snapshot.
+
+    Attributes:
+        server: facts about the database, by name.
+        busy: the attempts that each worker runs, by its id.
+        lanes: the queues that are not paused, with the tasks of their ready jobs.
+    """
+
+    now: datetime
+    server: Mapping[str, str | None] = {}
+    workers: tuple[WorkerRecord, ...] = ()
+    busy: Mapping[int, int] = {}
+    depths: tuple[Depth, ...] = ()
+    settings: tuple[QueueSettings, ...] = ()
+    lanes: tuple[tuple[str, str], ...] = ()
+    catches: tuple[StuckCatch, ...] = ()
+
+    @property
+    def alive(self) -> list[WorkerRecord]:
+        """The workers with a lease that has not ended."""
+        return [worker for worker in self.workers if worker.expires_at > self.now]
+
+    def jobs(self, state: DepthState) -> dict[str, Depth]:
+        """Return the queues that have jobs in a state."""
+        return {each.queue: each for each in self.depths if each.standing is state and each.jobs}
+
+
+@reads
+def examine(now: datetime | None = None) -> Steps[Vitals]:
+    """Read the state of the database and its workers."""
+    at = yield from instant(now)
+    server = yield Query("server")
+    workers: Sequence[WorkerRecord] = yield Query("workers", into=WorkerRecord)
+    busy = yield Query("workers_busy")
+    depths: Sequence[Depth] = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
+    settings: Sequence[QueueSettings] = yield Query("queues_select", {"names": None}, into=QueueSettings)
+    lanes = yield Query("lanes_ready", {"count": READ})
+    catches: Sequence[StuckCatch] = yield Query("catches_stuck", {"failures": STUCK, "count": READ}, into=StuckCatch)
+    return Vitals(
+        at,
+        dict(server),
+        tuple(workers),
+        dict(busy),
+        tuple(depths),
+        tuple(settings),
+        tuple((queue, task) for queue, task in lanes),
+        tuple(catches),
+    )
+
+
+def diagnose(found: Vitals, tasks: Collection[str], version: str, *, app: str = "APP") -> list[Diagnosis]:
+    """Return the state of each part, with what to do.
+
+    Args:
+        found: from `examine`.
+        tasks: the names under which the code can run jobs.
+        version: of this redrive.
+        app: the name of the app in commands.
+    """
+    return [
+        *_server(found),
+        *_workers(found, version, app),
+        *_leases(found, app),
+        *_queues(found, app),
+        *_tasks(found, tasks, app),
+        *_oldest(found, app),
+        *_catches(found, app),
+        *_dead(found, app),
+    ]
+
+
+def _server(found: Vitals) -> Iterator[Diagnosis]:
+    facts = found.server
+    mode = facts.get("journal_mode")
+    if mode is not None and mode.lower() not in {"wal", "memory"}:
+        text = f"the journal mode of the file is {mode}: readers and the writer block each other"
+        advice = "stop the program that changed it, and restart the workers: redrive sets journal_mode=wal"
+        yield Diagnosis("settings", Severity.PROBLEM, text, advice)
+    number = facts.get("version_number")
+    if number is not None and int(number) < POSTGRES:
+        text = f"the server is PostgreSQL {facts.get('version')}"
+        yield Diagnosis("settings", Severity.PROBLEM, text, "redrive needs PostgreSQL 14 or newer: upgrade the server")
+    if facts.get("read_only") == "on":
+        text = "the database is read-only: no job can be enqueued or run"
+        yield Diagnosis("settings", Severity.PROBLEM, text, "connect to the primary server, not to a standby")
+    if facts.get("synchronous_commit") == "off":
+        text = "synchronous_commit is off: a crash of the server loses the jobs of its last moments"
+        yield Diagnosis("settings", Severity.NOTE, text, "leave ?synchronous_commit=off out of the URL")
+
+
+def _workers(found: Vitals, version: str, app: str) -> Iterator[Diagnosis]:
+    alive, due = found.alive, found.jobs(DepthState.DUE)
+    if not alive:
+        severity = Severity.PROBLEM if due else Severity.NOTE
+        text = "no worker is alive" + (", and jobs are due" if due else "")
+        yield Diagnosis("workers", severity, text, f"redrive worker {app}")
+        return
+    versions = sorted({worker.version or "unknown" for worker in alive})
+    number = "1 worker is" if len(alive) == 1 else f"{len(alive)} workers are"
+    text = f"{number} alive, of version {', '.join(versions)}"
+    if versions == [version]:
+        yield Diagnosis("workers", Severity.OK, text)
+    else:
+        yield Diagnosis("workers", Severity.NOTE, f"{text}; this is {version}", "finish the deployment")
+    for worker in alive:
+        if worker.trouble is not None:
+            text = f"worker {worker.id} ({worker.name}) is in trouble: {worker.trouble}"
+            yield Diagnosis("workers", Severity.PROBLEM, text, "read its log, and restart it")
+
+
+def _leases(found: Vitals, app: str) -> Iterator[Diagnosis]:
+    living = {worker.id for worker in found.alive}
+    known = {worker.id: worker for worker in found.workers}
+    for number, count in sorted(found.busy.items()):
+        if number in living:
+            continue
+        silent = None if number not in known else found.now - known[number].expires_at
+        since = "has left" if silent is None else f"lost its lease {span(silent)} ago"
+        is_late = silent is None or not living or silent > SWEPT
+        advice = "a worker that is alive gives them back" if living else f"redrive worker {app} gives them back"
+        severity = Severity.PROBLEM if is_late else Severity.NOTE
+        jobs = "1 job" if count == 1 else f"{count} jobs"
+        yield Diagnosis("leases", severity, f"worker {number} {since}, and still has {jobs}", advice)
+
+
+def _queues(found: Vitals, app: str) -> Iterator[Diagnosis]:
+    alive, due, later = found.alive, found.jobs(DepthState.DUE), found.jobs(DepthState.LATER)
+    paused = {each.name: each.paused_at for each in found.settings if each.paused_at is not None}
+    for queue in sorted(due):
+        if alive and queue not in paused and not any(worker.serves(queue) for worker in alive):
+            text = f"no live worker serves queue {queue!r}, which has {_count(due[queue])} due"
+            yield Diagnosis("queues", Severity.PROBLEM, text, f"redrive worker {app} --queue {queue}")
+    for queue, since in sorted(paused.items()):
+        waiting = due.get(queue) or later.get(queue)
+        if waiting is not None:
+            when = "due" if queue in due else "waiting"
+            text = f"queue {queue!r} is paused since {span(found.now - since)}, and has {_count(waiting)} {when}"
+            yield Diagnosis("queues", Severity.PROBLEM, text, f"redrive queues resume {app} {queue}")
+
+
+def _tasks(found: Vitals, tasks: Collection[str], app: str) -> Iterator[Diagnosis]:
+    lacking: dict[str, list[str]] = defaultdict(list)
+    for queue, task in found.lanes:
+        serving = [worker for worker in found.alive if worker.serves(queue)]
+        # Without a worker of the queue, which is a finding of its own, the present code stands for it.
+        if not (any(worker.serves(queue, task) for worker in serving) if serving else task in tasks):
+            lacking[task].append(queue)
+    for task, queues in sorted(lacking.items()):
+        place = f"queue {queues[0]!r}" if len(queues) == 1 else f"queues {', '.join(map(repr, queues))}"
+        if task in tasks:
+            text = f"no live worker of {place} has the task {task!r}, which has waiting jobs"
+            advice = "restart the workers with the present code"
+        else:
+            text = f"the code has no task {task!r}, which has waiting jobs in {place}"
+            advice = f"deploy code that has it (aka= if it was renamed), or redrive jobs cancel {app} --task {task}"
+        yield Diagnosis("tasks", Severity.PROBLEM, text, advice)
+
+
+def _oldest(found: Vitals, app: str) -> Iterator[Diagnosis]:
+    paused = {each.name for each in found.settings if each.paused_at is not None}
+    known = [
+        (each.oldest_at, each.queue) for each in found.depths if each.oldest_at is not None and each.queue not in paused
+    ]
+    if not known:
+        yield Diagnosis("oldest", Severity.OK, "no job is due")
+        return
+    first, queue = min(known)
+    waited = found.now - first
+    text = f"the oldest due job waits since {span(waited)}, in queue {queue!r}"
+    if waited > LATE:
+        advice = f"redrive jobs list {app} --queue {queue} has the reasons; more workers or slots run more at once"
+        yield Diagnosis("oldest", Severity.PROBLEM, text, advice)
+    else:
+        yield Diagnosis("oldest", Severity.OK, text)
+
+
+def _catches(found: Vitals, app: str) -> Iterator[Diagnosis]:
+    for each in found.catches:
+        text = f"catch job {each.id} ({each.task}) of job {each.parent_id} failed {each.failures} times: {each.error}"
+        advice = f"repair {each.task}, then redrive jobs retry {app} {each.id}"
+        yield Diagnosis("catches", Severity.PROBLEM, text, advice)
+
+
+def _dead(found: Vitals, app: str) -> Iterator[Diagnosis]:
+    for queue, each in sorted(found.jobs(DepthState.DEAD).items()):
+        text = f"queue {queue!r} has {_count(each)} that gave up and {'was' if each.jobs == 1 else 'were'} not caught"
+        advice = f"redrive jobs list {app} --state dead --queue {queue}, then redrive jobs redrive"
+        yield Diagnosis("dead", Severity.PROBLEM, text, advice)
+
+
+def _count(each: Depth) -> str:
+    if each.jobs == 1:
+        return "1 job"
+    return f"{each.jobs:,}{'+' if each.jobs >= MOST else ''} jobs"

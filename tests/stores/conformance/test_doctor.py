@@ -1,0 +1,60 @@
+"""What a diagnosis reads: the state of a database and its workers."""
+
+from __future__ import annotations
+
+from redrive.engine.queue import QueueChange
+from redrive.stores.operations import doctor, queues
+from redrive.stores.operations.queues import DepthState
+from tests.stores.helpers import FATAL, Harness, failed, new
+
+
+def test_the_database_is_described(store: Harness):
+    """Return the version of the database, and no worker, job or queue of a new one."""
+    found = store.do(doctor.examine(store.now))
+
+    assert found.server["version"]
+    assert (store.now, (), {}, (), (), (), ()) == (
+        found.now,
+        found.workers,
+        found.busy,
+        found.depths,
+        found.settings,
+        found.lanes,
+        found.catches,
+    )
+
+
+def test_workers_jobs_and_queues_are_counted(store: Harness):
+    """Return workers with their attempts, the jobs of queues, and the tasks of jobs that are ready."""
+    worker = store.worker()
+    store.put(new(task="send", queue="mail"))
+    store.claim(worker=worker)
+    store.enqueue(new(task="send", queue="mail"), new(task="print", queue="mail", delay=60))
+    store.put(new(task="send", queue="slow"))
+    store.do(queues.change("slow", QueueChange(paused=True), now=store.now))
+    found = store.do(doctor.examine(store.now))
+
+    assert ([worker], {worker: 1}) == ([each.id for each in found.workers], dict(found.busy))
+    assert (("mail", "print"), ("mail", "send")) == found.lanes
+    assert {"mail": 1, "slow": 1} == {queue: each.jobs for queue, each in found.jobs(DepthState.DUE).items()}
+    assert ["slow"] == [each.name for each in found.settings]
+
+
+def test_catch_jobs_that_fail_again_and_again_are_read(store: Harness):
+    """Return unfinished catch jobs with many failures, with their last error."""
+    store.end(store.take(new(retry="0 catch recover")), FATAL)
+    for _ in range(doctor.STUCK):
+        assert () == store.do(doctor.examine(store.now)).catches
+        (claim,) = store.claim()
+        store.end(claim, failed("no bank"))
+        store.wait(86_400)
+
+    (stuck,) = store.do(doctor.examine(store.now)).catches
+
+    assert (claim.id, "recover", claim.parent_id, doctor.STUCK, "no bank") == (
+        stuck.id,
+        stuck.task,
+        stuck.parent_id,
+        stuck.failures,
+        stuck.error,
+    )

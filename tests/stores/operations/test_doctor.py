@@ -1,0 +1,228 @@
+"""The diagnosis of a database and its workers, with plain values."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive.engine.queue import QueueSettings
+from redrive.engine.records import Diagnosis
+from redrive.stores.operations.doctor import StuckCatch, Vitals, diagnose
+from redrive.stores.operations.queues import MOST, Depth, DepthState
+from tests.engine.helpers import worker
+from tests.stores.helpers import T0, seconds
+
+NOW = T0 + timedelta(hours=1)
+LIVE = worker(version="1.0")
+DUE = Depth("mail", DepthState.DUE, 3, NOW - seconds(10))
+LATER = Depth("mail", DepthState.LATER, 1, None)
+PAUSED = QueueSettings("mail", paused_at=NOW - seconds(60))
+
+
+def found(*checks: str, tasks: tuple[str, ...] = ("send",), **fields: Any) -> list[tuple[str, str, str | None]]:
+    """Return severity, text and advice of the findings of some checks."""
+    vitals = Vitals(NOW, **{"workers": (LIVE,), **fields})
+    return [_plain(each) for each in diagnose(vitals, tasks, "1.0", app="shop:app") if each.check in checks]
+
+
+def _plain(each: Diagnosis) -> tuple[str, str, str | None]:
+    return each.severity, each.text, each.advice
+
+
+def test_an_idle_database_has_no_problem():
+    """Report the workers and that no job is due."""
+    expected = [("ok", "1 worker is alive, of version 1.0", None), ("ok", "no job is due", None)]
+
+    assert expected == [_plain(each) for each in diagnose(Vitals(NOW, workers=(LIVE,)), (), "1.0")]
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"),
+    [
+        ({"journal_mode": "wal"}, []),
+        ({"journal_mode": "memory"}, []),
+        ({"journal_mode": "delete"}, ["problem: the journal mode of the file is delete: readers and the writer block"]),
+        ({"version": "16.2", "version_number": "160002"}, []),
+        ({"version": "13.9", "version_number": "130009"}, ["problem: the server is PostgreSQL 13.9"]),
+        ({"read_only": "off", "synchronous_commit": "on"}, []),
+        ({"read_only": "on"}, ["problem: the database is read-only"]),
+        ({"synchronous_commit": "off"}, ["note: synchronous_commit is off"]),
+    ],
+)
+def test_settings_of_the_database_are_examined(server: dict[str, str], expected: list[str]):
+    """Report settings with which jobs cannot run, or can be lost."""
+    lines = [f"{severity}: {text}" for severity, text, _ in found("settings", server=server)]
+
+    assert [True] * len(expected) == [line.startswith(start) for line, start in zip(lines, expected, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("workers", "depths", "expected"),
+    [
+        ((), (), [("note", "no worker is alive", "redrive worker shop:app")]),
+        ((), (LATER,), [("note", "no worker is alive", "redrive worker shop:app")]),
+        ((), (DUE,), [("problem", "no worker is alive, and jobs are due", "redrive worker shop:app")]),
+        (
+            (worker(expires_at=NOW),),
+            (DUE,),
+            [("problem", "no worker is alive, and jobs are due", "redrive worker shop:app")],
+        ),
+        (
+            (LIVE, worker(version=None)),
+            (),
+            [("note", "2 workers are alive, of version 1.0, unknown; this is 1.0", "finish the deployment")],
+        ),
+        (
+            (worker(version="1.0", trouble="settling: KeyError"),),
+            (),
+            [
+                ("ok", "1 worker is alive, of version 1.0", None),
+                ("problem", "worker 9 (host:1) is in trouble: settling: KeyError", "read its log, and restart it"),
+            ],
+        ),
+    ],
+)
+def test_workers_are_examined(workers: Any, depths: Any, expected: Any):
+    """Report whether a worker is alive, its version, and its troubles."""
+    assert expected == found("workers", workers=workers, depths=depths)
+
+
+SILENT = worker(id=3, expires_at=NOW - seconds(30))
+LOST = worker(id=3, expires_at=NOW - seconds(90))
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ((LIVE,), ("problem", "worker 3 has left, and still has 2 jobs", "a worker that is alive gives them back")),
+        (
+            (LIVE, SILENT),
+            ("note", "worker 3 lost its lease 30s ago, and still has 2 jobs", "a worker that is alive gives them back"),
+        ),
+        (
+            (LIVE, LOST),
+            (
+                "problem",
+                "worker 3 lost its lease 1m 30s ago, and still has 2 jobs",
+                "a worker that is alive gives them back",
+            ),
+        ),
+        (
+            (SILENT,),
+            (
+                "problem",
+                "worker 3 lost its lease 30s ago, and still has 2 jobs",
+                "redrive worker shop:app gives them back",
+            ),
+        ),
+    ],
+)
+def test_leases_past_their_end_are_examined(workers: Any, expected: Any):
+    """Report jobs of dead workers, and a problem if no living worker has given them back in time."""
+    assert [expected] == found("leases", workers=workers, busy={3: 2})
+
+
+def test_jobs_of_living_workers_are_no_finding():
+    """Report nothing about a worker that works; a single job is one job."""
+    assert [] == found("leases", busy={9: 1})
+    assert "worker 3 has left, and still has 1 job" == found("leases", busy={3: 1, 9: 1})[0][1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"depths": (DUE,)}, []),
+        ({"depths": (DUE,), "workers": ()}, []),
+        (
+            {"depths": (DUE,), "workers": (worker(queues=("slow",)),)},
+            [
+                (
+                    "problem",
+                    "no live worker serves queue 'mail', which has 3 jobs due",
+                    "redrive worker shop:app --queue mail",
+                )
+            ],
+        ),
+        (
+            {"depths": (DUE,), "settings": (PAUSED,), "workers": (worker(queues=("slow",)),)},
+            [("problem", "queue 'mail' is paused since 1m, and has 3 jobs due", "redrive queues resume shop:app mail")],
+        ),
+        (
+            {"depths": (LATER,), "settings": (PAUSED, QueueSettings("slow"))},
+            [
+                (
+                    "problem",
+                    "queue 'mail' is paused since 1m, and has 1 job waiting",
+                    "redrive queues resume shop:app mail",
+                )
+            ],
+        ),
+        ({"settings": (PAUSED,)}, []),
+    ],
+)
+def test_queues_are_examined(fields: Any, expected: Any):
+    """Report queues with due jobs that no living worker serves, and paused queues with jobs."""
+    assert expected == found("queues", **fields)
+
+
+@pytest.mark.parametrize(
+    ("workers", "lanes", "expected"),
+    [
+        ((LIVE,), (("mail", "send"), ("mail", "print")), []),
+        ((), (("mail", "send"),), []),
+        (
+            (worker(tasks=("print",)),),
+            (("mail", "send"), ("slow", "send")),
+            [
+                (
+                    "problem",
+                    "no live worker of queues 'mail', 'slow' has the task 'send', which has waiting jobs",
+                    "restart the workers with the present code",
+                )
+            ],
+        ),
+        (
+            (),
+            (("mail", "gone"),),
+            [
+                (
+                    "problem",
+                    "the code has no task 'gone', which has waiting jobs in queue 'mail'",
+                    "deploy code that has it (aka= if it was renamed), or redrive jobs cancel shop:app --task gone",
+                )
+            ],
+        ),
+    ],
+)
+def test_tasks_are_examined(workers: Any, lanes: Any, expected: Any):
+    """Report tasks of waiting jobs that no worker has; without a worker the present code counts."""
+    assert expected == found("tasks", workers=workers, lanes=lanes)
+
+
+def test_the_oldest_due_job_is_examined():
+    """Report a problem if it has waited for more than five minutes; jobs of paused queues do not count."""
+    old = Depth("slow", DepthState.DUE, 1, NOW - seconds(301))
+    advice = "redrive jobs list shop:app --queue slow has the reasons; more workers or slots run more at once"
+
+    assert [("ok", "the oldest due job waits since 10s, in queue 'mail'", None)] == found("oldest", depths=(DUE, LATER))
+    assert [("problem", "the oldest due job waits since 5m 1s, in queue 'slow'", advice)] == found(
+        "oldest", depths=(DUE, old)
+    )
+    assert [("ok", "no job is due", None)] == found("oldest", depths=(DUE,), settings=(PAUSED,))
+
+
+def test_stuck_catches_and_dead_jobs_are_examined():
+    """Report each catch job that fails again and again, and the dead jobs of each queue."""
+    stuck = StuckCatch(8, "recover", 7, 5, "no bank")
+    dead = (Depth("mail", DepthState.DEAD, 1, None), Depth("slow", DepthState.DEAD, MOST, None))
+
+    assert [
+        ("problem", "catch job 8 (recover) of job 7 failed 5 times: no bank",
+         "repair recover, then redrive jobs retry shop:app 8"),
+    ] == found("catches", catches=(stuck,))  # fmt: skip
+    assert ["queue 'mail' has 1 job that gave up and was not caught",
+            "queue 'slow' has 10,000+ jobs that gave up and were not caught"] == [
+        text for _, text, _ in found("dead", depths=dead)
+    ]  # fmt: skip
