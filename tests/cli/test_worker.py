@@ -63,6 +63,12 @@ def test_its_options_reach_the_worker(shop: App, monkeypatch: pytest.MonkeyPatch
     (worker,) = seen
 
     assert 0 == result.exit_code
+    assert (False, None, None, None) == (
+        worker._quota.until_empty,
+        worker._quota.left,
+        worker._name,
+        worker._excluded,
+    )
     assert (7, ["fast", "slow"], 90) == (
         worker._concurrency,
         worker._queues,
@@ -70,10 +76,25 @@ def test_its_options_reach_the_worker(shop: App, monkeypatch: pytest.MonkeyPatch
     )
 
 
+def test_a_worker_until_empty_runs_what_is_due_and_ends(shop: App):
+    """Run due jobs of all queues but the excluded ones, and exit with 0; the log has the reason."""
+    for queue in ("default", "slow"):
+        shop.tasks["charge"].options(queue=queue).enqueue(5)
+    shop.tasks["charge"].options(delay="1h").enqueue(5)
+    words = ["--until-empty", "--exclude-queue", "slow", "--max-jobs", "9", "--name", "night"]
+    result = CliRunner().invoke(cli, ["worker", "shop:app", *words])
+
+    assert (0, None) == (result.exit_code, result.exception)
+    assert (1, 1, 1) == (shop.jobs.stats().succeeded, shop.jobs.stats().due, shop.jobs.stats().scheduled)
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (("--concurrency", "0"), "Invalid value for '--concurrency'"),
+        (("--max-jobs", "0"), "Invalid value for '--max-jobs'"),
+        (("--queue", "a", "--exclude-queue", "b"), "give it one of the two"),
+        (("--name", ""), "the name of a worker is a text of 1 to 200 printable characters, got ''"),
         (("--shutdown-timeout", "soon"), "Invalid value for --shutdown-timeout: a duration"),
     ],
 )

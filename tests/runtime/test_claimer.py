@@ -34,6 +34,7 @@ class ClaimerFixture:
         self.claimer = Claimer(app, self.rests, self.registration, self)
         self.claim_again = asyncio.Event()
         self.doubted = self.runs_suspect = False
+        self.count = 0
         self.start, self.give_back = self.started.append, self.given_back.append
 
     @property

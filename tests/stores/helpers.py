@@ -184,6 +184,7 @@ class Harness:
         *,
         worker: int | None = None,
         queues: Sequence[str] | None = None,
+        excluded: Sequence[str] | None = None,
         tasks: Sequence[str] | None = None,
         cursors: Sequence[LaneCursor] = (),
     ) -> Claimed:
@@ -191,7 +192,14 @@ class Harness:
         worker_id, lease_for = (self.me, LONG) if worker is None else (worker, LEASE)
         return self.do(
             leases.claim(
-                worker_id, count, lease_for=lease_for, queues=queues, tasks=tasks, cursors=cursors, now=self.now
+                worker_id,
+                count,
+                lease_for=lease_for,
+                queues=queues,
+                excluded=excluded,
+                tasks=tasks,
+                cursors=cursors,
+                now=self.now,
             )
         )
 

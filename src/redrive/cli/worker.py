@@ -34,6 +34,16 @@ def worker(
     *,
     concurrency: Annotated[int, typer.Option(min=1, help="Attempts at once.")] = 50,
     queue: Annotated[list[str] | None, typer.Option(help="Serve this queue only; may be repeated.")] = None,
+    exclude_queue: Annotated[
+        list[str] | None, typer.Option(help="Serve all queues but this one; may be repeated.")
+    ] = None,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End when no job is due; do not wait for later jobs and retries.")
+    ] = False,
+    max_jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="End after N attempts, retries included.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the worker in lists, by default host:pid.")] = None,
     shutdown_timeout: Annotated[
         str, typer.Option(help="How long running handlers may take to finish after the first Ctrl-C or SIGTERM.")
     ] = "30s",
@@ -52,7 +62,16 @@ def worker(
     loaded = load_app(app)
     if metrics is not None:
         _serve_metrics(loaded, metrics)
-    runner = Worker(loaded, concurrency=concurrency, queues=queue or None, shutdown_timeout=patience)
+    runner = Worker(
+        loaded,
+        concurrency=concurrency,
+        queues=queue or None,
+        exclude_queues=exclude_queue or None,
+        until_empty=until_empty,
+        max_jobs=max_jobs,
+        name=name,
+        shutdown_timeout=patience,
+    )
     _calm_the_collector()
     asyncio.run(_serve(loaded, runner))
     if _stuck():

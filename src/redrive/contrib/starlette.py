@@ -53,12 +53,14 @@ DEFAULT_RETRY_AFTER = timedelta(seconds=1)
 
 
 @asynccontextmanager
-async def serving(
+async def serving(  # noqa: PLR0913 - the options of the worker, by keyword
     app: App,
     *,
     worker: bool = False,
     concurrency: int = 50,
     queues: Sequence[str] | None = None,
+    exclude_queues: Sequence[str] | None = None,
+    name: str | None = None,
     shutdown_timeout: Duration = "10s",
 ) -> AsyncGenerator[App, None]:
     """Open an App for an ``async with`` block, in a lifespan of your own.
@@ -69,6 +71,8 @@ async def serving(
             hooks when the block has ended.
         concurrency: attempts at once of that worker.
         queues: the queues that it serves; None means all.
+        exclude_queues: queues that it does not serve.
+        name: its name in lists, by default ``host:pid``.
         shutdown_timeout: the time that running handlers have to finish when the block ends: a ``timedelta``, seconds,
             or text. Make it shorter than the time after which the supervisor kills the server.
 
@@ -86,7 +90,15 @@ async def serving(
         if not worker:
             yield app
             return
-        async with _working(Worker(app, concurrency=concurrency, queues=queues, shutdown_timeout=patience)):
+        runner = Worker(
+            app,
+            concurrency=concurrency,
+            queues=queues,
+            exclude_queues=exclude_queues,
+            name=name,
+            shutdown_timeout=patience,
+        )
+        async with _working(runner):
             yield app
     finally:
         await asyncio.to_thread(app.close)
@@ -115,12 +127,14 @@ def _log_error(running: asyncio.Task[None]) -> None:
         log.critical("the embedded worker has ended; jobs are stored, but not run here%s", Block(trace(error)))
 
 
-def lifespan(
+def lifespan(  # noqa: PLR0913 - as `serving`
     app: App,
     *,
     worker: bool = False,
     concurrency: int = 50,
     queues: Sequence[str] | None = None,
+    exclude_queues: Sequence[str] | None = None,
+    name: str | None = None,
     shutdown_timeout: Duration = "10s",
 ) -> Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]:
     """Return the ``lifespan=`` of a Starlette or FastAPI application; see `serving` for the arguments."""
@@ -129,7 +143,13 @@ def lifespan(
     async def context(_: Any) -> AsyncIterator[Mapping[str, Any]]:  # noqa: ANN401 - of Starlette or FastAPI
         """Open the App while the application serves."""
         async with serving(
-            app, worker=worker, concurrency=concurrency, queues=queues, shutdown_timeout=shutdown_timeout
+            app,
+            worker=worker,
+            concurrency=concurrency,
+            queues=queues,
+            exclude_queues=exclude_queues,
+            name=name,
+            shutdown_timeout=shutdown_timeout,
         ):
             yield {STATE: app}
 

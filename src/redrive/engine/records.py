@@ -279,7 +279,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         host: the host of its process; None, like ``pid``, if it does not have a process of its own.
         birth: see `Process`.
-        queues: the queues that it serves; None means all.
+        queues: the queues that it serves; None means all, without those of ``excluded``.
         tasks: the names of the tasks that it has; None means all.
         expires_at: when it is presumed dead.
         stopped_at: when it shut down in order.
@@ -303,11 +303,14 @@ class WorkerRecord(msgspec.Struct, frozen=True, gc=False):
     locked: bool | None
     trouble: str | None = None
     version: str | None = None
+    excluded: tuple[str, ...] | None = None
 
     def serves(self, queue: str, task: str | None = None) -> bool:
         """Return True if it claims from a queue, and there jobs of a task, if one is given."""
-        return (self.queues is None or queue in self.queues) and (
-            task is None or self.tasks is None or task in self.tasks
+        return (
+            (self.queues is None or queue in self.queues)
+            and queue not in (self.excluded or ())
+            and (task is None or self.tasks is None or task in self.tasks)
         )
 
 

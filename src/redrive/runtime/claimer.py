@@ -22,6 +22,7 @@ from redrive.errors import StoreError
 from redrive.observe.listeners import LISTENERS
 from redrive.runtime import failpoints, log
 from redrive.runtime.attempts import Attempts, is_suspect
+from redrive.runtime.quota import Quota
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import log_undecided
@@ -31,6 +32,9 @@ from redrive.stores.operations.limited_queues import QueueScan
 
 # The longest rest between two claims while slots are free.
 NET = timedelta(seconds=1)
+
+# The rest of a worker that ends when no job is due, while the due crons have not started their jobs.
+SCHEDULES = timedelta(milliseconds=20)
 
 # Seconds between two checks of the schema.
 SCHEMA_CHECK = 10.0
@@ -50,7 +54,7 @@ class Claimer:
     ``idle`` is set while the claimer waits with free slots and nothing is due.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
         self,
         app: App,
         clock: Clock,
@@ -58,13 +62,15 @@ class Claimer:
         attempts: Attempts,
         *,
         idle: asyncio.Event | None = None,
+        quota: Quota | None = None,
     ) -> None:
         self._app = app
         self._clock = clock
         self._registration = registration
         self._attempts = attempts
         self._idle = idle or asyncio.Event()
-        self._stopped = False
+        self._quota = quota or Quota()
+        self._stopped = self._empty = False
         self._scans: tuple[QueueScan, ...] = ()
         self._cursors: tuple[leases.LaneCursor, ...] = ()
         # Instants of the monotonic clock: the next look without cursors, and the next check of the schema.
@@ -82,12 +88,21 @@ class Claimer:
         if self._stopped:
             return None
         self._attempts.claim_again.clear()
-        free = self._attempts.free
+        quiet = not self._attempts.count
+        if self._quota.used and quiet:
+            self._quota.ended("it has run as many jobs as it should")
+            return None
+        free = self._quota.room(self._attempts.free)
         if free <= 0 and not self._attempts.doubted:
             await self._attempts.claim_again.wait()
             return 0.0
         await self._return_unknown()
-        known = await self._claim(free) if free > 0 else None
+        known = await self._claim(free, whole=quiet and self._quota.until_empty) if free > 0 else None
+        if quiet and self._quota.until_empty and self._empty:
+            if self._quota.scheduled():
+                self._quota.ended("no job is due")
+                return None
+            known = SCHEDULES
         await self._rest(known)
         return 0.0
 
@@ -116,18 +131,19 @@ class Claimer:
             )
         self._fits_until, self._ahead = at + SCHEMA_CHECK, ahead
 
-    async def _claim(self, free: int) -> timedelta | None:
+    async def _claim(self, free: int, *, whole: bool = False) -> timedelta | None:
         began = self._clock.monotonic()
         if began >= self._fits_until:
             await self._check_schema(began)
             began = self._clock.monotonic()
-        known = self._cursors if began < self._whole_at else ()
+        known = self._cursors if began < self._whole_at and not whole else ()
         claimed = await self._app.store.arun(
             leases.claim(
                 self._registration.id,
                 free,
                 lease_for=self._app.terms.lease_for,
                 queues=self._registration.queues,
+                excluded=self._registration.excluded,
                 tasks=self._app.served(),
                 scans=self._scans,
                 cursors=known,
@@ -135,6 +151,7 @@ class Claimer:
             )
         )
         self._scans = claimed.scans
+        self._empty = claimed.known and not claimed.claims and not claimed.held and not claimed.soon
         self._cursors = leases.advanced(self._cursors, claimed.claims)
         ended = self._clock.monotonic()
         if not known:
@@ -153,6 +170,7 @@ class Claimer:
             self._registration.extended(began)
         claims = await self._one_suspect(claimed.claims)
         take = self._attempts.give_back if self._stopped else self._attempts.start
+        self._quota.took(len(claims))
         for claim in claims:
             take(claim)
         if not known:

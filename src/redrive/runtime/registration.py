@@ -21,10 +21,19 @@ class WorkerRegistration:
         renewed: called in the event loop after the worker has registered again.
     """
 
-    def __init__(
-        self, app: App, *, concurrency: int, queues: Sequence[str] | None = None, lock_id: int | None = None
+    def __init__(  # noqa: PLR0913 - the columns of its row
+        self,
+        app: App,
+        *,
+        concurrency: int,
+        queues: Sequence[str] | None = None,
+        excluded: Sequence[str] | None = None,
+        name: str | None = None,
+        lock_id: int | None = None,
     ) -> None:
         self.id = 0
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self.excluded = None if excluded is None else tuple(excluded)
         self.queues = None if queues is None else tuple(queues)
         self.ends_at = float("-inf")
         self.renewed: Callable[[], None] = lambda: None
@@ -40,10 +49,11 @@ class WorkerRegistration:
             await self._app.store.arun(queues.declare(self._app.queues.declared, now=self._app.now()))
         self.id = await self._app.store.arun(
             workers.register(
-                f"{socket.gethostname()}:{os.getpid()}",
+                self.name,
                 concurrency=self._concurrency,
                 lease_for=self._app.terms.lease_for,
                 queues=self.queues,
+                excluded=self.excluded,
                 tasks=self._app.served(),
                 process=process.present(),
                 lock_id=self._lock_id,

@@ -57,6 +57,8 @@ class Scheduler:
     def __init__(self, app: App) -> None:
         self._app = app
         self._declared = False
+        #: True once a look has found nothing to start.
+        self.quiet = False
         self._latest: datetime | None = None
         self.duty = Duty("scheduling", self._step)
 
@@ -67,6 +69,7 @@ class Scheduler:
             await repair(self._app, rng.sample, seen=False)
         made = await turn(self._app, rng.sample)
         await self._watch(made.at)
+        self.quiet = self.quiet or not made.done
         return _seconds(made)
 
     async def _watch(self, at: datetime | None) -> None:

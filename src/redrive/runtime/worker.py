@@ -28,6 +28,7 @@ from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.hooks import HookRunner
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
+from redrive.runtime.quota import Quota
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.scheduler import Scheduler
 from redrive.runtime.supervision import Duty, Reporter, Supervisor, cancel, first
@@ -45,6 +46,9 @@ SIGN_OFF = 5.0
 
 SIGN_OFF_TRIES = 2
 
+# Characters.
+LONGEST_NAME = 200
+
 
 class Worker:
     """A process that runs the jobs of an app.
@@ -52,29 +56,52 @@ class Worker:
     Args:
         concurrency: attempts at once.
         queues: the queues to serve; None means all.
+        exclude_queues: queues that it does not serve, of all the others.
+        until_empty: end when no job is due that this worker could run, and none runs here. Jobs for later and retries
+            that wait do not keep it; a queue that has used up its rate does.
+        max_jobs: end after so many attempts, retries included; running ones finish. None for no bound.
+        name: shown with the worker, by default ``host:pid``.
         shutdown_timeout: the time in which running handlers may finish after the first `stop`.
 
     Attributes:
         started: set when the start hooks of the app have run.
 
     Raises:
-        ConfigurationError: the concurrency is not positive.
+        ConfigurationError: a number is not positive, the name is empty, or both ``queues`` and ``exclude_queues`` are
+            given.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of a worker, by keyword
         self,
         app: App,
         *,
         concurrency: int = 50,
         queues: Sequence[str] | None = None,
+        exclude_queues: Sequence[str] | None = None,
+        until_empty: bool = False,
+        max_jobs: int | None = None,
+        name: str | None = None,
         shutdown_timeout: timedelta = timedelta(seconds=30),
         clock: Clock | None = None,
     ) -> None:
         if concurrency < 1:
             raise ConfigurationError(f"a worker needs at least one slot, got concurrency={concurrency}")
+        if max_jobs is not None and max_jobs < 1:
+            raise ConfigurationError(f"a worker runs at least one job, got max_jobs={max_jobs}; None is no bound")
+        if queues and exclude_queues:
+            raise ConfigurationError(
+                "a worker serves the queues of queues=, or all but those of exclude_queues=; give it one of the two"
+            )
+        if name is not None and not (name.strip() and name.isprintable() and len(name) <= LONGEST_NAME):
+            raise ConfigurationError(
+                f"the name of a worker is a text of 1 to {LONGEST_NAME} printable characters, got {name!r}"
+            )
         self._app = app
         self._concurrency = concurrency
         self._queues = queues
+        self._excluded = exclude_queues or None
+        self._name = name
+        self._quota = Quota(until_empty, max_jobs, ended=self._end)
         self._shutdown_timeout = shutdown_timeout
         self._clock = clock or SystemClock()
         self._attempts: Attempts | None = None
@@ -90,6 +117,10 @@ class Worker:
         self._stopping.set()
         if self._attempts is not None:
             self._attempts.close()
+
+    def _end(self, why: str) -> None:
+        log.info("the worker ends: %s", why)
+        self.stop()
 
     @property
     def abandoned(self) -> int:
@@ -128,7 +159,12 @@ class Worker:
         await notifier.open()
         try:
             registration = WorkerRegistration(
-                self._app, concurrency=self._concurrency, queues=self._queues, lock_id=notifier.lock_id
+                self._app,
+                concurrency=self._concurrency,
+                queues=self._queues,
+                excluded=self._excluded,
+                name=self._name,
+                lock_id=notifier.lock_id,
             )
             await registration.register()
             attempts = Attempts(
@@ -158,10 +194,10 @@ class Worker:
         registration.renewed = reporter.again
         supervisor = Supervisor(self._clock, reporter.failed, reporter.changed)
         heartbeat = Heartbeat(self._app, registration, attempts, supervisor)
-        claimer = Claimer(self._app, self._clock, registration, attempts, idle=self._idle)
+        claimer = Claimer(self._app, self._clock, registration, attempts, idle=self._idle, quota=self._quota)
         crashed = False
         heartbeat.start()
-        log.info("worker %d serves %s", registration.id, ", ".join(self._queues) if self._queues else "all queues")
+        log.info("worker %d serves %s", registration.id, self._served())
         try:
             await self._serve(
                 supervisor, claimer, attempts, [*self._duties(registration), notifier.duty, reporter.duty]
@@ -174,12 +210,21 @@ class Worker:
             attempts.cancel_all()
             await self._sign_off(registration, attempts, crashed=crashed)
 
+    def _served(self) -> str:
+        if self._excluded:
+            return f"all queues but {', '.join(self._excluded)}"
+        return ", ".join(self._queues) if self._queues else "all queues"
+
     def _duties(self, registration: WorkerRegistration) -> list[Duty]:
         """Return the duties beside the heartbeat, claiming, settling, watching and reporting."""
         duties = [Rescuer(self._app).duty, DeadWorkers(self._app, registration).duty, Timeouts(self._app).duty]
         duties += [Pruner(self._app, self._clock, registration).duty]
         duties += [Checkpointer(self._app, self._clock).duty, Timekeeper(self._app).duty]
-        return [*duties, Scheduler(self._app).duty] if self._app.schedules.declared else duties
+        if not self._app.schedules.declared:
+            return duties
+        scheduler = Scheduler(self._app)
+        self._quota.scheduled = lambda: scheduler.quiet
+        return [*duties, scheduler.duty]
 
     async def _serve(
         self, supervisor: Supervisor, claimer: Claimer, attempts: Attempts, others: Sequence[Duty]

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.engine.explain import why_not_running
-from redrive.engine.queue import QueueChange
+from redrive.engine.queue import QueueChange, Rate
 from redrive.stores.operations import leases, limited_queues, queues, workers
 from tests.stores.helpers import LONG, T0, Harness, new, seconds
 
@@ -134,3 +134,41 @@ def test_a_due_job_with_a_task_that_no_live_worker_has_is_reported(store: Harnes
     assert {("mine", "mail"), ("mine", "other"), ("none", "mail")} == unserved()
     store.do(workers.register("c:1", concurrency=1, lease_for=LONG, now=store.now))
     assert set() == unserved()
+
+
+@pytest.mark.parametrize("partition", [None, "a"])
+def test_excluded_queues_are_left_alone(store: Harness, partition: str | None):
+    """A claim takes nothing from excluded queues, plain or limited, and does not wait for their jobs."""
+    store.do(queues.change("limited", QueueChange(concurrency=5), now=T0))
+    store.enqueue(
+        new("mine", queue="plain"),
+        replace(new("mine", queue="limited"), partition=partition),
+        new("mine", queue="other"),
+    )
+
+    excluded = ["plain", "limited"]
+    assert ["other"] == [claim.queue for claim in store.claim(9, excluded=excluded)]
+    assert leases.Claimed((), None) == store.claimed(9, excluded=excluded)
+    assert {"plain", "limited"} == {claim.queue for claim in store.claim(9, excluded=["none"])}
+
+
+def test_a_claim_reports_jobs_that_wait_for_a_rate(store: Harness):
+    """A due job that only the rate of its queue holds is due soon; one in a full or paused queue is not."""
+    store.do(queues.change("rated", QueueChange(rate=Rate(1, seconds(60))), now=T0))
+    store.do(queues.change("full", QueueChange(concurrency=1), now=T0))
+    store.enqueue(*(new("mine", queue=queue) for queue in ("rated", "rated", "full", "full")))
+
+    assert 2 == len(store.claim(9))
+    assert True is store.claimed(9, queues=["rated"]).soon
+    assert False is store.claimed(9, queues=["full"]).soon
+
+
+def test_a_worker_is_stored_with_its_excluded_queues(store: Harness):
+    """The row of a worker has its name and the queues that it leaves out."""
+    number = store.do(
+        workers.register("night shift", concurrency=1, lease_for=LONG, excluded=["reports"], tasks=MINE, now=store.now)
+    )
+    (row,) = [each for each in store.do(workers.workers()) if each.id == number]
+
+    assert ("night shift", None, ("reports",)) == (row.name, row.queues, row.excluded)
+    assert (True, False) == (row.serves("default"), row.serves("reports"))

@@ -151,7 +151,16 @@ def two_lasts() -> Steps[None]:
 @pytest.mark.parametrize(("name", "begin"), [("claim_chosen", "WITH"), ("claim", "WITH RECURSIVE")])
 def test_a_statement_keeps_its_with_clauses(name: str, begin: str):
     """Others that run together with it go before its own."""
-    params = {"ids": [1], "queues": None, "tasks": None, "worker_id": 2, "now": T0, "count": 1, **leases.parameters(())}
+    params = {
+        "ids": [1],
+        "queues": None,
+        "excluded": None,
+        "tasks": None,
+        "worker_id": 2,
+        "now": T0,
+        "count": 1,
+        **leases.parameters(()),
+    }
     params["salt"] = 3
     text, values = composed(Batch((Query("keys_drop", {"job_ids": [7]}), Query(name, params))), "s")
 

@@ -34,7 +34,7 @@ def test_a_claim_without_due_jobs_writes_nothing(due: object, rest: object):
 def test_a_claim_writes_heartbeat_and_leases_together():
     """Heartbeat, leases for the wanted number of jobs, and claim are one batch."""
     got = [claim(id=1, lease_id=12), claim(id=2, lease_id=11)]
-    where = {"queues": ["q"], "tasks": ["send"], **parameters(())}
+    where = {"queues": ["q"], "excluded": None, "tasks": ["send"], **parameters(())}
     answer, asked = converse(claiming(3, queues=["q"], tasks={"send"}), [NextDue(T0, T0)], got)
 
     assert Claimed((got[1], got[0]), seconds(0)) == answer
@@ -53,7 +53,7 @@ def test_jobs_locked_by_other_workers_cause_no_busy_wait(due: object, rest: obje
     """If other workers have locked all due jobs, the claimer pauses briefly, or until the next due time."""
     answer, asked = converse(claiming(), [NextDue(T0, T0)], [], [(5,)], [NextDue(T0, due)])
 
-    assert Claimed((), rest) == answer
+    assert Claimed((), rest, soon=rest == leases.CONTENDED) == answer
     assert ["next_due", "worker_beat", "take", "claim", "worker_beat", "next_due"] == names(asked)
 
 

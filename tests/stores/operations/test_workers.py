@@ -25,6 +25,7 @@ def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
         "name": "host:1",
         "concurrency": 4,
         "queues": expected,
+        "excluded": None,
         "tasks": ["a", "b"],
         "host": None,
         "pid": None,

@@ -43,6 +43,9 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     scans: tuple[QueueScan, ...] = ()  # to be passed to the worker's next claim, which continues them
     # The transitions of jobs with unreadable policies, each with a traceback.
     held: tuple[tuple[Transition, str], ...] = ()
+    # True if a job is due and was not taken only because another claim has locked it, or because the rate of its queue
+    # is used up, or because the scan of its queue goes on.
+    soon: bool = False
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +75,7 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     *,
     lease_for: timedelta,
     queues: Sequence[str] | None = None,
+    excluded: Sequence[str] | None = None,
     tasks: Collection[str] | None = None,
     scans: Sequence[QueueScan] = (),
     cursors: Sequence[LaneCursor] = (),
@@ -80,16 +84,18 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     """Take up to `count` due jobs, each under a new lease.
 
     ``scans`` are those of the worker's last claim; ``cursors`` are the starts in lanes of plain queues
-    (`redrive.stores.operations.leases`); ``queues`` and ``tasks`` are None for all.
+    (`redrive.stores.operations.leases`); ``queues`` and ``tasks`` are None for all; ``excluded`` are queues that are
+    left out.
     """
-    served = ClaimFilter(queues, tasks)
+    served = ClaimFilter(queues, tasks, excluded)
     where = {**served.parameters, **parameters(cursors)}
     due = yield from next_due(where, now)
     at = due.now
     offers = (yield from limited_queues.offers(served, count, at, scans)) if _is_past(due.special_at, at) else ()
     open_scans = tuple(offer.scan for offer in offers if offer.scan is not None)
+    soon = bool(open_scans) or any(offer.next_at is not None for offer in offers)
     if not _is_past(due.due_at, at) and not any(offer.jobs for offer in offers):
-        return Claimed((), (yield from _rest(served, due, offers)), scans=open_scans)
+        return Claimed((), (yield from _rest(served, due, offers)), soon=soon, scans=open_scans)
     beat = Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for})
     rows = yield from _take(beat, count, where, at, offers)
     yield from keys.drop(keys.held_until_start(rows))
@@ -101,9 +107,11 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     # The claim takes nothing for a worker that is not registered.
     if not (yield beat):
         return Claimed((), None, known=False)
-    rest = yield from _rest(served, (yield from next_due(where, at)), offers)
+    left = yield from next_due(where, at)
+    rest = yield from _rest(served, left, offers)
     # Jobs that are due and were not taken are being taken or released by other claims: do not poll for them at once.
-    return Claimed((), None if rest is None else max(rest, CONTENDED), scans=open_scans)
+    soon = soon or _is_past(left.due_at, at)
+    return Claimed((), None if rest is None else max(rest, CONTENDED), soon=soon, scans=open_scans)
 
 
 def _hold(unreadable: Sequence[Claim], at: datetime) -> Steps[tuple[tuple[Transition, str], ...]]:
@@ -129,7 +137,7 @@ def _take(
     if not any(offer.jobs for offer in offers):
         rows = yield Batch((*first, Query("claim", {**params, **where}, into=Claim)))
         return rows
-    served = {name: where[name] for name in ("queues", "tasks")}
+    served = {name: where[name] for name in ("queues", "excluded", "tasks")}
     heads: Sequence[Due] = yield Query("heads", {**served, "now": at, "count": count}, into=Due)
     ids = limited_queues.choose(heads, offers, at, count)
     rows = yield Batch((*first, Query("claim_chosen", {**params, "ids": ids}, into=Claim)))

@@ -37,11 +37,14 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ClaimFilter:
-    """The queues and tasks that a worker serves; None means all."""
+    """The queues and tasks that a worker serves; None means all, without the queues of ``excluded``."""
 
-    def __init__(self, queues: Sequence[str] | None, tasks: Collection[str] | None) -> None:
+    def __init__(
+        self, queues: Sequence[str] | None, tasks: Collection[str] | None, excluded: Sequence[str] | None = None
+    ) -> None:
         self.parameters: dict[str, list[str] | None] = {
             "queues": None if queues is None else list(queues),
+            "excluded": None if excluded is None else list(excluded),
             "tasks": None if tasks is None else list(tasks),
         }
         self._tasks = tasks

@@ -43,6 +43,7 @@ def register(  # noqa: PLR0913 - the columns of its row
     concurrency: int,
     lease_for: timedelta,
     queues: Sequence[str] | None = None,
+    excluded: Sequence[str] | None = None,
     tasks: Collection[str] | None = None,
     process: Process | None = None,
     lock_id: int | None = None,
@@ -51,14 +52,15 @@ def register(  # noqa: PLR0913 - the columns of its row
 ) -> Steps[int]:
     """Register a worker, and return its id, which is never used again.
 
-    ``name`` is ``host:pid``, and ``version`` that of its redrive; queues and tasks are None for all. Other workers
-    detect its death by its process, which is None without one of its own, and by the lock that its session holds in the
-    database, if any.
+    ``version`` is that of its redrive; queues and tasks are None for all, without the queues of ``excluded``. Other
+    workers detect its death by its process, which is None without one of its own, and by the lock that its session
+    holds in the database, if any.
     """
     at = yield from instant(now)
     (worker_id,) = yield from take("worker", 1)
     host, pid, birth = (process.host, process.pid, process.birth) if process else (None, None, None)
-    params = {"id": worker_id, "name": name, "concurrency": concurrency, **ClaimFilter(queues, tasks).parameters}
+    params = {"id": worker_id, "name": name, "concurrency": concurrency}
+    params |= ClaimFilter(queues, tasks, excluded).parameters
     params |= {"host": host, "pid": pid, "birth": birth, "lock_id": lock_id, "version": version}
     yield Query("worker_insert", {**params, "now": at, "expires_at": at + lease_for})
     return worker_id

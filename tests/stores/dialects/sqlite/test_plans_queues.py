@@ -118,8 +118,9 @@ def _bare(statement: str) -> str:
 
 
 PARAMS: dict[str, object] = {
-    "now": T0, "count": 10, "window": 100, "queue": "q", "queues": None, "after": T0, "ordered": True, "ids": [1],
-    "leases": [1], "worker_id": 1, "salt": 7, "partitions": ["a"], "priorities": [0], "tasks": ["t"], "partition": "a",
+    "now": T0, "count": 10, "window": 100, "queue": "q", "queues": None, "excluded": None, "after": T0, "ordered": True,
+    "ids": [1], "leases": [1], "worker_id": 1, "salt": 7, "partitions": ["a"], "priorities": [0], "tasks": ["t"],
+    "partition": "a",
 }  # fmt: skip
 
 

@@ -45,6 +45,7 @@ CREATE TABLE redrive_workers (
     lock_id integer,                      -- the advisory lock that its session holds
     concurrency integer NOT NULL CHECK (concurrency > 0),
     queues text[],                        -- NULL: all queues
+    excluded text[],                      -- queues that it does not serve
     tasks text[],                         -- the tasks that it claims; NULL: all tasks
     started_at timestamptz NOT NULL,
     heartbeat_at timestamptz NOT NULL,

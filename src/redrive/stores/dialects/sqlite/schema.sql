@@ -36,6 +36,7 @@ CREATE TABLE redrive_workers (
     lock_id INTEGER,                      -- PostgreSQL: the advisory lock that its session holds
     concurrency INTEGER NOT NULL CHECK (concurrency > 0),
     queues TEXT,                          -- a JSON list; NULL: all queues
+    excluded TEXT,                        -- a JSON list: queues that it does not serve
     tasks TEXT,                           -- a JSON list: the tasks that it claims; NULL: all tasks
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,

@@ -55,6 +55,7 @@ lane AS MATERIALIZED (
     LEFT JOIN cursor_of
         ON cursor_of.queue = found.queue AND cursor_of.priority = found.priority AND cursor_of.task = found.task
     WHERE found.queue <> '' AND (:queues::text[] IS NULL OR found.queue = ANY (:queues))
+        AND (:excluded::text[] IS NULL OR found.queue <> ALL (:excluded))
         AND (:tasks::text[] IS NULL OR found.task = ANY (:tasks))
         AND NOT EXISTS (SELECT FROM redrive_queues WHERE name = found.queue)
 )

@@ -9,6 +9,8 @@ CROSS JOIN LATERAL (
     ORDER BY scheduled_at, id
     LIMIT :count::bigint
 ) AS head
-WHERE (:queues::text[] IS NULL OR lane.queue = ANY (:queues)) AND (:tasks::text[] IS NULL OR lane.task = ANY (:tasks))
+WHERE (:queues::text[] IS NULL OR lane.queue = ANY (:queues))
+    AND (:excluded::text[] IS NULL OR lane.queue <> ALL (:excluded))
+    AND (:tasks::text[] IS NULL OR lane.task = ANY (:tasks))
 ORDER BY head.priority, head.scheduled_at, head.id
 LIMIT :count

@@ -31,6 +31,7 @@ SELECT
             LIMIT 1
         ) END)
         FROM redrive_special_lanes AS lane
-        WHERE (:queues IS NULL OR lane.queue = ANY (:queues)) AND (:tasks IS NULL OR lane.task = ANY (:tasks))
+        WHERE (:queues IS NULL OR lane.queue = ANY (:queues))
+            AND (:excluded IS NULL OR lane.queue <> ALL (:excluded)) AND (:tasks IS NULL OR lane.task = ANY (:tasks))
     ) AS special_at
 FROM redrive_clock AS clock

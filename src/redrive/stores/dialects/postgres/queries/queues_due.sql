@@ -21,6 +21,8 @@ LEFT JOIN LATERAL (
         LIMIT 1
     )
 ) AS head ON true
-WHERE (:queues::text[] IS NULL OR lane.queue = ANY (:queues)) AND (:tasks::text[] IS NULL OR lane.task = ANY (:tasks))
+WHERE (:queues::text[] IS NULL OR lane.queue = ANY (:queues))
+    AND (:excluded::text[] IS NULL OR lane.queue <> ALL (:excluded))
+    AND (:tasks::text[] IS NULL OR lane.task = ANY (:tasks))
 GROUP BY lane.queue
 ORDER BY lane.queue

@@ -2,7 +2,7 @@
 -- Called by workers. No session of SQLite holds a lock.
 SELECT
     id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
-    trouble, version,
+    trouble, version, excluded,
     CASE WHEN lock_id IS NOT NULL THEN EXISTS (
         SELECT FROM pg_locks
         WHERE locktype = 'advisory'

@@ -15,6 +15,7 @@ WITH first_of_all AS (
         )) AS candidate
     JOIN redrive_jobs AS job ON job.id = candidate.value
     WHERE (:queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues)))
+        AND (:excluded IS NULL OR lane.queue NOT IN (SELECT value FROM json_each(:excluded)))
         AND (:tasks IS NULL OR lane.task IN (SELECT value FROM json_each(:tasks)))
         AND EXISTS (SELECT 1 FROM redrive_workers WHERE id = :worker_id AND stopped_at IS NULL)
     ORDER BY job.priority, job.scheduled_at, job.id

@@ -14,6 +14,7 @@ FROM redrive_lanes AS lane,
     )) AS candidate
 JOIN redrive_jobs AS job ON job.id = candidate.value
 WHERE (:queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues)))
+    AND (:excluded IS NULL OR lane.queue NOT IN (SELECT value FROM json_each(:excluded)))
     AND (:tasks IS NULL OR lane.task IN (SELECT value FROM json_each(:tasks)))
 ORDER BY job.priority, job.scheduled_at, job.id
 LIMIT :count

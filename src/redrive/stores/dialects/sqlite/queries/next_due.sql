@@ -12,6 +12,7 @@ SELECT
         ))
         FROM redrive_lanes AS lane
         WHERE (:queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues)))
+            AND (:excluded IS NULL OR lane.queue NOT IN (SELECT value FROM json_each(:excluded)))
             AND (:tasks IS NULL OR lane.task IN (SELECT value FROM json_each(:tasks)))
     ) AS due_at,
     (
@@ -30,5 +31,6 @@ SELECT
         ) END)
         FROM redrive_special_lanes AS lane
         WHERE (:queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues)))
+            AND (:excluded IS NULL OR lane.queue NOT IN (SELECT value FROM json_each(:excluded)))
             AND (:tasks IS NULL OR lane.task IN (SELECT value FROM json_each(:tasks)))
     ) AS special_at

@@ -16,6 +16,7 @@ SELECT lane.queue AS name, min(CASE WHEN lane.is_parted THEN (
 ) END) AS due_at
 FROM redrive_special_lanes AS lane
 WHERE (:queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues)))
+    AND (:excluded IS NULL OR lane.queue NOT IN (SELECT value FROM json_each(:excluded)))
     AND (:tasks IS NULL OR lane.task IN (SELECT value FROM json_each(:tasks)))
 GROUP BY lane.queue
 ORDER BY lane.queue

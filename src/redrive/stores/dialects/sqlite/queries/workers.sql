@@ -2,7 +2,7 @@
 -- Called by workers. No session of SQLite holds a lock.
 SELECT
     id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
-    trouble, version,
+    trouble, version, excluded,
     NULL AS locked
 FROM redrive_workers
 WHERE stopped_at IS NULL
