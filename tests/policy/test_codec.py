@@ -42,7 +42,7 @@ WRITTEN = {
     ],
     "catch": "recover",
     "hints": "obey",
-    "max_hint": None,
+    "max_hint": "default",
     "over_deadline": "give_up",
     "nested": "outer",
     "groups": "all",

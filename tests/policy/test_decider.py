@@ -202,8 +202,8 @@ def test_a_hint_beyond_all_time_does_not_overflow():
     """Hints are cut to a thousand years, and still pass any deadline."""
     failure = OS_ERROR._replace(hint=timedelta.max)
 
-    assert timedelta(days=365_250) == decide(PLAIN, failure).delay
-    assert "deadline" == decide(PLAIN.with_(deadline="1d"), failure).rule
+    assert timedelta(days=365_250) == decide(PLAIN.with_(max_hint=None), failure).delay
+    assert "deadline" == decide(PLAIN.with_(max_hint=None, deadline="1d"), failure).rule
 
 
 def test_a_hint_in_the_past_is_no_delay():
@@ -447,3 +447,28 @@ def test_only_candidates_are_retried(policy: Policy, history: History, failure: 
     candidate = matches(named, policy.groups, failure) if failure.candidate is None else failure.candidate
 
     assert isinstance(decision, GiveUp) or (candidate and not is_control_flow(failure) and failure.permanent is None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "longest"),
+    [
+        (PLAIN, timedelta(days=7)),
+        (PLAIN.durable(), timedelta(days=7)),
+        (Policy.parse("5 1s").with_(on=OSError).in_process(), timedelta(hours=1)),
+        (Policy.parse("5 1s").with_(on=OSError, max_hint="2h").in_process(), timedelta(hours=2)),
+        (Policy.parse("5 1s").with_(max_hint="8d"), timedelta(days=8)),
+    ],
+    ids=["default", "durable", "directive", "given", "longer"],
+)
+def test_hints_are_bounded_by_default(policy: Policy, longest: timedelta):
+    """A hint longer than an hour in process, or than a week, gives up at once, unless the policy has another bound."""
+    assert longest == decide(policy, OS_ERROR._replace(hint=longest)).delay
+    assert "hint" == decide(policy, OS_ERROR._replace(hint=longest + SECOND)).rule
+
+
+def test_the_default_bound_leaves_handlers_free():
+    """`RetryAfter` of a handler may be longer than the default bound, and not longer than a bound that is given."""
+    failure = OS_ERROR._replace(hint=timedelta(days=9), reason="RETRY_AFTER", candidate=True)
+
+    assert timedelta(days=9) == decide(PLAIN, failure).delay
+    assert "hint" == decide(PLAIN.with_(max_hint="8d"), failure).rule

@@ -49,8 +49,8 @@ def _field_out(policy: Decider, name: str) -> Any:  # noqa: ANN401 - each field 
     match FIELDS[name].stored:
         case "names":
             return None if value is None else list(value)
-        case "deadline":
-            return _span_out(value) if policy.deadline_given else "default"
+        case "default span":
+            return _span_out(value) if getattr(policy, f"{name}_given") else "default"
         case "span":
             return _span_out(value)
         case "backoff":
@@ -83,7 +83,7 @@ def _field_in(stored: str | None, value: object, path: str) -> Any:  # noqa: ANN
     match stored:
         case "names":
             return None if value is None else _names(value, path)
-        case "deadline":
+        case "default span":
             return ... if value == "default" else value
         case "backoff":
             return _backoff(value, path)

@@ -124,6 +124,7 @@ class Decider(Value):
     catch: str | None
     hints: str
     max_hint: timedelta | None
+    max_hint_given: bool
     over_deadline: str
     nested: str
     groups: str
@@ -272,7 +273,9 @@ class Decider(Value):
         if self.hints == "ignore" and not dictated:
             return decision
         hint = min(asked, LONGEST)
-        if self.max_hint is not None and hint > self.max_hint:
+        # The default bounds what servers send, and not what a handler decides.
+        is_bounded = self.max_hint_given or not dictated
+        if is_bounded and self.max_hint is not None and hint > self.max_hint:
             why = f"asked to wait {format_duration(hint)}, longer than max_hint={format_duration(self.max_hint)}"
             return GiveUp(why, "hint")
         if hint <= decision.delay and not dictated:

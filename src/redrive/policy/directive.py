@@ -185,6 +185,8 @@ def write_directive(policy: Decider) -> str:
         raise _inexpressible("attempts", "a directive has a number of retries")
     if not policy.deadline_given:
         raise _inexpressible("deadline", "a directive always means deadline=None")
+    if policy.max_hint_given:
+        raise _inexpressible("max_hint", "a directive has the default of its place")
     for name, field in FIELDS.items():
         if name not in DIRECTIVE_SETS and getattr(policy, name) != field.directive:
             raise _inexpressible(name, f"a directive always means {name}={field.directive!r}")

@@ -46,6 +46,17 @@ def _deadline(value: Duration | EllipsisType | None) -> timedelta | None:
     return None if isinstance(value, EllipsisType) else _bound(value, "deadline")
 
 
+# A longer hint is a mistake of the server, or a refusal.
+DURABLE_MAX_HINT = timedelta(days=7)
+
+
+def _max_hint(value: Duration | EllipsisType | None) -> timedelta | None:
+    """Check ``max_hint``: a span, None for no limit, or ... for the default of the place."""
+    if isinstance(value, EllipsisType):
+        return DURABLE_MAX_HINT
+    return None if value is None else span(value, "max_hint")
+
+
 def span(value: Duration, field: str) -> timedelta:
     """Check ``max_hint`` and other spans; errors name the field."""
     try:
@@ -149,14 +160,14 @@ FIELDS: Mapping[str, Field] = MappingProxyType(
         "on": Field(lambda value, given: _candidates(value, given["on_result"]), "names"),
         "on_result": Field(lambda value, _: value, None),
         "attempts": Field(lambda value, _: check_attempts(value, "attempts"), "plain"),
-        "deadline": Field(lambda value, _: _deadline(value), "deadline"),
+        "deadline": Field(lambda value, _: _deadline(value), "default span"),
         "attempt_timeout": Field(lambda value, _: _bound(value, "attempt_timeout"), "span"),
         "backoff": Field(lambda value, _: _schedule(value), "backoff"),
         "jitter": Field(lambda value, given: _jitter(value, given["backoff"]), "jitter", Jitter.none),
         "rules": Field(lambda value, _: _rules(value), "rules", ()),
         "catch": Field(lambda value, _: _task(value), "plain"),
         "hints": Field(lambda value, _: _choice("hints", value, ("obey", "ignore")), "plain", "obey"),
-        "max_hint": Field(lambda value, _: None if value is None else span(value, "max_hint"), "span"),
+        "max_hint": Field(lambda value, _: _max_hint(value), "default span", DURABLE_MAX_HINT),
         "over_deadline": Field(
             lambda value, _: _choice("over_deadline", value, ("give_up", "defer", "truncate")), "plain", "give_up"
         ),

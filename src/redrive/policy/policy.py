@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from redrive.policy.explain import Explanation
 
 IN_PROCESS_DEADLINE = timedelta(seconds=45)
+IN_PROCESS_MAX_HINT = timedelta(hours=1)
 _DEFAULT_BACKOFF = Exponential(0.1, 5.0)
 # A retry after which every schedule that grows has reached its maximum.
 _FAR = 10_000
@@ -54,7 +55,8 @@ class Policy(CallMethods, Decider):
         rules: different treatment for some failures; the first match applies.
         catch: name of the task that runs after the last failure.
         hints: ``obey``: a hint (Retry-After) is a lower bound of the delay; ``ignore``: it has no effect.
-        max_hint: give up at once if a hint is longer than this.
+        max_hint: give up at once if a hint is longer than this; None for no limit. Default: 1 h in process, 7 d for
+            durable jobs; the default does not limit `redrive.errors.RetryAfter`.
         over_deadline: action if a wait would pass the deadline: ``give_up``, ``defer`` or ``truncate``.
         nested: in nested policies, leave a failure to an outer policy that would retry it (``outer``), or retry it here
             as well (``both``).
@@ -87,7 +89,7 @@ class Policy(CallMethods, Decider):
         rules: Iterable[Rule] = (),
         catch: str | None = None,
         hints: str = "obey",
-        max_hint: Duration | None = None,
+        max_hint: Duration | EllipsisType | None = ...,
         over_deadline: str = "give_up",
         nested: str = "outer",
         groups: str = "all",
@@ -102,6 +104,7 @@ class Policy(CallMethods, Decider):
         for name, field in FIELDS.items():
             freeze(self, name, field.check(given[name], given))
         freeze(self, "deadline_given", deadline is not ...)
+        freeze(self, "max_hint_given", max_hint is not ...)
         self._check()
         self._prepare()
 
@@ -115,7 +118,7 @@ class Policy(CallMethods, Decider):
     # --- places
 
     def in_process(self) -> Policy:
-        """Return this policy with the defaults of a call in process: a deadline of 45 s, not idempotent.
+        """Return this policy with the defaults of a call in process: deadline 45 s, max_hint 1 h, not idempotent.
 
         Raises:
             PolicyValueError: neither ``on`` nor ``on_result`` is given.
@@ -129,6 +132,8 @@ class Policy(CallMethods, Decider):
             changes["on"] = ()
         if not self.deadline_given:
             changes["deadline"] = IN_PROCESS_DEADLINE
+        if not self.max_hint_given and self.hints == "obey":
+            changes["max_hint"] = IN_PROCESS_MAX_HINT
         if self.idempotent is None:
             changes["idempotent"] = False
         return self.with_(**changes) if changes else self
@@ -312,10 +317,12 @@ class Policy(CallMethods, Decider):
         arguments = super().arguments()
         if not self.deadline_given:
             del arguments["deadline"]
+        if not self.max_hint_given:
+            del arguments["max_hint"]
         return arguments
 
     def _key(self) -> tuple[object, ...]:
-        return (self.deadline_given, *super()._key())
+        return (self.deadline_given, self.max_hint_given, *super()._key())
 
     def __repr__(self) -> str:
         usual = _USUAL.arguments()

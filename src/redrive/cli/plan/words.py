@@ -73,7 +73,7 @@ def _of_hints(policy: Policy) -> str:
         return ""
     if policy.hints == "ignore":
         return "Hints (Retry-After) are ignored, except those that a handler raises."
-    if policy.max_hint is not None:
+    if policy.max_hint_given and policy.max_hint is not None:
         return f"A hint (Retry-After) of more than {shown(policy.max_hint)} ends the call."
     return ""
 
