@@ -28,7 +28,8 @@ def test_a_missing_package_is_reported_with_its_extra(monkeypatch: pytest.Monkey
     # What the test loads anew must not replace what other tests have imported.
     for name in [each for each in sys.modules if each.startswith("redrive.contrib.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
+    for name in [package, *(each for each in sys.modules if each.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
 
     with pytest.raises(ModuleNotFoundError) as missing:
         importlib.import_module(module)

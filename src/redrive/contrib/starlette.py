@@ -22,6 +22,7 @@ from redrive.contrib import extra
 from redrive.errors import (
     CircuitOpen,
     ConfigurationError,
+    JobNotFound,
     Overloaded,
     StartHookError,
     StoreBusy,
@@ -172,11 +173,18 @@ def jobs_of(connection: HTTPConnection) -> App:
 
 
 def refusals() -> dict[Any, Callable[[Request, Exception], Response]]:
-    """Return the ``exception_handlers=`` of an application that turn temporary errors into ``503``.
+    """Return the ``exception_handlers=`` of an application: ``503`` for temporary errors, ``404`` for an unknown job.
 
-    The errors are `CircuitOpen`, `Overloaded`, `TooManyInRetry`, `StoreBusy` and `StoreUnreachable`.
+    The temporary errors are `CircuitOpen`, `Overloaded`, `TooManyInRetry`, `StoreBusy` and `StoreUnreachable`; an
+    unknown job is `JobNotFound`.
     """
-    return dict.fromkeys((CircuitOpen, Overloaded, TooManyInRetry, StoreBusy, StoreUnreachable), _refuse)
+    temporary = (CircuitOpen, Overloaded, TooManyInRetry, StoreBusy, StoreUnreachable)
+    return {**dict.fromkeys(temporary, _refuse), JobNotFound: _not_found}
+
+
+def _not_found(_: Request, error: Exception) -> Response:
+    logger("redrive.http").info("not found: %s", error)
+    return JSONResponse({"detail": "there is no such job"}, status_code=404)
 
 
 def _refuse(_: Request, error: Exception) -> Response:

@@ -208,6 +208,18 @@ def test_temporary_unavailability_is_503(error, seconds):
     assert {"detail": "temporarily unavailable, try again later"} == answer.json()
 
 
+def test_an_unknown_job_is_not_found(jobs):
+    """Answer a question about a job that does not exist with 404."""
+    jobs.open()
+
+    def look(_):
+        return JSONResponse({"state": jobs.job(7).state})
+
+    answer = ask(Starlette(routes=[Route("/", look)], exception_handlers=refusals()))
+
+    assert (404, {"detail": "there is no such job"}) == (answer.status, answer.json())
+
+
 def remaining(headers, **options) -> float | None:
     """Return the deadline inside a route with a retried call."""
 

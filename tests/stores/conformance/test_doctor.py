@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redrive.engine.queue import QueueChange
+from redrive.engine.settle import CATCH_STUCK_AFTER
 from redrive.stores.operations import doctor, queues
 from redrive.stores.operations.queues import DepthState
 from tests.stores.helpers import FATAL, Harness, failed, new
@@ -43,7 +44,7 @@ def test_workers_jobs_and_queues_are_counted(store: Harness):
 def test_catch_jobs_that_fail_again_and_again_are_read(store: Harness):
     """Return unfinished catch jobs with many failures, with their last error."""
     store.end(store.take(new(retry="0 catch recover")), FATAL)
-    for _ in range(doctor.STUCK):
+    for _ in range(CATCH_STUCK_AFTER):
         assert () == store.do(doctor.examine(store.now)).catches
         (claim,) = store.claim()
         store.end(claim, failed("no bank"))
@@ -51,7 +52,7 @@ def test_catch_jobs_that_fail_again_and_again_are_read(store: Harness):
 
     (stuck,) = store.do(doctor.examine(store.now)).catches
 
-    assert (claim.id, "recover", claim.parent_id, doctor.STUCK, "no bank") == (
+    assert (claim.id, "recover", claim.parent_id, CATCH_STUCK_AFTER, "no bank") == (
         stuck.id,
         stuck.task,
         stuck.parent_id,

@@ -8,15 +8,17 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from couchbase.exceptions import CouchbaseException
-from couchbase.options import AnalyticsOptions, QueryOptions
-
+from redrive.contrib import extra
 from redrive.contrib.couchbase.operations import is_idempotent
 from redrive.contrib.couchbase.sdk import TIMEOUTS, report_of, true_error, verdict_of
 from redrive.contrib.couchbase.verdict import Profile, SdkError
 from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
 from redrive.orchestrator import Attempt, Orchestrator, Request
 from redrive.policy.duration import Duration
+
+with extra("couchbase"):
+    from couchbase.exceptions import CouchbaseException
+    from couchbase.options import AnalyticsOptions, QueryOptions
 
 T = TypeVar("T")
 

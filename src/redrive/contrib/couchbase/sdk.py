@@ -22,8 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from couchbase import exceptions
-
+from redrive.contrib import extra
 from redrive.contrib.couchbase.analytics import classify_analytics
 from redrive.contrib.couchbase.bodies import classify_search, classify_views
 from redrive.contrib.couchbase.query import classify_query
@@ -32,6 +31,9 @@ from redrive.contrib.couchbase.transport import classify_http_status
 from redrive.contrib.couchbase.verdict import LOST, Profile, SdkError, Verdict
 from redrive.orchestrator.reason import RetryReason
 from redrive.policy import Failure, Stage
+
+with extra("couchbase"):
+    from couchbase import exceptions
 
 E = SdkError
 TIMEOUTS = frozenset({E.AMBIGUOUS_TIMEOUT, E.UNAMBIGUOUS_TIMEOUT})

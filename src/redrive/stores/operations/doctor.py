@@ -15,12 +15,10 @@ import msgspec
 from redrive.engine.explain import span
 from redrive.engine.queue import QueueSettings
 from redrive.engine.records import Diagnosis, Severity, WorkerRecord
+from redrive.engine.settle import CATCH_STUCK_AFTER
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.queues import MOST, WIDEST, Depth, DepthState
 from redrive.stores.query import Query, Steps, reads
-
-# Failures of a catch job after which it counts as stuck.
-STUCK = 5
 
 # The time for which a job may be due while workers live.
 LATE = timedelta(minutes=5)
@@ -83,7 +81,9 @@ def examine(now: datetime | None = None) -> Steps[Vitals]:
     depths: Sequence[Depth] = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
     settings: Sequence[QueueSettings] = yield Query("queues_select", {"names": None}, into=QueueSettings)
     lanes = yield Query("lanes_ready", {"count": READ})
-    catches: Sequence[StuckCatch] = yield Query("catches_stuck", {"failures": STUCK, "count": READ}, into=StuckCatch)
+    catches: Sequence[StuckCatch] = yield Query(
+        "catches_stuck", {"failures": CATCH_STUCK_AFTER, "count": READ}, into=StuckCatch
+    )
     return Vitals(
         at,
         dict(server),
