@@ -538,3 +538,13 @@ def test_a_plain_retry_does_not_load_what_is_shared():
         "redrive.policy.budget",
     }
     assert set() == {*unwanted, "asyncio"} & set(loaded)
+
+
+def test_a_budget_without_settings_is_one_that_recovers():
+    """`budget(key)` registers a `TokenBudget()`; registering that again, written out, changes nothing."""
+    with isolated():
+        shared = budget("payments")
+
+        assert TokenBudget() == shared.budget
+        assert shared is budget("payments", TokenBudget())
+        assert shared is budget("payments")

@@ -85,7 +85,7 @@ def test_a_budget_key_means_the_defaults_of_its_kind():
     """Keys stand for the defaults, since a simulation has no registry."""
     keyed = of_policy("keyed", Policy(on=OSError, idempotent=True, budget="b", breaker="c", hedge="d"))
 
-    assert (RatioBudget(), BreakerSettings(), None) == (keyed.budget, keyed.breaker, keyed.hedge)
+    assert (TokenBudget(), BreakerSettings(), None) == (keyed.budget, keyed.breaker, keyed.hedge)
 
 
 def test_the_label_of_a_contender_names_its_budget():

@@ -3,7 +3,7 @@
 A policy is a value without state, so it names the limits that it shares: ``Policy(budget="payments")``. The limit is
 registered once in the process::
 
-    redrive.retrying.budget("payments", RatioBudget(0.1))
+    redrive.retrying.budget("payments")
 
 All policies with this name charge the same budget, for all functions, threads and tasks. Name the *target*, not the
 function: the service must not be overloaded.
@@ -31,7 +31,7 @@ from typing import Any, Generic, TypeVar
 from redrive.errors import CircuitOpen, PolicyValueError
 from redrive.policy import Defer, Failure, GiveUp, format_duration
 from redrive.policy.breaker import BreakerSettings
-from redrive.policy.budget import Budget, Ledger
+from redrive.policy.budget import Budget, Ledger, TokenBudget
 from redrive.policy.classify import refuse_coroutine_function
 from redrive.policy.hedge import Hedge
 from redrive.retrying.circuit_breaker import CircuitBreaker, Permit
@@ -49,7 +49,7 @@ class SharedBudget:
     def __init__(self, budget: Budget, key: str = "", *, ledger: Ledger | None = None) -> None:
         if not isinstance(budget, Budget):
             raise PolicyValueError(
-                f"{budget!r} is not a budget: give a RatioBudget(...) or another of redrive.retrying"
+                f"{budget!r} is not a budget: give a TokenBudget(...) or another of redrive.retrying"
             )
         self.budget = budget
         self.key = key
@@ -198,12 +198,12 @@ _HEDGES = SharedRegistry("hedge", Hedge)
 _ALL: tuple[SharedRegistry[Any], ...] = (_BUDGETS, _BREAKERS, _HEDGES)
 
 
-def budget(key: str, budget: Budget) -> SharedBudget:
+def budget(key: str, budget: Budget | None = None) -> SharedBudget:
     """Register a retry budget for the whole process.
 
     Args:
         key: the name by which policies share it: ``Policy(budget="payments")``.
-        budget: its numbers, such as ``RatioBudget(0.1)``.
+        budget: its kind and numbers; by default ``TokenBudget()``, with which a full target recovers from an overload.
 
     Returns:
         The shared budget; ``left`` is its balance.
@@ -211,7 +211,8 @@ def budget(key: str, budget: Budget) -> SharedBudget:
     Raises:
         PolicyValueError: the key names another budget already, or ``budget`` is not a budget.
     """
-    return _BUDGETS.register(key, budget, lambda: SharedBudget(budget, key))
+    given = TokenBudget() if budget is None else budget
+    return _BUDGETS.register(key, given, lambda: SharedBudget(given, key))
 
 
 def breaker(

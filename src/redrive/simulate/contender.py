@@ -19,7 +19,7 @@ from typing import Any
 
 from redrive.policy import Policy
 from redrive.policy.breaker import BreakerSettings
-from redrive.policy.budget import Budget, RatioBudget
+from redrive.policy.budget import Budget, TokenBudget
 from redrive.policy.hedge import Hedge
 from redrive.simulate.client import FormulaClient, PolicyClient, SimulatedClient
 
@@ -82,7 +82,7 @@ def of_policy(name: str, policy: Policy) -> Contender:
     """Return a contender for a policy of redrive.
 
     Failures in a simulation are always those that the policy retries, so ``on`` has no effect. A budget, a breaker or a
-    hedge that is named by a key is not registered here: a budget is taken as ``RatioBudget()``, a breaker as
+    hedge that is named by a key is not registered here: a budget is taken as ``TokenBudget()``, a breaker as
     ``BreakerSettings()``, and a hedge by key is left out.
 
     Args:
@@ -95,7 +95,7 @@ def of_policy(name: str, policy: Policy) -> Contender:
     return Contender(
         name,
         plain,
-        RatioBudget() if isinstance(budget, str) else getattr(budget, "budget", None),
+        TokenBudget() if isinstance(budget, str) else getattr(budget, "budget", None),
         BreakerSettings() if isinstance(breaker, str) else getattr(breaker, "settings", None),
         hedge if isinstance(hedge, Hedge) else None,
     )
