@@ -155,7 +155,10 @@ def test_a_worker_is_a_process(shop: App, tmp_path: Path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
 
     assert (0, "succeeded") == (done.returncode, shop.job(1).state)
-    assert "worker 1 serves all queues" in done.stderr
+    start = next(line for line in done.stderr.splitlines() if "redrive.workers" in line)
+    assert " INFO " in start
+    assert ") serves all queues of sqlite:///shop.db" in start
+    assert start.endswith(f", 50 at once; tasks: {', '.join(sorted(shop.tasks))}")
 
 
 def test_a_worker_serves_its_metrics(shop: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):

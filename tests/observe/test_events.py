@@ -56,8 +56,13 @@ def test_an_event_is_a_value(event):
     [
         (
             SCHEDULED,
-            logging.INFO,
+            logging.WARNING,
             "app.fetch is retried in 2s (backoff): attempt 2 failed: ConnectionError: connection refused",
+        ),
+        (
+            SCHEDULED.with_(max_attempts=4),
+            logging.WARNING,
+            "app.fetch is retried in 2s (backoff): attempt 2 of 4 failed: ConnectionError: connection refused",
         ),
         (SUCCEEDED, logging.INFO, "app.fetch succeeded after 3 attempts in 4.00 s"),
         (

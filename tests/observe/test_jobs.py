@@ -31,15 +31,30 @@ EVENTS = {
     "job 7 (charge) is enqueued on mail": observe.JobEnqueued(**JOB, delay=0 * SECOND, in_transaction=False),
     "job 7 (charge) is enqueued on mail, due in 5s": observe.JobEnqueued(**JOB, delay=5 * SECOND, in_transaction=True),
     "job 7 (charge) starts: attempt 2 on worker 3": observe.JobStarted(**ATTEMPT, worker_id=3, waited=SECOND),
-    "job 7 (charge) succeeded at attempt 2": observe.JobSucceeded(**ENDED),
+    "job 7 (charge) succeeded at attempt 2 in 3.000 s": observe.JobSucceeded(**ENDED),
     "job 7 (charge) is retried in 1s (backoff): attempt 2 failed: ConnectionError: connection refused": (
         observe.JobRetryScheduled(**FAILED, delay=SECOND)
     ),
-    "job 7 (charge) died at attempt 2: 2 of 2 attempts failed; last failure: ConnectionError: connection refused": (
-        observe.JobDied(**FAILED, why="2 of 2 attempts failed", catch=None)
+    (
+        "job 7 (charge) is retried in 1s, at 2026-01-01 00:00:00 UTC (backoff): "
+        "attempt 2 of 3 failed: ConnectionError: connection refused"
+    ): observe.JobRetryScheduled(**FAILED, delay=SECOND, due_at=AT, max_attempts=3),
+    (
+        "job 7 (charge) is retried in 1s (catch): attempt 2 failed: ConnectionError: connection refused; "
+        "the catch is stuck: 5 failures"
+    ): observe.CatchStuck(**FAILED | {"rule": "catch"}, delay=SECOND, failures=5),
+    (
+        "job 7 (charge) died at attempt 2 of 2 (attempts): 2 of 2 attempts failed; "
+        "last failure: ConnectionError: connection refused"
+    ): observe.JobDied(
+        **FAILED | {"rule": "attempts"}, why="2 of 2 attempts failed", catch=None, max_attempts=2, traceback="Trace"
     ),
-    "job 7 (charge) died at attempt 2: it crashes; last failure: POISON; recover catches it": observe.JobDied(
-        **FAILED | {"reason": "POISON", "error_type": None, "error": None}, why="it crashes", catch="recover"
+    "job 7 (charge) died at attempt 2 (poison limit): it crashes; last failure: POISON; recover catches it": (
+        observe.JobDied(
+            **FAILED | {"rule": "poison limit", "reason": "POISON", "error_type": None, "error": None},
+            why="it crashes",
+            catch="recover",
+        )
     ),
     "job 7 (charge) is snoozed for 1s: not yet": observe.JobSnoozed(**ENDED, delay=SECOND, why="not yet"),
     "job 7 (charge) waits for an answer from outside, until 2026-01-01 00:00:00 UTC": (
@@ -48,27 +63,52 @@ EVENTS = {
     "job 7 (charge) is given back: shut down": (
         observe.JobReleased(**ATTEMPT, due_at=AT, hold="release", why="shut down")
     ),
+    "job 7 (charge) is given back: no such task": (
+        observe.JobHeld(**ATTEMPT, due_at=AT, hold="unknown_task", why="no such task")
+    ),
     "job 7 (charge) is cancelled: enough": observe.JobCancelled(**JOB, attempt=2, why="enough"),
-    "job 7 (charge) runs again: connection refused": observe.JobRescued(**FAILED, worker_id=3),
-    "job 7 (charge) was taken away from attempt 2, which changes nothing": observe.JobLeaseLost(**ATTEMPT),
+    "job 7 (charge): connection refused; it runs again": observe.JobRescued(**FAILED, worker_id=3),
+    "job 7 (charge): its lease was lost; what attempt 2 did changes nothing": observe.JobLeaseLost(**ATTEMPT),
     "job 6 is caught by job 7 (charge)": observe.JobCaught(**JOB | {"job_id": 6}, catch_id=7),
-    "worker 3 starts, 9 at once, on all queues": observe.WorkerStarted(**WORKER, concurrency=9),
-    "worker 3 starts, 9 at once, on a, b": observe.WorkerStarted(worker_id=3, queues=("a", "b"), concurrency=9),
+    "worker 3 serves all queues, 9 at once": observe.WorkerStarted(**WORKER, concurrency=9),
+    "worker 3 serves all queues but b, c, 9 at once": observe.WorkerStarted(
+        **WORKER, concurrency=9, excluded=("b", "c")
+    ),
+    "worker 3 (host:7) serves a, b of sqlite:///a.db, 9 at once; tasks: charge, refund": observe.WorkerStarted(
+        worker_id=3,
+        queues=("a", "b"),
+        concurrency=9,
+        worker="host:7",
+        database="sqlite:///a.db",
+        tasks=("charge", "refund"),
+    ),
+    f"worker 3 serves all queues, 9 at once; tasks: {', '.join(['t'] * 20)}, 2 more": observe.WorkerStarted(
+        **WORKER, concurrency=9, tasks=("t",) * 22
+    ),
     "worker 3 has stopped": observe.WorkerStopped(**WORKER, abandoned=0),
     "worker 3: sweeping failed, 2 times in a row: KeyError: 'b'": (
         observe.WorkerDutyFailed(**WORKER, duty="sweeping", error="KeyError: 'b'", failures=2)
     ),
     "worker 3 has stopped; 2 handlers do not stop": observe.WorkerStopped(**WORKER, abandoned=2),
 }
-LOUD = {observe.JobDied, observe.JobRescued, observe.JobLeaseLost, observe.WorkerDutyFailed}
-QUIET = {observe.JobsEnqueuing, observe.JobEnqueued, observe.JobStarted}
+LEVELS = {
+    logging.ERROR: {observe.JobDied, observe.CatchStuck},
+    logging.WARNING: {
+        observe.JobRetryScheduled,
+        observe.JobRescued,
+        observe.JobLeaseLost,
+        observe.JobHeld,
+        observe.WorkerDutyFailed,
+    },
+    logging.DEBUG: {observe.JobsEnqueuing, observe.JobEnqueued, observe.JobStarted, observe.JobSucceeded},
+}
 
 
 @pytest.mark.parametrize("text", EVENTS)
 def test_an_event_has_a_one_line_text(text: str):
-    """Texts have one line; failures are warnings, and frequent events are for debugging."""
+    """Texts have one line; ends are errors, other failures warnings, and frequent events are for debugging."""
     event = EVENTS[text]
-    level = logging.WARNING if type(event) in LOUD else logging.DEBUG if type(event) in QUIET else logging.INFO
+    level = next((level for level, kinds in LEVELS.items() if type(event) in kinds), logging.INFO)
 
     assert (text, level) == (str(event), event.level)
     assert event.name in {"charge", "worker 3"}
@@ -92,7 +132,8 @@ def test_exported_fields_are_plain_values():
     """Spans are seconds, instants ISO 8601, lists words; the trace of a job is left out."""
     started = EVENTS["job 7 (charge) starts: attempt 2 on worker 3"]
     suspended = observe.JobSuspended(**ATTEMPT, until=AT)
-    shown = dict(facts(started)) | dict(facts(suspended)) | dict(facts(EVENTS["worker 3 starts, 9 at once, on a, b"]))
+    worker = next(event for text, event in EVENTS.items() if "serves a, b" in text)
+    shown = dict(facts(started)) | dict(facts(suspended)) | dict(facts(worker))
 
     assert (1.0, "2026-01-01T00:00:00+00:00", "a, b") == (shown["waited"], shown["until"], shown["queues"])
     assert (None, "mail", 7) == (shown["delay"], shown["queue"], shown["job_id"])
@@ -181,22 +222,25 @@ def test_an_attempt_is_counted_once():
     assert [
         ("succeeded", ""),
         ("retried", "CONNECTION"),
+        ("retried", "CONNECTION"),
+        ("retried", "CONNECTION"),
         ("died", "CONNECTION"),
         ("died", "POISON"),
         ("snoozed", ""),
         ("suspended", ""),
         ("released", "release"),
+        ("released", "unknown_task"),
         ("cancelled", ""),
         ("rescued", "CONNECTION"),
         ("lost", ""),
     ] == attempts
-    assert 6 == sum(name == "redrive.job.duration" for name, _ in booked)
+    assert 8 == sum(name == "redrive.job.duration" for name, _ in booked)
 
 
 def test_the_logging_sink_respects_the_level_of_its_logger(caplog: pytest.LogCaptureFixture):
     """Events below the level of the logger are not written."""
     with caplog.at_level(logging.WARNING, "redrive.jobs"):
-        observe.log(EVENTS["job 7 (charge) succeeded at attempt 2"])
+        observe.log(EVENTS["job 7 (charge) succeeded at attempt 2 in 3.000 s"])
 
     assert [] == caplog.records
 

@@ -97,7 +97,7 @@ def test_events_are_one_line_with_escaped_facts(written: io.StringIO, caplog: py
     """Write an event as one line, with facts that are safe for formatters that show them."""
     observe.log(WorkerStarted(worker_id=1, queues=(EVIL,), concurrency=5))
 
-    assert f"INFO worker 1 starts, 5 at once, on boom\\u001b[2J\\u202e\\n{FORGED}\n" == written.getvalue()
+    assert f"INFO worker 1 serves boom\\u001b[2J\\u202e\\n{FORGED}, 5 at once\n" == written.getvalue()
     assert f"boom\\u001b[2J\\u202e\\n{FORGED}" == caplog.records[0].queues
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import traceback
 import weakref
@@ -182,8 +183,10 @@ class Payload:
 
 @pytest.mark.parametrize("failures", [2, 3], ids=["recovered", "given up"])
 @pytest.mark.parametrize("policy", [AT_ONCE, AT_ONCE.with_(deadline="1h")], ids=["direct", "prepared"])
-def test_calls_leave_no_reference_cycle(policy, failures):
-    """Calls leave no cycle of error, traceback and frame."""
+def test_calls_leave_no_reference_cycle(policy, failures, monkeypatch):
+    """Calls leave no cycle of error, traceback and frame, and neither does their log."""
+    # The handlers of pytest keep records.
+    monkeypatch.setattr(logging.getLogger("redrive"), "propagate", False)
     kept = []
 
     @redrive.retry(policy)

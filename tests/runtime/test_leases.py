@@ -64,7 +64,9 @@ def test_the_result_of_a_stopped_handler_is_ignored(filed: App, caplog):
         async with working(filed), asyncio.timeout(PATIENCE):
             await started.wait()
             await job.acancel("ordered twice")
-            await until(lambda: any(message.startswith("job 1: it was cancelled") for message in caplog.messages))
+            await until(
+                lambda: any(message.startswith("job 1 (send): it was cancelled") for message in caplog.messages)
+            )
 
     asyncio.run(run())
 

@@ -305,12 +305,16 @@ def test_the_duty_cancels_expired_jobs(tmp_path: Path, caplog: pytest.LogCapture
     late = send.options(expires=1.5).enqueue()
     send.enqueue()
     events: list[observe.Event] = []
-    with pytest.raises(asyncio.CancelledError), observe.only(events.append), caplog.at_level("INFO", "redrive"):
+    with (
+        pytest.raises(asyncio.CancelledError),
+        observe.only(events.append, observe.log),
+        caplog.at_level("INFO", "redrive"),
+    ):
         asyncio.run(repeat(Timeouts(app).duty, clock))
 
     assert ([1, 0.5, 0.01, 1], State.CANCELLED) == (clock.rests, late.refresh().state)
     assert [late.id] == [event.job_id for event in events if isinstance(event, observe.JobCancelled)]
-    assert f"job {late.id}: send expired: it had not started by" in caplog.text
+    assert f"job {late.id} (send) is cancelled: it had not started when it expired" in caplog.messages
     app.close()
 
 

@@ -220,16 +220,16 @@ def test_outcomes_of_occurrences_are_logged(app: App, clock: SettableClock, capl
     """Starts are logged as information, skipped occurrences as warnings."""
     app.cron(SECOND, name="tick")(nothing)
     declared(app)
-    with caplog.at_level(logging.INFO, "redrive.worker"):
+    with caplog.at_level(logging.INFO, "redrive.schedules"):
         for _ in range(2):
             clock.at += timedelta(seconds=1)
             look(app)
 
     assert [
-        ("INFO", "cron tick: the occurrence of 2026-01-01 00:00:01+00:00 was started"),
+        ("INFO", "the occurrence of tick at 2026-01-01 00:00:01 UTC is started as job 1"),
         (
             "WARNING",
-            "cron tick: the occurrence of 2026-01-01 00:00:02+00:00 was skipped: job 1 before it had not ended",
+            "the occurrence of tick at 2026-01-01 00:00:02 UTC is skipped: job 1 before it had not ended",
         ),
     ] == [(each.levelname, each.getMessage()) for each in caplog.records]
 

@@ -9,7 +9,6 @@ from redrive.app.payload import write_result
 from redrive.app.protocol import AppProtocol, Procedure
 from redrive.engine.outcome import Failed, Succeeded
 from redrive.errors import Cancel, PayloadError, Snooze, TokenError
-from redrive.observe.listeners import LISTENERS
 from redrive.policy import Failure
 from redrive.retrying import rng
 from redrive.stores.operations import attempts, jobs
@@ -34,7 +33,7 @@ def fail(app: AppProtocol, token: str, error: Exception | str) -> Procedure[bool
 
 def _end(app: AppProtocol, job_id: int, lease_id: int, outcome: Succeeded | Failed) -> Procedure[bool]:
     transition = yield attempts.complete(job_id, lease_id, outcome, rng.roll(), now=app.now())
-    if LISTENERS and transition is not None:
+    if transition is not None:
         from redrive.app.events import emit_moved
 
         emit_moved([transition])

@@ -18,7 +18,7 @@ from redrive.app.protocol import AppProtocol
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.records import KeyUntil, NewJob, OnConflict
 from redrive.errors import ConfigurationError, PayloadError, PolicyError
-from redrive.observe.listeners import LISTENERS
+from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy, parse_duration
 from redrive.policy.duration import Duration
 from redrive.stores.operations import jobs
@@ -272,7 +272,7 @@ class Enqueuer(Generic[P, R]):
         return jobs.enqueue(new, trace=trace, now=self.app.now())
 
     def _put(self, new: list[NewJob], using: Any) -> list[Job[R]]:
-        if not LISTENERS:
+        if not heard("redrive.jobs", DEBUG):
             return self._handles(self.app.store.run(self._operation(new), using=using), using)
         with self._watched(new, using) as watched:
             placed = self.app.store.run(self._operation(new, watched.trace), using=using)
@@ -280,7 +280,7 @@ class Enqueuer(Generic[P, R]):
         return self._handles(placed, using)
 
     async def _aput(self, new: list[NewJob], using: Any) -> list[Job[R]]:
-        if not LISTENERS:
+        if not heard("redrive.jobs", DEBUG):
             return self._handles(await self.app.store.arun(self._operation(new), using=using), using)
         with self._watched(new, using) as watched:
             placed = await self.app.store.arun(self._operation(new, watched.trace), using=using)

@@ -1,20 +1,20 @@
-"""Events about jobs: from decisions of the engine to the events of `redrive.observe`.
-
-Callers check `redrive.observe.listeners.LISTENERS` before they import this module.
-"""
+"""Events about jobs: from decisions of the engine to the events of `redrive.observe`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
 from redrive import observe
+from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.engine.lifecycle import LifecycleEvent
 from redrive.engine.occurrence import Occurrence, OccurrenceDecision
 from redrive.engine.outcome import Transition
-from redrive.engine.records import Claim, JobRecord, NewJob
+from redrive.engine.records import Claim, Hold, JobRecord, NewJob
+from redrive.engine.settle import BAD_POLICY, CATCH_STUCK_AFTER
+from redrive.observe.listeners import DEBUG, ERROR, heard
 from redrive.stores.operations.jobs import EnqueueResult, due_at
 from redrive.stores.operations.leases import Ending, Settled
 
@@ -57,25 +57,53 @@ class EnqueueEvents:
 def emit_settled(endings: Sequence[Ending], settled: Settled) -> None:
     """Emit the events of a settle: transitions, and attempts that had lost their lease."""
     emit_moved(settled.moved)
+    if not settled.lost:
+        return
     for ending in endings:
         if ending.claim.lease_id in settled.lost:
-            emit_lost(ending.claim)
+            cancelled = ending.claim.lease_id in settled.cancelled
+            emit_lost(ending.claim, "it was cancelled" if cancelled else "its lease was lost")
 
 
-def emit_lost(claim: Claim) -> None:
+def emit_lost(claim: Claim, why: str = "its lease was lost") -> None:
     """Emit the event of an attempt that lost its lease before it ended."""
     observe.emit(
         observe.JobLeaseLost(
-            task=claim.task, queue=claim.queue, job_id=claim.id, attempt=claim.attempt, lease_id=claim.lease_id
+            task=claim.task,
+            queue=claim.queue,
+            job_id=claim.id,
+            attempt=claim.attempt,
+            lease_id=claim.lease_id,
+            why=why,
         )
     )
 
 
 def emit_moved(moved: Iterable[Transition]) -> None:
     """Emit the events of transitions that were written."""
+    if not heard("redrive.jobs", ERROR):
+        return
+    # The events of successes are built only if a sink or a log at DEBUG receives them.
+    every = heard("redrive.jobs", DEBUG)
     for each in moved:
-        for event in _events(each):
-            observe.emit(event)
+        # Workers log these themselves, with the traceback of the policy.
+        but = observe.log if is_undecided(each) else None
+        if every or each.event is not LifecycleEvent.SUCCEED:
+            observe.emit(_EVENTS[each.event](each), but=but)
+        if each.caught is not None:
+            caught = observe.JobCaught(task=each.task, queue=each.queue, job_id=each.caught, catch_id=each.job_id)
+            observe.emit(caught)
+
+
+def is_undecided(moved: Transition) -> bool:
+    """Return True if the policy of the job cannot be read or raises."""
+    return moved.reason == BAD_POLICY or moved.hold is Hold.BAD_POLICY
+
+
+def is_first_hold(held: Transition) -> bool:
+    """Return True if no worker has held the job for this reason before."""
+    assert held.scheduled_at is not None  # noqa: S101 - a held job has a next look
+    return held.unreadable_at is not None and held.scheduled_at - held.unreadable_at <= UNKNOWN_TASK_DELAY
 
 
 def emit_cancelled(jobs: Iterable[JobRecord]) -> None:
@@ -100,12 +128,6 @@ def emit_fired(fired: Iterable[Occurrence]) -> None:
                 why=each.note,
             )
         )
-
-
-def _events(moved: Transition) -> Iterator[observe.JobEvent]:
-    yield _EVENTS[moved.event](moved)
-    if moved.caught is not None:
-        yield observe.JobCaught(task=moved.task, queue=moved.queue, job_id=moved.caught, catch_id=moved.job_id)
 
 
 def _job(moved: Transition) -> dict[str, Any]:
@@ -133,6 +155,7 @@ def _failed(moved: Transition) -> dict[str, Any]:
         "reason": moved.reason,
         "error_type": None if closed is None else closed.error_type,
         "error": moved.error,
+        "max_attempts": moved.max_attempts,
     }
 
 
@@ -146,19 +169,33 @@ def _due(moved: Transition) -> datetime:
 
 
 def _released(moved: Transition) -> observe.JobEvent:
-    due, hold = _due(moved), str(moved.hold)
-    return observe.JobReleased(**_attempt(moved), due_at=due, hold=hold, why=moved.note or "")
+    unknown = moved.hold is Hold.UNKNOWN_TASK
+    held = unknown or (moved.hold in (Hold.BAD_PAYLOAD, Hold.BAD_POLICY) and is_first_hold(moved))
+    event = observe.JobHeld if held else observe.JobReleased
+    return event(**_attempt(moved), due_at=_due(moved), hold=str(moved.hold), why=moved.note or "")
+
+
+def _retried(moved: Transition) -> observe.JobEvent:
+    fields = {**_failed(moved), "delay": _delay(moved), "due_at": moved.scheduled_at}
+    if fields["rule"] == "catch" and moved.failures == CATCH_STUCK_AFTER:
+        return observe.CatchStuck(**fields, failures=moved.failures)
+    return observe.JobRetryScheduled(**fields)
+
+
+def _died(moved: Transition) -> observe.JobEvent:
+    traceback = None if moved.closed is None else moved.closed.traceback
+    return observe.JobDied(**_failed(moved), why=moved.note or "", catch=moved.catch, traceback=traceback)
 
 
 def _rescued(moved: Transition) -> observe.JobEvent:
     assert moved.closed is not None  # noqa: S101 - a lost attempt has a record
-    return observe.JobRescued(**_failed(moved), worker_id=moved.closed.worker_id)
+    return observe.JobRescued(**_failed(moved), worker_id=moved.closed.worker_id, why=moved.note or "it runs again")
 
 
 _EVENTS: Mapping[LifecycleEvent, Callable[[Transition], observe.JobEvent]] = {
     LifecycleEvent.SUCCEED: lambda moved: observe.JobSucceeded(**_ended(moved)),
-    LifecycleEvent.RETRY: lambda moved: observe.JobRetryScheduled(**_failed(moved), delay=_delay(moved)),
-    LifecycleEvent.DIE: lambda moved: observe.JobDied(**_failed(moved), why=moved.note or "", catch=moved.catch),
+    LifecycleEvent.RETRY: _retried,
+    LifecycleEvent.DIE: _died,
     LifecycleEvent.WAIT: lambda moved: observe.JobSuspended(**_attempt(moved), until=_due(moved)),
     LifecycleEvent.SNOOZE: lambda moved: observe.JobSnoozed(**_ended(moved), delay=_delay(moved), why=moved.note or ""),
     LifecycleEvent.RELEASE: _released,

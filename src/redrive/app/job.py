@@ -12,7 +12,7 @@ from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import AttemptRecord, JobRecord, Progress
 from redrive.errors import ResultTimeout
-from redrive.observe.listeners import LISTENERS
+from redrive.observe.listeners import INFO, heard
 from redrive.policy.duration import Duration
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
 
@@ -205,7 +205,7 @@ class Job(Generic[R]):
     def _cancel(self, why: str | None, actor: str | None) -> Procedure[bool]:
         number = yield from self._committed_id()
         done: bool = yield admin.cancel(number, why=why, actor=actor or self._app.actor, now=self._app.now())
-        if done and LISTENERS:
+        if done and heard("redrive.jobs", INFO):
             from redrive.app.events import emit_cancelled
 
             emit_cancelled([(yield jobs.get(number))])

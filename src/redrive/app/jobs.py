@@ -10,7 +10,7 @@ from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.engine.keys import idempotency_key
 from redrive.engine.queue import Rate
 from redrive.engine.records import Filter, JobRecord, Stats
-from redrive.observe.listeners import LISTENERS
+from redrive.observe.listeners import INFO, heard
 from redrive.stores.operations import admin, jobs, redriving
 from redrive.stores.operations.admin import BulkResult
 
@@ -84,7 +84,7 @@ class Jobs:
         while after is not None and left > 0:
             batch = replace(where, after_id=after, limit=min(BATCH, left))
             done = yield admin.cancel_all(batch, why=why, actor=actor or self._app.actor, now=self._app.now())
-            if done.ids and LISTENERS:
+            if done.ids and heard("redrive.jobs", INFO):
                 from redrive.app.events import emit_cancelled
 
                 emit_cancelled((yield admin.select(Filter(ids=done.ids, limit=len(done.ids), oldest_first=True))))

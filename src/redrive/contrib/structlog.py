@@ -6,6 +6,7 @@ Add it once::
     from redrive.contrib.structlog import log
 
     observe.add(log)
+    observe.remove(observe.log)  # else each event is also written by `logging`
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from redrive.contrib import extra
 from redrive.observe import Event, JobStarted
-from redrive.observe.logs import facts
+from redrive.observe.logs import TRACEBACK, facts
 from redrive.visible import visible
 
 with extra("structlog"):
@@ -26,7 +27,9 @@ __all__ = ["log"]
 
 def log(event: Event) -> AbstractContextManager[Any] | None:
     """Write an event with structlog. For `JobStarted`, return a block that binds the job while its handler runs."""
-    fields = {name: fact for name, fact in facts(event) if name != "event"}
+    # structlog writes the key `exception` as a traceback, below the line.
+    renamed = {TRACEBACK: "exception"}
+    fields = {renamed.get(name, name): fact for name, fact in facts(event) if name != "event"}
     structlog.get_logger(event.channel).log(event.level, visible(str(event)), **fields)
     if isinstance(event, JobStarted):
         return structlog.contextvars.bound_contextvars(

@@ -110,6 +110,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     before: State = State.RUNNING  # the state that the job must be in; nothing is written if it is not
     # The result for the schedule that made the job; None if the job goes on or has no such origin.
     report: OriginResult | None = None
+    max_attempts: int | None = None  # attempts if the others fail alike; None without a limit, or not asked
     unreadable_at: datetime | None = None  # since when no worker has been able to decode the arguments of the job
 
 

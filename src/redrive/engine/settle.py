@@ -253,6 +253,8 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
     def by_rule(delay: timedelta) -> tuple[int, ...]:
         return claim.policy.advance(history, failure, delay, now=now, sample=sample).by_rule
 
+    left = claim.policy.remaining(history, failure)
+    most = None if left is None else claim.attempt + left
     match claim.policy.decide(history, failure, now, sample):
         case Retry(delay, nominal, rule):
             verdict = f"retry in {format_duration(delay)} ({rule})"
@@ -267,15 +269,15 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
                 verdict=verdict,
             )
             if rule == "deadline" and not _ends_by(claim, now + delay):
-                return _dead(claim, closed)
-            return _retry(claim, closed, now + delay, by_rule(delay))
+                return _dead(claim, closed, most=most)
+            return _retry(claim, closed, now + delay, by_rule(delay), most=most)
         case Defer(at, rule):
             verdict = f"deferred to {at:%Y-%m-%d %H:%M:%S} UTC ({rule})"
             closed = close(claim, now, AttemptOutcome.FAILED, failed=failed, delay=at - now, rule=rule, verdict=verdict)
-            return _retry(claim, closed, at, by_rule(at - now))
+            return _retry(claim, closed, at, by_rule(at - now), most=most)
         case GiveUp(why, rule):  # pragma: no branch - the last one; mypy proves that all are here
             closed = close(claim, now, AttemptOutcome.FAILED, failed=failed, rule=rule, verdict=why)
-            return _dead(claim, closed)
+            return _dead(claim, closed, most=most)
 
 
 def _ends_by(claim: Claim, due: datetime) -> bool:
@@ -286,7 +288,9 @@ def _ends_by(claim: Claim, due: datetime) -> bool:
     return deadline is not None and due >= claim.started_at + deadline
 
 
-def _retry(claim: Claim, closed: AttemptRecord, due: datetime, by_rule: tuple[int, ...] = ()) -> Transition:
+def _retry(
+    claim: Claim, closed: AttemptRecord, due: datetime, by_rule: tuple[int, ...] = (), *, most: int | None = None
+) -> Transition:
     return replace(
         base(claim, LifecycleEvent.RETRY, closed),
         failures=claim.failures + 1,
@@ -297,10 +301,11 @@ def _retry(claim: Claim, closed: AttemptRecord, due: datetime, by_rule: tuple[in
         note=closed.verdict,
         reason=closed.reason,
         error=closed.error,
+        max_attempts=most,
     )
 
 
-def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0) -> Transition:
+def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0, most: int | None = None) -> Transition:
     return replace(
         base(claim, LifecycleEvent.DIE, closed),
         failures=claim.failures + 1,
@@ -308,6 +313,7 @@ def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0) -> Transitio
         note=closed.verdict,
         reason=closed.reason,
         error=closed.error,
+        max_attempts=most,
         catch=None if claim.catching else claim.policy.catch,
     )
 

@@ -4,11 +4,10 @@ May import: `redrive.policy` and below; no module below this one may emit, becau
 the code that executes them emits. Must never: change what a call does, add cost to a call that succeeds at once, or
 let the failure of a sink out.
 
-A *sink* is a function that takes an event::
+A *sink* is a function that takes an event. `log`, which writes events to the standard library's logging, is registered
+from the start; ``observe.remove(observe.log)`` removes it. Add others::
 
     from redrive import observe
-
-    observe.add(observe.log)
 
 
     @observe.add
@@ -69,11 +68,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redrive.observe.events import CallDeferred, CallEvent, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
     from redrive.observe.jobs import (
+        CatchStuck,
         JobCancelled,
         JobCaught,
         JobDied,
         JobEnqueued,
         JobEvent,
+        JobHeld,
         JobLeaseLost,
         JobReleased,
         JobRescued,
@@ -89,7 +90,7 @@ if TYPE_CHECKING:
     )
     from redrive.observe.measures import Bounded
     from redrive.observe.schedules import CronEvent, CronMissed, CronQueued, CronSkipped, CronStarted
-    from redrive.observe.sinks import Registration, Sink, Wait, add, around, carried, emit, log, only
+    from redrive.observe.sinks import Registration, Sink, Wait, add, around, carried, emit, log, only, remove
 
 __all__ = [
     "Bounded",
@@ -98,6 +99,7 @@ __all__ = [
     "CallGaveUp",
     "CallRetryScheduled",
     "CallSucceeded",
+    "CatchStuck",
     "CronEvent",
     "CronMissed",
     "CronQueued",
@@ -109,6 +111,7 @@ __all__ = [
     "JobDied",
     "JobEnqueued",
     "JobEvent",
+    "JobHeld",
     "JobLeaseLost",
     "JobReleased",
     "JobRescued",
@@ -130,9 +133,10 @@ __all__ = [
     "emit",
     "log",
     "only",
+    "remove",
 ]
 
-_HOMES = {"Call": "events", "Event": "events", "Job": "jobs", "Worker": "jobs", "Cron": "schedules"}
+_HOMES = {"Call": "events", "Event": "events", "Catch": "jobs", "Job": "jobs", "Worker": "jobs", "Cron": "schedules"}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name

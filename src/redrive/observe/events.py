@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 from typing import ClassVar
 
 from redrive.policy import Failure, format_duration
 from redrive.policy.value import Value
-
-# Levels of `logging`, which only `log` imports.
-_INFO, _WARNING = 20, 30
 
 
 class Event(Value):
@@ -18,7 +16,7 @@ class Event(Value):
     #: The name of the logger for such events.
     channel: ClassVar[str] = "redrive"
     #: The level of its log record, as a number of `logging`.
-    level: ClassVar[int] = _INFO
+    level: ClassVar[int] = logging.INFO
     #: The fields that have few values and so are fit for the labels of a metric. Ids, texts and numbers are not; if
     #: a program generates names, neither are these (`redrive.observe.Bounded`).
     labels: ClassVar[tuple[str, ...]] = ("name",)
@@ -42,9 +40,12 @@ class CallEvent(Event, kw_only=True):
 class CallRetryScheduled(CallEvent, kw_only=True):
     """An attempt has failed, and another one follows."""
 
+    level = logging.WARNING
     labels = ("name", "rule")
     #: The number of the attempt that failed, from 1.
     attempt: int
+    #: The number of attempts if the others fail alike; None without a limit.
+    max_attempts: int | None = None
     failure: Failure
     #: The time until the next attempt.
     delay: timedelta
@@ -58,7 +59,7 @@ class CallRetryScheduled(CallEvent, kw_only=True):
     def __str__(self) -> str:
         return (
             f"{self.name} is retried in {format_duration(self.delay)} ({self.rule}): "
-            f"attempt {self.attempt} failed: {_what(self.failure)}"
+            f"attempt {counted(self.attempt, self.max_attempts)} failed: {_what(self.failure)}"
         )
 
 
@@ -92,7 +93,7 @@ class CallGaveUp(_CallEnded, kw_only=True):
 
     labels = ("name", "rule")
     outcome = "gave up"
-    level = _WARNING
+    level = logging.WARNING
     #: The reason, as a stable word: ``attempts``, ``deadline``, ``permanent``, ``not_matched``, ``budget``,
     #: ``breaker``, ... (see `redrive.policy.GiveUp`).
     rule: str
@@ -123,6 +124,11 @@ class CallDeferred(_CallEnded, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.name} is deferred to {self.at:%Y-%m-%d %H:%M:%S} UTC ({self.rule}) after {self._count}"
+
+
+def counted(attempt: int, most: int | None) -> str:
+    """Return the number of an attempt with the limit: ``1 of 3``."""
+    return str(attempt) if most is None else f"{attempt} of {most}"
 
 
 def _what(failure: Failure) -> str:

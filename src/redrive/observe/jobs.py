@@ -15,14 +15,16 @@ event                  emitted when                                             
 `JobStarted`           its handler is about to be called; around the call
 `JobSucceeded`         it has succeeded                                                         succeeded
 `JobRetryScheduled`    it has failed, and another attempt follows                               retried
+`CatchStuck`           instead, if a catch task has failed so often that an operator must look  retried
 `JobDied`              it gave up: its policy, its deadline, a bad payload, too many crashes    died
 `JobSnoozed`           its handler has asked to be called later                                 snoozed
 `JobSuspended`         its handler waits for a completion from outside                          suspended
-`JobReleased`          its worker gave it back: a stop, an unknown task, an open breaker        released
+`JobReleased`          its worker gave it back: a stop, an open breaker                         released
+`JobHeld`              no code for it: an unknown task, arguments that cannot be read           released
 ``JobCancelled``       an operator, a program or its own handler has cancelled it               cancelled
 `JobRescued`           its worker vanished; it runs again                                       rescued
 `JobLeaseLost`         an attempt ended that had no lease any more: it changed nothing          lost
-`JobCaught`            the catch task has taken a dead job                                      caught
+`JobCaught`            the catch task of a dead job has succeeded                               caught
 `WorkerStarted`        a worker takes jobs from now on
 `WorkerStopped`        it takes no more jobs
 `WorkerDutyFailed`     one of its background duties has failed because of a defect
@@ -31,21 +33,22 @@ event                  emitted when                                             
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from redrive.observe.events import Event
+from redrive.observe.events import Event, counted
 from redrive.policy import format_duration
 
-# Levels of `logging`, which only `log` imports.
-_DEBUG, _WARNING = 10, 30
+# Tasks that the line of a worker's start names.
+_TASKS_SHOWN = 20
 
 
 class JobsEnqueuing(Event, kw_only=True):
     """Jobs of one task are about to be stored, all in one transaction."""
 
     channel: ClassVar[str] = "redrive.jobs"
-    level: ClassVar[int] = _DEBUG
+    level: ClassVar[int] = logging.DEBUG
     labels: ClassVar[tuple[str, ...]] = ("task", "queue")
     task: str
     queue: str
@@ -82,7 +85,7 @@ class JobEvent(Event, kw_only=True):
 class JobEnqueued(JobEvent, kw_only=True):
     """A new job has been stored. A job that was found by its key instead emits no event."""
 
-    level: ClassVar[int] = _DEBUG
+    level: ClassVar[int] = logging.DEBUG
     outcome: ClassVar[str] = "enqueued"
     #: The time until the job is due.
     delay: timedelta
@@ -108,10 +111,10 @@ class JobCancelled(JobEvent, kw_only=True):
 
 
 class JobCaught(JobEvent, kw_only=True):
-    """The job of a catch task has been created for a dead job (``job_id``)."""
+    """The catch task of a dead job (``job_id``) has succeeded."""
 
     outcome: ClassVar[str] = "caught"
-    #: The job of the catch task.
+    #: The job of the catch task; ``task`` and ``queue`` are its own.
     catch_id: int
 
     def __str__(self) -> str:
@@ -136,7 +139,7 @@ class JobStarted(_AttemptEvent, kw_only=True):
     The manager receives the exception of the handler, a cancellation included, and cannot suppress it.
     """
 
-    level: ClassVar[int] = _DEBUG
+    level: ClassVar[int] = logging.DEBUG
     #: The worker that runs the attempt.
     worker_id: int
     #: The time since the job was due.
@@ -160,10 +163,12 @@ class _AttemptEnded(_AttemptEvent, kw_only=True):
 class JobSucceeded(_AttemptEnded, kw_only=True):
     """A job has succeeded."""
 
+    level: ClassVar[int] = logging.DEBUG
     outcome: ClassVar[str] = "succeeded"
 
     def __str__(self) -> str:
-        return f"{self._who} succeeded at attempt {self.attempt}"
+        took = "" if self.took is None else f" in {self.took.total_seconds():.3f} s"
+        return f"{self._who} succeeded at attempt {self.attempt}{took}"
 
 
 class _AttemptFailed(_AttemptEnded, kw_only=True):
@@ -177,6 +182,12 @@ class _AttemptFailed(_AttemptEnded, kw_only=True):
     #: The qualified name of the exception, if there was one.
     error_type: str | None
     error: str | None
+    #: The number of attempts if the others fail alike; None without a limit, or if the policy did not decide.
+    max_attempts: int | None = None
+
+    @property
+    def _count(self) -> str:
+        return counted(self.attempt, self.max_attempts)
 
     @property
     def _what(self) -> str:
@@ -188,18 +199,37 @@ class JobRetryScheduled(_AttemptFailed, kw_only=True):
     """An attempt has failed, and another one follows.
 
     Attributes:
-        rule: the part of the policy that chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``.
+        rule: the part of the policy that chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``;
+            ``catch`` for the job of a catch task.
     """
 
+    level: ClassVar[int] = logging.WARNING
     outcome: ClassVar[str] = "retried"
     #: The delay until the next attempt.
     delay: timedelta
+    #: The time at which the next attempt is due.
+    due_at: datetime | None = None
 
     def __str__(self) -> str:
+        at = "" if self.due_at is None else f", at {self.due_at:%Y-%m-%d %H:%M:%S} UTC"
         return (
-            f"{self._who} is retried in {format_duration(self.delay)} ({self.rule}): "
-            f"attempt {self.attempt} failed: {self._what}"
+            f"{self._who} is retried in {format_duration(self.delay)}{at} ({self.rule}): "
+            f"attempt {self._count} failed: {self._what}"
         )
+
+
+class CatchStuck(JobRetryScheduled, kw_only=True):
+    """The job of a catch task has failed several times; it runs again until it succeeds.
+
+    It is emitted once for a job; its other failures emit `JobRetryScheduled`.
+    """
+
+    level: ClassVar[int] = logging.ERROR
+    #: The number of failures.
+    failures: int
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; the catch is stuck: {self.failures} failures"
 
 
 class JobDied(_AttemptFailed, kw_only=True):
@@ -210,16 +240,20 @@ class JobDied(_AttemptFailed, kw_only=True):
         reason: the reason of the failure: ``BAD_PAYLOAD``, ``DEADLINE``, ``POISON``, ``LOST_IN_FLIGHT``, ...
     """
 
-    level: ClassVar[int] = _WARNING
+    level: ClassVar[int] = logging.ERROR
     outcome: ClassVar[str] = "died"
     #: The reason as a sentence.
     why: str
     #: The catch task that was enqueued with its death, if its policy names one.
     catch: str | None
+    #: The traceback of the last failure, if it was an exception.
+    traceback: str | None = None
 
     def __str__(self) -> str:
         follows = f"; {self.catch} catches it" if self.catch else ""
-        return f"{self._who} died at attempt {self.attempt}: {self.why}; last failure: {self._what}{follows}"
+        return (
+            f"{self._who} died at attempt {self._count} ({self.rule}): {self.why}; last failure: {self._what}{follows}"
+        )
 
 
 class JobSnoozed(_AttemptEnded, kw_only=True):
@@ -262,33 +296,43 @@ class JobReleased(_AttemptEvent, kw_only=True):
         return f"{self._who} is given back: {self.why}"
 
 
+class JobHeld(JobReleased):
+    """A worker has no code for a job: no such task, or arguments or a policy that it cannot read.
+
+    The job waits for a worker that can run it. Its ``hold`` is ``unknown_task``, ``bad_payload`` or ``bad_policy``. It
+    is emitted at the first look; later looks emit `JobReleased`.
+    """
+
+    level: ClassVar[int] = logging.WARNING
+
+
 class JobRescued(_AttemptFailed, kw_only=True):
     """A worker vanished with a job, or held it longer than its timeout; the job runs again.
 
     The rule is ``crash``, the reason ``WORKER_LOST``, and the error names the worker and its state.
     """
 
-    level: ClassVar[int] = _WARNING
+    level: ClassVar[int] = logging.WARNING
     outcome: ClassVar[str] = "rescued"
     #: The worker that had the lease.
     worker_id: int
+    #: The decision as a sentence.
+    why: str = "it runs again"
 
     def __str__(self) -> str:
-        return f"{self._who} runs again: {self.error}"
+        return f"{self._who}: {self.error}; {self.why}"
 
 
 class JobLeaseLost(_AttemptEvent, kw_only=True):
     """An attempt ended without a lease, because its job was cancelled or another worker has it. It changed nothing."""
 
-    level: ClassVar[int] = _WARNING
+    level: ClassVar[int] = logging.WARNING
     outcome: ClassVar[str] = "lost"
+    #: The reason as a sentence.
+    why: str = "its lease was lost"
 
     def __str__(self) -> str:
-        return f"{self._who} was taken away from attempt {self.attempt}, which changes nothing"
-
-
-# Levels of `logging`, which only `log` imports.
-_WARNING = 30
+        return f"{self._who}: {self.why}; what attempt {self.attempt} did changes nothing"
 
 
 class _WorkerEvent(Event, kw_only=True):
@@ -311,9 +355,25 @@ class WorkerStarted(_WorkerEvent, kw_only=True):
 
     #: Attempts that it runs at once.
     concurrency: int
+    #: The queues that it does not serve; None means none.
+    excluded: tuple[str, ...] | None = None
+    #: The name of the worker, by default its host and process.
+    worker: str = ""
+    #: The URL of the database, without secrets.
+    database: str = ""
+    #: The names of the tasks that it runs.
+    tasks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.name} starts, {self.concurrency} at once, on {', '.join(self.queues or ('all queues',))}"
+        name = f"{self.name} ({self.worker})" if self.worker else self.name
+        where = f" of {self.database}" if self.database else ""
+        more = len(self.tasks) - _TASKS_SHOWN
+        tasks = ", ".join([*self.tasks[:_TASKS_SHOWN], *([f"{more} more"] if more > 0 else [])])
+        but = f" but {', '.join(self.excluded)}" if self.excluded else ""
+        return (
+            f"{name} serves {', '.join(self.queues or ('all queues',))}{but}{where}, {self.concurrency} at once"
+            f"{f'; tasks: {tasks}' if tasks else ''}"
+        )
 
 
 class WorkerStopped(_WorkerEvent, kw_only=True):
@@ -330,7 +390,7 @@ class WorkerStopped(_WorkerEvent, kw_only=True):
 class WorkerDutyFailed(_WorkerEvent, kw_only=True):
     """A background duty of a worker has failed because of a defect; it is restarted after a rest."""
 
-    level: ClassVar[int] = _WARNING
+    level: ClassVar[int] = logging.WARNING
     labels: ClassVar[tuple[str, ...]] = ("duty",)
     #: The name of the duty in the log.
     duty: str

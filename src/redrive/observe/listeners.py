@@ -1,8 +1,33 @@
-"""The flag that sinks may be registered: the only check that code without a sink makes."""
+"""The checks that code makes before it builds an event: is a sink registered, or does the log write this level?"""
 
 from __future__ import annotations
 
-# Code that may emit compares this one object and needs not even a function call. The modules that emit import this one,
-# and the rest of the package only when there is an event to emit.
-# An entry for each registered sink; empty if there are none.
+from typing import Any
+
+# Code that may emit compares these objects and imports nothing: the rest of the package, and `logging`, are imported
+# only when there is an event to emit.
+# An entry for each registered sink besides `redrive.observe.log`; empty if there are none.
 LISTENERS: list[None] = []
+
+# Not empty while `redrive.observe.log` is registered, as it is from the start.
+LOGGED: list[None] = [None]
+
+# Of `logging`, which is imported by those who log.
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
+
+_LOGGERS: dict[str, Any] = {}
+
+
+def heard(channel: str, level: int) -> bool:
+    """Return True if a sink is registered, or if the log writes records of this logger and level."""
+    if LISTENERS:
+        return True
+    if not LOGGED:
+        return False
+    found = _LOGGERS.get(channel)
+    if found is None:
+        from redrive.observe.logs import logger
+
+        found = _LOGGERS[channel] = logger(channel)
+    answer: bool = found.isEnabledFor(level)
+    return answer

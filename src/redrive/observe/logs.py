@@ -39,6 +39,10 @@ class EntryFormatter(logging.Formatter):
         return hanging(super().format(record))
 
 
+# The name of a fact with several lines: the traceback that is stored with an attempt.
+TRACEBACK = "traceback"
+
+
 def logger(name: str) -> logging.Logger:
     """Return a logger of the standard library that escapes the arguments and tracebacks of its records."""
     found = logging.getLogger(name)
@@ -52,6 +56,10 @@ def _escape(record: logging.LogRecord) -> bool:
         record.args = tuple(map(_argument, record.args))
     if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
         record.exc_text = _traceback(record.exc_info[1])
+    stored = getattr(record, TRACEBACK, None)
+    # Formatters write `exc_text` below the message, with or without `exc_info`.
+    if isinstance(stored, str) and not record.exc_text:
+        record.exc_text = stored
     return True
 
 
@@ -65,7 +73,11 @@ def _argument(value: object) -> object:
 
 
 def _traceback(error: BaseException) -> str:
-    return hanging("\n" + trace(error))[1:]
+    return _indented(trace(error))
+
+
+def _indented(text: str) -> str:
+    return hanging("\n" + text.rstrip("\n"))[1:]
 
 
 Fact: TypeAlias = str | int | float | bool | None
@@ -79,11 +91,14 @@ def facts(event: Event) -> Iterator[tuple[str, Fact]]:
 
     Texts are escaped (`redrive.visible`), since a log is read on a terminal. Spans become seconds, instants ISO
     8601, an error its repr; a `Failure` becomes ``reason``, ``error_type`` and ``error``. The ``name`` of a call
-    becomes ``call``. The text that a sink has left with a job is left out.
+    becomes ``call``. The lines of a ``traceback`` are kept and indented. The text that a sink has left with a job is
+    left out.
     """
     for name, value in event.arguments().items():
         if isinstance(value, Failure):
             yield from (("reason", value.reason), ("error_type", value.error_type), ("error", _plain(value.message)))
+        elif name == TRACEBACK and isinstance(value, str):
+            yield name, _indented(value)
         elif not (name == "trace" or (name == "error" and isinstance(value, BaseException))):
             yield _OTHER_NAMES.get(name, name), _plain(value)
 

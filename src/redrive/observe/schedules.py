@@ -6,13 +6,11 @@ Occurrences that an operator starts, by a trigger or a backfill, are in the audi
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 from typing import ClassVar
 
 from redrive.observe.events import Event
-
-# Levels of `logging`, which only `log` imports.
-_WARNING = 30
 
 
 class CronEvent(Event, kw_only=True):
@@ -59,12 +57,12 @@ class CronQueued(CronEvent, kw_only=True):
 class CronSkipped(CronEvent, kw_only=True):
     """The occurrence is skipped, because its predecessor has not ended."""
 
-    level: ClassVar[int] = _WARNING
+    level: ClassVar[int] = logging.WARNING
     outcome: ClassVar[str] = "skipped"
 
 
 class CronMissed(CronEvent, kw_only=True):
     """The occurrence is skipped, because no worker started it in time."""
 
-    level: ClassVar[int] = _WARNING
+    level: ClassVar[int] = logging.WARNING
     outcome: ClassVar[str] = "missed"

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from redrive.observe.events import Event
-from redrive.observe.listeners import LISTENERS
+from redrive.observe.listeners import LISTENERS, LOGGED
 
 Sink: TypeAlias = Callable[[Any], "AbstractContextManager[Any] | None"]
 """Takes an event, and may return a context manager to have around the wait, or the attempt, that follows."""
@@ -67,7 +67,7 @@ class _Listener:
 
 _FAILED = object()
 _LOCK = Lock()
-_LISTENERS: tuple[_Listener, ...] = ()
+_LISTENERS: tuple[_Listener, ...] = ()  # `log` is added at the end of this module
 _HERE: ContextVar[tuple[_Listener, ...] | None] = ContextVar("redrive.observe", default=None)
 
 
@@ -83,10 +83,10 @@ class Registration(Generic[S]):
         global _LISTENERS  # noqa: PLW0603 - replaced as a whole, so that those who tell need no lock
         with _LOCK:
             listener, self._listener = self._listener, None
-            if listener is None:
+            # `redrive.observe.remove` ends all registrations of a sink.
+            if listener is None or not listener.count:
                 return
-            listener.count -= 1
-            LISTENERS.pop()
+            _count(listener, -1)
             if not listener.count:
                 _LISTENERS = tuple(each for each in _LISTENERS if each is not listener)
 
@@ -107,7 +107,7 @@ def add(sink: S) -> Registration[S]:
     """Register a sink for all events of this process, from now on.
 
     It receives events of calls with a first failure after this. A sink that is added twice receives each event
-    once, until both registrations are removed.
+    once, until both registrations are removed. `redrive.observe.log` is added from the start.
 
     Args:
         sink: a function that takes an event, and may return a context manager (see `redrive.observe`).
@@ -125,9 +125,33 @@ def add(sink: S) -> Registration[S]:
         listener = next((each for each in _LISTENERS if each.sink == sink), new)
         if listener is new:
             _LISTENERS = (*_LISTENERS, new)
-        listener.count += 1
-        LISTENERS.append(None)
+        _count(listener, 1)
     return Registration(sink, listener)
+
+
+def remove(sink: Sink) -> None:
+    """Remove a sink, however often it was added. If it is not registered, this does nothing.
+
+    ``observe.remove(observe.log)`` ends the log that is on from the start; ``observe.add(observe.log)`` starts it
+    again.
+    """
+    global _LISTENERS  # noqa: PLW0603 - see `Registration.remove`
+    with _LOCK:
+        for listener in _LISTENERS:
+            if listener.sink == sink:
+                _count(listener, -listener.count)
+        _LISTENERS = tuple(each for each in _LISTENERS if each.count)
+
+
+def _count(listener: _Listener, change: int) -> None:
+    """Change the number of registrations of a sink, and the flags that other code reads."""
+    listener.count += change
+    if listener.sink == log:
+        LOGGED[:] = [None] if listener.count else []
+    elif change > 0:
+        LISTENERS.extend([None] * change)
+    else:
+        del LISTENERS[:-change]
 
 
 @contextmanager
@@ -217,7 +241,9 @@ def carried() -> bool:
 
 
 def log(event: Event, *, level: int | None = None) -> None:
-    """Write an event to the logger of its `Event.channel`, by default at its own level. This is a sink.
+    """Write an event to the logger of its `Event.channel`, by default at its own level.
+
+    This is a sink. It is registered from the start; ``observe.remove(observe.log)`` removes it.
 
     The message is the event as text. For programs each field is an attribute of the log record, by its name
     (``record.job_id``, ``record.delay`` in seconds; see `redrive.observe.logs`), and the event itself is
@@ -233,3 +259,6 @@ def log(event: Event, *, level: int | None = None) -> None:
         taken = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
         extra = {name: fact for name, fact in facts(event) if name not in taken}
         target.log(loudness, "%s", event, extra={**extra, "event": event})
+
+
+add(log)

@@ -119,6 +119,10 @@ class Combined(Policy):
         """See `redrive.policy.decider.Decider.wait_for`."""
         return NO_WAIT
 
+    def remaining(self, history: History, failure: Failure) -> int | None:  # noqa: ARG002 - a summary of both parts
+        """See `redrive.policy.decider.Decider.remaining`."""
+        return None if self.attempts is None else max(0, self.attempts - history.attempts)
+
     def decide(
         self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
     ) -> Decision:

@@ -284,6 +284,20 @@ class Decider(Value):
             hint = max(hint, span(self.jitter.apply(hint.total_seconds(), sample)))
         return Retry(max(hint, ZERO), decision.nominal, "hint")
 
+    def remaining(self, history: History, failure: Failure) -> int | None:
+        """Return the number of attempts that follow a failure if all of them fail alike; None without a limit.
+
+        The deadline is not considered.
+        """
+        rule = self.rule_for(failure)
+        verdict = _PLAIN if rule is None else rule
+        treatment = self._treatments[verdict]
+        count, retry = self._counts(verdict, history) if self.rules else (history.attempts, history.attempts)
+        length = treatment.backoff.length
+        bounds = [] if treatment.limit is None else [treatment.limit - count]
+        bounds += [] if length is None else [length - retry + 1]
+        return max(0, min(bounds)) if bounds else None
+
     def _judge(self, failure: Failure) -> int:
         if not NEVER.isdisjoint(failure.types) or (failure.leaves and is_control_flow(failure)):
             return _NO

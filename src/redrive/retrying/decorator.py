@@ -12,7 +12,6 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from redrive.errors import PolicyValueError
-from redrive.observe.listeners import LISTENERS
 from redrive.policy import Backoff, Jitter, Policy, Rule
 from redrive.policy.classify import On, Predicate, code_flags
 from redrive.policy.duration import Duration
@@ -149,5 +148,5 @@ def _wrapper(function: Callable[..., Any], plan: Plan, mode: Mode) -> Callable[.
     return wrapper
 
 
-_SYNC = Parts(SCOPE.get, SYSTEM.monotonic, loops.call, CallState, LISTENERS, SCOPE.set, SCOPE.reset)
-_ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, loops.acall, CallState, LISTENERS, SCOPE.set, SCOPE.reset)
+_SYNC = Parts(SCOPE.get, SYSTEM.monotonic, loops.call, CallState, SCOPE.set, SCOPE.reset)
+_ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, loops.acall, CallState, SCOPE.set, SCOPE.reset)

@@ -34,7 +34,7 @@ from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from redrive.clock import Clock
-from redrive.observe.listeners import LISTENERS
+from redrive.observe.listeners import INFO, WARNING, heard
 from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 from redrive.policy.classify import Answer, answer_of, described
 from redrive.policy.duration import ZERO, span
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from redrive.retrying.shared import Guard
 
 _MONOTONIC: Callable[[], float] = SYSTEM.monotonic
+_CHANNEL = "redrive.calls"
 _OFF = GiveUp("retries are switched off", "disabled")
 
 
@@ -127,7 +128,7 @@ class CallState(Scope):
         self._alone = not plan.outer_first
         self._monotonic = _MONOTONIC
         self._dice = roll
-        self._quick = never_quick if LISTENERS else plan.quick
+        self._quick: Callable[..., float | None] = plan.quick
         #: The entry of the last attempt that has ended.
         self.last: Entry | None = None
 
@@ -252,7 +253,8 @@ class CallState(Scope):
         monotonic, dice, quick = self._monotonic, self._dice, self._quick
         at = monotonic()
         number = self.number
-        delay = quick(error, number, at - self.started, dice())
+        # A retry that is logged or observed is decided on with all its details.
+        delay = None if heard(_CHANNEL, WARNING) else quick(error, number, at - self.started, dice())
         if delay is not None and (self._alone or self._left_to(error, None) is None):
             try:
                 self.last = (self.last, self.began, at, type(error), str(error), delay)
@@ -309,7 +311,7 @@ class CallState(Scope):
         # A combination of policies accepts it.
         if self.ended is not None and self.ended.rule == "not_matched":
             self.ended, self.last = None, before
-        if failure is not None or self.guard is not None or LISTENERS:
+        if failure is not None or self.guard is not None or self.number > 1:
             self._returned(result)
         return True
 
@@ -371,8 +373,8 @@ class CallState(Scope):
         self._truncated = decision.rule in ("deadline", "budget")
         if policy.retry_hooks and not self._truncated:
             self._call_hooks("on_retry", policy.retry_hooks, failure, decision, error=error, value=result)
-        if LISTENERS and not self._truncated:
-            self._emit_retry(failure, decision)
+        if not self._truncated and heard(_CHANNEL, WARNING):
+            self._emit_retry(failure, decision, policy.remaining(history, failure))
         return True
 
     def _charge(self, guard: Guard, failure: Failure, decision: Retry) -> Decision:
@@ -474,7 +476,7 @@ class CallState(Scope):
         for each in pending:
             await each
 
-    def _emit_retry(self, failure: Failure, decision: Retry) -> None:
+    def _emit_retry(self, failure: Failure, decision: Retry, left: int | None) -> None:
         """Emit the event of a retry, of which the entry exists already."""
         from redrive import observe
 
@@ -482,6 +484,7 @@ class CallState(Scope):
         event = observe.CallRetryScheduled(
             name=self.name,
             attempt=self._counted,
+            max_attempts=None if left is None else self._counted + left,
             failure=failure,
             delay=decision.delay,
             rule=decision.rule,
@@ -497,8 +500,7 @@ class CallState(Scope):
     def emit_end(self, error: Exception | None = None, value: object = None) -> None:
         """Emit the event of the end, unless the first attempt succeeded or its error is not matched."""
         ended = self.ended
-        hooks = self.plan.policy.give_up_hooks
-        if self.is_copy or not (LISTENERS or hooks):
+        if self.is_copy:
             return
         if ended is None:
             is_silent = error is not None or self.number == 1
@@ -506,9 +508,10 @@ class CallState(Scope):
             is_silent = ended.rule in ("disabled", "nested") or (self.number == 1 and ended.rule == "not_matched")
         if is_silent:
             return
+        hooks = self.plan.policy.give_up_hooks
         if hooks and isinstance(ended, GiveUp):
             self._call_hooks("on_give_up", hooks, self.previous, ended, error=error, value=value)
-        if not LISTENERS:
+        if not heard(_CHANNEL, WARNING if isinstance(ended, GiveUp) else INFO):
             return
         from redrive import observe
 

@@ -50,7 +50,7 @@ _RESERVED = "_rd_"
 # The wrapper must read the clock, because a deadline counts from the start of the first attempt.
 
 _SYNC = """\
-def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd_listeners, _rd_publish, _rd_reset):
+def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd_publish, _rd_reset):
     def wrapper({parameters}):
         if _rd_scope() is not None:
             return _rd_scoped(_rd_plan, _rd_call, {args}, {kwargs})
@@ -70,13 +70,12 @@ def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd
                 if not _rd_state.failed(_rd_error):
                     raise
             else:
-                if _rd_listeners:
-                    _rd_state.emit_end()
+                _rd_state.emit_end()
                 return _rd_result
     return wrapper
 """
 _ASYNC = """\
-def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd_listeners, _rd_publish, _rd_reset):
+def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd_publish, _rd_reset):
     async def wrapper({parameters}):
         if _rd_scope() is not None:
             return await _rd_scoped(_rd_plan, _rd_call, {args}, {kwargs})
@@ -98,8 +97,7 @@ def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd
                     if not _rd_state.failed(_rd_error):
                         raise
                 else:
-                    if _rd_listeners:
-                        _rd_state.emit_end()
+                    _rd_state.emit_end()
                     return _rd_result
         finally:
             _rd_state.live = False
@@ -128,8 +126,6 @@ class Parts(NamedTuple):
     scoped: Callable[..., Any]
     #: ``(plan, started)``: returns the `CallState` of a call after its first attempt has failed.
     start: Callable[..., Any]
-    #: Not empty while a listener receives events.
-    listeners: list[None]
     #: ``(state)``: sets the present scope and returns a token.
     publish: Callable[[Any], object]
     #: ``(token)``: restores the scope.

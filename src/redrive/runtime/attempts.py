@@ -31,7 +31,7 @@ from redrive.runtime.executor import Executor
 from redrive.runtime.handlers import was_cancelled
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.settler import Settler
-from redrive.runtime.tracing import kept, log_lost, log_undecided
+from redrive.runtime.tracing import kept, log_undecided
 from redrive.stores.operations import leases
 from redrive.stores.operations.attempts import ProgressReport
 from redrive.stores.operations.leases import Ending, Settled
@@ -174,8 +174,7 @@ class Attempts:
             self._begun.pop(claim.lease_id, None)
             self._running.pop(claim.lease_id, None)
             self.settler.let_go(claim.lease_id)
-            if LISTENERS:
-                emit_lost(claim)
+            emit_lost(claim)
             self.claim_again.set()
         else:
             why = f"worker {self._registration.id} {self._cancelled.get(claim.lease_id, 'shut down')}"
@@ -198,15 +197,11 @@ class Attempts:
                 self._ended -= 1
         if settled.lost or self._lost:
             self._lost.difference_update(ending.claim.lease_id for ending in endings)
-            log_lost(endings, settled)
-        if LISTENERS:
-            emit_settled(endings, settled)
+        emit_settled(endings, settled)
         self._app.settled(settled.moved, settled.lost)
         for moved in settled.moved:
             if moved.reason == BAD_POLICY:
                 log_undecided(moved)
-            elif moved.note:
-                log.info("job %d: %s: %s", moved.job_id, moved.error or moved.event, moved.note)
         self.claim_again.set()
 
     # ---------------------------------------------------------------- stop
@@ -244,8 +239,7 @@ class Attempts:
         endings = [known.get(lease_id) or Ending(claim, cut, rng.sample()) for lease_id, claim in self._begun.items()]
         if endings:
             settled = await self._app.store.arun(leases.settle(endings, now=self._app.now()))
-            if LISTENERS:
-                emit_settled(endings, settled)
+            emit_settled(endings, settled)
             self._app.settled(settled.moved, settled.lost)
 
     # ---------------------------------------------------------------- called in the threads of the heartbeat
@@ -273,9 +267,13 @@ class Attempts:
         for lease_id in lease_ids:
             attempt = self._running.get(lease_id)
             if attempt is not None and not attempt.done():
-                log.warning("lease %d was lost; its handler is stopped", lease_id)
+                log.info("%s has lost its lease %d; its handler is stopped", self._described(lease_id), lease_id)
                 self._lost.add(lease_id)
                 self._cancel(lease_id)
+
+    def _described(self, lease_id: int) -> str:
+        claim = self._open.get(lease_id)
+        return f"the attempt of lease {lease_id}" if claim is None else f"job {claim.id} ({claim.task})"
 
     def expired(self) -> None:
         """Stop the attempts that may run twice, because the lease of the worker is about to end."""
@@ -289,5 +287,6 @@ class Attempts:
     def _give_up(self, lease_ids: Iterable[int]) -> None:
         for lease_id in lease_ids:
             if lease_id in self._open:
-                log.warning("lease %d ends, since no heartbeat was written; its handler is stopped", lease_id)
+                why = "%s: its lease ends, since no heartbeat was written; its handler is stopped"
+                log.warning(why, self._described(lease_id))
                 self._cancel(lease_id, "could not write a heartbeat in time")

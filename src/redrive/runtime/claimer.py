@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from redrive.app.app import App
-from redrive.app.events import emit_moved, emit_settled
+from redrive.app.events import emit_moved, emit_settled, is_first_hold
 from redrive.clock import Clock
-from redrive.engine.lease import UNKNOWN_TASK_DELAY
-from redrive.engine.outcome import Released, Transition
+from redrive.engine.outcome import Released
 from redrive.engine.records import Claim
 from redrive.errors import StoreError
-from redrive.observe.listeners import LISTENERS
 from redrive.runtime import failpoints, log
 from redrive.runtime.attempts import Attempts, is_suspect
 from redrive.runtime.quota import Quota
@@ -41,11 +39,6 @@ SCHEMA_CHECK = 10.0
 
 # The delay of a suspect that is given back because another one runs.
 SUSPECT_DELAY = timedelta(seconds=1)
-
-
-def _is_first_hold(held: Transition) -> bool:
-    assert held.scheduled_at is not None  # noqa: S101 - a held job has a next look
-    return held.unreadable_at is not None and held.scheduled_at - held.unreadable_at <= UNKNOWN_TASK_DELAY
 
 
 class Claimer:
@@ -161,9 +154,9 @@ class Claimer:
             return timedelta(0)
         for held, trace in claimed.held:
             # A held job is looked at again and again; one line in the log is enough.
-            if _is_first_hold(held):
+            if is_first_hold(held):
                 log_undecided(held, trace)
-        if claimed.held and LISTENERS:
+        if claimed.held:
             emit_moved([held for held, _ in claimed.held])
         if claimed.claims:
             failpoints.at("after_claim")
@@ -197,8 +190,7 @@ class Claimer:
             for claim in claims:
                 self._attempts.give_back(claim)
             return ()
-        if LISTENERS:
-            emit_settled(endings, settled)
+        emit_settled(endings, settled)
         return [claim for claim in claims if claim not in spare]
 
     async def _rest(self, known: timedelta | None) -> None:

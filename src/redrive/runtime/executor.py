@@ -30,7 +30,7 @@ from redrive.engine.outcome import Expired, Failed, Outcome, Released, Succeeded
 from redrive.engine.records import Claim, Hold
 from redrive.errors import ConfigurationError, JobNotFound, PayloadError
 from redrive.errors.foreign import trace
-from redrive.observe.listeners import LISTENERS
+from redrive.observe.listeners import DEBUG, heard
 from redrive.observe.logs import Block
 from redrive.runtime import log
 from redrive.runtime.breakers import Admission, admit
@@ -137,7 +137,7 @@ class Executor:
         claim = admission.claim
         self._begins(claim)
         try:
-            if LISTENERS:
+            if heard("redrive.jobs", DEBUG):
                 result = await traced(
                     self._app.store, claim, lambda: _within(self._start(task, arguments, claim.lease_id), limit)
                 )

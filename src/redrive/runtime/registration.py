@@ -17,6 +17,7 @@ class WorkerRegistration:
     """The row of a worker, which other workers read.
 
     Attributes:
+        name: its host and process.
         ends_at: the end of the worker's lease, as far as this process knows; an instant of the monotonic clock.
         renewed: called in the event loop after the worker has registered again.
     """

@@ -7,7 +7,6 @@ from it; the drain of `redrive.testing` calls it directly.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,9 +14,7 @@ from datetime import datetime, timedelta
 from redrive.app.app import App
 from redrive.app.events import emit_fired
 from redrive.app.refresh import Refresh
-from redrive.engine.occurrence import OccurrenceDecision
 from redrive.engine.origin import Kind
-from redrive.observe.listeners import LISTENERS
 from redrive.runtime import log, rng
 from redrive.runtime.supervision import Duty
 from redrive.schedule import RefreshOutcome, RefreshPolicy
@@ -155,12 +152,7 @@ async def turn(app: App, sample: Callable[[], float], *, budget: int = BUDGET) -
 
 async def _fire(app: App, look: ScheduleStatus) -> int:
     fired = await app.store.arun(crons.fire(look.name, now=app.now()))
-    for each in fired:
-        level = logging.INFO if each.decision is OccurrenceDecision.STARTED else logging.WARNING
-        note = f": {each.note}" if each.note else ""
-        log.log(level, "cron %s: the occurrence of %s was %s%s", look.name, each.occurs_at, each.decision, note)
-    if fired and LISTENERS:
-        emit_fired(fired)
+    emit_fired(fired)
     return len(fired)
 
 

@@ -20,6 +20,7 @@ from redrive.clock import Clock
 from redrive.errors import StoreError
 from redrive.errors.foreign import summary, trace
 from redrive.observe import WorkerDutyFailed, emit
+from redrive.observe import log as observe_log
 from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import Block
 from redrive.policy import Backoff
@@ -159,7 +160,8 @@ class Reporter:
             event = WorkerDutyFailed(
                 worker_id=worker.id, queues=worker.queues, duty=name, error=summary(error), failures=failures
             )
-            emit(event)
+            # The supervisor has logged it, with its traceback.
+            emit(event, but=observe_log)
 
     def changed(self, defects: str | None) -> None:
         """Have the list of failing duties written. Safe to call from any thread."""

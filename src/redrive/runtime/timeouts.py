@@ -10,8 +10,7 @@ from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.app.events import emit_cancelled
-from redrive.observe.listeners import LISTENERS
-from redrive.runtime import log, rng
+from redrive.runtime import rng
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import report_moved
 from redrive.stores.operations import attempts
@@ -43,8 +42,5 @@ class Timeouts:
         ended = await self._app.store.arun(attempts.expire_waits(BUDGET, iter(rng.sample, None), now=self._app.now()))
         report_moved(self._app, ended)
         expired = await self._app.store.arun(attempts.expire(BUDGET, now=self._app.now()))
-        for job in expired:
-            log.info("job %d: %s expired: it had not started by %s", job.id, job.task, job.expires_at)
-        if expired and LISTENERS:
-            emit_cancelled(expired)
+        emit_cancelled(expired)
         return SHORT if ended or expired else LOOK

@@ -1,7 +1,7 @@
 """The events and log lines of attempts.
 
-`traced` runs only while a sink is registered (`redrive.observe.listeners.LISTENERS`). It emits `JobStarted` and enters
-the context managers that sinks return around the handler.
+`traced` runs only if a sink or the log receives `JobStarted` (`redrive.observe.listeners.heard`), which it emits. It
+enters the context managers that sinks return around the handler.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ from typing import TypeVar
 
 from redrive import observe
 from redrive.app.app import App
-from redrive.app.events import emit_moved
-from redrive.engine.lifecycle import LifecycleEvent
+from redrive.app.events import emit_moved, is_undecided
 from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim
-from redrive.engine.settle import BAD_POLICY
-from redrive.errors import LeaseLost, StoreError
-from redrive.observe.listeners import LISTENERS
+from redrive.errors import StoreError
+from redrive.observe.logs import Block
 from redrive.runtime import log
 from redrive.stores.operations import jobs
-from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.store import Store
 
 R = TypeVar("R")
@@ -73,25 +70,13 @@ def kept() -> str | None:
 def report_moved(app: App, moved: Sequence[Transition]) -> None:
     """Log and emit the transitions of attempts that a background duty has ended."""
     for each in moved:
-        if each.reason == BAD_POLICY or each.event is LifecycleEvent.SET_ASIDE:
+        if is_undecided(each):
             log_undecided(each)
-        else:
-            log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
-    if LISTENERS:
-        emit_moved(moved)
+    emit_moved(moved)
     app.settled(moved)
-
-
-def log_lost(endings: Sequence[Ending], settled: Settled) -> None:
-    """Log which attempts had lost their leases before their ends were written."""
-    for ending in endings:
-        if ending.claim.lease_id in settled.lost:
-            happened = "it was cancelled" if ending.claim.lease_id in settled.cancelled else "its lease was lost"
-            why = f"job {ending.claim.id}: {happened}; what this attempt did changes nothing"
-            log.warning("%s", LeaseLost(why))
 
 
 def log_undecided(moved: Transition, trace: str | None = None) -> None:
     """Log, with its traceback, that the policy of a job cannot be read or raises."""
     trace = trace or (moved.closed.traceback if moved.closed is not None else None)
-    log.error("job %d (%s): %s%s", moved.job_id, moved.task, moved.note, f"\n{trace}" if trace else "")
+    log.error("job %d (%s): %s%s", moved.job_id, moved.task, moved.note, Block(trace) if trace else "")

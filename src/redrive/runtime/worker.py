@@ -19,7 +19,6 @@ from redrive.app.app import App
 from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError, StoreUnreachable
 from redrive.observe import WorkerStarted, WorkerStopped, emit
-from redrive.observe.listeners import LISTENERS
 from redrive.runtime import log
 from redrive.runtime.attempts import Attempts
 from redrive.runtime.claimer import Claimer
@@ -34,6 +33,7 @@ from redrive.runtime.scheduler import Scheduler
 from redrive.runtime.supervision import Duty, Reporter, Supervisor, cancel, first
 from redrive.runtime.timekeeper import Checkpointer, Timekeeper
 from redrive.runtime.timeouts import Timeouts
+from redrive.stores.urls import redacted
 
 # Threads beyond the slots: a ``def`` handler that exceeds its timeout keeps its thread, but not its slot.
 EXTRA_THREADS = 1_000
@@ -173,17 +173,26 @@ class Worker:
             self._attempts = attempts
             if self._stopping.is_set():
                 attempts.close()
-            if LISTENERS:
-                emit(
-                    WorkerStarted(worker_id=registration.id, queues=registration.queues, concurrency=self._concurrency)
-                )
+            self._emit_start(registration)
             await self._work(notifier, registration, attempts)
         finally:
             await self._app.finish()
             pool.shutdown(wait=False, cancel_futures=True)
             await notifier.close()
-        if LISTENERS:
-            emit(WorkerStopped(worker_id=registration.id, queues=registration.queues, abandoned=self.abandoned))
+        emit(WorkerStopped(worker_id=registration.id, queues=registration.queues, abandoned=self.abandoned))
+
+    def _emit_start(self, registration: WorkerRegistration) -> None:
+        emit(
+            WorkerStarted(
+                worker_id=registration.id,
+                queues=registration.queues,
+                excluded=registration.excluded,
+                concurrency=self._concurrency,
+                worker=registration.name,
+                database=redacted(self._app.url),
+                tasks=tuple(sorted(self._app.tasks)),
+            )
+        )
 
     def _changed(self) -> None:
         if self._attempts is not None:
@@ -197,7 +206,6 @@ class Worker:
         claimer = Claimer(self._app, self._clock, registration, attempts, idle=self._idle, quota=self._quota)
         crashed = False
         heartbeat.start()
-        log.info("worker %d serves %s", registration.id, self._served())
         try:
             await self._serve(
                 supervisor, claimer, attempts, [*self._duties(registration), notifier.duty, reporter.duty]
@@ -209,11 +217,6 @@ class Worker:
             heartbeat.stop()
             attempts.cancel_all()
             await self._sign_off(registration, attempts, crashed=crashed)
-
-    def _served(self) -> str:
-        if self._excluded:
-            return f"all queues but {', '.join(self._excluded)}"
-        return ", ".join(self._queues) if self._queues else "all queues"
 
     def _duties(self, registration: WorkerRegistration) -> list[Duty]:
         """Return the duties beside the heartbeat, claiming, settling, watching and reporting."""

@@ -19,7 +19,6 @@ from redrive.app.refresh import Refresh
 from redrive.engine.outcome import Outcome
 from redrive.engine.records import Claim
 from redrive.errors import ConfigurationError
-from redrive.observe.listeners import LISTENERS
 from redrive.policy import parse_duration
 from redrive.runtime import rng
 from redrive.runtime.executor import Executor
@@ -152,19 +151,16 @@ async def _step(  # noqa: PLR0913 - the state of the drain
         outcome, trace = await _attempt(app, claim, resources)
         ending = Ending(claim, outcome, sample(), trace)
         settled = await app.store.arun(leases.settle([ending], now=clock.now()))
-        if LISTENERS:
-            emit_settled([ending], settled)
+        emit_settled([ending], settled)
         app.settled(settled.moved, settled.lost)
         return 1, timedelta(0)
     lapsed = await app.store.arun(attempts.expire_waits(1, iter(sample, None), now=clock.now()))
-    if lapsed and LISTENERS:
-        emit_moved(lapsed)
+    emit_moved(lapsed)
     if lapsed:
         app.settled(lapsed)
         return 0, timedelta(0)
     expired = await app.store.arun(attempts.expire(1, now=clock.now()))
-    if expired and LISTENERS:
-        emit_cancelled(expired)
+    emit_cancelled(expired)
     if expired:
         return 0, timedelta(0)
     made = await turn(app, sample)

@@ -37,8 +37,8 @@ def test_an_event_is_a_line_with_its_fields_as_keys(lines: list[Any]):
     Policy(on=ConnectionError, attempts=2, backoff=Backoff.constant(0)).outcome(fetch)
     retried, gave_up = lines
 
-    assert ("info", "warning") == (retried["log_level"], gave_up["log_level"])
-    assert retried["event"].endswith("attempt 1 failed: ConnectionError: connection refused")
+    assert ("warning", "warning") == (retried["log_level"], gave_up["log_level"])
+    assert retried["event"].endswith("attempt 1 of 2 failed: ConnectionError: connection refused")
     assert (1, 0.0, "backoff") == (retried["attempt"], retried["delay"], retried["rule"])
     assert ("builtins.ConnectionError", "connection refused") == (gave_up["error_type"], gave_up["error"])
 
