@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from redrive import observe
     from redrive.app.app import App
     from redrive.app.catch import CatchRequest
+    from redrive.app.collection import Tasks
     from redrive.app.context import Context, Pending, Stop
     from redrive.app.cron import Cron
     from redrive.app.job import Job
@@ -50,6 +51,7 @@ __all__ = [
     "SoftTimeout",
     "Stop",
     "Task",
+    "Tasks",
     "attempt",
     "deadline",
     "disabled",
@@ -86,6 +88,7 @@ _HOMES = {
     "SoftTimeout": "redrive.errors",
     "Stop": "redrive.app.context",
     "Task": "redrive.app.task",
+    "Tasks": "redrive.app.collection",
     "attempt": "redrive.retrying",
     "deadline": "redrive.retrying",
     "disabled": "redrive.retrying",

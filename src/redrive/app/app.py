@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from redrive.app import completion, waiting
-from redrive.app.context import Context, Pending
+from redrive.app.collection import Tasks
 from redrive.app.database import Database, Workers, default_actor
-from redrive.app.decorators import AnyArgument, ContextInside, CronDecorator, RefreshDecorator, TaskDecorator
+from redrive.app.declarations import Declarations
 from redrive.app.job import Job
 from redrive.app.jobs import Jobs
 from redrive.app.payload import Signature
@@ -21,7 +21,6 @@ from redrive.app.queues import Queue, Queues, queue_change
 from redrive.app.refreshes import Refreshes
 from redrive.app.registry import (
     FOREVER,
-    Declaration,
     Registry,
     retention_time,
 )
@@ -33,12 +32,9 @@ from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.lease import LeaseTerms
 from redrive.engine.outcome import Transition
 from redrive.engine.queue import Rate
-from redrive.engine.recurring import CatchUp, Overlap
 from redrive.errors import JobError, TaskDefinitionError
 from redrive.policy import Policy, parse_duration
 from redrive.policy.duration import Duration
-from redrive.schedule import RefreshPolicy
-from redrive.schedule.timezone import member
 from redrive.stores.drivers.forks import ForkSafeLock
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin
@@ -49,7 +45,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App:
+class App(Declarations):
     """One database, and the tasks with jobs in it.
 
     The database is opened at its first use, so that importing a module with an App costs nothing and cannot fail.
@@ -63,6 +59,9 @@ class App:
         clock: for tests; without it the database's clock is used.
         keep_for: how long jobs are kept that succeeded, were cancelled, or were caught; ``"forever"`` keeps them all.
         keep_dead_for: how long other dead jobs are kept; by default for ever.
+        retry: the policy of tasks and crons without one of their own, and without one of their queue; a directive or a
+            `Policy`. Nothing is merged: a policy of a task or of a queue replaces it whole. The catch task that it
+            names has the policy without the catch.
 
     Attributes:
         jobs: jobs by filter.
@@ -87,6 +86,7 @@ class App:
         clock: Clock | None = None,
         keep_for: Duration = "7d",
         keep_dead_for: Duration = FOREVER,
+        retry: Policy | str | None = None,
     ) -> None:
         self.url = url
         self.keep = RetentionTimes(retention_time(keep_for, "keep_for"), retention_time(keep_dead_for, "keep_dead_for"))
@@ -99,214 +99,12 @@ class App:
         self.workers = Workers(self)
         self.database = Database(self)
         self.hooks = Hooks()
-        self._registry = Registry(self, include)
+        self._registry = Registry(self, include, default=retry)
         self._lock = ForkSafeLock()
         self._store: Store | None = None
         self._uid: str | None = None
 
     # ---------------------------------------------------------------- definitions
-
-    @overload
-    def task(
-        self, function: Callable[Concatenate[AnyArgument, P], Coroutine[Any, Any, R | Pending]], /
-    ) -> Task[..., R, Coroutine[Any, Any, R]]: ...
-    @overload
-    def task(self, function: Callable[Concatenate[AnyArgument, P], R | Pending], /) -> Task[..., R, R]: ...  # type: ignore[overload-overlap]
-    @overload
-    def task(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R | Pending]], /
-    ) -> Task[P, R, Coroutine[Any, Any, R], Concatenate[Context, P]]: ...
-    @overload
-    def task(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[Context, P], R | Pending], /
-    ) -> Task[P, R, R, Concatenate[Context, P]]: ...
-    @overload
-    def task(
-        self, function: ContextInside[Coroutine[Any, Any, R | Pending]], /
-    ) -> Task[..., R, Coroutine[Any, Any, R]]: ...
-    @overload
-    def task(self, function: ContextInside[R | Pending], /) -> Task[..., R, R]: ...
-    @overload
-    def task(
-        self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /
-    ) -> Task[P, R, Coroutine[Any, Any, R]]: ...
-    @overload
-    def task(self, function: Callable[P, R | Pending], /) -> Task[P, R, R]: ...
-    @overload
-    def task(
-        self,
-        *,
-        retry: Policy | str | None = None,
-        queue: str = "default",
-        timeout: Duration | None = None,
-        name: str | None = None,
-        priority: int = 0,
-        idempotent: bool | None = None,
-        soft_timeout: Duration | None = None,
-        keep_for: Duration | None = None,
-        aka: str | Iterable[str] = (),
-    ) -> TaskDecorator: ...
-    def task(  # noqa: PLR0913 - the options of a task, by keyword
-        self,
-        function: Callable[..., Any] | None = None,
-        *,
-        retry: Policy | str | None = None,
-        queue: str = "default",
-        timeout: Duration | None = None,
-        name: str | None = None,
-        priority: int = 0,
-        idempotent: bool | None = None,
-        soft_timeout: Duration | None = None,
-        keep_for: Duration | None = None,
-        aka: str | Iterable[str] = (),
-    ) -> Any:
-        """Register a function that can run durably, and return the task, which can still be called as the function.
-
-        ``async def`` runs on the worker's event loop, ``def`` in a thread.
-
-        Args:
-            function: if used without parentheses.
-            retry: a directive such as ``"5 1s catch recover"`` or a `Policy`; without it a failure is final.
-            queue: the queue of its jobs.
-            timeout: the time limit of an attempt, after which it is cut off and has failed; by default an hour.
-            name: unique in the app; by default the name of the function.
-            priority: jobs with a smaller one run first.
-            idempotent: False if a job must not run again after its worker died: it then runs at most once, and is dead
-                with the reason ``LOST_IN_FLIGHT``. True if also a `call` in process may be repeated in such a case. By
-                default only jobs run again.
-            soft_timeout: the time after which an attempt is asked to stop, before ``timeout`` cuts it off: an ``async
-                def`` handler gets a `SoftTimeout`, and ``ctx.should_stop`` is true.
-            keep_for: how long its jobs are kept after they ended; by default as for the app.
-            aka: earlier names of a renamed task: jobs that are stored under them run as jobs of this task.
-
-        Raises:
-            PolicyError: the directive cannot be read; the message names the function.
-            TaskDefinitionError: a name is taken, the parameters cannot be stored, or the soft timeout is not shorter
-                than the hard one.
-            CatchDefinitionError: the catch task takes another request, or returns something.
-        """
-        declaration = Declaration(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for, aka)
-
-        def register(target: Callable[..., Any]) -> Task[Any, Any, Any]:
-            return self._registry.task(target, declaration)
-
-        return register if function is None else register(function)
-
-    def cron(  # noqa: PLR0913 - the options of a cron, by keyword
-        self,
-        pattern: str,
-        *,
-        tz: str = "UTC",
-        retry: Policy | str | None = None,
-        overlap: Literal["skip", "queue", "cancel", "allow"] = "skip",
-        catch_up: Literal["one", "all", "none"] = "one",
-        window: Duration = "1d",
-        queue: str = "default",
-        timeout: Duration | None = None,
-        name: str | None = None,
-        priority: int = 0,
-        idempotent: bool | None = None,
-        soft_timeout: Duration | None = None,
-        keep_for: Duration | None = None,
-    ) -> CronDecorator:
-        """Register a function that runs at the occurrences of a cron expression.
-
-        Each occurrence makes one job with retries of its own, whatever the number of workers. The worker that started
-        last declares the crons of its code; crons that its code no longer has do not occur.
-
-        Args:
-            pattern: ``"*/5 * * * *"``; six fields begin with seconds, seven end with years; ``@daily`` and similar
-                names; FTL's ``30s``, ``12h``, ``Mon``. The reference describes the fields.
-            tz: the time zone of the pattern, such as ``Europe/Kyiv``. A time that does not exist occurs at the first
-                instant after the gap; a time that exists twice occurs once.
-            retry: a directive or a `Policy` for each job; without it a failure is final, until the next occurrence.
-            overlap: what happens while the previous job has not ended: the occurrence is skipped (``"skip"``), waits
-                for the end of that job, one occurrence at most (``"queue"``), cancels it (``"cancel"``), or runs beside
-                it (``"allow"``).
-            catch_up: which of the occurrences start that were missed while no worker ran: the last (``"one"``), all
-                within ``window`` (``"all"``; only with ``overlap="allow"``), or none (``"none"``).
-            window: a ``timedelta``, seconds, or text.
-            queue: the queue of its jobs.
-            timeout: the time limit of an attempt; by default an hour.
-            name: unique in the app; by default the name of the function.
-            priority: jobs with a smaller one run first.
-            idempotent: as for `task`.
-            soft_timeout: as for `task`.
-            keep_for: as for `task`.
-
-        Raises:
-            ScheduleError: the pattern or the time zone cannot be read, or the pattern never occurs.
-            PolicyError: the directive cannot be read.
-            TaskDefinitionError: the name is taken or has a slash, the function takes arguments or returns something, or
-                there is no pattern.
-
-        Warns:
-            RuntimeWarning: all its occurrences lie in the past.
-        """
-        if not isinstance(pattern, str):
-            raise TaskDefinitionError(
-                f'a cron is made by @app.cron("*/5 * * * *") above a function, and {pattern!r} is no text'
-            )
-        how = member(Overlap, "overlap", overlap)
-        late = member(CatchUp, "catch_up", catch_up)
-        declaration = Declaration(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for)
-
-        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `CronDecorator`
-            return self._registry.cron(
-                target, declaration, pattern=pattern, tz=tz, overlap=how, catch_up=late, window=window
-            )
-
-        return register
-
-    def refresh(  # noqa: PLR0913 - the options of a refresh, by keyword
-        self,
-        policy: RefreshPolicy | str,
-        *,
-        on_disabled: Task[Any, Any, Any] | str | None = None,
-        queue: str = "default",
-        name: str | None = None,
-        priority: int = 0,
-        idempotent: bool | None = None,
-        soft_timeout: Duration | None = None,
-        keep_for: Duration | None = None,
-    ) -> RefreshDecorator:
-        """Register a function that refreshes items on a schedule, with retries between planned times.
-
-        `Refresh.track` adds items. Each attempt is a job. The refresh policy decides when the next one starts, and has
-        the time limit of an attempt.
-
-        Args:
-            policy: in English, such as ``"Refresh every 2 hours; allow 10 minutes; on the first failure retry
-                immediately"``, or as a value.
-            on_disabled: the task that receives a `redrive.Disabled` when an item was given up.
-            queue: the queue of its jobs.
-            name: unique in the app; by default the name of the function.
-            priority: jobs with a smaller one run first.
-            idempotent: as for `task`. With False, an attempt has failed if its worker died, and the next one is another
-                attempt.
-            soft_timeout: as for `task`.
-            keep_for: as for `task`.
-
-        Raises:
-            ScheduleSyntaxError: the policy cannot be parsed; the error has the line and the column.
-            TaskDefinitionError: the name is taken or has a slash, the parameters cannot be stored, ``on_disabled``
-                takes something else, or there is no policy.
-
-        Warns:
-            RuntimeWarning: all its planned refreshes lie in the past.
-        """
-        if not isinstance(policy, RefreshPolicy | str):
-            raise TaskDefinitionError(
-                f'a refresh is made by @app.refresh("Refresh every 2 hours") above a function, and {policy!r} is no '
-                "policy"
-            )
-        found = RefreshPolicy.parse(policy) if isinstance(policy, str) else policy
-        declaration = Declaration(None, queue, found.timeout, name, priority, idempotent, soft_timeout, keep_for)
-
-        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `RefreshDecorator`
-            return self._registry.refresh(target, declaration, refresh=found, on_disabled=on_disabled)
-
-        return register
 
     def queue(  # noqa: PLR0913 - the limits of a queue, by keyword
         self,
@@ -317,6 +115,7 @@ class App:
         rate: Rate | str | UnsetType | None = UNSET,
         ordered: bool | UnsetType = UNSET,
         aging: Duration | UnsetType | None = UNSET,
+        retry: Policy | str | None = None,
     ) -> Queue:
         """Return a handle on a queue, and declare its limits.
 
@@ -325,9 +124,16 @@ class App:
         `Queue.forget`.
         `Queue.limit` describes the limits.
 
+        ``retry`` is the policy of tasks and crons of this queue that have none of their own; it replaces that of the
+        app whole. Declare it above the tasks. It applies to the queue in the decorator, not to `Enqueuer.options`.
+
         Raises:
             ConfigurationError: a limit is not positive, or the rate cannot be read.
+            PolicyError: the policy cannot be read.
+            TaskDefinitionError: the queue has a policy already, or a task above would have it.
         """
+        if retry is not None:
+            self._registry.default_of(name, retry)
         change = queue_change(
             concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging
         )
@@ -371,6 +177,21 @@ class App:
         return self.hooks.add_stop(function)
 
     # ---------------------------------------------------------------- tasks
+
+    def include(self, tasks: Tasks) -> None:
+        """Register the tasks, crons and refreshes of a collection, which then belong to this app.
+
+        Args:
+            tasks: a collection of another module.
+
+        Raises:
+            TaskDefinitionError: a name is taken, the collection belongs to another app, or it is none.
+        """
+        if not isinstance(tasks, Tasks):
+            raise TaskDefinitionError(
+                f"app.include() takes a redrive.Tasks collection, got {tasks!r}; name modules in App(include=[...])"
+            )
+        tasks.included_in(self, self._registry)
 
     @property
     def tasks(self) -> Mapping[str, Task[Any, Any, Any]]:

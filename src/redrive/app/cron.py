@@ -6,11 +6,14 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from msgspec import structs
+
 from redrive.app.enqueue import Options
 from redrive.app.payload import type_name
 from redrive.app.protocol import AppProtocol
 from redrive.app.schedules import ScheduledTask, Schedules
 from redrive.app.task import Q, Traits
+from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate, Overlap, ScheduleRecord
 from redrive.errors import ConfigurationError, ScheduleError, TaskDefinitionError
@@ -62,6 +65,13 @@ class Cron(ScheduledTask[P, R, C, Q], Generic[P, R, C, Q]):
     def definition(self) -> CronDefinition:
         """The schedule as workers declare it in the database."""
         return self._definition
+
+    def adopted(self, app: AppProtocol, policy: FrozenPolicy | None) -> None:
+        """Become a cron of an app; see `Task.adopted`."""
+        super().adopted(app, policy)
+        if policy is not None:
+            made = structs.replace(self._definition.job, policy=policy)
+            self._definition = structs.replace(self._definition, job=made)
 
     def check(self) -> None:
         """Check the signature of the function, and that the catch task exists and fits."""

@@ -55,8 +55,10 @@ class Registry:
     The modules of ``include`` are imported before the tasks are checked.
     """
 
-    def __init__(self, app: AppProtocol, include: Iterable[str]) -> None:
+    def __init__(self, app: AppProtocol, include: Iterable[str], *, default: Policy | str | None = None) -> None:
         self._app = app
+        self._default = None if default is None else _read_default(default, "App(retry=...)")
+        self._default_of: dict[str, Policy] = {}
         self.tasks: dict[str, Task[Any, Any, Any]] = {}
         self._include = tuple(include)
         self._checked = 0
@@ -97,11 +99,48 @@ class Registry:
         self, function: Callable[..., Any], declaration: Declaration, kind: Callable[..., K], **settings: Any
     ) -> K:
         label = declaration.name or function.__name__
+        # A refresh has a policy of its own kind.
+        is_open = declaration.retry is None and "refresh" not in settings
+        bare = declaration if is_open else None
+        if is_open:
+            declaration = self._with_default(declaration, label)
         policy = _policy(declaration, f"{function.__module__}.{function.__qualname__}")
         options = Options(declaration.queue, declaration.priority, freeze(policy))
-        return self._add(
-            kind(self._app, label, function, options, traits=_traits(label, declaration, policy), **settings)
-        )
+        task = kind(self._app, label, function, options, traits=_traits(label, declaration, policy), **settings)
+        task.declaration = bare
+        return self._add(task)
+
+    # A policy of a task replaces the one of its queue, and that one replaces the one of the app; nothing is merged.
+    def default_of(self, queue: str, retry: Policy | str) -> None:
+        """Set the policy of the tasks of a queue that have none of their own."""
+        where = f"app.queue({queue!r}, retry=...)"
+        late = [name for name, task in self.tasks.items() if task.defaults.queue == queue and task.declaration]
+        if queue in self._default_of or late:
+            why = f"below its task {late[0]!r}; move it above its tasks" if late else "twice"
+            raise TaskDefinitionError(f"{where} is declared {why}")
+        self._default_of[queue] = _read_default(retry, where)
+
+    def _with_default(self, declaration: Declaration, label: str) -> Declaration:
+        """Return a declaration without a policy with the one of its queue or of the app."""
+        default = self._default_of.get(declaration.queue, self._default)
+        if default is None:
+            return declaration
+        if default.catch is not None and default.catch.rpartition(".")[2] == label:
+            default = default.with_(catch=None)
+        return replace(declaration, retry=default)
+
+    def adopt(self, tasks: Iterable[Task[Any, Any, Any]], app: AppProtocol) -> None:
+        """Register the tasks of a collection."""
+        added = tuple(tasks)
+        for task in added:
+            self._check_names(task)
+        for task in added:
+            policy = None
+            if task.declaration is not None:
+                declared = self._with_default(task.declaration, task.name)
+                policy = freeze(_policy(declared, _place(task)))
+            task.adopted(app, policy)
+            self._add(task)
 
     def _warn_if_over(self, what: str, schedule: Schedule | None) -> None:
         # A warning, because an error would stop a program on the day after its last occurrence.
@@ -182,6 +221,17 @@ class Registry:
                     check_catch(task.signature, catch.signature)
                 except TaskDefinitionError:
                     continue
+
+
+def _read_default(retry: Policy | str, where: str) -> Policy:
+    try:
+        policy = Policy.parse(retry) if isinstance(retry, str) else retry
+        if not isinstance(policy, Policy):
+            raise TaskDefinitionError(f"{where} takes a directive such as '5 1s' or a redrive.Policy, got {retry!r}")
+        policy.durable()
+    except PolicyError as error:
+        raise error.within(where) from error
+    return policy
 
 
 def _import(module: str) -> None:

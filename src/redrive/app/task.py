@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -16,6 +16,7 @@ from redrive.app.context import Pending
 from redrive.app.enqueue import Enqueuer, Options
 from redrive.app.payload import Returns, Signature
 from redrive.app.protocol import AppProtocol
+from redrive.engine.frozen import FrozenPolicy
 from redrive.errors import TaskDefinitionError
 from redrive.policy import Policy
 
@@ -74,6 +75,8 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         self.function = function
         self.traits = traits or Traits()
         self.returns = Returns(self.signature)
+        #: The arguments of its decorator, if they leave the policy to its queue and its app; otherwise None.
+        self.declaration: Any = None
         functools.update_wrapper(self, function)
 
     @property
@@ -90,6 +93,12 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
     def policy(self) -> Policy:
         """The retry policy of its jobs."""
         return self._options.policy.policy
+
+    def adopted(self, app: AppProtocol, policy: FrozenPolicy | None) -> None:
+        """Become a task of an app; the policy, if it is given, replaces that of its jobs."""
+        self.app = app
+        if policy is not None:
+            self._options = replace(self._options, policy=policy)
 
     def check(self) -> None:
         """Check that the tasks that it names exist and fit; see `redrive.App.check`."""

@@ -1,0 +1,228 @@
+"""The decorators that declare tasks, crons and refreshes: of an App, and of a collection that an App includes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+from redrive.app.context import Context, Pending
+from redrive.app.decorators import AnyArgument, ContextInside, CronDecorator, RefreshDecorator, TaskDecorator
+from redrive.app.registry import Declaration, Registry
+from redrive.app.task import Task
+from redrive.engine.recurring import CatchUp, Overlap
+from redrive.errors import TaskDefinitionError
+from redrive.policy import Policy
+from redrive.policy.duration import Duration
+from redrive.schedule import RefreshPolicy
+from redrive.schedule.timezone import member
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Declarations:
+    """The decorators of `redrive.App` and of `redrive.Tasks`."""
+
+    _registry: Registry
+
+    @overload
+    def task(
+        self, function: Callable[Concatenate[AnyArgument, P], Coroutine[Any, Any, R | Pending]], /
+    ) -> Task[..., R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[AnyArgument, P], R | Pending], /) -> Task[..., R, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R | Pending]], /
+    ) -> Task[P, R, Coroutine[Any, Any, R], Concatenate[Context, P]]: ...
+    @overload
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], R | Pending], /
+    ) -> Task[P, R, R, Concatenate[Context, P]]: ...
+    @overload
+    def task(
+        self, function: ContextInside[Coroutine[Any, Any, R | Pending]], /
+    ) -> Task[..., R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: ContextInside[R | Pending], /) -> Task[..., R, R]: ...
+    @overload
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /
+    ) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[P, R | Pending], /) -> Task[P, R, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        retry: Policy | str | None = None,
+        queue: str = "default",
+        timeout: Duration | None = None,
+        name: str | None = None,
+        priority: int = 0,
+        idempotent: bool | None = None,
+        soft_timeout: Duration | None = None,
+        keep_for: Duration | None = None,
+        aka: str | Iterable[str] = (),
+    ) -> TaskDecorator: ...
+    def task(  # noqa: PLR0913 - the options of a task, by keyword
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        retry: Policy | str | None = None,
+        queue: str = "default",
+        timeout: Duration | None = None,
+        name: str | None = None,
+        priority: int = 0,
+        idempotent: bool | None = None,
+        soft_timeout: Duration | None = None,
+        keep_for: Duration | None = None,
+        aka: str | Iterable[str] = (),
+    ) -> Any:
+        """Register a function that can run durably, and return the task, which can still be called as the function.
+
+        ``async def`` runs on the worker's event loop, ``def`` in a thread.
+
+        Args:
+            function: if used without parentheses.
+            retry: a directive such as ``"5 1s catch recover"`` or a `Policy`; without it a failure is final.
+            queue: the queue of its jobs.
+            timeout: the time limit of an attempt, after which it is cut off and has failed; by default an hour.
+            name: unique in the app; by default the name of the function.
+            priority: jobs with a smaller one run first.
+            idempotent: False if a job must not run again after its worker died: it then runs at most once, and is dead
+                with the reason ``LOST_IN_FLIGHT``. True if also a `call` in process may be repeated in such a case. By
+                default only jobs run again.
+            soft_timeout: the time after which an attempt is asked to stop, before ``timeout`` cuts it off: an ``async
+                def`` handler gets a `SoftTimeout`, and ``ctx.should_stop`` is true.
+            keep_for: how long its jobs are kept after they ended; by default as for the app.
+            aka: earlier names of a renamed task: jobs that are stored under them run as jobs of this task.
+
+        Raises:
+            PolicyError: the directive cannot be read; the message names the function.
+            TaskDefinitionError: a name is taken, the parameters cannot be stored, or the soft timeout is not shorter
+                than the hard one.
+            CatchDefinitionError: the catch task takes another request, or returns something.
+        """
+        declaration = Declaration(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for, aka)
+
+        def register(target: Callable[..., Any]) -> Task[Any, Any, Any]:
+            return self._registry.task(target, declaration)
+
+        return register if function is None else register(function)
+
+    def cron(  # noqa: PLR0913 - the options of a cron, by keyword
+        self,
+        pattern: str,
+        *,
+        tz: str = "UTC",
+        retry: Policy | str | None = None,
+        overlap: Literal["skip", "queue", "cancel", "allow"] = "skip",
+        catch_up: Literal["one", "all", "none"] = "one",
+        window: Duration = "1d",
+        queue: str = "default",
+        timeout: Duration | None = None,
+        name: str | None = None,
+        priority: int = 0,
+        idempotent: bool | None = None,
+        soft_timeout: Duration | None = None,
+        keep_for: Duration | None = None,
+    ) -> CronDecorator:
+        """Register a function that runs at the occurrences of a cron expression.
+
+        Each occurrence makes one job with retries of its own, whatever the number of workers. The worker that started
+        last declares the crons of its code; crons that its code no longer has do not occur.
+
+        Args:
+            pattern: ``"*/5 * * * *"``; six fields begin with seconds, seven end with years; ``@daily`` and similar
+                names; FTL's ``30s``, ``12h``, ``Mon``. The reference describes the fields.
+            tz: the time zone of the pattern, such as ``Europe/Kyiv``. A time that does not exist occurs at the first
+                instant after the gap; a time that exists twice occurs once.
+            retry: a directive or a `Policy` for each job; without it a failure is final, until the next occurrence.
+            overlap: what happens while the previous job has not ended: the occurrence is skipped (``"skip"``), waits
+                for the end of that job, one occurrence at most (``"queue"``), cancels it (``"cancel"``), or runs beside
+                it (``"allow"``).
+            catch_up: which of the occurrences start that were missed while no worker ran: the last (``"one"``), all
+                within ``window`` (``"all"``; only with ``overlap="allow"``), or none (``"none"``).
+            window: a ``timedelta``, seconds, or text.
+            queue: the queue of its jobs.
+            timeout: the time limit of an attempt; by default an hour.
+            name: unique in the app; by default the name of the function.
+            priority: jobs with a smaller one run first.
+            idempotent: as for `task`.
+            soft_timeout: as for `task`.
+            keep_for: as for `task`.
+
+        Raises:
+            ScheduleError: the pattern or the time zone cannot be read, or the pattern never occurs.
+            PolicyError: the directive cannot be read.
+            TaskDefinitionError: the name is taken or has a slash, the function takes arguments or returns something, or
+                there is no pattern.
+
+        Warns:
+            RuntimeWarning: all its occurrences lie in the past.
+        """
+        if not isinstance(pattern, str):
+            raise TaskDefinitionError(
+                f'a cron is made by @app.cron("*/5 * * * *") above a function, and {pattern!r} is no text'
+            )
+        how = member(Overlap, "overlap", overlap)
+        late = member(CatchUp, "catch_up", catch_up)
+        declaration = Declaration(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for)
+
+        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `CronDecorator`
+            return self._registry.cron(
+                target, declaration, pattern=pattern, tz=tz, overlap=how, catch_up=late, window=window
+            )
+
+        return register
+
+    def refresh(  # noqa: PLR0913 - the options of a refresh, by keyword
+        self,
+        policy: RefreshPolicy | str,
+        *,
+        on_disabled: Task[Any, Any, Any] | str | None = None,
+        queue: str = "default",
+        name: str | None = None,
+        priority: int = 0,
+        idempotent: bool | None = None,
+        soft_timeout: Duration | None = None,
+        keep_for: Duration | None = None,
+    ) -> RefreshDecorator:
+        """Register a function that refreshes items on a schedule, with retries between planned times.
+
+        `Refresh.track` adds items. Each attempt is a job. The refresh policy decides when the next one starts, and has
+        the time limit of an attempt.
+
+        Args:
+            policy: in English, such as ``"Refresh every 2 hours; allow 10 minutes; on the first failure retry
+                immediately"``, or as a value.
+            on_disabled: the task that receives a `redrive.Disabled` when an item was given up.
+            queue: the queue of its jobs.
+            name: unique in the app; by default the name of the function.
+            priority: jobs with a smaller one run first.
+            idempotent: as for `task`. With False, an attempt has failed if its worker died, and the next one is another
+                attempt.
+            soft_timeout: as for `task`.
+            keep_for: as for `task`.
+
+        Raises:
+            ScheduleSyntaxError: the policy cannot be parsed; the error has the line and the column.
+            TaskDefinitionError: the name is taken or has a slash, the parameters cannot be stored, ``on_disabled``
+                takes something else, or there is no policy.
+
+        Warns:
+            RuntimeWarning: all its planned refreshes lie in the past.
+        """
+        if not isinstance(policy, RefreshPolicy | str):
+            raise TaskDefinitionError(
+                f'a refresh is made by @app.refresh("Refresh every 2 hours") above a function, and {policy!r} is no '
+                "policy"
+            )
+        found = RefreshPolicy.parse(policy) if isinstance(policy, str) else policy
+        declaration = Declaration(None, queue, found.timeout, name, priority, idempotent, soft_timeout, keep_for)
+
+        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `RefreshDecorator`
+            return self._registry.refresh(target, declaration, refresh=found, on_disabled=on_disabled)
+
+        return register
