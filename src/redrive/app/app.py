@@ -13,9 +13,10 @@ from redrive.app import completion, waiting
 from redrive.app.collection import Tasks
 from redrive.app.database import Database, Workers, default_actor
 from redrive.app.declarations import Declarations
+from redrive.app.enqueue import Enqueuer
 from redrive.app.job import Job
 from redrive.app.jobs import Jobs
-from redrive.app.payload import Signature
+from redrive.app.payload import Signature, UnknownSignature
 from redrive.app.protocol import arun, run
 from redrive.app.queues import Queue, Queues, queue_change
 from redrive.app.refreshes import Refreshes
@@ -32,7 +33,7 @@ from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.lease import LeaseTerms
 from redrive.engine.outcome import Transition
 from redrive.engine.queue import Rate
-from redrive.errors import JobError, TaskDefinitionError
+from redrive.errors import ConfigurationError, JobError, TaskDefinitionError
 from redrive.policy import Policy, parse_duration
 from redrive.policy.duration import Duration
 from redrive.stores.drivers.forks import ForkSafeLock
@@ -177,6 +178,26 @@ class App(Declarations):
         return self.hooks.add_stop(function)
 
     # ---------------------------------------------------------------- tasks
+
+    def named(self, name: str) -> Enqueuer[..., Any]:
+        """Return the enqueueing methods of a task by its name, also of one whose code this process does not have.
+
+        A task that this process has is the same as without the name: its options, and the check of its arguments. Any
+        other is enqueued with arguments by name that JSON does not change; the workers that have the task check them.
+        Its jobs have the queue ``default`` and the policy of the app, unless `Enqueuer.options` changes them.
+
+        Args:
+            name: the name of the task, as in `task`.
+
+        Raises:
+            ConfigurationError: the name is empty.
+        """
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigurationError(f"app.named() takes the name of a task, got {name!r}")
+        found = self.find(name)
+        if found is not None:
+            return found
+        return Enqueuer(self, name, UnknownSignature(name), self._registry.options_of_unknown(name))
 
     def include(self, tasks: Tasks) -> None:
         """Register the tasks, crons and refreshes of a collection, which then belong to this app.

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from redrive.app.declarations import Declarations
 from redrive.app.protocol import AppProtocol
 from redrive.app.registry import Registry
 from redrive.errors import ConfigurationError, TaskDefinitionError
-
-if TYPE_CHECKING:
-    from redrive.app.app import App
 
 
 class Tasks(Declarations):
@@ -23,7 +20,7 @@ class Tasks(Declarations):
     """
 
     def __init__(self) -> None:
-        self._app: App | None = None
+        self._app: AppProtocol | None = None
         self._registry = Registry(cast("AppProtocol", self), ())
 
     def __repr__(self) -> str:
@@ -33,7 +30,7 @@ class Tasks(Declarations):
         """Return the present instant of an injected clock; None before the collection is included."""
         return None if self._app is None else self._app.now()
 
-    def included_in(self, app: App, registry: Registry) -> None:
+    def included_in(self, app: AppProtocol, registry: Registry) -> None:
         """Make all tasks of this collection, and those that are declared later, tasks of an app."""
         if self._app is not None:
             raise TaskDefinitionError(f"{self!r} is included in an app already; a collection belongs to one app")

@@ -202,7 +202,8 @@ class Enqueuer(Generic[P, R]):
         """Enqueue many jobs, all or none.
 
         Args:
-            calls: the argument of each job; tuples of arguments if the task takes several.
+            calls: the argument of each job; tuples of arguments if the task takes several; dictionaries of arguments by
+                name if this process does not have the task.
             using: your own connection, as for `enqueue`.
 
         Returns:
@@ -224,6 +225,9 @@ class Enqueuer(Generic[P, R]):
         single = len(self.signature.payload) == 1
         new = []
         for index, call in enumerate(calls):
+            if not self.signature.known and isinstance(call, Mapping):
+                new.append(self._new((), call))
+                continue
             if not single and not isinstance(call, tuple):
                 raise PayloadError(
                     f"{self.name}: call {index} must be a tuple of {len(self.signature.payload)} arguments"
@@ -268,7 +272,9 @@ class Enqueuer(Generic[P, R]):
 
     def _operation(self, new: list[NewJob], trace: str | None = None) -> Operation[EnqueueResult]:
         self.app.check()
-        self.app.check_policy(self._options.policy.policy, self.signature)
+        # The catch task of a task without code here is known to the workers that have the code.
+        if self.signature.known:
+            self.app.check_policy(self._options.policy.policy, self.signature)
         return jobs.enqueue(new, trace=trace, now=self.app.now())
 
     def _put(self, new: list[NewJob], using: Any) -> list[Job[R]]:

@@ -18,6 +18,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -80,6 +81,9 @@ def _cut(text: str) -> str:
 
 class Signature:
     """The parameters of a task's function, and their JSON."""
+
+    known = True
+    """False if this process does not have the function."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function = function
@@ -203,6 +207,42 @@ class Signature:
 
     def _converted(self, value: object, hint: Any) -> Any:
         return msgspec.convert(value, hint, str_keys=True, dec_hook=dec_hook)
+
+
+class UnknownSignature(Signature):
+    """The signature of a task whose code this process does not have: any arguments by name, as plain JSON."""
+
+    known = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parameters = MappingProxyType({})
+
+    @cached_property
+    def hints(self) -> dict[str, Any]:
+        """No annotations."""
+        return {}
+
+    def write(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """Return the arguments as JSON, after a check that JSON does not change them."""
+        if args:
+            raise PayloadError(
+                f"{self.name}: this process does not have the task, so its arguments are given by name, got "
+                f"{_cut(repr(args))}"
+            )
+        try:
+            raw = msgspec.json.encode(kwargs, enc_hook=enc_hook)
+            arrived = msgspec.json.decode(raw)
+        except Exception as error:
+            # As in `Signature.write`.
+            raise PayloadError(f"{self.name}: {_text(error)}") from error
+        for name, value in kwargs.items():
+            if arrived[name] != value:
+                raise PayloadError(
+                    f"{self.name}: argument {name!r} would not arrive as it is: {_cut(repr(value))} becomes "
+                    f"{_cut(repr(arrived[name]))}; give it as JSON has it"
+                )
+        return raw
 
 
 def write_result(value: Any) -> bytes | None:

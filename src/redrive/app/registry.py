@@ -120,6 +120,11 @@ class Registry:
             raise TaskDefinitionError(f"{where} is declared {why}")
         self._default_of[queue] = _read_default(retry, where)
 
+    def options_of_unknown(self, name: str) -> Options:
+        """Return the default options of the jobs of a task that this process does not have."""
+        declaration = self._with_default(Declaration(), name)
+        return Options(declaration.queue, declaration.priority, freeze(_policy(declaration, name)))
+
     def _with_default(self, declaration: Declaration, label: str) -> Declaration:
         """Return a declaration without a policy with the one of its queue or of the app."""
         default = self._default_of.get(declaration.queue, self._default)
