@@ -109,6 +109,18 @@ def test_a_schema_is_made_and_checked(shop: App):
         assert advice in run_command("db", "check", "shop:app", status=1).stderr
 
 
+def test_a_schema_is_json(shop: App):
+    """Print the versions, and whether this redrive can work with the schema, which is the exit status too."""
+    run_command("db", "migrate", "shop:app")
+    fit = json.loads(run_command("db", "check", "shop:app", "--json").stdout)
+    with tables(shop) as connection:
+        connection.execute("UPDATE redrive_meta SET value = '9' WHERE key IN ('schema', 'compatible')")
+    unfit = json.loads(run_command("db", "check", "shop:app", "--json", status=1).stdout)
+
+    assert {"schema": 1, "compatible": 1, "latest": 1, "fits": True} == fit
+    assert (9, False) == (unfit["schema"], unfit["fits"])
+
+
 def test_a_check_does_not_create_a_missing_database(shop: App):
     """Check a missing database by `db check` without creating it, not even as an empty file."""
     with pytest.raises(StoreOpenError, match="does not exist; redrive db migrate creates it"):

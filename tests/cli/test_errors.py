@@ -141,6 +141,16 @@ def test_the_version_is_printed(redrive):
     assert (0, f"redrive {__version__}\n", "") == (output.status, output.out, output.err)
 
 
+def test_an_import_that_fails_within_redrive_names_the_line_of_the_user(redrive, folder: Path):
+    """Name the line that imports an integration without its package, not the line in redrive."""
+    (folder / "lacking.py").write_text("from redrive.contrib import extra\n\nwith extra('httpx'):\n    import gone\n")
+    output = redrive("worker", "lacking:app")
+
+    assert 2 == output.status
+    assert "pip install \"redrive[httpx]\" (No module named 'gone')" in output.err
+    assert output.err.endswith(f"({folder}/lacking.py, line 4)\n")
+
+
 @pytest.mark.parametrize("words", [["--help"], ["worker", "--help"], ["jobs", "--help"], ["jobs", "redrive", "--help"]])
 def test_help_is_there_for_each_command(redrive, words):
     """Print the usage of the command on standard output."""

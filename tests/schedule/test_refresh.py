@@ -221,7 +221,7 @@ def test_the_end_of_the_schedule_is_a_reason_to_give_up():
     state = refresh.trigger(policy, RefreshState(), now=T0 + timedelta(days=1), uid="u").state
     move = refresh.failure(policy, state, now=T0 + timedelta(days=1), uid="u")
 
-    assert (RefreshOutcome.GAVE_UP, "No more refreshes are scheduled, and the last one failed after 1 attempt(s)") == (
+    assert (RefreshOutcome.GAVE_UP, "No more refreshes are scheduled, and the last one failed after 1 attempt") == (
         move.outcome,
         move.state.disabled_reason,
     )

@@ -33,14 +33,18 @@ def migrate(app: Target) -> None:
 
 
 @db.command("check")
-def check_schema(app: Target) -> None:
+def check_schema(app: Target, *, json: AsJson = False) -> None:
     """Check that this redrive can work with the schema of the database; change nothing. The exit status is 1 if not."""
     store = open_store(load_app(app).url, migrated=False)
     try:
         there, latest = store.schema()
     finally:
         store.close()
-    if there.suits(latest):
+    is_fit = there.suits(latest)
+    if json:
+        print_document({"schema": there.version, "compatible": there.compatible, "latest": latest, "fits": is_fit})
+        raise typer.Exit(0 if is_fit else 1)
+    if is_fit:
         say(_suits(there, latest))
         return
     older = there.version < latest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 import traceback
@@ -73,6 +74,8 @@ def load_existing(reference: str) -> App:
 
 
 def _failed(name: str, error: Exception) -> str:
-    steps = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<frozen")]
+    # The line of the user: an error of redrive itself, such as a missing extra, belongs to the line that imports it.
+    hidden = ("<frozen", str(Path(__file__).parents[1]), contextlib.__file__)
+    steps = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(hidden)]
     where = f" ({steps[-1].filename}, line {steps[-1].lineno})" if not isinstance(error, SyntaxError) else ""
     return f"importing {name!r} failed: {type(error).__name__}: {cleared(str(error))}{where}"

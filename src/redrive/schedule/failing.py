@@ -23,7 +23,7 @@ from redrive.schedule.timezone import aware
 TOO_LONG = "No successful refresh for too long"
 
 # Reason shown to end users when the retries are used up and the schedule has ended.
-NO_MORE = "No more refreshes are scheduled, and the last one failed after {} attempt(s)"
+NO_MORE = "No more refreshes are scheduled, and the last one failed after {}"
 
 _NONE, _HOUR = timedelta(0), timedelta(hours=1)
 # Occurrences of an hour that are listed; where there are more, a search is quick.
@@ -84,7 +84,12 @@ def failed(
         if policy.on_exhausted is Exhausted.GIVE_UP:
             return given_up(policy, state, at, f"Cannot refresh after {state.attempt_no} attempt(s)")
         if following is None:
-            return given_up(policy, state, at, NO_MORE.format(state.attempt_no))
+            return given_up(
+                policy,
+                state,
+                at,
+                NO_MORE.format("1 attempt" if state.attempt_no == 1 else f"{state.attempt_no} attempts"),
+            )
         return RefreshTransition(
             replace(_planned_at(policy, idle, following, sample), attempt_no=0), RefreshOutcome.WAITING_NEXT
         )
