@@ -101,7 +101,7 @@ def test_an_invalid_limit_is_refused(app: App, options, message: str):
 
 def test_a_queue_needs_a_name(app: App):
     """Queues without a name are refused."""
-    with pytest.raises(ConfigurationError, match="a queue has a name"):
+    with pytest.raises(ConfigurationError, match="the name of a queue must be a text that is not empty"):
         app.queue("")
 
 

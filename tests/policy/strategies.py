@@ -16,13 +16,19 @@ samples = st.floats(0, 1, exclude_max=True)
 lengths = st.one_of(st.integers(0, 10**6), st.floats(0, 1e6), st.floats(0, 1e-3))
 """Delays in seconds, of all sizes."""
 
+ranges = st.tuples(lengths, lengths).map(lambda pair: (min(pair), max(pair)))
+"""A first delay, and a longest one."""
+
+open_ranges = ranges | lengths.map(lambda first: (first, None))
+"""A first delay, and a longest one or None."""
+
 spans = st.timedeltas(timedelta(0), timedelta(days=1000))
 
 plain_backoffs = st.one_of(
     st.builds(Backoff.constant, lengths),
-    st.builds(Backoff.exponential, lengths, st.none() | lengths, st.floats(1, 10)),
+    st.builds(lambda range_, factor: Backoff.exponential(*range_, factor), open_ranges, st.floats(1, 10)),
     st.builds(Backoff.listed, st.lists(lengths, min_size=1, max_size=5), end=st.sampled_from(["repeat", "stop"])),
-    st.builds(Backoff.linear, lengths, lengths, st.none() | lengths),
+    st.builds(lambda range_, step: Backoff.linear(range_[0], step, range_[1]), open_ranges, lengths),
     st.builds(lambda base: Backoff.named("fibonacci", base=base), st.floats(0, 10)),
 )
 

@@ -97,7 +97,7 @@ def test_backoffs_survive_json(backoff: Backoff):
         Backoff.named("decay", initial=5.0, rate=0.5),
         Backoff.constant(1).up_to("1h", end="past"),
         Backoff.linear(1, 1).give_up_over(9),
-        Backoff.exponential(1e300, 1e-100),
+        Backoff.exponential(1e-100, 1e300),
     ],
     ids=repr,
 )

@@ -190,7 +190,6 @@ SAID = Policy.parse("10 5s 1m")
         ({"backoff": Backoff.constant(5)}, "because of backoff: the backoff of a directive doubles"),
         ({"backoff": Backoff.exponential(5, 60, 3)}, "because of backoff: the backoff of a directive doubles"),
         ({"backoff": Backoff.exponential(5)}, "because of backoff: the backoff of a directive doubles"),
-        ({"backoff": Backoff.exponential(5, 1)}, "because of backoff: the maximum backoff 1s is shorter"),
         ({"backoff": Backoff.exponential(0.0001, 60)}, "because of backoff: a duration takes whole numbers only"),
         ({"backoff": Backoff.exponential(1e-9, 60)}, "because of backoff: a directive has whole milliseconds"),
         ({"attempts": 1}, "because of backoff: a backoff without retries"),

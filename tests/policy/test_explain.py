@@ -185,7 +185,9 @@ def test_unbounded_figures_are_none():
 Backoff.register("test any luck", lambda retry, previous, sample: sample, draws=True)
 
 drawing = st.builds(
-    lambda kind, attempts, initial, maximum: Policy(attempts=attempts, deadline=None, backoff=kind(initial, maximum)),
+    lambda kind, attempts, initial, more: Policy(
+        attempts=attempts, deadline=None, backoff=kind(initial, initial + more)
+    ),
     st.sampled_from([Backoff.decorrelated, Backoff.smooth]),
     st.integers(1, 5),
     st.integers(0, 10),

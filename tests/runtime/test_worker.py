@@ -210,7 +210,7 @@ def test_a_worker_needs_a_slot(app: App):
 def test_a_worker_refuses_an_incomplete_app(tmp_path: Path):
     """Missing catch tasks are found before the database is opened and before any claim."""
     app = App(f"sqlite:///{tmp_path}/jobs.db")
-    app.task(retry="1 1s catch recover")(finish)
+    app.task(retry="1 1s catch recover", name="finish")(lambda: None)
 
     with pytest.raises(CatchDefinitionError, match="task 'finish' is to be caught by 'recover'"):
         asyncio.run(Worker(app).run())

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from redrive.app import completion, waiting
+from redrive.app.arguments import checked_clock, checked_count, checked_url
 from redrive.app.collection import Tasks
 from redrive.app.database import Database, Workers, default_actor
 from redrive.app.declarations import Declarations
@@ -34,8 +35,9 @@ from redrive.engine.lease import LeaseTerms
 from redrive.engine.outcome import Transition
 from redrive.engine.queue import Rate
 from redrive.errors import ConfigurationError, JobError, TaskDefinitionError
-from redrive.policy import Policy, parse_duration
+from redrive.policy import Policy
 from redrive.policy.duration import Duration
+from redrive.policy.fields import span
 from redrive.stores.drivers.forks import ForkSafeLock
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin
@@ -74,7 +76,8 @@ class App(Declarations):
         database: the audit log, and a check of the database.
 
     Raises:
-        ConfigurationError: a healthy worker would lose its leases under these times, or a time is not positive.
+        ConfigurationError: a healthy worker would lose its leases under these times, a time is not positive, or another
+            argument is not of its type.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of an app, by keyword
@@ -89,10 +92,10 @@ class App(Declarations):
         keep_dead_for: Duration = FOREVER,
         retry: Policy | str | None = None,
     ) -> None:
-        self.url = url
+        self.url = checked_url(url)
         self.keep = RetentionTimes(retention_time(keep_for, "keep_for"), retention_time(keep_dead_for, "keep_dead_for"))
-        self.terms = LeaseTerms(parse_duration(heartbeat_every), parse_duration(lease_for))
-        self.clock = clock
+        self.terms = LeaseTerms(span(heartbeat_every, "heartbeat_every"), span(lease_for, "lease_for"))
+        self.clock: Clock | None = checked_clock(clock)
         self.jobs = Jobs(self)
         self.queues = Queues(self)
         self.schedules = Schedules(self)
@@ -337,8 +340,12 @@ class App(Declarations):
     # ---------------------------------------------------------------- jobs
 
     def job(self, number: int) -> Job[Any]:
-        """Return a handle on a job by its id. It is read when one of its properties is read."""
-        return Job(self, number)
+        """Return a handle on a job by its id. It is read when one of its properties is read.
+
+        Raises:
+            ConfigurationError: the id is no whole number above zero.
+        """
+        return Job(self, checked_count(number, "the id of a job"))
 
     @overload
     def results(self, jobs: Iterable[Job[R]], timeout: Duration | None = None) -> list[R]: ...

@@ -10,7 +10,8 @@ import typing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from redrive.app.payload import Signature, type_name
+from redrive.app.payload import Signature
+from redrive.app.types import type_name
 from redrive.engine.records import AttemptRecord
 from redrive.errors import CatchDefinitionError, TaskDefinitionError
 

@@ -9,10 +9,10 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from msgspec import structs
 
 from redrive.app.enqueue import Options
-from redrive.app.payload import type_name
 from redrive.app.protocol import AppProtocol
 from redrive.app.schedules import ScheduledTask, Schedules
 from redrive.app.task import Q, Traits
+from redrive.app.types import type_name
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate, Overlap, ScheduleRecord

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 
 from msgspec import structs
 
+from redrive.app.arguments import check_name, checked_policy, checked_priority, checked_text
 from redrive.app.job import Job
 from redrive.app.payload import Signature
 from redrive.app.protocol import AppProtocol
@@ -19,8 +20,9 @@ from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.records import KeyUntil, NewJob, OnConflict
 from redrive.errors import ConfigurationError, PayloadError, PolicyError
 from redrive.observe.listeners import DEBUG, heard
-from redrive.policy import Policy, parse_duration
+from redrive.policy import Policy
 from redrive.policy.duration import Duration
+from redrive.policy.fields import span
 from redrive.stores.operations import jobs
 from redrive.stores.operations.jobs import EnqueueResult
 from redrive.stores.query import Operation
@@ -66,6 +68,14 @@ class Enqueuer(Generic[P, R]):
         self.name = name
         self.signature = signature
         self._options = options
+        self._check(options)
+
+    def _check(self, options: Options) -> None:
+        checked_text(options.queue, f"{self.name}: queue")
+        checked_priority(options.priority, f"{self.name}: priority")
+        if options.key is not None or options.partition is not None or options.idempotency_key is not None:
+            for what in ("key", "partition", "idempotency_key"):
+                check_name(getattr(options, what), f"{self.name}: {what}", self.signature.parameters)
 
     def options(  # noqa: PLR0913 - the options of a job, by keyword
         self,
@@ -109,8 +119,10 @@ class Enqueuer(Generic[P, R]):
 
         Raises:
             PolicyError: the directive or a time span cannot be read.
-            ConfigurationError: a key or a tag is empty, ``key_until`` or ``on_conflict`` is another word, ``at`` comes
-                with ``delay`` or for a debounced job, an instant has no time zone, or the job expires before it is due.
+            ConfigurationError: a name, a key or a tag is empty or too long, a function cannot be called with the
+                arguments of a job, the priority is no whole number of 32 bits, ``key_until`` or ``on_conflict`` is
+                another word, ``at`` comes with ``delay`` or for a debounced job, an instant has no time zone, or the
+                job expires before it is due.
         """
         now = self._options
         timing = _timing(self.name, now, delay=delay, at=at, expires=expires)
@@ -147,7 +159,7 @@ class Enqueuer(Generic[P, R]):
             PolicyError: a span cannot be read.
             ConfigurationError: the key is empty, or ``at_most`` is shorter than ``quiet``.
         """
-        delay, latest = parse_duration(quiet), parse_duration(at_most)
+        delay, latest = span(quiet, f"{self.name}: quiet"), span(at_most, f"{self.name}: at_most")
         if latest < delay:
             raise ConfigurationError(
                 f"{self.name}: debounce(quiet={quiet!r}, at_most={at_most!r}): at_most must not be shorter"
@@ -223,6 +235,10 @@ class Enqueuer(Generic[P, R]):
 
     def _many(self, calls: Iterable[Any]) -> list[NewJob]:
         single = len(self.signature.payload) == 1
+        if not isinstance(calls, Iterable):
+            raise PayloadError(
+                f"{self.name}: enqueue_many() takes a list with the arguments of each job, got {calls!r}"
+            )
         new = []
         for index, call in enumerate(calls):
             if not self.signature.known and isinstance(call, Mapping):
@@ -265,10 +281,10 @@ class Enqueuer(Generic[P, R]):
         )
 
     def _name(self, what: str, name: Name | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-        found: object = name(*args, **kwargs) if callable(name) else name
-        if found is None or (isinstance(found, str) and found):
-            return found
-        raise ConfigurationError(f"{self.name}: {what} must be a text that is not empty, got {found!r}")
+        if name is None or isinstance(name, str):
+            return name
+        # None from a function would silently mean that the job has no key.
+        return checked_text(name(*args, **kwargs), f"{self.name}: the result of the function {what}=")
 
     def _operation(self, new: list[NewJob], trace: str | None = None) -> Operation[EnqueueResult]:
         self.app.check()
@@ -315,7 +331,8 @@ def durable_policy(retry: Policy | str | None, where: str, *, instead_of: Policy
     The policy ``instead_of``, which it replaces, gives ``idempotent`` and ``attempt_timeout`` if they are open.
     """
     try:
-        policy = Policy.parse(retry) if isinstance(retry, str) else retry or Policy(attempts=1)
+        given = Policy(attempts=1) if retry is None else checked_policy(retry)
+        policy = Policy.parse(given) if isinstance(given, str) else given
         # These two describe the function, not its retries: a job that must run at most once does not lose that to
         # another number of retries.
         kept = ("idempotent", "attempt_timeout") if instead_of is not None else ()
@@ -335,7 +352,7 @@ def _timing(
         raise ConfigurationError(f"{task}: a debounced job cannot be due at={at}: its last call sets the due time")
     changed: dict[str, Any] = {}
     if delay is not None:
-        changed = {"delay": parse_duration(delay), "due_at": None}
+        changed = {"delay": span(delay, f"{task}: delay"), "due_at": None}
     if at is not None:
         changed = {"delay": timedelta(0), "due_at": _instant(task, "at", at)}
     if expires is not None:
@@ -358,10 +375,10 @@ def _instant(task: str, option: str, given: datetime) -> datetime:
 def _expiry(task: str, given: Duration | datetime) -> timedelta | datetime:
     if isinstance(given, datetime):
         return _instant(task, "expires", given)
-    span = parse_duration(given)
-    if not span:
+    left = span(given, f"{task}: expires")
+    if not left:
         raise ConfigurationError(f"{task}: expires={given!r} leaves no time to start: give a longer one")
-    return span
+    return left
 
 
 def _tags(task: str, given: str | Iterable[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from redrive.app.arguments import checked_filter
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.engine.keys import idempotency_key
 from redrive.engine.queue import Rate
@@ -31,11 +32,11 @@ class Jobs:
 
     def select(self, where: Filter | None = None) -> tuple[JobRecord, ...]:
         """Read the rows of jobs, by default of the newest 100."""
-        return self._app.store.run(admin.select(where or Filter()))
+        return self._app.store.run(admin.select(Filter() if where is None else checked_filter(where)))
 
     async def aselect(self, where: Filter | None = None) -> tuple[JobRecord, ...]:
         """Read jobs; see `select`."""
-        return await self._app.store.arun(admin.select(where or Filter()))
+        return await self._app.store.arun(admin.select(Filter() if where is None else checked_filter(where)))
 
     def stats(self, *, after_id: int = 0, task: str | None = None) -> Stats:
         """Count jobs by state: all, those with an id above ``after_id``, or those of one task."""
@@ -71,11 +72,11 @@ class Jobs:
             why: the reason, shown on the jobs.
             actor: for the audit log.
         """
-        return run(self._app.store, self._cancel(where, why, actor))
+        return run(self._app.store, self._cancel(checked_filter(where), why, actor))
 
     async def acancel(self, where: Filter, *, why: str | None = None, actor: str | None = None) -> tuple[int, ...]:
         """Cancel the unfinished jobs that match; see `cancel`."""
-        return await arun(self._app.store, self._cancel(where, why, actor))
+        return await arun(self._app.store, self._cancel(checked_filter(where), why, actor))
 
     def _cancel(self, where: Filter, why: str | None, actor: str | None) -> Procedure[tuple[int, ...]]:
         ended: list[int] = []
@@ -119,7 +120,7 @@ class Jobs:
         Raises:
             ConfigurationError: the rate cannot be read.
         """
-        return run(self._app.store, self._redrive(where, _spacing(rate), queue, actor, dry_run=dry_run))
+        return run(self._app.store, self._redrive(checked_filter(where), _spacing(rate), queue, actor, dry_run=dry_run))
 
     async def aredrive(
         self,
@@ -131,7 +132,9 @@ class Jobs:
         actor: str | None = None,
     ) -> BulkResult:
         """Start dead or cancelled jobs again; see `redrive`."""
-        return await arun(self._app.store, self._redrive(where, _spacing(rate), queue, actor, dry_run=dry_run))
+        return await arun(
+            self._app.store, self._redrive(checked_filter(where), _spacing(rate), queue, actor, dry_run=dry_run)
+        )
 
     def _redrive(
         self, where: Filter, spacing: timedelta, queue: str | None, actor: str | None, *, dry_run: bool
@@ -170,11 +173,11 @@ class Jobs:
         Returns:
             The jobs with another policy now, and those that were not changed, with the reasons.
         """
-        return run(self._app.store, self._repolicy(where, actor, dry_run=dry_run))
+        return run(self._app.store, self._repolicy(checked_filter(where), actor, dry_run=dry_run))
 
     async def arepolicy(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
         """Give unfinished jobs the present policies of their tasks; see `repolicy`."""
-        return await arun(self._app.store, self._repolicy(where, actor, dry_run=dry_run))
+        return await arun(self._app.store, self._repolicy(checked_filter(where), actor, dry_run=dry_run))
 
     def _repolicy(self, where: Filter, actor: str | None, *, dry_run: bool) -> Procedure[BulkResult]:
         policies, by, now = self._app.policies(), actor or self._app.actor, self._app.now()

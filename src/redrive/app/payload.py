@@ -5,7 +5,9 @@ the present annotations, and at execution under the annotations of the code that
 execution, the job waits for a worker with other code, and is dead with the reason ``BAD_PAYLOAD`` after a while.
 
 Annotations may be anything that msgspec supports (dataclasses, structs, TypedDicts, enums, dates, UUIDs, decimals,
-unions of these), and pydantic models. An argument without a precise annotation (none, ``Any``, ``list``,
+unions of these), pydantic models, and `zoneinfo.ZoneInfo`. A function with another annotation is refused at import.
+A ``datetime`` has its offset in JSON, but not its time zone; one in a zone with changing offsets is refused at enqueue.
+An argument without a precise annotation (none, ``Any``, ``list``,
 ``dict[str, Any]``, ``str``) must not be changed by JSON: a ``datetime`` that would become a ``str`` is refused.
 """
 
@@ -20,14 +22,14 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 
+from redrive.app.arguments import SHOWN
 from redrive.app.context import Context, Pending
+from redrive.app.types import holds_time, lost_zone, type_name, unsupported
 from redrive.errors import PayloadError, TaskDefinitionError
-
-SHOWN = 60
-"""Characters of a value in a message."""
 
 _OPEN = (Any, object, str, dict, list, tuple, set, frozenset)
 """Annotations under which JSON may change a value: they leave its type open, or JSON writes the type as text."""
@@ -41,7 +43,9 @@ _KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def enc_hook(value: Any) -> Any:
-    """Convert pydantic models for msgspec to write."""
+    """Convert pydantic models and time zones for msgspec to write."""
+    if isinstance(value, ZoneInfo) and value.key:
+        return value.key
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise NotImplementedError(
@@ -51,16 +55,15 @@ def enc_hook(value: Any) -> Any:
 
 
 def dec_hook(kind: type, value: Any) -> Any:
-    """Convert JSON to pydantic models for msgspec."""
+    """Convert JSON to pydantic models and time zones for msgspec."""
+    if kind is object:
+        return value
+    if kind is ZoneInfo:
+        return ZoneInfo(value)
     validate = getattr(kind, "model_validate", None)
     if validate is None:
         raise NotImplementedError(f"{type_name(kind)} cannot be read from JSON: use a dataclass, a struct, a TypedDict")
     return validate(value)
-
-
-def type_name(hint: Any) -> str:
-    """Return the name of a class without its module, or the text of another type form."""
-    return hint.__qualname__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
 
 
 def _is_open(hint: Any) -> bool:
@@ -105,6 +108,24 @@ class Signature:
         except (NameError, AttributeError, SyntaxError, TypeError) as error:
             raise TaskDefinitionError(f"task {self.name!r}: its annotations cannot be resolved: {error}") from error
 
+    @property
+    def resolved(self) -> bool:
+        """True if the annotations can be resolved now."""
+        try:
+            return self.hints is not None
+        except TaskDefinitionError:
+            return False
+
+    def check_types(self) -> None:
+        """Raise `TaskDefinitionError` unless every parameter of a job has a type that JSON can be read as."""
+        for name in self.payload:
+            hint = self.hints.get(name, Any)
+            problem = unsupported(hint)
+            if problem:
+                raise TaskDefinitionError(
+                    f"task {self.name!r}: its parameter {name!r} cannot be stored in a job: {problem}"
+                )
+
     @cached_property
     def context(self) -> str | None:
         """The name of the parameter for the `Context`, if there is one."""
@@ -138,6 +159,10 @@ class Signature:
     def _free(self) -> tuple[str, ...]:
         return tuple(name for name in self.payload if _is_open(self.hints.get(name, Any)))
 
+    @cached_property
+    def _timed(self) -> tuple[str, ...]:
+        return tuple(name for name in self.payload if holds_time(self.hints.get(name, Any)))
+
     def write(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """Return the arguments of a call, without the context, as JSON that was read again as a check."""
         bound = self._bind(args, kwargs)
@@ -152,6 +177,13 @@ class Signature:
                 raise PayloadError(
                     f"{self.name}: argument {name!r} would not arrive as it is: {_cut(repr(bound[name]))} becomes "
                     f"{_cut(repr(arrived[name]))}; annotate the parameter with what it is"
+                )
+        for name in self._timed:
+            zone = lost_zone(bound.get(name))
+            if zone is not None:
+                raise PayloadError(
+                    f"{self.name}: argument {name!r} has a time in the zone {zone}, and JSON keeps only its offset: "
+                    "give value.astimezone(datetime.UTC), and the zone as an argument of its own (zoneinfo.ZoneInfo)"
                 )
         return raw
 
@@ -284,10 +316,19 @@ class Returns:
         try:
             return msgspec.json.Decoder(hint, dec_hook=dec_hook)
         except TypeError as error:
-            name = self._signature.name
-            raise TaskDefinitionError(
-                f"task {name!r}: its return annotation -> {type_name(hint)} cannot be read from JSON: {error}"
-            ) from error
+            raise self._refused(str(error)) from error
+
+    def check_type(self) -> None:
+        """Raise `TaskDefinitionError` unless the result has a type that JSON can be read as."""
+        problem = unsupported(self.hint)
+        if problem:
+            raise self._refused(problem)
+
+    def _refused(self, problem: str) -> TaskDefinitionError:
+        return TaskDefinitionError(
+            f"task {self._signature.name!r}: its return annotation -> {type_name(self.hint)} cannot be read from JSON: "
+            f"{problem}"
+        )
 
     @cached_property
     def _takes_none(self) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
+from redrive.app.arguments import checked_flag, checked_text
 from redrive.app.protocol import AppProtocol
 from redrive.engine.queue import QueueChange, QueueSettings, Rate
 from redrive.errors import ConfigurationError
-from redrive.policy import parse_duration
 from redrive.policy.duration import Duration
+from redrive.policy.fields import span
 from redrive.stores.operations import queues
 from redrive.stores.query import Operation
 
@@ -22,12 +23,23 @@ def queue_change(
     aging: Duration | UnsetType | None = UNSET,
 ) -> QueueChange:
     """Read the arguments of `Queue.limit`."""
+    for what, limit in (("concurrency", concurrency), ("per_partition", per_partition)):
+        if (
+            limit is not None
+            and not isinstance(limit, UnsetType)
+            and (isinstance(limit, bool) or not isinstance(limit, int))
+        ):
+            raise ConfigurationError(f"{what} must be a whole number above zero, or None for no limit, got {limit!r}")
+    if rate is not None and not isinstance(rate, Rate | str | UnsetType):
+        raise ConfigurationError(f"rate={rate!r} is not a rate: write starts and a span, such as '100/1m'")
+    if not isinstance(ordered, UnsetType):
+        checked_flag(ordered, "ordered")
     return QueueChange(
         concurrency=concurrency,
         per_partition=per_partition,
         rate=Rate.parse(rate) if isinstance(rate, str) else rate,
         ordered=ordered,
-        aging_for=aging if aging is None or isinstance(aging, UnsetType) else parse_duration(aging),
+        aging_for=aging if aging is None or isinstance(aging, UnsetType) else span(aging, "aging"),
     )
 
 
@@ -39,9 +51,7 @@ class Queue:
     """
 
     def __init__(self, app: AppProtocol, name: str) -> None:
-        if not name:
-            raise ConfigurationError("a queue has a name that is not empty")
-        self.name = name
+        self.name = checked_text(name, "the name of a queue")
         self._app = app
 
     def __repr__(self) -> str:

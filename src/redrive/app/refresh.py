@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
+from redrive.app.arguments import checked_text
 from redrive.app.enqueue import Options
-from redrive.app.payload import type_name
 from redrive.app.protocol import AppProtocol
 from redrive.app.refreshes import Refreshes, checked_key
 from redrive.app.schedules import ScheduledTask, Schedules
 from redrive.app.task import Q, Task, Traits
+from redrive.app.types import type_name
 from redrive.engine.items import Disabled, TrackedItem
 from redrive.engine.recurring import JobTemplate, RefreshDefinition, policy_document
 from redrive.errors import TaskDefinitionError
@@ -136,6 +137,8 @@ class Refresh(ScheduledTask[P, R, C, Q], TrackOptions[P], Generic[P, R, C, Q]):
         self._schedules = Schedules(app)
         self._items = Refreshes(app)
         self._on_disabled = on_disabled.name if isinstance(on_disabled, Task) else on_disabled
+        if self._on_disabled is not None:
+            checked_text(self._on_disabled, f"refresh {name!r}: on_disabled, a task or its name,")
         self._made = JobTemplate(name, options.queue, options.priority, options.policy)
 
     @property

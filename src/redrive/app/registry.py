@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from redrive.app.arguments import checked_flag, checked_function, checked_text, checked_texts
 from redrive.app.catch import catches, check_catch
 from redrive.app.cron import Cron
 from redrive.app.enqueue import Options, durable_policy
@@ -23,8 +23,9 @@ from redrive.clock import SystemClock
 from redrive.engine.frozen import freeze
 from redrive.engine.lease import limit_of
 from redrive.errors import CatchDefinitionError, ConfigurationError, PolicyError, RedriveError, TaskDefinitionError
-from redrive.policy import Policy, parse_duration
+from redrive.policy import Policy
 from redrive.policy.duration import Duration
+from redrive.policy.fields import span
 from redrive.schedule import Schedule
 from redrive.stores.urls import cleared
 
@@ -60,17 +61,14 @@ class Registry:
         self._default = None if default is None else _read_default(default, "App(retry=...)")
         self._default_of: dict[str, Policy] = {}
         self.tasks: dict[str, Task[Any, Any, Any]] = {}
-        self._include = tuple(include)
+        self._include = checked_texts(include, "include")
         self._checked = 0
         self._served: frozenset[str] = frozenset()
         self._served_of: tuple[str, ...] = ()
 
     def task(self, function: Callable[..., Any], declaration: Declaration) -> Task[Any, Any, Any]:
         """Register a function as a task."""
-        if not inspect.isroutine(function):
-            raise TaskDefinitionError(
-                f"{function!r} is no function; a task is made by @app.task or @app.task(retry=..., queue=...)"
-            )
+        checked_function(function, "task", "@app.task or @app.task(retry=..., queue=...)")
         return self._define(function, declaration, Task)
 
     def cron(self, function: Callable[..., Any], declaration: Declaration, **settings: Any) -> Cron[Any, Any, Any]:
@@ -98,7 +96,11 @@ class Registry:
     def _define(
         self, function: Callable[..., Any], declaration: Declaration, kind: Callable[..., K], **settings: Any
     ) -> K:
-        label = declaration.name or function.__name__
+        label = checked_text(
+            function.__name__ if declaration.name is None else declaration.name,
+            f"the name of the task {function.__module__}.{function.__qualname__}",
+        )
+        checked_flag(declaration.idempotent, f"task {label!r}: idempotent")
         # A refresh has a policy of its own kind.
         is_open = declaration.retry is None and "refresh" not in settings
         bare = declaration if is_open else None
@@ -159,6 +161,12 @@ class Registry:
             raise TaskDefinitionError(
                 f"task {task.name!r}: a parameter cannot be called 'using', which enqueue() takes itself"
             )
+        try:
+            task.check_types()
+        except TaskDefinitionError:
+            # Annotations that name what is defined further down are checked at the first use.
+            if task.signature.resolved:
+                raise
         self.tasks[task.name] = task
         self._check_catches_of(task)
         return task
@@ -290,7 +298,7 @@ def _traits(name: str, declaration: Declaration, policy: Policy) -> Traits:
     if declaration.keep_for is not None:
         traits = replace(traits, keep_for=retention_time(declaration.keep_for, f"task {name!r}: keep_for"))
     if declaration.soft_timeout is not None:
-        soft, hard = parse_duration(declaration.soft_timeout), limit_of(policy)
+        soft, hard = span(declaration.soft_timeout, f"task {name!r}: soft_timeout"), limit_of(policy)
         if not timedelta(0) < soft < hard:
             raise TaskDefinitionError(
                 f"task {name!r}: its soft timeout ({soft}) must be positive, and shorter than its timeout ({hard})"
@@ -300,7 +308,7 @@ def _traits(name: str, declaration: Declaration, policy: Policy) -> Traits:
 
 
 def _earlier_names(name: str, aka: str | Iterable[str]) -> tuple[str, ...]:
-    names = (aka,) if isinstance(aka, str) else tuple(aka)
+    names = (aka,) if not isinstance(aka, Iterable) or isinstance(aka, str) else tuple(aka)
     for each in names:
         if not isinstance(each, str) or not each or each == name or names.count(each) > 1:
             raise TaskDefinitionError(
@@ -314,10 +322,8 @@ def _check_function(function: object, kind: str, name: str | None) -> None:
         raise TaskDefinitionError(
             f"{function.name!r} is a task already, and one function is one task: make another function for the {kind}"
         )
-    if not inspect.isroutine(function):
-        raise TaskDefinitionError(f"{function!r} is no function; a {kind} is made by @app.{kind}(...) above a function")
-    label = name or function.__name__
-    if "/" in label:
+    label = name or checked_function(function, kind, f"@app.{kind}(...) above a function").__name__
+    if isinstance(label, str) and "/" in label:
         raise TaskDefinitionError(
             f"the {kind} {label!r} has a slash in its name, which separates the name from the key of an item"
         )
@@ -327,7 +333,7 @@ def retention_time(value: Any, where: str) -> timedelta | None:
     """Read how long jobs are kept: None for ever. Raise `ConfigurationError` unless the time is positive."""
     if value == FOREVER:
         return None
-    span = parse_duration(value)
-    if span <= timedelta(0):
+    kept = span(value, where)
+    if kept <= timedelta(0):
         raise ConfigurationError(f"{where} must be positive, got {value!r}; {FOREVER!r} keeps all")
-    return span
+    return kept

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import UNSET, UnsetType
 
+from redrive.app.arguments import checked_policy
 from redrive.app.context import Pending
 from redrive.app.enqueue import Enqueuer, Options
 from redrive.app.payload import Returns, Signature
@@ -103,7 +104,12 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
     def check(self) -> None:
         """Check that the tasks that it names exist and fit; see `redrive.App.check`."""
         self.app.check_policy(self.policy, self.signature)
-        _ = self.returns.decoder
+        self.check_types()
+
+    def check_types(self) -> None:
+        """Check that the parameters and the result can be written as JSON and read again."""
+        self.signature.check_types()
+        self.returns.check_type()
 
     def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C:
         """Run the function here and now."""
@@ -162,7 +168,8 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         """Return the caller's policy with the properties that only the task can know."""
         if "policy" in inspect.signature(self.function).parameters:
             raise TaskDefinitionError(f"task {self.name!r} has a parameter called 'policy', which call() takes itself")
-        policy = Policy.parse(given) if isinstance(given, str) else given
+        read = checked_policy(given, f"{self.name}: policy")
+        policy = Policy.parse(read) if isinstance(read, str) else read
         changes: dict[str, Any] = {"idempotent": self.traits.idempotent is True}
         if policy.on is None:
             # A task that names nothing retries every Exception in its jobs. `on_result` names something.

@@ -386,8 +386,8 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         limit: maximum number of jobs.
 
     Raises:
-        ConfigurationError: unknown state or hold; their values as text are converted. Or an instant without a time
-            zone.
+        ConfigurationError: unknown state or hold (their values as text are converted), an instant without a time zone,
+            or a value of another type.
     """
 
     ids: tuple[int, ...] | None = None
@@ -409,6 +409,14 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         force_setattr(self, "hold", _member(Hold, "hold", self.hold))
         if self.finished_before is not None and self.finished_before.tzinfo is None:
             raise ConfigurationError(f"finished_before={self.finished_before!r} has no time zone: add tzinfo=UTC")
+        for field in ("task", "queue", "reason", "error", "tag"):
+            text: object = getattr(self, field)
+            if text is not None and not isinstance(text, str):
+                raise ConfigurationError(f"Filter({field}=): a text, got {text!r}")
+        for field in ("after_id", "limit"):
+            count: object = getattr(self, field)
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise ConfigurationError(f"Filter({field}=): a whole number, zero or more, got {count!r}")
 
 
 def _member(kind: type[E], field: str, value: str | None) -> E | None:

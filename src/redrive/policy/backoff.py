@@ -8,7 +8,7 @@ combined (``a & b``, ``a | b``, ``a >> b``, ``a + b``, ``.take(n)``, ``.up_to(t)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import exp
+from math import exp, isfinite
 from typing import ClassVar
 
 from redrive.errors import PolicyValueError
@@ -130,6 +130,7 @@ class Backoff(Value):
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
             raise PolicyValueError(f"attempts={attempts!r}: a whole number from 1 up, the first execution included")
         whole = seconds(window)
+        check_factor(factor)
         try:
             initial = whole / sum([factor**retry for retry in range(max(1, attempts - 1))])
         except OverflowError:
@@ -159,8 +160,10 @@ class Backoff(Value):
                 delay is the result for a previous delay of None and a sample of 1.
 
         Raises:
-            PolicyValueError: the name is taken by another function.
+            PolicyValueError: the name is taken by another function, or is no text, or there is no function.
         """
+        if not isinstance(name, str) or not name or not callable(function):
+            raise PolicyValueError(f"register({name!r}, {function!r}): give a name, which is a text, and a function")
         if _FUNCTIONS.setdefault(name, (function, draws)) != (function, draws):
             raise PolicyValueError(f"another backoff function is already registered as {name!r}")
 
@@ -201,6 +204,12 @@ class Backoff(Value):
     def give_up_over(self, maximum: Duration) -> Backoff:
         """End at the first delay longer than ``maximum``."""
         return _make("give_up_over", self, maximum)
+
+
+def check_factor(factor: object) -> None:
+    """Raise `PolicyValueError` unless a backoff can grow by this factor."""
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not isfinite(factor) or factor < 1:
+        raise PolicyValueError(f"factor={factor!r}: a backoff grows by a finite factor of at least 1")
 
 
 def _make(kind: str, *args: object, **options: object) -> Backoff:

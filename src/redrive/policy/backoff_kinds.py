@@ -6,9 +6,21 @@ from collections.abc import Callable, Iterable, Mapping
 from math import isfinite, log, sqrt, tanh
 
 from redrive.errors import PolicyValueError
-from redrive.policy.backoff import NEVER_MORE, Backoff, function_named
+from redrive.policy.backoff import NEVER_MORE, Backoff, check_factor, function_named
 from redrive.policy.duration import Duration, seconds
 from redrive.policy.value import freeze
+
+
+def _longest(maximum: Duration | None, start: float, initial: Duration) -> float | None:
+    """Return the longest delay in seconds; refuse one that is shorter than the first delay."""
+    if maximum is None:
+        return None
+    longest = seconds(maximum)
+    if longest < start:
+        raise PolicyValueError(
+            f"the first delay is {initial!r}, and the longest one {maximum!r}: the longest must not be shorter"
+        )
+    return longest
 
 
 class Constant(Backoff):
@@ -38,10 +50,9 @@ class Exponential(Backoff):
     _top: float
 
     def __init__(self, initial: Duration, maximum: Duration | None = None, factor: float = 2) -> None:
-        if isinstance(factor, bool) or not isinstance(factor, int | float) or not isfinite(factor) or factor < 1:
-            raise PolicyValueError(f"factor={factor!r}: a backoff grows by a finite factor of at least 1")
+        check_factor(factor)
         start = seconds(initial)
-        cap = None if maximum is None else seconds(maximum)
+        cap = _longest(maximum, start, initial)
         top = NEVER_MORE if cap is None else min(cap, NEVER_MORE)
         # From this retry on the delay is the cap: computing the power could overflow.
         full_from = (log(top) - log(start)) / log(factor) + 2 if factor > 1 and 0 < start < top else 2.0
@@ -72,6 +83,8 @@ class Listed(Backoff):
     def __init__(self, values: Iterable[Duration], *, end: str = "repeat") -> None:
         if isinstance(values, str):
             raise PolicyValueError(f"listed takes a list of delays, not the text {values!r}")
+        if not isinstance(values, Iterable):
+            raise PolicyValueError(f"listed takes a list of delays, as in Backoff.listed([{values!r}]), not {values!r}")
         numbers = tuple(seconds(value) for value in values)
         if not numbers:
             raise PolicyValueError("a listed backoff needs at least one delay")
@@ -104,7 +117,7 @@ class Linear(Backoff):
     def __init__(self, initial: Duration, step: Duration, maximum: Duration | None = None) -> None:
         freeze(self, "initial", seconds(initial))
         freeze(self, "step", seconds(step))
-        freeze(self, "maximum", None if maximum is None else seconds(maximum))
+        freeze(self, "maximum", _longest(maximum, self.initial, initial))
 
     def delay(self, retry: int) -> float:
         """See `Backoff.delay`."""
@@ -127,8 +140,8 @@ class Decorrelated(Backoff):
 
     def __init__(self, initial: Duration, maximum: Duration) -> None:
         freeze(self, "initial", seconds(initial))
-        freeze(self, "maximum", seconds(maximum))
-        freeze(self, "_longest", Exponential(min(self.initial * 3, NEVER_MORE), self.maximum, 3))
+        freeze(self, "maximum", _longest(maximum, self.initial, initial))
+        freeze(self, "_longest", Exponential(min(self.initial * 3, self.maximum), self.maximum, 3))
 
     def delay(self, retry: int) -> float:
         """See `Backoff.delay`."""
@@ -168,7 +181,7 @@ class Smooth(Backoff):
 
     def __init__(self, initial: Duration, maximum: Duration | None = None) -> None:
         freeze(self, "initial", seconds(initial))
-        freeze(self, "maximum", None if maximum is None else seconds(maximum))
+        freeze(self, "maximum", _longest(maximum, self.initial, initial))
         freeze(self, "_top", NEVER_MORE if self.maximum is None else min(self.maximum, NEVER_MORE))
 
     @property

@@ -57,6 +57,9 @@ def names_of(on: _One | Iterable[_One], field: str) -> tuple[str, ...]:
         if "not iterable" not in str(error):
             raise
         raise PolicyValueError(f"{field}={on!r}: name exception types or reasons") from error
+    if not NEVER.isdisjoint(names):
+        never = ", ".join(name.rpartition(".")[2] for name in names if name in NEVER)
+        raise PolicyValueError(f"{field}: {never} ends a program or a task and is never retried: name other failures")
     if not names:
         raise PolicyValueError(f"{field} is empty, so no failure could match; for no retries use attempts=1")
     return tuple(names)

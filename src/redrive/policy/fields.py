@@ -89,6 +89,8 @@ def _jitter(value: Jitter | str | None, backoff: Backoff) -> Jitter:
 
 def _rules(value: Iterable[Rule]) -> tuple[Rule, ...]:
     """Check ``rules``."""
+    if isinstance(value, Rule) or not isinstance(value, Iterable):
+        raise PolicyValueError(f"rules={value!r} is no list of rules: write rules=[Rule(...)]")
     kept = tuple(value)
     for rule in kept:
         if not isinstance(rule, Rule):
@@ -128,6 +130,20 @@ def _resource(field: str, value: object) -> object:
     """Check ``budget``, ``breaker`` and ``hedge``: a key, an object, or None."""
     if value == "":
         raise PolicyValueError(f"{field}='' is empty: give a key, an object, or None")
+    if isinstance(value, int | float | bytes):
+        raise PolicyValueError(
+            f"{field}={value!r} is no {field}: give a key, or the result of redrive.retrying.{field}()"
+        )
+    return value
+
+
+def _predicate(value: Predicate | None) -> Predicate | None:
+    """Check ``on_result``."""
+    if value is not None and not callable(value):
+        raise PolicyValueError(
+            f"on_result={value!r} is no function: give one that returns True for a result to retry, as in "
+            "on_result=lambda result: result is None"
+        )
     return value
 
 
@@ -158,7 +174,7 @@ class Field(NamedTuple):
 FIELDS: Mapping[str, Field] = MappingProxyType(
     {
         "on": Field(lambda value, given: _candidates(value, given["on_result"]), "names"),
-        "on_result": Field(lambda value, _: value, None),
+        "on_result": Field(lambda value, _: _predicate(value), None),
         "attempts": Field(lambda value, _: check_attempts(value, "attempts"), "plain"),
         "deadline": Field(lambda value, _: _deadline(value), "default span"),
         "attempt_timeout": Field(lambda value, _: _bound(value, "attempt_timeout"), "span"),

@@ -229,9 +229,13 @@ def breaker(
         The shared breaker; ``circuit.status`` is its present state, ``circuit.reset()`` closes it.
 
     Raises:
-        PolicyValueError: the key names another breaker already.
+        PolicyValueError: the key names another breaker already, or an argument is of another type.
     """
     settings = settings or BreakerSettings()
+    if not isinstance(settings, BreakerSettings):
+        raise PolicyValueError(f"{settings!r} is not the settings of a breaker: give a BreakerSettings(...)")
+    if counts is not None and not callable(counts):
+        raise PolicyValueError(f"counts={counts!r} is no function: give one that returns True for errors that count")
     return _BREAKERS.register(key, (settings, counts), lambda: SharedBreaker(settings, key, counts=counts))
 
 

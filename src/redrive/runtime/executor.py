@@ -21,9 +21,9 @@ from redrive.app.attempt_handle import AttemptHandle, Stop
 from redrive.app.catch import CatchRequest, request_hint
 from redrive.app.context import Context, Pending
 from redrive.app.failures import ERROR_TEXT, clean, permanent
-from redrive.app.payload import type_name
 from redrive.app.resources import NO_RESOURCES
 from redrive.app.task import Task
+from redrive.app.types import type_name
 from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of
 from redrive.engine.outcome import Expired, Failed, Outcome, Released, Succeeded, Suspended, Unreadable

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from redrive.app.app import App
+from redrive.app.arguments import checked_texts
 from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError, StoreUnreachable
 from redrive.observe import WorkerStarted, WorkerStopped, emit
@@ -67,8 +68,8 @@ class Worker:
         started: set when the start hooks of the app have run.
 
     Raises:
-        ConfigurationError: a number is not positive, the name is empty, or both ``queues`` and ``exclude_queues`` are
-            given.
+        ConfigurationError: a number is not positive, the name is empty, both ``queues`` and ``exclude_queues`` are
+            given, or another argument is not of its type.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a worker, by keyword
@@ -84,18 +85,27 @@ class Worker:
         shutdown_timeout: timedelta = timedelta(seconds=30),
         clock: Clock | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise ConfigurationError(f"a worker needs at least one slot, got concurrency={concurrency}")
-        if max_jobs is not None and max_jobs < 1:
-            raise ConfigurationError(f"a worker runs at least one job, got max_jobs={max_jobs}; None is no bound")
+        if not isinstance(app, App):
+            raise ConfigurationError(f"Worker() takes the App whose jobs it runs, got {app!r}")
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+            raise ConfigurationError(f"a worker needs at least one slot, got concurrency={concurrency!r}")
+        if max_jobs is not None and (isinstance(max_jobs, bool) or not isinstance(max_jobs, int) or max_jobs < 1):
+            raise ConfigurationError(f"a worker runs at least one job, got max_jobs={max_jobs!r}; None is no bound")
+        for option, names in (("queues", queues), ("exclude_queues", exclude_queues)):
+            if names is not None:
+                checked_texts(names, option)
         if queues and exclude_queues:
             raise ConfigurationError(
                 "a worker serves the queues of queues=, or all but those of exclude_queues=; give it one of the two"
             )
-        if name is not None and not (name.strip() and name.isprintable() and len(name) <= LONGEST_NAME):
+        if name is not None and not (
+            isinstance(name, str) and name.strip() and name.isprintable() and len(name) <= LONGEST_NAME
+        ):
             raise ConfigurationError(
                 f"the name of a worker is a text of 1 to {LONGEST_NAME} printable characters, got {name!r}"
             )
+        if not isinstance(shutdown_timeout, timedelta) or shutdown_timeout < timedelta(0):
+            raise ConfigurationError(f"shutdown_timeout is a timedelta, zero or more, got {shutdown_timeout!r}")
         self._app = app
         self._concurrency = concurrency
         self._queues = queues

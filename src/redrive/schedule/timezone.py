@@ -61,7 +61,7 @@ def zone(name: str) -> ZoneInfo:
     """Return a time zone by its name in the IANA database; raise `ScheduleError` if there is none."""
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+    except (ZoneInfoNotFoundError, TypeError, ValueError, OSError) as error:
         raise ScheduleError(
             f"{name!r} is not a time zone; write the name of a place, such as "
             f"{ABBREVIATIONS.get(str(name).upper(), 'Europe/Kyiv')}, or UTC"

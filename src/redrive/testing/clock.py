@@ -14,7 +14,7 @@ class VirtualClock:
     """A clock that advances only by `advance`, or by its own `sleep`; raise `ValueError` if ``start`` is not aware."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
-        if start.tzinfo is None:
+        if not isinstance(start, datetime) or start.tzinfo is None:
             raise ValueError(f"a clock needs an aware instant, got {start!r}")
         self._start = start.astimezone(UTC)
         self._now = self._start
