@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import trio
 from hypothesis import given
 
-from redrive.errors import PolicyValueError
-from redrive.policy import Failure
+from redrive.errors import GiveUp, PolicyValueError
+from redrive.policy import Backoff, Failure, History, Policy, Retry
 from redrive.policy.classify import is_control_flow, matches, names_of, reading
 from redrive.policy.failure import qualified_name
 from tests.policy.strategies import failures
@@ -209,3 +210,31 @@ def test_a_classifier_has_no_names():
         reading(lambda _: None, lambda _: True)
     with pytest.raises(PolicyValueError, match="is empty"):
         reading(lambda _: None, ())
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"), [(0, 0), (3, 3), (0.5, 0.5), (timedelta(minutes=2), 120), (True, 10), ("TIMEOUT", 10)]
+)
+def test_a_classifier_can_return_the_delay(answer: object, seconds: float):
+    """A number or a timedelta that a classifier returns replaces the backoff."""
+    policy = Policy(on=lambda _: answer, deadline=None, backoff=Backoff.constant(10), jitter="none")
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    decision = policy.decide(History(1, now), policy.classify(UserError()), now, 0.5)
+
+    assert isinstance(decision, Retry)
+    assert timedelta(seconds=seconds) == decision.delay
+
+
+@pytest.mark.parametrize("answer", [-1, float("nan"), float("inf"), timedelta(-1)])
+def test_a_delay_that_is_none_is_refused(answer: object):
+    """Delays that no call can wait for are errors of the classifier."""
+    with pytest.raises(PolicyValueError, match=r"on: a classifier returned .* is not a duration"):
+        Policy(on=lambda _: answer).classify(UserError())
+
+
+def test_a_delay_does_not_overrule_the_function():
+    """A function that has given up is not retried, whatever delay the classifier returns."""
+    policy, now = Policy(on=lambda _: 3), datetime(2026, 1, 1, tzinfo=UTC)
+
+    assert not isinstance(policy.decide(History(1, now), policy.classify(GiveUp("over")), now, 0.5), Retry)

@@ -14,17 +14,20 @@ import builtins
 import functools
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
 from types import FunctionType, MethodType
 from typing import Any, TypeAlias
 
 from redrive.errors import PolicyValueError
+from redrive.policy.duration import parse_duration
 from redrive.policy.failure import Failure, Stage, qualified_name
 from redrive.policy.reason import is_reason_name
 
-Answer: TypeAlias = bool | str | Failure | None
+Answer: TypeAlias = bool | str | float | timedelta | Failure | None
 """The result of a classifier."""
 Classifier: TypeAlias = Callable[[BaseException], Answer | Awaitable[Answer]]
-"""In process only: returns for an exception True or False, or its reason, or the whole `Failure`."""
+"""In process only: returns for an exception True or False, its reason, the delay before its retry (a ``timedelta`` or
+seconds), or the whole `Failure`."""
 Predicate: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
 """In process only: given a result, returns True if it counts as a failure (``on_result``)."""
 
@@ -139,7 +142,23 @@ def described(exception: BaseException, answer: Answer, stage: Stage) -> Failure
     if isinstance(answer, Failure):
         return answer if answer.candidate is not None else answer._replace(candidate=True)
     failure = Failure.of(exception, reason=answer if isinstance(answer, str) else None, stage=stage)
-    return failure if failure.candidate is not None else failure._replace(candidate=bool(answer))
+    if failure.candidate is not None:
+        return failure
+    delay = delay_of(answer)
+    if delay is not None:
+        # The same as a `RetryAfter` that the function raises.
+        return failure._replace(reason="RETRY_AFTER", hint=delay, candidate=True)
+    return failure._replace(candidate=bool(answer))
+
+
+def delay_of(answer: Answer) -> timedelta | None:
+    """Return the delay that a classifier has returned; None if its result is no delay."""
+    if isinstance(answer, bool) or not isinstance(answer, timedelta | float | int):
+        return None
+    try:
+        return parse_duration(answer)
+    except PolicyValueError as error:
+        raise PolicyValueError(f"on: a classifier returned {answer!r}: {error}") from None
 
 
 def answer_of(answer: object, field: str, function: object) -> Any:  # noqa: ANN401 - of either kind

@@ -44,7 +44,8 @@ class Policy(CallMethods, Decider):
 
     Args:
         on: failures that are candidates for a retry: exception types, their qualified names, names of reasons, or (in
-            process) a classifier that is called with the exception. None: any ``Exception``; required in process.
+            process) a classifier that is called with the exception and returns True or False, or the delay before the
+            retry (a `timedelta` or seconds). None: any ``Exception``; required in process.
         on_result: predicate for results that count as failures (in process); a coroutine function where calls are
             awaited.
         attempts: executions, the first included; None for no limit, then ``deadline`` or ``catch`` must bound the call.

@@ -50,6 +50,14 @@ def test_a_retry_date_without_a_response_date_uses_the_clock(colour):
     assert [90] == colour.clock.waits
 
 
+def test_a_function_can_return_the_delay(colour):
+    """Delays that `on` returns replace the backoff and what the server asks for."""
+    with HttpServer(answer(503, Retry_After="20")) as server:
+        colour.send(colour.retrying(STEADY.with_(on=lambda _: 0.25)), "GET", server.url)
+
+    assert [0.25] == colour.clock.waits
+
+
 @pytest.mark.parametrize("jitter", ["none", "full", "equal"])
 def test_no_limit_shortens_a_hint(sync, jitter):
     """httpx-retries and urllib3 cut a long Retry-After to their own maximum and ask early; no backoff cuts ours."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from redrive.contrib import extra
 from redrive.policy import Failure, Stage
-from redrive.policy.classify import Answer, Classifier, On, answer_of, is_coroutine_function, reading
+from redrive.policy.classify import Answer, Classifier, On, answer_of, delay_of, is_coroutine_function, reading
 from redrive.retrying import http
 
 with extra("httpx"):
@@ -130,11 +130,16 @@ def _asking(ask: Classifier) -> Classifier:
 
 
 def _answered(error: BaseException, answer: Answer) -> Failure | None:
-    if isinstance(answer, Failure) or not answer:
-        return answer or None
+    if isinstance(answer, Failure):
+        return answer
+    delay = delay_of(answer)
+    if delay is None and not answer:
+        return None
     failure = _described(error)
     if failure.candidate is None:
         failure = failure._replace(candidate=True)
+    if delay is not None:
+        return failure._replace(reason="RETRY_AFTER", hint=delay)
     return failure._replace(reason=answer) if isinstance(answer, str) else failure
 
 
