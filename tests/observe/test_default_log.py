@@ -161,6 +161,14 @@ def test_other_sinks_can_be_removed_by_name():
     assert not LISTENERS
 
 
+def test_only_sinks_can_be_removed():
+    """Anything that cannot be called is refused, as by `add`; a sink that is not registered is no error."""
+    observe.remove(print)
+
+    with pytest.raises(TypeError, match="'log' is no sink: give a function that takes an event"):
+        observe.remove("log")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("level", "count"), [("WARNING", 1), ("ERROR", 0)])
 def test_the_level_of_the_logger_decides(caplog, level, count):
     """The level of the logger `redrive`, set in the standard way, holds for its events."""

@@ -134,11 +134,15 @@ def remove(sink: Sink) -> None:
 
     ``observe.remove(observe.log)`` ends the log that is on from the start; ``observe.add(observe.log)`` starts it
     again.
+
+    Raises:
+        TypeError: the sink is not callable.
     """
     global _LISTENERS  # noqa: PLW0603 - see `Registration.remove`
+    given = _Listener(sink).sink
     with _LOCK:
         for listener in _LISTENERS:
-            if listener.sink == sink:
+            if listener.sink == given:
                 _count(listener, -listener.count)
         _LISTENERS = tuple(each for each in _LISTENERS if each.count)
 
