@@ -39,6 +39,9 @@ class EntryFormatter(logging.Formatter):
         return hanging(super().format(record))
 
 
+# `logging` refuses extra fields with the name of an attribute of the log record; an event of a user may have some.
+TAKEN = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
+
 # The name of a fact with several lines: the traceback that is stored with an attempt.
 TRACEBACK = "traceback"
 

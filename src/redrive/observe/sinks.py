@@ -253,15 +253,11 @@ def log(event: Event, *, level: int | None = None) -> None:
     (``record.job_id``, ``record.delay`` in seconds; see `redrive.observe.logs`), and the event itself is
     ``record.event``.
     """
-    import logging
-
-    from redrive.observe.logs import facts, logger
+    from redrive.observe.logs import TAKEN, facts, logger
 
     target, loudness = logger(event.channel), event.level if level is None else level
     if target.isEnabledFor(loudness):
-        # `logging` refuses extra fields with the name of an attribute of the log record; a user's event may have some.
-        taken = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
-        extra = {name: fact for name, fact in facts(event) if name not in taken}
+        extra = {name: fact for name, fact in facts(event) if name not in TAKEN}
         target.log(loudness, "%s", event, extra={**extra, "event": event})
 
 
