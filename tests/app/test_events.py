@@ -221,8 +221,8 @@ def test_cancels_emit_events(app: App, heard: list):
     jobs[0].cancel("first")
     jobs[0].cancel("again")
     asyncio.run(jobs[1].acancel("second"))
-    app.jobs.cancel(Filter(), why="all")
-    app.jobs.cancel(Filter(), why="none is left")
+    app.jobs.cancel(Filter(all=True), why="all")
+    app.jobs.cancel(Filter(all=True), why="none is left")
 
     assert ["first", "second", "all", "all"] == [each.why for each in heard]
     assert [job.id for job in jobs] == [each.job_id for each in heard]

@@ -213,7 +213,7 @@ OTHERS: dict[str, Call] = {
     "cancel jobs": lambda fleet: fleet.other.jobs.cancel(Filter(task="mend")),
     "retry": lambda fleet: fleet.other.job(fleet.cancelled).retry(),
     "redrive": lambda fleet: fleet.other.jobs.redrive(Filter(state=State.CANCELLED)),
-    "repolicy": lambda fleet: fleet.other.jobs.repolicy(Filter()),
+    "repolicy": lambda fleet: fleet.other.jobs.repolicy(Filter(all=True)),
     "queue.limit": lambda fleet: fleet.other.queue("slots").limit(concurrency=2),
     "queue.pause": lambda fleet: fleet.other.queue("default").pause(),
     "queue.resume": lambda fleet: fleet.other.queue("default").resume(),

@@ -87,21 +87,21 @@ def test_many_are_done_in_batches(app: App, fail, monkeypatch: pytest.MonkeyPatc
     fail.options(retry="0").enqueue_many(range(7))
     drain(app)
     now = app.now()
-    done = app.jobs.redrive(Filter(limit=5), rate="2/s")
+    done = app.jobs.redrive(Filter(all=True, limit=5), rate="2/s")
     rows = app.jobs.select(Filter(hold=Hold.REDRIVE, oldest_first=True))
 
     assert ((1, 2, 3, 4, 5), 5) == (done.ids, done.last_id)
     assert [now + timedelta(milliseconds=500) * n for n in range(5)] == [row.scheduled_at for row in rows]
     assert 3 == len(lines(app))
     assert (1, 2, 3, 4, 5) == app.jobs.cancel(Filter(hold=Hold.REDRIVE, limit=6))
-    assert (1, 2, 3, 4, 5, 6, 7) == app.jobs.redrive(Filter()).ids
+    assert (1, 2, 3, 4, 5, 6, 7) == app.jobs.redrive(Filter(all=True)).ids
 
 
 @pytest.mark.parametrize("rate", ["fast", "0/s", "5/0s"])
 def test_an_invalid_rate_is_refused(app: App, rate: str):
     """Invalid rates are refused, also in a dry run."""
     with pytest.raises(ConfigurationError, match="is not a rate"):
-        app.jobs.redrive(Filter(), rate=rate, dry_run=True)
+        app.jobs.redrive(Filter(all=True), rate=rate, dry_run=True)
 
 
 def test_jobs_get_the_present_policy(app: App, fail):
@@ -112,15 +112,15 @@ def test_jobs_get_the_present_policy(app: App, fail):
     strange = app.task(name="strange")(lambda: None).enqueue()
     del app._registry.tasks["strange"]
     due = old.record.scheduled_at
-    dry = app.jobs.repolicy(Filter(), dry_run=True)
+    dry = app.jobs.repolicy(Filter(all=True), dry_run=True)
     assert 10 == old.refresh().record.policy.attempts
-    done = app.jobs.repolicy(Filter(), actor="ann")
+    done = app.jobs.repolicy(Filter(all=True), actor="ann")
 
     assert dry == done
     assert ((old.id,), ("ann", "repolicy", [old.id])) == (done.ids, lines(app)[0])
     assert ((ended.id, "is cancelled"), (strange.id, "has the task strange, which is not in this app")) == done.kept
     assert (fail.policy, due) == (old.refresh().record.policy, old.record.scheduled_at)
-    assert () == app.jobs.repolicy(Filter()).ids
+    assert () == app.jobs.repolicy(Filter(all=True)).ids
     assert present.id not in done.ids
 
 
@@ -130,7 +130,7 @@ def test_a_running_job_keeps_its_policy(app: App):
 
     @app.task(retry="0 catch mend")
     def work(number: int) -> None:
-        kept.extend(app.jobs.repolicy(Filter()).kept)
+        kept.extend(app.jobs.repolicy(Filter(all=True)).kept)
         raise ValueError(number)
 
     @app.task

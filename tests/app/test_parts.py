@@ -94,7 +94,7 @@ def test_jobs_are_changed_by_coroutines(app: App, fail):
             (await app.jobs.aredrive(Filter(task="fail"), dry_run=True)).ids,
             (await app.jobs.aredrive(Filter(task="fail"), actor="ann")).ids,
             (await app.jobs.arepolicy(Filter(ids=(waiting.id,)), actor="bob")).ids,
-            await app.jobs.acancel(Filter(), why="enough", actor="eve"),
+            await app.jobs.acancel(Filter(all=True), why="enough", actor="eve"),
             [(line.actor, line.action) for line in await app.database.aaudit(limit=3)],
         )
 

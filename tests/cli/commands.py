@@ -10,6 +10,8 @@ import typer
 from redrive.cli import cli
 
 OPTIONS: dict[tuple[str, ...], list[list[str]]] = {
+    ("jobs", "archive"): [["--to", "jobs.jsonl", "--task", "{task}"]],
+    ("jobs", "delete"): [["--task", "{task}", "--yes"], ["--task", "{task}", "--dry-run"]],
     ("jobs", "cancel"): [["--task", "{task}"]],
     ("jobs", "redrive"): [["--task", "{task}"], ["--task", "{task}", "--dry-run"]],
     ("jobs", "repolicy"): [["--task", "{task}"]],

@@ -7,6 +7,7 @@ import itertools
 import json
 import sqlite3
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from typer.testing import CliRunner, Result
 from redrive import App
 from redrive.cli import cli
 from redrive.errors import StoreOpenError
+from redrive.stores.operations import leases, workers
 
 
 def run_command(*words: str, status: int = 0) -> Result:
@@ -150,3 +152,60 @@ def test_the_status_of_a_check_shows_its_findings(three: App):
     assert "payloads: job 2 is ready and has no arguments\n" == run_command("check", "shop:app", status=1).stdout
     found = json.loads(run_command("check", "shop:app", "--json", status=1).stdout)
     assert {"id": 2, "rule": "payloads", "text": "job 2 is ready and has no arguments"} == found
+
+
+# ------------------------------------------------------------------------------------------------- delete and archive
+
+
+def test_jobs_are_deleted_after_a_question(shop: App, redrive):
+    """``delete`` without --yes does nothing where there is no terminal, and names how many jobs it would delete."""
+    shop.tasks["charge"].options(tags="spring").enqueue_many([1, 2])
+    shop.tasks["charge"].enqueue(3)
+
+    refused = redrive("jobs", "delete", "shop:app", "--tag", "spring")
+    assert 2 == refused.status
+    assert "2 jobs would be deleted: add --yes" in " ".join(refused.err.split())
+    assert "2 jobs would be deleted\n" == redrive("jobs", "delete", "shop:app", "--tag", "spring", "--dry-run").out
+    assert 3 == len(shop.jobs.select())
+    assert "2 jobs are deleted\n" == redrive("jobs", "delete", "shop:app", "--tag", "spring", "--yes").out
+    done = redrive("jobs", "delete", "shop:app", "3", "--yes", "--json")
+    assert {"deleted": [3], "kept": {}, "dry_run": False} == json.loads(done.out)
+
+
+def test_a_delete_needs_a_condition(shop: App, redrive):
+    """``delete`` and ``archive`` without a condition demand --all; unknown ids are named."""
+    shop.tasks["charge"].enqueue(1)
+
+    for words in (("delete", "shop:app", "--yes"), ("archive", "shop:app", "--to", "x.jsonl")):
+        refused = redrive("jobs", *words)
+        assert (2, True) == (refused.status, "give ids, a condition such as" in " ".join(refused.err.split()))
+    missing = redrive("jobs", "delete", "shop:app", "404", "--yes")
+    assert (1, True) == (missing.status, "there is no job 404 in sqlite:///shop.db" in missing.err)
+    assert "1 job is deleted\n" == redrive("jobs", "delete", "shop:app", "--all", "--yes").out
+
+
+def test_running_jobs_are_not_deleted(shop: App, redrive):
+    """Running jobs stay, and the reason is written to standard error."""
+    job = shop.tasks["charge"].enqueue(1)
+    worker = shop.store.run(workers.register("w", concurrency=1, lease_for=timedelta(hours=1)))
+    shop.store.run(leases.claim(worker, 1, lease_for=timedelta(hours=1)))
+
+    done = redrive("jobs", "delete", "shop:app", str(job.id), "--yes")
+    assert ("0 jobs are deleted\n", f"job {job.id} runs: cancel it first, or let it end\n") == (done.out, done.err)
+
+
+def test_old_jobs_are_archived(shop: App, redrive, tmp_path: Path):
+    """``archive`` appends ended jobs to a file and deletes them; younger jobs stay."""
+    shop.tasks["charge"].enqueue(1).cancel("enough")
+    words = "jobs", "archive", "shop:app", "--to", "jobs.jsonl"
+
+    assert "0 jobs are archived\n" == redrive(*words, "--older-than", "30d").out
+    assert "1 job would be archived\n" == redrive(*words, "--older-than", "0s", "--dry-run").out
+    assert "1 job is archived\n" == redrive(*words, "--older-than", "0s").out
+    (line,) = (tmp_path / "jobs.jsonl").read_text().splitlines()
+    assert ("cancelled", {"cents": 1}) == (json.loads(line)["state"], json.loads(line)["payload"])
+    assert () == shop.jobs.select()
+    shop.tasks["charge"].enqueue(1).cancel("enough")
+    wrong = redrive(*words[:-1], "none/jobs.jsonl", "--all")
+    assert (1, True) == (wrong.status, "'none/jobs.jsonl' cannot be written, and nothing was deleted" in wrong.err)
+    assert 2 == redrive(*words, "--older-than", "a while").status

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +123,19 @@ def test_workers_that_left_are_forgotten_after_a_day(app: App):
     rows = app.store.script(lambda cursor: cursor.execute("SELECT id FROM redrive_workers").fetchall())
 
     assert [(worker,)] == rows
+
+
+def test_jobs_are_archived_before_they_are_deleted(app: App, tmp_path: Path):
+    """With an archive, each job that a pass deletes is a line there; if it cannot be written, the jobs stay."""
+    app.archive = tmp_path / "none" / "jobs.jsonl"
+    worker = register(app)
+    app.clock.advance("2d")
+    passes(app, worker)
+    assert 5 == len(tasks(app))
+
+    app.archive.parent.mkdir()
+    passes(app, worker)
+    assert ["keep"] == tasks(app)
+    lines = [json.loads(line) for line in app.archive.read_text().splitlines()]
+    assert 4 == len(lines) == len({line["id"] for line in lines})
+    assert {"succeeded"} == {line["state"] for line in lines}

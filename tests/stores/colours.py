@@ -18,6 +18,8 @@ BOTH = {
     "test_a_claim_holds_all_that_its_attempt_needs",
     "test_a_database_has_its_own_name",
     "test_a_dead_job_is_skipped_once",
+    "test_an_archive_entry_has_all_that_is_stored",
+    "test_an_empty_page_deletes_nothing",
     "test_a_check_returns_the_lost_leases",
     "test_a_queue_begins_without_settings",
     "test_an_attempt_can_ask_whether_it_is_current",

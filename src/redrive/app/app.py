@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from redrive.app import completion, waiting
+from redrive.app.archive import Archive
 from redrive.app.arguments import checked_clock, checked_count, checked_url
 from redrive.app.collection import Tasks
 from redrive.app.database import Database, Workers, default_actor
@@ -61,10 +62,13 @@ class App(Declarations):
         include: modules to import before work starts, for tasks that are defined elsewhere.
         clock: for tests; without it the database's clock is used.
         keep_for: how long jobs are kept that succeeded, were cancelled, or were caught; ``"forever"`` keeps them all.
+        keep_cancelled_for: how long cancelled jobs are kept; by default as ``keep_for`` says.
         keep_dead_for: how long other dead jobs are kept; by default for ever.
         retry: the policy of tasks and crons without one of their own, and without one of their queue; a directive or a
             `Policy`. Nothing is merged: a policy of a task or of a queue replaces it whole. The catch task that it
             names has the policy without the catch.
+        archive: where workers write jobs before they delete them: the path of a file, or a function that stores lines
+            of JSON; see `Jobs.archive`.
 
     Attributes:
         jobs: jobs by filter.
@@ -91,9 +95,16 @@ class App(Declarations):
         keep_for: Duration = "7d",
         keep_dead_for: Duration = FOREVER,
         retry: Policy | str | None = None,
+        keep_cancelled_for: Duration | None = None,
+        archive: Archive | None = None,
     ) -> None:
         self.url = checked_url(url)
-        self.keep = RetentionTimes(retention_time(keep_for, "keep_for"), retention_time(keep_dead_for, "keep_dead_for"))
+        self.keep = RetentionTimes(
+            retention_time(keep_for, "keep_for"),
+            retention_time(keep_dead_for, "keep_dead_for"),
+            UNSET if keep_cancelled_for is None else retention_time(keep_cancelled_for, "keep_cancelled_for"),
+        )
+        self.archive = archive
         self.terms = LeaseTerms(span(heartbeat_every, "heartbeat_every"), span(lease_for, "lease_for"))
         self.clock: Clock | None = checked_clock(clock)
         self.jobs = Jobs(self)
@@ -255,7 +266,9 @@ class App(Declarations):
         """Return how long the ended jobs of each task are kept, by its name and by its earlier names."""
         spans = {name: task.traits.keep_for for task in self.tasks.values() for name in task.names}
         return {
-            name: self.keep if isinstance(span, UnsetType) else RetentionTimes(span, self.keep.dead)
+            name: self.keep
+            if isinstance(span, UnsetType)
+            else RetentionTimes(span, self.keep.dead, self.keep.cancelled)
             for name, span in spans.items()
         }
 

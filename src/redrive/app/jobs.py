@@ -1,18 +1,21 @@
-"""Jobs by filter: read, count, cancel, redrive, and give them the present policies of their tasks."""
+"""Jobs by filter: read, count, cancel, redrive, delete, archive, and give them the present policies of their tasks."""
 
 from __future__ import annotations
 
+import functools
 from datetime import timedelta
 
 from msgspec.structs import replace
 
+from redrive.app import archive as archives
+from redrive.app.archive import Archive
 from redrive.app.arguments import checked_filter
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.engine.keys import idempotency_key
 from redrive.engine.queue import Rate
 from redrive.engine.records import Filter, JobRecord, Stats
 from redrive.observe.listeners import INFO, heard
-from redrive.stores.operations import admin, jobs, redriving
+from redrive.stores.operations import admin, deleting, jobs, redriving
 from redrive.stores.operations.admin import BulkResult
 
 BATCH = 500
@@ -22,9 +25,10 @@ BATCH = 500
 class Jobs:
     """The jobs of an App, as ``app.jobs``.
 
-    Methods that change jobs write a line to the audit log with the name of the *actor*, which is ``user@host`` of this
-    process by default. They work in batches, each in a transaction of its own, so that an interrupted call can be
-    repeated.
+    Methods that change jobs refuse a filter without a condition, which would change all of them by accident:
+    ``Filter(all=True)`` means all. They write a line to the audit log with the name of the *actor*, which is
+    ``user@host`` of this process by default. They work in batches, each in a transaction of its own, so that an
+    interrupted call can be repeated.
     """
 
     def __init__(self, app: AppProtocol) -> None:
@@ -71,6 +75,9 @@ class Jobs:
             where: the conditions; the limit counts the jobs that are read.
             why: the reason, shown on the jobs.
             actor: for the audit log.
+
+        Raises:
+            ConfigurationError: the filter has no condition.
         """
         return run(self._app.store, self._cancel(checked_filter(where), why, actor))
 
@@ -79,6 +86,7 @@ class Jobs:
         return await arun(self._app.store, self._cancel(checked_filter(where), why, actor))
 
     def _cancel(self, where: Filter, why: str | None, actor: str | None) -> Procedure[tuple[int, ...]]:
+        where.check_bulk()
         ended: list[int] = []
         after: int | None = where.after_id
         left = where.limit
@@ -118,7 +126,7 @@ class Jobs:
             The jobs that were started, and those that were not, with the reasons.
 
         Raises:
-            ConfigurationError: the rate cannot be read.
+            ConfigurationError: the filter has no condition, or the rate cannot be read.
         """
         return run(self._app.store, self._redrive(checked_filter(where), _spacing(rate), queue, actor, dry_run=dry_run))
 
@@ -139,6 +147,7 @@ class Jobs:
     def _redrive(
         self, where: Filter, spacing: timedelta, queue: str | None, actor: str | None, *, dry_run: bool
     ) -> Procedure[BulkResult]:
+        where.check_bulk()
         if dry_run:
             rehearsed: BulkResult = yield redriving.dry_run(where)
             return rehearsed
@@ -172,6 +181,9 @@ class Jobs:
 
         Returns:
             The jobs with another policy now, and those that were not changed, with the reasons.
+
+        Raises:
+            ConfigurationError: the filter has no condition.
         """
         return run(self._app.store, self._repolicy(checked_filter(where), actor, dry_run=dry_run))
 
@@ -180,6 +192,7 @@ class Jobs:
         return await arun(self._app.store, self._repolicy(checked_filter(where), actor, dry_run=dry_run))
 
     def _repolicy(self, where: Filter, actor: str | None, *, dry_run: bool) -> Procedure[BulkResult]:
+        where.check_bulk()
         policies, by, now = self._app.policies(), actor or self._app.actor, self._app.now()
         ids: list[int] = []
         kept: list[tuple[int, str]] = []
@@ -188,6 +201,96 @@ class Jobs:
         while after is not None and left > 0:
             batch = replace(where, after_id=after, limit=min(BATCH, left))
             done = yield redriving.repolicy(batch, policies, dry_run=dry_run, actor=by, now=now)
+            ids += done.ids
+            kept += done.kept
+            after = done.last_id
+            left -= batch.limit
+        return BulkResult(tuple(ids), tuple(kept), after)
+
+    def delete(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
+        """Delete jobs with their arguments, results, histories, keys and tags. This is final.
+
+        A job that has not started is cancelled first. A job stays if it runs or waits for an answer, and a dead job if
+        it has a catch job that stays.
+
+        Args:
+            where: the conditions; the limit counts the jobs that are read.
+            dry_run: change nothing, only return the result.
+            actor: for the audit log.
+
+        Returns:
+            The jobs that were deleted, and those that were not, with the reasons.
+
+        Raises:
+            ConfigurationError: the filter has no condition.
+        """
+        return run(self._app.store, self._delete(checked_filter(where), actor, dry_run=dry_run))
+
+    async def adelete(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
+        """Delete jobs; see `delete`."""
+        return await arun(self._app.store, self._delete(checked_filter(where), actor, dry_run=dry_run))
+
+    def _delete(self, where: Filter, actor: str | None, *, dry_run: bool) -> Procedure[BulkResult]:
+        where.check_bulk()
+        ids: list[int] = []
+        kept: list[tuple[int, str]] = []
+        after: int | None = where.after_id
+        left = where.limit
+        while after is not None and left > 0:
+            batch = replace(where, after_id=after, limit=min(BATCH, left))
+            by, now = actor or self._app.actor, self._app.now()
+            done = yield deleting.delete(batch, dry_run=dry_run, actor=by, now=now)
+            ids += done.ids
+            kept += done.kept
+            after = done.last_id
+            left -= batch.limit
+        return BulkResult(tuple(ids), tuple(kept), after)
+
+    def archive(self, where: Filter, to: Archive, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
+        """Write ended jobs to an archive, and delete them.
+
+        Each job is a line of JSON: its row with its policy and tags, its arguments, result and history. The lines of a
+        batch are written, and have reached the disk, before its jobs are deleted. If the process dies in between,
+        the same call writes these jobs once more.
+
+        Args:
+            where: the conditions; jobs that have not ended are left out. The limit counts the jobs that are read.
+            to: the path of a file, to which lines are appended; or a function that stores a list of lines and raises
+                if it cannot.
+            dry_run: write and change nothing, only return the result.
+            actor: for the audit log.
+
+        Returns:
+            The jobs that were archived, and those that were not, with the reasons.
+
+        Raises:
+            ConfigurationError: the filter has no condition.
+            ArchiveError: the file cannot be written; the jobs of this batch stay.
+        """
+        return archives.run(self._app.store, self._archive(checked_filter(where), to, actor, dry_run=dry_run))
+
+    async def aarchive(
+        self, where: Filter, to: Archive, *, dry_run: bool = False, actor: str | None = None
+    ) -> BulkResult:
+        """Write ended jobs to an archive and delete them; see `archive`. A thread writes the lines."""
+        return await archives.arun(self._app.store, self._archive(checked_filter(where), to, actor, dry_run=dry_run))
+
+    def _archive(
+        self, where: Filter, to: Archive, actor: str | None, *, dry_run: bool
+    ) -> archives.Archiving[BulkResult]:
+        where.check_bulk()
+        ids: list[int] = []
+        kept: list[tuple[int, str]] = []
+        after: int | None = where.after_id
+        left = where.limit
+        while after is not None and left > 0:
+            batch = replace(where, after_id=after, limit=min(BATCH, left))
+            page = yield deleting.entries(batch, now=self._app.now())
+            done = BulkResult(tuple(entry.job.id for entry in page.entries), page.kept, page.last_id)
+            if page.entries and not dry_run:
+                yield functools.partial(archives.write, to, page.entries)
+                by = actor or self._app.actor
+                done = yield deleting.archived(page, where, archives.name(to), actor=by)
             ids += done.ids
             kept += done.kept
             after = done.last_id

@@ -33,7 +33,7 @@ class _Root(Commands):
         "enqueue": "redrive.cli.enqueue:enqueue",
         "check": "redrive.cli.database:check",
         "doctor": "redrive.cli.doctor:doctor",
-        "jobs": "redrive.cli.acting:jobs",
+        "jobs": "redrive.cli.deleting:jobs",
         "db": "redrive.cli.database:db",
         "queues": "redrive.cli.queues:queues",
         "workers": "redrive.cli.workers:workers",

@@ -61,7 +61,7 @@ def cancel(
     ids = tuple(numbers) if numbers else None
     wanted = Filter(ids=ids, state=state, task=task, queue=queue, hold=hold, tag=tag, limit=limit)
     done = loaded.jobs.cancel(wanted, why=why, actor=actor)
-    say(f"{_count(done)} cancelled")
+    say(f"{count(done)} cancelled")
 
 
 @jobs.command()
@@ -101,9 +101,9 @@ def redrive(
         limit=limit,
     )
     done = loaded.jobs.redrive(wanted, rate=rate, queue=to, dry_run=dry_run, actor=actor)
-    _say_kept(done.kept)
-    say(f"{_count(done.ids, dry_run=dry_run)} redriven")
-    _check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
+    say_kept(done.kept)
+    say(f"{count(done.ids, dry_run=dry_run)} redriven")
+    check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
 
 
 @jobs.command()
@@ -140,9 +140,9 @@ def repolicy(
             limit=limit,
         )
         done = loaded.jobs.repolicy(wanted, dry_run=dry_run, actor=actor)
-        _say_kept(done.kept)
+        say_kept(done.kept)
         ids += done.ids
-    say(f"{_count(ids, dry_run=dry_run)} given the present policy")
+    say(f"{count(ids, dry_run=dry_run)} given the present policy")
 
 
 @jobs.command()
@@ -164,18 +164,21 @@ def _demand(numbers: list[int] | None, conditions: dict[str, object]) -> None:
         raise typer.BadParameter(f"give ids, or at least one of {', '.join(conditions)}")
 
 
-def _say_kept(kept: Iterable[tuple[int, str]]) -> None:
+def say_kept(kept: Iterable[tuple[int, str]]) -> None:
+    """Write the jobs that stay as they are, with the reasons, to standard error."""
     for number, why in kept:
         say(f"job {number} {why}", err=True)
 
 
-def _count(ids: Iterable[int], *, dry_run: bool = False) -> str:
-    count = len(list(ids))
-    what, are = ("1 job", "is") if count == 1 else (f"{count} jobs", "are")
+def count(ids: Iterable[int], *, dry_run: bool = False) -> str:
+    """Return the number of jobs, with the verb of the sentence that follows."""
+    found = len(list(ids))
+    what, are = ("1 job", "is") if found == 1 else (f"{found} jobs", "are")
     return f"{what} {'would be' if dry_run else are}"
 
 
-def _check_known(app: App, numbers: list[int] | None, found: list[int]) -> None:
+def check_known(app: App, numbers: list[int] | None, found: list[int]) -> None:
+    """Raise `JobNotFound` if a given job was not found."""
     missing = sorted(set(numbers or ()) - set(found))
     if missing:
         raise JobNotFound(f"there is no job {', '.join(map(str, missing))} in {redacted(app.url)}")

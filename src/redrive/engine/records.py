@@ -381,6 +381,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         caught: jobs whose catch task has succeeded (True) or not (False).
         tag: jobs with this tag.
         finished_before: jobs that ended before this instant, which is aware.
+        all: for operations that change jobs: True if all jobs are meant. Without a condition they demand it.
         after_id: jobs enqueued after this one.
         oldest_first: in the order of enqueueing; otherwise newest first.
         limit: maximum number of jobs.
@@ -400,6 +401,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     caught: bool | None = None
     tag: str | None = None
     finished_before: datetime | None = None
+    all: bool = False
     after_id: int = 0
     oldest_first: bool = False
     limit: int = 100
@@ -417,6 +419,22 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             count: object = getattr(self, field)
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
                 raise ConfigurationError(f"Filter({field}=): a whole number, zero or more, got {count!r}")
+        if self.all and self.conditions:
+            raise ConfigurationError(f"all=True with {', '.join(self.conditions)}: give the conditions, or all=True")
+
+    @property
+    def conditions(self) -> dict[str, object]:
+        """The conditions that are given, by name."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NO_CONDITIONS}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def check_bulk(self) -> None:
+        """Raise `ConfigurationError` if an operation that changes jobs would change all of them by accident."""
+        if not self.conditions and not self.all:
+            raise ConfigurationError("the filter has no condition: give one, or Filter(all=True) for all jobs")
+
+
+_NO_CONDITIONS = frozenset({"all", "after_id", "oldest_first", "limit"})
 
 
 def _member(kind: type[E], field: str, value: str | None) -> E | None:

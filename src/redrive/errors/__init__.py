@@ -23,6 +23,7 @@ May import: nothing. Must never: contain behaviour.
     │   ├── StoreClosed                 used after ``close()``
     │   ├── StoreMismatch               ``using=`` is a connection to another database
     │   └── SchemaTooNew                a newer redrive has migrated it
+    ├── ArchiveError                    an archive of ended jobs cannot be written; the jobs stay
     ├── TokenError                      (also a ValueError) a token that does not name an attempt
     ├── StartHookError                  a start hook of a worker failed; the worker ends
     ├── SoftTimeout                     (also a TimeoutError) raised *inside* a handler after its soft timeout
@@ -69,6 +70,7 @@ from typing import Self
 __all__ = [
     "AmbiguousTimeout",
     "AppLoadError",
+    "ArchiveError",
     "AuthenticationFailure",
     "Cancel",
     "CatchDefinitionError",
@@ -333,6 +335,10 @@ class StoreMismatch(StoreError):
 
 class SchemaTooNew(StoreError):
     """The database was migrated by a newer version of redrive."""
+
+
+class ArchiveError(RedriveError):
+    """The archive cannot be written, and the jobs stay."""
 
 
 class TokenError(RedriveError, ValueError):

@@ -5,14 +5,20 @@ The oldest living worker does it. If two workers do it at once, one finds nothin
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
+from msgspec.structs import replace
+
+from redrive.app import archive
 from redrive.app.app import App
+from redrive.app.archive import Archive
 from redrive.clock import Clock
+from redrive.engine.records import Filter
 from redrive.runtime import log
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
-from redrive.stores.operations import retention, workers
+from redrive.stores.operations import deleting, retention, workers
 from redrive.stores.operations.schedules import forget_occurrences
 
 # A *pass* walks all jobs once, a stride at a time. A stride with nothing to delete only reads, and a rest follows it: a
@@ -51,6 +57,14 @@ class Pruner:
             await self._pass()
         return BETWEEN_PASSES
 
+    async def _archive(self, found: retention.Survey, to: Archive) -> retention.Survey:
+        """Write the jobs of a survey to the archive, and return the survey with those that were written."""
+        wanted = Filter(ids=found.ids, limit=len(found.ids))
+        page = await self._app.store.arun(deleting.entries(wanted, now=self._app.now()))
+        if page.entries:
+            await asyncio.to_thread(archive.write, to, page.entries)
+        return replace(found, ids=tuple(entry.job.id for entry in page.entries))
+
     async def _is_mine(self) -> bool:
         living = await self._app.store.arun(workers.workers())
         return bool(living) and living[0].id == self._registration.id
@@ -64,8 +78,11 @@ class Pruner:
             found = await store.arun(retention.survey(after, self._app.keep, now=now()))
             seen |= found.policies
             if found.ids:
+                last = found.ids[-1]
+                if (to := self._app.archive) is not None:
+                    found = await self._archive(found, to)
                 gone = await store.arun(retention.prune(found))
-                log.info("deleted %d jobs that had ended long ago, up to job %d", gone, found.ids[-1])
+                log.info("deleted %d jobs that had ended long ago, up to job %d", gone, last)
             elif found.last_id is not None:
                 await self._clock.asleep(BETWEEN_STRIDES)
             after = found.last_id

@@ -221,3 +221,20 @@ def test_workers_that_left_long_ago_are_forgotten(store: Harness):
     assert not store.beat(gone).alive
     assert store.beat(alive).alive
     assert State.RUNNING is store.job(claim.id).state
+
+
+def test_cancelled_jobs_have_a_time_of_their_own(store: Harness):
+    """Cancelled jobs are kept for their own time, of the caller or of the task, and by default as long as others."""
+    store.enqueue(new(), new("other"))
+    store.cancel(1)
+    store.cancel(2)
+    store.end(store.take(new()))
+    store.do(retention.declare({"other": RetentionTimes(seconds(1), None, None)}))
+    store.wait(10)
+
+    def found(keep: RetentionTimes) -> tuple[int, ...]:
+        return store.do(retention.survey(0, keep, now=store.now)).ids
+
+    assert (1,) == found(RetentionTimes(seconds(60), None, seconds(10)))
+    assert (3,) == found(RetentionTimes(seconds(1), None, None))
+    assert (1, 3) == found(RetentionTimes(seconds(1), None))

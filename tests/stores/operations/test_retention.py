@@ -19,7 +19,11 @@ def test_for_ever_is_written_as_nothing():
     """Spans are written in microseconds, and an unlimited one as an empty text."""
     _, asked = converse(retention.declare({"send": RetentionTimes(seconds(2), None)}), [])
 
-    assert [{"key": "keep:send", "value": "2000000"}, {"key": "keep_dead:send", "value": ""}] == asked[0].many
+    assert [
+        {"key": "keep:send", "value": "2000000"},
+        {"key": "keep_dead:send", "value": ""},
+        {"key": "keep_cancelled:send", "value": "2000000"},
+    ] == asked[0].many
 
 
 def test_after_a_full_batch_pruning_continues_after_its_last_job():

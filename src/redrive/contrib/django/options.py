@@ -18,7 +18,7 @@ from django.utils.connection import ConnectionDoesNotExist
 from redrive.errors import ConfigurationError
 from redrive.policy import Policy
 
-APP_SETTINGS = ("keep_for", "keep_dead_for", "heartbeat_every", "lease_for")
+APP_SETTINGS = ("keep_for", "keep_dead_for", "keep_cancelled_for", "archive", "heartbeat_every", "lease_for")
 """Arguments of `redrive.App`."""
 
 KNOWN = ("database", "store", "store_settings", "retry", "policies", *APP_SETTINGS)

@@ -33,7 +33,7 @@ _INDEXED = frozenset({State.READY, State.RUNNING, State.WAITING, State.DEAD})
 
 
 class BulkResult(msgspec.Struct, frozen=True, gc=False):
-    """The result of an action on many jobs: cancel, redrive or repolicy.
+    """The result of an action on many jobs: cancel, redrive, repolicy, delete or archive.
 
     Attributes:
         ids: the jobs that were changed, or would be in a dry run; oldest first.
@@ -61,6 +61,7 @@ def selected(wanted: Filter) -> Steps[Sequence[JobRecord]]:
     params = asdict(wanted)
     params["ids"] = None if wanted.ids is None else list(wanted.ids)
     params["count"] = params.pop("limit")
+    del params["all"]
     rows: Sequence[JobRecord]
     if wanted.ids is None and wanted.hold is not None and not wanted.oldest_first:
         rows = yield Query("jobs_held", params, into=JobRecord)
@@ -100,13 +101,14 @@ def cancel(job_id: int, *, why: str | None = None, actor: str = UNKNOWN, now: da
     """
     at = yield from instant(now)
     job = yield from lock(job_id)
-    if not (yield from _end(job, at, why)):
+    if not (yield from end_job(job, at, why)):
         return False
     yield from record(at, actor, "cancel", ids=[job_id], why=why)
     return True
 
 
-def _end(job: JobRecord, at: datetime, why: str | None) -> Steps[bool]:
+def end_job(job: JobRecord, at: datetime, why: str | None) -> Steps[bool]:
+    """End a job that is not final as a part of a larger operation, and notify its schedule; return True if it ended."""
     text = why or "cancelled by an operator"
     if not (yield from end(job, at, text)):
         return False
@@ -126,7 +128,7 @@ def cancel_all(
     jobs = yield from selected(replace(wanted, oldest_first=True))
     ended = []
     for job in jobs:
-        if job.state not in FINAL and (yield from _end(job, at, why)):
+        if job.state not in FINAL and (yield from end_job(job, at, why)):
             ended.append(job.id)  # noqa: PERF401 - a comprehension cannot yield
     if ended:
         yield from record(at, actor, "cancel", ids=ended, filter=conditions(wanted), why=why)

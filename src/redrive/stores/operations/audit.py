@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
-from msgspec.structs import asdict
 
 from redrive.engine.records import AuditEntry, Filter
 from redrive.stores.query import Query, Steps, reads
@@ -29,8 +28,7 @@ def record(at: datetime, actor: str, action: str, **details: object) -> Steps[No
 
 def conditions(wanted: Filter) -> dict[str, object]:
     """Return the conditions of a filter that are set, as details of an entry."""
-    page = {"after_id", "oldest_first", "limit"}
-    return {name: value for name, value in asdict(wanted).items() if value is not None and name not in page}
+    return wanted.conditions or ({"all": True} if wanted.all else {})
 
 
 @reads

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, reads, writes
@@ -32,12 +33,20 @@ class RetentionTimes(msgspec.Struct, frozen=True, gc=False):
     """The times for which the ended jobs of a task are kept; None means for ever.
 
     Attributes:
-        ended: for jobs that succeeded, were cancelled, or were caught.
+        ended: for jobs that succeeded or were caught.
         dead: for jobs that are dead and were not caught.
+        cancelled: for jobs that were cancelled; unset for the time of ``ended``.
     """
 
     ended: timedelta | None
     dead: timedelta | None
+    cancelled: timedelta | UnsetType | None = UNSET
+
+    @property
+    def by_state(self) -> dict[str, timedelta | None]:
+        """The times by the prefixes of their keys in ``redrive_meta``."""
+        cancelled = self.ended if isinstance(self.cancelled, UnsetType) else self.cancelled
+        return {"keep": self.ended, "keep_dead": self.dead, "keep_cancelled": cancelled}
 
 
 class Survey(msgspec.Struct, frozen=True, gc=False):
@@ -52,8 +61,11 @@ class Survey(msgspec.Struct, frozen=True, gc=False):
 @writes
 def declare(keeps: Mapping[str, RetentionTimes]) -> Steps[None]:
     """Store the retention times of tasks, by name."""
-    rows = [{"key": f"keep:{task}", "value": _text(keep.ended)} for task, keep in keeps.items()]
-    rows += [{"key": f"keep_dead:{task}", "value": _text(keep.dead)} for task, keep in keeps.items()]
+    rows = [
+        {"key": f"{name}:{task}", "value": _text(span)}
+        for task, keep in keeps.items()
+        for name, span in keep.by_state.items()
+    ]
     if rows:
         yield Query("meta_put", many=rows)
 
@@ -68,7 +80,7 @@ def survey(after_id: int, keep: RetentionTimes, *, stride: int = STRIDE, now: da
     at = yield from instant(now)
     until = after_id + stride
     window = {"after_id": after_id, "until": until}
-    params = {**window, "now": at, "keep": keep.ended, "keep_dead": keep.dead, "count": BATCH}
+    params = {**window, "now": at, **keep.by_state, "count": BATCH}
     ids = tuple(row[0] for row in (yield Query("prunable", params)))
     policies = frozenset(row[0] for row in (yield Query("policies_of", window)))
     newest = yield Query("newest")

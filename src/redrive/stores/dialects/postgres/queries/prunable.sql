@@ -4,6 +4,7 @@ SELECT job.id
 FROM redrive_jobs AS job
 LEFT JOIN redrive_meta AS kept ON kept.key = 'keep:' || job.task
 LEFT JOIN redrive_meta AS kept_dead ON kept_dead.key = 'keep_dead:' || job.task
+LEFT JOIN redrive_meta AS kept_cancelled ON kept_cancelled.key = 'keep_cancelled:' || job.task
 WHERE job.id > :after_id::bigint
     AND job.id <= :until::bigint
     AND job.state IN ('succeeded', 'cancelled', 'dead')
@@ -12,6 +13,11 @@ WHERE job.id > :after_id::bigint
             job.finished_at + CASE
                 WHEN kept_dead.key IS NULL THEN :keep_dead::interval
                 ELSE nullif(kept_dead.value, '')::bigint * interval '1 microsecond'
+            END
+        WHEN job.state = 'cancelled' THEN
+            job.finished_at + CASE
+                WHEN kept_cancelled.key IS NULL THEN :keep_cancelled::interval
+                ELSE nullif(kept_cancelled.value, '')::bigint * interval '1 microsecond'
             END
         ELSE
             coalesce(job.caught_at, job.finished_at) + CASE

@@ -1,5 +1,5 @@
 -- Delete jobs that had ended at the survey, with all their rows, and return them.
--- Called by prune.
+-- Called by prune, delete and archived.
 DELETE FROM redrive_jobs AS job
 WHERE job.id = ANY (:ids::bigint[])
     AND job.state IN ('succeeded', 'dead', 'cancelled')

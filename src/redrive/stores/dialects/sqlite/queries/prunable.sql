@@ -4,6 +4,7 @@ SELECT job.id
 FROM redrive_jobs AS job
 LEFT JOIN redrive_meta AS kept ON kept.key = 'keep:' || job.task
 LEFT JOIN redrive_meta AS kept_dead ON kept_dead.key = 'keep_dead:' || job.task
+LEFT JOIN redrive_meta AS kept_cancelled ON kept_cancelled.key = 'keep_cancelled:' || job.task
 WHERE job.id > :after_id
     AND job.id <= :until
     AND job.state IN ('succeeded', 'cancelled', 'dead')
@@ -11,6 +12,11 @@ WHERE job.id > :after_id
         WHEN job.state = 'dead' AND job.caught_at IS NULL THEN
             job.finished_at
             + CASE WHEN kept_dead.key IS NULL THEN :keep_dead ELSE CAST(nullif(kept_dead.value, '') AS INTEGER) END
+        WHEN job.state = 'cancelled' THEN
+            job.finished_at + CASE
+                WHEN kept_cancelled.key IS NULL THEN :keep_cancelled
+                ELSE CAST(nullif(kept_cancelled.value, '') AS INTEGER)
+            END
         ELSE
             coalesce(job.caught_at, job.finished_at)
             + CASE WHEN kept.key IS NULL THEN :keep ELSE CAST(nullif(kept.value, '') AS INTEGER) END

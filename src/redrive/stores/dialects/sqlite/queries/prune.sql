@@ -1,5 +1,5 @@
 -- Delete jobs that had ended at the survey, with all their rows, and return them.
--- Called by prune.
+-- Called by prune, delete and archived.
 DELETE FROM redrive_jobs
 WHERE id IN (SELECT value FROM json_each(:ids))
     AND state IN ('succeeded', 'dead', 'cancelled')

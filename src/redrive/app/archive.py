@@ -1,0 +1,87 @@
+"""Archives of ended jobs: one JSON object in a line for each job, written before the job is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from redrive.errors import ArchiveError
+from redrive.stores.operations.deleting import ArchiveEntry
+from redrive.stores.query import Operation
+from redrive.stores.store import Store
+
+R = TypeVar("R")
+
+Archive: TypeAlias = str | Path | Callable[[Sequence[bytes]], object]
+"""The path of a file to which lines are appended, or a function that stores lines; it raises if it cannot."""
+
+
+Archiving: TypeAlias = Generator[Operation[Any] | Callable[[], None], Any, R]
+"""A generator that yields store operations, and functions that write to an archive."""
+
+
+def run(store: Store, steps: Archiving[R]) -> R:
+    """Run the operations and the writes of an archive, and return its result."""
+    answer: Any = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        answer = store.run(step) if isinstance(step, Operation) else step()
+
+
+async def arun(store: Store, steps: Archiving[R]) -> R:
+    """Run the operations and, in threads, the writes of an archive, and return its result."""
+    answer: Any = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        answer = await (store.arun(step) if isinstance(step, Operation) else asyncio.to_thread(step))
+
+
+def write(to: Archive, entries: Sequence[ArchiveEntry]) -> None:
+    """Write jobs to an archive; when this returns, a file has reached the disk. Raise `ArchiveError` if that failed."""
+    lines = [_line(entry) for entry in entries]
+    if callable(to):
+        to(lines)
+        return
+    try:
+        with Path(to).open("ab") as file:
+            file.write(b"".join(line + b"\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ArchiveError(f"the archive {str(to)!r} cannot be written, and nothing was deleted: {error}") from error
+
+
+def name(to: Archive) -> str:
+    """Return the name of an archive for the audit log."""
+    return getattr(to, "__qualname__", type(to).__name__) if callable(to) else str(Path(to).absolute())
+
+
+def _line(entry: ArchiveEntry) -> bytes:
+    job: dict[str, Any] = {field: getattr(entry.job, field) for field in entry.job.__struct_fields__}
+    job |= {"policy": entry.job.policy.to_dict(), "tags": entry.tags}
+    return msgspec.json.encode(
+        job | {"payload": _json(entry.payload), "result": _json(entry.result), "history": entry.history}
+    )
+
+
+def _json(raw: bytes | None) -> object:
+    """Return stored JSON as a part of a line; what is none becomes a text."""
+    if raw is None:
+        return None
+    try:
+        return msgspec.Raw(msgspec.json.format(raw, indent=-1))
+    except msgspec.DecodeError:
+        return raw.decode(errors="replace")

@@ -1,0 +1,8 @@
+-- Return the closed attempts of several jobs, oldest first in each.
+-- Called by entries.
+SELECT
+    job_id, lease_id, number, worker_id, started_at, finished_at, outcome, reason, stage, error_type, error, traceback,
+    nominal, delay, rule, verdict
+FROM redrive_attempts
+WHERE job_id IN (SELECT value FROM json_each(:ids))
+ORDER BY job_id, lease_id
