@@ -701,3 +701,36 @@ def test_an_absence_of_less_than_a_minute_misses_no_occurrence(deploy: Callable[
     drain(app, within="1s")
 
     assert [(NOON + hours(1), OccurrenceDecision.STARTED)] == decided(cron)
+
+
+def test_a_cron_has_arguments(app: App):
+    """Each job has the arguments of the cron, triggered and backfilled ones too."""
+    seen: list[tuple[str, int]] = []
+
+    @app.cron("0 * * * *", arguments={"kind": "daily"})
+    def report(kind: str, count: int = 3) -> None:
+        seen.append((kind, count))
+
+    drain(app, within="1h")
+    report.trigger()
+    drain(app, within="1m")
+
+    assert {("daily", 3)} == set(seen)
+    assert len(report.occurrences()) == len(seen)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"kind": 5}, "Expected `str`, got `int`"),
+        ({"sort": "daily"}, "argument 'sort' is unknown; parameters: kind"),
+        ({}, "missing required field `kind`"),
+    ],
+)
+def test_arguments_of_a_cron_are_checked_at_import(app: App, arguments: dict[str, object], why: str):
+    """Arguments that do not match the annotations are refused with the name of the cron."""
+    with pytest.raises(TaskDefinitionError, match="cron 'report': arguments=.*" + why):
+
+        @app.cron("0 9 * * *", arguments=arguments)
+        def report(kind: str) -> None:
+            """Do nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -16,7 +16,7 @@ from redrive.app.types import type_name
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate, Overlap, ScheduleRecord
-from redrive.errors import ConfigurationError, ScheduleError, TaskDefinitionError
+from redrive.errors import ConfigurationError, PayloadError, ScheduleError, TaskDefinitionError
 from redrive.policy import parse_duration
 
 P = ParamSpec("P")
@@ -46,9 +46,11 @@ class Cron(ScheduledTask[P, R, C, Q], Generic[P, R, C, Q]):
         overlap: Overlap,
         catch_up: CatchUp,
         window: Any,  # noqa: ANN401 - a span, as `parse_duration` takes it
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(app, name, function, options, traits=traits)
         self._schedules = Schedules(app)
+        self._arguments = arguments
         made = JobTemplate(name, options.queue, options.priority, options.policy)
         try:
             span = parse_duration(window)
@@ -79,11 +81,19 @@ class Cron(ScheduledTask[P, R, C, Q], Generic[P, R, C, Q]):
         super().check()
 
     def check_signature(self) -> None:
-        """Check that the function takes no arguments and returns nothing."""
-        if self.signature.payload:
+        """Check that the function takes the arguments of the cron and returns nothing."""
+        if self._arguments is not None:
+            try:
+                payload = self.signature.write((), self._arguments).decode()
+            except PayloadError as error:
+                raise TaskDefinitionError(f"cron {self.name!r}: arguments={self._arguments!r}: {error}") from error
+            made = structs.replace(self._definition.job, payload=payload)
+            self._definition = structs.replace(self._definition, job=made)
+        elif self.signature.payload:
             raise TaskDefinitionError(
                 f"cron {self.name!r} takes {', '.join(self.signature.payload)}: the clock has no arguments to give. "
-                "It may take a Context, whose occurs_at is the occurrence"
+                "It may take a Context, whose occurs_at is the occurrence; fixed arguments are given by "
+                "@app.cron(..., arguments={...})"
             )
         returned = self.signature.hints.get("return", type(None))
         if returned is not type(None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from redrive.app.context import Context, Pending
@@ -115,6 +115,7 @@ class Declarations:
         self,
         pattern: str,
         *,
+        arguments: Mapping[str, Any] | None = None,
         tz: str = "UTC",
         retry: Policy | str | None = None,
         overlap: Literal["skip", "queue", "cancel", "allow"] = "skip",
@@ -136,6 +137,7 @@ class Declarations:
         Args:
             pattern: ``"*/5 * * * *"``; six fields begin with seconds, seven end with years; ``@daily`` and similar
                 names; FTL's ``30s``, ``12h``, ``Mon``. The reference describes the fields.
+            arguments: the arguments of each job, by name; without it the function takes none but a `Context`.
             tz: the time zone of the pattern, such as ``Europe/Kyiv``. A time that does not exist occurs at the first
                 instant after the gap; a time that exists twice occurs once.
             retry: a directive or a `Policy` for each job; without it a failure is final, until the next occurrence.
@@ -156,8 +158,8 @@ class Declarations:
         Raises:
             ScheduleError: the pattern or the time zone cannot be read, or the pattern never occurs.
             PolicyError: the directive cannot be read.
-            TaskDefinitionError: the name is taken or has a slash, the function takes arguments or returns something, or
-                there is no pattern.
+            TaskDefinitionError: the name is taken or has a slash, the function takes other arguments or returns
+                something, or there is no pattern.
 
         Warns:
             RuntimeWarning: all its occurrences lie in the past.
@@ -172,7 +174,14 @@ class Declarations:
 
         def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `CronDecorator`
             return self._registry.cron(
-                target, declaration, pattern=pattern, tz=tz, overlap=how, catch_up=late, window=window
+                target,
+                declaration,
+                pattern=pattern,
+                tz=tz,
+                overlap=how,
+                catch_up=late,
+                window=window,
+                arguments=arguments,
             )
 
         return register

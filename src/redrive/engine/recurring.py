@@ -45,13 +45,19 @@ class CatchUp(StrEnum):
 
 
 class JobTemplate(msgspec.Struct, frozen=True):
-    """The jobs that a schedule makes; ``parameter`` names the parameter that receives the argument of `Disabled`."""
+    """The jobs that a schedule makes.
+
+    Attributes:
+        parameter: name of the parameter that receives the `Disabled` of a refresh.
+        payload: the arguments of the jobs of a cron, as JSON.
+    """
 
     task: str
     queue: str
     priority: int
     policy: FrozenPolicy
     parameter: str = ""
+    payload: str = "{}"
 
 
 class CronDefinition(msgspec.Struct, frozen=True):
@@ -150,6 +156,7 @@ class _TemplateDocument(msgspec.Struct):
     priority: int
     policy: msgspec.Raw
     parameter: str = ""
+    payload: str = "{}"
 
 
 class _CronDocument(msgspec.Struct):
@@ -208,12 +215,13 @@ def _template_document(template: JobTemplate) -> _TemplateDocument:
         template.priority,
         msgspec.Raw(template.policy.document.encode()),
         template.parameter,
+        template.payload,
     )
 
 
 def _template(document: _TemplateDocument) -> JobTemplate:
     policy = freeze(thaw(bytes(document.policy).decode()))
-    return JobTemplate(document.task, document.queue, document.priority, policy, document.parameter)
+    return JobTemplate(document.task, document.queue, document.priority, policy, document.parameter, document.payload)
 
 
 def _json(document: _CronDocument | _RefreshDocument) -> str:

@@ -113,7 +113,7 @@ def _put(decided: Sequence[Occurrence]) -> Steps[set[Occurrence]]:
 def _job(cron: CronDefinition, occurrence: Occurrence) -> NewJob:
     made = cron.job
     origin = of_cron(cron.name, occurrence.occurs_at)
-    return NewJob(made.task, made.queue, made.priority, b"{}", made.policy, origin=origin)
+    return NewJob(made.task, made.queue, made.priority, made.payload.encode(), made.policy, origin=origin)
 
 
 @wakes
