@@ -112,12 +112,23 @@ def test_a_generator_that_has_yielded_nothing_is_retried(played):
 
 
 def test_the_first_item_commits(played):
-    """By default an error after the first item passes as it is, without a note."""
+    """By default an error after the first item passes, and a note names what would retry it."""
     error = Busy()
     tape = Tape([Busy()], [1, error], [9])
 
     assert ([1], error) == played(tape)
     assert 2 == len(tape.starts)
+    (note,) = error.__notes__
+    assert note.startswith("not retried: the generator had yielded an item")
+    assert 'generator="restart"' in note
+
+
+def test_an_error_that_is_not_retried_anyway_has_no_note(played):
+    """Errors after the first item that the policy does not name pass as they are."""
+    error = Other()
+    tape = Tape([1, error])
+
+    assert ([1], error) == played(tape)
     assert not hasattr(error, "__notes__")
 
 

@@ -85,6 +85,13 @@ def _signature(function: Callable[..., Any]) -> Signature:
     return inspect.signature(function)
 
 
+COMMITTED = (
+    'not retried: the generator had yielded an item, which the caller may have used. retry(generator="restart") and '
+    "retry(generator=redrive.resume(...)) retry after that, too"
+)
+"""The note of an error that the policy would retry, had it come before the first item."""
+
+
 class _Stream:
     """The state of one retried generator."""
 
@@ -130,7 +137,12 @@ class _Stream:
         return not self._is_over(error) and await afailed(self.call, error)
 
     def _is_over(self, error: Exception) -> bool:
-        return error is self.thrown or (self._yielded and self._mode == UNTIL_FIRST_ITEM)
+        if error is self.thrown:
+            return True
+        committed = self._yielded and self._mode == UNTIL_FIRST_ITEM
+        if committed and self.call.repeats(error, None) and COMMITTED not in getattr(error, "__notes__", ()):
+            error.add_note(COMMITTED)
+        return committed
 
 
 def _wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380); `yield from` cannot retry

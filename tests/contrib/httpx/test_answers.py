@@ -132,11 +132,14 @@ def test_a_rejected_result_is_closed(colour):
 
 
 def test_a_long_body_is_left_to_the_caller(colour):
-    """Long bodies are not retried when they break off: the reader gets httpx's error."""
-    with HttpServer(chunked(200, b"half", ends=False)) as server, pytest.raises(httpx.RemoteProtocolError):
+    """Long bodies are not retried when they break off: the reader gets httpx's error, and a note that names read=."""
+    with HttpServer(chunked(200, b"half", ends=False)) as server, pytest.raises(httpx.RemoteProtocolError) as broken:
         colour.send(colour.retrying("2 1s"), "GET", server.url)
 
     assert 1 == len(server.executed)
+    (note,) = broken.value.__notes__
+    assert note.startswith("not retried: the answer has begun, and the transport reads only bodies of a known length")
+    assert "RetryTransport(read=None)" in note
 
 
 def test_all_bodies_are_read_on_request(colour):

@@ -120,6 +120,46 @@ class Part(httpx.SyncByteStream, httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
+class Rest(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The body of an answer that the caller reads. A note on its errors explains why they are not retried."""
+
+    def __init__(self, stream: _Stream, limit: int | None) -> None:
+        self._stream = stream
+        self._note = (
+            f"not retried: the answer has begun, and the transport reads only bodies of a known length up to {limit} "
+            "bytes within an attempt. RetryTransport(read=None), or AsyncRetryTransport, reads every body there"
+        )
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._stream
+        except Exception as error:
+            error.add_note(self._note)
+            raise
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._stream:
+                yield chunk
+        except Exception as error:
+            error.add_note(self._note)
+            raise
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+
+def leave(response: httpx.Response, limit: int | None) -> None:
+    """Leave the body of an answer to the caller."""
+    if not isinstance(response.stream, httpx.ByteStream):
+        response.stream = Rest(response.stream, limit)
+
+
 def is_short(response: httpx.Response, limit: int | None) -> bool:
     """Return True if the body of an answer should be read at once: its length is at most ``limit``, if there is one."""
     if isinstance(response.stream, httpx.ByteStream):

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from redrive.contrib import extra
-from redrive.contrib.httpx.bodies import SHORT, aread, aread_whole, is_short, read_whole
+from redrive.contrib.httpx.bodies import SHORT, aread, aread_whole, is_short, leave, read_whole
 from redrive.contrib.httpx.bodies import read as read_part
 from redrive.contrib.httpx.call import KeyOption, RequestCall, checked, plan_for, with_key
 from redrive.policy import Policy
@@ -84,6 +84,8 @@ class RetryTransport(httpx.BaseTransport):
             attempt.failed(error)
             raise
         if bad is None:
+            if not is_short(response, self._read):
+                leave(response, self._read)
             return response
         if attempt.drains(response):
             read_part(response, SHORT)
@@ -154,6 +156,8 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
             attempt.failed(error)
             raise
         if bad is None:
+            if not is_short(response, self._read):
+                leave(response, self._read)
             return response
         if attempt.drains(response):
             await aread(response, SHORT)
