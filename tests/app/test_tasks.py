@@ -200,9 +200,9 @@ def test_an_invalid_policy_names_the_function(app: App, options, why):
 
 
 def test_a_policy_that_cannot_be_stored_is_refused_at_import(app: App):
-    """Policies with a classifier function are refused, because a job cannot store it."""
-    with pytest.raises(PolicyValueError, match="on: a classifier is a function and cannot be stored"):
-        app.task(retry=Policy(attempts=2, on=lambda error: True))(add)
+    """Policies with a budget that has no key are refused, because a job cannot store it."""
+    with pytest.raises(PolicyValueError, match="budget"):
+        app.task(retry=Policy(attempts=2, budget=object()))(add)
 
 
 def test_a_context_is_given_and_not_enqueued(app: App):

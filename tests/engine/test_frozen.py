@@ -65,10 +65,33 @@ def test_the_keys_of_a_document_are_sorted():
     assert json.dumps(json.loads(document), sort_keys=True, separators=(",", ":")) == document
 
 
-def test_a_function_cannot_be_frozen():
-    """Policies with a function cannot be encoded, and the error names the field."""
-    with pytest.raises(PolicyValueError, match="on_result"):
-        freeze(Policy(on=ValueError, on_result=bool))
+def test_functions_are_not_frozen():
+    """Policies are encoded without their predicates and hooks, which the policy itself keeps."""
+    whole = Policy(on=ValueError, on_result=bool, on_retry=print, on_give_up=print)
+
+    assert Policy(on=ValueError) == thaw(freeze(whole).document)
+    assert Policy() == thaw(freeze(Policy(on=len)).document)
+    assert Policy(on="RESULT") == thaw(freeze(Policy(on=(), on_result=bool)).document)
+    assert whole == freeze(whole).policy
+    assert whole == thaw(freeze(whole).document).with_functions(whole)
+
+
+def test_functions_of_combinations_are_not_frozen():
+    """The parts of a combination are encoded without functions and completed one by one."""
+    whole = Policy(on_result=bool, attempts=2) >> Policy(on=OSError, on_retry=print)
+    stored = thaw(freeze(whole).document)
+
+    assert Policy(attempts=2) >> Policy(on=OSError) == stored
+    assert whole == stored.with_functions(whole)
+    assert stored == stored.with_functions(Policy(on_retry=print))
+    assert Policy() == Policy().with_functions(whole)
+    assert stored == stored.without_functions()
+
+
+def test_an_object_without_a_key_cannot_be_frozen():
+    """Policies with a budget that has no key cannot be encoded, and the error names the field."""
+    with pytest.raises(PolicyValueError, match="budget"):
+        freeze(Policy(on=ValueError, budget=object()))
 
 
 @pytest.mark.parametrize("document", ["{}", '{"version": 99}', "[]"])

@@ -134,7 +134,11 @@ class Enqueuer(Generic[P, R]):
             queue=now.queue if queue is None else queue,
             policy=now.policy
             if retry is None
-            else freeze(durable_policy(retry, self.name, instead_of=now.policy.policy)),
+            else freeze(
+                _without_new_functions(
+                    durable_policy(retry, self.name, instead_of=now.policy.policy), now.policy.policy, self.name
+                )
+            ),
             partition=now.partition if partition is None else partition,
             key=now.key if key is None else key,
             key_until=now.key_until if key_until is None else _word(KeyUntil, "key_until", key_until),
@@ -387,6 +391,16 @@ def _tags(task: str, given: str | Iterable[str]) -> tuple[str, ...]:
         if not isinstance(each, str) or not each.strip():
             raise ConfigurationError(f"{task}: a tag is a text that is not empty, got {each!r}")
     return tuple(dict.fromkeys(tags))
+
+
+def _without_new_functions(policy: Policy, of: Policy, where: str) -> Policy:
+    """Raise `ConfigurationError` if a policy of some jobs has functions that are not those of the task's policy."""
+    if policy.has_functions and policy != policy.without_functions().with_functions(of):
+        raise ConfigurationError(
+            f"{where}: options(retry=...) has a function that the policy of the task does not have, and functions are "
+            "not stored: name exception types in on=, or give the function in @app.task(retry=...)"
+        )
+    return policy
 
 
 def _word(kind: type[E], option: str, value: str) -> E:

@@ -44,8 +44,8 @@ class FrozenPolicy(msgspec.Struct, frozen=True, gc=False):
 
 @functools.lru_cache(maxsize=1024)
 def freeze(policy: Policy) -> FrozenPolicy:
-    """Encode a policy. Raise `PolicyValueError` if a part of it, such as a function, cannot be encoded."""
-    document = msgspec.json.encode(policy.to_dict(), order="deterministic")
+    """Encode a policy without its functions. Raise `PolicyValueError` if a part, such as a budget, has no key."""
+    document = msgspec.json.encode(policy.without_functions().to_dict(), order="deterministic")
     return FrozenPolicy(policy, document.decode(), hashlib.sha256(document).hexdigest()[:32])
 
 

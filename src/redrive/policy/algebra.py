@@ -134,6 +134,7 @@ class Combined(Policy):
         left, right = self.left, self.right
         freeze(self, "parts", (self.op, left, right))
         freeze(self, "predicates", left.predicates + right.predicates)
+        freeze(self, "has_functions", left.has_functions or right.has_functions)
         # A hook of both parts is called once.
         freeze(self, "retry_hooks", tuple(dict.fromkeys(left.retry_hooks + right.retry_hooks)))
         freeze(self, "give_up_hooks", tuple(dict.fromkeys(left.give_up_hooks + right.give_up_hooks)))
@@ -175,6 +176,16 @@ class Combined(Policy):
     def with_(self, **changes: object) -> Self:
         """Return a copy with some fields changed in both parts."""
         return self._each(lambda part: part.with_(**changes))
+
+    def without_functions(self) -> Policy:
+        """See `redrive.policy.Policy.without_functions`."""
+        return self._each(lambda part: part.without_functions()) if self.has_functions else self
+
+    def with_functions(self, of: Policy) -> Policy:
+        """See `redrive.policy.Policy.with_functions`; a policy of another form has no functions for this one."""
+        if type(of) is not type(self) or not isinstance(of, Combined):
+            return self
+        return type(self)(self.left.with_functions(of.left), self.right.with_functions(of.right))
 
     # These methods of a policy apply to the parts.
     in_process = _in_both("in_process")

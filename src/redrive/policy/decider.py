@@ -150,6 +150,8 @@ class Decider(Value):
     #: The ``on_retry`` and the ``on_give_up`` of all policies in a combination.
     retry_hooks: tuple[Hook, ...]
     give_up_hooks: tuple[Hook, ...]
+    #: True if a field holds a function, which cannot be stored.
+    has_functions: bool
     #: The operator and the two policies of a combination; None for a plain policy.
     parts: tuple[str, Any, Any] | None
 
@@ -167,6 +169,8 @@ class Decider(Value):
         freeze(self, "predicates", (self.on_result,))
         freeze(self, "retry_hooks", () if self.on_retry is None else (self.on_retry,))
         freeze(self, "give_up_hooks", () if self.on_give_up is None else (self.on_give_up,))
+        functions = self.on_result, self.on_retry, self.on_give_up
+        freeze(self, "has_functions", callable(self.on) or functions != (None, None, None))
         freeze(self, "parts", None)
 
     @property

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 IN_PROCESS_DEADLINE = timedelta(seconds=45)
 IN_PROCESS_MAX_HINT = timedelta(hours=1)
 _DEFAULT_BACKOFF = Exponential(0.1, 5.0)
+# Fields that hold functions, beside `on`, which may.
+_FUNCTIONS = ("on_result", "on_retry", "on_give_up")
 # A retry after which every schedule that grows has reached its maximum.
 _FAR = 10_000
 _SPINNING = timedelta(seconds=1)
@@ -43,11 +45,11 @@ class Policy(CallMethods, Decider):
     """A retry policy. All arguments are keywords; durations are `timedelta`, seconds or text such as ``"1h30m"``.
 
     Args:
-        on: failures that are candidates for a retry: exception types, their qualified names, names of reasons, or (in
-            process) a classifier that is called with the exception and returns True or False, or the delay before the
-            retry (a `timedelta` or seconds). None: any ``Exception``; required in process.
-        on_result: predicate for results that count as failures (in process); a coroutine function where calls are
-            awaited.
+        on: failures that are candidates for a retry: exception types, their qualified names, names of reasons, or a
+            classifier that is called with the exception and returns True or False, or the delay before the retry (a
+            `timedelta` or seconds). None: any ``Exception``; required in process. Functions, also in other fields, are
+            not stored: a worker takes them from the policy of the task.
+        on_result: predicate for results that count as failures; a coroutine function where calls are awaited.
         attempts: executions, the first included; None for no limit, then ``deadline`` or ``catch`` must bound the call.
         deadline: limit of the whole call, waits included. Default: none for durable jobs, 45 s in process.
         attempt_timeout: limit of one execution.
@@ -142,6 +144,28 @@ class Policy(CallMethods, Decider):
     def durable(self) -> Policy:
         """Return this policy with the defaults of a durable job: idempotent, and no deadline unless given."""
         return self if self.idempotent is not None else self.with_(idempotent=True)
+
+    def without_functions(self) -> Policy:
+        """Return this policy as it is stored: without its predicates and hooks."""
+        if not self.has_functions:
+            return self
+        changes: dict[str, Any] = dict.fromkeys(_FUNCTIONS)
+        if callable(self.on):
+            changes["on"] = None
+        elif self.on == ():
+            # Only rejected results are failures.
+            changes["on"] = "RESULT"
+        return self.with_(**changes)
+
+    def with_functions(self, of: Policy) -> Policy:
+        """Return this policy with the predicates and hooks of another one where it has none itself.
+
+        The predicate ``on`` is taken if this policy names no failures. Of a combination the parts are completed.
+        """
+        changes = {name: getattr(of, name) for name in _FUNCTIONS if getattr(self, name) is None}
+        if self.on is None and callable(of.on):
+            changes["on"] = of.on
+        return self.with_(**changes) if of.parts is None else self
 
     # --- forms
 

@@ -117,6 +117,7 @@ class Attempts:
 
     def start(self, claim: Claim) -> None:
         """Start the attempt of a claimed job."""
+        claim = self._executor.functions.present(claim)
         attempt = self._loop.create_task(self._attempt(claim))
         self._open[claim.lease_id] = claim
         self._running[claim.lease_id] = attempt
@@ -199,6 +200,7 @@ class Attempts:
             self._lost.difference_update(ending.claim.lease_id for ending in endings)
         emit_settled(endings, settled)
         self._app.settled(settled.moved, settled.lost)
+        self._executor.functions.report(endings, settled.moved)
         for moved in settled.moved:
             if moved.reason == BAD_POLICY:
                 log_undecided(moved)
@@ -218,6 +220,10 @@ class Attempts:
     def _cancel(self, lease_id: int, what: str = "shut down") -> None:
         self._cancelled[lease_id] = what
         self._running[lease_id].cancel()
+
+    async def finish_hooks(self) -> None:
+        """Wait for the hooks of policies that run."""
+        await self._executor.functions.finish()
 
     async def settle_begun(self, *, crashed: bool) -> None:
         """Settle the attempts with handlers that have begun and with ends that are not written.

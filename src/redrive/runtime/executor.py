@@ -34,6 +34,7 @@ from redrive.observe.listeners import DEBUG, heard
 from redrive.observe.logs import Block
 from redrive.runtime import log
 from redrive.runtime.breakers import Admission, admit
+from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import AttemptTimeout, Threads, outcome_of, softly
 from redrive.runtime.tracing import traced
 from redrive.stores.operations import jobs, workers
@@ -65,6 +66,8 @@ class Executor:
     ) -> None:
         self._app = app
         self.threads = None if pool is None else Threads(pool)
+        #: The functions of the policies of jobs.
+        self.functions = PolicyFunctions(app)
         self._begins = begins
         self._cut_off = cut_off
         self._resources = resources
@@ -150,9 +153,13 @@ class Executor:
                     raise
                 _undo_cancellation()
             admission.error = error
-            return outcome_of(error)
+            return await self.functions.failure(claim, arguments, error, outcome_of(error))
         if isinstance(result, Pending):
             return Suspended(result.timeout)
+        if claim.policy.has_functions:
+            rejected = await self.functions.rejection(claim, arguments, result)
+            if rejected is not None:
+                return rejected
         try:
             raw = task.returns.check(result)
         except (PayloadError, ConfigurationError) as error:

@@ -267,6 +267,9 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WAIT.total_seconds()):
                     await first(emptied, settling)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WAIT.total_seconds()):
+                    await attempts.finish_hooks()
         finally:
             await cancel(emptied)
         if attempts.count:

@@ -22,6 +22,7 @@ from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
 from redrive.runtime import rng
 from redrive.runtime.executor import Executor
+from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.hooks import HookRunner
 from redrive.runtime.scheduler import declare, turn
 from redrive.runtime.tracing import kept
@@ -148,11 +149,15 @@ async def _step(  # noqa: PLR0913 - the state of the drain
     )
     scans[:] = claimed.scans
     for claim in claimed.claims:
-        outcome, trace = await _attempt(app, claim, resources)
+        functions = PolicyFunctions(app)
+        claim = functions.present(claim)  # noqa: PLW2901 - the same claim
+        outcome, trace = await _attempt(app, claim, resources, functions)
         ending = Ending(claim, outcome, sample(), trace)
         settled = await app.store.arun(leases.settle([ending], now=clock.now()))
         emit_settled([ending], settled)
         app.settled(settled.moved, settled.lost)
+        functions.report([ending], settled.moved)
+        await functions.finish()
         return 1, timedelta(0)
     lapsed = await app.store.arun(attempts.expire_waits(1, iter(sample, None), now=clock.now()))
     emit_moved(lapsed)
@@ -173,10 +178,13 @@ async def _step(  # noqa: PLR0913 - the state of the drain
     return 0, min(rests, default=None)
 
 
-async def _attempt(app: App, claim: Claim, resources: Mapping[str, Any]) -> tuple[Outcome, str | None]:
+async def _attempt(
+    app: App, claim: Claim, resources: Mapping[str, Any], functions: PolicyFunctions
+) -> tuple[Outcome, str | None]:
     """Run an attempt in a task of its own: a handler that cancels its task must not end the drain."""
     drain = asyncio.current_task()
     executor = Executor(app, None, cut_off=lambda _: drain is not None and drain.cancelling() > 0, resources=resources)
+    executor.functions = functions
 
     async def run() -> tuple[Outcome, str | None]:
         return await executor.run(claim), kept()

@@ -1,0 +1,45 @@
+"""A worker and the functions of policies."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from redrive import App, Backoff, Policy, RetryDetails
+from tests.runtime.test_quota import run
+
+
+def test_a_worker_calls_predicates_and_hooks(filed: App):
+    """A worker retries as the predicate decides, and has called the hooks of all ends when it stops."""
+    seen: list[tuple[str, int, Any]] = []
+    threads = []
+
+    async def give_up(details: RetryDetails) -> None:
+        seen.append(("gave up", details.attempt, details.kwargs))
+
+    def retried(details: RetryDetails) -> None:
+        threads.append(threading.current_thread())
+        seen.append(("retry", details.attempt, details.kwargs))
+
+    @filed.task(
+        retry=Policy(
+            on=lambda error: "busy" in str(error),
+            attempts=2,
+            backoff=Backoff.constant(0),
+            on_retry=retried,
+            on_give_up=give_up,
+        )
+    )
+    def send(text: str) -> None:
+        raise OSError(text)
+
+    job = send.enqueue("busy")
+    other = send.enqueue("gone")
+    run(filed, until_empty=True)
+
+    assert ["dead", "dead"] == [job.state, other.state]
+    assert [2, 1] == [len(job.attempts), len(other.attempts)]
+    expected = [("gave up", 1, {"text": "gone"}), ("gave up", 2, {"text": "busy"}), ("retry", 1, {"text": "busy"})]
+    assert expected == sorted(seen)
+    # A hook that blocks must not stop the event loop.
+    assert threading.main_thread() not in threads
