@@ -148,7 +148,7 @@ def test_an_import_that_fails_within_redrive_names_the_line_of_the_user(redrive,
 
     assert 2 == output.status
     assert "pip install \"redrive[httpx]\" (No module named 'gone')" in output.err
-    assert output.err.endswith(f"({folder}/lacking.py, line 4)\n")
+    assert output.err.endswith(f"({folder}/lacking.py, line 3)\n")
 
 
 @pytest.mark.parametrize("words", [["--help"], ["worker", "--help"], ["jobs", "--help"], ["jobs", "redrive", "--help"]])
