@@ -232,7 +232,9 @@ def _catches(found: Vitals, app: str) -> Iterator[Diagnosis]:
 def _dead(found: Vitals, app: str) -> Iterator[Diagnosis]:
     for queue, each in sorted(found.jobs(DepthState.DEAD).items()):
         text = f"queue {queue!r} has {_count(each)} that gave up and {'was' if each.jobs == 1 else 'were'} not caught"
-        advice = f"redrive jobs list {app} --state dead --queue {queue}, then redrive jobs redrive"
+        advice = (
+            f"redrive jobs list {app} --state dead --queue {queue}, then redrive jobs redrive {app} --queue {queue}"
+        )
         yield Diagnosis("dead", Severity.PROBLEM, text, advice)
 
 
