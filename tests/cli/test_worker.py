@@ -93,7 +93,7 @@ def test_a_worker_until_empty_runs_what_is_due_and_ends(shop: App):
     [
         (("--concurrency", "0"), "Invalid value for '--concurrency'"),
         (("--max-jobs", "0"), "Invalid value for '--max-jobs'"),
-        (("--queue", "a", "--exclude-queue", "b"), "give it one of the two"),
+        (("--queue", "a", "--exclude-queue", "b"), "--exclude-queue: --queue serves only some queues already"),
         (("--name", ""), "the name of a worker is a text of 1 to 200 printable characters, got ''"),
         (("--shutdown-timeout", "soon"), "Invalid value for --shutdown-timeout: a duration"),
     ],

@@ -108,3 +108,10 @@ def test_a_due_job_names_busy_workers(shop: App):
     waiting = look.enqueue()
 
     assert asyncio.run(work()).endswith(", waiting for a free worker: all are busy (1 of 1 slots)")
+
+
+def test_a_worker_that_leaves_out_queues_is_listed_with_them(shop: App):
+    """Print the queues that a worker does not serve."""
+    shop.store.run(register("night", concurrency=1, excluded=["reports", "mail"]))
+
+    assert "all but reports, mail" in invoke("list", "shop:app")

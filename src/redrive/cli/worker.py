@@ -62,6 +62,10 @@ def worker(
     loaded = load_app(app)
     if metrics is not None:
         _serve_metrics(loaded, metrics)
+    if queue and exclude_queue:
+        raise typer.BadParameter(
+            "--queue serves only some queues already; give one of the two", param_hint="--exclude-queue"
+        )
     runner = Worker(
         loaded,
         concurrency=concurrency,

@@ -37,11 +37,17 @@ def list_(app: Target, *, json: AsJson = False) -> None:
     table = Grid("id", "worker", "state", "slots", "queues", "tasks", "heartbeat", "version", wide=("state", "queues"))
     for each in found:
         slots = f"{busy.get(each.id, 0)}/{each.concurrency}"
-        queues = "all" if each.queues is None else ", ".join(each.queues)
+        queues = _queues(each)
         tasks = "all" if each.tasks is None else str(len(each.tasks))
         heard = f"{span(now - each.heartbeat_at)} ago"
         table.add(str(each.id), each.name, _state(each, now), slots, queues, tasks, heard, each.version or "-")
     table.show()
+
+
+def _queues(worker: WorkerRecord) -> str:
+    if worker.excluded:
+        return f"all but {', '.join(worker.excluded)}"
+    return "all" if worker.queues is None else ", ".join(worker.queues)
 
 
 def _state(worker: WorkerRecord, now: datetime) -> str:
