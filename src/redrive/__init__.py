@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from redrive.engine.records import Filter
     from redrive.errors import Cancel, GiveUp, RedriveError, RetryAfter, Snooze, SoftTimeout
     from redrive.policy import Backoff, Policy, Rule
-    from redrive.retrying import Deferred, GaveUp, Ok, RetryDetails, attempt, deadline, disabled, resume, retry
+    from redrive.retrying import (
+        Deferred,
+        GaveUp,
+        Ok,
+        RetryDetails,
+        attempt,
+        deadline,
+        disable,
+        disabled,
+        enable,
+        resume,
+        retry,
+    )
     from redrive.schedule import RefreshPolicy
 
 __all__ = [
@@ -54,7 +66,9 @@ __all__ = [
     "Tasks",
     "attempt",
     "deadline",
+    "disable",
     "disabled",
+    "enable",
     "observe",
     "resume",
     "retry",
@@ -91,7 +105,9 @@ _HOMES = {
     "Tasks": "redrive.app.collection",
     "attempt": "redrive.retrying",
     "deadline": "redrive.retrying",
+    "disable": "redrive.retrying",
     "disabled": "redrive.retrying",
+    "enable": "redrive.retrying",
     "observe": "redrive",
     "resume": "redrive.retrying",
     "retry": "redrive.retrying",

@@ -9,7 +9,7 @@ Signals (`redrive.errors.RetryAfter`, `redrive.errors.GiveUp`) also apply in the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import Enum
 from functools import lru_cache
@@ -97,10 +97,16 @@ class Failure(NamedTuple):
 
     @classmethod
     def of_result(cls, result: object, rejected_by: tuple[int, ...] | None = None) -> Failure:
-        """Describe a result that counts as a failure (``on_result``)."""
+        """Describe a result that counts as a failure (``on_result``).
+
+        Its hint is an attribute ``hint`` or ``retry_after``, as of an exception, or the ``Retry-After`` of its
+        ``headers``. A date there needs the ``Date`` of the response, to which it is relative.
+        """
         import reprlib
 
-        return cls((), f"result {reprlib.repr(result)}", "RESULT", candidate=True, rejected_by=rejected_by)
+        hint = _hint(result) or _header_hint(result)
+        text = f"result {reprlib.repr(result)}"
+        return cls((), text, "RESULT", hint=hint, candidate=True, rejected_by=rejected_by)
 
 
 def _stage(value: object) -> Stage:
@@ -145,10 +151,27 @@ def _no_text(exception: BaseException, error: Exception) -> str:
     return f"<no message: {type(error).__name__} in {type(exception).__name__}.__str__>"
 
 
-def _hint(exception: BaseException) -> timedelta | None:
-    value = getattr(exception, "hint", None)
+def _header_hint(response: object) -> timedelta | None:
+    """Return the ``Retry-After`` of a response; None if it has none that can be read without a clock."""
+    headers = getattr(response, "headers", None)
+    if not isinstance(headers, Mapping):
+        return None
+    from redrive.policy import hints
+
+    value, date = headers.get("Retry-After"), headers.get("Date")
+    if not isinstance(value, str):
+        return None
+    if value.strip().isdigit():
+        return hints.retry_after(value, now=hints.EPOCH).delay
+    if not isinstance(date, str) or hints.http_date(date.strip(), now=hints.EPOCH) is None:
+        return None
+    return hints.retry_after(value, now=hints.EPOCH, response_date=date).delay
+
+
+def _hint(failed: object) -> timedelta | None:
+    value = getattr(failed, "hint", None)
     if value is None:
-        value = getattr(exception, "retry_after", None)
+        value = getattr(failed, "retry_after", None)
         if value is None:
             return None
     # Database drivers have a text for users under the same name.

@@ -74,7 +74,7 @@ def rate_limit_reset(value: str, *, now: datetime, since_1970: bool = False) -> 
     if not _DIGITS.fullmatch(text):
         return Hint(None, f"the reset {value!r} is not a whole number of seconds")
     span = _number(text, timedelta(seconds=1))
-    return Hint(max(ZERO, span - (now - _EPOCH)) if since_1970 and span < LONGEST else span)
+    return Hint(max(ZERO, span - (now - EPOCH)) if since_1970 and span < LONGEST else span)
 
 
 def grpc_pushback(value: str) -> Hint:
@@ -136,7 +136,7 @@ _FORMS = tuple(
     )
 )
 _DIGITS = re.compile(r"\d+", re.ASCII)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INT32, _INT32_DIGITS = 2**31 - 1, 10
 # Digits; a longer number is beyond `LONGEST` in any unit, and Python refuses to read very long ones.
 _COUNTABLE = 15

@@ -42,7 +42,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record, RetryDetails, Try
-from redrive.retrying.context import Deadline, attempt, deadline, disabled
+from redrive.retrying.context import Deadline, attempt, deadline, disable, disabled, enable
 from redrive.retrying.decorator import retry
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ __all__ = [
     "breaker",
     "budget",
     "deadline",
+    "disable",
     "disabled",
+    "enable",
     "hedge",
     "isolated",
     "resume",

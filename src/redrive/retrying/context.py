@@ -7,6 +7,7 @@ in the context variable `SCOPE`, with the exception that is described there.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -174,6 +175,24 @@ def _in_force(**changes: Any) -> Iterator[None]:
         yield
     finally:
         SCOPE.reset(token)
+
+
+# Not empty while retries are switched off in the whole process, threads included.
+OFF: list[None] = [None] if os.environ.get("REDRIVE_DISABLED", "0").lower() in ("1", "true", "yes", "on") else []
+
+
+def disable() -> None:
+    """Switch retries off in the whole process, threads included, until `enable`.
+
+    Each call that begins afterwards is a plain call, without deadline and timeout. The environment variable
+    ``REDRIVE_DISABLED=1`` does the same from the start. Jobs are not affected.
+    """
+    OFF[:] = [None]
+
+
+def enable() -> None:
+    """Switch retries on again after `disable`."""
+    OFF.clear()
 
 
 def disabled() -> AbstractContextManager[None]:

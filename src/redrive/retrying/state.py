@@ -39,7 +39,7 @@ from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Sta
 from redrive.policy.classify import Answer, answer_of, described
 from redrive.policy.duration import ZERO, span
 from redrive.policy.outcome import Deferred, GaveUp, Hook, Ok, Outcome, Record, RetryDetails, surface
-from redrive.retrying.context import SCOPE, SYSTEM, Call, Scope, enclosing
+from redrive.retrying.context import OFF, SCOPE, SYSTEM, Call, Scope, enclosing
 from redrive.retrying.plan import Plan, never_quick
 from redrive.retrying.record import Entry, attach, entries_since, failure_in, timeline, wait_in, why
 from redrive.retrying.rng import roll, unique
@@ -128,7 +128,9 @@ class CallState(Scope):
         self._alone = not plan.outer_first
         self._monotonic = _MONOTONIC
         self._dice = roll
-        self._quick: Callable[..., float | None] = plan.quick
+        self._quick: Callable[..., float | None] = never_quick if OFF else plan.quick
+        if OFF:
+            self.off = True
         #: The entry of the last attempt that has ended.
         self.last: Entry | None = None
 
@@ -184,7 +186,7 @@ class CallState(Scope):
             self.outer = scope.call
             self._monotonic = scope.clock.monotonic
             self._dice = scope.roll
-            self.off = scope.off
+            self.off = self.off or scope.off
             self._instant = scope.trial is not None
         if self.off or self._instant or self.plan.has_hooks:
             self._quick = never_quick
