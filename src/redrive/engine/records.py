@@ -385,6 +385,8 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         after_id: jobs enqueued after this one.
         oldest_first: in the order of enqueueing; otherwise newest first.
         limit: maximum number of jobs.
+        refreshes: also failed attempts of refreshes, where dead jobs are read or started again. The schedule of the
+            refresh retries them, and no operator has to, so that they are left out there unless ``ids`` names them.
 
     Raises:
         ConfigurationError: unknown state or hold (their values as text are converted), an instant without a time zone,
@@ -405,6 +407,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     after_id: int = 0
     oldest_first: bool = False
     limit: int = 100
+    refreshes: bool = False
 
     def __post_init__(self) -> None:
         force_setattr(self, "state", _member(State, "state", self.state))
@@ -434,7 +437,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             raise ConfigurationError("the filter has no condition: give one, or Filter(all=True) for all jobs")
 
 
-_NO_CONDITIONS = frozenset({"all", "after_id", "oldest_first", "limit"})
+_NO_CONDITIONS = frozenset({"all", "after_id", "oldest_first", "limit", "refreshes"})
 
 
 def _member(kind: type[E], field: str, value: str | None) -> E | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
-from redrive.stores.operations import admin
+from redrive.stores.operations import admin, redriving
 from tests.stores.helpers import FATAL, Harness, failed, new
 
 
@@ -26,6 +27,22 @@ def full(store: Harness) -> Harness:
     store.enqueue(new("pay", queue="money", delay=99), new("look"))
     store.take()
     return store
+
+
+@pytest.mark.parametrize("oldest_first", [True, False])
+def test_failed_attempts_of_refreshes_are_not_among_dead_jobs(store: Harness, oldest_first: bool):
+    """Dead jobs without conditions on refreshes are those of users; ids and `refreshes` name the others, too."""
+    store.end(store.take(structs.replace(new(retry="0"), origin="refresh:tables/a")), FATAL)
+    store.end(store.take(new(retry="0")), FATAL)
+    dead = {"state": State.DEAD, "oldest_first": oldest_first}
+
+    assert [2] == ids(store, **dead)
+    assert [2] == ids(store, caught=False, **dead)
+    assert [1, 2] == sorted(ids(store, refreshes=True, **dead))
+    assert [1, 2] == sorted(ids(store, ids=(1, 2), **dead))
+    assert [1, 2] == sorted(ids(store, oldest_first=oldest_first))
+    assert (1, 0) == (store.do(admin.stats()).dead, store.do(admin.stats()).caught)
+    assert (2,) == store.do(redriving.redrive(Filter())).ids
 
 
 @pytest.mark.parametrize(

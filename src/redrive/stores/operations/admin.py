@@ -56,11 +56,13 @@ def select(wanted: Filter) -> Steps[tuple[JobRecord, ...]]:
 # Each way reads an index in order, so that nothing is sorted. Unfinished and dead jobs have partial indexes: while they
 # are few, their ids are read there. Otherwise the table is scanned in the order of the filter, where many of them come
 # early. Succeeded and cancelled jobs are found by such a scan, unless few jobs have the tag of the filter.
-def selected(wanted: Filter) -> Steps[Sequence[JobRecord]]:
+def selected(wanted: Filter, *, restarting: bool = False) -> Steps[Sequence[JobRecord]]:
     """Return the jobs that match a filter, in its order, as a part of a larger operation."""
     params = asdict(wanted)
     params["ids"] = None if wanted.ids is None else list(wanted.ids)
     params["count"] = params.pop("limit")
+    asks_for_dead = restarting or wanted.state is State.DEAD or wanted.caught is not None
+    params["refreshes"] = wanted.refreshes or wanted.ids is not None or not asks_for_dead
     del params["all"]
     rows: Sequence[JobRecord]
     if wanted.ids is None and wanted.hold is not None and not wanted.oldest_first:

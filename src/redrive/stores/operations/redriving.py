@@ -151,7 +151,8 @@ def _choose(wanted: Filter) -> Steps[_Choice]:
     chosen = _Choice(last_id=wanted.after_id)
     while len(chosen.jobs) < wanted.limit and chosen.last_id is not None:
         count = max(PAGE, wanted.limit - len(chosen.jobs))
-        page = yield from selected(replace(wanted, after_id=chosen.last_id, oldest_first=True, limit=count))
+        rest = replace(wanted, after_id=chosen.last_id, oldest_first=True, limit=count)
+        page = yield from selected(rest, restarting=True)
         families = yield from _families(page)
         keyed = [KeyRequest(job.task, job.key, job.id) for job in page if job.key is not None]
         if keyed:

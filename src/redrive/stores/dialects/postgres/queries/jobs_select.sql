@@ -14,6 +14,7 @@ WHERE (:state::text IS NULL OR state = :state)
     AND (:error::text IS NULL OR strpos(error, :error) > 0)
     AND (:caught::boolean IS NULL OR (caught_at IS NOT NULL) = :caught)
     AND (:tag::text IS NULL OR EXISTS (SELECT FROM redrive_tags AS mark WHERE mark.tag = :tag AND mark.job_id = job.id))
+    AND (:refreshes::boolean OR state <> 'dead' OR origin IS NULL OR origin NOT LIKE 'refresh:%')
     AND (:finished_before::timestamptz IS NULL OR finished_at < :finished_before)
     AND id > :after_id::bigint
 ORDER BY id DESC

@@ -7,8 +7,12 @@ SELECT
     count(*) FILTER (WHERE state = 'running') AS running,
     count(*) FILTER (WHERE state = 'waiting') AS waiting,
     count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
-    count(*) FILTER (WHERE state = 'dead' AND caught_at IS NULL) AS dead,
-    count(*) FILTER (WHERE state = 'dead' AND caught_at IS NOT NULL) AS caught,
+    count(*) FILTER (
+        WHERE state = 'dead' AND caught_at IS NULL AND (origin IS NULL OR origin NOT LIKE 'refresh:%')
+    ) AS dead,
+    count(*) FILTER (
+        WHERE state = 'dead' AND caught_at IS NOT NULL AND (origin IS NULL OR origin NOT LIKE 'refresh:%')
+    ) AS caught,
     count(*) FILTER (WHERE state = 'cancelled') AS cancelled
 FROM redrive_jobs
 WHERE id > :after_id::bigint AND (:task::text IS NULL OR task = :task)

@@ -16,6 +16,7 @@ WHERE state = 'dead'
         :tag IS NULL
         OR EXISTS (SELECT 1 FROM redrive_tags AS mark WHERE mark.tag = :tag AND mark.job_id = redrive_jobs.id)
     )
+    AND (:refreshes OR origin IS NULL OR origin NOT LIKE 'refresh:%')
     AND (:finished_before IS NULL OR finished_at < :finished_before)
     AND id > :after_id
 ORDER BY id

@@ -18,6 +18,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
         :tag IS NULL
         OR EXISTS (SELECT 1 FROM redrive_tags AS mark WHERE mark.tag = :tag AND mark.job_id = redrive_jobs.id)
     )
+    AND (:refreshes OR state <> 'dead' OR origin IS NULL OR origin NOT LIKE 'refresh:%')
     AND (:finished_before IS NULL OR finished_at < :finished_before)
     AND id > :after_id
 ORDER BY CASE WHEN :oldest_first THEN id ELSE -id END
