@@ -276,6 +276,21 @@ def test_a_result_that_stays_rejected_is_returned(slept: list[float]):
     assert not any(slept)
 
 
+def test_a_rejected_result_can_have_the_delay(slept: list[float]):
+    """What `runtime` reads from a result is an attribute of the result."""
+
+    class Busy:
+        retry_after = 7
+
+    one, other = Called(Busy(), failures=2), Called(Busy(), failures=2)
+    wait = {"value": lambda result: result.retry_after, "jitter": None}
+    theirs = on_result(backoff.runtime, predicate=lambda result: isinstance(result, Busy), **wait)
+    end, own_slept = ours(p(on_result=lambda result: isinstance(result, Busy)), other)
+
+    assert (True, "done") == ended(theirs, one) == end
+    assert [7, 7] == slept == own_slept
+
+
 def test_a_function_is_polled_until_it_raises():
     """What `retry_unless_exception_type` does is a predicate for exceptions beside one for results."""
     one, other = Called(1, failures=2), Called(1, failures=2)
@@ -343,6 +358,26 @@ def test_late_waits_are_spread_beyond_the_cap(monkeypatch: pytest.MonkeyPatch):
 
     assert [5.0] * 3 == late == waits[-3:]
     assert [5.5] * 3 == ours(policy, Called())[1][-3:]
+
+
+def test_both_have_a_switch_for_the_process(slept: list[float]):
+    """Switches for the whole process make calls without retries."""
+    counts = []
+    for switch, back, decorate in (
+        (lambda: stamina.set_active(False), lambda: stamina.set_active(True), stamina.retry(on=OSError)),
+        (redrive.disable, redrive.enable, redrive.retry(on=OSError)),
+    ):
+        called = Called()
+        switch()
+        try:
+            with pytest.raises(ConnectionError):
+                decorate(named(called))()
+        finally:
+            back()
+        counts.append(called.calls)
+
+    assert [1, 1] == counts
+    assert [] == slept
 
 
 def test_an_exception_of_the_consumer_is_not_retried():
