@@ -55,7 +55,7 @@ def test_a_worker_that_was_declared_dead_changes_nothing(stage: Deployment):
     before = stage.jobs()
     stage.go()
     sleeper.send(signal.SIGCONT)
-    stage.until(lambda: sleeper.logged(f"job {hogged.id}: .*lease"))
+    stage.until(lambda: sleeper.logged(f"job {hogged.id} .*: its lease was lost"))
     sleeper.send(signal.SIGTERM)
     living.send(signal.SIGTERM)
 
