@@ -125,6 +125,47 @@ def test_a_span_is_shown_where_there_is_one():
     assert "Jitter(kind='added', fraction=0.0, span=2.0)" == repr(Jitter.added("2s"))
 
 
+@given(st.floats(0, 3), lengths, lengths, lengths, samples)
+def test_no_delay_is_longer_than_the_limit_of_the_jitter(
+    fraction: float, a: float, b: float, nominal: float, sample: float
+):
+    """Upward jitter with a limit never draws a longer delay, and is stored with its limit."""
+    added, limit = sorted((a, b))
+    for jitter in (Jitter.added(added, within=limit), Jitter.plus(fraction, within=limit)):
+        assert jitter.apply(nominal, sample) <= jitter.highest(nominal) <= limit
+        assert jitter == Policy.from_dict(Policy(jitter=jitter).to_dict()).jitter
+
+
+def test_late_delays_are_spread_below_the_limit():
+    """A delay without room for its jitter is lowered, so that draws do not pile up at the limit."""
+    capped = Jitter.added("1s", within="5s")
+
+    assert [4.0, 4.5, 2.5] == [capped.apply(5, 0), capped.apply(5, 0.5), capped.apply(2, 0.5)]
+    assert pytest.approx([4.0, 4.5]) == [Jitter.plus(0.25, within=5).apply(9, sample) for sample in (0, 0.5)]
+
+
+def test_a_limit_of_jitter_does_not_shorten_hints():
+    """Hints are lower bounds, also above the limit of the jitter."""
+    policy = Policy(jitter=Jitter.added(2, within=5), backoff=Backoff.constant(0), deadline=None)
+
+    assert 31.0 == decided(policy, hint=timedelta(seconds=30))
+
+
+def test_a_limit_of_jitter_is_explained():
+    """The explanation of a policy and the `repr` of a jitter name the limit."""
+    jitter = Jitter.added("1s", within="5s")
+
+    assert "with up to 1s on top, at most 5s" in str(Policy(on=OSError, jitter=jitter).explain())
+    assert "Jitter(kind='added', fraction=0.0, span=1.0, within=5.0)" == repr(jitter)
+
+
+@pytest.mark.parametrize(("kind", "span"), [("full", 0), ("none", 0), ("added", 6)])
+def test_limits_of_jitter_are_checked(kind: str, span: int):
+    """Only jitter that goes above the delay takes a limit, and a span must fit into it."""
+    with pytest.raises(PolicyValueError, match="within=5"):
+        Jitter(kind, span=span, within=5)
+
+
 @given(jitters)
 def test_jitter_is_stored_and_read_back(jitter: Jitter):
     """Every jitter survives being written as data."""

@@ -69,6 +69,8 @@ class Combined(Policy):
                 raise PolicyValueError(f"{part!r} is not a Policy")
             if callable(part.on) and not self._takes_classifier(left, right):
                 raise PolicyValueError("a policy with a classifier cannot be combined: let `on` name types or reasons")
+        if left.stop is not None and right.stop is not None and left.stop is not right.stop:
+            raise PolicyValueError("stop: both policies have an event of their own; give both the same")
         freeze(self, "left", left)
         freeze(self, "right", right)
         super().__init__(
@@ -88,6 +90,7 @@ class Combined(Policy):
             hedge=left.hedge or right.hedge,
             on_retry=left.on_retry or right.on_retry,
             on_give_up=left.on_give_up or right.on_give_up,
+            stop=left.stop if right.stop is None else right.stop,
         )
 
     def _takes_classifier(self, left: Policy, right: Policy) -> bool:  # noqa: ARG002 - of the parts, not of the whole

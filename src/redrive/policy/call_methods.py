@@ -13,6 +13,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
 
+from redrive.policy.decision import Defer, GiveUp
 from redrive.policy.failure import Failure
 from redrive.policy.outcome import Outcome
 from redrive.seams import in_process
@@ -45,6 +46,15 @@ class AttemptProtocol(Protocol):
     @property
     def previous(self) -> Failure | None:
         """The failure of the attempt before this one; None for the first."""
+        ...
+
+    @property
+    def gave_up(self) -> GiveUp | Defer | None:
+        """The decision by which the block ended without success, with ``why``; None if it goes on or has succeeded.
+
+        Read it after a loop under ``on_result``: a result that is still rejected after the last attempt ends the loop
+        without an exception, as ``policy.call`` returns it.
+        """
         ...
 
     @property

@@ -181,21 +181,21 @@ def _rule(data: object, path: str) -> Rule:
 
 
 def _jitter_out(jitter: Jitter) -> str | dict[str, Any]:
+    limit = {} if jitter.within is None else {"within": _seconds_out(jitter.within)}
     match jitter.kind:
         case "plus":
-            return {"plus": jitter.fraction}
+            return {"plus": jitter.fraction} | limit
         case "added":
-            return {"added": _seconds_out(jitter.span)}
+            return {"added": _seconds_out(jitter.span)} | limit
     return jitter.kind
 
 
 def _jitter(data: object, path: str) -> Jitter:
-    if isinstance(data, Mapping) and "added" in data:
-        found = _keys(data, ("added",), path)
-        return _build(path, lambda: Jitter.added(found["added"]))
     if isinstance(data, Mapping):
-        found = _keys(data, ("plus",), path)
-        return _build(path, lambda: Jitter.plus(found["plus"]))
+        kind = "added" if "added" in data else "plus"
+        found = _keys(data, (kind, "within") if "within" in data else (kind,), path)
+        make = Jitter.added if kind == "added" else Jitter.plus
+        return _build(path, lambda: make(found[kind], within=found.get("within")))
     if not isinstance(data, str):
         raise PolicyValueError(
             f"{path}: {data!r} is neither the name of a jitter nor {{'plus': fraction}} or {{'added': span}}"

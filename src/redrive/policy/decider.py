@@ -26,7 +26,7 @@ from redrive.policy.decision import Decision, GiveUp, History, Retry, past_deadl
 from redrive.policy.duration import LONGEST, ZERO, format_duration, span
 from redrive.policy.failure import Failure, Stage, names_of_class
 from redrive.policy.jitter import Jitter
-from redrive.policy.outcome import Hook
+from redrive.policy.outcome import Hook, StopEvent
 from redrive.policy.reason import Reason
 from redrive.policy.rule import Rule
 from redrive.policy.value import Value, freeze
@@ -134,6 +134,7 @@ class Decider(Value):
     hedge: object
     on_retry: Hook | None
     on_give_up: Hook | None
+    stop: StopEvent | None
     _treatments: tuple[Treatment, ...]
     #: For each treatment: its name, its limit, its first delays, and True if full jitter scales them.
     _heads: tuple[tuple[str, int | None, tuple[Delay, ...], bool], ...]
@@ -169,8 +170,8 @@ class Decider(Value):
         freeze(self, "predicates", (self.on_result,))
         freeze(self, "retry_hooks", () if self.on_retry is None else (self.on_retry,))
         freeze(self, "give_up_hooks", () if self.on_give_up is None else (self.on_give_up,))
-        functions = self.on_result, self.on_retry, self.on_give_up
-        freeze(self, "has_functions", callable(self.on) or functions != (None, None, None))
+        functions = self.on_result, self.on_retry, self.on_give_up, self.stop
+        freeze(self, "has_functions", callable(self.on) or any(each is not None for each in functions))
         freeze(self, "parts", None)
 
     @property
@@ -285,7 +286,7 @@ class Decider(Value):
         if hint <= decision.delay and not dictated:
             return decision
         if self.jitter.is_upward:
-            hint = max(hint, span(self.jitter.apply(hint.total_seconds(), sample)))
+            hint = max(hint, span(self.jitter.without_limit().apply(hint.total_seconds(), sample)))
         return Retry(max(hint, ZERO), decision.nominal, "hint")
 
     def remaining(self, history: History, failure: Failure) -> int | None:

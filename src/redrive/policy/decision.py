@@ -50,7 +50,8 @@ class GiveUp(NamedTuple):
     #: A sentence for logs.
     why: str
     #: A stable word: ``attempts``, ``backoff`` (its delays are used up), ``deadline``, ``hint`` (longer than
-    #: ``max_hint``), ``permanent``, ``not_matched``, ``not_idempotent``, or ``rule 2 (httpx.ReadTimeout)``.
+    #: ``max_hint``), ``permanent``, ``not_matched``, ``not_idempotent``, ``stopped`` (the ``stop`` event is set), or
+    #: ``rule 2 (httpx.ReadTimeout)``.
     rule: str
 
 

@@ -281,6 +281,8 @@ def _own_waits(policy: Decider) -> str:
         "plus": f", each with up to {policy.jitter.fraction:.0%} on top",
         "added": f", each with up to {_readable(span(policy.jitter.span))} on top",
     }[policy.jitter.kind]
+    if policy.jitter.within is not None:
+        drawn += f", at most {_readable(span(policy.jitter.within))}"
     return shown + (", each drawn at random" if policy.backoff.draws else drawn)
 
 

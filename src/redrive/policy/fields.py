@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from redrive.errors import PolicyError, PolicyValueError
 from redrive.policy.backoff import Backoff
-from redrive.policy.classify import Classifier, On, Predicate, names_of
+from redrive.policy.classify import Classifier, On, Predicate, is_coroutine_function, names_of
 from redrive.policy.duration import ZERO, Duration, parse_duration
 from redrive.policy.jitter import Jitter
 from redrive.policy.rule import Rule
@@ -126,6 +126,16 @@ def _hook(field: str, value: object) -> object:
     return value
 
 
+def _stop(value: object) -> object:
+    """Check ``stop``: an event of threads or processes, or None."""
+    waits = getattr(value, "wait", None)
+    if value is None or (
+        callable(getattr(value, "is_set", None)) and callable(waits) and not is_coroutine_function(waits)
+    ):
+        return value
+    raise PolicyValueError(f"stop={value!r}: give a threading.Event, also in async code, or None")
+
+
 def _resource(field: str, value: object) -> object:
     """Check ``budget``, ``breaker`` and ``hedge``: a key, an object, or None."""
     if value == "":
@@ -195,5 +205,6 @@ FIELDS: Mapping[str, Field] = MappingProxyType(
         "hedge": Field(lambda value, _: _resource("hedge", value), "resource"),
         "on_retry": Field(lambda value, _: _hook("on_retry", value), None),
         "on_give_up": Field(lambda value, _: _hook("on_give_up", value), None),
+        "stop": Field(lambda value, _: _stop(value), None),
     }
 )

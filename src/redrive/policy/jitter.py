@@ -29,26 +29,31 @@ class Jitter(Value):
     * ``plus(f)``: d + u f d
     * ``added(s)``: d + u s, for delays so short that a fraction of them would spread nothing
 
-    Only the last two go above d, and only they are added to a hint.
+    Only the last two go above d, and only they are added to a hint. With ``within``, a d that leaves no room for
+    them is lowered: no delay of the backoff is longer, and late delays are spread below it like others.
 
     Args:
         kind: ``none``, ``full``, ``equal``, ``plus`` or ``added``.
         fraction: for ``plus`` only, zero or more.
         span: for ``added`` only.
+        within: for ``plus`` and ``added``: the longest delay, jitter included, also where the backoff has a longer
+            floor; a span must fit into it. Hints are not limited. None: no limit.
 
     Raises:
-        PolicyValueError: the kind, the fraction or the span is not valid.
+        PolicyValueError: the kind, the fraction, the span or the limit is not valid.
     """
 
     kind: str
     fraction: float
     #: Seconds.
     span: float
+    #: Seconds; None without a limit.
+    within: float | None
     none: ClassVar[Jitter]
     full: ClassVar[Jitter]
     equal: ClassVar[Jitter]
 
-    def __init__(self, kind: str, fraction: float = 0.0, span: Duration = 0.0) -> None:
+    def __init__(self, kind: str, fraction: float = 0.0, span: Duration = 0.0, within: Duration | None = None) -> None:
         if kind not in _KINDS:
             raise PolicyValueError(f"there is no jitter {kind!r}: use none, full, equal, plus(fraction) or added(span)")
         number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
@@ -62,20 +67,22 @@ class Jitter(Value):
         freeze(self, "kind", kind)
         freeze(self, "fraction", float(fraction))
         freeze(self, "span", longest)
+        freeze(self, "within", _limit(kind, longest, within))
 
     @staticmethod
-    def plus(fraction: float) -> Jitter:
-        """Add up to ``fraction`` of the delay."""
-        return Jitter("plus", fraction)
+    def plus(fraction: float, *, within: Duration | None = None) -> Jitter:
+        """Add up to ``fraction`` of the delay; with ``within``, no delay of the backoff is longer than that."""
+        return Jitter("plus", fraction, within=within)
 
     @staticmethod
-    def added(span: Duration) -> Jitter:
-        """Add up to ``span`` to the delay."""
-        return Jitter("added", span=span)
+    def added(span: Duration, *, within: Duration | None = None) -> Jitter:
+        """Add up to ``span`` to the delay; with ``within``, no delay of the backoff is longer than that."""
+        return Jitter("added", span=span, within=within)
 
     def __repr__(self) -> str:
         number = f", span={self.span!r}" if self.kind == "added" else ""
-        return f"Jitter(kind={self.kind!r}, fraction={self.fraction!r}{number})"
+        limit = "" if self.within is None else f", within={self.within!r}"
+        return f"Jitter(kind={self.kind!r}, fraction={self.fraction!r}{number}{limit})"
 
     @property
     def is_upward(self) -> bool:
@@ -92,11 +99,31 @@ class Jitter(Value):
         if kind == "equal":
             low = max(floor, nominal / 2)
             return low + sample * (nominal - low)
-        return nominal * (1.0 + self.fraction * sample) + sample * self.span
+        longest = self.highest(nominal)
+        if self.within is not None:
+            nominal = min(nominal, (self.within - self.span) / (1.0 + self.fraction))
+        return min(longest, nominal * (1.0 + self.fraction * sample) + sample * self.span)
 
     def highest(self, nominal: float) -> float:
         """Return the longest wait for a nominal delay, both in seconds."""
-        return nominal * (1.0 + self.fraction) + self.span
+        longest = nominal * (1.0 + self.fraction) + self.span
+        return longest if self.within is None else min(longest, self.within)
+
+    def without_limit(self) -> Jitter:
+        """Return the same jitter without ``within``, for hints, which are lower bounds."""
+        return self if self.within is None else Jitter(self.kind, self.fraction, self.span)
+
+
+def _limit(kind: str, span: float, within: Duration | None) -> float | None:
+    """Check ``within`` and return it in seconds."""
+    if within is None:
+        return None
+    if kind not in ("plus", "added"):
+        raise PolicyValueError(f"within={within!r}: the jitter {kind!r} goes above no delay; only plus and added do")
+    longest = seconds(within)
+    if longest < span:
+        raise PolicyValueError(f"within={within!r} is shorter than the span that is added: give the longest delay")
+    return longest
 
 
 Jitter.none = Jitter("none")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
 from redrive.policy.decision import Decision, Retry
 from redrive.policy.duration import format_duration
@@ -134,6 +134,18 @@ class RetryDetails(NamedTuple):
 
 Hook: TypeAlias = Callable[[RetryDetails], object]
 """A function that is called with the details of a retry or of the end; where calls are awaited, also ``async def``."""
+
+
+class StopEvent(Protocol):
+    """An event that ends the waits of calls; a ``threading.Event`` or ``multiprocessing.Event`` is one."""
+
+    def is_set(self) -> bool:
+        """Return True once calls are to end."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the event is set, or for ``timeout`` seconds."""
+        ...
 
 
 class _WithTimeline:

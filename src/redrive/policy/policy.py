@@ -21,7 +21,7 @@ from redrive.policy.failure import Failure, Stage
 from redrive.policy.fields import FIELDS
 from redrive.policy.fields import span as span_of
 from redrive.policy.jitter import Jitter
-from redrive.policy.outcome import Hook
+from redrive.policy.outcome import Hook, StopEvent
 from redrive.policy.rule import Rule
 from redrive.policy.value import freeze
 from redrive.seams import policy_from_dict, policy_operators, policy_to_dict
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 IN_PROCESS_DEADLINE = timedelta(seconds=45)
 IN_PROCESS_MAX_HINT = timedelta(hours=1)
 _DEFAULT_BACKOFF = Exponential(0.1, 5.0)
-# Fields that hold functions, beside `on`, which may.
-_FUNCTIONS = ("on_result", "on_retry", "on_give_up")
+# Fields that hold functions or other objects of this process, beside `on`, which may.
+_FUNCTIONS = ("on_result", "on_retry", "on_give_up", "stop")
 # A retry after which every schedule that grows has reached its maximum.
 _FAR = 10_000
 _SPINNING = timedelta(seconds=1)
@@ -72,6 +72,9 @@ class Policy(CallMethods, Decider):
         on_retry: function that is called with the `redrive.RetryDetails` of each retry, before its wait; a
             coroutine function where calls are awaited. Not stored: a worker calls that of the task.
         on_give_up: the same, called once if a call ends without success and is not deferred.
+        stop: ``threading.Event``; once it is set, calls in process end at their present wait, or instead of their
+            next retry, with the last error and the rule ``stopped``. An awaited wait ends within 0.1 s. Not stored;
+            jobs are not affected.
 
     Raises:
         PolicyValueError: a value is not valid; the message names the field.
@@ -102,6 +105,7 @@ class Policy(CallMethods, Decider):
         hedge: object = None,
         on_retry: Hook | None = None,
         on_give_up: Hook | None = None,
+        stop: StopEvent | None = None,
     ) -> None:
         given = locals()
         for name, field in FIELDS.items():

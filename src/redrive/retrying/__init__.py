@@ -18,7 +18,8 @@ Rules for all of them:
   share functions and policies.
 * **The last error is raised unchanged**: the same object with its traceback, ``__cause__`` and ``__context__``, one
   more note (``gave up after 3 attempts in 1.24 s: ...``) and the record as ``__retry__``. An error that the policy does
-  not match passes the first attempt without either. A last *result* that is still rejected is returned.
+  not match passes the first attempt without either. A last *result* that is still rejected is returned; of a
+  block, ``attempt.gave_up`` shows it.
 * **Control flow is not a failure.** ``CancelledError``, ``KeyboardInterrupt``, ``SystemExit``, ``GeneratorExit`` and
   trio's ``Cancelled`` are no ``Exception`` and pass at once, whatever ``on`` is.
 * **One layer retries a failure.** An inner call leaves a failure to an enclosing call that would retry it, unless the

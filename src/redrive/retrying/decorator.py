@@ -15,7 +15,7 @@ from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, Jitter, Policy, Rule
 from redrive.policy.classify import On, Predicate, code_flags
 from redrive.policy.duration import Duration
-from redrive.policy.outcome import Hook
+from redrive.policy.outcome import Hook, StopEvent
 from redrive.retrying import loops
 from redrive.retrying.context import SCOPE, SYSTEM
 from redrive.retrying.plan import Plan, name_of
@@ -49,6 +49,7 @@ class Fields(TypedDict, total=False):
     hedge: object
     on_retry: Hook | None
     on_give_up: Hook | None
+    stop: StopEvent | None
 
 
 class Decorator(Protocol):

@@ -62,7 +62,11 @@ class Plan:
         self.hedged = policy.hedge is not None
         #: True if the policy has ``on_retry`` or ``on_give_up``.
         self.has_hooks = bool(policy.retry_hooks or policy.give_up_hooks)
-        indirect = self.has_hooks or self.shares or self.hedged or self.checks_results or self.awaits
+        #: The event that ends the waits of calls; None without one.
+        self.stop = policy.stop
+        #: True if `quick` must not decide: a hook is called, or the event is looked at.
+        self.is_slow = self.has_hooks or self.stop is not None
+        indirect = self.is_slow or self.shares or self.hedged or self.checks_results or self.awaits
         #: True if a call needs no preparation; the compiled wrapper then makes the first attempt itself.
         self.direct = not self.has_deadline and self.timeout is None and not indirect
 

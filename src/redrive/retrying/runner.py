@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from redrive.policy import Failure, Policy
+from redrive.policy import Defer, Failure, GiveUp, Policy
 from redrive.policy.call_methods import AttemptProtocol, Runner
 from redrive.policy.outcome import Outcome
 from redrive.retrying import context, loops
@@ -60,6 +60,10 @@ class _BlockAttempt:
     @property
     def previous(self) -> Failure | None:
         return None if self._before is None else failure_in(self._before)
+
+    @property
+    def gave_up(self) -> GiveUp | Defer | None:
+        return self._call.ended
 
     @property
     def uid(self) -> str:

@@ -33,7 +33,7 @@ from datetime import datetime, timedelta
 from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from redrive.clock import Clock
+from redrive.clock import Clock, SystemClock
 from redrive.observe.listeners import INFO, WARNING, heard
 from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 from redrive.policy.classify import Answer, answer_of, described
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 _MONOTONIC: Callable[[], float] = SYSTEM.monotonic
 _CHANNEL = "redrive.calls"
 _OFF = GiveUp("retries are switched off", "disabled")
+_STOPPED = GiveUp("the stop event of the policy is set", "stopped")
+# Seconds between two looks of an awaited wait at the stop event.
+_LOOK = 0.1
 
 
 class CallState(Scope):
@@ -188,7 +191,7 @@ class CallState(Scope):
             self._dice = scope.roll
             self.off = self.off or scope.off
             self._instant = scope.trial is not None
-        if self.off or self._instant or self.plan.has_hooks:
+        if self.off or self._instant or self.plan.is_slow:
             self._quick = never_quick
 
     def join_shared(self, *, hedging: bool = False) -> None:
@@ -233,10 +236,14 @@ class CallState(Scope):
 
         If no attempt follows an error, that error is raised (``over_deadline="truncate"``).
         """
+        stop = self.plan.stop
         with self.wait:
-            self.clock.sleep(self.delay)
+            if stop is None or type(self.clock) is not SystemClock:
+                self.clock.sleep(self.delay)
+            else:
+                stop.wait(self.delay)
         self.began = self._monotonic()
-        return self._truncated and self._close()
+        return (self._truncated or stop is not None) and self._close()
 
     async def asleep(self) -> bool:
         """Wait as `sleep` does, while other tasks run; hooks are awaited first."""
@@ -244,10 +251,17 @@ class CallState(Scope):
             await self.await_hooks()
             if not self.delay:
                 return False
+        stop = self.plan.stop
         with self.wait:
-            await self.clock.asleep(self.delay)
+            if stop is None or type(self.clock) is not SystemClock:
+                await self.clock.asleep(self.delay)
+            else:
+                ends = self._monotonic() + self.delay
+                # The event belongs to threads and cannot be awaited.
+                while not stop.is_set() and (left := ends - self._monotonic()) > 0:
+                    await self.clock.asleep(min(left, _LOOK))
         self.began = self._monotonic()
-        return self._truncated and self._close()
+        return (self._truncated or stop is not None) and self._close()
 
     def failed(self, error: Exception) -> bool:
         """Return True if an attempt that raised is retried, after `delay`; otherwise attach the note and the record."""
@@ -292,7 +306,7 @@ class CallState(Scope):
         if timed_out and failure.reason == "ERROR":
             failure = failure._replace(reason="TIMEOUT")
         if self._decide(failure, at, error):
-            self._error = error if self._truncated else None
+            self._error = error if self._truncated or self.plan.stop is not None else None
             return True
         if self.guard is not None:
             self.guard.finish(self.ended, error)
@@ -318,6 +332,11 @@ class CallState(Scope):
         return True
 
     def _close(self) -> bool:
+        """End the call if no attempt follows the wait; return False if one does."""
+        if self.plan.stop is not None and self.plan.stop.is_set():
+            self.ended = self.ended or _STOPPED
+        elif not self._truncated:
+            return False
         if self.ended is None:
             limit = format_duration(timedelta(0, self.plan.limit or 0.0))
             self.ended = GiveUp(f"it waited until the deadline of {limit} and did not call again", "deadline")
@@ -355,13 +374,7 @@ class CallState(Scope):
         sample = self._dice()
         decision = policy.decide(history, failure, now, sample)
         if isinstance(decision, Retry):
-            above = self._left_to(error, result)
-            if above is not None:
-                decision = GiveUp(f"left the retrying to {above} above", "nested")
-            elif self._instant and decision.rule == "deadline":
-                decision = GiveUp("the deadline would be waited for, without another attempt", "deadline")
-            elif self._instant:
-                decision = decision._replace(delay=ZERO)
+            decision = self._adjusted(decision, error, result)
         if isinstance(decision, Retry) and self.guard is not None and decision.rule != "deadline":
             decision = self._charge(self.guard, failure, decision)
         self.last = (self.last, self.began, at, failure, decision)
@@ -378,6 +391,17 @@ class CallState(Scope):
         if not self._truncated and heard(_CHANNEL, WARNING):
             self._emit_retry(failure, decision, policy.remaining(history, failure))
         return True
+
+    def _adjusted(self, decision: Retry, error: Exception | None, result: object) -> Decision:
+        """Return the retry as the place of the call has it: left to an enclosing call, stopped, or without its wait."""
+        above = self._left_to(error, result)
+        if above is not None:
+            return GiveUp(f"left the retrying to {above} above", "nested")
+        if self.plan.stop is not None and self.plan.stop.is_set():
+            return _STOPPED
+        if self._instant and decision.rule == "deadline":
+            return GiveUp("the deadline would be waited for, without another attempt", "deadline")
+        return decision._replace(delay=ZERO) if self._instant else decision
 
     def _charge(self, guard: Guard, failure: Failure, decision: Retry) -> Decision:
         """Return the retry if the budget grants it; otherwise `GiveUp`, or a wait with `GiveUp` behind it."""
