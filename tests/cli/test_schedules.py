@@ -34,6 +34,11 @@ def notified(disabled: Disabled) -> None:
     """Hear of it."""
 
 
+@app.task
+def tell(tenant: int) -> None:
+    """Do nothing."""
+
+
 @app.refresh("""
     Refresh every 2 hours
     Allow 10 minutes
@@ -379,3 +384,63 @@ def test_an_app_without_schedules_has_an_empty_list(shop: Any, redrive: Callable
     assert [["name", "kind", "when", "next", "state", "last"]] == [cells(line) for line in listed]
     assert "redrive: there is no schedule 'nope'; there are: none at all\n" == refused
     assert () == shop.schedules.select()
+
+
+# ------------------------------------------------------------------------------------------------- created at run time
+
+
+def test_a_cron_is_created_and_deleted(market: ModuleType, shown: Callable[..., str], parsed: Callable[..., Any]):
+    """Creation prints the next occurrence; the list and the page have the cron until it is deleted."""
+    created = shown("create", "acme", "0 3 * * *", "tell", "--arguments", '{"tenant": 7}', "--tz", "Europe/Kyiv")
+    (row,) = (each for each in parsed("list") if "acme" == each["name"])
+    page = shown("show", "acme")
+    deleted = shown("delete", "acme")
+
+    assert "cron acme: active, next 2026-03-29 01:00:00 UTC\n" == created
+    assert (True, False, "active") == (row["created"], row["in_code"], row["state"])
+    assert '{"tenant":7}' == row["definition"]["job"]["payload"]
+    assert "created at run time, 2026-03-28 12:00:00" in page
+    assert "cron acme is deleted\n" == deleted
+    assert ["night", "prices"] == [each["name"] for each in parsed("list")]
+
+
+def test_a_created_cron_is_replaced_on_demand(market: ModuleType, redrive: Callable[..., Output]):
+    """Other values are refused with a line that names --replace."""
+    first = ("schedules", "create", "market:app", "acme", "@daily", "tell", "--arguments", '{"tenant": 7}')
+    redrive(*first)
+    refused = redrive(*first, "--queue", "slow")
+    replaced = redrive(*first, "--queue", "slow", "--replace", "--json")
+
+    assert (2, "redrive: the cron 'acme' exists with other values: replace=True (--replace) changes them\n") == (
+        refused.status,
+        refused.err,
+    )
+    assert "slow" == json.loads(replaced.out)["definition"]["job"]["queue"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("acme", "@daily", "nobody"), "market:app has no task 'nobody'; known tasks: night, notified, prices, tell"),
+        (("acme", "61 * * * *", "tell", "--arguments", '{"tenant": 7}'), "cron 'acme': "),
+        (("acme", "@daily", "tell", "--arguments", "[7]"), "--arguments is a JSON object"),
+        (("night", "@daily", "tell", "--arguments", '{"tenant": 7}'), "cron 'night': the code declares a schedule"),
+    ],
+)
+def test_wrong_crons_are_refused(
+    market: ModuleType, redrive: Callable[..., Output], words: tuple[str, ...], message: str
+):
+    """Print one line with what was wrong, and store nothing."""
+    text = redrive("schedules", "create", "market:app", *words)
+
+    assert 2 == text.status
+    assert message in text.err
+    assert () == market.app.schedules.select()
+
+
+def test_crons_without_the_arguments_of_the_task_are_refused(market: ModuleType, redrive: Callable[..., Output]):
+    """Arguments are checked at the creation, and not first in the job."""
+    text = redrive("schedules", "create", "market:app", "acme", "@daily", "tell")
+
+    assert (1, "redrive: tell: the arguments do not match") == (text.status, text.err[:41])
+    assert () == market.app.schedules.select()

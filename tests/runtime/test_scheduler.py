@@ -8,16 +8,18 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from redrive import App
+from redrive import App, Context
 from redrive.engine.occurrence import OccurrenceDecision
 from redrive.errors import StoreBusy
 from redrive.runtime import scheduler as module
 from redrive.runtime.scheduler import BUSY, NET, Scheduler, Turn, turn
+from redrive.stores.operations import schedules
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import app_on, came, ended, repeat, until, working
+from tests.runtime.helpers import app_on, came, ended, repeat, take, until, working
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -326,18 +328,119 @@ def test_a_worker_fires_crons(tmp_path: Path):
     app.close()
 
 
-def test_a_worker_without_schedules_runs_no_query_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Workers without crons and refreshes run no query for them."""
-    looked: list[App] = []
-    monkeypatch.setattr(module, "declare", looked.append)
+def test_a_worker_without_schedules_declares_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Workers without crons and refreshes write nothing for them, and only look for crons that were created."""
+    written: list[object] = []
+    monkeypatch.setattr(schedules, "declare", written.append)
     app = app_on(tmp_path)
+    looks = count_looks(app, monkeypatch)
     job = app.task(nothing).enqueue()
 
     async def work() -> None:
         async with working(app):
             await ended(job)
+            await until(lambda: len(looks) >= LOOKS_AT_START)
 
     asyncio.run(work())
 
-    assert [] == looked
+    assert ([], LOOKS_AT_START) == (written, len(looks))
     app.close()
+
+
+LOOKS_AT_START = 2
+"""One that repairs what a clock has moved, and the first one for due occurrences."""
+
+
+def count_looks(app: App, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Record the queries for the due times of schedules."""
+    looks: list[object] = []
+    status = schedules.status
+
+    def counted(**options: Any) -> Any:
+        looks.append(options)
+        return status(**options)
+
+    monkeypatch.setattr(schedules, "status", counted)
+    return looks
+
+
+# ---------------------------------------------------------------------------------------------- created at run time
+
+
+def test_created_crons_are_started_without_code(app: App, clock: SettableClock):
+    """Crons that were created at run time are started by processes without code of them, also without the task."""
+    app.schedules.create("acme", SECOND, "unheard", arguments={"tenant": 7})
+    clock.at += timedelta(seconds=1)
+
+    assert Turn(1, timedelta(milliseconds=-500)) == look(app)
+    assert Turn(0, timedelta(milliseconds=500)) == look(app)
+    (claim,) = take(app)
+    assert ("unheard", b'{"tenant":7}') == (claim.task, claim.payload)
+
+
+def test_a_process_without_schedules_looks_every_five_seconds(app: App, clock: SettableClock):
+    """Rest for five seconds if the code has no schedule, and until the next occurrence if that is earlier."""
+    assert [5.0] * 2 == rested(app, clock, 2)
+    app.schedules.create("acme", "* * * * *", "unheard")
+    clock.at = BEGIN + timedelta(seconds=58)
+    clock.rests.clear()
+    assert [2.0] == rested(app, clock, 1)
+
+
+def test_a_cron_that_is_deleted_after_the_look_is_left_alone(
+    app: App, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+):
+    """Deletion between the look and the start is no error of the scheduler."""
+    app.schedules.create("acme", SECOND, "unheard")
+    clock.at += timedelta(seconds=1)
+    status = asyncio.run(app.store.arun(schedules.status(now=app.now())))
+    app.schedules.delete("acme")
+
+    assert 0 == asyncio.run(module._fire(app, status[0]))
+    assert () == app.jobs.select()
+
+
+def test_a_declared_cron_replaces_a_created_one(app: App, clock: SettableClock, caplog: pytest.LogCaptureFixture):
+    """Declaration of the name by a deployment wins, with a warning."""
+    app.schedules.create("nightly", SECOND, "unheard")
+    app.cron("0 3 * * *", name="nightly")(nothing)
+    with caplog.at_level(logging.WARNING, "redrive.worker"):
+        declared(app)
+
+    assert ["the code declares the schedule nightly, which was created at run time: the code replaces it"] == [
+        each.getMessage() for each in caplog.records
+    ]
+    assert False is app.schedules.get("nightly").created
+
+
+def test_a_created_cron_follows_a_clock_that_was_set_back(app: App, clock: SettableClock):
+    """Set back by ten hours, it waits for the next occurrence by the new time."""
+    app.schedules.create("acme", "0 */4 * * *", "unheard")
+    clock.at = BEGIN - timedelta(hours=10)
+    asyncio.run(module.repair(app, lambda: 0.5, seen=True))
+
+    assert BEGIN - timedelta(hours=8) == app.schedules.get("acme").next_at
+
+
+def test_workers_that_run_already_start_a_cron_that_is_created(tmp_path: Path):
+    """Two workers that started before the creation start each occurrence once, in the time that is documented."""
+    app, other = app_on(tmp_path), app_on(tmp_path)
+    ran: list[datetime | None] = []
+
+    def tick(context: Context, tenant: int) -> None:
+        ran.append(context.occurs_at)
+
+    for each in (app, other):
+        each.task(tick)
+
+    async def work() -> None:
+        async with working(app), working(other):
+            await app.schedules.acreate("acme", SECOND, "tick", arguments={"tenant": 7}, overlap="allow")
+            await until(lambda: len(ran) >= 3)
+            await app.schedules.adelete("acme")
+
+    asyncio.run(work())
+
+    assert sorted(set(ran)) == sorted(ran)
+    app.close()
+    other.close()

@@ -26,7 +26,7 @@ from redrive.engine.recurring import (
 )
 from redrive.policy import Policy
 from redrive.schedule import RefreshPolicy, RefreshState, Schedule
-from redrive.stores.operations import crons, leases, schedules
+from redrive.stores.operations import created_crons, crons, leases, schedules
 from redrive.stores.operations.refresh import finish, items, manage, start
 from redrive.stores.operations.refresh.items import MoveResult
 from redrive.stores.query import Operation, Query, Steps
@@ -103,6 +103,14 @@ class Clockwork:
     def declare(self, *definitions: Definition) -> None:
         """Write the definitions of the code."""
         self.do(schedules.declare(definitions, now=self.now))
+
+    def create(self, definition: CronDefinition, *, replace: bool = False) -> ScheduleRecord:
+        """Create a cron at run time."""
+        return self.do(created_crons.create(definition, replace=replace, actor="amy", now=self.now))
+
+    def delete(self, name: str = "nightly") -> None:
+        """Delete a cron that was created at run time."""
+        self.do(created_crons.delete(name, actor="amy", now=self.now))
 
     def schedule(self, name: str = "nightly") -> ScheduleRecord:
         """Return the row of a schedule."""
@@ -208,6 +216,7 @@ class Clockwork:
                 "timing": "newer",
                 "declared_at": self.now,
                 "next_at": row.next_at,
+                "created": row.created,
                 "replaces": True,
             }
         ]

@@ -10,14 +10,13 @@ from msgspec import structs
 
 from redrive.app.enqueue import Options
 from redrive.app.protocol import AppProtocol
-from redrive.app.schedules import ScheduledTask, Schedules
+from redrive.app.schedules import ScheduledTask, Schedules, cron_definition
 from redrive.app.task import Q, Traits
 from redrive.app.types import type_name
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate, Overlap, ScheduleRecord
-from redrive.errors import ConfigurationError, PayloadError, ScheduleError, TaskDefinitionError
-from redrive.policy import parse_duration
+from redrive.errors import PayloadError, TaskDefinitionError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,16 +51,9 @@ class Cron(ScheduledTask[P, R, C, Q], Generic[P, R, C, Q]):
         self._schedules = Schedules(app)
         self._arguments = arguments
         made = JobTemplate(name, options.queue, options.priority, options.policy)
-        try:
-            span = parse_duration(window)
-            self._definition = CronDefinition(name, pattern, tz, overlap, catch_up, span, made).checked()
-        except ConfigurationError as error:
-            raise ScheduleError(f"cron {name!r}: {error}") from error
-        if catch_up is CatchUp.ALL and overlap is not Overlap.ALLOW:
-            raise TaskDefinitionError(
-                f"cron {name!r}: catch_up='all' starts several occurrences at once, and overlap={overlap.value!r} "
-                "forbids that; add overlap='allow' (a queue with concurrency=1 runs them one after the other)"
-            )
+        self._definition = cron_definition(
+            name, pattern, made, tz=tz, overlap=overlap, catch_up=catch_up, window=window
+        )
 
     @property
     def definition(self) -> CronDefinition:

@@ -70,6 +70,11 @@ class Enqueuer(Generic[P, R]):
         self._options = options
         self._check(options)
 
+    @property
+    def defaults(self) -> Options:
+        """The options of its jobs."""
+        return self._options
+
     def _check(self, options: Options) -> None:
         checked_text(options.queue, f"{self.name}: queue")
         checked_priority(options.priority, f"{self.name}: priority")

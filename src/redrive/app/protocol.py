@@ -54,6 +54,9 @@ class AppProtocol(Protocol):
     def find(self, name: str) -> Any:  # noqa: ANN401 - a task, whose module imports this one
         """Find a task by its name."""
 
+    def named(self, name: str) -> Any:  # noqa: ANN401 - an enqueuer, as for `find`
+        """Return the enqueueing methods of a task by its name."""
+
     def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
         """Read a stored result."""
 

@@ -81,11 +81,6 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         functools.update_wrapper(self, function)
 
     @property
-    def defaults(self) -> Options:
-        """The default options of its jobs."""
-        return self._options
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The names under which its jobs may be stored: its own, and its earlier ones."""
         return (self.name, *self.traits.aka)

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from redrive.app.app import App
+from redrive.app.task import Task
 from redrive.cli.loading import AsJson, Target, load_app, read_instant
 from redrive.cli.screen import print_document, say
 from redrive.errors import ConfigurationError
@@ -32,13 +34,10 @@ def enqueue(
     json: AsJson = False,
 ) -> None:
     """Make a job of a task, with the checks of the arguments that the task itself makes."""
-    given = _read(args, "--args", list), _read(kwargs, "--kwargs", dict)
+    given = read_json(args, "--args", list), read_json(kwargs, "--kwargs", dict)
     loaded = load_app(app)
     loaded.check()
-    found = loaded.find(task)
-    if found is None:
-        known = ", ".join(sorted(loaded.tasks)) or "none"
-        raise ConfigurationError(f"{app} has no task {task!r}; known tasks: {known}")
+    found = find_task(loaded, app, task)
     options = found.options(
         delay=delay, at=_instant(at), expires=expires, tags=tag, queue=queue, priority=priority, key=key
     )
@@ -49,8 +48,17 @@ def enqueue(
     say(f"job {job.id} of {found.name} is enqueued")
 
 
-def _read(text: str, option: str, kind: type[Any]) -> Any:  # noqa: ANN401 - JSON
-    """Read the arguments."""
+def find_task(loaded: App, app: str, task: str) -> Task[Any, Any, Any]:
+    """Return a task by its name, or raise `ConfigurationError` with the names of the tasks."""
+    found = loaded.find(task)
+    if found is None:
+        known = ", ".join(sorted(loaded.tasks)) or "none"
+        raise ConfigurationError(f"{app} has no task {task!r}; known tasks: {known}")
+    return found
+
+
+def read_json(text: str, option: str, kind: type[Any]) -> Any:  # noqa: ANN401 - JSON
+    """Read the value of an option that is a JSON list or object."""
     what = 'list, such as [7, "text"]' if kind is list else 'object, such as {"cents": 7}'
     try:
         found = msgspec.json.decode(text)

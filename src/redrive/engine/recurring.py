@@ -128,6 +128,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
         next_at: the next occurrence of a cron.
         job_id: the job that the cron made last.
         queued_at: the occurrence that waits for that job to end.
+        created: True for a cron that was created at run time, which every worker starts.
     """
 
     name: str
@@ -140,6 +141,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     next_at: datetime | None
     job_id: int | None
     queued_at: datetime | None
+    created: bool = False
 
     @property
     def definition(self) -> Definition | None:

@@ -1,8 +1,8 @@
 """A background duty that starts due occurrences of crons and due refreshes.
 
-Every worker does this for the schedules in its own code; no leader is needed, because a start takes a lock in the
-transaction that creates its job, and a second worker finds nothing due. `turn` is one look and the starts that follow
-from it; the drain of `redrive.testing` calls it directly.
+Every worker does this for the schedules in its own code, and for the crons that were created at run time; no leader is
+needed, because a start takes a lock in the transaction that creates its job, and a second worker finds nothing due.
+`turn` is one look and the starts that follow from it; the drain of `redrive.testing` calls it directly.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from redrive.app.app import App
 from redrive.app.events import emit_fired
 from redrive.app.refresh import Refresh
 from redrive.engine.origin import Kind
+from redrive.errors import ScheduleNotFound
 from redrive.runtime import log, rng
 from redrive.runtime.supervision import Duty
 from redrive.schedule import RefreshOutcome, RefreshPolicy
@@ -30,6 +31,9 @@ from redrive.stores.operations.schedules import ScheduleStatus
 #
 # The longest rest between two looks.
 NET = timedelta(seconds=1)
+
+# The same for a worker without schedules in its code, which only starts crons that are created at run time.
+NET_CREATED = timedelta(seconds=5)
 
 # Items of one transaction, so that a settle never waits long for a start.
 BUDGET = 1000
@@ -67,7 +71,7 @@ class Scheduler:
         made = await turn(self._app, rng.sample)
         await self._watch(made.at)
         self.quiet = self.quiet or not made.done
-        return _seconds(made)
+        return _seconds(made, NET if self._app.schedules.declared else NET_CREATED)
 
     async def _watch(self, at: datetime | None) -> None:
         """Repair the schedules if the clock of the database was set back since the last turn."""
@@ -79,18 +83,21 @@ class Scheduler:
         self._latest = at
 
 
-def _seconds(made: Turn) -> float:
+def _seconds(made: Turn, net: timedelta = NET) -> float:
     if made.done:
         return 0.0
     if made.rest_for is None:
-        return NET.total_seconds()
-    return (min(made.rest_for, NET) if made.rest_for > timedelta(0) else BUSY).total_seconds()
+        return net.total_seconds()
+    return (min(made.rest_for, net) if made.rest_for > timedelta(0) else BUSY).total_seconds()
 
 
 async def declare(app: App) -> None:
     """Write the definitions of the schedules of an app."""
     definitions = [each.definition for each in app.schedules.declared.values()]
-    await app.store.arun(schedules.declare(definitions, now=app.now()))
+    if not definitions:
+        return
+    for name in await app.store.arun(schedules.declare(definitions, now=app.now())):
+        log.warning("the code declares the schedule %s, which was created at run time: the code replaces it", name)
 
 
 # If the clock of the database is set back, items wait for an instant too far ahead. The scheduler detects that when it
@@ -107,7 +114,7 @@ async def repair(app: App, sample: Callable[[], float], *, seen: bool) -> None:
         if isinstance(task, Refresh):
             if seen or _is_ahead(task.refresh_policy, each):
                 await _repair_items(app, each, sample)
-        elif task is not None and each.due_at is not None and each.due_at > each.now:
+        elif (task is not None or each.created) and each.due_at is not None and each.due_at > each.now:
             earlier = await app.store.arun(crons.set_back(each.name, now=app.now()))
             if earlier is not None:
                 log.warning("cron %s: the clock was set back; the next occurrence is %s earlier", each.name, earlier)
@@ -135,23 +142,30 @@ async def _repair_items(app: App, look: ScheduleStatus, sample: Callable[[], flo
 async def turn(app: App, sample: Callable[[], float], *, budget: int = BUDGET) -> Turn:
     """Start what is due once."""
     looks = await app.store.arun(schedules.status(now=app.now()))
-    own = [each for each in looks if each.name in app.schedules.declared]
+    declared = app.schedules.declared
+    own = [each for each in looks if each.created or each.name in declared]
+    # The workers with the code of a refresh sweep.
+    sweeps = [each.sweep_at for each in looks[:1] if declared]
     done = 0
     for each in own:
         if each.is_stale:
             done += await app.store.arun(replan(each.name, budget, iter(sample, None), now=app.now()))
         if each.due_at is not None and each.due_at <= each.now:
             done += await (_fire(app, each) if each.kind is Kind.CRON else _start(app, each, sample, budget))
-    if any(each.sweep_at is not None and each.sweep_at <= each.now for each in looks[:1]):
+    if any(each is not None and each <= looks[0].now for each in sweeps):
         done += await app.store.arun(finish.end_overdue(budget, iter(sample, None), now=app.now()))
-    instants = [each.due_at for each in own] + [each.sweep_at for each in looks[:1]]
+    instants = [each.due_at for each in own] + sweeps
     earliest = min((each for each in instants if each is not None), default=None)
     at = looks[0].now if looks else None
     return Turn(done, None if earliest is None or at is None else earliest - at, at)
 
 
 async def _fire(app: App, look: ScheduleStatus) -> int:
-    fired = await app.store.arun(crons.fire(look.name, now=app.now()))
+    try:
+        fired = await app.store.arun(crons.fire(look.name, now=app.now()))
+    except ScheduleNotFound:
+        # It was deleted after the look.
+        return 0
     emit_fired(fired)
     return len(fired)
 

@@ -233,8 +233,6 @@ class Worker:
         duties = [Rescuer(self._app).duty, DeadWorkers(self._app, registration).duty, Timeouts(self._app).duty]
         duties += [Pruner(self._app, self._clock, registration).duty]
         duties += [Checkpointer(self._app, self._clock).duty, Timekeeper(self._app).duty]
-        if not self._app.schedules.declared:
-            return duties
         scheduler = Scheduler(self._app)
         self._quota.scheduled = lambda: scheduler.quiet
         return [*duties, scheduler.duty]

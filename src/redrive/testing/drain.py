@@ -89,7 +89,7 @@ async def adrain(
             "App(..., clock=VirtualClock())"
         )
     app.check()
-    if within is None and _recurs(app):
+    if within is None and (_recurs(app) or any(each.created for each in await app.schedules.aselect())):
         raise ConfigurationError(
             "drain() of an app with crons or planned refreshes would never end: limit it by within="
         )

@@ -11,15 +11,16 @@ from msgspec.structs import replace
 
 from redrive.engine.items import TrackedItem, columns
 from redrive.engine.lifecycle import State
-from redrive.engine.recurring import ScheduleRecord
-from redrive.errors import NotTracked
+from redrive.engine.recurring import CronDefinition, Overlap, ScheduleRecord
+from redrive.errors import NotTracked, ScheduleError
 from redrive.schedule import RefreshState, refresh
+from redrive.stores.operations import created_crons, crons
 from redrive.stores.operations.refresh import finish, manage
 from redrive.stores.query import Operation, Query
 from tests.engine.helpers import job as a_job
 from tests.stores.helpers import T0
 from tests.stores.operations.conversing import CLOCK, converse, names
-from tests.stores.recurring import HOUR, keeping, samples
+from tests.stores.recurring import HOUR, cron, keeping, samples
 
 DEFINITION = keeping(give_up_after=HOUR)
 POLICY = DEFINITION.policy
@@ -123,3 +124,26 @@ def test_a_miss_counts_from_the_deadline():
 
     assert 1 == moved
     assert item.deadline_at + timedelta(minutes=5) == row["refresh_at"]
+
+
+def row_of(definition: CronDefinition, **changes: Any) -> ScheduleRecord:
+    """Return the row of a cron that was created at run time."""
+    given = (definition.document, definition.timing, T0, None, None, T0, 7, T0)
+    return replace(ScheduleRecord(definition.name, definition.kind, *given, created=True), **changes)
+
+
+def test_a_cron_that_is_deleted_while_its_job_ends_is_left_alone():
+    """Ends of jobs that find the cron deleted after they have read it start nothing."""
+    steps = crons.start_queued({"nightly": {7}}, T0)
+    next(steps)
+    query = steps.send([row_of(cron(overlap=Overlap.QUEUE))])
+
+    assert "schedule_lock" == query.name
+    with pytest.raises(StopIteration):
+        steps.send([])
+
+
+def test_the_first_of_two_concurrent_creations_wins():
+    """Creation that has found no row, and then the row of another process with other values, is refused."""
+    with pytest.raises(ScheduleError, match="the cron 'nightly' exists with other values"):
+        converse(created_crons.create(cron(), now=None), CLOCK, [], [], [row_of(cron("45 * * * *"))])

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from redrive.app.app import App
+from redrive.cli.enqueue import find_task, read_json
 from redrive.cli.loading import Actor, Target, load_app, load_existing, read_instant
 from redrive.cli.schedules import pages
 from redrive.cli.schedules.seen import Seen, seen, seen_one
@@ -99,6 +100,58 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
 
 def _occurrences(app: App, found: Seen, limit: int) -> tuple[Occurrence, ...]:
     return app.schedules.occurrences(found.name, limit=limit) if found.kind is Kind.CRON else ()
+
+
+@schedules.command()
+def create(
+    app: Target,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new cron.")],
+    when: Annotated[str, typer.Argument(metavar="WHEN", help='Its pattern, for example "30 3 * * *".')],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task of its jobs.")],
+    *,
+    arguments: Annotated[
+        str, typer.Option(metavar="JSON", help="The arguments of each job by name, as a JSON object.")
+    ] = "{}",
+    tz: Annotated[str, typer.Option(help="Time zone of the pattern, for example Europe/Kyiv.")] = "UTC",
+    retry: Annotated[str | None, typer.Option(help='A directive, for example "3 10m"; by default of the task.')] = None,
+    overlap: Annotated[str, typer.Option(help="While a job of it runs: skip, queue, cancel or allow.")] = "skip",
+    catch_up: Annotated[str, typer.Option(help="Of missed occurrences, start one, all or none.")] = "one",
+    window: Annotated[str, typer.Option(help="How far back all missed ones are started.")] = "1d",
+    queue: Annotated[str | None, typer.Option(help="Another queue than that of the task.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Smaller runs first.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Change an existing cron of this name.")] = False,
+    actor: Actor = None,
+    json: AsJson = False,
+) -> None:
+    """Create a cron that is not in the code. All workers start it, within 5 seconds also those that run already."""
+    given = read_json(arguments, "--arguments", dict)
+    loaded = load_app(app)
+    loaded.check()
+    find_task(loaded, app, task)
+    loaded.schedules.create(
+        name,
+        when,
+        task,
+        arguments=given,
+        tz=tz,
+        retry=retry,
+        overlap=overlap,  # type: ignore[arg-type]  # checked by it
+        catch_up=catch_up,  # type: ignore[arg-type]  # likewise
+        window=window,
+        queue=queue,
+        priority=priority,
+        replace=replace,
+        actor=actor,
+    )
+    found = seen_one(loaded, name)
+    _print(pages.schedule_document(found), [f"{pages.headline(found)}, next {pages.due(found)}"], json=json)
+
+
+@schedules.command()
+def delete(app: Target, name: Name, *, actor: Actor = None, json: AsJson = False) -> None:
+    """Delete a cron that was created at run time: it does not occur again. Its jobs stay."""
+    load_app(app).schedules.delete(name, actor=actor)
+    _print({"deleted": name}, [f"cron {name} is deleted"], json=json)
 
 
 @schedules.command()

@@ -28,7 +28,7 @@ def state(seen: Seen) -> str:
     """Return whether a schedule starts anything."""
     parts = [
         seen.row is None and "no worker has declared it yet",
-        not seen.in_code and "not in the code of this app",
+        not seen.in_code and not seen.created and "not in the code of this app",
         seen.paused_at is not None and f"paused since {utc(seen.paused_at)}",
     ]
     return ", ".join(each for each in parts if each) or "active"
@@ -58,7 +58,7 @@ def schedule(seen: Seen, ahead: Sequence[datetime]) -> Iterator[str]:
     """Print the page of a schedule, without its tables."""
     yield headline(seen)
     if seen.row is not None:
-        yield f"declared {utc(seen.row.declared_at)}"
+        yield f"{'created at run time,' if seen.created else 'declared'} {utc(seen.row.declared_at)}"
     definition = seen.definition
     if definition is None:
         yield when(seen)
@@ -138,6 +138,7 @@ def schedule_document(seen: Seen) -> dict[str, object]:
         "when": when(seen),
         "state": state(seen),
         "in_code": seen.in_code,
+        "created": seen.created,
         "declared_at": None if row is None else row.declared_at,
         "paused_at": seen.paused_at,
         "due_at": seen.due_at,

@@ -32,6 +32,11 @@ class Seen:
     due_at: datetime | None
 
     @property
+    def created(self) -> bool:
+        """True for a cron that was created at run time."""
+        return self.row is not None and self.row.created
+
+    @property
     def paused_at(self) -> datetime | None:
         """The instant of its pause; None if it is not paused."""
         return None if self.row is None else self.row.paused_at

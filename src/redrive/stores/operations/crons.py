@@ -179,10 +179,16 @@ def start_queued(ended: dict[str, set[int]], at: datetime) -> Steps[None]:
         cron = row.definition
         if not isinstance(cron, CronDefinition) or cron.overlap is not Overlap.QUEUE:
             continue
-        locked = yield from lock(row.name)
-        if locked.queued_at is not None and locked.job_id in ended[row.name]:
-            due = [released(locked.queued_at, at, paused=locked.paused_at is not None)]
-            yield from _apply(replace(locked, queued_at=None), cron, due, at)
+        # The cron may have been deleted in between.
+        found: Sequence[ScheduleRecord] = yield Query("schedule_lock", {"name": row.name}, into=ScheduleRecord)
+        for locked in found:
+            yield from _start_queued(locked, cron, ended[row.name], at)
+
+
+def _start_queued(locked: ScheduleRecord, cron: CronDefinition, ended: set[int], at: datetime) -> Steps[None]:
+    if locked.queued_at is not None and locked.job_id in ended:
+        due = [released(locked.queued_at, at, paused=locked.paused_at is not None)]
+        yield from _apply(replace(locked, queued_at=None), cron, due, at)
 
 
 # A clock that was an hour ahead would otherwise suspend the cron for an hour. Occurrences that were started are not

@@ -12,7 +12,7 @@ from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
 from redrive.engine.recurring import CronDefinition, Definition, ScheduleRecord
 from redrive.errors import ScheduleNotFound, StoreError
-from redrive.stores.operations.audit import UNKNOWN, record
+from redrive.stores.operations.audit import SYSTEM, UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
 
@@ -22,6 +22,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     kind: Kind
+    created: bool  # at run time: every worker starts it
     due_at: datetime | None  # when an occurrence or an item of it is due; None if nothing is planned or it is paused
     is_stale: bool  # True if an older policy has set the times of some items
     sweep_at: datetime | None  # when the first item of any refresh must be swept; the same in all rows
@@ -30,10 +31,19 @@ class ScheduleStatus(msgspec.Struct, frozen=True, gc=False):
 
 # A schedule with an unchanged timing keeps its planned instants, so a deployment loses no occurrence.
 @writes
-def declare(definitions: Sequence[Definition], *, now: datetime | None = None) -> Steps[None]:
-    """Write the definitions in the code; they replace those of an earlier deployment."""
+def declare(definitions: Sequence[Definition], *, now: datetime | None = None) -> Steps[tuple[str, ...]]:
+    """Write the definitions in the code; they replace those of an earlier deployment, and those created at run time.
+
+    Return the names of the replaced ones that were created at run time.
+    """
     at = yield from instant(now)
+    names = [each.name for each in definitions]
+    known: Sequence[ScheduleRecord] = yield Query("schedules_select", {"names": names}, into=ScheduleRecord)
+    taken = tuple(row.name for row in known if row.created)
     yield from put(definitions, at, replaces=True)
+    for name in taken:
+        yield from record(at, SYSTEM, "declare", schedule=name, why="the code declares it now")
+    return taken
 
 
 @writes
@@ -44,7 +54,7 @@ def introduce(definition: Definition, *, now: datetime | None = None) -> Steps[N
         yield from put([definition], at, replaces=False)
 
 
-def put(definitions: Sequence[Definition], at: datetime, *, replaces: bool) -> Steps[None]:
+def put(definitions: Sequence[Definition], at: datetime, *, replaces: bool, created: bool = False) -> Steps[None]:
     """Write definitions as a part of a larger operation; if they do not replace others, only those of new schedules."""
     rows = [
         {
@@ -54,6 +64,7 @@ def put(definitions: Sequence[Definition], at: datetime, *, replaces: bool) -> S
             "timing": each.timing,
             "declared_at": at,
             "next_at": each.schedule.next(at) if isinstance(each, CronDefinition) else None,
+            "created": created,
             "replaces": replaces,
         }
         for each in sorted(definitions, key=lambda each: each.name)

@@ -125,9 +125,8 @@ def test_the_status_has_the_due_time_of_a_cron(store: Harness):
     clockwork = Clockwork(store)
     clockwork.declare(cron())
 
-    assert {"nightly": ScheduleStatus("nightly", Kind.CRON, HALF, is_stale=False, sweep_at=None, now=T0)} == looked(
-        clockwork
-    )
+    expected = ScheduleStatus("nightly", Kind.CRON, created=False, due_at=HALF, is_stale=False, sweep_at=None, now=T0)
+    assert {"nightly": expected} == looked(clockwork)
 
 
 def test_the_status_has_the_due_time_of_the_first_item(store: Harness):

@@ -351,6 +351,8 @@ CREATE TABLE redrive_schedules (
     next_at timestamptz,                  -- of a cron: the next occurrence, not decided yet
     job_id bigint,                        -- of a cron: the latest job
     queued_at timestamptz,                -- of a cron: the occurrence that waits for the end of that job
+    created boolean NOT NULL,             -- a cron that was created at run time: every worker starts it
+    CHECK (kind = 'cron' OR NOT created),
     CHECK (kind = 'cron' OR (next_at IS NULL AND job_id IS NULL AND queued_at IS NULL))
 );
 

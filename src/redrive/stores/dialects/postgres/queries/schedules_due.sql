@@ -4,6 +4,7 @@
 SELECT
     known.name,
     known.kind,
+    known.created,
     CASE
         WHEN known.paused_at IS NOT NULL THEN NULL
         WHEN known.kind = 'cron' THEN known.next_at

@@ -375,6 +375,8 @@ CREATE TABLE redrive_schedules (
     next_at INTEGER,                      -- of a cron: the next occurrence, not decided yet
     job_id INTEGER,                       -- of a cron: the latest job
     queued_at INTEGER,                    -- of a cron: the occurrence that waits for the end of that job
+    created INTEGER NOT NULL CHECK (created IN (0, 1)), -- a cron that was created at run time: every worker starts it
+    CHECK (kind = 'cron' OR NOT created),
     CHECK (kind = 'cron' OR (next_at IS NULL AND job_id IS NULL AND queued_at IS NULL))
 ) STRICT, WITHOUT ROWID;
 

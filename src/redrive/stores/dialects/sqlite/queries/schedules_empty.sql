@@ -1,3 +1,3 @@
--- Delete all schedules, which the next worker declares again.
+-- Delete all schedules; the next worker declares those of its code again.
 -- Called by empty.
 DELETE FROM redrive_schedules
