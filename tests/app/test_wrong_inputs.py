@@ -39,7 +39,7 @@ async def aitems(number: int) -> Any:
     yield number
 
 
-class Service:
+class MailService:
     """A class with functions of each kind."""
 
     def send(self, number: int) -> None:
@@ -54,15 +54,15 @@ class Service:
         """Close."""
 
 
-class Opaque:
+class OpaqueArgument:
     """A class that JSON cannot carry."""
 
 
-def takes_opaque(value: Opaque) -> None:
+def takes_opaque(value: OpaqueArgument) -> None:
     """Take it."""
 
 
-def takes_opaques(values: list[Opaque]) -> None:
+def takes_opaques(values: list[OpaqueArgument]) -> None:
     """Take several."""
 
 
@@ -82,9 +82,9 @@ def takes_iterator(values: Iterator[int]) -> None:
     """Take an iterator."""
 
 
-def gives_opaque() -> Opaque:
+def gives_opaque() -> OpaqueArgument:
     """Return it."""
-    return Opaque()
+    return OpaqueArgument()
 
 
 _NUMBERS = itertools.count(1)
@@ -192,23 +192,26 @@ def test_a_function_for_a_key_returns_a_text(app: App):
     [
         (items, f"{__name__}.items is a generator function, and a task runs to its end and returns once"),
         (aitems, f"{__name__}.aitems is a generator function"),
-        (Service.send, "Service.send is a method, and a job cannot store its object: make it a function"),
-        (Service().send, "Service.send is a method"),
-        (Service.open, "Service.open is a method"),
-        (Service.__dict__["open"], "Service.open is a method"),
-        (Service, "is no function; a task is made by @app.task"),
+        (MailService.send, "MailService.send is a method, and a job cannot store its object: make it a function"),
+        (MailService().send, "MailService.send is a method"),
+        (MailService.open, "MailService.open is a method"),
+        (MailService.__dict__["open"], "MailService.open is a method"),
+        (MailService, "is no function; a task is made by @app.task"),
         (functools.partial(work, 1), "is no function; a task is made by @app.task"),
         (5, "5 is no function"),
         (
             takes_opaque,
-            "its parameter 'value' cannot be stored in a job: Opaque cannot be read from JSON: use a dataclass",
+            "its parameter 'value' cannot be stored in a job: OpaqueArgument cannot be read from JSON: use a dataclass",
         ),
-        (takes_opaques, "its parameter 'values' cannot be stored in a job: Opaque cannot be read from JSON"),
+        (takes_opaques, "its parameter 'values' cannot be stored in a job: OpaqueArgument cannot be read from JSON"),
         (takes_complex, "its parameter 'value' cannot be stored in a job: complex cannot be read from JSON"),
         (takes_lock, "task 'takes_lock': its parameter 'value' cannot be stored in a job"),
         (takes_function, "task 'takes_function': its parameter 'value' cannot be stored in a job: Callable"),
         (takes_iterator, "task 'takes_iterator': its parameter 'values' cannot be stored in a job: Iterator"),
-        (gives_opaque, "its return annotation -> Opaque cannot be read from JSON: Opaque cannot be read"),
+        (
+            gives_opaque,
+            "its return annotation -> OpaqueArgument cannot be read from JSON: OpaqueArgument cannot be read",
+        ),
     ],
     ids=numbered,
 )
@@ -226,7 +229,7 @@ def test_a_static_method_is_a_function(app: App):
         return self
 
     assert 3 == app.task(inner)(3)
-    assert "close" == app.task(Service.close).name
+    assert "close" == app.task(MailService.close).name
 
 
 @pytest.mark.parametrize(

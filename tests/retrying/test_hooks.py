@@ -19,7 +19,7 @@ from redrive.retrying.hedging import Hedge
 NOW = Backoff.constant(0)
 
 
-class Calls:
+class HookedCalls:
     """A function that fails, and hooks that keep what they are called with."""
 
     def __init__(self, failures: int = 10) -> None:
@@ -61,7 +61,7 @@ class Calls:
 
 def test_hooks_get_the_details_of_each_retry():
     """`on_retry` is called before each wait with arguments, attempt, error, delay and rule."""
-    calls = Calls(failures=2)
+    calls = HookedCalls(failures=2)
 
     assert "aa" == redrive.retry(calls.policy(backoff=Backoff.listed([0, "1ms"]), jitter="none"))(calls.fetch)(
         "a", size=2
@@ -73,7 +73,7 @@ def test_hooks_get_the_details_of_each_retry():
     assert "2" == str(second.error)
     assert timedelta(milliseconds=1) == second.delay
     assert ("backoff", "") == (second.rule, second.why)
-    assert first.function.endswith("Calls.fetch")
+    assert first.function.endswith("HookedCalls.fetch")
     assert first.failure is not None
     assert "ERROR" == first.failure.reason
     assert timedelta(0) <= first.elapsed <= second.elapsed
@@ -82,7 +82,7 @@ def test_hooks_get_the_details_of_each_retry():
 
 def test_the_hook_of_the_end_is_called_once():
     """`on_give_up` is called after the last attempt, with the reason of the end."""
-    calls = Calls()
+    calls = HookedCalls()
 
     with pytest.raises(ConnectionError):
         calls.policy(attempts=3).call(calls.fetch, "a")
@@ -95,7 +95,7 @@ def test_the_hook_of_the_end_is_called_once():
 
 def test_rejected_results_reach_the_hooks():
     """Hooks get the result that `on_result` rejects, and no error."""
-    calls = Calls()
+    calls = HookedCalls()
     policy = Policy(
         on_result=lambda value: value < 5,
         attempts=2,
@@ -112,7 +112,7 @@ def test_rejected_results_reach_the_hooks():
 
 def test_failures_that_no_policy_retries_call_no_hook():
     """An error that `on` does not name at the first attempt, and a success, call no hook."""
-    calls = Calls(failures=0)
+    calls = HookedCalls(failures=0)
 
     calls.policy().call(calls.fetch, "a")
     with pytest.raises(ValueError, match="never"):
@@ -123,7 +123,7 @@ def test_failures_that_no_policy_retries_call_no_hook():
 
 def test_final_failures_call_the_hook_of_the_end():
     """`GiveUp` raised by the function ends the call, and `on_give_up` gets its reason."""
-    calls = Calls()
+    calls = HookedCalls()
 
     def fetch() -> None:
         raise GiveUp("no such account")
@@ -135,7 +135,7 @@ def test_final_failures_call_the_hook_of_the_end():
 
 def test_a_refused_call_calls_the_hook_of_the_end():
     """A call that its circuit breaker refuses has no attempt and no failure."""
-    calls = Calls()
+    calls = HookedCalls()
     with isolated():
         breaker("b", BreakerSettings(volume_threshold=1)).circuit.admit().failed()
         policy = calls.policy(breaker="b", attempts=1)
@@ -150,7 +150,7 @@ def test_a_refused_call_calls_the_hook_of_the_end():
 
 def test_a_refused_retry_is_the_end():
     """A retry that the budget refuses is no retry for the hooks."""
-    calls = Calls()
+    calls = HookedCalls()
     with isolated():
         budget("b", RatioBudget(0, minimum=0))
         with pytest.raises(ConnectionError):
@@ -163,7 +163,7 @@ def test_a_refused_retry_is_the_end():
 @pytest.mark.parametrize("hooks", ["policy", "apolicy"])
 def test_async_calls_await_their_hooks(hooks: str):
     """Hooks of awaited calls may be plain or coroutine functions; a coroutine function is awaited before the wait."""
-    calls = Calls()
+    calls = HookedCalls()
 
     with pytest.raises(ConnectionError):
         asyncio.run(redrive.retry(getattr(calls, hooks)(attempts=3))(calls.afetch)("a", size=2))
@@ -174,7 +174,7 @@ def test_async_calls_await_their_hooks(hooks: str):
 
 def test_hedged_calls_call_the_hook_of_the_end_once():
     """Each copy of a hedged call reports its retries; the end of the call is reported once."""
-    calls = Calls()
+    calls = HookedCalls()
     policy = calls.apolicy(attempts=2, idempotent=True, hedge=Hedge("1s"))
 
     with pytest.raises(ConnectionError):
@@ -186,7 +186,7 @@ def test_hedged_calls_call_the_hook_of_the_end_once():
 
 def test_generators_call_hooks():
     """Retried generators of both kinds call and await hooks."""
-    calls = Calls()
+    calls = HookedCalls()
 
     @redrive.retry(calls.policy(attempts=2))
     def rows(name: str) -> Iterator[str]:
@@ -210,7 +210,7 @@ def test_generators_call_hooks():
 
 def test_blocks_call_hooks():
     """A block calls the hooks of its policy; it has no arguments."""
-    calls = Calls()
+    calls = HookedCalls()
 
     def fetch() -> None:
         for attempt in calls.policy(attempts=2):
@@ -225,7 +225,7 @@ def test_blocks_call_hooks():
 
 def test_coroutine_functions_are_refused_where_nothing_awaits_them():
     """Plain functions and blocks refuse a hook that is a coroutine function, or that returns an awaitable."""
-    calls = Calls()
+    calls = HookedCalls()
 
     with pytest.raises(PolicyValueError, match="on_retry=.* is a coroutine function, which a plain function cannot"):
         redrive.retry(calls.apolicy())(calls.fetch)
@@ -237,7 +237,7 @@ def test_coroutine_functions_are_refused_where_nothing_awaits_them():
 
 def test_both_parts_of_a_combination_have_hooks():
     """The hooks of all parts are called, one that both parts have once."""
-    calls, seen = Calls(failures=1), []
+    calls, seen = HookedCalls(failures=1), []
     one = calls.policy()
     two = one.with_(on_retry=seen.append)
 
@@ -255,7 +255,7 @@ def test_errors_of_hooks_end_the_call():
     def broken(_: RetryDetails) -> None:
         raise LookupError("the hook")
 
-    calls = Calls()
+    calls = HookedCalls()
     with pytest.raises(LookupError, match="the hook") as caught:
         calls.policy().with_(on_retry=broken).call(calls.fetch, "a")
     assert isinstance(caught.value.__context__, ConnectionError)

@@ -279,13 +279,13 @@ def test_a_result_that_stays_rejected_is_returned(slept: list[float]):
 def test_a_rejected_result_can_have_the_delay(slept: list[float]):
     """What `runtime` reads from a result is an attribute of the result."""
 
-    class Busy:
+    class BusyError:
         retry_after = 7
 
-    one, other = Called(Busy(), failures=2), Called(Busy(), failures=2)
+    one, other = Called(BusyError(), failures=2), Called(BusyError(), failures=2)
     wait = {"value": lambda result: result.retry_after, "jitter": None}
-    theirs = on_result(backoff.runtime, predicate=lambda result: isinstance(result, Busy), **wait)
-    end, own_slept = ours(p(on_result=lambda result: isinstance(result, Busy)), other)
+    theirs = on_result(backoff.runtime, predicate=lambda result: isinstance(result, BusyError), **wait)
+    end, own_slept = ours(p(on_result=lambda result: isinstance(result, BusyError)), other)
 
     assert (True, "done") == ended(theirs, one) == end
     assert [7, 7] == slept == own_slept

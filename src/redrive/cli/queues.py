@@ -31,7 +31,7 @@ NONE = "none"
 NO_LIMITS = "no limits"
 
 
-class Load(msgspec.Struct, frozen=True):
+class QueueLoad(msgspec.Struct, frozen=True):
     """The jobs of a queue, and the live workers that serve it."""
 
     jobs: dict[DepthState, int] = {}
@@ -50,7 +50,7 @@ class Load(msgspec.Struct, frozen=True):
         return {"jobs": jobs, "oldest_due_seconds": oldest, "workers": self.workers}
 
 
-def _loads(app: App) -> dict[str, Load]:
+def _loads(app: App) -> dict[str, QueueLoad]:
     """Return the load of each queue that the code or the database has."""
     found = app.store.run(operations.depths(now=app.now()))
     alive = [worker for worker in app.workers.select() if worker.expires_at > found.at]
@@ -61,12 +61,12 @@ def _loads(app: App) -> dict[str, Load]:
         if each.oldest_at is not None:
             oldest[each.queue] = found.at - each.oldest_at
     return {
-        name: Load(counts, oldest.get(name), sum(worker.serves(name) for worker in alive))
+        name: QueueLoad(counts, oldest.get(name), sum(worker.serves(name) for worker in alive))
         for name, counts in jobs.items()
     }
 
 
-def _say_load(load: Load) -> None:
+def _say_load(load: QueueLoad) -> None:
     jobs = ", ".join(f"{load.count(state)} {state}" for state in DepthState)
     oldest = "" if load.oldest_for is None else f", the oldest due since {span(load.oldest_for)}"
     workers = "1 live worker serves" if load.workers == 1 else f"{load.workers} live workers serve"
@@ -106,7 +106,7 @@ def show(app: Target, queue: Name, *, json: AsJson = False) -> None:
     check_queue(loaded, queue)
     settings = loaded.queue(queue).settings
     holders = loaded.store.run(operations.holders(queue))
-    load = _loads(loaded).get(queue) or Load()
+    load = _loads(loaded).get(queue) or QueueLoad()
     if json:
         print_document(_plain(settings) | load.plain() | {"held_by": holders})
         return

@@ -62,7 +62,7 @@ def test_the_jobs_of_another_database_stay(monkeypatch):
 def test_a_test_case_leaves_no_jobs(serialized):
     """After a `TransactionTestCase` no job is left, also if it restores the data of migrations."""
 
-    class Case(TransactionTestCase):
+    class FlushCase(TransactionTestCase):
         serialized_rollback = serialized
 
         def runTest(self):  # noqa: N802 - of unittest
@@ -71,7 +71,7 @@ def test_a_test_case_leaves_no_jobs(serialized):
     connection._test_serialized_contents = "[]"
     try:
         outcome = unittest.TestResult()
-        Case()(outcome)
+        FlushCase()(outcome)
     finally:
         del connection._test_serialized_contents
 
