@@ -7,8 +7,12 @@ Examples of one file run in order and share their names.
 
 from __future__ import annotations
 
-from sybil import Sybil
+from weakref import WeakKeyDictionary
+
+import pytest
+from sybil import Document, Sybil
 from sybil.document import PythonDocStringDocument
+from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
 
@@ -22,3 +26,20 @@ _docstrings = Sybil(
 )
 
 pytest_collect_file = (_markdown + _docstrings).pytest()
+
+
+_started: WeakKeyDictionary[Document, set[int]] = WeakKeyDictionary()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Run the examples above an example first where pytest-xdist has given them to another process."""
+    if not isinstance(item, SybilItem):
+        return
+    started = _started.setdefault(item.example.document, set())
+    for example in item.example.document.examples():
+        if example.start >= item.example.start:
+            break
+        if example.start not in started:
+            started.add(example.start)
+            example.evaluate()
+    started.add(item.example.start)

@@ -213,13 +213,6 @@ def test_a_plan_without_retries_has_a_note():
     assert ("no retry", (), (0, 0, 0)) == (section.detail, section.rows, seconds(section.ends))
 
 
-def test_control_flow_is_never_retried():
-    """Control flow is not retried, even if a policy names it."""
-    (section,) = made(steady(on=KeyboardInterrupt)).sections
-
-    assert "no retry: KeyboardInterrupt is not one of the failures that this policy retries" == section.detail
-
-
 def test_a_thousand_waits_of_a_thousand_years_can_be_drawn():
     """Durations saturate, and the sums of as many as can be asked for remain durations."""
     found = rows(Policy.parse("1000 365250d"), retries=1000)

@@ -402,7 +402,9 @@ class StoreMachine(RuleBasedStateMachine):
             self.lapse()
             worker = self.store.worker("last:1")
             self.model.workers[worker] = self.model.after(15)
-            if not self._work(worker, 100, "success"):
+            self._work(worker, 100, "success")
+            # A wait that has just expired is retried a moment later, so a round without a claim is not the last one.
+            if {row.state.value for row in self.rows} <= set(FINAL):
                 break
         self.it_holds()
         assert {row.state.value for row in self.rows} <= set(FINAL)

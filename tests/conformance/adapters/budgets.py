@@ -22,6 +22,7 @@ from redrive.policy.budget import ConcurrencyBudget, RatioBudget, ThrottleBudget
 from redrive.policy.overload import Adaptive, AdaptiveRate, Cubic
 from redrive.retrying import SharedBudget, Shedding
 from redrive.retrying.context import using
+from tests.conformance.adapters.policies import exponential
 from tests.conformance.adapters.vocabulary import Said, UnknownWord, demand, is_refused, read, word
 from tests.retrying.helpers import JumpingClock
 
@@ -117,7 +118,7 @@ class _Quota:
         self.clock = JumpingClock()
 
         def part(on: Any, base: float) -> Policy:
-            backoff = Backoff.exponential(base, data["max_backoff"], data["factor"])
+            backoff = exponential(base, data["max_backoff"], data["factor"])
             return Policy(on=on, attempts=data["max_attempts"], deadline=None, backoff=backoff, budget=shared)
 
         self.policy = part((_Failed, TimeoutError), data["base"]) | part(_Throttled, data["throttle_base"])

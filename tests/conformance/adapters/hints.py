@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from redrive.policy import Backoff, Failure, GiveUp, History, Jitter, Policy, Retry, Rule, Stage
 from redrive.policy.hints import Hint, amazon, chosen, grpc_pushback, http_date, rate_limit_reset, retry_after
 from redrive.retrying.http import is_idempotent
-from tests.conformance.adapters.policies import FAILURE, MANY, START
+from tests.conformance.adapters.policies import FAILURE, MANY, START, exponential
 from tests.conformance.adapters.vocabulary import Mismatch, UnknownWord, demand, is_refused, read, word
 
 if TYPE_CHECKING:
@@ -163,9 +163,7 @@ def _grpc_policy(said: Json) -> Policy:
     said = read(said, "base", "factor", "cap", "jitter", "p", "max_attempts")
     word(said.get("jitter", "proportional"), {"proportional": None, "none": None})
     part = 0.0 if said.get("jitter") == "none" else said.get("p", 0.0)
-    backoff = Backoff.exponential(
-        said.get("base", 0) * (1 - part), said.get("cap", 0) * (1 - part), said.get("factor", 2)
-    )
+    backoff = exponential(said.get("base", 0) * (1 - part), said.get("cap", 0) * (1 - part), said.get("factor", 2))
     jitter = Jitter.plus(2 * part / (1 - part))
     return Policy(attempts=said["max_attempts"], deadline=None, backoff=backoff, jitter=jitter)
 

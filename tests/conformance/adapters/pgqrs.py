@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redrive.policy import Backoff, History, Jitter, Policy, Retry
-from tests.conformance.adapters.policies import FAILURE, START, drawn
+from tests.conformance.adapters.policies import FAILURE, START, drawn, exponential
 from tests.conformance.adapters.vocabulary import Mismatch, UnknownWord, read, word
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ EXPONENTIAL = ("kind", "base_s", "max_s", "max_attempts")
 
 def _exponential(data: Any) -> Policy:
     read(data, *EXPONENTIAL, required=EXPONENTIAL)
-    return _policy(data, Backoff.exponential(data["base_s"], data["max_s"]), Jitter.none)
+    return _policy(data, exponential(data["base_s"], data["max_s"]), Jitter.none)
 
 
 def _exponential_jitter(data: Any) -> Policy:
     # As proportional jitter in policies.py: shorter by a quarter, and jitter on top.
     read(data, *EXPONENTIAL, required=EXPONENTIAL)
     below = 1 - QUARTER
-    schedule = Backoff.exponential(data["base_s"] * below, data["max_s"] * below)
+    schedule = exponential(data["base_s"] * below, data["max_s"] * below)
     return _policy(data, schedule, Jitter.plus(2 * QUARTER / below))
 
 

@@ -132,15 +132,22 @@ def _exponential(data: Json, scale: float) -> Backoff:
         if jitter == "polly_decorrelated_v2":
             options = {"maximum": data["cap"]} if "cap" in data else {}
             return Backoff.smooth(data["base"], **options)
-        return Backoff.decorrelated(data["base"], data.get("cap", _UNCAPPED))
+        longest = data.get("cap", _UNCAPPED)
+        return Backoff.decorrelated(min(data["base"], longest), longest)
     data = _fields(data, "base", "factor", "cap", "floor")
-    backoff: Backoff = Backoff.exponential(data["base"] * scale, _scaled(data, "cap", scale), data.get("factor", 2))
+    backoff = exponential(data["base"] * scale, _scaled(data, "cap", scale), data.get("factor", 2))
     return _floored(backoff, data, scale)
+
+
+def exponential(initial: float, longest: float | None, factor: float = 2) -> Backoff:
+    """Return exponential backoff. redrive refuses a first delay beyond the longest one, which other libraries cut."""
+    return Backoff.exponential(initial if longest is None else min(initial, longest), longest, factor)
 
 
 def _linear(data: Json, scale: float) -> Backoff:
     data = _fields(data, "start", "increment", "cap", "floor")
-    backoff = Backoff.linear(data["start"] * scale, data["increment"] * scale, _scaled(data, "cap", scale))
+    start, longest = data["start"] * scale, _scaled(data, "cap", scale)
+    backoff = Backoff.linear(start if longest is None else min(start, longest), data["increment"] * scale, longest)
     return _floored(backoff, data, scale)
 
 

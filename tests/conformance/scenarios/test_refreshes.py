@@ -14,6 +14,7 @@ import pytest
 
 from redrive import App, Context, Disabled, GiveUp, Pending, RetryAfter
 from redrive.engine.lifecycle import State
+from redrive.engine.records import Filter
 from redrive.errors import LeaseLost
 from redrive.policy import parse_duration
 from redrive.runtime import heartbeat
@@ -474,7 +475,7 @@ def test_a_crash_of_an_attempt_that_is_not_idempotent_is_a_failure(app, clock):
     drain(app, within="1s")
 
     assert (State.DEAD, 2) == (app.job(held.id).state, len(app.jobs.select()))
-    assert (0, 1) == (table.get("k").attempt_no, app.jobs.stats().caught)
+    assert (0, 1) == (table.get("k").attempt_no, len(app.jobs.select(Filter(caught=True, refreshes=True))))
 
 
 def test_a_permanent_failure_between_the_deadline_and_the_sweep_counts(begin):

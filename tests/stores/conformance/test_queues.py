@@ -624,12 +624,12 @@ def test_a_worker_waits_until_the_rate_allows_a_start(store: Harness):
     second = store.claimed(9)
 
     assert [1, 1] == [len(first.claims), len(second.claims)]
-    assert leases.Claimed((), seconds(6)) == store.claimed(9)
+    assert leases.Claimed((), seconds(6), soon=True) == store.claimed(9)
     store.now += seconds(6) - timedelta(milliseconds=1)
-    assert leases.Claimed((), timedelta(milliseconds=1)) == store.claimed(9)
+    assert leases.Claimed((), timedelta(milliseconds=1), soon=True) == store.claimed(9)
     store.now += timedelta(milliseconds=1)
     assert 1 == len(store.claimed(9).claims)
-    assert leases.Claimed((), seconds(4)) == store.claimed(9)
+    assert leases.Claimed((), seconds(4), soon=True) == store.claimed(9)
 
 
 def test_retries_count_as_starts(store: Harness):
@@ -641,7 +641,7 @@ def test_retries_count_as_starts(store: Harness):
     store.end(store.take(), failed())
     store.wait(2)
 
-    assert leases.Claimed((), seconds(7)) == store.claimed(9)
+    assert leases.Claimed((), seconds(7), soon=True) == store.claimed(9)
 
 
 # ---------------------------------------------------------------------------------------------------- priority

@@ -303,6 +303,7 @@ def test_a_statement_of_others_is_left_alone(store: Store, both: Any):
 def test_every_statement_names_its_schema_at_the_beginning():
     """Every statement names its schema within the first kilobyte, which PostgreSQL shows of it."""
     late = {name for name, each in prepared("jobs").items() if '"jobs".redrive_' not in each.text[:1000]}
+    late.remove("server")  # It reads settings of the server, and no table.
 
     assert set() == late
 

@@ -38,6 +38,7 @@ def test_a_filter_becomes_parameters():
         "caught": True,
         "tag": None,
         "finished_before": None,
+        "refreshes": True,
         "oldest_first": False,
         "after_id": 5,
         "count": 100,

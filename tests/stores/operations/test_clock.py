@@ -9,7 +9,7 @@ import pytest
 from redrive.engine.records import Filter
 from redrive.stores.operations import admin, clock, jobs, leases, redriving, retention, workers
 from tests.stores.helpers import T0, new, seconds
-from tests.stores.operations.conversing import converse, names
+from tests.stores.operations.conversing import CLOCK, converse, names
 
 
 @pytest.mark.parametrize("now", [None, T0])
@@ -53,3 +53,11 @@ def test_an_anchor_that_still_holds_is_not_written_again():
 
     assert ["wall", "meta_put"] == names(asked)
     assert (clock.ClockState(timedelta(0), timedelta(0)), ["wall"]) == (kept, names(asked_again))
+
+
+def test_the_instant_of_the_database_can_be_read_alone():
+    """Reading the clock takes one query."""
+    found, asked = converse(clock.present(), CLOCK)
+
+    assert T0 == found
+    assert ["clock"] == names(asked)

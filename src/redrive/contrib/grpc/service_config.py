@@ -182,7 +182,8 @@ def read_duration(value: object, *, at: str = "duration") -> int:
 
 def _backoff(initial: float, maximum: float, multiplier: float) -> Backoff:
     if multiplier >= 1:
-        return Backoff.exponential(initial, maximum, multiplier)
+        # A6 allows a first delay beyond the longest one.
+        return Backoff.exponential(min(initial, maximum), maximum, multiplier)
     # A6 allows a multiplier below 1: delays that become shorter.
     return Backoff.named("decay", initial=initial, rate=-log(multiplier)).cap(maximum)
 

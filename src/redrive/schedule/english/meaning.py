@@ -91,8 +91,7 @@ def _check_times(reader: Reader, heard: Heard) -> None:
     if not heard.clocks:
         reader.fail("say at what times")
     if len(heard.clocks) != heard.times_a_day:
-        given = "1 time is" if len(heard.clocks) == 1 else f"{len(heard.clocks)} times are"
-        reader.fail(f"{heard.times_a_day} times a day, but {given} given")
+        reader.fail(f"{heard.times_a_day} times a day, but {len(heard.clocks)} time(s) given")
 
 
 def _grouped(heard: Heard) -> Sequence[tuple[int, tuple[int, ...]]]:

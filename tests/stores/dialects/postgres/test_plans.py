@@ -32,7 +32,7 @@ POOLED = PostgresSettings("", "", pgbouncer=True)
 _CONDITIONS = ["state", "hold", "task", "queue", "reason", "error", "caught", "tag", "finished_before"]
 
 FILTER = dict.fromkeys(_CONDITIONS, "NULL") | {
-    "after_id": "0", "oldest_first": "false", "most": "100",
+    "after_id": "0", "oldest_first": "false", "most": "100", "refreshes": "NULL",
 }  # fmt: skip
 
 HOT = [
