@@ -350,6 +350,8 @@ class Model:
         job = self.jobs[held.job]
         if job.lease != held.lease:
             return False if job.outcomes.get(held.lease) == how else None
+        if job.state == "waiting" and job.due <= self.now:
+            return None
         self._end(job, how, 0)
         self._return()
         return True
