@@ -80,6 +80,7 @@ def prices(shop: str) -> None:
 '''
 
 WORDS = {
+    "when": "0 9 * * *",
     "app": "hostile:app",
     "name": "refresh" + EVIL,
     "queue": EVIL,

@@ -82,6 +82,7 @@ BROKEN = {
 }
 
 WORDS = {
+    "when": "0 9 * * *",
     "app": "canary_shop:app",
     "name": "prices",
     "queue": "default",
