@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 
 from redrive.errors import ArchiveError
 from redrive.stores.operations.deleting import ArchiveEntry
-from redrive.stores.query import Operation
-from redrive.stores.store import Store
-
-R = TypeVar("R")
 
 Archive: TypeAlias = str | Path | Callable[[Sequence[bytes]], object]
 """The path of a file to which lines are appended, or a function that stores lines; it raises if it cannot."""
-
-
-Archiving: TypeAlias = Generator[Operation[Any] | Callable[[], None], Any, R]
-"""A generator that yields store operations, and functions that write to an archive."""
-
-
-def run(store: Store, steps: Archiving[R]) -> R:
-    """Run the operations and the writes of an archive, and return its result."""
-    answer: Any = None
-    while True:
-        try:
-            step = steps.send(answer)
-        except StopIteration as end:
-            result: R = end.value
-            return result
-        answer = store.run(step) if isinstance(step, Operation) else step()
-
-
-async def arun(store: Store, steps: Archiving[R]) -> R:
-    """Run the operations and, in threads, the writes of an archive, and return its result."""
-    answer: Any = None
-    while True:
-        try:
-            step = steps.send(answer)
-        except StopIteration as end:
-            result: R = end.value
-            return result
-        answer = await (store.arun(step) if isinstance(step, Operation) else asyncio.to_thread(step))
 
 
 def write(to: Archive, entries: Sequence[ArchiveEntry]) -> None:

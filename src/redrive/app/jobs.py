@@ -267,17 +267,15 @@ class Jobs:
             ConfigurationError: the filter has no condition.
             ArchiveError: the file cannot be written; the jobs of this batch stay.
         """
-        return archives.run(self._app.store, self._archive(checked_filter(where), to, actor, dry_run=dry_run))
+        return run(self._app.store, self._archive(checked_filter(where), to, actor, dry_run=dry_run))
 
     async def aarchive(
         self, where: Filter, to: Archive, *, dry_run: bool = False, actor: str | None = None
     ) -> BulkResult:
         """Write ended jobs to an archive and delete them; see `archive`. A thread writes the lines."""
-        return await archives.arun(self._app.store, self._archive(checked_filter(where), to, actor, dry_run=dry_run))
+        return await arun(self._app.store, self._archive(checked_filter(where), to, actor, dry_run=dry_run))
 
-    def _archive(
-        self, where: Filter, to: Archive, actor: str | None, *, dry_run: bool
-    ) -> archives.Archiving[BulkResult]:
+    def _archive(self, where: Filter, to: Archive, actor: str | None, *, dry_run: bool) -> Procedure[BulkResult]:
         where.check_bulk()
         ids: list[int] = []
         kept: list[tuple[int, str]] = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import asyncio
+from collections.abc import Callable, Generator, Mapping
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -14,8 +15,8 @@ from redrive.stores.store import Store
 
 R = TypeVar("R")
 
-Procedure: TypeAlias = Generator[Operation[Any], Any, R]
-"""A generator that yields store operations, receives their results, and returns its own.
+Procedure: TypeAlias = Generator[Operation[Any] | Callable[[], object], Any, R]
+"""A generator that yields store operations and blocking functions, receives their results, and returns its own.
 
 Each operation is a transaction of its own. A procedure is written once; `run` and `arun` execute it in either colour.
 """
@@ -64,9 +65,9 @@ class AppProtocol(Protocol):
 def run(store: Store, procedure: Procedure[R]) -> R:
     """Run the operations of a procedure and return its result. An error of the store ends the procedure."""
     try:
-        operation = next(procedure)
+        step = next(procedure)
         while True:
-            operation = procedure.send(store.run(operation))
+            step = procedure.send(store.run(step) if isinstance(step, Operation) else step())
     except StopIteration as end:
         result: R = end.value
         return result
@@ -75,9 +76,9 @@ def run(store: Store, procedure: Procedure[R]) -> R:
 async def arun(store: Store, procedure: Procedure[R]) -> R:
     """Run the operations of a procedure without blocking the event loop; see `run`."""
     try:
-        operation = next(procedure)
+        step = next(procedure)
         while True:
-            operation = procedure.send(await store.arun(operation))
+            step = procedure.send(await (store.arun(step) if isinstance(step, Operation) else asyncio.to_thread(step)))
     except StopIteration as end:
         result: R = end.value
         return result

@@ -18,7 +18,7 @@ from redrive.stores.urls import cleared
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a table.")]
-Actor = Annotated[str | None, typer.Option(help="Who does it, for the audit log; by default user@host.")]
+Actor = Annotated[str | None, typer.Option(help="The name in the audit log; by default user@host.")]
 
 
 def read_instant(text: str) -> datetime:

@@ -12,7 +12,7 @@ LISTENERS: list[None] = []
 # Not empty while `redrive.observe.log` is registered, as it is from the start.
 LOGGED: list[None] = [None]
 
-# Of `logging`, which is imported by those who log.
+# Levels of `logging`, which only the functions that log import.
 DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
 
 _LOGGERS: dict[str, Any] = {}

@@ -80,7 +80,7 @@ class Registration(Generic[S]):
 
     def remove(self) -> None:
         """Remove the sink. A second call does nothing."""
-        global _LISTENERS  # noqa: PLW0603 - replaced as a whole, so that those who tell need no lock
+        global _LISTENERS  # noqa: PLW0603 - replaced as a whole, so that `emit` needs no lock
         with _LOCK:
             listener, self._listener = self._listener, None
             # `redrive.observe.remove` ends all registrations of a sink.
@@ -178,7 +178,7 @@ def only(*sinks: Sink) -> Iterator[None]:
         LISTENERS.pop()
 
 
-# ------------------------------------------------------------------------------------------------------------- telling
+# ------------------------------------------------------------------------------------------------------------ emitting
 
 
 class Wait:
