@@ -12,11 +12,9 @@ from msgspec.structs import replace
 from redrive.engine.frozen import freeze
 from redrive.engine.items import (
     TrackedItem,
-    began_at,
     columns,
     disabled,
     ended,
-    spread,
     sweep_at,
     unreadable,
 )
@@ -24,6 +22,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.origin import Kind, Origin, OriginResult
 from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Released, Snoozed, Succeeded, Suspended, Unreadable
 from redrive.engine.recurring import JobTemplate, RefreshDefinition, policy_document
+from redrive.engine.reports import began_at, spread
 from redrive.errors import ScheduleError
 from redrive.schedule import Action, Effect, RefreshOutcome, RefreshPolicy, RefreshState, Schedule, refresh
 from tests.engine.helpers import CATCHING, T0, claim, failure, policy, seconds, settled
@@ -104,7 +103,7 @@ def test_a_failure_that_is_retried_reports_nothing():
     assert None is settled(replace(ATTEMPT, policy=policy("5 1s")), Failed(failure())).report
 
 
-@pytest.mark.parametrize("origin", [None, "topic:news/7"])
+@pytest.mark.parametrize("origin", [None, "news:topic/7"])
 @pytest.mark.parametrize("outcome", [Succeeded(), Failed(failure())], ids=str)
 def test_a_job_without_an_origin_reports_nothing(origin: str | None, outcome: Any):
     """Jobs without an origin, or with one of a newer redrive, report no result."""

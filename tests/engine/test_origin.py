@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.engine.origin import Kind, Origin, of_cron, of_refresh, read_origin
+from redrive.engine.origin import Kind, Origin, of_cron, of_machine, of_refresh, of_run, of_topic, read_origin
 
 NAMES = st.text(min_size=1).filter(lambda name: "/" not in name)
 SPAN = (datetime(1970, 1, 1), datetime(2200, 1, 1))  # noqa: DTZ001 - Hypothesis wants naive bounds
@@ -20,7 +20,7 @@ def test_an_occurrence_is_read_back(name: str, instant: datetime):
     """Origins of an occurrence contain the name of the cron and the instant, to the microsecond."""
     origin = read_origin(of_cron(name, instant))
 
-    assert (Kind.CRON, name, instant) == (origin.kind, origin.schedule, origin.occurs_at)
+    assert (Kind.CRON, name, instant) == (origin.kind, origin.name, origin.occurs_at)
 
 
 @given(NAMES, st.text())
@@ -40,7 +40,25 @@ def test_an_origin_is_readable_text():
     assert "refresh:big_tables/customer-42" == of_refresh("big_tables", "customer-42")
 
 
-@pytest.mark.parametrize("text", [None, "", "cron", "cron:nightly", "topic:news/7", "nightly/2026"])
+@pytest.mark.parametrize("text", [None, "", "cron", "cron:nightly", "news:topic/7", "nightly/2026"])
 def test_an_unknown_origin_is_none(text: str | None):
     """Jobs without an origin have none, and unknown origins are not guessed."""
     assert None is read_origin(text)
+
+
+ORIGINS = {
+    "machine:payment/invoice-42": (of_machine("payment", "invoice-42"), Origin(Kind.MACHINE, "payment", "invoice-42")),
+    "topic:payments/processing#812": (
+        of_topic("payments", "processing", 812),
+        Origin(Kind.TOPIC, "payments", "processing#812"),
+    ),
+    "run:checkout/a/b": (of_run("checkout", "a/b"), Origin(Kind.RUN, "checkout", "a/b")),
+}
+
+
+@pytest.mark.parametrize("text", ORIGINS)
+def test_every_kind_of_origin_is_read_back(text: str):
+    """Origins of transitions, deliveries and runs are readable text that is read back."""
+    written, origin = ORIGINS[text]
+
+    assert (text, origin, None) == (written, read_origin(text), origin.occurs_at)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from redrive.app.effects import Effects
 from redrive.clock import SystemClock
 from redrive.engine.records import Claim
 from redrive.errors import LeaseLost, PayloadError, StoreError
@@ -43,6 +44,7 @@ class AttemptHandle:
         lent: True while the handler is in its transaction, which may end the attempt and so remove its lease.
         ended: True if the handler's transaction has ended the attempt.
         result: the result that the transaction stores.
+        effects: what commits with the end of the attempt.
     """
 
     # Three threads use an object: the event loop, the handler, and the heartbeat. It needs no lock, because each field
@@ -61,6 +63,7 @@ class AttemptHandle:
         self.store = store
         self.now = now
         self.write = write
+        self.effects = Effects()
         self.lent = False
         self.ended = False
         self.result: bytes | None = None
@@ -86,6 +89,11 @@ class AttemptHandle:
         # No other reason replaces a lost lease.
         if self._stop is not Stop.LOST:
             self._stop = why
+
+    def close(self) -> None:
+        """Record that the handler's transaction has ended the attempt."""
+        self.ended = True
+        self.effects.close()
 
     def check(self) -> None:
         """Raise `LeaseLost` if the attempt is known to be over."""

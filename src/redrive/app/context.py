@@ -199,7 +199,7 @@ class Transaction:
             self._loan.rollback()
             raise
         self._loan.commit()
-        self._link.ended = True
+        self._link.close()
 
     async def __aenter__(self) -> Any:  # noqa: ANN401 - the driver's own connection
         self._begin()
@@ -233,9 +233,9 @@ class Transaction:
             await self._async_loan.commit()
         except asyncio.CancelledError:
             # The loan finishes its commit before it raises this.
-            self._link.ended = True
+            self._link.close()
             raise
-        self._link.ended = True
+        self._link.close()
 
     def _lend(self) -> StoreTransaction:
         return self._link.store.begin()
@@ -260,7 +260,7 @@ class Transaction:
 
     def _settle(self) -> Operation[Settled]:
         self._link.check()
-        ending = Ending(self._link.claim, Succeeded(self._link.result), rng.roll())
+        ending = Ending(self._link.claim, Succeeded(self._link.result, self._link.effects.added), rng.roll())
         return leases.settle([ending], now=self._link.now())
 
     def _check_settled(self, settled: Settled) -> None:

@@ -8,8 +8,10 @@ May import: `redrive.policy`, `redrive.schedule` and below. Must never: read a c
 * `outcome`, `settle`: from the end of an attempt to the changes that it writes;
 * `lease`: heartbeat and lease times; `frozen`: the policy stored with a job;
 * `queue`: pauses, limits, rates and partitions; `keys`: unique keys;
-* `origin`, `recurring`: crons and refreshes as declared and stored; `occurrence`: the occurrences of a cron;
-  `items`: tracked items of a refresh;
+* `origin`, `reports`: what a job was created for, and the report of its end to that; `effects`: what commits with a
+  successful end;
+* `recurring`: crons and refreshes as declared and stored; `occurrence`: the occurrences of a cron; `items`: tracked
+  items of a refresh;
 * `explain`: why a job is not running, in one line;
 * `anchor`: the time of an embedded database while the clock of its machine is set.
 """

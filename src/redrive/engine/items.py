@@ -8,9 +8,7 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.origin import OriginResult, read_origin
-from redrive.engine.outcome import Cancelled, Failed, Lost, Outcome, Released, Unreadable
-from redrive.engine.records import Claim, JobRecord
+from redrive.engine.origin import OriginResult
 from redrive.engine.recurring import RefreshDefinition, read_policy
 from redrive.errors import ScheduleError
 from redrive.schedule import Action, Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
@@ -20,54 +18,6 @@ NEW = "new"
 
 # Placeholder for the token of a running attempt that is known to be the current one.
 RUNNING = "running"
-
-# The golden ratio: the fractional parts of its multiples are spread evenly. `spread` serves jobs that end without a
-# process that could draw a sample.
-_GOLDEN = 0.6180339887498949
-
-# Reasons of permanent failures that are defects of the program; an item is not given up for them.
-TECHNICAL = frozenset({"BAD_PAYLOAD", "BAD_POLICY", "BAD_RESULT"})
-
-
-def succeeded(claim: Claim, sample: float) -> OriginResult | None:
-    """Return the result of a succeeded job; None if no known schedule made it."""
-    origin = read_origin(claim.origin)
-    return None if origin is None else OriginResult(origin, claim.id, True, sample=sample)  # noqa: FBT003 - for speed
-
-
-# Each attempt is a job of its own with a single attempt: the `RefreshPolicy` decides about its failure, not the policy
-# of the job. The id of the job is the token of the attempt. Ids never repeat, so a superseded job ends under an id that
-# the row no longer has, and changes nothing.
-def report(claim: Claim, outcome: Outcome, sample: float, *, dead: bool) -> OriginResult | None:
-    """Return the result of a job that ended without success; None if no known schedule made it."""
-    origin = read_origin(claim.origin)
-    if origin is None:
-        return None
-    match outcome:
-        case Failed(failure):
-            final = None if failure.reason in TECHNICAL else failure.permanent
-            why, hint = failure.message, failure.hint
-        case Lost(why):
-            final = hint = None
-            sample = spread(claim.id)
-        case Cancelled(why) | Unreadable(why) | Released(why, started=True):
-            final = hint = None
-        case _:
-            why, final, hint = "it could not start in time", None, None
-    return OriginResult(origin, claim.id, False, dead, why, final, hint, sample, began_at=began_at(claim))  # noqa: FBT003 - positional for speed
-
-
-def began_at(job: Claim | JobRecord) -> datetime | None:
-    """Return when the time limit of an attempt began to count; None while the job waits in its queue."""
-    # A snooze belongs to the same attempt, which began with its first claim.
-    if job.snoozes:
-        return job.started_at
-    return None if job.lease_id is None else job.claimed_at
-
-
-def spread(job_id: int) -> float:
-    """Return a sample for jitter in [0, 1), computed from a job id."""
-    return job_id * _GOLDEN % 1.0
 
 
 class TrackedItem(msgspec.Struct, frozen=True, gc=False):

@@ -1,10 +1,13 @@
-"""The origin of a job: an occurrence of a cron, an attempt of a refresh, or none. PURE.
+"""The origin of a job: what it was created for, and the report of its end to that. PURE.
 
-The column is readable text, as in FTL: the kind, a colon, the name of the schedule, a slash, and the occurrence or the
-key. Names contain no slash; keys are any text. ::
+The column is readable text, as in FTL: the kind, a colon, the name of what created the job, a slash, and the part of it
+that the job belongs to. Names contain no slash; the part is any text. ::
 
     cron:nightly/2026-03-29T03:00:00Z
     refresh:big_tables/customer-42
+    machine:payment/invoice-42
+    topic:payments/processing#812
+    run:checkout/order-42
 """
 
 from __future__ import annotations
@@ -16,36 +19,52 @@ from typing import Final
 
 import msgspec
 
+from redrive.engine.effects import Effect
+
 
 class Kind(StrEnum):
-    """The kind of a schedule."""
+    """The kind of what created a job."""
 
     CRON = "cron"
+    """An occurrence of a cron."""
     REFRESH = "refresh"
+    """An attempt to refresh a tracked item."""
+    MACHINE = "machine"
+    """A transition of an instance of a state machine."""
+    TOPIC = "topic"
+    """A delivery of an event to a subscription."""
+    RUN = "run"
+    """A run of a workflow."""
 
 
 _KINDS: Final[Mapping[str, Kind]] = {str(each): each for each in Kind}
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """The origin of a job; ``part`` is the occurrence of a cron or the key of a refresh."""
+    """The origin of a job.
+
+    Attributes:
+        name: the name of the cron, refresh, machine, topic or workflow.
+        part: the occurrence of a cron, the key of a refresh or of an instance, the subscription and the event of a
+            delivery, or the id of a run.
+    """
 
     kind: Kind
-    schedule: str
+    name: str
     part: str
 
     def __str__(self) -> str:
         """Return the text that is stored with the job."""
-        return f"{self.kind}:{self.schedule}/{self.part}"
+        return f"{self.kind}:{self.name}/{self.part}"
 
     @property
     def occurs_at(self) -> datetime | None:
-        """Return the occurrence of a cron; None for a refresh."""
+        """Return the occurrence of a cron; None for other kinds."""
         return datetime.fromisoformat(self.part) if self.kind is Kind.CRON else None
 
 
 class OriginResult(msgspec.Struct, frozen=True, gc=False):
-    """The end of a job that a schedule made."""
+    """The end of a job that has an origin."""
 
     origin: Origin
     job_id: int
@@ -57,17 +76,35 @@ class OriginResult(msgspec.Struct, frozen=True, gc=False):
     sample: float = 0.0  # from 0 to 1, for jitter
     at: datetime | None = None  # when the attempt ended logically; None means now
     began_at: datetime | None = None  # when a worker claimed the last attempt; None if none has
+    effects: tuple[Effect, ...] = ()  # of the successful attempt
+    catches: int | None = None  # the dead job that this job, a catch job, has caught
+    has_catch: bool = False  # True if a catch job follows this dead one
 
 
-def of_cron(schedule: str, occurs_at: datetime) -> str:
+def of_cron(cron: str, occurs_at: datetime) -> str:
     """Return the origin of the job of an occurrence."""
     instant = occurs_at.astimezone(UTC).replace(tzinfo=None).isoformat()
-    return f"{Kind.CRON}:{schedule}/{instant}Z"
+    return f"{Kind.CRON}:{cron}/{instant}Z"
 
 
-def of_refresh(schedule: str, key: str) -> str:
+def of_refresh(refresh: str, key: str) -> str:
     """Return the origin of the jobs of a tracked item."""
-    return f"{Kind.REFRESH}:{schedule}/{key}"
+    return f"{Kind.REFRESH}:{refresh}/{key}"
+
+
+def of_machine(machine: str, key: str) -> str:
+    """Return the origin of the jobs of the transitions of an instance."""
+    return f"{Kind.MACHINE}:{machine}/{key}"
+
+
+def of_topic(topic: str, subscription: str, event_id: int) -> str:
+    """Return the origin of the job of a delivery that failed."""
+    return f"{Kind.TOPIC}:{topic}/{subscription}#{event_id}"
+
+
+def of_run(workflow: str, run_id: str) -> str:
+    """Return the origin of the job of a run."""
+    return f"{Kind.RUN}:{workflow}/{run_id}"
 
 
 def read_origin(text: str | None) -> Origin | None:

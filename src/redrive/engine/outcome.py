@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from redrive.engine.effects import Effect
 from redrive.engine.lifecycle import LifecycleEvent, State, next_state
 from redrive.engine.origin import OriginResult
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
@@ -17,9 +18,15 @@ from redrive.policy import Failure
 
 
 class Succeeded(msgspec.Struct, frozen=True, gc=False):
-    """The handler returned; ``result`` is its return value as JSON, or None."""
+    """The handler returned.
+
+    Attributes:
+        result: its return value as JSON, or None.
+        effects: what commits with the end of the attempt, in the order in which the handler asked for it.
+    """
 
     result: bytes | None = None
+    effects: tuple[Effect, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False):
@@ -108,10 +115,11 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     catch: str | None = None
     caught: int | None = None
     before: State = State.RUNNING  # the state that the job must be in; nothing is written if it is not
-    # The result for the schedule that made the job; None if the job goes on or has no such origin.
+    # The report for the origin of the job; None if the job goes on or has no known origin.
     report: OriginResult | None = None
     max_attempts: int | None = None  # attempts if the others fail alike; None without a limit, or not asked
     unreadable_at: datetime | None = None  # since when no worker has been able to decode the arguments of the job
+    effects: tuple[Effect, ...] = ()  # of a successful attempt
 
 
 def base(  # noqa: PLR0913 - the fields in which ends differ
@@ -122,6 +130,7 @@ def base(  # noqa: PLR0913 - the fields in which ends differ
     result: bytes | None = None,
     caught: int | None = None,
     report: OriginResult | None = None,
+    effects: tuple[Effect, ...] = (),
 ) -> Transition:
     """Return the transition of a running job for this event; the caller replaces what differs."""
     return Transition(
@@ -141,6 +150,7 @@ def base(  # noqa: PLR0913 - the fields in which ends differ
         result=result,
         caught=caught,
         report=report,
+        effects=effects,
     )
 
 

@@ -31,7 +31,6 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from redrive.engine.frozen import UnreadablePolicy
-from redrive.engine.items import report, succeeded
 from redrive.engine.lease import POISON_LIMIT, UNKNOWN_TASK_DELAY, UNREADABLE_FOR, UNREADABLE_LOOK
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
 from redrive.engine.origin import Kind, read_origin
@@ -51,6 +50,7 @@ from redrive.engine.outcome import (
     close,
 )
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
+from redrive.engine.reports import report, succeeded
 from redrive.errors.foreign import summary, trace
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 
@@ -101,8 +101,7 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, stat
             raise
         decided, outcome = _undecided(claim, outcome, now, error)
     if claim.origin is not None and decided.report is None and decided.state in FINAL:
-        dead = decided.state is State.DEAD
-        decided = replace(decided, report=report(claim, outcome, sample, dead=dead))
+        decided = replace(decided, report=report(claim, outcome, sample, decided))
     return decided if state is State.RUNNING else replace(decided, state=next_state(state, decided.event), before=state)
 
 
@@ -112,8 +111,8 @@ def _decided(  # noqa: PLR0911 - one for each outcome
     claim: Claim, outcome: Outcome, now: datetime, sample: float
 ) -> Transition:
     match outcome:
-        case Succeeded(result):
-            return _succeeded(claim, result, now, sample)
+        case Succeeded():
+            return _succeeded(claim, outcome, now, sample)
         case Failed():
             return _failed(claim, outcome, now, sample)
         case Lost(why):
@@ -233,13 +232,20 @@ def _released(claim: Claim, released: Released, now: datetime) -> Transition:
     return _given_back(claim, now + released.delay, released.hold, released.why, cut)
 
 
-def _succeeded(claim: Claim, result: bytes | None, now: datetime, sample: float) -> Transition:
+def _succeeded(claim: Claim, outcome: Succeeded, now: datetime, sample: float) -> Transition:
     # Hot path: by far the most frequent outcome; built without `replace`.
     closed = AttemptRecord(
         claim.id, claim.lease_id, claim.attempt, claim.worker_id, claim.claimed_at, now, AttemptOutcome.SUCCEEDED
     )
-    origin_result = None if claim.origin is None else succeeded(claim, sample)
-    return base(claim, LifecycleEvent.SUCCEED, closed, result=result, caught=claim.parent_id, report=origin_result)
+    return base(
+        claim,
+        LifecycleEvent.SUCCEED,
+        closed,
+        result=outcome.result,
+        caught=claim.parent_id,
+        report=None if claim.origin is None else succeeded(claim, sample, outcome.effects),
+        effects=outcome.effects,
+    )
 
 
 def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Transition:

@@ -20,6 +20,8 @@ from redrive.app.app import App
 from redrive.app.attempt_handle import AttemptHandle, Stop
 from redrive.app.catch import CatchRequest, request_hint
 from redrive.app.context import Context, Pending
+from redrive.app.effects import CURRENT as EFFECTS
+from redrive.app.effects import Effects
 from redrive.app.failures import ERROR_TEXT, clean, permanent
 from redrive.app.resources import NO_RESOURCES
 from redrive.app.task import Task
@@ -120,7 +122,7 @@ class Executor:
             return admission
         try:
             if task.signature.context is None:
-                outcome = await self._outcome(task, arguments, limit, admission)
+                outcome = await self._outcome(task, arguments, limit, admission, Effects())
             else:
                 outcome = await self._linked(task, claim, arguments, limit, admission=admission)
         except BaseException:
@@ -134,10 +136,16 @@ class Executor:
         return outcome
 
     async def _outcome(
-        self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta, admission: Admission
+        self,
+        task: Task[Any, Any, Any],
+        arguments: dict[str, Any],
+        limit: timedelta,
+        admission: Admission,
+        effects: Effects,
     ) -> Outcome:
         """Call the handler and return its outcome."""
         claim = admission.claim
+        token = EFFECTS.set(effects)
         self._begins(claim)
         try:
             if heard("redrive.jobs", DEBUG):
@@ -153,7 +161,10 @@ class Executor:
                     raise
                 _undo_cancellation()
             admission.error = error
+            effects.close()
             return await self.functions.failure(claim, arguments, error, outcome_of(error))
+        finally:
+            EFFECTS.reset(token)
         if isinstance(result, Pending):
             return Suspended(result.timeout)
         if claim.policy.has_functions:
@@ -165,7 +176,8 @@ class Executor:
         except (PayloadError, ConfigurationError) as error:
             # The handler has done its work and would return the same again, so another attempt is of no use.
             return permanent("BAD_RESULT", str(error))
-        return _SUCCEEDED if raw is None else Succeeded(raw)
+        made = effects.close()
+        return _SUCCEEDED if raw is None and not made else Succeeded(raw, made)
 
     async def _linked(
         self,
@@ -181,7 +193,7 @@ class Executor:
         link = self._link(task, claim, arguments, limit, key)
         self._links[claim.lease_id] = link
         try:
-            outcome = await self._outcome(task, arguments, limit, admission)
+            outcome = await self._outcome(task, arguments, limit, admission, link.effects)
         except asyncio.CancelledError:
             if not link.ended:
                 raise

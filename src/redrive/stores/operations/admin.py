@@ -11,13 +11,10 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import asdict, replace
 
-from redrive.engine.items import (
-    began_at,
-    spread,
-)
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
 from redrive.engine.origin import OriginResult, read_origin
 from redrive.engine.records import Filter, JobRecord, Stats
+from redrive.engine.reports import began_at, spread
 from redrive.errors import StoreOpenError
 from redrive.stores.operations import origins
 from redrive.stores.operations.audit import UNKNOWN, conditions, record

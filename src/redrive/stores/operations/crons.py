@@ -8,7 +8,8 @@ back) is not started twice.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from redrive.engine.lifecycle import FINAL
 from redrive.engine.occurrence import DueOccurrence, Occurrence, OccurrenceDecision, released
 from redrive.engine.occurrence import fire as fired
-from redrive.engine.origin import of_cron
+from redrive.engine.origin import OriginResult, of_cron
 from redrive.engine.records import JobRecord, NewJob
 from redrive.engine.recurring import CronDefinition, Overlap, ScheduleRecord
 from redrive.errors import IllegalMove, ScheduleError
@@ -172,8 +173,11 @@ def backfill(
 
 # An occurrence that waits for its predecessor (``overlap="queue"``) is started in the transaction that ends the
 # predecessor.
-def start_queued(ended: dict[str, set[int]], at: datetime) -> Steps[None]:
-    """Start the occurrences that wait for jobs that have just ended; `ended` has the ids of these jobs by cron."""
+def finish_all(reports: Iterable[OriginResult], at: datetime) -> Steps[None]:
+    """Start the occurrences that wait for jobs that have just ended."""
+    ended: dict[str, set[int]] = defaultdict(set)
+    for each in reports:
+        ended[each.origin.name].add(each.job_id)
     rows: Sequence[ScheduleRecord] = yield Query("schedules_select", {"names": sorted(ended)}, into=ScheduleRecord)
     for row in rows:
         cron = row.definition

@@ -1,11 +1,16 @@
-"""Notifies the schedules that created jobs when these jobs end, in the same transaction. PURE."""
+"""Reports the ends of jobs to their origins, and writes the effects of their attempts, in the same transaction. PURE.
+
+Each kind of origin has one operation that receives its reports; each kind of effect has one that writes it.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any, Final, TypeAlias
 
+from redrive.engine.effects import Effect
 from redrive.engine.origin import Kind, OriginResult
 from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim
@@ -13,32 +18,57 @@ from redrive.stores.operations import crons, transitions
 from redrive.stores.operations.refresh import finish
 from redrive.stores.query import Steps
 
+Receiver: TypeAlias = Callable[[Sequence[OriginResult], datetime], Steps[Any]]
+
+# In the order in which their rows are locked; see the lock order in docs/explanation/architecture.md.
+_RECEIVERS: Final[Mapping[Kind, Receiver]] = {
+    Kind.REFRESH: finish.finish_all,
+    Kind.CRON: crons.finish_all,
+}
+
+# The effects that any job can have. Those of a kind of origin, such as the next event of a machine, reach its operation
+# with the report.
+_WRITERS: Final[Mapping[type[Effect], Callable[[Sequence[Any], datetime], Steps[Any]]]] = {}
+
 
 def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
-    """Write transitions and notify the schedules of their jobs; see `redrive.stores.operations.transitions.write`."""
+    """Write transitions and report the ends of jobs; see `redrive.stores.operations.transitions.write`."""
     done = yield from transitions.write(pairs, at)
     yield from notify(done.values(), at)
     return done
 
 
 def notify(done: Iterable[Transition], at: datetime) -> Steps[None]:
-    """Notify the schedules of the jobs of these transitions; most jobs have none."""
-    reports = [each.report for each in done if each.report is not None]
+    """Report the ends of the jobs of these transitions, and write their effects; most jobs have neither."""
+    reports: list[OriginResult] = []
+    effects: list[Effect] = []
+    for each in done:
+        if each.report is not None:
+            reports.append(each.report)
+        if each.effects:
+            effects.extend(each.effects)
     if reports:
         yield from report(reports, at)
+    if effects:
+        yield from _write(effects, at)
 
 
-# A caller that ends several jobs reports all of them in one call: their schedules are then locked in one order, and two
+# A caller that ends several jobs reports all of them in one call: their origins are then locked in one order, and two
 # transactions that do so cannot deadlock.
 def report(reports: Iterable[OriginResult], at: datetime) -> Steps[None]:
-    """Notify schedules of the ends of their jobs, which are written already."""
-    by_cron: dict[str, set[int]] = defaultdict(set)
-    of_items = []
+    """Report the ends of jobs, which are written already."""
+    by_kind: dict[Kind, list[OriginResult]] = defaultdict(list)
     for each in reports:
-        if each.origin.kind is Kind.CRON:
-            by_cron[each.origin.schedule].add(each.job_id)
-        else:
-            of_items.append(each)
-    yield from finish.finish_all(of_items, at)
-    if by_cron:
-        yield from crons.start_queued(by_cron, at)
+        by_kind[each.origin.kind].append(each)
+    for kind, receive in _RECEIVERS.items():
+        if kind in by_kind:
+            yield from receive(by_kind[kind], at)
+
+
+def _write(effects: Iterable[Effect], at: datetime) -> Steps[None]:
+    by_type: dict[type[Effect], list[Effect]] = defaultdict(list)
+    for each in effects:
+        by_type[type(each)].append(each)
+    for kind, write in _WRITERS.items():
+        if kind in by_type:
+            yield from write(by_type[kind], at)

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from redrive.engine.items import (
     RUNNING,
     TrackedItem,
-    began_at,
     ended,
     unreadable,
 )
@@ -20,6 +19,7 @@ from redrive.engine.origin import Kind, Origin, OriginResult
 from redrive.engine.outcome import Failed
 from redrive.engine.records import Claim, JobRecord
 from redrive.engine.recurring import RefreshDefinition
+from redrive.engine.reports import began_at
 from redrive.engine.settle import decide
 from redrive.errors import ScheduleError
 from redrive.policy import Failure, Stage
@@ -46,7 +46,7 @@ def finish_all(reports: Iterable[OriginResult], at: datetime) -> Steps[int]:
     moved = 0
     by_refresh: dict[str, list[OriginResult]] = defaultdict(list)
     for each in reports:
-        by_refresh[each.origin.schedule].append(each)
+        by_refresh[each.origin.name].append(each)
     for schedule in sorted(by_refresh):
         moved += yield from _finish(schedule, by_refresh[schedule], at)
         # The refresh has handled the failure of its attempt, as a catch task does.

@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from redrive.engine.frozen import FrozenPolicy, freeze
-from redrive.engine.items import TrackedItem, began_at, columns, disabled
+from redrive.engine.items import TrackedItem, columns, disabled
 from redrive.engine.origin import of_refresh
 from redrive.engine.records import JobRecord, NewJob
 from redrive.engine.recurring import RefreshDefinition, ScheduleRecord
+from redrive.engine.reports import began_at
 from redrive.errors import NotTracked
 from redrive.schedule import Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 from redrive.stores.operations import jobs

@@ -1,0 +1,28 @@
+"""The effects that a handler adds to its attempt."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.app.effects import Effects
+from redrive.engine.effects import Effect
+from redrive.errors import LeaseLost
+
+
+def test_effects_keep_their_order():
+    """Effects are closed in the order in which they were added."""
+    effects, one, two = Effects(), Effect(), Effect()
+
+    effects.add(one)
+    effects.add(two)
+
+    assert (one, two) == effects.added == effects.close()
+
+
+def test_closed_effects_take_no_other():
+    """Effects that come after the end of the attempt are refused, because they could not commit any more."""
+    effects = Effects()
+    effects.close()
+
+    with pytest.raises(LeaseLost, match="the attempt has ended"):
+        effects.add(Effect())
