@@ -34,7 +34,7 @@ from events import Event
 
 from redrive import App, CatchRequest, Context, GiveUp, RetryAfter
 
-__all__ = ["DeadLetter", "app", "deliver", "to_dead_letters"]
+__all__ = ["DeadLetter", "app", "deliver", "read_dead_letters", "to_dead_letters"]
 
 _URL = os.environ.get("WEBHOOKS_URL", "http://127.0.0.1:8099")
 _DEAD_LETTERS = Path(os.environ.get("WEBHOOKS_DEAD_LETTERS", "dead-letters.jsonl"))
@@ -60,6 +60,12 @@ class DeadLetter(msgspec.Struct, frozen=True):
     attempts: int
     error: str
     event: Event
+
+
+def read_dead_letters(path: Path) -> list[DeadLetter]:
+    """Read the dead-letter file, which may be missing or lack the end of its last line; a broken line is an error."""
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return [msgspec.json.decode(line, type=DeadLetter) for line in lines]
 
 
 @app.task

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
+import itertools
 import os
+import re
 import select
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -117,26 +119,27 @@ def test_all_events_are_delivered_and_reported(environment):
     assert sent == received
 
 
+def test_progress_is_printed_once_a_second_and_only_when_it_changes(environment):
+    """Lines with all five counts are a second apart, except the last; each differs from the one before it."""
+    output = run("--events", "8", "--seed", QUICK, "--db", "demo.db")
+    progress = re.findall(
+        r"^ *([\d.]+) s  (queued \d+  running \d+  retrying \d+  delivered \d+  caught \d+  of 8)$",
+        output.out,
+        re.MULTILINE,
+    )
+    times = [float(seconds) for seconds, _ in progress]
+    assert all(later - earlier > 0.85 for earlier, later in itertools.pairwise(times[:-1]))
+    assert all(before != after for (_, before), (_, after) in itertools.pairwise(progress))
+    assert progress[-1][1].startswith("queued 0  running 0  retrying 0  ")
+
+
 def test_a_second_run_counts_only_its_own(environment):
     """On the same database a second run delivers again, under other keys, and counts what it delivered itself."""
-    first, second = (run("--events", "6", "--seed", QUICK, "--workers", "1", "--db", "demo.db") for _ in range(2))
+    first, second = (run("--events", "6", "--seed", QUICK, "--db", "demo.db") for _ in range(2))
     assert (0, 0) == (first.status, second.status)
     assert 6 == first.number("events in") == second.number("events in")
     keys = {entry["key"] for entry in lines(environment / "demo.db.ledger.jsonl")}
     assert 12 == len(keys)
-
-
-def test_a_broken_line_is_reported_and_other_lines_are_delivered(environment):
-    """Report number and text in one line on standard error, deliver the good lines, and exit with 2."""
-    good = input_lines(4)
-    (environment / "in.jsonl").write_bytes(b"\n".join([*good[:2], b'{"id": "evt', *good[2:]]))
-    output = run("--input", "in.jsonl", "--db", "demo.db")
-    assert (2, 1) == (output.status, output.err.count("\n"))
-    assert "in.jsonl, line 3 " in output.err
-    assert '{"id": "evt' in output.err
-    assert output.sentence.startswith("4 events in: ")
-    assert ", 0 lost; " in output.sentence
-    assert 1 == output.number("broken lines of the input")
 
 
 def test_one_interrupt_drains_and_the_next_run_delivers_the_remaining_events(environment):
@@ -152,7 +155,7 @@ def test_one_interrupt_drains_and_the_next_run_delivers_the_remaining_events(env
     later = run("--events", "0", "--seed", QUICK, "--db", "demo.db")
     assert (0, "") == (later.status, later.err)
     assert (left, 0, 0) == (later.number("events in"), later.number("lost"), running(environment / "demo.db"))
-    assert f"{left} left by an earlier run" in later.out
+    assert f"{left} events are left from an earlier run; they go first" in later.out
 
 
 def test_two_interrupts_stop_at_once_and_the_jobs_run_later(environment):
@@ -254,8 +257,8 @@ def test_a_catch_without_its_dead_letter_is_a_loss(environment):
     """If the dead-letter file lacks a caught event, the demo exits with 1."""
     command = doctored(environment, "delivery.py", "with _DEAD_LETTERS.open(", 'with Path("/dev/null").open(')
     event = b'{"id":"%s","type":"t","created_at":"2026-01-01T00:00:00Z","data":{}}'
-    (environment / "in.jsonl").write_bytes(event % gone())
-    output = run("--input", "in.jsonl", "--db", "demo.db", command=command)
+    (environment / "doctored" / "events.jsonl").write_bytes(event % gone())
+    output = run("--db", "demo.db", command=command)
     assert (1, 1) == (output.status, output.number("lost"))
     assert "it is not in the dead-letter file" in output.out
 
@@ -277,13 +280,13 @@ def test_workers_that_die_are_reported_and_nothing_is_lost(environment):
 # ----------------------------------------------------------------------------------------------------------- bad input
 
 
-def test_a_used_port_is_reported_in_one_line_and_enqueues_nothing(environment):
-    """Exit status 2, one line that names the port, and no job in the database."""
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = str(other.getsockname()[1])
-        output = run("--port", port, "--db", "demo.db")
+def test_a_ledger_in_use_is_reported_in_one_line_and_enqueues_nothing(environment):
+    """Exit status 2, one line that names the ledger of the other demo, and no job in the database."""
+    with (environment / "demo.db.ledger.jsonl").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        output = run("--db", "demo.db")
     assert (2, "", 1) == (output.status, output.out, output.err.count("\n"))
-    assert f"port {port} of 127.0.0.1" in output.err
+    assert "another receiver writes" in output.err
     again = run("--events", "0", "--db", "demo.db")
     assert (0, 0) == (again.status, again.number("events in"))
 
@@ -298,19 +301,27 @@ def test_a_file_that_is_no_database_is_not_changed(environment):
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("db", "expected"),
     [
-        (("--db", "missing/demo.db"), "missing does not exist"),
-        (("--db", "postgresql://host/db"), "SQLite file"),
-        (("--input", "missing.jsonl"), "missing.jsonl cannot be read: No such file or directory"),
-        (("--input", "empty.jsonl"), "empty.jsonl has no events"),
+        ("missing/demo.db", "missing does not exist"),
+        ("postgresql://host/db", "path of a SQLite file"),
+        ("sqlite:///demo.db", "as in --db demo.db"),
+        (":memory:", "path of a SQLite file"),
+        ("", "path of a SQLite file"),
     ],
-    ids=["folder", "store", "input", "empty"],
+    ids=["folder", "store", "url", "memory", "empty"],
 )
-def test_impossible_options_are_refused_in_one_line(environment, options, expected):
+def test_impossible_databases_are_refused_in_one_line(environment, db, expected):
     """Exit with 2 and one line on standard error, without other output and without files."""
-    (environment / "empty.jsonl").write_bytes(b"")
-    output = run(*options)
+    output = run("--db", db)
     assert (2, "", 1) == (output.status, output.out, output.err.count("\n"))
     assert expected in output.err
-    assert ["empty.jsonl"] == [path.name for path in environment.iterdir() if path.is_file()]
+    assert [] == [path.name for path in environment.iterdir() if path.is_file()]
+
+
+def test_paths_with_special_characters_name_databases(environment):
+    """Blanks, question marks and percent signs reach the workers; other files are named after it."""
+    output = run("--events", "2", "--seed", QUICK, "--db", "50% of what?.db")
+    assert (0, "") == (output.status, output.err)
+    names = {path.name for path in environment.iterdir()}
+    assert {"50% of what?.db", "50% of what?.db.ledger.jsonl", "50% of what?.db.log"} <= names

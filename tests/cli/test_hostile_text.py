@@ -230,7 +230,7 @@ def others(folder: Path) -> dict[tuple[str, ...], list[list[str]]]:
         ],
         ("simulate",): [[EVIL], ["tail", "--policy", policy, "--clients", "5"], ["tail", "--policy", EVIL], [EVIL]],
         ("db", "sql"): [["sqlite"], ["postgres"], [EVIL], ["sqlite", EVIL]],
-        ("demo",): [["--input", "events.jsonl"], ["--input", EVIL], [EVIL], ["--db", f"{EVIL}/x", "--events", "0"]],
+        ("demo",): [[EVIL], ["--db", f"{EVIL}/x", "--events", "0"]],
     }
 
 

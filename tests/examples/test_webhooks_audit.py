@@ -1,4 +1,4 @@
-"""The demo's verdict: two witnesses must agree."""
+"""The audit of the webhooks: the database and the files of receiver and catch task must agree."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from audit import Delivery, EventFate, EventVerdict, Result, audit, report, rows
+from delivery import DeadLetter, read_dead_letters
+from events import Event
+from ledger import Entry
+from plan import Act
 
-from redrive.cli.demo.audit import DeadLetter, Delivery, EventFate, LedgerLine, Result, audit, read_lines, rows
 from redrive.engine.lifecycle import State
 from redrive.engine.records import JobRecord
 from redrive.policy import Policy
@@ -51,14 +55,19 @@ def case(state=State.SUCCEEDED, *, attempt=1, number=1, caught=False, **more) ->
     return Delivery(job, f"k{number}", **more)
 
 
-def request(status, *, key="k1", number=1, accepted=False, duplicate=False) -> LedgerLine:
+def request(status, *, key="k1", number=1, accepted=False, duplicate=False) -> Entry:
     """Return a request as the receiver records it."""
-    return LedgerLine(key, number, status, accepted, duplicate)
+    return Entry(NOW, 1, "evt", key, number, Act.ACCEPT, status, accepted, duplicate, 0, "")
+
+
+def letter(key) -> DeadLetter:
+    """Return a line of the dead-letter file."""
+    return DeadLetter(key, 1, 7, "refused", Event("evt", "t", NOW, {}))
 
 
 def fate(*, delivery: Delivery, ledger=(), letters=()) -> EventFate:
     """Return the verdict on one event."""
-    ((verdict,), _) = audit((delivery,), tuple(ledger), tuple(map(DeadLetter, letters)))
+    ((verdict,), _) = audit((delivery,), tuple(ledger), tuple(map(letter, letters)))
     return verdict.fate
 
 
@@ -148,19 +157,91 @@ def test_an_event_that_the_receiver_accepts_twice_is_a_duplicate():
 
 def test_a_missing_file_has_no_lines(tmp_path):
     """No dead-letter file means no dead letters."""
-    assert () == read_lines(tmp_path / "missing", DeadLetter)
+    assert [] == read_dead_letters(tmp_path / "missing")
 
 
-def test_unknown_fields_are_ignored_and_half_a_line_is_read_later(tmp_path):
-    """Read the needed fields of complete lines only."""
+def test_half_a_line_of_the_dead_letters_is_read_later(tmp_path):
+    """Read complete lines only."""
     path = tmp_path / "letters"
-    path.write_text('{"key":"k9","attempts":7}\n{"key":"k1')
-    assert (DeadLetter("k9"),) == read_lines(path, DeadLetter)
+    path.write_bytes(msgspec.json.encode(letter("k9")) + b'\n{"key":"k1')
+    assert [letter("k9")] == read_dead_letters(path)
 
 
-def test_a_broken_line_in_a_ledger_is_an_error(tmp_path):
-    """Raise an error for an unreadable ledger instead of treating it as empty."""
+def test_a_broken_line_of_the_dead_letters_is_an_error(tmp_path):
+    """Raise an error for an unreadable file instead of treating it as empty."""
     path = tmp_path / "letters"
     path.write_text("hello\n")
     with pytest.raises(msgspec.DecodeError):
-        read_lines(path, DeadLetter)
+        read_dead_letters(path)
+
+
+# ------------------------------------------------------------------------------------------------------------ report
+
+FINDINGS = (
+    EventVerdict(1, EventFate.DELIVERED, 1),
+    EventVerdict(2, EventFate.DELIVERED, 3),
+    EventVerdict(3, EventFate.CAUGHT, 7),
+    EventVerdict(4, EventFate.GONE, 1),
+)
+REQUESTS = (
+    request(None, key="k2", accepted=True),
+    request(200, key="k2", number=2, duplicate=True),
+)
+
+
+def sentence(run: Result) -> str:
+    """Return the last line of a report."""
+    return list(report(run))[-1]
+
+
+def test_the_summary_contains_all_counts():
+    """Events in, delivered, after retries, caught, lost, repeats."""
+    expected = (
+        "4 events in: 2 delivered, 1 of them after retries, 2 caught, 0 lost; "
+        "the receiver recognised 1 repeats by their idempotency key."
+    )
+    assert expected == sentence(Result(FINDINGS, REQUESTS))
+
+
+def test_queued_jobs_are_in_the_summary():
+    """After an interruption the sentence gives the number of queued jobs."""
+    assert "0 lost, 1 still queued;" in sentence(Result((EventVerdict(1, EventFate.UNFINISHED, 0),)))
+
+
+def test_the_table_adds_up():
+    """Delivered, caught and lost are the events; their parts are they."""
+    table = {name.strip(): number for name, number, _ in rows(Result(FINDINGS, REQUESTS))}
+    assert table["events in"] == table["delivered"] + table["caught"] + table["lost"]
+    assert table["delivered"] == table["at the first attempt"] + table["after retries"]
+    assert table["caught"] == table["gone (410), no retry"] + table["retries exhausted"]
+
+
+def test_the_table_fits_into_eighty_columns():
+    """Its longest texts need no more than 80 columns."""
+    findings = (*FINDINGS, EventVerdict(5, EventFate.UNFINISHED, 1))
+    run = Result(findings, REQUESTS, killed="worker 12", held=frozenset({1}))
+    assert max(map(len, list(report(run))[:-1])) <= 80
+
+
+def test_lost_events_are_named():
+    """Report a loss with the job and the missing record."""
+    run = Result((EventVerdict(7, EventFate.LOST, 1, "the receiver never answered 2xx under its key"),))
+    assert "lost: job 7: the receiver never answered 2xx under its key" in list(report(run))
+
+
+def test_a_report_is_plain_text():
+    """Print neither frames nor escape codes, and the table before the sentence."""
+    *table, last = report(Result(FINDINGS, REQUESTS))
+    assert all(line.isascii() and line.isprintable() for line in (*table, last))
+    assert "caught                             2  database; dead-letter file" in table
+    assert last.startswith("4 events in: ")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"), [({1, 2}, "all ran again elsewhere"), ({1, 5}, "1 ran again elsewhere")], ids=["all", "some"]
+)
+def test_the_jobs_of_killed_workers_are_tracked(jobs, expected):
+    """Count the deliveries that the killed worker held, and those of them that other workers finished."""
+    findings = (*FINDINGS, EventVerdict(5, EventFate.LOST, 1, "gone"))
+    run = Result(findings, killed="worker 1", held=frozenset(jobs))
+    assert ("held by worker 1 when killed", 2, expected) == rows(run)[-1]
