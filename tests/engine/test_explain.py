@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from redrive.engine.explain import CatchJob, Circumstances, span, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Hold, JobRecord, WorkerRecord
+from redrive.engine.runs import FAR
 from tests.engine.helpers import T0, job, policy, seconds, worker
 
 RUNNING = job(state=State.RUNNING, claimed_at=T0, attempt=2, worker_id=9, lease_id=1)
@@ -114,6 +115,9 @@ def test_the_line_of_a_due_job_has_the_busy_slots(busy: tuple[tuple[int, int], .
         (Hold.DELAY, "scheduled: due in 1m 30s"),
         (Hold.RETRY, "retrying: due in 1m 30s"),
         (Hold.SNOOZE, "snoozed: due in 1m 30s"),
+        (Hold.PARKED, "parked: due in 1m 30s"),
+        (Hold.PAUSED, "run paused: due in 1m 30s"),
+        (Hold.HELD, "held: its code does not fit its recorded steps: due in 1m 30s"),
         (Hold.RELEASE, "given back: due in 1m 30s"),
         (Hold.UNKNOWN_TASK, "unknown task: due in 1m 30s"),
         (Hold.BAD_PAYLOAD, "arguments cannot be read: due in 1m 30s"),
@@ -126,6 +130,13 @@ def test_the_line_of_a_due_job_has_the_busy_slots(busy: tuple[tuple[int, int], .
 def test_each_hold_has_its_own_text(hold: Hold, expected: str):
     """Each reason to wait has its own words."""
     assert expected == why_not_running(replace(LATER, hold=hold), Circumstances(T0))
+
+
+def test_a_run_that_waits_without_a_limit_has_no_due_time():
+    """Runs that wait for a signal without a timeout show the wait and no due time."""
+    row = replace(LATER, hold=Hold.PARKED, scheduled_at=FAR, note="waits for signal 'shipped'")
+
+    assert "parked (waits for signal 'shipped')" == why_not_running(row, Circumstances(T0))
 
 
 def test_a_waiting_job_shows_its_note():

@@ -19,6 +19,7 @@ MOVES = {
     ("running", "succeed"): "succeeded",
     ("running", "retry"): "ready",
     ("running", "snooze"): "ready",
+    ("running", "park"): "ready",
     ("running", "release"): "ready",
     ("running", "lose"): "ready",
     ("running", "set_aside"): "running",

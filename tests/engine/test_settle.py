@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import LifecycleEvent, State
-from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded
+from redrive.engine.outcome import (
+    Cancelled,
+    Expired,
+    Failed,
+    Held,
+    Lost,
+    Outcome,
+    Parked,
+    Released,
+    Restarted,
+    Snoozed,
+    Succeeded,
+)
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
 from redrive.engine.settle import decide
 from redrive.policy import Backoff, History, Policy, Retry, Rule
@@ -44,6 +56,9 @@ FINAL_FAILURE = Failed(failure(permanent="no such user", reason="GAVE_UP"))
         (LATER, FINAL_FAILURE, (4, 3, 0, 5), LifecycleEvent.DIE, State.DEAD),
         (CATCHING, FINAL_FAILURE, (4, 3, 0, 5), LifecycleEvent.RETRY, State.READY),
         (LATER, Snoozed(seconds(9)), (3, 2, 0, 6), LifecycleEvent.SNOOZE, State.READY),
+        (LATER, Parked(None, "waits"), (3, 2, 0, 5), LifecycleEvent.PARK, State.READY),
+        (LATER, Restarted(b"{}"), (3, 2, 0, 5), LifecycleEvent.PARK, State.READY),
+        (LATER, Held("other steps"), (3, 2, 1, 5), LifecycleEvent.RELEASE, State.READY),
         (LATER, Released("shutdown"), (3, 2, 1, 5), LifecycleEvent.RELEASE, State.READY),
         (replace(LATER, crashes=0), Lost("gone"), (4, 2, 1, 5), LifecycleEvent.LOSE, State.READY),
         (LATER, Lost("gone"), (4, 2, 2, 5), LifecycleEvent.LOSE, State.READY),
@@ -76,6 +91,9 @@ OUTCOMES = st.one_of(
     ),
     st.builds(Snoozed, st.timedeltas(timedelta(0), timedelta(days=3))),
     st.builds(Released, st.just("shutdown"), st.timedeltas(timedelta(0), timedelta(days=3)), st.booleans()),
+    st.builds(Parked, st.none() | st.just(NOW + timedelta(days=1)), st.just("waits")),
+    st.builds(Restarted, st.just(b"{}")),
+    st.builds(Held, st.just("other steps")),
     st.builds(Cancelled, st.just("enough")),
     st.just(Expired()),
     st.builds(Lost, st.just("gone")),

@@ -60,6 +60,7 @@ EVENTS = {
     "job 7 (charge) waits for an answer from outside, until 2026-01-01 00:00:00 UTC": (
         observe.JobSuspended(**ATTEMPT, until=AT)
     ),
+    "job 7 (charge) is parked: sleeps": observe.JobParked(**ATTEMPT, until=AT, why="sleeps"),
     "job 7 (charge) is given back: shut down": (
         observe.JobReleased(**ATTEMPT, due_at=AT, hold="release", why="shut down")
     ),
@@ -100,7 +101,13 @@ LEVELS = {
         observe.JobHeld,
         observe.WorkerDutyFailed,
     },
-    logging.DEBUG: {observe.JobsEnqueuing, observe.JobEnqueued, observe.JobStarted, observe.JobSucceeded},
+    logging.DEBUG: {
+        observe.JobParked,
+        observe.JobsEnqueuing,
+        observe.JobEnqueued,
+        observe.JobStarted,
+        observe.JobSucceeded,
+    },
 }
 
 
@@ -228,6 +235,7 @@ def test_an_attempt_is_counted_once():
         ("died", "POISON"),
         ("snoozed", ""),
         ("suspended", ""),
+        ("parked", ""),
         ("released", "release"),
         ("released", "unknown_task"),
         ("cancelled", ""),

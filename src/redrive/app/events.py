@@ -134,9 +134,12 @@ def _job(moved: Transition) -> dict[str, Any]:
     return {"task": moved.task, "queue": moved.queue, "job_id": moved.job_id}
 
 
+_GIVEN_BACK = frozenset({LifecycleEvent.RELEASE, LifecycleEvent.PARK})
+
+
 def _attempt(moved: Transition) -> dict[str, Any]:
     # An attempt that was released does not count any more, and has no record.
-    given_back = moved.event is LifecycleEvent.RELEASE or (moved.event is LifecycleEvent.DIE and moved.closed is None)
+    given_back = moved.event in _GIVEN_BACK or (moved.event is LifecycleEvent.DIE and moved.closed is None)
     number = moved.closed.number if moved.closed is not None else moved.attempt + given_back
     return {**_job(moved), "attempt": number, "lease_id": moved.lease_id}
 
@@ -170,7 +173,7 @@ def _due(moved: Transition) -> datetime:
 
 def _released(moved: Transition) -> observe.JobEvent:
     unknown = moved.hold is Hold.UNKNOWN_TASK
-    held = unknown or (moved.hold in (Hold.BAD_PAYLOAD, Hold.BAD_POLICY) and is_first_hold(moved))
+    held = unknown or (moved.hold in (Hold.BAD_PAYLOAD, Hold.BAD_POLICY, Hold.HELD) and is_first_hold(moved))
     event = observe.JobHeld if held else observe.JobReleased
     return event(**_attempt(moved), due_at=_due(moved), hold=str(moved.hold), why=moved.note or "")
 
@@ -198,6 +201,7 @@ _EVENTS: Mapping[LifecycleEvent, Callable[[Transition], observe.JobEvent]] = {
     LifecycleEvent.DIE: _died,
     LifecycleEvent.WAIT: lambda moved: observe.JobSuspended(**_attempt(moved), until=_due(moved)),
     LifecycleEvent.SNOOZE: lambda moved: observe.JobSnoozed(**_ended(moved), delay=_delay(moved), why=moved.note or ""),
+    LifecycleEvent.PARK: lambda moved: observe.JobParked(**_attempt(moved), until=_due(moved), why=moved.note or ""),
     LifecycleEvent.RELEASE: _released,
     LifecycleEvent.SET_ASIDE: _released,
     LifecycleEvent.LOSE: _rescued,

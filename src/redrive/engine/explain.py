@@ -11,6 +11,7 @@ import msgspec
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.queue import QueuePosition
 from redrive.engine.records import Hold, JobRecord, WorkerRecord
+from redrive.engine.runs import FAR
 
 
 class CatchJob(msgspec.Struct, frozen=True, gc=False):
@@ -45,6 +46,9 @@ _WAITS: Final[Mapping[Hold, str]] = {
     Hold.REDRIVE: "redriven",
     Hold.DEBOUNCE: "debounced",
     Hold.BREAKER: "circuit open",
+    Hold.PARKED: "parked",
+    Hold.PAUSED: "run paused",
+    Hold.HELD: "held: its code does not fit its recorded steps",
 }
 
 
@@ -92,9 +96,8 @@ def _ready(job: JobRecord, around: Circumstances) -> str:
         since = f"due since {span(now - job.scheduled_at)}, {', '.join(known) or 'waiting for a free worker'}"
         return since + (f"; {why}{detail}" if job.hold else "")
     paused = standing.settings.paused_at if standing else None
-    return f"{why}: due in {span(job.scheduled_at - now)}{detail}" + (
-        f"; queue paused since {_at(paused)}" if paused else ""
-    )
+    due = "" if job.scheduled_at >= FAR else f": due in {span(job.scheduled_at - now)}"
+    return f"{why}{due}{detail}" + (f"; queue paused since {_at(paused)}" if paused else "")
 
 
 def _not_served(job: JobRecord, around: Circumstances) -> str | None:

@@ -60,6 +60,8 @@ class LifecycleEvent(StrEnum):
     """The handler returned `Pending`; an external completion ends the attempt."""
     SNOOZE = "snooze"
     """The handler asked to be called later; no retry is spent."""
+    PARK = "park"
+    """The run waits for an instant, a signal or another run; no attempt is spent, and no worker is occupied."""
     RELEASE = "release"
     """The worker gave the job back unfinished (shutdown, unknown task); no retry is spent."""
     SET_ASIDE = "set_aside"
@@ -88,6 +90,7 @@ TABLE: Final[Mapping[State, Mapping[LifecycleEvent, State]]] = {
         LifecycleEvent.SUCCEED: State.SUCCEEDED,
         LifecycleEvent.RETRY: State.READY,
         LifecycleEvent.SNOOZE: State.READY,
+        LifecycleEvent.PARK: State.READY,
         LifecycleEvent.RELEASE: State.READY,
         LifecycleEvent.LOSE: State.READY,
         LifecycleEvent.SET_ASIDE: State.RUNNING,

@@ -14,6 +14,7 @@ from redrive.engine.effects import Effect
 from redrive.engine.lifecycle import LifecycleEvent, State, next_state
 from redrive.engine.origin import OriginResult
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
+from redrive.engine.runs import StepRecord
 from redrive.policy import Failure
 
 
@@ -63,6 +64,35 @@ class Released(msgspec.Struct, frozen=True, gc=False):
     started: bool = False
 
 
+class Parked(msgspec.Struct, frozen=True, gc=False):
+    """The run waits, and its worker is free for other jobs; no attempt is spent.
+
+    Attributes:
+        until: the earliest due time of its waits; None if none has one.
+        why: the waits as a text, which is shown until then.
+        steps: rows to be written in the same transaction, such as that of a step that failed for now.
+        values: the values of ``flow.set`` as a JSON object, if they have changed.
+    """
+
+    until: datetime | None
+    why: str
+    steps: tuple[StepRecord, ...] = ()
+    values: bytes | None = None
+
+
+class Restarted(msgspec.Struct, frozen=True, gc=False):
+    """The run begins again with other arguments, as JSON: its steps are deleted, its unread signals stay."""
+
+    arguments: bytes
+    values: bytes | None = None
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """The code of this worker does not fit the recorded steps of the run; another worker may go on with it."""
+
+    why: str
+
+
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
     """The code of this worker cannot decode the arguments of the job, or, if ``policy`` is True, its policy."""
 
@@ -86,7 +116,29 @@ class Lost(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
-Outcome: TypeAlias = Succeeded | Failed | Snoozed | Suspended | Released | Unreadable | Cancelled | Expired | Lost
+Outcome: TypeAlias = (
+    Succeeded
+    | Failed
+    | Snoozed
+    | Suspended
+    | Parked
+    | Restarted
+    | Held
+    | Released
+    | Unreadable
+    | Cancelled
+    | Expired
+    | Lost
+)
+
+
+class RunChange(msgspec.Struct, frozen=True, gc=False):
+    """The changes of a run that commit with the end of its attempt."""
+
+    steps: tuple[StepRecord, ...] = ()
+    values: bytes | None = None
+    arguments: bytes | None = None  # of a restart, which deletes the steps
+    held: str | None = None
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):
@@ -118,6 +170,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     # The report for the origin of the job; None if the job goes on or has no known origin.
     report: OriginResult | None = None
     max_attempts: int | None = None  # attempts if the others fail alike; None without a limit, or not asked
+    run: RunChange | None = None  # of a run that is parked, restarted or held
     unreadable_at: datetime | None = None  # since when no worker has been able to decode the arguments of the job
     effects: tuple[Effect, ...] = ()  # of a successful attempt
 

@@ -54,6 +54,12 @@ class Hold(StrEnum):
     """The job is debounced: another enqueue with its key puts it off."""
     BREAKER = "breaker"
     """The circuit breaker of the policy is open."""
+    PARKED = "parked"
+    """The run waits for an instant, a signal, an emitted value, a child run or the next try of a step."""
+    PAUSED = "paused"
+    """An operator paused the run."""
+    HELD = "held"
+    """The code of the worker does not fit the recorded steps of the run; a worker with other code may."""
 
 
 class AttemptOutcome(StrEnum):

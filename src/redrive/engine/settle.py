@@ -13,6 +13,9 @@ succeeded      stays      stays       0
 failed         stays      + 1         0          retry, or dead and its catch job
 snoozed        - 1        stays       0          the attempt is given back
 suspended      stays      stays       0          the attempt stays open, under its lease
+parked         - 1        stays       0          a run waits; the attempt is given back
+restarted      - 1        stays       0          a run begins again, with its new arguments
+held           - 1        stays       stays      a run waits for code that fits its steps
 released       - 1        stays       stays      not caused by the handler
 cut off, once  stays      + 1         0          ``idempotent=False``: dead, ``LOST_IN_FLIGHT``
 unreadable     - 1        stays       stays      for a while; then failed with ``BAD_PAYLOAD``
@@ -38,9 +41,13 @@ from redrive.engine.outcome import (
     Cancelled,
     Expired,
     Failed,
+    Held,
     Lost,
     Outcome,
+    Parked,
     Released,
+    Restarted,
+    RunChange,
     Snoozed,
     Succeeded,
     Suspended,
@@ -51,6 +58,7 @@ from redrive.engine.outcome import (
 )
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
 from redrive.engine.reports import report, succeeded
+from redrive.engine.runs import FAR
 from redrive.errors.foreign import summary, trace
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 
@@ -117,18 +125,8 @@ def _decided(  # noqa: PLR0911 - one for each outcome
             return _failed(claim, outcome, now, sample)
         case Lost(why):
             return _lost(claim, why, now)
-        case Snoozed(delay, why):
-            closed = close(
-                claim, now, AttemptOutcome.SNOOZED, delay=delay, verdict=why or f"snoozed for {format_duration(delay)}"
-            )
-            return replace(
-                base(claim, LifecycleEvent.SNOOZE, closed),
-                attempt=claim.attempt - 1,
-                snoozes=claim.snoozes + 1,
-                scheduled_at=now + delay,
-                hold=Hold.SNOOZE,
-                note=closed.verdict,
-            )
+        case Snoozed() | Parked() | Restarted() | Held():
+            return _put_off(claim, outcome, now)
         case Suspended(wait_for):
             note = f"waits for an answer from outside, {format_duration(wait_for)} at most"
             return replace(base(claim, LifecycleEvent.WAIT), scheduled_at=now + wait_for, note=note)
@@ -212,6 +210,48 @@ def _unread(claim: Claim, why: str, now: datetime) -> Transition:
     since = claim.unreadable_at or now
     note = f"its policy cannot be read: {why}{_HELP}"
     return replace(_given_back(claim, now + _look(since, now), Hold.BAD_POLICY, note), unreadable_at=since)
+
+
+def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: datetime) -> Transition:
+    """Return the transition of an attempt that its own handler gave back."""
+    match outcome:
+        case Snoozed(delay, why):
+            closed = close(
+                claim, now, AttemptOutcome.SNOOZED, delay=delay, verdict=why or f"snoozed for {format_duration(delay)}"
+            )
+            return replace(
+                base(claim, LifecycleEvent.SNOOZE, closed),
+                attempt=claim.attempt - 1,
+                snoozes=claim.snoozes + 1,
+                scheduled_at=now + delay,
+                hold=Hold.SNOOZE,
+                note=closed.verdict,
+            )
+        case Parked(until, why, steps, values):
+            return _parked(claim, until or FAR, why, RunChange(steps, values))
+        case Restarted(arguments, values):
+            return _parked(claim, now, "begins again with new arguments", RunChange((), values, arguments))
+        case Held(why):  # pragma: no branch - the last one; mypy proves that all are here
+            return _held(claim, why, now)
+
+
+# A run is parked without a line in the history: its steps are the history.
+def _parked(claim: Claim, until: datetime, why: str, change: RunChange) -> Transition:
+    return replace(
+        base(claim, LifecycleEvent.PARK),
+        attempt=claim.attempt - 1,
+        scheduled_at=until,
+        hold=Hold.PARKED,
+        note=why,
+        run=change,
+    )
+
+
+def _held(claim: Claim, why: str, now: datetime) -> Transition:
+    """Keep a run waiting, without a time limit, until the code of a worker fits its recorded steps."""
+    since = claim.unreadable_at or now
+    held = _given_back(claim, now + _look(since, now), Hold.HELD, why)
+    return replace(held, unreadable_at=since, run=RunChange(held=why))
 
 
 def _look(since: datetime, now: datetime) -> timedelta:

@@ -32,7 +32,19 @@ May import: nothing. Must never: contain behaviour.
     ├── JobNotFound                     (also a LookupError)
     ├── ScheduleNotFound                (also a LookupError) no worker has declared such a cron or refresh
     ├── NotTracked                      (also a LookupError) no such tracked item
+    ├── RunNotFound                     (also a LookupError) no such run
     ├── DuplicateJob                    another job holds the key
+    ├── DuplicateRun                    another run has the id, with other arguments
+    ├── RunError                        raised inside a run, or by the gate of a step
+    │   ├── StepNotReady                the step waits for its next try
+    │   ├── StepBusy                    another caller executes the step
+    │   ├── StepExhausted               the step failed for good
+    │   ├── StepFailed                  a recorded error of a step with a class that cannot be imported
+    │   ├── ResultTooLarge              the result of a step cannot be stored
+    │   ├── TooManySteps                the run has reached the limit of steps
+    │   ├── NonDeterminism              the code and the recorded steps do not fit
+    │   ├── ParkingSwallowed            the body caught the exception that parks it, and went on
+    │   └── WaitsForItself              a run waits for itself, or for a run that waits for it
     ├── JobError                        raised by ``job.result()`` if there is no result
     │   ├── JobDead                     the job gave up
     │   ├── JobCancelled                the job was cancelled
@@ -64,7 +76,7 @@ from their own ``except`` clauses, and two of the four *are* failures.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Self
 
 __all__ = [
@@ -79,6 +91,7 @@ __all__ = [
     "CollectionNotFound",
     "ConfigurationError",
     "DuplicateJob",
+    "DuplicateRun",
     "GiveUp",
     "IllegalMove",
     "JobCancelled",
@@ -86,9 +99,11 @@ __all__ = [
     "JobError",
     "JobNotFound",
     "LeaseLost",
+    "NonDeterminism",
     "NotTracked",
     "OutcomeUnknown",
     "Overloaded",
+    "ParkingSwallowed",
     "PayloadError",
     "PolicyError",
     "PolicySyntaxError",
@@ -97,7 +112,10 @@ __all__ = [
     "RequestCancelled",
     "RequestError",
     "ResultTimeout",
+    "ResultTooLarge",
     "RetryAfter",
+    "RunError",
+    "RunNotFound",
     "ScheduleError",
     "ScheduleNotFound",
     "ScheduleSyntaxError",
@@ -107,6 +125,10 @@ __all__ = [
     "Snooze",
     "SoftTimeout",
     "StartHookError",
+    "StepBusy",
+    "StepExhausted",
+    "StepFailed",
+    "StepNotReady",
     "StoreBusy",
     "StoreClosed",
     "StoreError",
@@ -119,7 +141,9 @@ __all__ = [
     "TerminalFailure",
     "TokenError",
     "TooManyInRetry",
+    "TooManySteps",
     "UnambiguousTimeout",
+    "WaitsForItself",
 ]
 
 
@@ -397,6 +421,87 @@ class JobCancelled(JobError):
 
 class ResultTimeout(JobError, TimeoutError):
     """The job did not finish in time; it goes on."""
+
+
+# --- runs of workflows
+
+
+class RunNotFound(RedriveError, LookupError):
+    """There is no such run."""
+
+
+class DuplicateRun(RedriveError):
+    """A run with this id exists, and it was started with other arguments."""
+
+    def __init__(self, message: str | None = None, *, job_id: int | None = None, id: str = "") -> None:
+        super().__init__(message)
+        #: The job of the run that has the id.
+        self.job_id = job_id
+        self.id = id
+
+
+class RunError(RedriveError):
+    """The run cannot go on."""
+
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+class StepNotReady(RunError):
+    """The step has failed and waits for its next try."""
+
+    def __init__(self, message: str | None = None, *, retry_at: datetime = _NEVER, retry_count: int = 0) -> None:
+        super().__init__(message)
+        #: When the next try is due.
+        self.retry_at = retry_at
+        #: The number of retries, including the one that is due then.
+        self.retry_count = retry_count
+
+
+class StepBusy(RunError):
+    """Another caller executes the step."""
+
+
+class StepExhausted(RunError):
+    """The step has failed for good; it is not tried again."""
+
+    def __init__(self, message: str | None = None, *, tries: int = 0, error: str = "") -> None:
+        super().__init__(message)
+        #: The number of tries.
+        self.tries = tries
+        #: The text of the last error.
+        self.error = error
+
+
+class StepFailed(RunError):
+    """The step failed for good, and the class of its error cannot be imported."""
+
+    def __init__(self, message: str | None = None, *, error_type: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        #: Qualified name of the class of the error.
+        self.error_type = error_type
+        #: The reason of the failure, one upper-case word.
+        self.reason = reason
+
+
+class ResultTooLarge(RunError):
+    """The result is too large to be stored; the function has run and is not called again."""
+
+
+class TooManySteps(RunError):
+    """The run has reached the limit of steps."""
+
+
+class NonDeterminism(RunError):
+    """The code of the workflow does not fit the recorded steps; nothing was run."""
+
+
+class ParkingSwallowed(RunError):
+    """The body caught the exception that parks it, and went on."""
+
+
+class WaitsForItself(RunError):
+    """The run waits for itself, or for a run that waits for it."""
 
 
 # --- signals: exceptions that a handler raises to choose what follows for its job

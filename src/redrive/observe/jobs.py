@@ -19,6 +19,7 @@ event                  emitted when                                             
 `JobDied`              it gave up: its policy, its deadline, a bad payload, too many crashes    died
 `JobSnoozed`           its handler has asked to be called later                                 snoozed
 `JobSuspended`         its handler waits for a completion from outside                          suspended
+`JobParked`            a run of a workflow waits                                                parked
 `JobReleased`          its worker gave it back: a stop, an open breaker                         released
 `JobHeld`              no code for it: an unknown task, arguments that cannot be read           released
 ``JobCancelled``       an operator, a program or its own handler has cancelled it               cancelled
@@ -280,6 +281,20 @@ class JobSuspended(_AttemptEvent, kw_only=True):
         return f"{self._who} waits for an answer from outside, until {self.until:%Y-%m-%d %H:%M:%S} UTC"
 
 
+class JobParked(_AttemptEvent, kw_only=True):
+    """A run of a workflow waits: for an instant, a signal, another run or the next try of a step; nothing is spent."""
+
+    level: ClassVar[int] = logging.DEBUG
+    outcome: ClassVar[str] = "parked"
+    #: The earliest end of its waits; a far instant if none ends by itself.
+    until: datetime
+    #: The waits, as a text.
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self._who} is parked: {self.why}"
+
+
 class JobReleased(_AttemptEvent, kw_only=True):
     """A worker has given a job back unfinished; the attempt is given back and nothing is spent."""
 
@@ -299,8 +314,8 @@ class JobReleased(_AttemptEvent, kw_only=True):
 class JobHeld(JobReleased):
     """A worker has no code for a job: no such task, or arguments or a policy that it cannot read.
 
-    The job waits for a worker that can run it. Its ``hold`` is ``unknown_task``, ``bad_payload`` or ``bad_policy``. It
-    is emitted at the first look; later looks emit `JobReleased`.
+    The job waits for a worker that can run it. Its ``hold`` is ``unknown_task``, ``bad_payload``, ``bad_policy`` or
+    ``held``. It is emitted at the first look; later looks emit `JobReleased`.
     """
 
     level: ClassVar[int] = logging.WARNING

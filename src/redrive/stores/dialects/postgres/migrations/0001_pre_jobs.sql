@@ -101,7 +101,8 @@ CREATE TABLE redrive_jobs (
     ),
     hold text CHECK (
         hold IN (
-            'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'bad_policy', 'lost', 'redrive', 'debounce', 'breaker'
+            'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'bad_policy', 'lost', 'redrive', 'debounce', 'breaker',
+            'parked', 'paused', 'held'
         )
     ),
     policy text COLLATE "C" NOT NULL,

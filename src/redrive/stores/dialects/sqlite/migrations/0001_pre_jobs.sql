@@ -96,7 +96,8 @@ CREATE TABLE redrive_jobs (
     hold TEXT CHECK (
         hold IS NULL
         OR hold IN (
-            'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'bad_policy', 'lost', 'redrive', 'debounce', 'breaker'
+            'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'bad_policy', 'lost', 'redrive', 'debounce', 'breaker',
+            'parked', 'paused', 'held'
         )
     ),
     policy TEXT NOT NULL REFERENCES redrive_policies (digest),

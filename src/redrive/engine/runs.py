@@ -1,0 +1,345 @@
+"""Runs of workflows: their steps, signals and limits as stored. PURE.
+
+A run is a job of its workflow's task with a row of its own (`RunRecord`). Each checkpoint is one row (`StepRecord`),
+identified by its run and its path. A *path* is text: numbers separated by dots, alternately a position (from 1, in the
+order of the calls) and the number of a branch (from 0). ``3`` is the third call of the body; ``4.0.2`` is the second
+call of the first branch of the fourth call. The undo of step ``3`` has the path ``u3``. The low-level gate
+(`redrive.app.steps`) stores the name that its caller gives as the path of the step.
+
+What a row of each kind means::
+
+    kind    waiting, and its due_at                   ok, and its result              also
+    step    failed for now; tried again at due_at     the value of the function       failed
+    undo    as step                                   None                            failed
+    sleep   -                                         slept until due_at              -
+    wait    for a signal; until due_at, or for ever   the payload; ref: the signal    timed_out
+    event   for `App.emit`; as wait                   the value                       timed_out
+    call    for the child run ref                     the result of the child         failed, timed_out
+    gather  -                                         the number of the winner        -
+    patch   -                                         True: the run takes the patch   -
+    value   -                                         a recorded value                -
+
+The row of a sleep is final at once: its due time wakes the run, and nothing is updated at the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from redrive.engine.lifecycle import State
+from redrive.errors import ConfigurationError, ResultTooLarge
+
+#: The due time of a run that waits without a time limit.
+FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
+
+#: Maximum size of the result of a step in bytes of its JSON.
+RESULT_LIMIT: Final = 1024 * 1024
+
+#: The number of steps at which a run is logged as long, and the number at which it fails.
+WARN_STEPS: Final = 1_000
+MAX_STEPS: Final = 10_000
+
+#: The failed tries of a step that its row keeps, the last ones.
+KEPT_TRIES: Final = 20
+
+#: The name of the signal that a child run sends to its parent at its end; names of users do not begin with a colon.
+CHILD_SIGNAL: Final = ":child"
+
+
+class StepKind(StrEnum):
+    """The kind of a recorded step."""
+
+    STEP = "step"
+    """A function of the application; also one whose effect commits with the row (``flow.transaction``)."""
+    UNDO = "undo"
+    """The compensation of a step."""
+    SLEEP = "sleep"
+    """A wait for an instant."""
+    WAIT = "wait"
+    """A wait for a signal of this run."""
+    EVENT = "event"
+    """A wait for an emitted value."""
+    CALL = "call"
+    """A child run."""
+    GATHER = "gather"
+    """The winner of ``flow.first``."""
+    PATCH = "patch"
+    """The answer of ``flow.patched``."""
+    VALUE = "value"
+    """A value that must be the same in each replay."""
+
+
+class StepOutcome(StrEnum):
+    """The state of a recorded step."""
+
+    OK = "ok"
+    """It has a result, which may be None."""
+    FAILED = "failed"
+    """It failed for good."""
+    WAITING = "waiting"
+    """It waits: for its next try, a signal, an emitted value or a child run."""
+    TIMED_OUT = "timed_out"
+    """Its wait ended without an answer."""
+
+
+class StepError(msgspec.Struct, frozen=True, gc=False):
+    """The error of a step, as far as it can be stored.
+
+    Attributes:
+        types: the qualified names of the exception class and its bases, most specific first.
+        message: the text of the exception.
+        reason: the reason of the classified failure, one upper-case word.
+        args: the arguments of the exception as JSON, if all of them could be encoded.
+    """
+
+    types: tuple[str, ...]
+    message: str
+    reason: str
+    args: str | None = None
+
+
+class StepTry(msgspec.Struct, frozen=True, gc=False):
+    """A failed try of a step, for the timeline."""
+
+    at: datetime
+    took: timedelta
+    error: StepError
+    delay: timedelta | None = None  # until the next try; None after the last one
+    rule: str | None = None  # the rule of the policy that decided
+
+
+class StepHistory(msgspec.Struct, frozen=True, gc=False):
+    """What the policy of a failed step needs for its next decision, and the failed tries.
+
+    Attributes:
+        started_at: start of the first try; the deadline counts from here.
+        last_delay: the delay before the next try.
+        by_rule: failures matched by each rule of the policy.
+        tries: the last `KEPT_TRIES` failed tries, oldest first.
+    """
+
+    started_at: datetime
+    last_delay: timedelta | None = None
+    by_rule: tuple[int, ...] = ()
+    tries: tuple[StepTry, ...] = ()
+
+
+class StepRecord(msgspec.Struct, frozen=True, gc=False):
+    """A recorded step of a run; see the table at the top of the module.
+
+    Attributes:
+        run_id: the job of the run.
+        path: identifies the step in its run.
+        name: the name of the function, signal, emitted value or workflow, without an ordinal.
+        lease_id: the lease under which the row was written last.
+        at: the end of the step, or of its last try, or the start of its wait.
+        took: the duration of the last try.
+        tries: executions of the function, including the last one; 0 for other kinds than ``step`` and ``undo``.
+        due_at: when a waiting step is tried again or its wait ends; when a sleep ends.
+        digest: of the arguments (`digest_of`), to report a change of them; None if it was not computed.
+        result: JSON.
+        ref: the job of the child run, or the id of the signal that was received.
+    """
+
+    run_id: int
+    path: str
+    kind: StepKind
+    name: str
+    outcome: StepOutcome
+    lease_id: int
+    at: datetime
+    took: timedelta = timedelta(0)
+    tries: int = 0
+    due_at: datetime | None = None
+    digest: int | None = None
+    result: bytes | None = None
+    error: StepError | None = None
+    history: StepHistory | None = None
+    ref: int | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Return True if the row does not change any more, except by an operator."""
+        return self.outcome is not StepOutcome.WAITING
+
+
+class RunRecord(msgspec.Struct, frozen=True, gc=False):
+    """A run.
+
+    Attributes:
+        job_id: the job that executes it; the run has the state of this job.
+        id: the id that its starter gave, unique in its workflow, or the job's number as text.
+        version: the version of the workflow's code that started it.
+        digest: of its arguments, to detect another start with the same id.
+        parent_id: the job of the parent run, with ``parent_path``, the path of the call there.
+        epoch: the number of restarts (``flow.restart``).
+        paused_at: since when it takes no new step, with ``paused_why``.
+        held: why its code and its recorded steps do not fit each other; None if they do.
+        held_at: since when it is held.
+        cancel_at: when its cancellation was requested, with ``cancel_why``.
+        forked_from: the job of the run that it is a fork of.
+        values: the values of ``flow.set``, a JSON object.
+    """
+
+    job_id: int
+    workflow: str
+    id: str
+    version: int
+    digest: int
+    parent_id: int | None = None
+    parent_path: str | None = None
+    epoch: int = 0
+    paused_at: datetime | None = None
+    paused_why: str | None = None
+    held: str | None = None
+    held_at: datetime | None = None
+    cancel_at: datetime | None = None
+    cancel_why: str | None = None
+    forked_from: int | None = None
+    values: bytes | None = None
+
+
+class SignalRecord(msgspec.Struct, frozen=True, gc=False):
+    """A signal that was sent to a run.
+
+    Attributes:
+        id: its number; a run reads the signals of one name in the order of their numbers.
+        key: signals of one run and name with equal keys are one signal.
+        payload: JSON.
+        path: the path of the step that read it; None while it is unread.
+    """
+
+    id: int
+    run_id: int
+    name: str
+    key: str | None
+    payload: bytes | None
+    at: datetime
+    path: str | None = None
+
+
+class EmitRecord(msgspec.Struct, frozen=True, gc=False):
+    """An emitted value: the first write of a name wins, and every waiter receives it."""
+
+    name: str
+    payload: bytes | None
+    at: datetime
+
+
+class ChildEnd(msgspec.Struct, frozen=True, gc=False):
+    """The end of a child run.
+
+    Attributes:
+        job_id: the ``ref`` of the step that waits for it.
+        state: a final state.
+        result: JSON; None unless it succeeded.
+        error: the text of its error, if it is dead, or the reason of its cancellation.
+        reason: one upper-case word.
+    """
+
+    job_id: int
+    state: State
+    result: bytes | None = None
+    error: str | None = None
+    reason: str | None = None
+
+
+class RunState(msgspec.Struct, frozen=True, gc=False):
+    """What is stored of a run, read when a worker claims it.
+
+    Attributes:
+        run: the run itself.
+        steps: its rows, in no particular order.
+        signals: its unread signals, by number.
+        emits: the emitted values that its waiting steps wait for.
+        children: the child runs that its waiting steps wait for, if they have ended.
+    """
+
+    run: RunRecord
+    steps: tuple[StepRecord, ...] = ()
+    signals: tuple[SignalRecord, ...] = ()
+    emits: tuple[EmitRecord, ...] = ()
+    children: tuple[ChildEnd, ...] = ()
+
+
+class RunFlags(msgspec.Struct, frozen=True, gc=False):
+    """What an operator asked of a running run; it rides back in the answer of each flush."""
+
+    cancel_why: str | None = None  # None if no cancellation is requested
+    paused: bool = False
+
+
+# ---------------------------------------------------------------------------------------------------------------- paths
+
+
+def next_path(branch: str, position: int) -> str:
+    """Return the path of a call: its branch (``""`` for the body itself), and its position there, from 1."""
+    return f"{branch}.{position}" if branch else str(position)
+
+
+def branch_path(path: str, number: int) -> str:
+    """Return the branch with this number, from 0, that the call at this path opens."""
+    return f"{path}.{number}"
+
+
+def undo_path(path: str) -> str:
+    """Return the path of the undo of a step."""
+    return f"u{path}"
+
+
+def parent_path(path: str) -> str | None:
+    """Return the path of the call that opened the branch of this step; None for a step of the body itself."""
+    parts = path.rsplit(".", 2)
+    return parts[0] if len(parts) == 3 else None  # noqa: PLR2004 - call, branch, position
+
+
+def path_order(path: str) -> tuple[int, tuple[int, ...], str]:
+    """Return a key that sorts paths in the order of the calls: steps, then undos, then names of the gate."""
+    digits = path.removeprefix("u").split(".")
+    if all(each.isascii() and each.isdigit() for each in digits):
+        return int(path.startswith("u")), tuple(map(int, digits)), ""
+    return 2, (), path
+
+
+def check_gate_name(name: str) -> None:
+    """Check the name of a step that the low-level gate uses as its path.
+
+    Raises:
+        ConfigurationError: it is empty, or it could be the path of a step of a workflow.
+    """
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"the name of a step is a text, not empty; got {name!r}")
+    if path_order(name)[0] != 2:  # noqa: PLR2004 - see there
+        raise ConfigurationError(f"a step cannot be named {name!r}: paths of steps in workflows have this form")
+
+
+# --------------------------------------------------------------------------------------------------- values and limits
+
+
+def digest_of(canonical: bytes) -> int:
+    """Return a signed number of 64 bits for arguments as JSON with sorted keys."""
+    return int.from_bytes(hashlib.blake2b(canonical, digest_size=8).digest(), signed=True)
+
+
+def check_size(what: str, result: bytes | None) -> None:
+    """Check the size of a result; ``what`` names the step or the run in the error.
+
+    Raises:
+        ResultTooLarge: it has more than `RESULT_LIMIT` bytes.
+    """
+    if result is not None and len(result) > RESULT_LIMIT:
+        raise ResultTooLarge(
+            f"the result of {what} has {len(result):,} bytes of JSON, and the limit is {RESULT_LIMIT:,}: "
+            "store the content elsewhere and return a reference to it"
+        )
+
+
+def kept_tries(history: StepHistory | None, failed: StepTry) -> tuple[StepTry, ...]:
+    """Return the failed tries to keep after another one."""
+    earlier = () if history is None else history.tries
+    return (*earlier, failed)[-KEPT_TRIES:]

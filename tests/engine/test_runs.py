@@ -1,0 +1,147 @@
+"""Paths, digests and limits of recorded steps."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.engine.outcome import Held, Parked, Restarted, RunChange
+from redrive.engine.records import Hold
+from redrive.engine.runs import (
+    FAR,
+    KEPT_TRIES,
+    RESULT_LIMIT,
+    StepError,
+    StepHistory,
+    StepKind,
+    StepOutcome,
+    StepRecord,
+    StepTry,
+    branch_path,
+    check_gate_name,
+    check_size,
+    digest_of,
+    kept_tries,
+    next_path,
+    parent_path,
+    path_order,
+    undo_path,
+)
+from redrive.engine.settle import decide
+from redrive.errors import ConfigurationError, ResultTooLarge
+from tests.engine.helpers import NOW, claim
+
+STEP = StepRecord(7, "1", StepKind.STEP, "charge", StepOutcome.OK, 41, NOW)
+ERROR = StepError(("builtins.ValueError",), "boom", "ERROR")
+
+
+def test_paths_name_positions_and_branches():
+    """Paths are positions from 1 and branches from 0, separated by dots."""
+    branch = branch_path(next_path("", 4), 0)
+
+    assert ["3", "4.0", "4.0.2"] == [next_path("", 3), branch, next_path(branch, 2)]
+    assert [None, "4", "4.0.2"] == [parent_path("4"), parent_path("4.0.2"), parent_path("4.0.2.1.1")]
+
+
+def test_paths_sort_in_the_order_of_calls():
+    """Steps come in the order of their calls, then undos, then names of the gate."""
+    ordered = ["2", "9", "10", "10.0.1", "10.0.2", "10.1.1", "11", "u2", "u10", "charge", "s1"]
+
+    assert ordered == sorted(sorted(ordered), key=path_order)
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=5), st.booleans())
+def test_no_name_of_the_gate_can_be_a_path(parts: list[int], undo: bool):
+    """Names of steps at the gate never equal a path of a workflow."""
+    path = ".".join(map(str, parts))
+    with pytest.raises(ConfigurationError, match="cannot be named"):
+        check_gate_name(undo_path(path) if undo else path)
+
+
+@pytest.mark.parametrize("name", ["charge", "u", "1a", "step 1", "²"])
+def test_the_gate_takes_other_names(name: str):
+    """Any other text can be the name of a step at the gate."""
+    check_gate_name(name)
+
+    assert 2 == path_order(name)[0]
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_a_step_at_the_gate_has_a_name(name: str):
+    """Steps without a name are refused."""
+    with pytest.raises(ConfigurationError, match="the name of a step is a text, not empty"):
+        check_gate_name(name)
+
+
+def test_the_digest_of_arguments_is_a_signed_number_of_64_bits():
+    """Equal arguments have equal digests, which fit into a column of 64 bits."""
+    digests = {digest_of(b"%d" % number) for number in range(100)}
+
+    assert 100 == len(digests)
+    assert all(-(2**63) <= each < 2**63 for each in digests)
+    assert digest_of(b"{}") == digest_of(b"{}")
+
+
+def test_a_result_over_the_limit_is_refused():
+    """Results over 1 MiB are refused with their size and the limit."""
+    check_size("step load (1)", None)
+    check_size("step load (1)", b"x" * RESULT_LIMIT)
+
+    with pytest.raises(
+        ResultTooLarge, match=r"step load \(1\) has 1,048,577 bytes of JSON, and the limit is 1,048,576"
+    ):
+        check_size("step load (1)", b"x" * (RESULT_LIMIT + 1))
+
+
+def test_a_step_keeps_its_last_failed_tries():
+    """Rows of steps keep a limited number of failed tries, the last ones."""
+    history = None
+    for number in range(KEPT_TRIES + 5):
+        tries = kept_tries(history, StepTry(NOW, timedelta(seconds=number), ERROR))
+        history = StepHistory(NOW, tries=tries)
+
+    assert [timedelta(seconds=number) for number in range(5, KEPT_TRIES + 5)] == [each.took for each in tries]
+
+
+@pytest.mark.parametrize(("outcome", "final"), [(each, each != "waiting") for each in StepOutcome])
+def test_only_waiting_rows_change(outcome: StepOutcome, final: bool):
+    """Rows are final unless they wait."""
+    row = StepRecord(7, "1", StepKind.STEP, "charge", outcome, 41, NOW)
+
+    assert final == row.is_final
+
+
+def test_a_parked_run_is_due_at_its_earliest_wait():
+    """Parked runs carry their rows, are due at their earliest wait, and leave no line in the history."""
+    until = NOW + timedelta(days=1)
+    after = decide(claim(crashes=1), Parked(until, "sleeps", (STEP,), b"{}"), NOW, 0.0)
+
+    assert (until, Hold.PARKED, "sleeps", None) == (after.scheduled_at, after.hold, after.note, after.closed)
+    assert RunChange((STEP,), b"{}") == after.run
+
+
+def test_a_run_that_waits_without_a_limit_is_due_in_the_far_future():
+    """Runs that wait without a time limit have a far due time."""
+    assert FAR == decide(claim(), Parked(None, "waits"), NOW, 0.0).scheduled_at
+
+
+def test_a_restarted_run_is_due_at_once():
+    """Runs that begin again are due now, with their new arguments."""
+    after = decide(claim(), Restarted(b'{"n": 2}', b"{}"), NOW, 0.0)
+
+    assert (NOW, RunChange((), b"{}", b'{"n": 2}')) == (after.scheduled_at, after.run)
+
+
+def test_a_held_run_is_tried_again_ever_more_rarely():
+    """Held runs are looked at again after as long as they have been held, at most a minute, without a time limit."""
+    first = decide(claim(), Held("step 3 was book_out"), NOW, 0.0)
+    later = decide(claim(unreadable_at=NOW - timedelta(days=9)), Held("step 3 was book_out"), NOW, 0.0)
+
+    assert first.scheduled_at is not None
+    assert later.scheduled_at is not None
+    assert (NOW, Hold.HELD, "step 3 was book_out") == (first.unreadable_at, first.hold, first.note)
+    assert timedelta(0) < first.scheduled_at - NOW < later.scheduled_at - NOW == timedelta(minutes=1)
+    assert RunChange(held="step 3 was book_out") == first.run
