@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from redrive.engine.items import TrackedItem, columns
 from redrive.engine.lifecycle import State
+from redrive.engine.origin import Kind, Origin, OriginResult
 from redrive.engine.recurring import CronDefinition, Overlap, ScheduleRecord
 from redrive.errors import NotTracked, ScheduleError
 from redrive.schedule import RefreshState, refresh
@@ -134,7 +135,8 @@ def row_of(definition: CronDefinition, **changes: Any) -> ScheduleRecord:
 
 def test_a_cron_that_is_deleted_while_its_job_ends_is_left_alone():
     """Ends of jobs that find the cron deleted after they have read it start nothing."""
-    steps = crons.start_queued({"nightly": {7}}, T0)
+    ended = OriginResult(Origin(Kind.CRON, "nightly", "2026-03-29T03:00:00Z"), 7, succeeded=True)
+    steps = crons.finish_all([ended], T0)
     next(steps)
     query = steps.send([row_of(cron(overlap=Overlap.QUEUE))])
 
