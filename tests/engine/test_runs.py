@@ -31,10 +31,11 @@ from redrive.engine.runs import (
     undo_path,
 )
 from redrive.engine.settle import decide
+from redrive.engine.steps import FailedTry, NewStep
 from redrive.errors import ConfigurationError, ResultTooLarge
-from tests.engine.helpers import NOW, claim
+from redrive.policy import Failure
+from tests.engine.helpers import NOW, claim, policy
 
-STEP = StepRecord(7, "1", StepKind.STEP, "charge", StepOutcome.OK, 41, NOW)
 ERROR = StepError(("builtins.ValueError",), "boom", "ERROR")
 
 
@@ -106,7 +107,7 @@ def test_a_step_keeps_its_last_failed_tries():
     assert [timedelta(seconds=number) for number in range(5, KEPT_TRIES + 5)] == [each.took for each in tries]
 
 
-@pytest.mark.parametrize(("outcome", "final"), [(each, each != "waiting") for each in StepOutcome])
+@pytest.mark.parametrize(("outcome", "final"), [(each, each not in {"waiting", "running"}) for each in StepOutcome])
 def test_only_waiting_rows_change(outcome: StepOutcome, final: bool):
     """Rows are final unless they wait."""
     row = StepRecord(7, "1", StepKind.STEP, "charge", outcome, 41, NOW)
@@ -116,11 +117,28 @@ def test_only_waiting_rows_change(outcome: StepOutcome, final: bool):
 
 def test_a_parked_run_is_due_at_its_earliest_wait():
     """Parked runs carry their rows, are due at their earliest wait, and leave no line in the history."""
-    until = NOW + timedelta(days=1)
-    after = decide(claim(crashes=1), Parked(until, "sleeps", (STEP,), b"{}"), NOW, 0.0)
+    sleep = NewStep("1", StepKind.SLEEP, "1d", delay=timedelta(days=1))
+    after = decide(claim(crashes=1), Parked(NOW + timedelta(days=2), "sleeps", (sleep,), b"{}"), NOW, 0.0)
+    due = NOW + timedelta(days=1)
+    row = StepRecord(7, "1", StepKind.SLEEP, "1d", StepOutcome.OK, 41, NOW, due_at=due)
 
-    assert (until, Hold.PARKED, "sleeps", None) == (after.scheduled_at, after.hold, after.note, after.closed)
-    assert RunChange((STEP,), b"{}") == after.run
+    assert (due, Hold.PARKED, "sleeps", None) == (after.scheduled_at, after.hold, after.note, after.closed)
+    assert RunChange((row,), b"{}") == after.run
+
+
+def test_an_earlier_wait_decides_when_a_parked_run_is_due():
+    """Recorded waits count for the due time of a parked run like new ones."""
+    sleep = NewStep("1", StepKind.SLEEP, "1d", delay=timedelta(days=1))
+    until = NOW + timedelta(hours=1)
+
+    assert until == decide(claim(), Parked(until, "sleeps", (sleep,)), NOW, 0.0).scheduled_at
+
+
+def test_a_run_whose_step_failed_for_good_is_due_at_once():
+    """Runs that park while a step fails for good are due at once, so that their code receives the error."""
+    failed = FailedTry("1", StepKind.STEP, "charge", timedelta(0), 1, Failure(()), ERROR, policy("0"), 0.0)
+
+    assert NOW == decide(claim(), Parked(None, "waits", (failed,)), NOW, 0.0).scheduled_at
 
 
 def test_a_run_that_waits_without_a_limit_is_due_in_the_far_future():

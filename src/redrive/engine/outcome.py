@@ -15,6 +15,7 @@ from redrive.engine.lifecycle import LifecycleEvent, State, next_state
 from redrive.engine.origin import OriginResult
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
 from redrive.engine.runs import StepRecord
+from redrive.engine.steps import StepEnd
 from redrive.policy import Failure
 
 
@@ -68,15 +69,16 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
     """The run waits, and its worker is free for other jobs; no attempt is spent.
 
     Attributes:
-        until: the earliest due time of its waits; None if none has one.
+        until: the earliest due time of its recorded waits, without those of ``steps``; None if none has one.
         why: the waits as a text, which is shown until then.
-        steps: rows to be written in the same transaction, such as that of a step that failed for now.
+        steps: rows to be written in the same transaction, such as that of a step that failed for now. The run is due
+            at the earliest of their due times, and at once if one of them has failed for good.
         values: the values of ``flow.set`` as a JSON object, if they have changed.
     """
 
     until: datetime | None
     why: str
-    steps: tuple[StepRecord, ...] = ()
+    steps: tuple[StepEnd, ...] = ()
     values: bytes | None = None
 
 

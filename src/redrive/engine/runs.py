@@ -18,6 +18,7 @@ What a row of each kind means::
     gather  -                                         the number of the winner        -
     patch   -                                         True: the run takes the patch   -
     value   -                                         a recorded value                -
+    cancel  -                                         the cancellation came here      -
 
 The row of a sleep is final at once: its due time wakes the run, and nothing is updated at the end.
 """
@@ -70,6 +71,8 @@ class StepKind(StrEnum):
     """The winner of ``flow.first``."""
     PATCH = "patch"
     """The answer of ``flow.patched``."""
+    CANCEL = "cancel"
+    """The cancellation of the run, which was delivered at this call."""
     VALUE = "value"
     """A value that must be the same in each replay."""
 
@@ -83,6 +86,8 @@ class StepOutcome(StrEnum):
     """It failed for good."""
     WAITING = "waiting"
     """It waits: for its next try, a signal, an emitted value or a child run."""
+    RUNNING = "running"
+    """A caller of the low-level gate executes it, until ``due_at``."""
     TIMED_OUT = "timed_out"
     """Its wait ended without an answer."""
 
@@ -165,7 +170,7 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_final(self) -> bool:
         """Return True if the row does not change any more, except by an operator."""
-        return self.outcome is not StepOutcome.WAITING
+        return self.outcome not in (StepOutcome.WAITING, StepOutcome.RUNNING)
 
 
 class RunRecord(msgspec.Struct, frozen=True, gc=False):

@@ -29,6 +29,7 @@ cancelled      stays      stays       0
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -58,7 +59,8 @@ from redrive.engine.outcome import (
 )
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
 from redrive.engine.reports import report, succeeded
-from redrive.engine.runs import FAR
+from redrive.engine.runs import FAR, StepOutcome, StepRecord
+from redrive.engine.steps import resolve
 from redrive.errors.foreign import summary, trace
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 
@@ -228,7 +230,8 @@ def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: da
                 note=closed.verdict,
             )
         case Parked(until, why, steps, values):
-            return _parked(claim, until or FAR, why, RunChange(steps, values))
+            rows = tuple(resolve(each, claim.id, claim.lease_id, now) for each in steps)
+            return _parked(claim, _due(until, rows, now), why, RunChange(rows, values))
         case Restarted(arguments, values):
             return _parked(claim, now, "begins again with new arguments", RunChange((), values, arguments))
         case Held(why):  # pragma: no branch - the last one; mypy proves that all are here
@@ -245,6 +248,13 @@ def _parked(claim: Claim, until: datetime, why: str, change: RunChange) -> Trans
         note=why,
         run=change,
     )
+
+
+def _due(until: datetime | None, rows: Sequence[StepRecord], now: datetime) -> datetime:
+    """Return when a parked run is due: at its earliest wait, or at once if a step of it has failed for good."""
+    if any(row.outcome is StepOutcome.FAILED for row in rows):
+        return now
+    return min((at for at in (until, *(row.due_at for row in rows)) if at is not None), default=FAR)
 
 
 def _held(claim: Claim, why: str, now: datetime) -> Transition:

@@ -1,0 +1,156 @@
+"""Rows to be written for the steps of a run, and the decision about a step that failed. PURE.
+
+A worker describes the end of a step by a `NewStep`, or by a `FailedTry` if its function raised. Both have delays and no
+instants, because the clock of the database decides: `resolve` turns them into a `StepRecord` inside the transaction
+that writes it. The delay of a retry counts from there, which is the instant of the failure as stored.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+import msgspec
+
+from redrive.engine.runs import StepError, StepHistory, StepKind, StepOutcome, StepRecord, StepTry, kept_tries
+from redrive.errors.foreign import summary
+from redrive.policy import Defer, Failure, GiveUp, History, Policy, Retry
+
+_ZERO = timedelta(0)
+
+
+class NewStep(msgspec.Struct, frozen=True, gc=False):
+    """A row to be written; see `redrive.engine.runs.StepRecord` for its fields.
+
+    Attributes:
+        tries: executions of the function, including those that failed before.
+        delay: from the transaction until the row is due; for the end of a sleep and of a wait.
+        due_at: the same as an instant; used if it is given.
+    """
+
+    path: str
+    kind: StepKind
+    name: str
+    outcome: StepOutcome = StepOutcome.OK
+    took: timedelta = _ZERO
+    tries: int = 0
+    delay: timedelta | None = None
+    due_at: datetime | None = None
+    digest: int | None = None
+    result: bytes | None = None
+    error: StepError | None = None
+    history: StepHistory | None = None
+    ref: int | None = None
+
+
+class FailedTry(msgspec.Struct, frozen=True, gc=False):
+    """A failed try of a step, about which its policy decides in the transaction that writes the row.
+
+    Attributes:
+        tries: executions of the function, including this one.
+        failure: the classified error.
+        error: the error as it is stored.
+        policy: of the step.
+        sample: a random number in [0, 1), for jitter.
+        history: of the row of the earlier tries; None for the first try.
+    """
+
+    path: str
+    kind: StepKind
+    name: str
+    took: timedelta
+    tries: int
+    failure: Failure
+    error: StepError
+    policy: Policy
+    sample: float
+    digest: int | None = None
+    history: StepHistory | None = None
+
+
+StepEnd: TypeAlias = NewStep | FailedTry
+"""A row to be written."""
+
+
+def resolve(end: StepEnd, run_id: int, lease_id: int, now: datetime) -> StepRecord:
+    """Return the row to be written at this instant, under this lease."""
+    if isinstance(end, FailedTry):
+        return failed_step(end, run_id, lease_id, now)
+    due_at = end.due_at if end.due_at is not None or end.delay is None else now + end.delay
+    return StepRecord(
+        run_id,
+        end.path,
+        end.kind,
+        end.name,
+        end.outcome,
+        lease_id,
+        now,
+        end.took,
+        end.tries,
+        due_at,
+        end.digest,
+        end.result,
+        end.error,
+        end.history,
+        end.ref,
+    )
+
+
+def failed_step(end: FailedTry, run_id: int, lease_id: int, now: datetime) -> StepRecord:
+    """Return the row of a step that failed: waiting for its next try, or failed for good.
+
+    A policy that raises fails the step for good.
+    """
+    try:
+        delay, rule, by_rule = _decide(end, now)
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a backoff function of the application may raise anything
+        delay, rule, by_rule = None, f"bad policy: {summary(error)}", ()
+    tried = StepTry(now, end.took, end.error, delay, rule)
+    history = StepHistory(_started_at(end, now), delay, by_rule, kept_tries(end.history, tried))
+    return StepRecord(
+        run_id,
+        end.path,
+        end.kind,
+        end.name,
+        StepOutcome.FAILED if delay is None else StepOutcome.WAITING,
+        lease_id,
+        now,
+        end.took,
+        end.tries,
+        None if delay is None else now + delay,
+        end.digest,
+        None,
+        end.error,
+        history,
+    )
+
+
+def _started_at(end: FailedTry, now: datetime) -> datetime:
+    return now - end.took if end.history is None else end.history.started_at
+
+
+def _decide(end: FailedTry, now: datetime) -> tuple[timedelta | None, str, tuple[int, ...]]:
+    """Return the delay until the next try, None for none; the rule that decided; and the numbers that rules keep."""
+    earlier = end.history
+    started_at = _started_at(end, now)
+    history = History(
+        end.tries,
+        started_at,
+        None if earlier is None else earlier.last_delay,
+        () if earlier is None else earlier.by_rule,
+    )
+    match end.policy.decide(history, end.failure, now, end.sample):
+        case GiveUp(_, rule):
+            return None, rule, ()
+        case Retry(delay, _, rule):
+            pass
+        case Defer(at, rule):  # pragma: no branch - the last one; mypy proves that all are here
+            delay = at - now
+    deadline = end.policy.deadline
+    if rule == "deadline" and deadline is not None and now + delay >= started_at + deadline:
+        # A delay that is cut at the deadline is not followed by a call.
+        return None, rule, ()
+    by_rule = end.policy.advance(history, end.failure, delay, now=now, sample=end.sample).by_rule
+    return delay, rule, by_rule
