@@ -26,10 +26,12 @@ def drawn() -> dict[str, str | None]:
     return parents
 
 
-def classes() -> dict[str, type[Exception]]:
+def classes() -> dict[str, type[BaseException]]:
     """Each exception class that the module defines."""
     return {
-        name: value for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)
+        name: value
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, BaseException)
     }
 
 
@@ -57,7 +59,9 @@ def test_the_drawing_shows_the_inheritance(name: str, parent: str | None):
     assert ([parent, *also(name)] if parent else []) == own
 
 
-@pytest.mark.parametrize("name", [name for name in drawn() if issubclass(classes()[name], errors.RedriveError)])
+@pytest.mark.parametrize(
+    "name", [name for name in drawn() if issubclass(classes()[name], errors.RedriveError | errors.FlowInterrupt)]
+)
 def test_the_docstring_is_the_default_message(name: str):
     """Errors raised without a message show the first line of their docstring."""
     error = classes()[name]

@@ -43,6 +43,9 @@ May import: nothing. Must never: contain behaviour.
     │   ├── ResultTooLarge              the result of a step cannot be stored
     │   ├── TooManySteps                the run has reached the limit of steps
     │   ├── NonDeterminism              the code and the recorded steps do not fit
+    │   ├── FlowMisused                 the body uses its flow in a way that cannot be recorded
+    │   ├── TimedOut                    (also a TimeoutError) a wait of a run ended without an answer
+    │   ├── ChildFailed                 a child run failed for good, or was cancelled
     │   ├── ParkingSwallowed            the body caught the exception that parks it, and went on
     │   └── WaitsForItself              a run waits for itself, or for a run that waits for it
     ├── JobError                        raised by ``job.result()`` if there is no result
@@ -70,8 +73,14 @@ May import: nothing. Must never: contain behaviour.
     ├── Snooze                          not a failure; run again later, without using an attempt
     └── Cancel                          not a failure; the job is no longer needed
 
+    FlowInterrupt                       raised *in the body of a workflow*, which must let it pass
+    ├── Parking                         the run waits, and gives its worker back
+    ├── BranchDropped                   the result of this branch is not needed any more
+    └── CancelRequested                 the run was cancelled; clean up, and let it pass
+
 The docstring of a class is its default message. Signals are ``Exception``, not ``BaseException``: handlers raise them
-from their own ``except`` clauses, and two of the four *are* failures.
+from their own ``except`` clauses, and two of the four *are* failures. The interrupts of a workflow are
+``BaseException``: an ``except Exception`` in the body must not swallow them.
 """
 
 from __future__ import annotations
@@ -84,14 +93,19 @@ __all__ = [
     "AppLoadError",
     "ArchiveError",
     "AuthenticationFailure",
+    "BranchDropped",
     "Cancel",
+    "CancelRequested",
     "CatchDefinitionError",
+    "ChildFailed",
     "CircuitOpen",
     "ClientClosed",
     "CollectionNotFound",
     "ConfigurationError",
     "DuplicateJob",
     "DuplicateRun",
+    "FlowInterrupt",
+    "FlowMisused",
     "GiveUp",
     "IllegalMove",
     "JobCancelled",
@@ -103,6 +117,7 @@ __all__ = [
     "NotTracked",
     "OutcomeUnknown",
     "Overloaded",
+    "Parking",
     "ParkingSwallowed",
     "PayloadError",
     "PolicyError",
@@ -139,6 +154,7 @@ __all__ = [
     "StoreUnreachable",
     "TaskDefinitionError",
     "TerminalFailure",
+    "TimedOut",
     "TokenError",
     "TooManyInRetry",
     "TooManySteps",
@@ -496,6 +512,25 @@ class NonDeterminism(RunError):
     """The code of the workflow does not fit the recorded steps; nothing was run."""
 
 
+class FlowMisused(RunError):
+    """The body of a workflow uses its flow in a way that cannot be recorded."""
+
+
+class TimedOut(RunError, TimeoutError):
+    """The wait has ended without an answer, which is recorded."""
+
+
+class ChildFailed(RunError):
+    """The child run has failed for good, or was cancelled."""
+
+    def __init__(self, message: str | None = None, *, job_id: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        #: The job of the child run.
+        self.job_id = job_id
+        #: The reason of its failure, one upper-case word; CANCELLED if it was cancelled.
+        self.reason = reason
+
+
 class ParkingSwallowed(RunError):
     """The body caught the exception that parks it, and went on."""
 
@@ -552,3 +587,25 @@ class Cancel(Signal):
         super().__init__(why)
         #: A text that is shown on the job.
         self.why = why
+
+
+# --- interrupts: raised in the body of a workflow, which must let them pass
+
+
+class FlowInterrupt(BaseException):
+    """The base of the exceptions that interrupt the body of a workflow."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or _first_line(type(self)))
+
+
+class Parking(FlowInterrupt):
+    """The run waits, and its body is torn down; it is replayed when the wait is over."""
+
+
+class BranchDropped(FlowInterrupt):
+    """The result of this branch is not needed any more."""
+
+
+class CancelRequested(FlowInterrupt):
+    """The cancellation of the run has arrived: clean up, and let this exception pass."""

@@ -1,0 +1,196 @@
+"""The comparison of a body with the recorded steps of its run. PURE.
+
+A run is replayed from its beginning whenever a worker continues it: the body asks for its steps in the same order, and
+receives recorded values instead of calls. `Replay` finds the row of each request by the path of its branch and its
+position there, and compares name, kind and the digest of the arguments. Three findings hold the run, because an effect
+would be repeated or lost otherwise:
+
+* another step, or the same one with other arguments, was recorded at this position;
+* the request is new, and steps behind it were recorded;
+* the body has ended, and recorded steps were not reached.
+
+The text of a finding names the recorded step, the requested one and the line of the code. Rows of patches are skipped
+where the code asks no longer for them. Undos and markers of the engine have paths that no request has; they are not
+compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from redrive.engine.runs import RunRecord, StepKind, StepRecord, next_path, path_order
+
+#: The kinds of steps in texts.
+_WORDS = {
+    StepKind.STEP: "",
+    StepKind.UNDO: "the undo of ",
+    StepKind.SLEEP: "a sleep",
+    StepKind.WAIT: "a wait for the signal ",
+    StepKind.EVENT: "a wait for the event ",
+    StepKind.CALL: "a call of the workflow ",
+    StepKind.GATHER: "",
+    StepKind.PATCH: "the patch ",
+    StepKind.VALUE: "the value ",
+    StepKind.CANCEL: "the cancellation ",
+}
+
+_REMEDY = (
+    "Nothing was run. The run is held; a worker with the earlier code, a patch (flow.patched) or redrive runs fork "
+    "lets it go on."
+)
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """A step that the body asks for.
+
+    Attributes:
+        kind: the kind of the step.
+        name: the name of the function, signal, event or workflow.
+        digest: of its arguments; None if they are not compared.
+        line: the place in the code, as ``file:number``.
+    """
+
+    kind: StepKind
+    name: str
+    digest: int | None = None
+    line: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """The result of a request.
+
+    Attributes:
+        path: of the step.
+        position: of the step in its branch; the next request of the branch has the next one.
+        row: what was recorded; None if the step is new.
+        mismatch: why the run must be held; None if the code fits.
+    """
+
+    path: str
+    position: int
+    row: StepRecord | None = None
+    mismatch: str | None = None
+
+
+class Replay:
+    """The recorded steps of one run, and which of them the body has reached."""
+
+    def __init__(self, run: RunRecord, steps: Iterable[StepRecord]) -> None:
+        self._run = run
+        self._rows = {row.path: row for row in steps if path_order(row.path)[0] == 0}
+        self._reached: set[str] = set()
+        #: The last position of each branch that has a row, or that has opened branches with rows.
+        self._last: dict[str, int] = {}
+        #: The calls that have opened branches with rows.
+        self._opened: set[str] = set()
+        for path in self._rows:
+            self._note(path)
+
+    def _note(self, path: str) -> None:
+        parts = path.split(".")
+        for size in range(len(parts), 0, -2):
+            branch, position = ".".join(parts[: size - 1]), int(parts[size - 1])
+            self._last[branch] = max(self._last.get(branch, 0), position)
+            if size < len(parts):
+                self._opened.add(".".join(parts[:size]))
+
+    def ask(self, branch: str, position: int, request: Request) -> Answer:
+        """Find the step that a branch asks for at a position, from 1."""
+        path = next_path(branch, position)
+        row = self._rows.get(path)
+        while row is not None and row.kind is StepKind.PATCH and not _is_same(row, request):
+            # The code asks for this patch no longer, which is the end of every patch.
+            self._reached.add(path)
+            position += 1
+            path = next_path(branch, position)
+            row = self._rows.get(path)
+        if request.kind is StepKind.PATCH and not (row is not None and _is_same(row, request)):
+            return Answer(path, position)
+        if row is None:
+            return Answer(path, position, mismatch=self._new(branch, position, request))
+        if not _is_same(row, request):
+            return Answer(path, position, row, self._text(f"step {path} was {_shown(row)}", request))
+        if row.digest is not None and request.digest is not None and row.digest != request.digest:
+            problem = f"step {path}, {_shown(row)}, was recorded with other arguments"
+            return Answer(path, position, row, self._text(problem, request))
+        self._reached.add(path)
+        return Answer(path, position, row)
+
+    def is_new(self, branch: str, position: int) -> bool:
+        """Return True if no step of a branch is recorded at this position or behind it."""
+        return self._last.get(branch, 0) < position
+
+    def _new(self, branch: str, position: int, request: Request) -> str | None:
+        """Return why a step without a row does not fit; None if it does."""
+        # A gather has no row of its own while its branches run, and none if they record nothing.
+        if request.kind is StepKind.GATHER or self.is_new(branch, position):
+            return None
+        path = next_path(branch, position)
+        if path in self._opened:
+            return self._text(f"step {path} has opened branches", request)
+        behind = min(
+            (row for row in self._rows.values() if _is_behind(row.path, branch, position)),
+            key=lambda row: path_order(row.path),
+        )
+        return self._text(f"step {path} is new, and step {behind.path} behind it was {_shown(behind)}", request)
+
+    def drop(self, branch: str) -> None:
+        """Count the rows of a branch as reached: a decision that was recorded has ended it."""
+        self._reached.update(path for path in self._rows if path.startswith(f"{branch}."))
+
+    def unreached(self) -> tuple[StepRecord, ...]:
+        """Return the recorded steps that the body has not reached, in order."""
+        left = (row for path, row in self._rows.items() if path not in self._reached and row.kind is not StepKind.PATCH)
+        return tuple(sorted(left, key=lambda row: path_order(row.path)))
+
+    def missing(self, line: str = "") -> str | None:
+        """Return why the end of the body does not fit; None if it does."""
+        left = self.unreached()
+        if not left:
+            return None
+        place = f" ({line})" if line else ""
+        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+        return (
+            f"{describe_run(self._run)}: step {left[0].path} was {_shown(left[0])}{more}, and the code has ended "
+            f"without it{place}. {_REMEDY}"
+        )
+
+    def _text(self, problem: str, request: Request) -> str:
+        place = f" ({request.line})" if request.line else ""
+        asked = shown(request.kind, request.name)
+        return f"{describe_run(self._run)}: {problem}; the code now asks for {asked}{place}. {_REMEDY}"
+
+
+def describe_run(run: RunRecord) -> str:
+    """Return the workflow, the id and the version of a run, for a message."""
+    return f"{run.workflow} {run.id} (version {run.version})"
+
+
+def shown(kind: StepKind, name: str) -> str:
+    """Return a step for a message, such as ``a wait for the signal `shipped```."""
+    if kind is StepKind.SLEEP:
+        return _WORDS[kind]
+    return f"{_WORDS[kind]}`{name}`"
+
+
+def _shown(row: StepRecord) -> str:
+    return shown(row.kind, row.name)
+
+
+def _is_same(row: StepRecord, request: Request) -> bool:
+    return (row.kind, row.name) == (request.kind, request.name)
+
+
+def _is_behind(path: str, branch: str, position: int) -> bool:
+    """Return True if a path belongs to a later position of a branch, or to a branch that such a position opened."""
+    prefix = f"{branch}." if branch else ""
+    if not path.startswith(prefix):
+        return False
+    return int(path[len(prefix) :].partition(".")[0]) > position
+
+
+def in_order(steps: Iterable[StepRecord]) -> Sequence[StepRecord]:
+    """Return steps in the order of the calls, with undos last."""
+    return sorted(steps, key=lambda row: path_order(row.path))
