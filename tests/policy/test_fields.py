@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import re
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from types import EllipsisType
+from typing import Any, get_type_hints
 
 import pytest
 
+import redrive
 from redrive.errors import PolicyError
 from redrive.policy import Backoff, Jitter, Policy, Rule
-from redrive.policy.decider import Decider
+from redrive.policy.duration import Duration
 from redrive.policy.fields import FIELDS
-from redrive.retrying.decorator import Fields
 
 
 @pytest.mark.parametrize(
@@ -97,12 +100,29 @@ def test_resources_may_be_objects(field: str):
     assert resource is getattr(Policy(**{field: resource}), field)
 
 
-def test_all_lists_of_fields_agree():
-    """The signature of a policy, its attributes and the arguments of `retry` name the fields of the table."""
-    signature = list(inspect.signature(Policy).parameters)
-    attributes = [name for name in Decider.__annotations__ if name in FIELDS]
-    # `on` is a parameter of its own, and a catch task is for durable jobs.
-    of_retry = {"on", "catch", *Fields.__annotations__}
+def test_each_field_is_declared_in_one_place():
+    """No other module annotates the fields, and the signature of a policy is derived from their declarations."""
+    files = Path(redrive.__file__).parent.rglob("*.py")
+    modules = [path.name for path in files if re.search(r"(?m)^ +over_deadline\b.*: .*\bstr\b", path.read_text())]
+    signature = inspect.signature(Policy).parameters
 
-    assert list(FIELDS) == signature == attributes == list(Policy._fields)
-    assert set(FIELDS) == of_retry
+    assert ["fields.py"] == modules
+    assert list(FIELDS) == list(signature) == list(Policy._fields)
+    assert [field.default for field in FIELDS.values()] == [each.default for each in signature.values()]
+    assert {"KEYWORD_ONLY"} == {each.kind.name for each in signature.values()}
+
+
+def test_the_signature_has_the_types_of_the_arguments():
+    """Annotations of the constructor are those of the arguments, not of the attributes, and can be evaluated."""
+    notes = get_type_hints(Policy.__init__)
+
+    assert (Duration | EllipsisType | None, int | None) == (notes["deadline"], notes["attempts"])
+    assert set(notes) == {*FIELDS, "return"}
+
+
+def test_wrong_keywords_are_type_errors_that_name_the_policy():
+    """Refuse an unknown keyword, and any positional argument, as functions do."""
+    with pytest.raises(TypeError, match=r"^Policy.__init__\(\) got an unexpected keyword argument 'atempts'$"):
+        Policy(atempts=3)
+    with pytest.raises(TypeError, match=r"^Policy.__init__\(\) takes 1 positional argument but 2 were given$"):
+        Policy(3)

@@ -35,6 +35,11 @@ policy = Policy.parse("10 5s 1m catch recover")
 assert_type(policy, Policy)
 assert_type(policy.attempts, int | None)
 assert_type(policy.deadline, timedelta | None)
+assert_type(policy.jitter, Jitter)
+assert_type(policy.rules, tuple[Rule, ...])
+assert_type(policy.catch, str | None)
+if policy.deadline is not None:
+    assert_type(policy.deadline, timedelta)
 assert_type(policy.delays(3), list[float])
 assert_type(policy.directive(), str)
 assert_type(Policy.from_dict(policy.to_dict()), Policy)
@@ -52,6 +57,10 @@ Policy(jitter=Jitter.plus(0.1))
 assert_type(Jitter.full, Jitter)
 Policy(3)  # type: ignore[arg-type, call-arg]
 Policy(attempts="3")  # type: ignore[arg-type]
+Policy(deadline=[])  # type: ignore[arg-type]
+Policy(atempts=3)  # type: ignore[call-arg]
+policy.attempts = 3  # type: ignore[misc]
+policy.deadline = timedelta(seconds=3)  # type: ignore[misc]
 
 failure = Failure.of(ConnectionError("no route"))
 history = History(attempts=1, started_at=datetime(2026, 1, 1, tzinfo=UTC))

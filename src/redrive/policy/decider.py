@@ -21,15 +21,14 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
-from redrive.policy.classify import NEVER, Classifier, Predicate, is_control_flow, matches
+from redrive.policy.classify import NEVER, Predicate, is_control_flow, matches
 from redrive.policy.decision import Decision, GiveUp, History, Retry, past_deadline
 from redrive.policy.duration import LONGEST, ZERO, format_duration, span
 from redrive.policy.failure import Failure, Stage, names_of_class
-from redrive.policy.jitter import Jitter
-from redrive.policy.outcome import Hook, StopEvent
+from redrive.policy.fields import PolicySettings
+from redrive.policy.outcome import Hook
 from redrive.policy.reason import Reason
-from redrive.policy.rule import Rule
-from redrive.policy.value import Value, freeze
+from redrive.policy.value import freeze
 
 _IN_FLIGHT = Stage.IN_FLIGHT
 # Verdicts: not a candidate; a candidate without a rule; otherwise the index of the rule.
@@ -106,35 +105,15 @@ class Treatment(NamedTuple):
         return GiveUp(f"all {length} retries of the backoff are used", "backoff")
 
 
-class Decider(Value):
+class Decider(PolicySettings):
     """The fields of a policy, and its decisions."""
 
-    # The fields of a policy are those of `FIELDS`.
-    _fields: ClassVar[tuple[str, ...]] = ()
+    # The annotations below are of derived values.
+    _fields: ClassVar[tuple[str, ...]] = PolicySettings._fields
 
-    on: tuple[str, ...] | Classifier | None
-    on_result: Predicate | None
-    attempts: int | None
-    deadline: timedelta | None
+    #: True if the deadline, or ``max_hint``, is not the default of the place.
     deadline_given: bool
-    attempt_timeout: timedelta | None
-    backoff: Backoff
-    jitter: Jitter
-    rules: tuple[Rule, ...]
-    catch: str | None
-    hints: str
-    max_hint: timedelta | None
     max_hint_given: bool
-    over_deadline: str
-    nested: str
-    groups: str
-    idempotent: bool | None
-    budget: object
-    breaker: object
-    hedge: object
-    on_retry: Hook | None
-    on_give_up: Hook | None
-    stop: StopEvent | None
     _treatments: tuple[Treatment, ...]
     #: For each treatment: its name, its limit, its first delays, and True if full jitter scales them.
     _heads: tuple[tuple[str, int | None, tuple[Delay, ...], bool], ...]

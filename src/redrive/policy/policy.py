@@ -5,24 +5,21 @@ A policy holds no counters and reads no clock: all that differs between calls is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from types import EllipsisType
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
 from redrive.policy.backoff_kinds import Constant, Exponential
 from redrive.policy.call_methods import CallMethods
-from redrive.policy.classify import On, Predicate, answer_of, described
+from redrive.policy.classify import answer_of, described, names_of
 from redrive.policy.decider import Decider
 from redrive.policy.duration import Duration, span
 from redrive.policy.failure import Failure, Stage
-from redrive.policy.fields import FIELDS
+from redrive.policy.fields import jitter_of
 from redrive.policy.fields import span as span_of
 from redrive.policy.jitter import Jitter
-from redrive.policy.outcome import Hook, StopEvent
-from redrive.policy.rule import Rule
 from redrive.policy.value import freeze
 from redrive.seams import policy_from_dict, policy_operators, policy_to_dict
 
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 IN_PROCESS_DEADLINE = timedelta(seconds=45)
 IN_PROCESS_MAX_HINT = timedelta(hours=1)
-_DEFAULT_BACKOFF = Exponential(0.1, 5.0)
 # Fields that hold functions or other objects of this process, beside `on`, which may.
 _FUNCTIONS = ("on_result", "on_retry", "on_give_up", "stop")
 # A retry after which every schedule that grows has reached its maximum.
@@ -80,43 +76,19 @@ class Policy(CallMethods, Decider):
         PolicyValueError: a value is not valid; the message names the field.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = tuple(FIELDS)
-
-    def __init__(  # noqa: PLR0913 - keyword-only, one for each field
-        self,
-        *,
-        on: On | None = None,
-        on_result: Predicate | None = None,
-        attempts: int | None = 3,
-        deadline: Duration | EllipsisType | None = ...,
-        attempt_timeout: Duration | None = None,
-        backoff: Backoff = _DEFAULT_BACKOFF,
-        jitter: Jitter | str | None = None,
-        rules: Iterable[Rule] = (),
-        catch: str | None = None,
-        hints: str = "obey",
-        max_hint: Duration | EllipsisType | None = ...,
-        over_deadline: str = "give_up",
-        nested: str = "outer",
-        groups: str = "all",
-        idempotent: bool | None = None,
-        budget: object = None,
-        breaker: object = None,
-        hedge: object = None,
-        on_retry: Hook | None = None,
-        on_give_up: Hook | None = None,
-        stop: StopEvent | None = None,
-    ) -> None:
-        given = locals()
-        for name, field in FIELDS.items():
-            freeze(self, name, field.check(given[name], given))
-        freeze(self, "deadline_given", deadline is not ...)
-        freeze(self, "max_hint_given", max_hint is not ...)
+    def _keep(self, given: Mapping[str, Any]) -> None:
+        """Check the arguments, set the fields, check them with each other, and derive what decisions need."""
+        super()._keep(given)
+        freeze(self, "deadline_given", given["deadline"] is not ...)
+        freeze(self, "max_hint_given", given["max_hint"] is not ...)
+        freeze(self, "jitter", jitter_of(self.jitter, self.backoff))
+        if self.on == () and self.on_result is None:
+            names_of((), "on")
         self._check()
         self._prepare()
 
     def _check(self) -> None:
-        """Check the fields against each other."""
+        """Check that something bounds the call, and that there is a deadline if ``over_deadline`` needs one."""
         if self.attempts is None and self.deadline is None and self.catch is None:
             raise PolicyValueError("attempts=None retries without end: bound it with a deadline or name a catch task")
         if self.over_deadline != "give_up" and self.deadline is None and self.deadline_given:

@@ -7,18 +7,60 @@ is given, has equality by class, and is made once. `NamedTuple` is for the resul
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar, dataclass_transform, overload
 
 from redrive.errors import PolicyValueError
 
 # Set an attribute of a value while it is being built: ``freeze(self, "name", value)``.
 freeze = object.__setattr__
 
-_V = TypeVar("_V", bound="Value")
+_Kept = TypeVar("_Kept")
+_Given = TypeVar("_Given")
+_V = TypeVar("_V", bound="Frozen")
 
 
-@dataclass_transform(frozen_default=True)
+class Converted(Generic[_Kept, _Given]):
+    """The annotation of a field that keeps another type than its argument has: ``Converted[kept, given]``.
+
+    Type checkers read the two types from the methods, as those of a descriptor. There is none at run time: the field is
+    a slot.
+    """
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: type) -> Self: ...
+        @overload
+        def __get__(self, instance: object, owner: type) -> _Kept: ...
+        def __get__(self, instance: object, owner: type) -> Any: ...
+        def __set__(self, instance: object, value: _Given) -> None: ...
+
+
+class Field:
+    """The declaration of a field with a check.
+
+    Args:
+        check: ``check(value, name)`` returns the value to keep.
+        default: of the argument.
+        stored: the form in `redrive.policy.codec`; None for a field that cannot be stored.
+        directive: the value in every directive that does not set the field.
+    """
+
+    __slots__ = ("check", "default", "directive", "kept", "stored")
+
+    def __init__(
+        self, check: Callable[[Any, str], object], default: object, stored: str | None, directive: object
+    ) -> None:
+        self.check = check
+        self.default = default
+        self.stored = stored
+        self.directive = directive
+        #: What is kept of the default.
+        self.kept = check(default, "")
+
+
 class _ValueType(type):
     """The class of value classes: makes slots, fields and, where none is written, a constructor from the annotations.
 
@@ -39,7 +81,9 @@ class _ValueType(type):
         namespace.setdefault("__slots__", own)
         namespace |= {"_fields": fields, "__match_args__": fields, "_defaults": defaults}
         if fields != before and "__init__" not in namespace:
-            namespace["__init__"] = _constructor(fields, defaults, kw_only=kw_only)
+            checked = any(isinstance(defaults.get(each), Field) for each in fields)
+            made = _checking_constructor(namespace) if checked else _constructor(fields, defaults, kw_only=kw_only)
+            namespace["__init__"] = made
         return super().__new__(cls, name, bases, namespace)
 
     _fields: tuple[str, ...]
@@ -53,13 +97,36 @@ def _constructor(fields: tuple[str, ...], defaults: dict[str, Any], *, kw_only: 
         f"def __init__(self, {'*, ' * kw_only}{parameters}):",
         *(f"    freeze(self, {name!r}, {name})" for name in fields),
     ]
-    made: dict[str, Any] = {}
-    exec("\n".join(lines), {"freeze": freeze, "defaults": defaults}, made)  # noqa: S102 - the names are those of annotations
-    constructor: Callable[..., None] = made["__init__"]
+    made: Callable[..., None] = _compiled("\n".join(lines), {"freeze": freeze, "defaults": defaults})
+    return made
+
+
+def _checking_constructor(namespace: dict[str, Any]) -> Any:  # noqa: ANN401 - attributes of a function are set
+    """Compile an ``__init__`` that passes all arguments to ``_keep``, with the signature that the fields declare."""
+    fields, declared, notes = (namespace[each] for each in ("_fields", "_defaults", "__annotations__"))
+    parameters = "=None, ".join(fields)
+    # The names of the module are for tools that evaluate the annotations.
+    scope = dict(vars(sys.modules[namespace["__module__"]]))
+    constructor: Any = _compiled(f"def __init__(self, *, {parameters}=None): self._keep(locals())", scope)
+    constructor.__kwdefaults__ = {name: declared[name].default for name in fields}
+    constructor.__annotations__ = {name: _given(notes[name]) for name in fields} | {"return": "None"}
     return constructor
 
 
-class Value(metaclass=_ValueType):
+def _compiled(code: str, scope: dict[str, Any]) -> Any:  # noqa: ANN401 - the same
+    made: dict[str, Any] = {}
+    exec(code, scope, made)  # noqa: S102 - the names are those of annotations
+    return made["__init__"]
+
+
+def _given(note: str) -> str:
+    """Return the type of the argument for the annotation of a field."""
+    if not note.startswith("Converted["):
+        return note
+    return note.removesuffix("]").rpartition(", ")[2]
+
+
+class Frozen(metaclass=_ValueType):
     """An immutable value, defined by its public annotations.
 
     They are its fields: the keyword arguments of the constructor, so that `with_` and pickling can rebuild the value.
@@ -111,6 +178,11 @@ class Value(metaclass=_ValueType):
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} is frozen: {name!r} cannot be deleted")
+
+
+@dataclass_transform(frozen_default=True)
+class Value(Frozen):
+    """An immutable value, as type checkers know it from `dataclasses`."""
 
 
 def _rebuild(cls: type[_V], arguments: dict[str, Any]) -> _V:

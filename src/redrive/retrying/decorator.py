@@ -7,15 +7,13 @@ function: a policy that does not say what may be retried, a directive with a cat
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from redrive.errors import PolicyValueError
-from redrive.policy import Backoff, Jitter, Policy, Rule
-from redrive.policy.classify import On, Predicate, code_flags
-from redrive.policy.duration import Duration
-from redrive.policy.outcome import Hook, StopEvent
+from redrive.policy import Policy
+from redrive.policy.classify import code_flags
 from redrive.retrying import loops
 from redrive.retrying.context import SCOPE, SYSTEM
 from redrive.retrying.plan import Plan, name_of
@@ -26,30 +24,7 @@ if TYPE_CHECKING:
     from redrive.retrying.generators import Mode
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Fields(TypedDict, total=False):
-    """The fields of a policy that `retry` takes besides ``on``; see `redrive.policy.Policy`."""
-
-    on_result: Predicate | None
-    attempts: int | None
-    deadline: Duration | None
-    attempt_timeout: Duration | None
-    backoff: Backoff | None
-    jitter: Jitter | str | None
-    rules: Iterable[Rule]
-    hints: str
-    max_hint: Duration | None
-    over_deadline: str
-    nested: str
-    groups: str
-    idempotent: bool | None
-    budget: object
-    breaker: object
-    hedge: object
-    on_retry: Hook | None
-    on_give_up: Hook | None
-    stop: StopEvent | None
+P = ParamSpec("P")
 
 
 class Decorator(Protocol):
@@ -60,14 +35,28 @@ class Decorator(Protocol):
         ...
 
 
-def retry(
-    policy: Policy | str | None = None,
-    /,
-    *,
-    on: On | None = None,
-    generator: Mode = "until_first_item",
-    **fields: Unpack[Fields],
-) -> Decorator:
+class _Retry(Protocol[P]):
+    """The type of `retry`, with the arguments of `redrive.policy.Policy`; ``generator`` is a keyword, too."""
+
+    def __call__(
+        self,
+        policy: Policy | str | None = None,
+        /,
+        generator: Mode = "until_first_item",
+        *fields: P.args,
+        **more: P.kwargs,
+    ) -> Decorator:
+        """See `retry`."""
+        ...
+
+
+def _with_arguments_of(constructor: Callable[P, Policy]) -> Callable[[Callable[..., Decorator]], _Retry[P]]:  # noqa: ARG001 - for its type
+    """Give a function the keyword arguments of a constructor, for type checkers."""
+    return lambda function: cast("_Retry[P]", function)
+
+
+@_with_arguments_of(Policy)
+def retry(policy: Policy | str | None = None, /, *, generator: Mode = "until_first_item", **fields: Any) -> Decorator:
     """Return a decorator that retries calls of a function under a policy.
 
     The function may be plain, async, a generator or an async generator, a method, a classmethod or a staticmethod; the
@@ -80,11 +69,10 @@ def retry(
 
     Args:
         policy: a policy, or a directive such as ``"5 100ms 2s"`` (5 retries after 100 ms, 200 ms, ... up to 2 s).
-        on: the failures that may be retried: exception types, their names, names of reasons, or a classifier.
-            Required unless the policy has it or checks results.
         generator: for generators: ``until_first_item``, ``restart`` or `redrive.resume`; see
             `redrive.retrying.generators`.
-        **fields: further fields of the policy by name; they replace those of ``policy``.
+        **fields: fields of the policy by name, as `redrive.policy.Policy` takes them; they replace those of ``policy``.
+            ``on``, the failures that may be retried, is required unless the policy has it or checks results.
 
     Returns:
         The decorator. The function it returns has the policy as its attribute ``policy``.
@@ -98,11 +86,10 @@ def retry(
     """
     if policy is not None and not isinstance(policy, Policy | str):
         raise TypeError(f"retry() takes a policy or a directive, not {policy!r}: write @retry(..., on=SomeError)")
-    changes: dict[str, Any] = dict(fields)
-    if on is not None:
-        changes["on"] = on
+    if fields.get("on", ...) is None:
+        del fields["on"]
     base = Policy.parse(policy) if isinstance(policy, str) else policy
-    given = Policy(**changes) if base is None else base.with_(**changes) if changes else base
+    given = Policy(**fields) if base is None else base.with_(**fields) if fields else base
 
     def decorate(function: Any) -> Any:
         if isinstance(function, classmethod | staticmethod):
