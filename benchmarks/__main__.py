@@ -7,7 +7,7 @@ import sys
 
 __all__ = ["PARTS", "main"]
 
-PARTS = ("benchmarks.inprocess", "benchmarks.schedule", "benchmarks.queue")
+PARTS = ("benchmarks.inprocess", "benchmarks.schedule", "benchmarks.queue", "benchmarks.flows")
 
 
 def main() -> int:

@@ -7,9 +7,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.measure import Figures
+__all__ = ["GOALS", "Goal", "Met", "Round", "judge"]
 
-__all__ = ["GOALS", "Goal", "Met", "judge"]
+Round = Mapping[str, Mapping[str, float]]
+"""The figures of one round, by the names of the subject and of the figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Goal:
     """One figure of redrive, and the figure that it is compared with.
 
     Attributes:
-        figure: a field of `Figures`.
+        figure: its name.
         against: the subject with the same figure by which it is divided; None compares the figure itself.
         at_least: the ratio should not be lower.
         at_most: the ratio, or the figure, should not be higher.
@@ -61,6 +62,12 @@ class Met:
         """Return True if the goal was reached."""
         return self.goal.at_least <= self.value <= self.goal.at_most
 
+    def __str__(self) -> str:
+        """Describe the result in one line."""
+        verdict = "reached" if self.reached else "not reached"
+        rounds = f"rounds: {self.lowest:.3g} to {self.highest:.3g}"
+        return f"{self.goal}: {self.value:.3g} ({rounds}), {self.goal.wanted}: {verdict}"
+
 
 LATENCY = (Goal("p50", at_most=5.0), Goal("p99", at_most=20.0))
 WEIGHTY = tuple(
@@ -89,30 +96,30 @@ GOALS = {
 """By store. The raw loops run no handler, start nothing, keep no history; see their modules."""
 
 
-def judge(store: str, rounds: Sequence[Mapping[str, Figures]]) -> list[Met]:
+def judge(goals: Sequence[Goal], rounds: Sequence[Round]) -> list[Met]:
     """Compare measured figures with the goals.
 
     A ratio is taken within each round, in which both subjects had the same conditions, and then the median of these.
 
     Args:
-        store: a key of `GOALS`.
-        rounds: the figures of each round by the name of the subject.
+        goals: the goals; those without a measured subject are left out.
+        rounds: the figures of each round.
 
     Returns:
         The result of each goal with measured subjects.
     """
     judged = []
-    for goal in GOALS[store]:
+    for goal in goals:
         values = [value for each in rounds if (value := _value(goal, each)) is not None]
         if values:
             judged.append(Met(goal, statistics.median(values), min(values), max(values)))
     return judged
 
 
-def _value(goal: Goal, figures: Mapping[str, Figures]) -> float | None:
+def _value(goal: Goal, figures: Round) -> float | None:
     if goal.of not in figures or (goal.against is not None and goal.against not in figures):
         return None
-    value: float = getattr(figures[goal.of], goal.figure)
+    value = figures[goal.of][goal.figure]
     if goal.against is not None:
-        value /= getattr(figures[goal.against], goal.figure)
+        value /= figures[goal.against][goal.figure]
     return None if math.isnan(value) else value

@@ -27,7 +27,7 @@ from benchmarks.place import Place, PostgresCounters, Server, fresh
 from benchmarks.processes import Process, cpu_seconds, running, wait
 from benchmarks.subjects import Subject
 
-__all__ = ["NOTHING", "Drained", "Figures", "Sizes", "drain", "measure"]
+__all__ = ["NOTHING", "Drained", "Figures", "Sizes", "drain", "latency", "measure", "singles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +118,10 @@ def measure(subject: Subject, sizes: Sizes, home: Path, server: Server | None = 
     Raises:
         Stuck: its worker got nowhere.
     """
-    single = _singles(subject, sizes, home, server)
+    single = singles(subject, sizes, home, server)
     one = drain(subject, sizes, home, server)
     two = drain(subject, sizes, home, server, workers=2)
-    p50, p99 = _latency(subject, sizes, home, server)
+    p50, p99 = latency(subject, sizes, home, server)
     wal = commits = dead = NOTHING
     if one.before is not None and one.after is not None:
         wal = (one.after.wal - one.before.wal) / sizes.jobs
@@ -141,7 +141,18 @@ def _fresh(subject: Subject, home: Path, server: Server | None) -> Iterator[Plac
             yield place
 
 
-def _singles(subject: Subject, sizes: Sizes, home: Path, server: Server | None) -> float:
+def singles(subject: Subject, sizes: Sizes, home: Path, server: Server | None) -> float:
+    """Enqueue jobs one by one, while no worker runs.
+
+    Args:
+        subject: what.
+        sizes: how much.
+        home: a folder on the disk that is meant.
+        server: PostgreSQL, where the subject wants it.
+
+    Returns:
+        Jobs per second.
+    """
     with _fresh(subject, home, server):
         subject.enqueue(0.0)
         began = time.monotonic()
@@ -205,8 +216,21 @@ def _cpu(processes: Sequence[Process]) -> float:
     return sum(cpu_seconds(process) for process in processes)
 
 
-def _latency(subject: Subject, sizes: Sizes, home: Path, server: Server | None) -> tuple[float, float]:
-    """Answers: median and 99th percentile, milliseconds."""
+def latency(subject: Subject, sizes: Sizes, home: Path, server: Server | None) -> tuple[float, float]:
+    """Send jobs at a steady rate to one worker process.
+
+    Args:
+        subject: what.
+        sizes: how many, and the rate.
+        home: a folder on the disk that is meant.
+        server: PostgreSQL, where the subject wants it.
+
+    Returns:
+        Median and 99th percentile of the latencies, milliseconds.
+
+    Raises:
+        Stuck: the worker got nowhere.
+    """
     with _fresh(subject, home, server) as place:
         meter = Meter.create(place.folder / "meter")
         command, env = subject.worker()

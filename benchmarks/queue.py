@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from benchmarks.measure import Figures, Sizes
 from benchmarks.place import Server
 from benchmarks.subjects import DEEP, SUBJECTS
 
-__all__ = ["PEERS", "QueueReport", "home", "main", "run", "server_for"]
+__all__ = ["PEERS", "QueueReport", "formatted", "home", "main", "python", "run", "server_for", "turned"]
 
 PEERS = Path("build/peers")
 """Where the virtual environments of the peers are, each under the name of the subject."""
@@ -97,18 +97,22 @@ def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep
         subprocess.CalledProcessError: a subject failed; its output stands above.
     """
     names = [name for name in SUBJECTS[store] if (deep or name not in DEEP) and (not only or name in only)]
-    missing = [name for name in names if not _python(name).exists()]
+    missing = [name for name in names if not python(name).exists()]
     chosen = [name for name in names if name not in missing]
     measured, kept = [], {}
     with home() as place, server_for(store, place) as server:
         for number in range(1, rounds + 1):
             figures = {}
-            for name in _turned(chosen, number):
+            for name in turned(chosen, number):
                 print(f"round {number}: {name}", file=sys.stderr, flush=True)
                 figures[name], kept[name] = _measure(store, name, sizes, place, server)
             measured.append(figures)
     medians = {name: _median([figures[name] for figures in measured]) for name in chosen}
-    return QueueReport(store, sizes, medians, kept, judge(store, measured), measured, missing)
+    return QueueReport(store, sizes, medians, kept, _judge(store, measured), measured, missing)
+
+
+def _judge(store: str, measured: Sequence[Mapping[str, Figures]]) -> list[Met]:
+    return judge(GOALS[store], [{name: asdict(each) for name, each in figures.items()} for figures in measured])
 
 
 @contextlib.contextmanager
@@ -140,12 +144,20 @@ def server_for(store: str, home: Path) -> Iterator[Server | None]:
         yield running
 
 
-def _python(name: str) -> Path:
+def python(name: str) -> Path:
+    """Return the interpreter of a subject.
+
+    Args:
+        name: of the subject.
+
+    Returns:
+        The path; that of a peer may not exist.
+    """
     return Path(sys.executable) if name.startswith(OURS) else PEERS / name / "bin" / "python"
 
 
 def _measure(store: str, name: str, sizes: Sizes, home: Path, server: Server | None) -> tuple[Figures, str]:
-    command = [str(_python(name).absolute()), "-m", "benchmarks.single", store, name, "--home", str(home)]
+    command = [str(python(name).absolute()), "-m", "benchmarks.single", store, name, "--home", str(home)]
     command += ["--sizes", json.dumps(asdict(sizes))]
     if server is not None:
         command += ["--server", json.dumps(asdict(server))]
@@ -154,8 +166,13 @@ def _measure(store: str, name: str, sizes: Sizes, home: Path, server: Server | N
     return Figures(**said["figures"]), said["kept"]
 
 
-def _turned(chosen: Sequence[str], number: int) -> Sequence[str]:
-    """Another one begins in each round."""
+def turned(chosen: Sequence[str], number: int) -> Sequence[str]:
+    """Return the order of the subjects in a round: another one begins each time.
+
+    Args:
+        chosen: names of subjects.
+        number: of the round.
+    """
     first = number % len(chosen)
     return [*chosen[first:], *chosen[:first]]
 
@@ -173,18 +190,24 @@ def _show(report: QueueReport) -> None:
         table.add_column(heading, justify="right")
     table.add_column("kept of a finished job")
     for name, figures in report.medians.items():
-        cells = [_number(getattr(figures, field)) for field in HEADINGS]
+        cells = [formatted(getattr(figures, field)) for field in HEADINGS]
         table.add_row(name, *cells, report.kept[name])
     console.print(table)
     for met in report.goals:
-        verdict = "reached" if met.reached else "not reached"
-        rounds = f"rounds: {met.lowest:.3g} to {met.highest:.3g}"
-        console.print(f"{met.goal}: {met.value:.3g} ({rounds}), {met.goal.wanted}: {verdict}")
+        console.print(str(met))
     for name in report.missing:
         console.print(f"{name}: left out, it has no {PEERS / name}: make bench-peers")
 
 
-def _number(value: float) -> str:
+def formatted(value: float) -> str:
+    """Format a figure for a table.
+
+    Args:
+        value: NaN becomes a dash.
+
+    Returns:
+        The text.
+    """
     if math.isnan(value):
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"

@@ -95,10 +95,7 @@ SUBJECTS = {
         "redrive, held snapshot": "redrive:PostgresWithSnapshot",
     },
 }
-"""The subjects by store and name, the limit first.
-
-Absurd is not among them: its SDK is on PyPI, but the SQL that it needs is not in it.
-"""
+"""The subjects by store and name, the limit first."""
 
 
 DEEP = frozenset({"redrive, a million waiting", "redrive, ten million finished", "redrive, held snapshot"})

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
-from dbos import DBOS, DBOSClient, DBOSConfig
+from dbos import DBOS, DBOSClient, DBOSConfig, EnqueueOptions
 
 from benchmarks.meter import Meter
 from benchmarks.place import Place
@@ -24,7 +24,6 @@ __all__ = ["DBOSOnPostgres", "DBOSOnSQLite", "work"]
 CHUNK = 500
 CONCURRENCY = 200
 LOOK_EVERY = 0.01
-WORKFLOW = {"workflow_name": "noop", "queue_name": "bench", "app_version": "v1"}
 _UNFINISHED = "SELECT EXISTS (SELECT 1 FROM {}workflow_status WHERE status IN ('ENQUEUED', 'PENDING'))"
 
 _meters: list[Meter] = []
@@ -38,17 +37,18 @@ async def noop(sent_at: float) -> None:
     _meters[0].mark(sent_at)
 
 
-def launch(url: str) -> None:
+def launch(url: str, concurrency: int = CONCURRENCY) -> None:
     """Start DBOS in this process; makes the schema where there is none.
 
     Args:
         url: of the database.
+        concurrency: workflows at once.
     """
     config = DBOSConfig(name="bench", system_database_url=url, log_level="ERROR", application_version="v1")
     DBOS(config=config)
     DBOS.launch()
     DBOS.register_queue(
-        "bench", worker_concurrency=CONCURRENCY, polling_interval_sec=LOOK_EVERY, on_conflict="always_update"
+        "bench", worker_concurrency=concurrency, polling_interval_sec=LOOK_EVERY, on_conflict="always_update"
     )
 
 
@@ -57,6 +57,8 @@ class DBOSOnPostgres(Subject):
 
     name = "dbos"
     kept = "row, with arguments and result"
+    module = __name__
+    workflow = "noop"
 
     def create(self, place: Place) -> None:
         """Make the schema, by starting DBOS once."""
@@ -71,18 +73,21 @@ class DBOSOnPostgres(Subject):
 
     def enqueue(self, sent_at: float) -> None:
         """Put one job in."""
-        self._client.enqueue(WORKFLOW, sent_at)
+        self._client.enqueue(self._options(), sent_at)
+
+    def _options(self) -> EnqueueOptions:
+        return {"workflow_name": self.workflow, "queue_name": "bench", "app_version": "v1"}
 
     def enqueue_many(self, count: int) -> None:
         """Put many jobs in, five hundred a transaction."""
         for start in range(0, count, CHUNK):
             with self._client._sys_db.engine.begin() as connection:  # noqa: SLF001 - there is no public way
                 for _ in range(min(CHUNK, count - start)):
-                    self._client.enqueue_in_transaction(connection, WORKFLOW, 0.0)
+                    self._client.enqueue_in_transaction(connection, self._options(), 0.0)
 
     def worker(self) -> tuple[Sequence[str], dict[str, str]]:
-        """This module."""
-        return (sys.executable, "-m", __name__, self._url), {}
+        """Run the module with the workflow."""
+        return (sys.executable, "-m", self.module, self._url), {}
 
     def unfinished(self) -> bool:
         """Workflows that wait or run."""
@@ -106,13 +111,14 @@ class DBOSOnSQLite(DBOSOnPostgres):
             return bool(connection.execute(_UNFINISHED.format("")).fetchone()[0])
 
 
-def work(url: str) -> None:
+def work(url: str, concurrency: int = CONCURRENCY) -> None:
     """Run workflows until killed.
 
     Args:
         url: of the database.
+        concurrency: workflows at once.
     """
-    launch(url)
+    launch(url, concurrency)
     while True:
         time.sleep(1)
 

@@ -18,7 +18,7 @@ from benchmarks.meter import Meter
 from benchmarks.place import Place
 from benchmarks.subjects import Subject
 
-__all__ = ["RawPostgres", "work"]
+__all__ = ["BATCH", "CLAIM", "COMPLETE", "IDLE", "RawPostgres", "work"]
 
 BATCH = 100
 CHUNK = 1000
@@ -37,7 +37,7 @@ CREATE TABLE jobs (
 );
 CREATE INDEX jobs_due ON jobs (scheduled_at) WHERE state = 0;
 """
-_CLAIM = """
+CLAIM = """
 UPDATE jobs SET state = 1, attempt = attempt + 1, lease = now() + interval '30s'
 FROM (
     SELECT id FROM jobs WHERE state = 0 AND scheduled_at <= now()
@@ -46,7 +46,7 @@ FROM (
 WHERE jobs.id = due.id
 RETURNING jobs.id, jobs.attempt, jobs.payload
 """
-_COMPLETE = "UPDATE jobs SET state = 2, lease = NULL WHERE id = ANY($1::bigint[])"
+COMPLETE = "UPDATE jobs SET state = 2, lease = NULL WHERE id = ANY($1::bigint[])"
 
 
 class RawPostgres(Subject):
@@ -96,7 +96,7 @@ async def work(url: str) -> None:
         url: of the database.
     """
     connection, meter = await asyncpg.connect(url), Meter.given()
-    claim, complete = await connection.prepare(_CLAIM), await connection.prepare(_COMPLETE)
+    claim, complete = await connection.prepare(CLAIM), await connection.prepare(COMPLETE)
     while True:
         rows = await claim.fetch(BATCH)
         for row in rows:

@@ -20,7 +20,7 @@ from benchmarks.meter import Meter
 from benchmarks.place import Place
 from benchmarks.subjects import Subject
 
-__all__ = ["RawSQLite", "work"]
+__all__ = ["BATCH", "CLAIM", "COMPLETE", "IDLE", "UNTIMED", "RawSQLite", "connect", "turn", "work"]
 
 BATCH = 100
 CHUNK = 1000
@@ -41,12 +41,12 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_due ON jobs (scheduled_at) WHERE state = 0;
 """
 _INSERT = "INSERT INTO jobs (scheduled_at, payload) VALUES (?, ?)"
-_CLAIM = """
+CLAIM = """
 UPDATE jobs SET state = 1, attempt = attempt + 1, lease = :now + 30
 WHERE id IN (SELECT id FROM jobs WHERE state = 0 AND scheduled_at <= :now ORDER BY scheduled_at LIMIT :count)
 RETURNING id, attempt, payload
 """
-_COMPLETE = "UPDATE jobs SET state = 2, lease = NULL WHERE id = ?"
+COMPLETE = "UPDATE jobs SET state = 2, lease = NULL WHERE id = ?"
 _UNFINISHED = """
 SELECT EXISTS (SELECT 1 FROM jobs WHERE state = 0) OR EXISTS (SELECT 1 FROM jobs WHERE state = 1)
 """
@@ -61,7 +61,7 @@ class RawSQLite(Subject):
     def create(self, place: Place) -> None:
         """Make the table."""
         self._path = place.folder / "raw.sqlite"
-        self._connection = _connect(self._path)
+        self._connection = connect(self._path)
         self._connection.executescript(_SCHEMA)
 
     def enqueue(self, sent_at: float) -> None:
@@ -89,7 +89,15 @@ class RawSQLite(Subject):
         self._connection.close()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the database, with synced commits.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        The connection, in autocommit mode.
+    """
     connection = sqlite3.connect(path, timeout=30, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -103,11 +111,11 @@ def work(path: Path) -> None:
     Args:
         path: of the database.
     """
-    connection, meter = _connect(path), Meter.given()
-    rows = _turn(connection, [])
+    connection, meter = connect(path), Meter.given()
+    rows = turn(connection, [])
     while True:
         _mark(meter, [row[2] for row in rows])
-        done, rows = rows, _turn(connection, rows)
+        done, rows = rows, turn(connection, rows)
         if not rows and not done:
             time.sleep(IDLE)
 
@@ -121,11 +129,11 @@ def _mark(meter: Meter, payloads: list[bytes]) -> None:
         meter.mark(jobs=len(payloads) - len(sent))
 
 
-def _turn(connection: sqlite3.Connection, done: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
+def turn(connection: sqlite3.Connection, done: list[tuple[int, int, bytes]]) -> list[tuple[int, int, bytes]]:
     """Complete what is done and claim what is next, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
-    connection.executemany(_COMPLETE, [(row[0],) for row in done])
-    rows = connection.execute(_CLAIM, {"now": time.time(), "count": BATCH}).fetchall()
+    connection.executemany(COMPLETE, [(row[0],) for row in done])
+    rows = connection.execute(CLAIM, {"now": time.time(), "count": BATCH}).fetchall()
     connection.execute("COMMIT")
     return rows
 
