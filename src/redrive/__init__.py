@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from redrive.app.collection import Tasks
     from redrive.app.context import Context, Pending, Stop
     from redrive.app.cron import Cron
+    from redrive.app.instance import MachineInstance
     from redrive.app.job import Job
+    from redrive.app.machine import Machine
     from redrive.app.refresh import Refresh
     from redrive.app.task import Task
     from redrive.engine.items import Disabled
+    from redrive.engine.machine import FailedTransition
     from redrive.engine.records import Filter
     from redrive.errors import Cancel, GiveUp, RedriveError, RetryAfter, Snooze, SoftTimeout
     from redrive.policy import Backoff, Policy, Rule
@@ -46,10 +49,13 @@ __all__ = [
     "Cron",
     "Deferred",
     "Disabled",
+    "FailedTransition",
     "Filter",
     "GaveUp",
     "GiveUp",
     "Job",
+    "Machine",
+    "MachineInstance",
     "Ok",
     "Pending",
     "Policy",
@@ -85,10 +91,13 @@ _HOMES = {
     "Cron": "redrive.app.cron",
     "Deferred": "redrive.retrying",
     "Disabled": "redrive.engine.items",
+    "FailedTransition": "redrive.engine.machine",
     "Filter": "redrive.engine.records",
     "GaveUp": "redrive.retrying",
     "GiveUp": "redrive.errors",
     "Job": "redrive.app.job",
+    "Machine": "redrive.app.machine",
+    "MachineInstance": "redrive.app.instance",
     "Ok": "redrive.retrying",
     "Pending": "redrive.app.context",
     "Policy": "redrive.policy",

@@ -46,12 +46,14 @@ def thing(**changes: Any) -> TrackedItem:
 
 
 REPORTS = {
-    Succeeded(b"1"): OriginResult(ORIGIN, 7, succeeded=True, sample=0.25),
-    Failed(failure("boom")): OriginResult(ORIGIN, 7, succeeded=False, dead=True, why="boom", sample=0.25, began_at=T0),
-    Failed(failure("no", permanent="The password is wrong", hint=seconds(9))): OriginResult(
-        ORIGIN, 7, False, True, "no", "The password is wrong", seconds(9), 0.25, began_at=T0
+    Succeeded(b"1"): OriginResult(ORIGIN, 7, succeeded=True, sample=0.25, attempt=1),
+    Failed(failure("boom")): OriginResult(
+        ORIGIN, 7, succeeded=False, dead=True, why="boom", sample=0.25, began_at=T0, attempt=1
     ),
-    Cancelled("enough"): OriginResult(ORIGIN, 7, succeeded=False, why="enough", sample=0.25, began_at=T0),
+    Failed(failure("no", permanent="The password is wrong", hint=seconds(9))): OriginResult(
+        ORIGIN, 7, False, True, "no", "The password is wrong", seconds(9), 0.25, began_at=T0, attempt=1
+    ),
+    Cancelled("enough"): OriginResult(ORIGIN, 7, succeeded=False, why="enough", sample=0.25, began_at=T0, attempt=1),
     Expired(): OriginResult(
         ORIGIN, 7, succeeded=False, dead=True, why="it could not start in time", sample=0.25, began_at=T0
     ),
@@ -69,7 +71,7 @@ def test_a_job_that_is_poison_is_reported():
     third = replace(ATTEMPT, crashes=2)
 
     assert (
-        OriginResult(ORIGIN, 7, succeeded=False, dead=True, why="gone", sample=spread(7), began_at=T0)
+        OriginResult(ORIGIN, 7, succeeded=False, dead=True, why="gone", sample=spread(7), began_at=T0, attempt=1)
         == settled(third, Lost("gone")).report
     )
 

@@ -18,6 +18,7 @@ from redrive.app.declarations import Declarations
 from redrive.app.enqueue import Enqueuer
 from redrive.app.job import Job
 from redrive.app.jobs import Jobs
+from redrive.app.machines import Machines
 from redrive.app.payload import Signature, UnknownSignature
 from redrive.app.protocol import arun, run
 from redrive.app.queues import Queue, Queues, queue_change
@@ -75,6 +76,7 @@ class App(Declarations):
         queues: the settings of queues.
         schedules: crons and refreshes.
         refreshes: the items of refreshes.
+        machines: the machines and their instances.
         workers: the workers.
         hooks: the functions of `on_start` and `on_stop`.
         database: the audit log, and a check of the database.
@@ -111,10 +113,12 @@ class App(Declarations):
         self.queues = Queues(self)
         self.schedules = Schedules(self)
         self.refreshes = Refreshes(self)
+        self.machines = Machines(self)
         self.workers = Workers(self)
         self.database = Database(self)
         self.hooks = Hooks()
         self._registry = Registry(self, include, default=retry)
+        self.machines.declared = self._registry.machines
         self._lock = ForkSafeLock()
         self._store: Store | None = None
         self._uid: str | None = None

@@ -50,20 +50,21 @@ class AttemptHandle:
     # Three threads use an object: the event loop, the handler, and the heartbeat. It needs no lock, because each field
     # has one writer at a time, or is a single value that may be written twice.
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what connects an attempt
         self,
         claim: Claim,
         store: Store,
         now: Callable[[], datetime | None],
         write: Callable[[Any], bytes | None],
         soft_for: float | None,
+        effects: Effects | None = None,
     ) -> None:
         """Start with the seconds ``soft_for`` from now until the handler should stop."""
         self.claim = claim
         self.store = store
         self.now = now
         self.write = write
-        self.effects = Effects()
+        self.effects = effects or Effects()
         self.lent = False
         self.ended = False
         self.result: bytes | None = None

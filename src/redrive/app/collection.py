@@ -34,7 +34,7 @@ class Tasks(Declarations):
         """Make all tasks of this collection, and those that are declared later, tasks of an app."""
         if self._app is not None:
             raise TaskDefinitionError(f"{self!r} is included in an app already; a collection belongs to one app")
-        registry.adopt(self._registry.tasks.values(), app)
+        registry.adopt(self._registry, app)
         self._app, self._registry = app, registry
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of an App

@@ -11,6 +11,7 @@ from typing import Any
 
 from redrive.app.attempt_handle import AttemptHandle, Stop
 from redrive.app.resources import Resources
+from redrive.app.transition import TransitionHandle
 from redrive.engine.origin import Kind, read_origin
 from redrive.engine.outcome import Succeeded
 from redrive.errors import ConfigurationError
@@ -23,6 +24,9 @@ from redrive.stores.query import Operation
 from redrive.stores.store import AsyncStoreTransaction, StoreTransaction
 
 __all__ = ["Context", "Pending", "Stop", "Transaction"]
+
+
+_KEYED = frozenset({Kind.REFRESH, Kind.MACHINE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class Context:
         origin: what the job was created for, such as ``cron:nightly/2026-01-01T03:00:00Z``; None for a plain task.
         resources: what the start hooks of the worker have returned, by name; see `App.on_start`. In a context that you
             made yourself: ``Resources({"pool": fake})``, or any other mapping.
+        transition: the transition of a state machine; None in other jobs.
     """
 
     job_id: int
@@ -62,6 +67,7 @@ class Context:
     link: AttemptHandle | None = field(default=None, repr=False, compare=False)
     origin: str | None = None
     resources: Mapping[str, Any] = field(default_factory=Resources, repr=False, compare=False)
+    transition: TransitionHandle | None = field(default=None, repr=False, compare=False)
 
     @property
     def occurs_at(self) -> datetime | None:
@@ -71,9 +77,54 @@ class Context:
 
     @property
     def key(self) -> str | None:
-        """The key of the item, in an attempt of a refresh; None in other jobs."""
+        """The key of the item in an attempt of a refresh, that of the instance in a transition; None in other jobs."""
         origin = read_origin(self.origin)
-        return origin.part if origin is not None and origin.kind is Kind.REFRESH else None
+        return origin.part if origin is not None and origin.kind in _KEYED else None
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401 - of the user
+        """The data of the instance, in a transition of a machine; None in other jobs, and without any.
+
+        A change of the object is not stored; see `set_data`.
+        """
+        return None if self.transition is None else self.transition.data
+
+    def set_data(self, value: object) -> None:
+        """Replace the data of the instance, when this transition has ended; discarded if the attempt fails.
+
+        Args:
+            value: an object of the class that the machine declares.
+
+        Raises:
+            PayloadError: the data do not fit the class.
+            ConfigurationError: this job is no transition, or the machine has no data.
+        """
+        self._transition("set_data").set_data(value)
+
+    def next(self, event: object) -> None:
+        """Send an event to the instance of this transition; its transition begins when this one has ended.
+
+        The event is checked now, against the state that this transition leads to. It commits with the end of the
+        attempt, and is discarded if the attempt fails.
+
+        Args:
+            event: an object of a class that a state after this one takes.
+
+        Raises:
+            NoTransition: no state after this one takes the event.
+            MachineError: this attempt has a next event already.
+            PayloadError: the event cannot be stored.
+            ConfigurationError: this job is no transition of a machine.
+            LeaseLost: the attempt has ended.
+        """
+        self._transition("next").next(event)
+
+    def _transition(self, name: str) -> TransitionHandle:
+        if self.transition is None:
+            raise ConfigurationError(
+                f"ctx.{name}() belongs to a transition of a state machine, and this job is none: use machine.send()"
+            )
+        return self.transition
 
     @property
     def should_stop(self) -> bool:

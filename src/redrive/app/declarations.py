@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from redrive.app.context import Context, Pending
 from redrive.app.decorators import AnyArgument, ContextInside, CronDecorator, RefreshDecorator, TaskDecorator
@@ -15,6 +15,9 @@ from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.schedule import RefreshPolicy
 from redrive.schedule.timezone import member
+
+if TYPE_CHECKING:
+    from redrive.app.machine import Machine
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -235,3 +238,41 @@ class Declarations:
             return self._registry.refresh(target, declaration, refresh=found, on_disabled=on_disabled)
 
         return register
+
+    def machine(  # noqa: PLR0913 - the options of a machine, by keyword
+        self,
+        name: str,
+        *,
+        retry: Policy | str | None = None,
+        data: Any = None,  # noqa: ANN401 - a class
+        busy: Literal["raise", "queue", "drop"] = "raise",
+        queue: str = "default",
+        priority: int = 0,
+        idempotent: bool | None = None,
+        attempt_timeout: Duration | None = None,
+        soft_timeout: Duration | None = None,
+        keep_for: Duration | None = None,
+    ) -> Machine:
+        """Return a new state machine; `Machine.start` and `Machine.state` register its states.
+
+        Args:
+            name: unique in the app, without a slash.
+            retry: the policy of transitions without one of their own: a directive or a `Policy`. It replaces the one of
+                the queue or of the app whole. A catch task that it names must take the events of these transitions.
+            data: the class of the data of an instance; None if instances have none.
+            busy: what happens to an event while a transition of its instance runs: `MachineBusy` is raised
+                (``"raise"``), it waits for its turn (``"queue"``), or it is dropped (``"drop"``).
+            queue: the queue of the transitions.
+            priority: jobs with a smaller one run first.
+            idempotent: as for `task`.
+            attempt_timeout: the time limit of one attempt of a transition; by default an hour.
+            soft_timeout: as for `task`.
+            keep_for: how long the jobs of transitions are kept, as for `task`. Instances and their history are kept
+                until `Machine.delete`.
+
+        Raises:
+            MachineDefinitionError: another machine has the name, the name has a slash, or the data cannot be stored.
+            ConfigurationError: the name is empty, or ``busy`` is another word.
+        """
+        declaration = Declaration(retry, queue, attempt_timeout, None, priority, idempotent, soft_timeout, keep_for)
+        return self._registry.machine(declaration, name, data=data, busy=busy)

@@ -34,6 +34,10 @@ class AppProtocol(Protocol):
         """The registered tasks by name."""
 
     @property
+    def machines(self) -> Any:  # noqa: ANN401 - the component, whose module imports this one
+        """The machines and their instances."""
+
+    @property
     def actor(self) -> str:
         """The default actor for the audit log."""
 

@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redrive.app.arguments import checked_flag, checked_function, checked_text, checked_texts
 from redrive.app.catch import catches, check_catch
@@ -22,12 +23,23 @@ from redrive.app.task import Task, Traits
 from redrive.clock import SystemClock
 from redrive.engine.frozen import freeze
 from redrive.engine.lease import limit_of
-from redrive.errors import CatchDefinitionError, ConfigurationError, PolicyError, RedriveError, TaskDefinitionError
+from redrive.errors import (
+    CatchDefinitionError,
+    ConfigurationError,
+    MachineDefinitionError,
+    PolicyError,
+    RedriveError,
+    TaskDefinitionError,
+)
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
 from redrive.schedule import Schedule
 from redrive.stores.urls import cleared
+
+if TYPE_CHECKING:
+    from redrive.app.machine import Machine
+    from redrive.app.state import StateTask
 
 K = TypeVar("K", bound=Task[Any, Any, Any])
 
@@ -61,6 +73,7 @@ class Registry:
         self._default = None if default is None else _read_default(default, "App(retry=...)")
         self._default_of: dict[str, Policy] = {}
         self.tasks: dict[str, Task[Any, Any, Any]] = {}
+        self.machines: dict[str, Machine] = {}
         self._include = checked_texts(include, "include")
         self._checked = 0
         self._served: frozenset[str] = frozenset()
@@ -92,6 +105,35 @@ class Registry:
         refresh: Refresh[Any, Any, Any] = self._define(function, declaration, Refresh, **settings)
         self._warn_if_over(f"refresh {refresh.name!r}", refresh.refresh_policy.schedule)
         return refresh
+
+    def machine(self, declaration: Declaration, name: str, **settings: Any) -> Machine:
+        """Register a machine."""
+        from redrive.app.machine import Machine
+
+        checked_text(name, "the name of a machine")
+        if "/" in name:
+            raise MachineDefinitionError(
+                f"the machine {name!r} has a slash in its name, which separates the name from the key of an instance"
+            )
+        place = _caller()
+        other = self.machines.get(name)
+        if other is not None:
+            raise MachineDefinitionError(
+                f"two machines are called {name!r}, in {other.place} and in {place}: give one another name"
+            )
+        self.machines[name] = made = Machine(self._app, self, declaration, name, place=place, **settings)
+        return made
+
+    def state(
+        self, function: Callable[..., Any], declaration: Declaration, changes: Mapping[str, Any], **settings: Any
+    ) -> StateTask:
+        """Register a function as a state of a machine; ``changes`` replace options of the machine."""
+        from redrive.app.state import StateTask
+
+        machine, label = settings["machine"], settings["label"]
+        checked_function(function, "state", "@machine.state(after=[...]) above a function")
+        made = replace(declaration, **changes, name=f"{machine.name}.{label}")
+        return self._define(function, made, StateTask, **settings)
 
     def _define(
         self, function: Callable[..., Any], declaration: Declaration, kind: Callable[..., K], **settings: Any
@@ -136,11 +178,20 @@ class Registry:
             default = default.with_(catch=None)
         return replace(declaration, retry=default)
 
-    def adopt(self, tasks: Iterable[Task[Any, Any, Any]], app: AppProtocol) -> None:
-        """Register the tasks of a collection."""
-        added = tuple(tasks)
+    def adopt(self, other: Registry, app: AppProtocol) -> None:
+        """Register the tasks and the machines of a collection."""
+        added = tuple(other.tasks.values())
         for task in added:
             self._check_names(task)
+        for name, machine in other.machines.items():
+            if name in self.machines:
+                raise MachineDefinitionError(
+                    f"two machines are called {name!r}, in {self.machines[name].place} and in {machine.place}: give "
+                    "one another name"
+                )
+        for machine in other.machines.values():
+            machine.adopted(app, self)
+            self.machines[machine.name] = machine
         for task in added:
             policy = None
             if task.declaration is not None:
@@ -234,6 +285,14 @@ class Registry:
                     check_catch(task.signature, catch.signature)
                 except TaskDefinitionError:
                     continue
+
+
+def _caller() -> str:
+    """Return the file and the line of the module that declares a machine."""
+    frame = sys._getframe(1)  # noqa: SLF001 - as `warnings` finds the line of a caller
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("redrive.app"):
+        frame = frame.f_back
+    return f"{frame.f_globals.get('__name__', '')}:{frame.f_lineno}"
 
 
 def _read_default(retry: Policy | str, where: str) -> Policy:

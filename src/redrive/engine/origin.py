@@ -77,6 +77,7 @@ class OriginResult(msgspec.Struct, frozen=True, gc=False):
     at: datetime | None = None  # when the attempt ended logically; None means now
     began_at: datetime | None = None  # when a worker claimed the last attempt; None if none has
     effects: tuple[Effect, ...] = ()  # of the successful attempt
+    attempt: int = 0  # the number of the last attempt
     catches: int | None = None  # the dead job that this job, a catch job, has caught
     has_catch: bool = False  # True if a catch job follows this dead one
 

@@ -23,7 +23,9 @@ def succeeded(claim: Claim, sample: float, effects: tuple[Effect, ...]) -> Origi
     origin = read_origin(claim.origin)
     if origin is None:
         return None
-    return OriginResult(origin, claim.id, succeeded=True, sample=sample, effects=effects, catches=claim.parent_id)
+    return OriginResult(
+        origin, claim.id, succeeded=True, sample=sample, effects=effects, attempt=claim.attempt, catches=claim.parent_id
+    )
 
 
 # Each attempt of a refresh is a job of its own with a single attempt: the `RefreshPolicy` decides about its failure,
@@ -55,6 +57,7 @@ def report(claim: Claim, outcome: Outcome, sample: float, decided: Transition) -
         retry_after=hint,
         sample=sample,
         began_at=began_at(claim),
+        attempt=decided.attempt,
         catches=claim.parent_id,
         has_catch=decided.catch is not None,
     )

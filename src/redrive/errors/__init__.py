@@ -13,6 +13,7 @@ May import: nothing. Must never: contain behaviour.
     │   │   └── ScheduleSyntaxError     a sentence that cannot be read
     │   ├── TaskDefinitionError         a function that cannot be a task, or two of one name
     │   ├── CatchDefinitionError        a catch task that is missing or takes the wrong request
+    │   ├── MachineDefinitionError      a state machine that is ambiguous or incomplete
     │   └── AppLoadError                ``module:app`` does not name an App
     ├── PayloadError                    (also a TypeError) arguments that do not fit the task's annotations
     ├── StoreError                      the database refused a statement, or is not reachable
@@ -48,6 +49,12 @@ May import: nothing. Must never: contain behaviour.
     │   ├── ChildFailed                 a child run failed for good, or was cancelled
     │   ├── ParkingSwallowed            the body caught the exception that parks it, and went on
     │   └── WaitsForItself              a run waits for itself, or for a run that waits for it
+    ├── MachineError                    a state machine refuses an event
+    │   ├── MachineBusy                 a transition of the instance runs already
+    │   ├── MachineFailed               a transition of the instance has failed for good
+    │   ├── NoTransition                the state of the instance has no transition for the event
+    │   └── EventConflict               the key of the event belongs to another event
+    ├── InstanceNotFound                (also a LookupError) a machine has no such instance
     ├── JobError                        raised by ``job.result()`` if there is no result
     │   ├── JobDead                     the job gave up
     │   ├── JobCancelled                the job was cancelled
@@ -104,15 +111,22 @@ __all__ = [
     "ConfigurationError",
     "DuplicateJob",
     "DuplicateRun",
+    "EventConflict",
     "FlowInterrupt",
     "FlowMisused",
     "GiveUp",
     "IllegalMove",
+    "InstanceNotFound",
     "JobCancelled",
     "JobDead",
     "JobError",
     "JobNotFound",
     "LeaseLost",
+    "MachineBusy",
+    "MachineDefinitionError",
+    "MachineError",
+    "MachineFailed",
+    "NoTransition",
     "NonDeterminism",
     "NotTracked",
     "OutcomeUnknown",
@@ -241,6 +255,10 @@ class TaskDefinitionError(ConfigurationError):
 
 class CatchDefinitionError(ConfigurationError):
     """The catch task is missing or does not accept the request."""
+
+
+class MachineDefinitionError(ConfigurationError):
+    """The state machine is ambiguous or incomplete."""
 
 
 class AppLoadError(ConfigurationError):
@@ -421,6 +439,56 @@ class DuplicateJob(RedriveError):
         #: The job that holds it; None where it is another call of the same `enqueue_many`.
         self.job_id = job_id
         self.key = key
+
+
+class MachineError(RedriveError):
+    """The state machine refuses the event; nothing was stored."""
+
+
+class MachineBusy(MachineError):
+    """A transition of the instance runs already."""
+
+    def __init__(self, message: str | None = None, *, job_id: int | None = None) -> None:
+        super().__init__(message)
+        #: The job of the transition that runs.
+        self.job_id = job_id
+
+
+class MachineFailed(MachineError):
+    """A transition of the instance has failed for good; retry it, skip it, or reset the instance."""
+
+    def __init__(self, message: str | None = None, *, job_id: int | None = None) -> None:
+        super().__init__(message)
+        #: The job of the transition that has failed.
+        self.job_id = job_id
+
+
+class NoTransition(MachineError):
+    """The state of the instance has no transition for the event."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        state: str | None = None,
+        event_type: str = "",
+        candidates: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        #: The state of the instance; None before its first transition.
+        self.state = state
+        #: The name of the type of the event.
+        self.event_type = event_type
+        #: The states that can follow the present one.
+        self.candidates = candidates
+
+
+class EventConflict(MachineError):
+    """The key of the event belongs to another event of the instance."""
+
+
+class InstanceNotFound(RedriveError, LookupError):
+    """The machine has no such instance."""
 
 
 class JobError(RedriveError):

@@ -118,6 +118,11 @@ def in_units(words: str) -> str | None:
     return "".join(found) if found and at == len(words) else None
 
 
+def wordy(value: Duration) -> Duration:
+    """Return a span of time for `parse_duration`, which may be a text in words, such as ``3 days``."""
+    return in_units(value) or value if isinstance(value, str) else value
+
+
 def _skip(word: str, at: int, alphabet: str) -> int:
     while at < len(word) and word[at] in alphabet:
         at += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor as Pool
 from datetime import timedelta
 from typing import Any
@@ -38,6 +38,10 @@ from redrive.stores.operations.leases import Ending, Settled
 
 # The delay of a job whose attempt could not start because the worker's own code raised an error.
 _RELEASED_FOR = timedelta(seconds=5)
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def is_suspect(claim: Claim) -> bool:
@@ -82,6 +86,8 @@ class Attempts:
         """Leases of the attempts that this worker has cancelled, with what the worker did then."""
         self._lost: set[int] = set()
         self._ended = self._suspect = 0
+        #: Called after ends of attempts were written.
+        self.after_settle: Callable[[], None] = _nothing
 
     # ---------------------------------------------------------------- slots
 
@@ -204,6 +210,7 @@ class Attempts:
         for moved in settled.moved:
             if moved.reason == BAD_POLICY:
                 log_undecided(moved)
+        self.after_settle()
         self.claim_again.set()
 
     # ---------------------------------------------------------------- stop

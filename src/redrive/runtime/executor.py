@@ -24,7 +24,9 @@ from redrive.app.effects import CURRENT as EFFECTS
 from redrive.app.effects import Effects
 from redrive.app.failures import ERROR_TEXT, clean, permanent
 from redrive.app.resources import NO_RESOURCES
+from redrive.app.state import StateTask
 from redrive.app.task import Task
+from redrive.app.transition import TransitionHandle
 from redrive.app.types import type_name
 from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of
@@ -107,12 +109,11 @@ class Executor:
         if _expired(claim):
             return Expired()
         limit = limit_of(task.policy if claim.catching else claim.policy)
+        effects, transition = Effects(), None
         try:
-            if claim.parent_id is None:
-                arguments = task.signature.read(claim.payload or b"{}")
-            else:
-                await self._prolong(claim, limit)
-                arguments = {task.signature.payload[0]: await self._catch_request(task, claim.parent_id)}
+            arguments = await self._arguments(task, claim, limit)
+            if isinstance(task, StateTask):
+                transition = await task.begin(claim.origin, effects)
         except _UnknownTask as error:
             return _unknown(str(error))
         except (PayloadError, ConfigurationError, JobNotFound) as error:
@@ -122,9 +123,11 @@ class Executor:
             return admission
         try:
             if task.signature.context is None:
-                outcome = await self._outcome(task, arguments, limit, admission, Effects())
+                outcome = await self._outcome(task, arguments, limit, admission, effects)
             else:
-                outcome = await self._linked(task, claim, arguments, limit, admission=admission)
+                outcome = await self._linked(
+                    task, claim, arguments, limit, admission=admission, effects=effects, transition=transition
+                )
         except BaseException:
             admission.drop()
             raise
@@ -134,6 +137,13 @@ class Executor:
             why = "its circuit breaker could not record how the attempt ended"
             log.error("job %d: %s%s", claim.id, why, Block(trace(error)))
         return outcome
+
+    async def _arguments(self, task: Task[Any, Any, Any], claim: Claim, limit: timedelta) -> dict[str, Any]:
+        """Return the arguments of the handler without its context."""
+        if claim.parent_id is None:
+            return task.signature.read(claim.payload or b"{}")
+        await self._prolong(claim, limit)
+        return {task.signature.payload[0]: await self._catch_request(task, claim.parent_id)}
 
     async def _outcome(
         self,
@@ -166,6 +176,8 @@ class Executor:
         finally:
             EFFECTS.reset(token)
         if isinstance(result, Pending):
+            if isinstance(task, StateTask):
+                return permanent("BAD_RESULT", "a transition cannot wait for an answer from outside: wait in a state")
             return Suspended(result.timeout)
         if claim.policy.has_functions:
             rejected = await self.functions.rejection(claim, arguments, result)
@@ -179,7 +191,7 @@ class Executor:
         made = effects.close()
         return _SUCCEEDED if raw is None and not made else Succeeded(raw, made)
 
-    async def _linked(
+    async def _linked(  # noqa: PLR0913 - what a call needs
         self,
         task: Task[Any, Any, Any],
         claim: Claim,
@@ -187,13 +199,15 @@ class Executor:
         limit: timedelta,
         *,
         admission: Admission,
+        effects: Effects,
+        transition: TransitionHandle | None,
     ) -> Outcome:
         """Call a handler that takes a context."""
         key = idempotency_key(await self._app.auid(), claim.id, claim.salt)
-        link = self._link(task, claim, arguments, limit, key)
+        link = self._link(task, claim, arguments, limit, key, effects=effects, transition=transition)
         self._links[claim.lease_id] = link
         try:
-            outcome = await self._outcome(task, arguments, limit, admission, link.effects)
+            outcome = await self._outcome(task, arguments, limit, admission, effects)
         except asyncio.CancelledError:
             if not link.ended:
                 raise
@@ -204,13 +218,21 @@ class Executor:
             del self._links[claim.lease_id]
         return _transacted(link, outcome) if link.ended else outcome
 
-    def _link(
-        self, task: Task[Any, Any, Any], claim: Claim, arguments: dict[str, Any], limit: timedelta, key: str
+    def _link(  # noqa: PLR0913 - what a context contains
+        self,
+        task: Task[Any, Any, Any],
+        claim: Claim,
+        arguments: dict[str, Any],
+        limit: timedelta,
+        key: str,
+        *,
+        effects: Effects,
+        transition: TransitionHandle | None,
     ) -> AttemptHandle:
         """Add the context to the arguments and return the handle of the attempt."""
         assert task.signature.context is not None  # noqa: S101 - the caller has checked
         soft_for = None if task.traits.soft_timeout is None else task.traits.soft_timeout.total_seconds()
-        link = AttemptHandle(claim, self._app.store, self._app.now, task.returns.check, soft_for)
+        link = AttemptHandle(claim, self._app.store, self._app.now, task.returns.check, soft_for, effects)
         arguments[task.signature.context] = Context(
             job_id=claim.id,
             task=claim.task,
@@ -223,6 +245,7 @@ class Executor:
             origin=claim.origin,
             link=link,
             resources=self._resources,
+            transition=transition,
         )
         return link
 

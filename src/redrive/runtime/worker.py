@@ -26,6 +26,7 @@ from redrive.runtime.claimer import Claimer
 from redrive.runtime.dead_workers import DeadWorkers, Rescuer
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.hooks import HookRunner
+from redrive.runtime.machines import MachineTurns
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
 from redrive.runtime.quota import Quota
@@ -115,6 +116,7 @@ class Worker:
         self._shutdown_timeout = shutdown_timeout
         self._clock = clock or SystemClock()
         self._attempts: Attempts | None = None
+        self._machines: MachineTurns | None = None
         self._idle = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -207,6 +209,8 @@ class Worker:
     def _changed(self) -> None:
         if self._attempts is not None:
             self._attempts.claim_again.set()
+        if self._machines is not None:
+            self._machines.changed()
 
     async def _work(self, notifier: Notifier, registration: WorkerRegistration, attempts: Attempts) -> None:
         reporter = Reporter(self._app, registration)
@@ -218,7 +222,7 @@ class Worker:
         heartbeat.start()
         try:
             await self._serve(
-                supervisor, claimer, attempts, [*self._duties(registration), notifier.duty, reporter.duty]
+                supervisor, claimer, attempts, [*self._duties(registration, attempts), notifier.duty, reporter.duty]
             )
         except BaseException:
             crashed = not self._stopping.is_set()
@@ -228,13 +232,18 @@ class Worker:
             attempts.cancel_all()
             await self._sign_off(registration, attempts, crashed=crashed)
 
-    def _duties(self, registration: WorkerRegistration) -> list[Duty]:
+    def _duties(self, registration: WorkerRegistration, attempts: Attempts) -> list[Duty]:
         """Return the duties beside the heartbeat, claiming, settling, watching and reporting."""
         duties = [Rescuer(self._app).duty, DeadWorkers(self._app, registration).duty, Timeouts(self._app).duty]
         duties += [Pruner(self._app, self._clock, registration).duty]
         duties += [Checkpointer(self._app, self._clock).duty, Timekeeper(self._app).duty]
         scheduler = Scheduler(self._app)
         self._quota.scheduled = lambda: scheduler.quiet
+        if self._app.machines.declared:
+            machines = self._machines = MachineTurns(self._app, self._clock)
+            attempts.after_settle = machines.settled
+            self._quota.scheduled = lambda: scheduler.quiet and machines.quiet
+            duties.append(machines.duty)
         return [*duties, scheduler.duty]
 
     async def _serve(

@@ -20,7 +20,7 @@ from redrive.engine.outcome import Outcome
 from redrive.engine.records import Claim
 from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
-from redrive.runtime import rng
+from redrive.runtime import machines, rng
 from redrive.runtime.executor import Executor
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.hooks import HookRunner
@@ -172,9 +172,12 @@ async def _step(  # noqa: PLR0913 - the state of the drain
     if made.rest_for is not None and made.rest_for <= timedelta(0) and not made.done:
         # Another process has started this occurrence; take the time of the next one.
         made = await turn(app, sample)
-    if made.done:
+    taken, _ = await machines.turn(app, budget=1)
+    if made.done or taken.done:
         return 0, timedelta(0)
-    rests = [each for each in (claimed.rest_for, made.rest_for) if each is not None and each > timedelta(0)]
+    rests = [
+        each for each in (claimed.rest_for, made.rest_for, taken.rest_for) if each is not None and each > timedelta(0)
+    ]
     return 0, min(rests, default=None)
 
 

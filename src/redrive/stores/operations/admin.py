@@ -113,7 +113,16 @@ def end_job(job: JobRecord, at: datetime, why: str | None) -> Steps[bool]:
         return False
     origin = read_origin(job.origin)
     if origin is not None:
-        ended = OriginResult(origin, job.id, succeeded=False, why=text, sample=spread(job.id), began_at=began_at(job))
+        ended = OriginResult(
+            origin,
+            job.id,
+            succeeded=False,
+            why=text,
+            sample=spread(job.id),
+            began_at=began_at(job),
+            attempt=job.attempt,
+            catches=job.parent_id,
+        )
         yield from origins.report([ended], at)
     return True
 

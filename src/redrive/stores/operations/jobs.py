@@ -110,6 +110,11 @@ def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, trace: str | No
 
 def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, trace: str | None) -> Steps[None]:
     """Write all rows of new jobs in one batch."""
+    yield Batch(tuple(statements(numbered, at, trace)))
+
+
+def statements(numbered: Sequence[tuple[int, NewJob]], at: datetime, trace: str | None = None) -> list[Query]:
+    """Return the statements that insert new jobs without keys under ids that were taken for them."""
     policies = {job.policy.digest: job.policy for _, job in numbered}
     texts = [{"digest": key, "document": each.document} for key, each in policies.items()]
     batch = [Query("policy_put", many=texts)]
@@ -122,7 +127,7 @@ def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, trace: str | N
         batch.append(Query("tag_put", many=tags))
     if trace is not None:
         batch.append(Query("trace_put", many=[{"job_id": number, "trace": trace} for number, _ in numbered]))
-    yield Batch(tuple(batch))
+    return batch
 
 
 def _rows(numbered: Sequence[tuple[int, NewJob]], at: datetime) -> Query:

@@ -15,6 +15,7 @@ from redrive.engine.origin import Kind, OriginResult
 from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim
 from redrive.stores.operations import crons, transitions
+from redrive.stores.operations.machines import finish as transition_ends
 from redrive.stores.operations.refresh import finish
 from redrive.stores.query import Steps
 
@@ -23,6 +24,7 @@ Receiver: TypeAlias = Callable[[Sequence[OriginResult], datetime], Steps[Any]]
 # In the order in which their rows are locked; see the lock order in docs/explanation/architecture.md.
 _RECEIVERS: Final[Mapping[Kind, Receiver]] = {
     Kind.REFRESH: finish.finish_all,
+    Kind.MACHINE: transition_ends.finish_all,
     Kind.CRON: crons.finish_all,
 }
 

@@ -26,6 +26,7 @@ from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import lock
 from redrive.stores.operations.keys import UNIQUE, Holder, KeyRequest, find, take
+from redrive.stores.operations.machines.restart import restart
 from redrive.stores.query import Query, Steps, reads, wakes, writes
 
 # The smallest number of jobs that is read at once.
@@ -52,6 +53,8 @@ def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
     lost = (yield from _take_keys([job])) if obstacle is None else {}
     if lost:
         obstacle = _key_is_held(job, lost[job_id].job_id)
+    if obstacle is None:
+        obstacle = (yield from restart([job])).get(job_id)
     if obstacle is not None:
         raise IllegalMove(f"job {job_id} {obstacle}")
     forgive = int(job.state is State.DEAD and job.reason != DEADLINE)
@@ -88,7 +91,9 @@ def redrive(  # noqa: PLR0913 - what an operator may say, by keyword
     chosen = yield from _choose(wanted)
     lost = yield from _take_keys(chosen.jobs)
     kept = chosen.kept + [(job.id, _key_is_held(job, lost[job.id].job_id)) for job in chosen.jobs if job.id in lost]
-    ids = [job.id for job in chosen.jobs if job.id not in lost]
+    held = yield from restart([job for job in chosen.jobs if job.id not in lost])
+    kept += held.items()
+    ids = [job.id for job in chosen.jobs if job.id not in lost and job.id not in held]
     if ids:
         first_at = at + first_after
         ids = yield from _start(ids, first_at, spacing=spacing, queue=queue, note="redriven by an operator")

@@ -90,6 +90,7 @@ def _catch_job(claim: Claim, task: str) -> NewJob:
         payload=None,
         policy=freeze(claim.policy),
         parent_id=claim.id,
+        origin=claim.origin,
     )
 
 

@@ -117,7 +117,7 @@ CREATE TABLE redrive_jobs (
     partition text COLLATE "C" CHECK (partition <> ''), -- a tenant or account within its queue
     key text COLLATE "C",                 -- unique in its task
     key_until text CHECK (key_until IN ('start', 'end')),
-    origin text,                          -- cron:name/instant, refresh:name/key; NULL: enqueued by the application
+    origin text,                          -- cron:name/instant, machine:name/key; NULL: enqueued by the application
     slot text COLLATE "C",                -- the limited queue in which this attempt occupies a slot
     parent_id bigint,
     salt bigint NOT NULL,                 -- random part of its idempotency key, because a database that is restored
@@ -416,6 +416,84 @@ CREATE INDEX redrive_refreshes_timing ON redrive_refreshes (schedule, timing) WH
 -- Failing and disabled items, which operators list. An item that has just succeeded is not in it.
 CREATE INDEX redrive_refreshes_trouble ON redrive_refreshes (schedule, key)
 WHERE disabled_until_update OR attempts_since_success > 1 OR (attempts_since_success = 1 AND job_id IS NULL);
+
+-- Instances of state machines. While a transition runs, waits for a retry or has failed, job_id is its job, and to_state
+-- the state that it leads to; the instance stays in its state until then.
+CREATE TABLE redrive_instances (
+    machine text COLLATE "C" NOT NULL CHECK (machine <> ''),
+    key text COLLATE "C" NOT NULL CHECK (key <> ''),
+    state text COLLATE "C",               -- NULL: before its first transition has ended
+    to_state text COLLATE "C",
+    status text COLLATE "C" NOT NULL CHECK (status IN ('running', 'completed', 'failed')),
+    job_id bigint,
+    event text,                           -- the type of the event of the transition
+    moves integer NOT NULL DEFAULT 0 CHECK (moves >= 0),
+    created_at timestamptz NOT NULL,
+    entered_at timestamptz NOT NULL,
+    timeout_at timestamptz,               -- written with the move; a busy or failed instance does not time out
+    timeout_event text,
+    timeout_payload bytea,
+    data bytea,                           -- JSON
+    error text,
+    version text,                         -- digest of the definition at the last move
+    PRIMARY KEY (machine, key),
+    -- a transition leads somewhere
+    CHECK ((job_id IS NULL) = (to_state IS NULL)),
+    CHECK ((job_id IS NULL) = (event IS NULL)),
+    -- a failure belongs to a transition and has a text; an instance without a transition is in a state or new
+    CHECK (status <> 'failed' OR (job_id IS NOT NULL AND error IS NOT NULL)),
+    CHECK (status <> 'completed' OR state IS NOT NULL),
+    CHECK ((timeout_at IS NULL) = (timeout_event IS NULL)),
+    CHECK ((timeout_at IS NULL) = (timeout_payload IS NULL))
+) WITH (
+    fillfactor = 70, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02
+);
+
+-- Timeouts that are not held up, by instant. Instances without a timeout are not in it.
+CREATE INDEX redrive_instances_timeouts ON redrive_instances (timeout_at)
+WHERE timeout_at IS NOT NULL AND job_id IS NULL;
+
+-- Instances by state, the longest there first.
+CREATE INDEX redrive_instances_states ON redrive_instances (machine, state, entered_at);
+
+-- Events of instances, and the moves that they made. The id of an event is also the id of the job of its transition.
+CREATE TABLE redrive_moves (
+    id bigint PRIMARY KEY,
+    machine text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    source text COLLATE "C" NOT NULL CHECK (
+        source IN ('send', 'next', 'timeout', 'failed_to', 'reset', 'migrate')
+    ),
+    status text COLLATE "C" NOT NULL CHECK (
+        status IN ('queued', 'running', 'moved', 'failed', 'refused', 'ignored', 'late', 'skipped')
+    ),
+    from_state text,
+    to_state text,
+    event text,
+    event_key text COLLATE "C",           -- unique in its instance
+    digest text COLLATE "C",              -- of the type and the content of the event
+    payload bytea,                        -- JSON, while it waits for its turn
+    sent_at timestamptz NOT NULL,
+    finished_at timestamptz,
+    attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    error text,
+    failed_to text,
+    actor text,
+    CHECK (status NOT IN ('running', 'moved', 'failed') OR to_state IS NOT NULL),
+    CHECK ((status IN ('queued', 'running')) = (finished_at IS NULL)),
+    CHECK (status <> 'queued' OR payload IS NOT NULL),
+    CHECK (event_key IS NULL OR digest IS NOT NULL)
+) WITH (
+    fillfactor = 90, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01
+);
+
+-- The history of an instance.
+CREATE INDEX redrive_moves_of ON redrive_moves (machine, key, id);
+
+CREATE UNIQUE INDEX redrive_moves_keys ON redrive_moves (machine, key, event_key) WHERE event_key IS NOT NULL;
+
+-- Events that wait for their turn.
+CREATE INDEX redrive_moves_queued ON redrive_moves (machine, key, id) WHERE status = 'queued';
 
 -- The audit log: each change made by an operator.
 CREATE TABLE redrive_audit (

@@ -104,7 +104,7 @@ CREATE TABLE redrive_jobs (
     partition TEXT CHECK (partition <> ''), -- a tenant or account within its queue
     key TEXT,                             -- unique in its task
     key_until TEXT CHECK (key_until IS NULL OR key_until = 'start' OR key_until = 'end'),
-    origin TEXT,                          -- cron:name/instant, refresh:name/key; NULL: enqueued by the application
+    origin TEXT,                          -- cron:name/instant, machine:name/key; NULL: enqueued by the application
     slot TEXT,                            -- the limited queue in which this attempt occupies a slot
     parent_id INTEGER REFERENCES redrive_jobs (id),
     salt INTEGER NOT NULL,                -- random part of its idempotency key, because a database that is restored
@@ -438,6 +438,80 @@ CREATE INDEX redrive_refreshes_timing ON redrive_refreshes (schedule, timing) WH
 -- Failing and disabled items, which operators list. An item that has just succeeded is not in it.
 CREATE INDEX redrive_refreshes_trouble ON redrive_refreshes (schedule, key)
 WHERE disabled_until_update OR attempts_since_success > 1 OR (attempts_since_success = 1 AND job_id IS NULL);
+
+-- Instances of state machines. While a transition runs, waits for a retry or has failed, job_id is its job, and to_state
+-- the state that it leads to; the instance stays in its state until then.
+CREATE TABLE redrive_instances (
+    machine TEXT NOT NULL CHECK (machine <> ''),
+    key TEXT NOT NULL CHECK (key <> ''),
+    state TEXT,               -- NULL: before its first transition has ended
+    to_state TEXT,
+    status TEXT NOT NULL CHECK (status IN ('running', 'completed', 'failed')),
+    job_id INTEGER,
+    event TEXT,                           -- the type of the event of the transition
+    moves INTEGER NOT NULL DEFAULT 0 CHECK (moves >= 0),
+    created_at INTEGER NOT NULL,
+    entered_at INTEGER NOT NULL,
+    timeout_at INTEGER,               -- written with the move; a busy or failed instance does not time out
+    timeout_event TEXT,
+    timeout_payload BLOB,
+    data BLOB,                           -- JSON
+    error TEXT,
+    version TEXT,                         -- digest of the definition at the last move
+    PRIMARY KEY (machine, key),
+    -- a transition leads somewhere
+    CHECK ((job_id IS NULL) = (to_state IS NULL)),
+    CHECK ((job_id IS NULL) = (event IS NULL)),
+    -- a failure belongs to a transition and has a TEXT; an instance without a transition is in a state or new
+    CHECK (status <> 'failed' OR (job_id IS NOT NULL AND error IS NOT NULL)),
+    CHECK (status <> 'completed' OR state IS NOT NULL),
+    CHECK ((timeout_at IS NULL) = (timeout_event IS NULL)),
+    CHECK ((timeout_at IS NULL) = (timeout_payload IS NULL))
+) STRICT;
+
+-- Timeouts that are not held up, by instant. Instances without a timeout are not in it.
+CREATE INDEX redrive_instances_timeouts ON redrive_instances (timeout_at)
+WHERE timeout_at IS NOT NULL AND job_id IS NULL;
+
+-- Instances by state, the longest there first.
+CREATE INDEX redrive_instances_states ON redrive_instances (machine, state, entered_at);
+
+-- Events of instances, and the moves that they made. The id of an event is also the id of the job of its transition.
+CREATE TABLE redrive_moves (
+    id INTEGER PRIMARY KEY,
+    machine TEXT NOT NULL,
+    key TEXT NOT NULL,
+    source TEXT NOT NULL CHECK (
+        source IN ('send', 'next', 'timeout', 'failed_to', 'reset', 'migrate')
+    ),
+    status TEXT NOT NULL CHECK (
+        status IN ('queued', 'running', 'moved', 'failed', 'refused', 'ignored', 'late', 'skipped')
+    ),
+    from_state TEXT,
+    to_state TEXT,
+    event TEXT,
+    event_key TEXT,           -- unique in its instance
+    digest TEXT,              -- of the type and the content of the event
+    payload BLOB,                        -- JSON, while it waits for its turn
+    sent_at INTEGER NOT NULL,
+    finished_at INTEGER,
+    attempts INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    error TEXT,
+    failed_to TEXT,
+    actor TEXT,
+    CHECK (to_state IS NOT NULL OR NOT (status = 'running' OR status = 'moved' OR status = 'failed')),
+    CHECK ((status = 'queued' OR status = 'running') = (finished_at IS NULL)),
+    CHECK (status <> 'queued' OR payload IS NOT NULL),
+    CHECK (event_key IS NULL OR digest IS NOT NULL)
+) STRICT;
+
+-- The history of an instance.
+CREATE INDEX redrive_moves_of ON redrive_moves (machine, key, id);
+
+CREATE UNIQUE INDEX redrive_moves_keys ON redrive_moves (machine, key, event_key) WHERE event_key IS NOT NULL;
+
+-- Events that wait for their turn.
+CREATE INDEX redrive_moves_queued ON redrive_moves (machine, key, id) WHERE status = 'queued';
 
 -- The audit log: each change made by an operator.
 CREATE TABLE redrive_audit (

@@ -1,0 +1,519 @@
+"""A state machine: its states, and the events that are sent to its instances."""
+
+# ruff: noqa: ANN401 - events, data and connections of the user may have any type
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import structs
+
+from redrive.app.arguments import checked_text, shown
+from redrive.app.instance import MachineInstance
+from redrive.app.protocol import AppProtocol
+from redrive.app.refreshes import checked_key
+from redrive.app.state import DataCodec, StateDeclaration, StateTask, event_name
+from redrive.engine.machine import (
+    InstanceRecord,
+    MachineDefinition,
+    MachineState,
+    Move,
+    MoveStatus,
+    NextEvent,
+    StateTimeout,
+    no_transition,
+    step,
+)
+from redrive.errors import MachineDefinitionError, NoTransition
+from redrive.policy import Policy
+from redrive.policy.duration import Duration
+from redrive.schedule.timezone import member
+from redrive.stores.operations.machines import manage, turns
+from redrive.stores.operations.machines import send as sending
+from redrive.stores.operations.machines.rows import Choice, NewEvent, Start
+from redrive.stores.operations.machines.send import Busy, Sent, SentStatus
+from redrive.stores.operations.machines.turns import Turn
+from redrive.stores.query import Operation
+
+if TYPE_CHECKING:
+    from redrive.app.machines import Machines, MigrationResult
+    from redrive.app.registry import Declaration, Registry
+    from redrive.stores.operations.machines.manage import InstanceCount
+
+
+class Machine:
+    """A state machine, made by `redrive.App.machine`.
+
+    Its states are handlers: `start` and `state` decorate them. An instance has a key, is created by its first event,
+    and makes one transition at a time. A transition is a job of the handler of the state that it leads to; when the job
+    has succeeded, the instance is in that state.
+
+    Attributes:
+        name: of the machine.
+    """
+
+    def __init__(  # noqa: PLR0913 - the options of a machine, by keyword
+        self,
+        app: AppProtocol,
+        registry: Registry,
+        declaration: Declaration,
+        name: str,
+        *,
+        place: str,
+        data: Any = None,
+        busy: Literal["raise", "queue", "drop"] = "raise",
+    ) -> None:
+        self.app = app
+        self.name = name
+        self.place = place
+        self.tasks: dict[str, StateTask] = {}
+        self._registry = registry
+        self._declaration = declaration
+        self._busy = member(Busy, "busy", busy)
+        self.codec = None if data is None else DataCodec(data, name)
+        self._checked = 0
+
+    def __repr__(self) -> str:
+        return f"<machine {self.name}: {', '.join(self.tasks) or 'no states'}>"
+
+    # ---------------------------------------------------------------- definition
+
+    def start(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Register the handler of a state that the first event of an instance can lead to.
+
+        ``@machine.start`` or ``@machine.start(...)``, with the options of `state`.
+        """
+        if function is None:
+            return self.state(start=True, **options)
+        return self.state(start=True)(function)
+
+    def state(  # noqa: PLR0913 - the options of a state, by keyword
+        self,
+        *,
+        after: StateTask | str | Sequence[StateTask | str] = (),
+        start: bool = False,
+        when: Callable[..., object] | None = None,
+        timeout: tuple[Duration, Any] | None = None,
+        within: Duration | None = None,
+        failed_to: StateTask | str | None = None,
+        ignore: Iterable[type] = (),
+        retry: Policy | str | None = None,
+        attempt_timeout: Duration | None = None,
+        soft_timeout: Duration | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        idempotent: bool | None = None,
+        keep_for: Duration | None = None,
+        name: str | None = None,
+    ) -> Callable[[Callable[..., Any]], StateTask]:
+        """Register the handler of a state.
+
+        The handler takes one event, and a `redrive.Context` if it needs one, and returns nothing. The class of the
+        event and the present state of the instance choose the transition.
+
+        Args:
+            after: the states from which the event leads to this one: handlers, or names of states.
+            start: True if the first event of an instance can lead to it, too.
+            when: a guard: a plain function of the event, or of the event and the data of the instance. The transition
+                is possible if its result is true. It runs under the lock of the instance and must not have effects.
+            timeout: a time, which may be in words (``"3 days"``), and an event: an instance that is still in this state
+                after the time receives the event. The instant is computed when the instance enters the state.
+            within: the time after which an instance in this state is listed as overdue, which changes nothing.
+            failed_to: the state of an instance whose transition to this one has failed for good, after the catch task.
+                Its handler takes a `redrive.FailedTransition`.
+            ignore: classes of events that change nothing in this state, and raise no error.
+            retry: the policy of the transition; it replaces the one of the machine whole.
+            attempt_timeout: the time limit of one attempt; by default an hour.
+            soft_timeout: as for `redrive.App.task`.
+            queue: the queue of the transitions; by default that of the machine.
+            priority: jobs with a smaller one run first; by default that of the machine.
+            idempotent: as for `redrive.App.task`.
+            keep_for: as for `redrive.App.task`.
+            name: of the state; by default that of the function.
+
+        Raises:
+            MachineDefinitionError: another state has the name, the handler takes or returns something else, or two
+                states follow one state by one class of event and one of them has no guard.
+            TaskDefinitionError: the function cannot be a task.
+            PolicyError: the policy cannot be read.
+        """
+        state = StateDeclaration(start, after, when, timeout, within, failed_to, ignore)
+        given: dict[str, Any] = {
+            "retry": retry,
+            "timeout": attempt_timeout,
+            "soft_timeout": soft_timeout,
+            "queue": queue,
+            "priority": priority,
+            "idempotent": idempotent,
+            "keep_for": keep_for,
+        }
+        changes = {option: value for option, value in given.items() if value is not None}
+
+        def register(function: Callable[..., Any]) -> StateTask:
+            return self._add(function, state, changes, name)
+
+        return register
+
+    def _add(
+        self, function: Callable[..., Any], state: StateDeclaration, changes: dict[str, Any], name: str | None
+    ) -> StateTask:
+        label: str = getattr(function, "__name__", "") if name is None else name
+        checked_text(label, f"machine {self.name!r}: the name of a state")
+        if label in self.tasks:
+            raise MachineDefinitionError(
+                f"machine {self.name!r} has two states called {label!r}: give one another name"
+            )
+        task = self._registry.state(function, self._declaration, changes, machine=self, label=label, state=state)
+        self.tasks[label] = task
+        self.__dict__.pop("definition", None)
+        if task.signature.resolved:
+            try:
+                task.check_handler()
+                self._check_added(task)
+            except BaseException:
+                del self.tasks[label]
+                self._registry.tasks.pop(task.name)
+                raise
+        return task
+
+    def _check_added(self, added: StateTask) -> None:
+        """Check what can be checked before all states are known."""
+        known = [task for task in self.tasks.values() if task.signature.resolved]
+        self._check_event_names(known)
+        states = {task.label: task.defined(self._name_of, None) for task in known}
+        MachineDefinition(self.name, states).check_added(states[added.label])
+
+    def _name_of(self, given: Any, where: str) -> str:
+        if isinstance(given, StateTask):
+            if given.machine is not self:
+                raise MachineDefinitionError(f"{where}={given!r} is a state of another machine")
+            return given.label
+        if isinstance(given, str) and given:
+            return given
+        raise MachineDefinitionError(f"{where} takes states, or names of states, got {shown(given)}")
+
+    def _check_event_names(self, tasks: Iterable[StateTask]) -> None:
+        kinds: dict[str, Any] = {}
+        for task in tasks:
+            other = kinds.setdefault(task.event, task.event_type)
+            if other is not task.event_type:
+                raise MachineDefinitionError(
+                    f"machine {self.name!r}: two classes of events are called {task.event!r}: {other!r} and "
+                    f"{task.event_type!r}; give one another name"
+                )
+
+    @cached_property
+    def definition(self) -> MachineDefinition:
+        """The states and their transitions."""
+        self._check_event_names(self.tasks.values())
+        states: dict[str, MachineState] = {}
+        for task in self.tasks.values():
+            task.check_handler()
+            states[task.label] = task.defined(self._name_of, self._timeout_of(task))
+        definition = MachineDefinition(self.name, states)
+        for state in states.values():
+            definition.check_added(state)
+        return definition
+
+    def _timeout_of(self, task: StateTask) -> StateTimeout | None:
+        given = task.timeout_event
+        if given is None:
+            return None
+        after, event = given
+        codec = self._codec_of(type(event))
+        if codec is None:
+            raise MachineDefinitionError(
+                f"machine {self.name!r}: the timeout of {task.label!r} sends {event_name(type(event))}, but no state "
+                "takes that"
+            )
+        return StateTimeout(after, codec.event, codec.write_event(event))
+
+    def _codec_of(self, kind: type) -> StateTask | None:
+        """Return a state that takes a class of events."""
+        return next((task for task in self.tasks.values() if task.event_type is kind), None)
+
+    @cached_property
+    def version(self) -> str:
+        """The digest of the states and their transitions, which is stored with each move."""
+        parts = (f"{state.name}<{state.event}<{','.join(state.after)}" for state in self.definition.states.values())
+        return hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
+
+    def adopted(self, app: AppProtocol, registry: Registry) -> None:
+        """Become a machine of an app; its states are adopted as tasks."""
+        self.app, self._registry = app, registry
+
+    def check(self) -> None:
+        """Check the definition; see `redrive.App.check`.
+
+        Raises:
+            MachineDefinitionError: it is ambiguous or incomplete.
+
+        Warns:
+            RuntimeWarning: a state is never entered, or no final state can be reached from it.
+        """
+        if self._checked == len(self.tasks):
+            return
+        for warning in self.definition.check():
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
+        self._checked = len(self.tasks)
+
+    # ---------------------------------------------------------------- events
+
+    def send(
+        self,
+        instance: str,
+        event: Any,
+        /,
+        *,
+        key: str | None = None,
+        busy: Literal["raise", "queue", "drop"] | None = None,
+        using: Any = None,
+    ) -> Sent:
+        """Send an event to an instance; its first event creates it.
+
+        The instance is locked and read, and the transition is chosen and begun, in one transaction. With ``using`` the
+        instance stays locked until that transaction ends, unless the event only waits for its turn.
+
+        Args:
+            instance: the key of the instance: any text of up to 2000 bytes.
+            event: an object of a class that a state takes.
+            key: identifies the event among those of the instance, such as the id of a webhook: an event with the same
+                key and content is not stored again, and the answer is that of the first one.
+            busy: what happens while a transition of the instance runs: `MachineBusy` is raised (``"raise"``), the event
+                waits for its turn (``"queue"``), or it is dropped (``"drop"``); by default as the machine says.
+            using: your own connection to the same database; the event is sent if and only if its transaction commits.
+
+        Returns:
+            What has become of the event.
+
+        Raises:
+            NoTransition: the state of the instance has no transition for the event; the error names the candidates.
+            MachineBusy: a transition of the instance runs or waits for a retry; the error names its job.
+            MachineFailed: a transition of the instance has failed for good.
+            EventConflict: the key belongs to another event.
+            PayloadError: the event cannot be stored.
+            ConfigurationError: a key is empty or too long.
+            Exception: a guard raised it; nothing was stored.
+            StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); with a ``key``, repeat the
+                call.
+        """
+        sent, turn = self._sending(instance, event, key, busy)
+        answer = self.app.store.run(sent, using=using)
+        if using is not None or answer.status is not SentStatus.QUEUED:
+            return answer
+        return self._after_turn(answer, self.app.store.run(turn()))
+
+    async def asend(
+        self,
+        instance: str,
+        event: Any,
+        /,
+        *,
+        key: str | None = None,
+        busy: Literal["raise", "queue", "drop"] | None = None,
+        using: Any = None,
+    ) -> Sent:
+        """Send an event to an instance; see `send`. On PostgreSQL ``using`` takes an asynchronous connection."""
+        sent, turn = self._sending(instance, event, key, busy)
+        answer = await self.app.store.arun(sent, using=using)
+        if using is not None or answer.status is not SentStatus.QUEUED:
+            return answer
+        return self._after_turn(answer, await self.app.store.arun(turn()))
+
+    def _sending(
+        self, instance: str, event: Any, key: str | None, busy: str | None
+    ) -> tuple[Operation[Sent], Callable[[], Operation[tuple[Turn, ...]]]]:
+        """Return the operation that sends an event, and the one that starts it if it waits for its turn."""
+        self.app.check()
+        checked_key(instance)
+        if key is not None:
+            checked_text(key, f"machine {self.name!r}: key, the key of an event,")
+        how = self._busy if busy is None else member(Busy, "busy", busy)
+        codec = self._codec_of(type(event))
+        name = event_name(type(event))
+        if codec is None and how is Busy.QUEUE:
+            raise self._refused(name)
+        payload = b"" if codec is None else codec.write_event(event)
+        digest = hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=12).hexdigest()
+        new = NewEvent(self.name, instance, name, payload, digest, key)
+
+        def choose(found: InstanceRecord | None) -> Choice:
+            data = None if found is None else self.read_data(found.data)
+            return self._chosen(instance, None if found is None else found.state, name, event, payload, data)
+
+        def turn() -> Operation[tuple[Turn, ...]]:
+            return turns.take_turn(self.name, instance, self.resolve, now=self.app.now())
+
+        queues = tuple({task.defaults.queue for task in self.tasks.values()})
+        return sending.send(new, choose, busy=how, queues=queues, now=self.app.now()), turn
+
+    def _refused(self, event: str) -> NoTransition:
+        known = ", ".join(dict.fromkeys(task.event for task in self.tasks.values()))
+        return NoTransition(f"machine {self.name!r} takes no {event}; its events: {known}", event_type=event)
+
+    @staticmethod
+    def _after_turn(sent: Sent, done: tuple[Turn, ...]) -> Sent:
+        """Return the answer to an event that was put into line, after the first event of the line had its turn."""
+        mine = next((each for each in done if each.id == sent.id), None)
+        if mine is None or mine.status is not MoveStatus.RUNNING:
+            return sent
+        return structs.replace(sent, status=SentStatus.STARTED, from_state=mine.from_state, to_state=mine.to_state)
+
+    def _chosen(  # noqa: PLR0913, PLR0917 - what a choice depends on
+        self, key: str, state: str | None, event_type: str, event: Any, payload: bytes, data: Any
+    ) -> Choice:
+        """Choose the transition of an event."""
+        found = step(self.definition, state, event_type, event, data)
+        if not isinstance(found, Move):
+            return found
+        return Start(found.to.name, self.tasks[found.to.name].job(key, payload), found.to.failed_to)
+
+    def resolve(self, instance: InstanceRecord, event: str, payload: bytes) -> Choice:
+        """Choose the transition of a stored event."""
+        codec = next((task for task in self.tasks.values() if task.event == event), None)
+        if codec is None:
+            return no_transition(self.definition, instance.state, event)
+        value, data = codec.read_event(payload), self.read_data(instance.data)
+        return self._chosen(instance.key, instance.state, event, value, payload, data)
+
+    def next_event(self, key: str, state: str, event: Any, data: Any) -> NextEvent:
+        """Return the effect that begins the next transition from a state; raise `NoTransition` if there is none."""
+        name, codec = event_name(type(event)), self._codec_of(type(event))
+        found = step(self.definition, state, name, event, data)
+        if not isinstance(found, Move) or codec is None:
+            possible = ", ".join(f"{each.event} to {each.name}" for each in self.definition.following(state))
+            raise NoTransition(
+                f"invalid event {name!r} for state {state!r} of machine {self.name!r}; possible: {possible or 'none'}",
+                state=state,
+                event_type=name,
+                candidates=tuple(each.name for each in self.definition.following(state)),
+            )
+        payload = codec.write_event(event)
+        digest = hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=12).hexdigest()
+        job = self.tasks[found.to.name].job(key, payload)
+        return NextEvent(found.to.name, name, digest, job, found.to.failed_to)
+
+    def read_data(self, raw: bytes | None) -> Any:
+        """Return the data of an instance; None without any."""
+        return None if self.codec is None else self.codec.read(raw)
+
+    # ---------------------------------------------------------------- instances
+
+    def get(self, instance: str) -> MachineInstance:
+        """Read an instance.
+
+        Raises:
+            InstanceNotFound: there is none with this key.
+        """
+        return MachineInstance(self, self.app.store.run(manage.get(self.name, checked_key(instance))))
+
+    async def aget(self, instance: str) -> MachineInstance:
+        """Read an instance; see `get`."""
+        return MachineInstance(self, await self.app.store.arun(manage.get(self.name, checked_key(instance))))
+
+    # ---------------------------------------------------------------- operators
+
+    @property
+    def _instances(self) -> Machines:
+        found: Machines = self.app.machines
+        return found
+
+    def select(
+        self,
+        *,
+        state: str | None = None,
+        status: Literal["running", "completed", "failed"] | None = None,
+        after: str = "",
+        limit: int = 100,
+    ) -> tuple[InstanceRecord, ...]:
+        """Read a page of instances by their keys; see `Machines.select`."""
+        return self._instances.select(self.name, state=state, status=status, after=after, limit=limit)
+
+    async def aselect(
+        self,
+        *,
+        state: str | None = None,
+        status: Literal["running", "completed", "failed"] | None = None,
+        after: str = "",
+        limit: int = 100,
+    ) -> tuple[InstanceRecord, ...]:
+        """Read a page of instances; see `Machines.select`."""
+        return await self._instances.aselect(self.name, state=state, status=status, after=after, limit=limit)
+
+    def counts(self) -> tuple[InstanceCount, ...]:
+        """Count the instances by state and status; see `Machines.counts`."""
+        return self._instances.counts(self.name)
+
+    async def acounts(self) -> tuple[InstanceCount, ...]:
+        """Count the instances; see `Machines.counts`."""
+        return await self._instances.acounts(self.name)
+
+    def overdue(self, *, limit: int = 100) -> tuple[InstanceRecord, ...]:
+        """Read the instances that have been in a state for longer than its ``within=``; see `Machines.overdue`."""
+        return self._instances.overdue(self.name, limit=limit)
+
+    async def aoverdue(self, *, limit: int = 100) -> tuple[InstanceRecord, ...]:
+        """Read the instances that are overdue; see `Machines.overdue`."""
+        return await self._instances.aoverdue(self.name, limit=limit)
+
+    def stranded(self) -> dict[str, int]:
+        """Count the instances in states that the code does not have; see `Machines.stranded`."""
+        return self._instances.stranded(self.name)
+
+    async def astranded(self) -> dict[str, int]:
+        """Count the instances in states that the code does not have; see `Machines.stranded`."""
+        return await self._instances.astranded(self.name)
+
+    def retry(self, instance: str, *, actor: str | None = None) -> None:
+        """Run a failed transition once more; see `Machines.retry`."""
+        self._instances.retry(self.name, instance, actor=actor)
+
+    async def aretry(self, instance: str, *, actor: str | None = None) -> None:
+        """Run a failed transition once more; see `Machines.retry`."""
+        await self._instances.aretry(self.name, instance, actor=actor)
+
+    def skip(self, instance: str, *, actor: str | None = None) -> InstanceRecord:
+        """Drop the event of a failed transition; see `Machines.skip`."""
+        return self._instances.skip(self.name, instance, actor=actor)
+
+    async def askip(self, instance: str, *, actor: str | None = None) -> InstanceRecord:
+        """Drop the event of a failed transition; see `Machines.skip`."""
+        return await self._instances.askip(self.name, instance, actor=actor)
+
+    def reset(self, instance: str, state: str, *, actor: str | None = None) -> InstanceRecord:
+        """Put an instance into a state; see `Machines.reset`."""
+        return self._instances.reset(self.name, instance, state, actor=actor)
+
+    async def areset(self, instance: str, state: str, *, actor: str | None = None) -> InstanceRecord:
+        """Put an instance into a state; see `Machines.reset`."""
+        return await self._instances.areset(self.name, instance, state, actor=actor)
+
+    def delete(self, instance: str, *, actor: str | None = None) -> None:
+        """Delete an instance with its history; see `Machines.delete`."""
+        self._instances.delete(self.name, instance, actor=actor)
+
+    async def adelete(self, instance: str, *, actor: str | None = None) -> None:
+        """Delete an instance with its history; see `Machines.delete`."""
+        await self._instances.adelete(self.name, instance, actor=actor)
+
+    def migrate(self, states: Mapping[str, str], *, dry_run: bool = False, actor: str | None = None) -> MigrationResult:
+        """Move the instances of renamed or dropped states to other states; see `Machines.migrate`."""
+        return self._instances.migrate(self.name, states, dry_run=dry_run, actor=actor)
+
+    async def amigrate(
+        self, states: Mapping[str, str], *, dry_run: bool = False, actor: str | None = None
+    ) -> MigrationResult:
+        """Move the instances of renamed or dropped states to other states; see `Machines.migrate`."""
+        return await self._instances.amigrate(self.name, states, dry_run=dry_run, actor=actor)
+
+    def rearm(self, state: str) -> int:
+        """Compute the timeouts of the instances in a state again; see `Machines.rearm`."""
+        return self._instances.rearm(self.name, state)
+
+    async def arearm(self, state: str) -> int:
+        """Compute the timeouts of the instances in a state again; see `Machines.rearm`."""
+        return await self._instances.arearm(self.name, state)

@@ -1,0 +1,11 @@
+-- Lock instances in the order of their machines and keys, and return those that exist.
+-- Called by send, settle and every action of an operator on one instance.
+SELECT
+    instance.machine, instance.key, instance.state, instance.to_state, instance.status, instance.job_id,
+    instance.event, instance.moves, instance.created_at, instance.entered_at,
+    instance.timeout_at, instance.timeout_event, instance.timeout_payload,
+    instance.data, instance.error, instance.version
+FROM unnest(:machine::text[], :key::text[]) AS given (machine, key)
+JOIN redrive_instances AS instance ON instance.machine = given.machine AND instance.key = given.key
+ORDER BY instance.machine, instance.key
+FOR UPDATE OF instance

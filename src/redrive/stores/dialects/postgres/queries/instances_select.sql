@@ -1,0 +1,13 @@
+-- Return instances by machine and key, with the filters that are not NULL.
+-- Called by select and get.
+SELECT
+    machine, key, state, to_state, status, job_id, event, moves, created_at, entered_at, timeout_at, timeout_event,
+    timeout_payload, data, error, version
+FROM redrive_instances
+WHERE machine = :machine::text
+    AND key > :after::text
+    AND (:key::text IS NULL OR key = :key::text)
+    AND (:state::text IS NULL OR state = :state::text)
+    AND (:status::text IS NULL OR status = :status::text)
+ORDER BY key
+LIMIT :count::bigint

@@ -1,0 +1,17 @@
+-- Lock instances of these machines that are free for a waiting event, without those that others have locked.
+-- Called by take_turns.
+SELECT
+    instance.machine, instance.key, instance.state, instance.to_state, instance.status, instance.job_id,
+    instance.event, instance.moves, instance.created_at, instance.entered_at,
+    instance.timeout_at, instance.timeout_event, instance.timeout_payload,
+    instance.data, instance.error, instance.version
+FROM (
+    SELECT machine, key, bool_or(source = 'failed_to') AS failed, min(id) AS id FROM redrive_moves
+    WHERE status = 'queued' AND machine = ANY (:machines::text[])
+    GROUP BY machine, key
+) AS waiting
+JOIN redrive_instances AS instance ON instance.machine = waiting.machine AND instance.key = waiting.key
+WHERE instance.job_id IS NULL OR (instance.status = 'failed' AND waiting.failed)
+ORDER BY waiting.id
+LIMIT :count::bigint
+FOR UPDATE OF instance SKIP LOCKED

@@ -1,0 +1,11 @@
+-- Lock idle instances of machines with due timeouts, the earliest first, without those that others have locked.
+-- Called by take_turns.
+SELECT
+    machine, key, state, to_state, status, job_id, event, moves, created_at, entered_at, timeout_at, timeout_event,
+    timeout_payload, data, error, version
+FROM redrive_instances
+WHERE timeout_at IS NOT NULL AND timeout_at <= :now::timestamptz AND job_id IS NULL
+    AND machine = ANY (:machines::text[])
+ORDER BY timeout_at
+LIMIT :count::bigint
+FOR UPDATE SKIP LOCKED

@@ -1,0 +1,12 @@
+-- Write that events have ended.
+-- Called by settle, take_turns and skip.
+UPDATE redrive_moves AS move SET
+    status = given.status,
+    finished_at = given.finished_at,
+    attempts = given.attempts,
+    error = given.error,
+    payload = NULL
+FROM unnest(
+    :id::bigint[], :status::text[], :finished_at::timestamptz[], :attempts::integer[], :error::text[]
+) AS given (id, status, finished_at, attempts, error)
+WHERE move.id = given.id

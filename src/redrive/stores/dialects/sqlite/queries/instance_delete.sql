@@ -1,0 +1,3 @@
+-- Delete an instance.
+-- Called by delete.
+DELETE FROM redrive_instances WHERE machine = :machine AND key = :key

@@ -1,0 +1,294 @@
+"""Reads instances, and acts on them for operators: skip, reset, delete, migrate. PURE.
+
+A failed transition has a dead job, which is locked before its instance. When an operator has dealt with the failure,
+the job is marked as caught, as after a catch task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from redrive.engine.machine import (
+    Entered,
+    EventSource,
+    InstanceRecord,
+    InstanceStatus,
+    MoveRecord,
+    MoveStatus,
+)
+from redrive.engine.records import JobRecord
+from redrive.errors import IllegalMove, MachineBusy
+from redrive.stores.operations import jobs
+from redrive.stores.operations.audit import UNKNOWN, record
+from redrive.stores.operations.clock import instant
+from redrive.stores.operations.machines.finish import entering
+from redrive.stores.operations.machines.rows import LAST, end_moves, insert_moves, lock_one, not_found, put
+from redrive.stores.operations.machines.send import refusal
+from redrive.stores.query import Batch, Query, Steps, reads, wakes, writes
+
+
+class InstanceCount(msgspec.Struct, frozen=True, gc=False):
+    """The number of instances of a machine in a state.
+
+    Attributes:
+        number: of all of them.
+        busy: those with a transition that runs, waits for a retry, or has failed.
+        since: when the first of them entered the state.
+    """
+
+    machine: str
+    state: str | None
+    status: InstanceStatus
+    number: int
+    busy: int
+    since: datetime
+
+
+class Migrated(msgspec.Struct, frozen=True, gc=False):
+    """The result of one batch of a migration.
+
+    Attributes:
+        keys: the instances that were moved.
+        last: the last of them; None if the state has no other free instance.
+    """
+
+    keys: tuple[str, ...]
+    last: str | None
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+@reads
+def get(machine: str, key: str) -> Steps[InstanceRecord]:
+    """Return an instance, or raise `InstanceNotFound`."""
+    rows = yield from _select(machine, key=key)
+    if not rows:
+        raise not_found(machine, key)
+    return rows[0]
+
+
+@reads
+def data(machine: str, key: str) -> Steps[bytes | None]:
+    """Return the data of an instance as JSON; None without any, and if it does not exist."""
+    rows = yield from _select(machine, key=key)
+    return rows[0].data if rows else None
+
+
+def _select(  # noqa: PLR0913 - the filters
+    machine: str,
+    *,
+    key: str | None = None,
+    state: str | None = None,
+    status: InstanceStatus | None = None,
+    after: str = "",
+    limit: int = 1,
+) -> Steps[Sequence[InstanceRecord]]:
+    params = {"machine": machine, "key": key, "state": state, "status": status, "after": after, "count": limit}
+    rows: Sequence[InstanceRecord] = yield Query("instances_select", params, into=InstanceRecord)
+    return rows
+
+
+@reads
+def select(
+    machine: str,
+    *,
+    state: str | None = None,
+    status: InstanceStatus | None = None,
+    after: str = "",
+    limit: int = 100,
+) -> Steps[tuple[InstanceRecord, ...]]:
+    """Return a page of instances by their keys."""
+    return tuple((yield from _select(machine, state=state, status=status, after=after, limit=limit)))
+
+
+@reads
+def since(
+    machine: str, states: Sequence[tuple[str, datetime]], *, limit: int = 100
+) -> Steps[tuple[InstanceRecord, ...]]:
+    """Return instances that have been in a state since an instant or longer, the longest there first."""
+    found: list[InstanceRecord] = []
+    for state, until in states:
+        params = {"machine": machine, "state": state, "until": until, "count": limit}
+        rows: Sequence[InstanceRecord] = yield Query("instances_since", params, into=InstanceRecord)
+        found.extend(rows)
+    return tuple(sorted(found, key=lambda each: each.entered_at)[:limit])
+
+
+@reads
+def counts(machine: str | None = None) -> Steps[tuple[InstanceCount, ...]]:
+    """Count instances by machine, state and status."""
+    return tuple((yield Query("instances_counts", {"machine": machine}, into=InstanceCount)))
+
+
+@reads
+def history(machine: str, key: str, *, before: int = LAST, limit: int = 100) -> Steps[tuple[MoveRecord, ...]]:
+    """Return the events of an instance, the latest first."""
+    params = {"machine": machine, "key": key, "before": before, "count": limit}
+    return tuple((yield Query("moves_of", params, into=MoveRecord)))
+
+
+# --------------------------------------------------------------------------------------------------------------- acting
+
+
+@wakes
+def skip(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[InstanceRecord]:
+    """Drop the event of a failed transition: the instance takes events in its state again.
+
+    Raise `InstanceNotFound`, or `IllegalMove` if no transition has failed.
+    """
+    at = yield from instant(now)
+    instance = yield from _lock(machine, key)
+    if instance.status is not InstanceStatus.FAILED:
+        raise IllegalMove(f"machine {machine!r}: {key!r} is {instance.status}; only a failed transition can be skipped")
+    free = _without_transition(instance)
+    yield from _settle(instance, at)
+    yield put([free])
+    yield from record(at, actor, "skip", machine=machine, key=key, event=instance.event)
+    return free
+
+
+@wakes
+def reset(  # noqa: PLR0913 - the parameters of an action
+    machine: str,
+    key: str,
+    state: str,
+    how: Entered,
+    *,
+    actor: str = UNKNOWN,
+    now: datetime | None = None,
+) -> Steps[InstanceRecord]:
+    """Put an instance into a state without a transition; a failed transition is dropped.
+
+    Raise `InstanceNotFound`, or `MachineBusy` if a transition runs or waits for a retry.
+    """
+    at = yield from instant(now)
+    instance = yield from _lock(machine, key)
+    _check_idle(instance)
+    yield from _settle(instance, at)
+    after = entering(instance, state, how, at, data=instance.data)
+    (number,) = yield from jobs.take("job", 1)
+    moved = _moved(instance, state, EventSource.RESET, number, at, actor)
+    yield Batch((put([after]), insert_moves([moved])))
+    yield from record(at, actor, "reset", machine=machine, key=key, state=state)
+    return after
+
+
+@writes
+def delete(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[None]:
+    """Delete an instance with its history; its jobs stay.
+
+    Raise `InstanceNotFound`, or `MachineBusy` if a transition runs or waits for a retry.
+    """
+    at = yield from instant(now)
+    instance = yield from _lock(machine, key)
+    _check_idle(instance)
+    yield from _settle(instance, at)
+    params = {"machine": machine, "key": key}
+    yield Batch((Query("moves_delete", params), Query("instance_delete", params)))
+    yield from record(at, actor, "delete", machine=machine, key=key)
+
+
+@wakes
+def migrate(  # noqa: PLR0913 - the parameters of an action
+    machine: str,
+    old: str,
+    new: str,
+    how: Entered,
+    *,
+    after: str = "",
+    limit: int = 1000,
+    actor: str = UNKNOWN,
+    now: datetime | None = None,
+) -> Steps[Migrated]:
+    """Move free instances from one state to another, by their keys; instances with a transition stay."""
+    at = yield from instant(now)
+    params = {"machine": machine, "state": old, "after": after, "count": limit}
+    rows: Sequence[InstanceRecord] = yield Query("instances_in", params, into=InstanceRecord)
+    if not rows:
+        return Migrated((), None)
+    ids = yield from jobs.take("job", len(rows))
+    moves = [_moved(row, new, EventSource.MIGRATE, number, at, actor) for row, number in zip(rows, ids, strict=True)]
+    yield Batch((put(entering(row, new, how, at, data=row.data) for row in rows), insert_moves(moves)))
+    keys = tuple(row.key for row in rows)
+    yield from record(at, actor, "migrate", machine=machine, old=old, new=new, count=len(keys))
+    return Migrated(keys, keys[-1] if len(keys) == limit else None)
+
+
+@writes
+def rearm(machine: str, state: str, how: Entered, *, after: str = "", limit: int = 1000) -> Steps[Migrated]:
+    """Compute the timeouts of the free instances in a state again, from the instants at which they entered it."""
+    params = {"machine": machine, "state": state, "after": after, "count": limit}
+    rows: Sequence[InstanceRecord] = yield Query("instances_in", params, into=InstanceRecord)
+    if not rows:
+        return Migrated((), None)
+    yield put(
+        replace(
+            row,
+            timeout_at=None if how.timeout_after is None else row.entered_at + how.timeout_after,
+            timeout_event=how.timeout_event,
+            timeout_payload=how.timeout_payload,
+        )
+        for row in rows
+    )
+    keys = tuple(row.key for row in rows)
+    return Migrated(keys, keys[-1] if len(keys) == limit else None)
+
+
+def _lock(machine: str, key: str) -> Steps[InstanceRecord]:
+    """Lock the job of a failed transition, and then the instance."""
+    rows = yield from _select(machine, key=key)
+    if rows and rows[0].status is InstanceStatus.FAILED:
+        yield Query("job_lock", {"id": rows[0].job_id}, into=JobRecord)
+    instance = yield from lock_one(machine, key)
+    if instance.job_id != rows[0].job_id:
+        raise MachineBusy(f"machine {machine!r}: {key!r} has just changed: repeat the command", job_id=instance.job_id)
+    return instance
+
+
+def _check_idle(instance: InstanceRecord) -> None:
+    if instance.busy and instance.status is not InstanceStatus.FAILED:
+        raise refusal(instance)
+
+
+def _without_transition(instance: InstanceRecord) -> InstanceRecord:
+    return replace(instance, status=InstanceStatus.RUNNING, to_state=None, job_id=None, event=None, error=None)
+
+
+def _settle(instance: InstanceRecord, at: datetime) -> Steps[None]:
+    """Write that the failed transition of an instance, if it has one, was dealt with."""
+    if instance.job_id is None:
+        return
+    moves: Sequence[MoveRecord] = yield Query("moves_these", {"ids": [instance.job_id]}, into=MoveRecord)
+    queries = [Query("caught", many=[{"job_id": instance.job_id, "now": at}])]
+    if moves:
+        queries.append(end_moves(replace(each, status=MoveStatus.SKIPPED) for each in moves))
+    yield Batch(tuple(queries))
+
+
+def _moved(  # noqa: PLR0913, PLR0917 - the columns of one row
+    instance: InstanceRecord, state: str, source: EventSource, number: int, at: datetime, actor: str
+) -> MoveRecord:
+    return MoveRecord(
+        id=number,
+        machine=instance.machine,
+        key=instance.key,
+        source=source,
+        status=MoveStatus.MOVED,
+        from_state=instance.state,
+        to_state=state,
+        event=None,
+        event_key=None,
+        digest=None,
+        payload=None,
+        sent_at=at,
+        finished_at=at,
+        attempts=0,
+        error=None,
+        failed_to=None,
+        actor=actor,
+    )

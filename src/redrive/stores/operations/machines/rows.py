@@ -1,0 +1,160 @@
+"""Reads and writes the rows of instances and of their events, and starts transitions. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from redrive.engine.machine import EventSource, Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveStatus
+from redrive.engine.records import NewJob
+from redrive.errors import InstanceNotFound, NoTransition
+from redrive.stores.operations import jobs
+from redrive.stores.query import Batch, Query, Steps
+
+#: Larger than every id.
+LAST = 2**63 - 1
+
+
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """The transition that was chosen for an event."""
+
+    to_state: str
+    job: NewJob
+    failed_to: str | None = None
+
+
+Choice: TypeAlias = Start | Ignored | NoTransition
+Choose: TypeAlias = Callable[[InstanceRecord | None], Choice]
+"""Chooses the transition of one event under the lock of its instance, which is None if it does not exist."""
+
+
+class NewEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event for an instance.
+
+    Attributes:
+        event: the name of its type.
+        payload: the event as JSON.
+        digest: of the type and the payload.
+        event_key: identifies the event among those of the instance; None if it is not identified.
+    """
+
+    machine: str
+    key: str
+    event: str
+    payload: bytes
+    digest: str
+    event_key: str | None = None
+
+
+def lock(pairs: Iterable[tuple[str, str]]) -> Steps[dict[tuple[str, str], InstanceRecord]]:
+    """Lock instances, given by their machines and keys, and return those that exist."""
+    many = [{"machine": machine, "key": key} for machine, key in sorted(set(pairs))]
+    rows: Sequence[InstanceRecord] = yield Query("instances_lock", many=many, into=InstanceRecord)
+    return {(row.machine, row.key): row for row in rows}
+
+
+def lock_one(machine: str, key: str) -> Steps[InstanceRecord]:
+    """Lock an instance and return it; raise `InstanceNotFound`."""
+    found = yield from lock([(machine, key)])
+    if not found:
+        raise not_found(machine, key)
+    return found[machine, key]
+
+
+def not_found(machine: str, key: str) -> InstanceNotFound:
+    """Return the error for an instance that does not exist."""
+    return InstanceNotFound(f"machine {machine!r} has no instance {key!r}")
+
+
+def began(
+    instance: InstanceRecord,
+    number: int,
+    start: Start,
+    event: str,
+) -> InstanceRecord:
+    """Return an instance whose transition begins, as the job of this number."""
+    return replace(
+        instance,
+        to_state=start.to_state,
+        job_id=number,
+        event=event,
+        status=InstanceStatus.RUNNING,
+        error=None,
+    )
+
+
+def new_move(  # noqa: PLR0913 - the columns that differ
+    event: NewEvent,
+    number: int,
+    at: datetime,
+    *,
+    source: EventSource,
+    status: MoveStatus,
+    instance: InstanceRecord | None,
+    start: Start | None = None,
+    error: str | None = None,
+    actor: str | None = None,
+) -> MoveRecord:
+    """Return the row of an event."""
+    is_open = status in {MoveStatus.QUEUED, MoveStatus.RUNNING}
+    return MoveRecord(
+        id=number,
+        machine=event.machine,
+        key=event.key,
+        source=source,
+        status=status,
+        from_state=None if instance is None else instance.state,
+        to_state=None if start is None else start.to_state,
+        event=event.event,
+        event_key=event.event_key,
+        digest=event.digest,
+        payload=event.payload if status is MoveStatus.QUEUED else None,
+        sent_at=at,
+        finished_at=None if is_open else at,
+        attempts=0,
+        error=error,
+        failed_to=None if start is None else start.failed_to,
+        actor=actor,
+    )
+
+
+_MUTABLE = (
+    "machine", "key", "state", "to_state", "status", "job_id", "event", "moves", "entered_at", "timeout_at",
+    "timeout_event", "timeout_payload", "data", "error", "version",
+)  # fmt: skip
+
+
+def put(instances: Iterable[InstanceRecord]) -> Query:
+    """Return the query that writes the state of instances."""
+    return Query("instance_put", many=[{name: getattr(each, name) for name in _MUTABLE} for each in instances])
+
+
+def insert_moves(moves: Iterable[MoveRecord]) -> Query:
+    """Return the query that inserts events."""
+    names = MoveRecord.__struct_fields__
+    return Query("move_insert", many=[{name: getattr(each, name) for name in names} for each in moves])
+
+
+def end_moves(moves: Iterable[MoveRecord]) -> Query:
+    """Return the query that writes that events have ended."""
+    names = ("id", "status", "finished_at", "attempts", "error")
+    return Query("move_end", many=[{name: getattr(each, name) for name in names} for each in moves])
+
+
+def start_moves(started: Iterable[tuple[int, InstanceRecord, Start]]) -> Query:
+    """Return the query that writes that the transitions of waiting events have begun."""
+    rows = [
+        {"id": number, "from_state": instance.state, "to_state": start.to_state, "failed_to": start.failed_to}
+        for number, instance, start in started
+    ]
+    return Query("move_start", many=rows)
+
+
+def write(new: Mapping[int, NewJob], queries: Iterable[Query], at: datetime) -> Steps[None]:
+    """Insert the jobs of transitions and write the rows of their instances, as one batch."""
+    inserts = jobs.statements(list(new.items()), at) if new else []
+    yield Batch((*inserts, *queries))

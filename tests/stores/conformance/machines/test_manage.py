@@ -1,0 +1,199 @@
+"""Instances as operators read and change them."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.engine.machine import DataChange, InstanceStatus
+from redrive.errors import IllegalMove, InstanceNotFound, MachineBusy
+from redrive.stores.operations.audit import audit
+from redrive.stores.operations.machines import manage
+from tests.stores.helpers import Harness, seconds
+from tests.stores.machines import DAY, Automaton, data, payment, statuses
+
+
+def test_a_skipped_transition_leaves_the_instance_free(payments: Automaton):
+    """Skipping drops the event of a failed transition; its job counts as caught."""
+    payments.walk("Created")
+    payments.send("Paid")
+    claim = payments.fail()
+    payments.skip()
+
+    found = payments.get()
+    assert ("created", None, InstanceStatus.RUNNING, None) == (found.state, found.to_state, found.status, found.error)
+    assert ["moved", "skipped"] == statuses(payments.history())
+    assert payments.store.job(claim.id).caught_at is not None
+    assert "paid" == payments.send("Paid").to_state
+
+
+def test_only_a_failed_transition_is_skipped(payments: Automaton):
+    """Skipping is refused for an instance without a failed transition, and for none."""
+    payments.send("Created")
+
+    with pytest.raises(IllegalMove, match="'a' is running; only a failed transition can be skipped"):
+        payments.skip()
+    with pytest.raises(InstanceNotFound):
+        payments.skip("none")
+
+
+def test_an_instance_is_reset_to_a_state(payments: Automaton):
+    """Resetting puts an instance into a state with its timeout and its data, and drops a failed transition."""
+    payments.send("Created")
+    payments.run(DataChange(data(1)))
+    payments.send("Paid")
+    payments.fail()
+    payments.store.wait(5)
+    payments.reset("paid")
+
+    found = payments.get()
+    assert ("paid", InstanceStatus.RUNNING, b"1", 2) == (found.state, found.status, found.data, found.moves)
+    assert (payments.store.now, payments.store.now + 3 * DAY) == (found.entered_at, found.timeout_at)
+    assert [("created", "paid", "Paid", "skipped"), ("created", "paid", None, "moved")] == payments.told()[1:]
+    assert ("reset", "ann") == (payments.history()[-1].source, payments.history()[-1].actor)
+    assert InstanceStatus.COMPLETED is payments.reset("completed").status
+
+
+def test_a_running_transition_is_not_taken_away(payments: Automaton):
+    """Instances with a transition that runs are neither reset nor deleted."""
+    sent = payments.send("Created")
+
+    for act in (lambda: payments.reset("paid"), payments.delete):
+        with pytest.raises(MachineBusy) as refused:
+            act()
+        assert sent.id == refused.value.job_id
+    assert "created" == payments.get().to_state
+
+
+def test_a_deleted_instance_begins_anew(payments: Automaton):
+    """Deleting removes an instance with its history; its next event creates it again."""
+    payments.walk("Created")
+    payments.send("Paid")
+    payments.fail()
+    payments.delete()
+
+    assert [] == payments.history()
+    assert "created" == payments.send("Created").to_state
+
+
+def test_actions_are_audited(payments: Automaton):
+    """Skip, reset, delete and migrate write a line of the audit log with the actor."""
+    payments.send("Created")
+    payments.fail()
+    payments.skip()
+    payments.reset("created")
+    payments.migrate("created", "paid")
+    payments.delete()
+
+    entries = payments.store.do(audit())
+    assert [("ann", action) for action in ("delete", "migrate", "reset", "skip")] == [
+        (each.actor, each.action) for each in entries
+    ]
+    assert '{"machine":"payment","old":"created","new":"paid","count":1}' == entries[1].details
+
+
+def test_free_instances_migrate_in_batches(payments: Automaton):
+    """Migrations move the free instances of a state, by their keys; those with a transition stay."""
+    for key in "abcdef":
+        payments.walk("Created", key=key)
+    payments.send("Paid", "c")
+    payments.send("Paid", "d")
+    payments.fail()
+    payments.store.wait(7)
+    first = payments.migrate("created", "paid", limit=3)
+    rest = payments.migrate("created", "paid", limit=3, after=first.last or "")
+
+    assert (("a", "b", "e"), "e", ("f",), None) == (first.keys, first.last, rest.keys, rest.last)
+    moved = payments.get("a")
+    assert ("paid", payments.store.now, payments.store.now + 3 * DAY) == (
+        moved.state,
+        moved.entered_at,
+        moved.timeout_at,
+    )
+    assert ("migrate", "created", "paid", "ann") == (
+        payments.history()[-1].source,
+        payments.history()[-1].from_state,
+        payments.history()[-1].to_state,
+        payments.history()[-1].actor,
+    )
+    assert manage.Migrated((), None) == payments.migrate("nowhere", "paid")
+
+
+def test_timeouts_are_computed_again_on_request(store: Harness):
+    """Rearming computes the timeouts of a state again, from the instants of the moves."""
+    payments = Automaton(store)
+    payments.walk("Created", "Paid")
+    began = store.now
+    store.wait(60)
+    for days in (5, None):
+        timeout = None if days is None else type(payment().states["paid"].timeout)(days * DAY, "Expired", b"{}")  # type: ignore[misc]
+        payments.definition = payment(timeout=timeout)
+        how = payments.entered("paid")
+        assert ("a",) == store.do(manage.rearm("payment", "paid", how)).keys
+        assert (None if days is None else began + days * DAY) == payments.get().timeout_at
+    assert manage.Migrated((), None) == store.do(manage.rearm("payment", "none", how))
+    assert manage.Migrated(("a",), "a") == store.do(manage.rearm("payment", "paid", how, limit=1))
+
+
+def test_instances_are_listed_by_key(payments: Automaton):
+    """Lists contain one page of the instances of a machine, by state and status."""
+    for key in "abc":
+        payments.walk("Created", key=key)
+    payments.send("Paid", "b")
+    payments.fail()
+    payments.walk("Paid", key="c")
+
+    def keys(**wanted: object) -> list[str]:
+        return [each.key for each in payments.store.do(manage.select("payment", **wanted))]  # type: ignore[arg-type]
+
+    assert (["a", "b", "c"], ["b", "c"], ["a"]) == (keys(), keys(after="a"), keys(limit=1))
+    assert (["a", "b"], ["b"], []) == (keys(state="created"), keys(status=InstanceStatus.FAILED), keys(state="none"))
+    assert () == payments.store.do(manage.select("other"))
+
+
+def test_instances_are_counted_by_state(payments: Automaton):
+    """Counts have the number of instances, of busy ones, and the earliest entry, by state and status."""
+    began = payments.store.now
+    payments.walk("Created", key="a")
+    payments.store.wait(3)
+    payments.walk("Created", key="b")
+    payments.walk("Paid", key="b")
+    payments.send("Completed", "b")
+    counts = payments.store.do(manage.counts())
+
+    assert [
+        manage.InstanceCount("payment", "created", InstanceStatus.RUNNING, 1, 0, began),
+        manage.InstanceCount("payment", "paid", InstanceStatus.RUNNING, 1, 1, payments.store.now),
+    ] == list(counts)
+    assert (counts, ()) == (payments.store.do(manage.counts("payment")), payments.store.do(manage.counts("other")))
+
+
+def test_the_longest_waiting_instances_come_first(payments: Automaton):
+    """Lists of instances that have been in a state since an instant begin with the earliest."""
+    began = payments.store.now
+    for key in "ba":
+        payments.walk("Created", key=key)
+        payments.store.wait(10)
+    payments.walk("Created", "Paid", "Completed", key="done")
+
+    def keys(until: float, **options: int) -> list[str]:
+        wanted = [("created", began + seconds(until)), ("completed", began + seconds(until))]
+        return [each.key for each in payments.store.do(manage.since("payment", wanted, **options))]
+
+    assert ([], ["b"], ["b", "a"], ["b"]) == (keys(-1), keys(0), keys(20), keys(20, limit=1))
+
+
+def test_the_history_is_read_in_pages(payments: Automaton):
+    """Histories are read from the latest event backwards."""
+    payments.walk("Created", "Paid", "Completed")
+    newest, *_ = payments.store.do(manage.history("payment", "a", limit=1))
+    rest = payments.store.do(manage.history("payment", "a", before=newest.id))
+
+    assert ("Completed", ["Paid", "Created"]) == (newest.event, [each.event for each in rest])
+
+
+def test_the_data_of_an_instance_are_read_alone(payments: Automaton):
+    """Data are read by the key; a missing instance has none."""
+    payments.send("Created")
+    payments.run(DataChange(data([1])))
+
+    assert (b"[1]", None) == tuple(payments.store.do(manage.data("payment", key)) for key in ("a", "none"))
