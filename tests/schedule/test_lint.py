@@ -53,7 +53,10 @@ def test_retries_that_never_fit():
         ("Keep refreshes aligned with the schedule", "later retries wait for a planned refresh"),
         ("Retry until the next scheduled refresh", "the next planned refresh counts its attempts anew before"),
         ("Retry or refresh whichever comes first", "some retries are made at a planned refresh, and sooner"),
-        ("Keep retrying until it succeeds", "planned refreshes are left out until then"),
+        (
+            "Make retries even when they overlap with scheduled refreshes",
+            "planned refreshes are left out until then",
+        ),
     ],
 )
 def test_retries_that_take_longer_than_the_gap(strategy: str, consequence: str):

@@ -22,7 +22,11 @@ SENTENCES = (
         "On the first failure, retry immediately; on the second failure, retry after 20 minutes",
         "Retry after 3 hours",
     ),
-    ("", "Keep retrying until it succeeds", "Retry until the next scheduled refresh"),
+    (
+        "",
+        "Make retries even when they overlap with scheduled refreshes",
+        "Leave out retries that overlap with scheduled refreshes",
+    ),
     ("", "Give up after 5 hours without success", "Give up after 2 days without success"),
 )
 

@@ -1,4 +1,4 @@
-"""The clauses of a refresh policy, one parser function for each kind; the results are collected in `Notes`.
+"""The clauses of a refresh policy, one function for each kind; each consumes all of its words.
 
 The reference describes the grammar with examples. It is parsed by recursive descent (ADR 0009 gives the reasons).
 """
@@ -7,152 +7,192 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from redrive.schedule.english import recurrences
-from redrive.schedule.english.failures import action, ends, giving_up, on_failure, retries, terminal, waits
-from redrive.schedule.english.notes import Header, Notes
+from redrive.schedule.english import actions, endings, failures, retries, schedules
+from redrive.schedule.english.failures import Numbered
+from redrive.schedule.english.notes import Header, Pieces
 from redrive.schedule.english.spans import some
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import Exhausted, Strategy
 
-_START = ("start refresh", "refresh should start", "refresh is configured to run", "refresh", "run")
-# What could stand at the beginning of a clause, and after "Refresh": examples, because there are many phrases.
-_CLAUSES = (
-    '"Refresh every 2 hours"',
-    '"Allow 10 minutes"',
-    '"On the first failure retry immediately"',
-    '"On any further failure retry after 1 hour"',
-    '"Give up"',
-)
-_TIMES = ("every 2 hours", "daily at 9:00", "on Mondays at 9:00", "3 times a day")
-_GUARDS = frozenset({"allow", "on", "give", "but", "do", "keep", "ignore", "time", "then"})
+_HEADINGS = ("retry policy :", "retry policy", "retries :", "do retries", "with retries", "refresh policy :")
 _STRATEGIES = {
     "keep refreshes aligned with the schedule": Strategy.ALIGN,
     "ignore retries that overlap with the original timing": Strategy.ALIGN,
-    "keep retrying until it succeeds": Strategy.UNTIL_SUCCESS,
-    "retry until success": Strategy.UNTIL_SUCCESS,
-    "retry until the next scheduled refresh": Strategy.UNTIL_PLANNED,
+    "ignore retries that overlap with the schedule": Strategy.ALIGN,
+    "make retries even when they overlap with scheduled refreshes": Strategy.UNTIL_SUCCESS,
+    "leave out retries that overlap with scheduled refreshes": Strategy.UNTIL_PLANNED,
     "retry or refresh whichever comes first": Strategy.WHICHEVER_FIRST,
-    "retry only at scheduled refreshes": Strategy.PLANNED_ONLY,
+    "retry or refresh, whichever comes first": Strategy.WHICHEVER_FIRST,
+}
+_UP_TO = ("up to", "at most", "no more than", "a maximum of")
+_PER = tuple(f"{per} {what}" for per in ("for each", "per", "for every") for what in ("attempt", "refresh", "try"))
+_TAILS = (
+    "to complete", "to finish", "to respond", "for a response", "for the response", "for completion", "for a refresh",
+    "for the refresh", *_PER,
+)  # fmt: skip
+_LIMITS = tuple(
+    f"{the}{limit}{of}"
+    for the in ("", "the ", "a ", "with a ", "with the ") for limit in ("timeout", "time limit")
+    for of in ("", " for a refresh process", " for a refresh", " for the refresh", " for each attempt", " per attempt")
+)  # fmt: skip
+_WHAT = ("each attempt", "a refresh", "an attempt", "each refresh", "every refresh", "the refresh", "it")
+_TIMES_OUT = ("time out after", "times out after", "timeout after", *(f"{what} times out after" for what in _WHAT))
+_MAY_TAKE = tuple(f"{what} may take" for what in _WHAT)
+_WHEN_GIVEN_UP = (
+    "when it gives up", "if it gives up", "after giving up", "when giving up", "on giving up", "when it is given up",
+)  # fmt: skip
+# The first words of a clause that is not understood, with the reason and forms that work.
+_FORMS = ("Refresh every 2 hours", "Retry 3 times every 5 minutes")
+_KNOWN = {
+    "email": ("Email the customer that it was disabled", "Notify ops@example.com"),
+    "send": ("Send a request to the service", "Send the customer an email"),
+    "give": ("Give up after one week", "Give up after 3 attempts"),
+    "stop": ("Give up after one week", "Refresh every hour until 2026-12-31"),
+    "allow": ("Allow 10 minutes to complete", "Timeout: 1 hour"),
+    "then": ("then every hour", "Retry 3 times every 5 minutes, then give up"),
+    "on": ("On the first failure, retry immediately", "On the third failure, give up"),
+    "after": ("On the first failure, retry after 5 minutes", "Give up after one week"),
+    "wait": ("Wait 5 minutes and try again", "Wait 5 minutes between retries"),
+    "retry": ("Retry after 5 minutes", "Retry 3 times every 5 minutes"),
+    "disable": ("Disable auto-refresh", "Give up after one week"),
+    "cancel": ("Time out after 1 hour", "Give up after one week"),
+    "alert": ("Notify ops@example.com", "Email the customer that it was disabled"),
+    "if": ("If it fails, retry after 5 minutes", "When it gives up, email the customer"),
+    "when": ("When it gives up, email the customer", "If it fails, retry after 5 minutes"),
 }
 
 
-def clause(reader: Reader, notes: Notes) -> Header | None:
-    """Parse one clause; return its header if lines below can belong to it."""
-    reader.take("but")
+def clause(reader: Reader, notes: Pieces, numbered: Numbered, *, is_first: bool, after_retries: bool) -> Header | str:
+    """Take one clause; return its header if lines below can belong to it, or else its kind."""
     begin = reader.place
-    for read in (_heading, _overlap, _timeout, _lateness, _spread, on_failure, retries, _schedule):
-        if read(reader, notes):
-            return None
-    header = terminal(reader, notes) or giving_up(reader, notes)
+    plain = (_heading, schedules.definitions, _overlap, _timeout, _lateness, _spread, endings.never)
+    if any(read(reader, notes) for read in plain):
+        return "plain"
+    if failures.on_failure(reader, notes, numbered) or retries.retries(reader, notes):
+        return "retries"
+    header = endings.terminal(reader, notes) or endings.giving_up(reader, notes)
     if header is not None:
-        return header if reader.take(":") else None
-    if action(reader, notes) or _task(reader):
-        return None
-    misplaced = reader.take("reset attempt_no", "wait until", "wait for")
-    reader.expect_only(begin, *_CLAUSES)
-    return reader.fail('reset belongs under "On the Nth failure:"' if misplaced else None)
+        return header if reader.take(":") else "plain"
+    if reader.take(*_WHEN_GIVEN_UP):
+        return _given_up(reader, notes)
+    if actions.action(reader, notes) or (after_retries and endings.waits(reader, notes)):
+        return "plain"
+    if reader.sees("reset attempt_no", "wait until", "wait for"):
+        reader.refuse(
+            begin,
+            'reset belongs under "On the Nth failure:"',
+            "On the third failure, wait until the next scheduled refresh",
+            "Retry 3 times, then wait until the next scheduled refresh",
+        )
+    return "plain" if schedules.schedule(reader, notes, is_first=is_first) else _lost(reader, is_first=is_first)
 
 
-def nested(reader: Reader, notes: Notes, header: Header) -> None:
-    """Parse a clause below a header."""
-    if header.of_failure is not None and waits(reader, notes):
+def _given_up(reader: Reader, notes: Pieces) -> Header | str:
+    if reader.word == ":" and reader.ahead(1) == "":
+        reader.take(":")
+        return Header(reader.line, None)
+    reader.take(",", ":", "then", ", then")
+    if not actions.action(reader, notes):
+        reader.lost(
+            "what is done when it gives up belongs here",
+            "When it gives up, email the customer",
+            "When it gives up, disable auto-refresh",
+        )
+    return "plain"
+
+
+def _lost(reader: Reader, *, is_first: bool) -> str:
+    """Raise `ScheduleSyntaxError` for the words of a clause that is not known."""
+    if reader.is_ended:
+        reader.lost("another clause belongs here", *_FORMS)
+    if reader.word in _KNOWN:
+        reader.lost("such a sentence has another form", *_KNOWN[reader.word])
+    if is_first and reader.kind == "word" and not schedules.has_reason(reader.word):
+        reader.lost("no sentence of a policy begins so", *_FORMS)
+    return schedules.lost_phrase(reader)
+
+
+def nested(reader: Reader, notes: Pieces, header: Header) -> None:
+    """Take a clause below a header."""
+    if header.of_failure is not None and endings.waits(reader, notes):
         return
-    if action(reader, notes):
+    if actions.action(reader, notes):
         return
+    begin = reader.place
     if reader.take("give up"):
         if header.of_failure is not None:
-            ends(reader, notes, Exhausted.GIVE_UP)
+            endings.ends(notes, Exhausted.GIVE_UP, reader.said(begin))
         return
-    reader.fail()
+    form = "Wait until the next scheduled refresh" if header.of_failure is not None else "Email the customer"
+    reader.lost("below such a line stands what is done when it gives up", "Disable auto-refresh", form)
 
 
-def ended(reader: Reader) -> bool:
-    """Go on after a clause, and return True at the end of its line.
-
-    Raise `ScheduleSyntaxError` if another text follows than the beginning of the next clause.
-    """
-    if reader.next is None or reader.take(";"):
-        return reader.next is None
-    if reader.word == "," and reader.second in _GUARDS:
-        reader.place += 1
+def _heading(reader: Reader, notes: Pieces) -> bool:
+    """Take a heading, which only introduces other lines."""
+    begin = reader.place
+    found = reader.take(*_HEADINGS)
+    if found and found.startswith("retries") and not reader.is_ended:
+        reader.place = begin
         return False
-    reader.expect("; and a further sentence", "the end of the line")
-    return reader.fail()
+    if found:
+        notes.put("heading", "heading", reader.said(begin))
+    return found is not None
 
 
-def _heading(reader: Reader, notes: Notes) -> bool:
-    """Parse a heading, which only introduces other lines."""
-    del notes
-    return bool(reader.take("retry policy :", "retry policy", "do retries"))
-
-
-def _overlap(reader: Reader, notes: Notes) -> bool:
+def _overlap(reader: Reader, notes: Pieces) -> bool:
+    begin = reader.place
     phrase = reader.take(*_STRATEGIES)
-    if phrase is None:
-        return False
-    if notes.strategy is not None:
-        reader.fail("two overlap strategies")
-    notes.strategy = _STRATEGIES[phrase]
-    return True
+    if phrase is not None:
+        notes.put("strategy", _STRATEGIES[phrase], reader.said(begin))
+    return phrase is not None
 
 
-def _schedule(reader: Reader, notes: Notes) -> bool:
+def _timeout(reader: Reader, notes: Pieces) -> bool:
     begin = reader.place
-    if reader.take(*_START):
-        after = reader.place
-        while reader.next is not None and reader.word not in {";", ","} and not recurrences.begins(reader):
-            reader.place += 1
-        reader.expect_only(after, *_TIMES)
-    if reader.next is None or not recurrences.begins(reader):
+    if not _limits(reader):
         reader.place = begin
         return False
-    found = recurrences.recurrence(reader, notes.start)
-    if notes.schedule is not None:
-        reader.fail("two schedules")
-    notes.schedule = found
-    return True
-
-
-def _task(reader: Reader) -> bool:
-    """Parse the description of the task, which has no effect."""
-    if not reader.take("send", "make", "create"):
-        return False
-    return bool(reader.rest())
-
-
-def _timeout(reader: Reader, notes: Notes) -> bool:
-    begin = reader.place
-    reader.take("the")
-    if not (
-        reader.take("allow", "time out after")
-        or (
-            reader.take("time limit", "timeout")
-            and (reader.take("for a refresh process") or True)
-            and reader.take("is set to", "is")
-        )
-    ):
-        reader.place = begin
-        return False
-    found = some(reader)
+    found = some(reader, "Allow 10 minutes to complete", "Timeout: 1 hour")
     if found <= timedelta(0):
-        reader.fail("the timeout must be positive")
-    if notes.timeout is not None:
-        reader.fail("two timeouts")
-    notes.timeout = found
-    reader.take("to complete", "to finish", "to respond", "for a response")
+        reader.refuse(begin, "the timeout must be positive", "Allow 10 minutes to complete", "Timeout: 1 hour")
+    reader.take(*_TAILS)
+    notes.put("timeout", found, reader.said(begin))
     return True
 
 
-def _lateness(reader: Reader, notes: Notes) -> bool:
+def _limits(reader: Reader) -> bool:
+    """Take the beginning of a sentence about the timeout."""
+    if reader.take("allow"):
+        limited = reader.take(*_UP_TO)
+        return reader.ahead(1) not in {"retries", "retry", "attempts", "attempt"} and (limited is None or True)
+    if reader.take(*_TIMES_OUT):
+        return True
+    if reader.take(*_MAY_TAKE):
+        reader.take(*_UP_TO)
+        return True
+    limit = reader.take(*_LIMITS)
+    if limit is None:
+        return False
+    if limit.startswith(("with", "a ")):
+        return reader.take("of") is not None
+    reader.take("is set to", "is", ":", "of", "=", ": at most", ": up to")
+    return True
+
+
+def _lateness(reader: Reader, notes: Pieces) -> bool:
+    begin = reader.place
     if not reader.take("start at most"):
         return False
-    notes.catch_up = some(reader)
-    reader.need("late")
+    found = some(reader, "Start at most 30 minutes late")
+    if not reader.take("late"):
+        reader.lost('the word "late" belongs here', "Start at most 30 minutes late", "Spread starts over 5 minutes")
+    notes.put("catch_up", found, reader.said(begin))
     return True
 
 
-def _spread(reader: Reader, notes: Notes) -> bool:
+def _spread(reader: Reader, notes: Pieces) -> bool:
+    begin = reader.place
     if not reader.take("spread starts over"):
         return False
-    notes.jitter = some(reader)
+    notes.put("jitter", some(reader, "Spread starts over 5 minutes"), reader.said(begin))
     return True

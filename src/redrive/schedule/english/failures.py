@@ -1,242 +1,117 @@
-"""Sentences about failures: ``On the second failure, retry after 1 minute``, and ``Give up after one week``."""
+"""Sentences about failures by their numbers: ``On the second failure, retry after 1 minute``."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from redrive.schedule.english.notes import Header, Notes
-from redrive.schedule.english.spans import number, ordinal, some, span
-from redrive.schedule.english.tokens import Reader
-from redrive.schedule.options import LONGEST, Action, Exhausted
+import msgspec
+
+from redrive.schedule.english import actions
+from redrive.schedule.english.delays import AGAIN, one_wait, unit_alone, waited, waits_a_span
+from redrive.schedule.english.notes import Pieces, wrong
+from redrive.schedule.english.spans import ordinal, some, whole
+from redrive.schedule.english.tokens import Place, Reader
 
 # The largest number of retries, because each has its delay in the policy; beyond it, retries without end are meant.
 MOST = 10_000
 
-_NOW = ("immediately", "right away", "at once")
+_FURTHER = tuple(
+    f"{on} {each} {further} {failure}"
+    for on in ("on", "after") for each in ("any", "each", "every", "all")
+    for further in ("further", "other", "later", "subsequent", "following") for failure in ("failure", "failures")
+)  # fmt: skip
+_FORMS = ("On the first failure, retry immediately", "On the first to third failures, retry after 1 minute")
 
 
-def _wait(reader: Reader) -> timedelta | None:
-    if reader.take(*_NOW):
-        return timedelta(0)
-    return span(reader) if reader.take("after", "in") else None
+class Numbered(msgspec.Struct, frozen=True):
+    """The delays after failures by their numbers."""
+
+    delays: dict[int, timedelta]
+    places: dict[int, Place]
 
 
-def on_failure(reader: Reader, notes: Notes) -> bool:
-    """Parse a delay for some failures by their numbers; return False if the text is another clause."""
+def on_failure(reader: Reader, notes: Pieces, numbered: Numbered) -> bool:
+    """Take a delay for some failures by their numbers; return False if the text is another clause."""
     begin = reader.place
-    if reader.take("on any further failure"):
-        reader.take(",")
-        reader.need("retry")
-        notes.further = _wait(reader) if notes.further is None else reader.fail("further failures described twice")
-        return notes.further is not None or reader.fail()
+    if reader.take(*_FURTHER):
+        reader.take(",", ":")
+        need_retry(reader, "On any further failure, retry after 1 hour")
+        notes.put("further", one_wait(reader), reader.said(begin))
+        return True
     if reader.take("then every"):
-        notes.further = some(reader)
+        every = unit_alone(reader) or some(reader, "then every hour", "then every 30 minutes")
+        notes.put("further", every, reader.said(begin))
         return True
     numbers = failures(reader)
-    if numbers is None or not (reader.take(",") or True) or not reader.take("retry"):
-        reader.place = begin
+    if numbers is None:
         return False
-    delay = _wait(reader)
-    if delay is None:
-        reader.fail()
-    for each in numbers:
-        if each in notes.delays:
-            reader.fail(f"failure {each} described twice")
-        notes.delays[each] = delay
-    return True
-
-
-def failures(reader: Reader) -> range | None:
-    """Parse the failures that a sentence is about; return their numbers, or None."""
-    if not reader.take("on the"):
-        return None
-    begin = reader.place
-    if reader.take("first") and (count := number(reader)) is not None:
-        first, last = 1, _counted(reader, count)
+    reader.take(",", ":")
+    if waits_a_span(reader):
+        delay = waited(reader)
+    elif reader.take(*AGAIN):
+        delay = one_wait(reader)
     else:
         reader.place = begin
-        first = ordinal(reader) or 0
-        last = (ordinal(reader) or 0) if reader.take("to", "through") else first
-    return range(first, last + 1) if first and last and reader.take("failures", "failure") else None
-
-
-def _counted(reader: Reader, count: float) -> int:
-    return int(count) if count <= MOST else reader.fail(f"there are at most {MOST:,} retries")
-
-
-def retries(reader: Reader, notes: Notes) -> bool:
-    """Parse delays as a list, or as many of one kind; return False if the text is another clause."""
-    if not reader.take("retry"):
         return False
-    if notes.delays:
-        reader.fail("retries described twice")
-    first = _wait(reader)
-    delays = _then(reader, first) if first is not None else _so_many(reader)
-    notes.delays = dict(enumerate(delays, 1))
+    _number(numbered, numbers, delay, reader.said(begin))
     return True
 
 
-def _then(reader: Reader, first: timedelta) -> list[timedelta]:
-    found = [first]
-    while True:
-        begin = reader.place
-        joined = reader.take(", then", ", and", "and then", "then", "and", ",")
-        reader.take("after")
-        following = (timedelta(0) if reader.take(*_NOW) else span(reader)) if joined else None
-        if following is None:
-            reader.place = begin
-            return found
-        found.append(following)
+def _number(numbered: Numbered, numbers: list[int], delay: timedelta, place: Place) -> None:
+    for each in numbers:
+        if each in numbered.delays:
+            first = numbered.places[each]
+            wrong(place, f"failure {each} described twice: {first} and {place}", "one of them only")
+        numbered.delays[each] = delay
+        numbered.places[each] = place
 
 
-def _so_many(reader: Reader) -> list[timedelta]:
-    reader.take("up to")
-    count = number(reader)
-    if count is None or not float(count).is_integer():
-        reader.fail()
-    reader.need("times", "time")
-    many = range(_counted(reader, count))
-    if reader.take("with a delay of"):
-        delay = some(reader)
-        return [delay for _ in many]
-    if not reader.take("with exponential backoff starting at"):
-        return [timedelta(0) for _ in many]
-    first = some(reader)
-    most = some(reader) if reader.take("up to") else LONGEST
-    found = []
-    delay = first
-    for _ in many:
-        found.append(delay)
-        delay = most if delay >= most / 2 else delay * 2
+def need_retry(reader: Reader, form: str) -> None:
+    """Take the verb of a retry, which has to be next."""
+    if reader.take(*AGAIN):
+        return
+    if actions.begins(reader):
+        reader.lost("actions are carried out when it gives up", "When it gives up, email the customer", form)
+    reader.lost("what is done after a failure belongs here", form, "Retry 3 times every 5 minutes")
+
+
+def failures(reader: Reader) -> list[int] | None:
+    """Take the failures that a sentence is about; return their numbers, or None if it is about no failure."""
+    begin = reader.place
+    opened = reader.take("on the", "after the", "on", "if the")
+    at = reader.place
+    found = _first(reader) if opened else None
+    if found is None and opened:
+        reader.place = at
+        found = _numbers(reader)
+    nouns = ("failure", "failures", "failed attempt", "unsuccessful attempt")
+    named = reader.take(*(("attempt fails", "try fails") if opened == "if the" else nouns))
+    if not found or named is None:
+        reader.place = begin
+        return None
     return found
 
 
-def terminal(reader: Reader, notes: Notes) -> Header | None:
-    """Parse the effect of the last failure; return its header, or None if the text is another clause."""
-    begin = reader.place
-    numbers = failures(reader)
-    if numbers is None or len(numbers) != 1:
-        reader.place = begin
-        return None
-    if notes.last_failure is not None:
-        reader.fail("two last failures")
-    notes.last_failure = numbers[0]
-    header = Header(reader.line, numbers[0])
-    if reader.word == ":":
-        return header
-    reader.take(",")
-    if waits(reader, notes) or action(reader, notes):
-        return header
-    reader.need("give up")
-    ends(reader, notes, Exhausted.GIVE_UP)
-    return header
+def _first(reader: Reader) -> list[int] | None:
+    """Take ``first 3``."""
+    count = whole(reader, MOST) if reader.take("first") else None
+    return None if count is None else list(range(1, count + 1))
 
 
-def waits(reader: Reader, notes: Notes) -> bool:
-    """Parse that the refresh waits for the next planned one; return False if the text is another clause."""
-    reset = reader.take("reset attempt_no")
-    if reset and reader.next is not None:
-        reader.need("and")
-    elif reset:
-        return True
-    if not reader.take("wait until", "wait for"):
-        return False
-    reader.take("the")
-    reader.need("next")
-    reader.need("scheduled", "planned")
-    reader.need("refresh")
-    ends(reader, notes, Exhausted.WAIT_NEXT)
-    return True
-
-
-def ends(reader: Reader, notes: Notes, how: Exhausted) -> None:
-    """Note what the last failure leads to; raise `ScheduleSyntaxError` if another sentence differs."""
-    if notes.exhausted not in {None, how}:
-        reader.fail("two endings: the last failure both gives up and waits for the next scheduled refresh")
-    notes.exhausted = how
-
-
-def giving_up(reader: Reader, notes: Notes) -> Header | None:
-    """Parse when the refresh is given up; return its header, or None if the text is another clause."""
-    if not reader.take("give up"):
-        return None
-    header = Header(reader.line, None)
-    reader.take("only")
-    after = reader.take("after")
-    if after and reader.take("the"):
-        reader.need("final", "last")
-        reader.need("unsuccessful", "failed")
-        reader.need("retry")
-    elif after:
+def _numbers(reader: Reader) -> list[int]:
+    """Take ordinals in a list, and ranges of them."""
+    found: list[int] = []
+    while True:
         begin = reader.place
-        found = span(reader)
-        if found is not None:
-            if notes.give_up_after not in {None, found}:
-                reader.fail("two limits in time")
-            notes.give_up_after = found
-            reader.take("of unsuccessful refresh attempts", "without success")
-            return header
-        reader.place = begin
-        count = number(reader)
-        if count is None or not reader.take("attempts", "attempt"):
-            reader.fail()
-        notes.attempts = int(count)
-    ends(reader, notes, Exhausted.GIVE_UP)
-    return header
-
-
-def action(reader: Reader, notes: Notes) -> bool:
-    """Parse an action when the refresh is given up; return False if the text is another clause."""
-    found = _plain(reader) or _mail(reader) or _mark(reader)
-    if found is not None:
-        notes.actions.append(found)
-    return found is not None
-
-
-def _plain(reader: Reader) -> Action | None:
-    if reader.take("panic"):
-        return Action("panic")
-    return Action("disable") if reader.take("disable auto-refresh") else None
-
-
-def _mail(reader: Reader) -> Action | None:
-    begin = reader.place
-    verb = reader.take("email", "notify", "send")
-    if not verb:
-        return None
-    reader.take("the")
-    whom = _name(reader, "whom")
-    if not whom or (verb == "send" and not reader.take("an email")):
-        reader.place = begin
-        return None
-    if verb == "send":
-        reader.take("notifying them")
-    text = _said(reader) if reader.take("that") else None
-    return Action("notify" if verb == "notify" else "email", whom, text)
-
-
-def _said(reader: Reader) -> str:
-    """Read a text: in quotes, or all that is left up to a semicolon."""
-    token = reader.take_kind("quoted", "a text in quotes") if reader.second in {"", ";"} else None
-    return reader.rest() if token is None else reader.unquoted(token)
-
-
-def _name(reader: Reader, wanted: str) -> str | None:
-    """Read a name: a word, or anything in quotes."""
-    token = reader.take_kind("word", wanted)
-    if token is not None:
-        return token.text
-    token = reader.take_kind("quoted", f"{wanted}, in quotes")
-    return None if token is None else reader.unquoted(token)
-
-
-def _mark(reader: Reader) -> Action | None:
-    if not reader.take("mark the"):
-        return None
-    what = _name(reader, "what to mark")
-    if not what or not reader.take("with", "as"):
-        reader.fail()
-    text = reader.take_kind("quoted", "a text in quotes")
-    if text is None:
-        reader.fail()
-    return Action("mark", what, reader.unquoted(text) or reader.fail("the text in quotes is empty"))
+        if found and not reader.take(",", "and", ", and", "and the"):
+            return found
+        first = ordinal(reader)
+        if first is None:
+            reader.place = begin
+            return found
+        last = ordinal(reader) if reader.take("to", "through", "to the", "-") else first
+        if last is None or not 0 < first <= last or first in found:
+            reader.lost("failures are counted from the first one up to a later one", *_FORMS, at=begin)
+        if last > MOST + 1:
+            reader.refuse(begin, f"there are at most {MOST:,} retries", "On any further failure, retry after 1 hour")
+        found += range(first, last + 1)

@@ -1,103 +1,486 @@
-"""What a sentence about time means, as rules."""
+"""What the phrases of a recurrence mean, as rules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+import itertools
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from redrive.schedule.cron import CronExpression
-from redrive.schedule.english.tokens import Reader
+from redrive.schedule.english.days import MonthDay
+from redrive.schedule.english.notes import Pieces, wrong
+from redrive.schedule.english.times import Clock, Window, sure
+from redrive.schedule.english.words import WORKDAYS
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
-from redrive.schedule.schedule import ANCHOR
-from redrive.schedule.timezone import Gap
 
-# Units that have a frequency.
-FREQS = {
+# Hours and minutes of a day, in this order.
+_Times: TypeAlias = Sequence[tuple[int, int]]
+
+_FREQS = {
     "second": Freq.SECONDLY, "minute": Freq.MINUTELY, "hour": Freq.HOURLY, "day": Freq.DAILY, "week": Freq.WEEKLY,
-    "month": Freq.MONTHLY,
+    "month": Freq.MONTHLY, "quarter": Freq.MONTHLY, "year": Freq.YEARLY,
 }  # fmt: skip
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600}
+_HOUR, _DAY = 60, 24 * 60
+_TWICE = 2
+_ALL_DAYS, _ALL_MONTHS = frozenset(range(7)), frozenset(range(1, 13))
+# Business hours, unless the text has its own: Monday to Friday, 9:00 to 17:00.
+_BUSINESS = (WORKDAYS, (9 * _HOUR, 17 * _HOUR))
+_HOW_OFTEN = ("every day at 9 AM", "every Monday at 9 AM")
 
 
-@dataclass
-class Heard:
-    """The parts of a recurrence parsed so far."""
-
-    unit: str | None = None
-    # Number of ``unit`` in a period.
-    interval: int = 1
-    # Number of occurrences a day, if given.
-    times_a_day: int | None = None
-    # Hours and minutes.
-    clocks: list[tuple[int, int]] = field(default_factory=list)
-    # Days of the week; 0 is Monday.
-    days: set[int] = field(default_factory=set)
-    # Days of the month, from the end if negative.
-    month_days: list[int] = field(default_factory=list)
-    # Days of the week in a month, such as its first Monday.
-    month_week_days: list[WeekDay] = field(default_factory=list)
-    # The hours of a window.
-    hours: tuple[int, ...] = ()
-    tz: str = "UTC"
-    start: datetime = ANCHOR
-    gap: Gap = Gap.SHIFT
-    # Quoted rules; likewise ``crons``, ``times`` and ``exceptions``.
-    rules: list[RecurrenceRule] = field(default_factory=list)
-    crons: list[CronExpression] = field(default_factory=list)
-    times: list[datetime] = field(default_factory=list)
-    exceptions: list[datetime] = field(default_factory=list)
+def rules(part: Pieces, whole: Pieces) -> list[RecurrenceRule]:
+    """Return the rules of a part; raise `ScheduleSyntaxError` if its pieces contradict each other."""
+    unit, interval = _often(part)
+    base = RecurrenceRule(freq=_FREQS[unit], interval=interval, until=whole.get("until"))
+    base = _limited(part, base)
+    if base.freq.is_elapsed:
+        return _elapsed(part, whole, base, unit)
+    for name, form in (("window", "every 15 minutes between 9 AM and 5 PM"), ("minutes", "every hour at :15")):
+        if name in part:
+            belongs = (
+                "a window of hours belongs to minutes or hours"
+                if name == "window"
+                else "minutes of an hour belong to hours"
+            )
+            wrong(part.place(name), belongs, form, "every day at 9:15 AM")
+    _check_count(part, unit)
+    times = _clocks(part)
+    return [
+        replace(dated, by_hour=hours, by_minute=(minute,), by_second=(0,))
+        for dated in _dated(part, base, unit)
+        for minute, hours in _grouped(dated, times)
+    ]
 
 
-def rules(reader: Reader, heard: Heard) -> tuple[RecurrenceRule, ...]:
-    """Return the rules for a recurrence; raise `ScheduleSyntaxError` if its parts contradict each other."""
-    unit = heard.unit or "day"
-    if FREQS[unit].is_elapsed:
-        return (_elapsed(reader, heard, unit),)
-    if heard.hours:
-        reader.fail("a window of hours belongs to minutes or hours: every 15 minutes between 9 AM and 5 PM")
-    _check_times(reader, heard)
-    days = tuple(WeekDay(each) for each in sorted(heard.days))
-    base = RecurrenceRule(freq=FREQS[unit], interval=heard.interval)
-    if unit == "month":
-        if not (heard.month_days or heard.month_week_days):
-            reader.fail("say on which day of the month")
-        if heard.month_days and heard.month_week_days:
-            reader.fail("say days of the month by their number or by their name, not both at once")
-        chosen = tuple(sorted(set(heard.month_week_days), key=lambda each: (each.day, each.nth or 0)))
-        base = replace(base, by_month_day=tuple(sorted(set(heard.month_days))), by_day=chosen)
-    elif unit == "week" or days:
-        if unit == "week" and not days:
-            reader.fail("say on which day of the week")
-        if unit == "day" and heard.interval > 1:
-            reader.fail("days of the week go with weeks: every 2 weeks on Friday")
-        base = replace(base, freq=Freq.WEEKLY, by_day=days)
-    return tuple(replace(base, by_hour=hours, by_minute=(minute,), by_second=(0,)) for minute, hours in _grouped(heard))
+def _often(part: Pieces) -> tuple[str, int]:
+    """Return the unit and the interval; raise `ScheduleSyntaxError` if it is not clear how often."""
+    if "often" in part and "count" in part:
+        wrong(part.place("count"), f"two intervals: {part.place('often')} and {part.place('count')}", *_HOW_OFTEN)
+    if "often" in part:
+        found: tuple[str, int] = part.get("often")
+        return found
+    if "count" in part:
+        return part.get("count")[1], 1
+    if "days" in part and "month_days" not in part:
+        return "week", 1
+    if "month_days" in part:
+        days: tuple[MonthDay, ...] = part.get("month_days")
+        if any(each.of_quarter for each in days):
+            return "quarter", 1
+        return "year" if all(each.months for each in days) else "month", 1
+    if "window" in part and part.get("window").begin is None:
+        wrong(
+            part.place("window"),
+            "it is missing how often",
+            "every 15 minutes during business hours",
+            "every hour during business hours",
+        )
+    place = part.place(*part)
+    return wrong(place, f"not understood: {place.text!r}: it is missing how often", *_forms_with(part))
 
 
-def _elapsed(reader: Reader, heard: Heard, unit: str) -> RecurrenceRule:
-    if heard.clocks:
-        reader.fail('"at" needs a period of a day or longer')
-    if heard.month_days or heard.month_week_days:
-        reader.fail("days of the month need a period of a day or longer")
-    days = tuple(WeekDay(each) for each in sorted(heard.days))
-    return RecurrenceRule(freq=FREQS[unit], interval=heard.interval, by_day=days, by_hour=heard.hours)
+def _forms_with(part: Pieces) -> tuple[str, str]:
+    clocks = part.get("clocks")
+    at = f" at {clocks[0].place.text}" if clocks and not clocks[0].is_bare else " at 9 AM"
+    at = at.replace(" at at ", " at ")
+    return f"every day{at}", f"every weekday{at}"
 
 
-def _check_times(reader: Reader, heard: Heard) -> None:
-    if heard.times_a_day is None:
+def _limited(part: Pieces, base: RecurrenceRule) -> RecurrenceRule:
+    """Return a rule for the months that are named, or not left out."""
+    named = frozenset(part.get("months", ()))
+    left_out: frozenset[int] = part.get("except_months", frozenset())
+    if named and left_out and not left_out <= named:
+        wrong(
+            part.place("except_months"),
+            f"{part.place('except_months')} is not in {part.place('months')}",
+            "in March and September",
+        )
+    if not named and not left_out:
+        return base
+    found = tuple(sorted((named or _ALL_MONTHS) - left_out))
+    if not found:
+        wrong(part.place("except_months"), "no month is left", "except August")
+    return replace(base, by_month=found)
+
+
+def _week_days(part: Pieces) -> tuple[int, ...]:
+    """Return the days of the week, without those that are left out; none if all are meant."""
+    named = frozenset(part.get("days", ()))
+    left_out: frozenset[int] = part.get("except_days", frozenset())
+    if not left_out:
+        return tuple(sorted(named))
+    if named and not left_out & named:
+        wrong(
+            part.place("except_days"),
+            f"{part.place('except_days')} is not in {part.place('days')}",
+            "every day except Sunday",
+            "every weekday except Friday",
+        )
+    found = (named or _ALL_DAYS) - left_out
+    if not found:
+        wrong(part.place("except_days"), "no day is left", "except Sunday", "except weekends")
+    return tuple(sorted(found))
+
+
+def _dated(part: Pieces, base: RecurrenceRule, unit: str) -> list[RecurrenceRule]:
+    """Return rules for the days."""
+    days = tuple(WeekDay(each) for each in _week_days(part))
+    if "month_days" in part:
+        return _of_month(part, base, unit)
+    if unit in {"month", "quarter", "year"}:
+        what = "of the month" if unit != "year" else "of the year"
+        which = "say which one of the month" if days else f"say on which day {what}"
+        wrong(
+            part.place("often", "count"),
+            which,
+            *(
+                ("on the first Monday of the month", "every Monday at 9 AM")
+                if days
+                else (
+                    ("every year on March 1 at 9 AM", "on the first Monday of March")
+                    if unit == "year"
+                    else ("on the 1st of the month", "on the last Friday of the month")
+                )
+            ),
+        )
+    if unit == "week" and "days" not in part:
+        wrong(
+            part.place("often", "count"),
+            "say on which day of the week",
+            "every week on Monday at 9 AM",
+            "every Monday at 9 AM",
+        )
+    if unit == "day" and days and base.interval > 1:
+        wrong(
+            part.place("days", "except_days"),
+            "days of the week go with weeks: every 2 weeks on Friday",
+            "every 2 weeks on Friday",
+            "every 2 days",
+        )
+    return [replace(base, freq=Freq.WEEKLY if days else base.freq, by_day=days)]
+
+
+def _of_month(part: Pieces, base: RecurrenceRule, unit: str) -> list[RecurrenceRule]:
+    """Return rules for days of a month, of a quarter, or of a year."""
+    days: tuple[MonthDay, ...] = part.get("month_days")
+    place = part.place("month_days")
+    if "days" in part:
+        wrong(
+            place,
+            f"days of the week and of the month: {part.place('days')} and {place}",
+            "on the first Monday of the month",
+            "every Monday at 9 AM",
+        )
+    if unit in {"day", "week"}:
+        wrong(
+            part.place("often", "count"),
+            f"two intervals: {part.place('often', 'count')} and {place}",
+            f"every month {place.text}",
+            "every day at 9 AM",
+        )
+    kinds = {(each.week_day is None, each.business is None, each.months, each.of_quarter) for each in days}
+    if (
+        len({each[:2] for each in kinds}) > 1
+        or len({each[3] for each in kinds}) > 1
+        or len({bool(each[2]) for each in kinds}) > 1
+    ):
+        wrong(
+            place,
+            "say days of the month by their number or by their name, not both at once",
+            "on the 1st and 15th of the month",
+            "on the first and third Monday of the month",
+        )
+    if days[0].months and ("months" in part or unit == "quarter"):
+        wrong(
+            part.place("months", "often"),
+            f"two lists of months: {part.place('months', 'often')} and {place}",
+            "on March 1",
+            "on the 1st of the month in March",
+        )
+    weekly = _week_days(part)
+    if weekly and days[0].number is None:
+        wrong(
+            part.place("except_days"),
+            "days of the week cannot be left out of days that have a name",
+            "on the 1st of the month except Sundays",
+            "on the last business day of the month",
+        )
+    groups: dict[tuple[int, ...], list[MonthDay]] = {}
+    for each in days:
+        groups.setdefault(each.months, []).append(each)
+    return [_one(_in_months(part, base, unit, months, group), group, weekly) for months, group in _same_days(groups)]
+
+
+def _same_days(groups: dict[tuple[int, ...], list[MonthDay]]) -> list[tuple[tuple[int, ...], list[MonthDay]]]:
+    """Return groups of days, those with the same days in different months as one."""
+    found: dict[tuple[tuple[object, ...], ...], tuple[tuple[int, ...], list[MonthDay]]] = {}
+    for months, group in groups.items():
+        key = tuple((each.number, each.week_day, each.business) for each in group)
+        before = found.get(key, ((), group))
+        found[key] = (tuple(sorted({*before[0], *months})), group)
+    return list(found.values())
+
+
+def _in_months(
+    part: Pieces, base: RecurrenceRule, unit: str, months: tuple[int, ...], group: list[MonthDay]
+) -> RecurrenceRule:
+    """Return a rule with its months."""
+    if months:
+        excepted: frozenset[int] = part.get("except_months", frozenset())
+        left = tuple(each for each in months if each not in excepted)
+        if not left:
+            wrong(part.place("except_months"), "no month is left", "except August")
+        is_each_month = group[0].business is not None and len(left) > 1
+        if is_each_month and base.interval > 1:
+            wrong(part.place("often"), "a business day of several months is one of each year", "every year", "of March")
+        return replace(base, by_month=left, freq=Freq.MONTHLY if is_each_month else base.freq)
+    if unit == "quarter":
+        return _quarterly(part, base, group)
+    if unit == "year" and not base.by_month:
+        wrong(
+            part.place("often", "count"),
+            "say in which month",
+            "every year on March 1 at 9 AM",
+            "every month on the 1st at 9 AM",
+        )
+    return base
+
+
+def _quarterly(part: Pieces, base: RecurrenceRule, group: list[MonthDay]) -> RecurrenceRule:
+    """Return a rule for a day of each quarter: in its first month, or in its last one for a day from its end."""
+    place = part.place("month_days")
+    if base.by_month:
+        wrong(
+            part.place("months", "except_months"),
+            "quarters and months exclude each other",
+            "on the 1st of January, April, July and October",
+        )
+    if base.interval > 1:
+        wrong(
+            part.place("often"),
+            "only each quarter can be named",
+            "every 6 months on the 1st",
+            "every quarter on the 1st",
+        )
+    ends = {(each.number or each.business or (each.week_day.nth if each.week_day else 0) or 0) < 0 for each in group}
+    if len(ends) > 1 or (True in ends and not all(each.of_quarter for each in group)):
+        wrong(
+            place,
+            "it is not clear of which month of the quarter",
+            "on the last day of the quarter",
+            "on the last day of March, June, September and December",
+        )
+    return replace(base, freq=Freq.MONTHLY, interval=1, by_month=(3, 6, 9, 12) if True in ends else (1, 4, 7, 10))
+
+
+def _one(base: RecurrenceRule, group: list[MonthDay], weekly: tuple[int, ...]) -> RecurrenceRule:
+    """Return a rule with its days."""
+    business = [each.business for each in group if each.business is not None]
+    if business:
+        return replace(base, by_day=tuple(WeekDay(each) for each in WORKDAYS), by_set_pos=tuple(sorted(business)))
+    numbers = sorted({each.number for each in group if each.number is not None})
+    if numbers:
+        return replace(base, by_month_day=tuple(numbers), by_day=tuple(WeekDay(each) for each in weekly))
+    named = {each.week_day for each in group if each.week_day is not None}
+    return replace(base, by_day=tuple(sorted(named, key=lambda each: (each.day, each.nth or 0))))
+
+
+def _clocks(part: Pieces) -> _Times:
+    """Return the times of day in order; midnight if none is given."""
+    said: list[Clock] = part.get("clocks", [])
+    of_day: str | None = part.get("part")
+    if not said and of_day not in {None, "night"}:
+        place = part.place("part")
+        wrong(
+            place,
+            f"not understood: {place.text!r}: say at what time",
+            f"every {of_day} at {'7 AM' if of_day == 'morning' else '7 PM' if of_day == 'evening' else '3 PM'}",
+            "every day at 9 AM",
+        )
+    found = [sure(each, of_day) for each in said]
+    if of_day == "night" and "days" in part and (not found or any(hour < 12 for hour, _ in found)):  # noqa: PLR2004
+        wrong(
+            part.place("part"),
+            "it is not clear to which day the night belongs",
+            "on Saturday at 2 AM",
+            "on Friday at 11 PM",
+        )
+    twice = next((place for place, each in enumerate(found) if each in found[:place]), None)
+    if twice is not None:
+        first = said[found.index(found[twice])].place
+        wrong(
+            said[twice].place, f"two times are the same: {first} and {said[twice].place}", "at 6 AM and 4 PM", "at 6 AM"
+        )
+    return sorted(found) or [(0, 0)]
+
+
+def _check_count(part: Pieces, unit: str) -> None:
+    """Check that "twice a day" has two times, and "twice a week" two days."""
+    if "count" not in part:
         return
-    if not heard.clocks:
-        reader.fail("say at what times")
-    if len(heard.clocks) != heard.times_a_day:
-        reader.fail(f"{heard.times_a_day} times a day, but {len(heard.clocks)} time(s) given")
+    count, _ = part.get("count")
+    clocks = len(part.get("clocks", ()))
+    place = part.place("count")
+    if unit == "day":
+        if not clocks and count > 1:
+            wrong(
+                place,
+                "say at what times",
+                f"{place.text} at 6 AM and 4 PM" if count == _TWICE else f"every {max(24 // count, 1)} hours",
+                "every 12 hours",
+            )
+        if clocks not in {0, count} or (count > 1 and clocks != count):
+            wrong(
+                place,
+                f"{count} time{'' if count == 1 else 's'} a day, but {clocks} time(s) given",
+                "twice a day at 6 AM and 4 PM",
+                "once a day at 6 AM",
+            )
+        return
+    days = len(_week_days(part)) if unit == "week" else len(part.get("month_days", ()))
+    if days and days * max(clocks, 1) != count:
+        wrong(
+            place,
+            f"{count} times a {unit}, but {days * max(clocks, 1)} given",
+            f"twice a {unit} on {'Monday and Thursday' if unit == 'week' else 'the 1st and 15th'}",
+            "every Monday at 9 AM",
+        )
 
 
-def _grouped(heard: Heard) -> Sequence[tuple[int, tuple[int, ...]]]:
-    """Hours that share their minute, the earliest of them first."""
-    clocks: Sequence[tuple[int, int]] = heard.clocks or [(0, 0)]
-    groups: dict[int, set[int]] = {}
-    for hour, minute in sorted(clocks):
-        groups.setdefault(minute, set()).add(hour)
-    return [(minute, tuple(sorted(hours))) for minute, hours in groups.items()]
+def _grouped(rule: RecurrenceRule, times: _Times) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the hours that share their minute; each time alone if positions in a month are counted."""
+    if rule.by_set_pos:
+        return [(minute, (hour,)) for hour, minute in times]
+    groups: dict[int, list[int]] = {}
+    for hour, minute in times:
+        groups.setdefault(minute, []).append(hour)
+    return [(minute, tuple(hours)) for minute, hours in groups.items()]
+
+
+def _elapsed(part: Pieces, whole: Pieces, base: RecurrenceRule, unit: str) -> list[RecurrenceRule]:
+    """Return rules of hours, minutes or seconds, perhaps within a window."""
+    for name, problem in (
+        ("clocks", '"at" needs a period of a day or longer'),
+        ("part", "a part of the day needs a period of a day or longer"),
+        ("month_days", "days of the month need a period of a day or longer"),
+    ):
+        if name in part:
+            forms = (
+                ("every hour at :15", "every day at 6 AM")
+                if name != "month_days"
+                else ("every month on the 1st at 6 AM", "every hour on Mondays")
+            )
+            wrong(part.place(name), problem, *forms)
+    if "minutes" in part and unit != "hour":
+        wrong(part.place("minutes"), "minutes of an hour belong to hours", "every hour at :15", "every 2 hours at :30")
+    if "count" in part and part.get("count")[0] != len(part.get("minutes", (0,))):
+        count, per = part.get("count")
+        wrong(
+            part.place("count"),
+            f"{count} times an {per}, but it is not said at which minutes",
+            "every 30 minutes",
+            "twice an hour at :00 and :30",
+        )
+    days = tuple(WeekDay(each) for each in _week_days(part))
+    minutes: tuple[int, ...] = part.get("minutes", ())
+    if "window" not in part:
+        return [replace(base, by_day=days, by_minute=minutes)]
+    return _in_window(part, whole, replace(base, by_day=days, by_minute=minutes), base.interval * _SECONDS[unit])
+
+
+def _in_window(part: Pieces, whole: Pieces, base: RecurrenceRule, step: int) -> list[RecurrenceRule]:
+    """Return rules that occur in a window of the wall clock, counted from its beginning."""
+    days, (begin, end) = _hours(part, whole)
+    if days and not base.by_day:
+        left = tuple(each for each in days if each not in part.get("except_days", ()))
+        base = replace(base, by_day=tuple(WeekDay(each) for each in left))
+    place = part.place("window")
+    if end <= begin:
+        if base.by_day:
+            wrong(
+                place,
+                "it is not clear to which days the hours after midnight belong",
+                "on weekdays every hour between 9 AM and 5 PM",
+                "every hour from 10 PM to 2 AM",
+            )
+        end += _DAY
+    if not base.by_minute and _is_steady(begin, end, step, whole):
+        hours = tuple(sorted(hour % 24 for hour in range(begin // _HOUR, end // _HOUR)))
+        return [replace(base, by_hour=hours)]
+    if step % _HOUR:
+        wrong(
+            place,
+            "seconds in a window are counted from full hours and divide half an hour",
+            "every 30 seconds between 9:00 and 17:00",
+            "every minute between 9:30 and 17:00",
+        )
+    return _listed(base, _slots(base, begin, end, step // _HOUR), place_of=part)
+
+
+def _is_steady(begin: int, end: int, step: int, whole: Pieces) -> bool:
+    """Return True if steps that are counted from midnight meet the beginning of the window in each season."""
+    start: datetime | None = whole.get("start")
+    is_midnight = start is None or start.time() == datetime.min.time()
+    return is_midnight and begin % _HOUR == 0 and end % _HOUR == 0 and 30 * 60 % step == 0
+
+
+def _slots(base: RecurrenceRule, begin: int, end: int, step: int) -> _Times:
+    minutes = base.by_minute
+    if not minutes:
+        return [divmod(each % _DAY, _HOUR) for each in range(begin, end, step)]
+    hours = range(begin // _HOUR, -(-end // _HOUR), step // _HOUR)
+    found = [hour * _HOUR + minute for hour in hours for minute in minutes]
+    return [divmod(each % _DAY, _HOUR) for each in found if begin <= each < end]
+
+
+def _listed(base: RecurrenceRule, slots: _Times, *, place_of: Pieces) -> list[RecurrenceRule]:
+    """Return rules for times of day: hours with the same minutes together."""
+    if not slots:
+        wrong(place_of.place("window"), "no time is in this window", "every hour between 9 AM and 5 PM")
+    minutes: dict[int, set[int]] = {}
+    for hour, minute in slots:
+        minutes.setdefault(hour, set()).add(minute)
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for hour in sorted(minutes):
+        groups.setdefault(tuple(sorted(minutes[hour])), []).append(hour)
+    freq = Freq.WEEKLY if base.by_day else Freq.DAILY
+    return [
+        replace(base, freq=freq, interval=1, by_hour=tuple(hours), by_minute=each, by_second=(0,))
+        for each, hours in groups.items()
+    ]
+
+
+def _hours(part: Pieces, whole: Pieces) -> tuple[tuple[int, ...], tuple[int, int]]:
+    """Return the days that a window implies, and its first and last minute."""
+    window: Window = part.get("window")
+    days: tuple[int, ...] = ()
+    of_day: str | None = part.get("part")
+    if window.begin is None or window.end is None:
+        days, found = whole.get("business", _BUSINESS)
+        return (() if "days" in part else days), found
+    return days, bounds(window, of_day)
+
+
+def bounds(window: Window, of_day: str | None = None) -> tuple[int, int]:
+    """Return the first minute of a window in its day, and the first one after it."""
+    assert window.begin is not None  # noqa: S101 - it is no window of business hours
+    assert window.end is not None  # noqa: S101
+    (hour, minute), (last_hour, last_minute) = (sure(each, of_day) for each in (window.begin, window.end))
+    begin, end = hour * _HOUR + minute, last_hour * _HOUR + last_minute
+    if begin == end:
+        wrong(window.end.place, "the window has no length", "between 9 AM and 5 PM", "every hour")
+    return begin, end or _DAY
+
+
+def left_out(made: Iterable[RecurrenceRule], dates: Iterable[datetime]) -> list[datetime] | None:
+    """Return the times of rules on some dates; None if a rule has no times of day."""
+    found = []
+    for rule, date in itertools.product(made, dates):
+        if rule.freq.is_elapsed or not rule.by_hour or not rule.by_minute:
+            return None
+        found += [date + timedelta(hours=hour, minutes=minute) for hour in rule.by_hour for minute in rule.by_minute]
+    return found

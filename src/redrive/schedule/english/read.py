@@ -1,84 +1,99 @@
-"""A text becomes a policy: its lines are read one by one, and then all is put together."""
+"""A text becomes a policy: its sentences are read one by one, and then all is put together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import NoReturn, TypeVar
+from typing import Generic, TypeVar
 
-from redrive.errors import ScheduleError, ScheduleSyntaxError
-from redrive.schedule.english.clauses import clause, ended, nested
-from redrive.schedule.english.notes import Header, Notes
-from redrive.schedule.english.tokens import Reader, TextLine, lines
-from redrive.schedule.options import Exhausted, Strategy
+import msgspec
+
+from redrive.errors import ScheduleSyntaxError
+from redrive.schedule.english.clauses import clause, nested
+from redrive.schedule.english.failures import Numbered
+from redrive.schedule.english.notes import Header, Pieces
+from redrive.schedule.english.schedules import lost_phrase
+from redrive.schedule.english.tokens import ENDS, Reader, TextLine, lines
+from redrive.schedule.english.whole import Whole
 
 P = TypeVar("P")
+
+_LINKS = (", and then", ", and", ", but", ", then", "and then", "and", "but", "then", ",", ", plus")
+_NOT_LINKED = ("then every",)
+
+
+class Understood(msgspec.Struct, Generic[P], frozen=True):
+    """A policy, and what it refreshes."""
+
+    policy: P
+    # As written; None if the text does not name it.
+    subject: str | None
 
 
 def parse(text: str, make: Callable[..., P], *, start: datetime | None = None) -> P:
     """Parse a refresh policy; see `redrive.schedule.RefreshPolicy.parse`. ``make`` builds it from its fields."""
+    return understand(text, make, start=start).policy
+
+
+def understand(text: str, make: Callable[..., P], *, start: datetime | None = None) -> Understood[P]:
+    """Parse a refresh policy, and return the name of what it refreshes with it."""
     found = lines(text)
     if not found:
         raise ScheduleSyntaxError.at("not understood: there is nothing; write when it is refreshed", 1, 1)
-    notes = Notes(start)
+    notes, numbered = Pieces(), Numbered({}, {})
     header: Header | None = None
     for line in found:
         if header is not None and line.indent <= header.line.indent:
             header = None
-        header = _read(line, notes, header)
-    return _together(notes, found[-1], make)
+        header = _read(line, notes, numbered, header)
+    return Understood(Whole(notes, numbered, found[-1]).build(make, start), notes.get("subject"))
 
 
-def _read(line: TextLine, notes: Notes, header: Header | None) -> Header | None:
+def _read(line: TextLine, notes: Pieces, numbered: Numbered, header: Header | None) -> Header | None:
+    """Read a line; return the header to which the lines below it belong."""
     reader = Reader(line)
+    is_first, kind = True, ""
     while True:
+        while reader.word in ENDS and reader.kind == "mark":
+            reader.place += 1
+        if reader.next is None:
+            return header
         if header is not None:
             nested(reader, notes, header)
         else:
-            found = clause(reader, notes)
-            if found is not None and reader.next is None and line.tokens[-1].text == ":":
-                return found
-        if ended(reader):
-            return header
+            if is_first and not reader.sees(*_NOT_LINKED):
+                reader.take("but", "then")
+            found = clause(reader, notes, numbered, is_first=is_first, after_retries=kind == "retries")
+            if isinstance(found, Header):
+                if reader.next is None:
+                    return found
+                found = "header"
+            kind = found
+            _inside(reader, notes, numbered)
+        is_first = _ended(reader, kind)
 
 
-def _together(notes: Notes, line: TextLine, make: Callable[..., P]) -> P:
-    count = len(notes.delays)
-    missing = next((each for each in range(1, count + 1) if each not in notes.delays), None)
-    if missing is not None:
-        _wrong(f"failure {missing} is not described, but failure {max(notes.delays)} is", line)
-    if notes.last_failure not in {None, count + 1}:
-        _wrong(f"failure {notes.last_failure} ends the retries, but {count} retries are described", line)
-    if notes.attempts not in {None, count + 1}:
-        _wrong(f"give up after {notes.attempts} attempts, but {count} retries are described", line)
-    exhausted = notes.exhausted
-    # A last failure that does not wait for anything.
-    if exhausted is None and notes.last_failure is not None:
-        exhausted = Exhausted.GIVE_UP
-    if exhausted is Exhausted.GIVE_UP and notes.further is not None:
-        _wrong("two endings: any further failure is retried, but the last retry ends the refresh", line)
-    delays = tuple(notes.delays[each] for each in sorted(notes.delays))
-    if notes.further is not None:
-        delays = (*delays, notes.further)
-    given = {
-        "timeout": notes.timeout,
-        "catch_up": notes.catch_up,
-        "jitter": notes.jitter,
-        "give_up_after": notes.give_up_after,
-    }
-    try:
-        return make(
-            schedule=notes.schedule,
-            delays=delays,
-            repeat_last=notes.further is not None,
-            strategy=notes.strategy or Strategy.ALIGN,
-            on_exhausted=exhausted,
-            on_give_up=tuple(notes.actions),
-            **{name: value for name, value in given.items() if value is not None},
-        )
-    except ScheduleError as error:
-        _wrong(str(error).rpartition("': ")[2], line)
+def _inside(reader: Reader, notes: Pieces, numbered: Numbered) -> None:
+    """Take clauses in parentheses."""
+    if reader.is_ended or not reader.take("("):
+        return
+    while True:
+        clause(reader, notes, numbered, is_first=False, after_retries=False)
+        if reader.take(")"):
+            return
+        if not reader.take(*_LINKS, ";"):
+            lost_phrase(reader)
 
 
-def _wrong(problem: str, line: TextLine) -> NoReturn:
-    raise ScheduleSyntaxError.at(problem, line.number, 1)
+def _ended(reader: Reader, kind: str) -> bool:
+    """Go on after a clause; return True if a sentence has ended, and False if another clause follows in it."""
+    if reader.is_ended or kind == "header":
+        return True
+    if reader.sees("with"):
+        return False
+    if reader.sees(", then every"):
+        reader.take(",")
+        return False
+    if reader.sees(*_NOT_LINKED) or not reader.take(*_LINKS):
+        lost_phrase(reader)
+    return False

@@ -5,21 +5,10 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from redrive.schedule.english.tokens import Reader, Token
+from redrive.schedule.english.tokens import Reader
+from redrive.schedule.english.words import NUMBERS, ORDINALS, UNITS
 from redrive.schedule.options import LONGEST
 
-_SMALL = [
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
-]  # fmt: skip
-_NUMBERS = {word: value for value, word in enumerate(_SMALL)} | {
-    "thirty": 30, "forty": 40, "forty-five": 45, "fifty": 50, "sixty": 60, "ninety": 90, "a": 1, "an": 1,
-}  # fmt: skip
-_ORDINALS = [
-    "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
-    "twelfth", "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth",
-    "twentieth",
-]  # fmt: skip
 _LONG = {
     "week": timedelta(weeks=1),
     "day": timedelta(days=1),
@@ -27,105 +16,136 @@ _LONG = {
     "minute": timedelta(minutes=1),
     "second": timedelta(seconds=1),
 }
-# The spellings of units of time.
-UNITS = {
-    spelling: unit
-    for unit, spellings in {
-        "week": "week weeks",
-        "day": "day days",
-        "hour": "hour hours hr hrs h",
-        "minute": "minute minutes min mins m",
-        "second": "second seconds sec secs s",
-        "month": "month months",
-        "year": "year years",
-    }.items()
-    for spelling in spellings.split()
+# The length of a unit by its spellings.
+SIZES = {spelling: _LONG[unit] for spelling, unit in UNITS.items() if unit in _LONG}
+_HALVES = {
+    "half an hour": timedelta(minutes=30),
+    "half hour": timedelta(minutes=30),
+    "a half hour": timedelta(minutes=30),
+    "half a day": timedelta(hours=12),
+    "half a minute": timedelta(seconds=30),
+    "a quarter of an hour": timedelta(minutes=15),
+    "three quarters of an hour": timedelta(minutes=45),
 }
-
 _ISO = re.compile(r"p(?:(\d+)w)?(?:(\d+)d)?(?:t(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?)?", re.IGNORECASE)
+_COMPACT = re.compile(r"(\d+(?:\.\d+)?)([a-z]+)")
 
 
 def number(reader: Reader) -> float | None:
-    """Take a number, in digits or as a word; return None if there is none."""
+    """Take a number, in digits or in words; return None if there is none."""
     token = reader.next
-    if token is None or not is_number(token):
-        reader.expect("a number")
+    if token is None or token.kind not in {"number", "word"} or (token.kind == "word" and token.word not in NUMBERS):
         return None
     reader.place += 1
-    return float(token.text) if token.kind == "number" else _NUMBERS[token.word]
+    if token.kind == "number":
+        return float(token.text.replace(",", ""))
+    value = float(NUMBERS[token.word])
+    # "Twenty five" in two words.
+    ones = NUMBERS.get(reader.word, 0)
+    if value >= 20 and value % 10 == 0 and 1 <= ones <= 9:  # noqa: PLR2004 - tens and ones
+        reader.place += 1
+        return value + ones
+    return value
 
 
-def is_number(token: Token) -> bool:
-    """Return True for a number, in digits or as a word."""
-    return token.kind == "number" or token.word in _NUMBERS
+def whole(reader: Reader, most: int) -> int | None:
+    """Take a whole number up to a limit; return None if there is no number. Raise `ScheduleSyntaxError` for others."""
+    begin = reader.place
+    value = number(reader)
+    if value is None:
+        return None
+    if not value.is_integer():
+        reader.lost("it is not a whole number", f"{max(int(value), 1)}", f"{int(value) + 1}", at=begin)
+    if value > most:
+        reader.refuse(
+            begin, f"there are at most {most:,} retries", f"Retry {most:,} times", "Keep retrying until it succeeds"
+        )
+    return int(value)
 
 
 def ordinal(reader: Reader) -> int | None:
     """Take an ordinal such as ``first`` or ``2nd``; return None if there is none."""
-    token = reader.next
-    if token is not None and token.kind == "ordinal":
-        reader.place += 1
+    token = reader.take_kind("ordinal")
+    if token is not None:
         return int(token.text[:-2])
-    if token is not None and token.word in _ORDINALS:
+    if reader.word in ORDINALS and reader.kind == "word":
         reader.place += 1
-        return _ORDINALS.index(token.word) + 1
-    reader.expect("first, second ...")
+        return ORDINALS.index(reader.line.tokens[reader.place - 1].word) + 1
     return None
 
 
-def span(reader: Reader) -> timedelta | None:
-    """Take a span of time, or return None: ``1 hour and 30 minutes``, ``half an hour``, ``a week``, ``PT90S``.
+def span(reader: Reader, *, commas: bool = True) -> timedelta | None:
+    """Take a span of time, or return None: ``1 hour and 30 minutes``, ``1h30m``, ``half an hour``, ``PT90S``.
 
-    Raise `ScheduleSyntaxError` if it contains a month or a year, or is longer than a hundred years.
+    In a list of spans a comma separates two of them, so ``commas`` is False there. Raise `ScheduleSyntaxError` if it
+    contains a month or a year, or is longer than a hundred years.
     """
-    if reader.take("half an hour"):
-        return timedelta(minutes=30)
     token = reader.next
     iso = _ISO.fullmatch(token.text) if token is not None and token.kind == "word" else None
     if iso is not None and any(iso.groups()):
         reader.place += 1
         parts = zip(_LONG.values(), iso.groups(), strict=True)
-        return sum((_length(reader, int(text or 0), size) for size, text in parts), timedelta(0))
+        return _sum(reader, [(int(text or 0), size) for size, text in parts])
+    half = reader.take(*_HALVES)
+    if half:
+        return _HALVES[half]
     total: timedelta | None = None
     smallest: timedelta | None = None
     while True:
         begin = reader.place
-        if total is not None:
-            reader.take(",")
-            reader.take("and")
-            if smallest is not None and reader.take("a half"):
+        if total is not None and smallest is not None:
+            if reader.take("and a half"):
                 return total + smallest / 2
-        unit = _part(reader)
-        if unit is None or (smallest is not None and unit[1] >= smallest):
+            if commas:
+                reader.take(",")
+            reader.take("and")
+        part = _part(reader)
+        if part is None or (smallest is not None and part[0] >= smallest):
             reader.place = begin
             return total
-        total = (total or timedelta(0)) + _length(reader, *unit)
-        smallest = unit[1]
+        smallest = part[1]
+        total = _sum(reader, [(1, (total or timedelta(0)) + part[2])])
 
 
-def _length(reader: Reader, count: float, unit: timedelta) -> timedelta:
-    return count * unit if count <= LONGEST / unit else reader.fail("longer than a hundred years")
-
-
-def some(reader: Reader) -> timedelta:
-    """Take a span of time; raise `ScheduleSyntaxError` if there is none. See `span`."""
-    found = span(reader)
-    return reader.fail() if found is None else found
-
-
-def _part(reader: Reader) -> tuple[float, timedelta] | None:
-    """Parse a number and a unit of a fixed length."""
+def _part(reader: Reader) -> tuple[timedelta, timedelta, timedelta] | None:
+    """Take a number and a unit; return the largest unit, the smallest one, and the length."""
     begin = reader.place
-    count = number(reader)
+    compact = reader.take_kind("span")
+    if compact is not None:
+        pairs = [(float(count), _LONG[UNITS[unit]]) for count, unit in _COMPACT.findall(compact.word)]
+        sizes = [size for _, size in pairs]
+        if sorted(set(sizes), reverse=True) != sizes:
+            reader.lost("its units are not in order", "1h30m", "90 minutes", at=begin)
+        return sizes[0], sizes[-1], _sum(reader, pairs)
+    count = 1.0 if reader.take("a", "an") else number(reader)
+    if count is None:
+        return None
+    if reader.take("and a half"):
+        count += 0.5
     unit = UNITS.get(reader.word)
-    if count is None or unit is None:
-        reader.expect("weeks, days, hours, minutes or seconds")
+    if unit is None or reader.kind != "word":
         reader.place = begin
         return None
     reader.place += 1
+    if unit == "fortnight":
+        unit, count = "week", 2 * count
     if unit not in _LONG:
-        reader.fail(f"{unit} is not a fixed length: write a number of days")
-    return count, _LONG[unit]
+        reader.refuse(reader.place - 1, f"{unit} is not a fixed length: write a number of days", "30 days", "4 weeks")
+    return _LONG[unit], _LONG[unit], _sum(reader, [(count, _LONG[unit])])
+
+
+def _sum(reader: Reader, parts: list[tuple[float, timedelta]]) -> timedelta:
+    if any(count > LONGEST / max(size, timedelta(microseconds=1)) for count, size in parts):
+        reader.refuse(reader.place - 1, "longer than a hundred years", "1 week", "30 days")
+    return sum((count * size for count, size in parts), timedelta(0))
+
+
+def some(reader: Reader, *forms: str) -> timedelta:
+    """Take a span of time; raise `ScheduleSyntaxError` with forms that would work if there is none. See `span`."""
+    found = span(reader)
+    if found is None:
+        reader.lost("a span of time belongs here, such as 5 minutes or 1 hour and 30 minutes", *forms)
+    return found
 
 
 def written(length: timedelta) -> str:
@@ -145,7 +165,7 @@ def written(length: timedelta) -> str:
 
 def written_ordinal(value: int) -> str:
     """Format an ordinal from 1 on, such as ``first`` or ``21st``."""
-    if value <= len(_ORDINALS):
-        return _ORDINALS[value - 1]
+    if value <= len(ORDINALS):
+        return ORDINALS[value - 1]
     teen = value // 10 % 10 == 1
     return f"{value}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(value % 10, 'th')}"

@@ -1,45 +1,55 @@
-"""A text as lines of words, each of which knows where it stands."""
+"""A text as lines of words, each of which knows where it stands, and the cursor over the words of a line."""
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Iterator
 from typing import NoReturn
 
 import msgspec
 
 from redrive.errors import ScheduleSyntaxError
+from redrive.schedule.english.words import DAYS, MONTHS
 
-_SAME = str.maketrans({"“": '"', "”": '"', "„": '"', "\u2019": "'", "\u00a0": " ", "`": " ", "\t": " "})
+_SAME = str.maketrans(
+    {"“": '"', "”": '"', "„": '"', "\u2019": "'", "\u00a0": " ", "`": " ", "\t": " ", "\u2013": "-", "\u2014": "-"}
+)
 _BULLET = re.compile(r"(?:[-*•]|\d+[.)])(?=\s)\s*")
 _TOKEN = re.compile(
     r"""(?P<quoted>"(?:\\.|[^"\\])*")
-    |(?P<clock>\d{1,2}:\d{2}(?!\d))
+    |(?P<clock>\d{1,2}(?::\d{2})?\ ?[ap](?:m\b|\.\ ?m\b\.?)|\d{1,2}:\d{2}(?:h\b|(?![\d:])))
+    |(?P<past>:\d{2}\b)
     |(?P<ordinal>\d+(?:st|nd|rd|th)\b)
-    |(?P<date>\d{4}-\d{2}-\d{2})
-    |(?P<number>\d+(?:\.\d+)?)
+    |(?P<date>\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?(?![\w-]))
+    |(?P<span>(?:\d+(?:\.\d+)?(?:weeks?|w|days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s))+\b)
+    |(?P<number>\d{1,3}(?:,\d{3})+(?![\d,])|\d+(?:\.\d+)?(?!,?\d))
+    |(?P<odd>\d[\d.,:/]*\w*)
     |(?P<word>[^\W\d][\w'@/+_-]*(?:\.[\w@/+_-]+)*)
     |(?P<mark>\S)""",
     re.VERBOSE | re.IGNORECASE,
 )
-# The names of marks in messages.
-_MARKS = {",": "a comma", ";": "a semicolon", ":": "a colon"}
+# Words that are two names with a mark between them: Mon-Fri, Mon/Wed.
+_JOINED = re.compile(r"[-/]")
+_AFTER_AM = re.compile(r"\s+([^\W\d_][\w/]*)|\s*$")
 _ESCAPE = re.compile(r'\\(?:u\{((?:10|[0-9a-f])?[0-9a-f]{1,4})\}|(["\\]))')
+# The marks that end a sentence.
+ENDS = frozenset({".", ";", "!"})
+# At most so many words are quoted in a message.
+_QUOTED = 4
 
 
 class Token(msgspec.Struct, frozen=True):
     """A word, a number, a mark, or something in quotes."""
 
-    # ``word``, ``number``, ``ordinal``, ``clock``, ``date``, ``quoted`` or ``mark``.
+    # The name of a group of the expression above.
     kind: str
     # As it was written.
     text: str
     # Where it begins, from 1.
     column: int
-
-    @property
-    def word(self) -> str:
-        """In small letters, as words are compared."""
-        return self.text.lower()
+    # In small letters, as words are compared.
+    word: str
 
 
 class TextLine(msgspec.Struct, frozen=True):
@@ -51,8 +61,19 @@ class TextLine(msgspec.Struct, frozen=True):
     indent: int
     # As written, without Markdown marks.
     text: str
-    # Its words, without the bullet and the full stop.
+    # Its words, without the bullet.
     tokens: tuple[Token, ...]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Words of the text, and where they begin, for messages."""
+
+    text: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f'"{self.text}" (line {self.line}, column {self.column})'
 
 
 def lines(text: str) -> list[TextLine]:
@@ -62,13 +83,46 @@ def lines(text: str) -> list[TextLine]:
         plain = raw.translate(_SAME).replace("**", "  ")
         indent = len(plain) - len(plain.lstrip())
         bullet = _BULLET.match(plain, indent)
-        begin = bullet.end() if bullet else indent
-        tokens = tuple(Token(str(each.lastgroup), each[0], each.start() + 1) for each in _TOKEN.finditer(plain, begin))
-        if tokens and tokens[-1].text == ".":
-            tokens = tokens[:-1]
-        if tokens:
+        tokens = tuple(_tokens(plain, bullet.end() if bullet else indent))
+        if any(each.word not in ENDS for each in tokens):
             found.append(TextLine(number, indent, plain, tokens))
     return found
+
+
+def _tokens(plain: str, begin: int) -> Iterator[Token]:
+    for each in _TOKEN.finditer(plain, begin):
+        kind, text, column = str(each.lastgroup), each[0], each.start() + 1
+        word = text.lower()
+        if kind == "clock" and text.endswith("."):
+            yield Token(kind, text, column, word)
+            if _ends_sentence(plain, each.end()):
+                yield Token("mark", ".", column + len(text) - 1, ".")
+        elif kind == "word" and len(names := _JOINED.split(word)) > 1 and _are_names(names):
+            yield from _separated(text, column)
+        else:
+            yield Token(kind, text, column, "and" if text == "&" else word)
+
+
+def _ends_sentence(plain: str, end: int) -> bool:
+    """Return True if the full stop of "a.m." is also that of the sentence: a capital letter follows, or nothing."""
+    after = _AFTER_AM.match(plain, end)
+    if after is None or not after[1]:
+        return after is not None
+    word = after[1].lower()
+    return after[1][0].isupper() and "/" not in word and not (word == "utc" or word in DAYS or word in MONTHS)
+
+
+def _are_names(names: list[str]) -> bool:
+    return all(each in DAYS for each in names) or all(each in MONTHS for each in names)
+
+
+def _separated(text: str, column: int) -> Iterator[Token]:
+    """Yield the names of "Mon-Fri" and "Mon/Wed", and the marks between them; a slash separates a list."""
+    for each in re.finditer(r"[-/]|[^-/]+", text):
+        if each[0] == "/":
+            yield Token("mark", "/", column + each.start(), ",")
+        else:
+            yield Token("mark" if each[0] == "-" else "word", each[0], column + each.start(), each[0].lower())
 
 
 # Quotes and backslashes get a backslash before them. Characters that lines, lists and Markdown would change are written
@@ -86,14 +140,22 @@ def _escaped(char: str) -> str:
     return char if plain else f"\\u{{{ord(char):x}}}"
 
 
+@functools.cache
+def _index(phrases: tuple[str, ...]) -> dict[str, list[tuple[tuple[str, ...], str]]]:
+    """Return phrases by their first words, the longest first."""
+    found: dict[str, list[tuple[tuple[str, ...], str]]] = {}
+    for phrase in sorted(phrases, key=len, reverse=True):
+        words = tuple(phrase.split())
+        found.setdefault(words[0], []).append((words, phrase))
+    return found
+
+
 class Reader:
-    """A cursor over the words of a line, which remembers what it would have understood instead."""
+    """A cursor over the words of a line."""
 
     def __init__(self, line: TextLine) -> None:
         self.line = line
         self.place = 0
-        self._furthest = 0
-        self._expected: dict[str, None] = {}
 
     @property
     def next(self) -> Token | None:
@@ -102,83 +164,96 @@ class Reader:
 
     @property
     def word(self) -> str:
-        """Return the next word in lower case; empty at the end."""
-        return self.next.word if self.next else ""
+        """Return the next word in lower case; empty at the end of the line."""
+        return self.ahead(0)
 
     @property
-    def second(self) -> str:
-        """Return the word after the next one in lower case; empty if there is none."""
-        return "".join(each.word for each in self.line.tokens[self.place + 1 : self.place + 2])
+    def kind(self) -> str:
+        """Return the kind of the next token; empty at the end of the line."""
+        return self.next.kind if self.next else ""
+
+    @property
+    def is_ended(self) -> bool:
+        """Return True at the end of a sentence."""
+        return self.next is None or (self.next.kind == "mark" and self.next.text in ENDS)
+
+    def ahead(self, count: int) -> str:
+        """Return the word so many words after the next one, in lower case; empty if there is none."""
+        at = self.place + count
+        return self.line.tokens[at].word if at < len(self.line.tokens) else ""
 
     def take(self, *phrases: str) -> str | None:
-        """Take one of some phrases and return it; return None if none of them is next.
+        """Take the longest of some phrases that is next and return it; return None if none of them is next.
 
-        Phrases are words in small letters with single blanks between them; the longest should come first.
+        Phrases are words in small letters with single blanks between them.
         """
-        for phrase in phrases:
-            words = phrase.split()
+        for words, phrase in _index(phrases).get(self.word, ()):
             there = self.line.tokens[self.place : self.place + len(words)]
-            if [each.word for each in there] == words:
+            if all(each.kind != "quoted" for each in there) and tuple(each.word for each in there) == words:
                 self.place += len(words)
                 return phrase
-        self.expect(*phrases)
         return None
 
-    def take_kind(self, kind: str, name: str) -> Token | None:
-        """Take a token of a kind and return it, or None if another token is next; ``name`` describes it in messages."""
-        token = self.next
-        if token is not None and token.kind == kind:
-            self.place += 1
-            return token
-        self.expect(name)
-        return None
-
-    def need(self, *phrases: str) -> str:
-        """Take one of some phrases, of which one must be there; see `take`."""
+    def sees(self, *phrases: str) -> bool:
+        """Return True if one of some phrases is next."""
+        begin = self.place
         found = self.take(*phrases)
-        if found is None:
-            self.fail()
-        return found
+        self.place = begin
+        return found is not None
 
-    def expect(self, *names: str) -> None:
-        """Remember phrases, or their names, that would have been understood here."""
-        if self.place > self._furthest:
-            self._furthest, self._expected = self.place, {}
-        if self.place == self._furthest:
-            self._expected.update(dict.fromkeys(names))
+    def take_kind(self, kind: str) -> Token | None:
+        """Take a token of a kind and return it, or None if another token is next."""
+        token = self.next
+        if token is None or token.kind != kind:
+            return None
+        self.place += 1
+        return token
 
-    def expect_only(self, place: int, *names: str) -> None:
-        """Remember these names alone for a position, unless a later one was understood; see `expect`."""
-        if place >= self._furthest:
-            self._furthest, self._expected = place, dict.fromkeys(names)
+    def said(self, begin: int) -> Place:
+        """Return the words from a position up to the present one."""
+        first, last = self.line.tokens[begin], self.line.tokens[max(self.place - 1, begin)]
+        return Place(
+            self.line.text[first.column - 1 : last.column - 1 + len(last.text)], self.line.number, first.column
+        )
 
     def unquoted(self, token: Token) -> str:
         """Return the text of a quoted token that was just taken, without a full stop at its end; see `quoted`."""
         body = token.text[1:-1].rstrip(".")
         if _ESCAPE.sub("", body).count("\\"):
-            self.fail("in quotes, a backslash is written as two of them")
+            self.refuse(self.place - 1, "in quotes, a backslash is written as two of them")
         return _ESCAPE.sub(lambda found: found[2] or chr(int(found[1], 16)), body)
 
-    def rest(self) -> str:
-        """Take all that is left, as it was written, up to a semicolon; without its full stop."""
-        begin = self.next
-        if begin is None:
-            return ""
-        while self.next is not None and self.next.text != ";":
-            self.place += 1
-        last = self.line.tokens[self.place - 1]
-        text = self.line.text[begin.column - 1 : last.column - 1 + len(last.text)]
-        return " ".join(text.split()).rstrip(".")
-
-    def fail(self, problem: str | None = None) -> NoReturn:
-        """Raise `ScheduleSyntaxError`; by default for the word at the deepest position, which is not understood."""
-        place = self._furthest if problem is None else max(self.place - 1, 0)
+    def refuse(self, at: int, problem: str, *forms: str) -> NoReturn:
+        """Raise `ScheduleSyntaxError` for the word at a position, with forms that would work."""
         tokens = self.line.tokens
-        here = tokens[min(place, len(tokens) - 1)]
-        at_end = place >= len(tokens)
-        column = here.column + len(here.text) if at_end else here.column
-        if problem is None:
-            what = "the end of the line" if at_end else repr(here.text)
-            wanted = ", ".join(_MARKS.get(each, each) for each in self._expected) if self._furthest == place else ""
-            problem = f"not understood: {what}" + (f"; here could stand: {wanted}" if wanted else "")
-        raise ScheduleSyntaxError.at(problem, self.line.number, column)
+        here = tokens[min(at, len(tokens) - 1)]
+        column = here.column if at < len(tokens) else here.column + len(here.text)
+        raise ScheduleSyntaxError.at(problem + written_forms(forms), self.line.number, column)
+
+    def lost(self, why: str, *forms: str, at: int | None = None) -> NoReturn:
+        """Raise `ScheduleSyntaxError` for words that are not understood, with the reason and forms that would work."""
+        begin = self.place if at is None else at
+        self.refuse(begin, f"not understood: {self._words(begin)}: {why}", *forms)
+
+    def _words(self, begin: int) -> str:
+        """Return some words from a position on, as they were written, in quotes."""
+        end = begin
+        for each in self.line.tokens[begin : begin + _QUOTED]:
+            if each.kind == "mark" and each.text in {*ENDS, ",", ":", "(", ")"}:
+                break
+            end += 1
+        if end == begin:
+            return repr(self.line.tokens[begin].text) if begin < len(self.line.tokens) else "the end of the line"
+        last = self.line.tokens[end - 1]
+        text = self.line.text[self.line.tokens[begin].column - 1 : last.column - 1 + len(last.text)]
+        return f"'{text}'"
+
+
+# Advice where no single sentence is a remedy: it is not in quotes.
+_ADVICE = frozenset({"one of them only", "each of them once", "each date once", "each recurrence once"})
+
+
+def written_forms(forms: tuple[str, ...]) -> str:
+    """Return the end of a message: forms that work."""
+    named = [each if each in _ADVICE or '"' in each else f'"{each}"' for each in dict.fromkeys(forms)]
+    return f"; write {' or '.join(named)}" if forms else ""

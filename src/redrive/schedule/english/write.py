@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import time, timedelta
+from typing import Any
+
+from msgspec.structs import replace
 
 from redrive.errors import ScheduleError
-from redrive.schedule.english.failures import action as take_action
-from redrive.schedule.english.notes import Notes
-from redrive.schedule.english.recurrences import DAY_NAMES, recurrence
+from redrive.schedule.english import read
 from redrive.schedule.english.spans import written, written_ordinal
-from redrive.schedule.english.tokens import Reader, lines, quoted
+from redrive.schedule.english.tokens import quoted
+from redrive.schedule.english.words import DAY_NAMES, MONTH_NAMES, WEEKEND, WORKDAYS
 from redrive.schedule.options import Action, Exhausted, PolicyFields, Strategy, usual_ending
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
 from redrive.schedule.timezone import Gap
 
 _STRATEGIES = {
-    Strategy.UNTIL_SUCCESS: "Keep retrying until it succeeds",
-    Strategy.UNTIL_PLANNED: "Retry until the next scheduled refresh",
     Strategy.WHICHEVER_FIRST: "Retry or refresh whichever comes first",
     Strategy.PLANNED_ONLY: "Retry only at scheduled refreshes",
 }
+_UNITS = {
+    each: each.name.lower().removesuffix("ly") for each in Freq if each is not Freq.DAILY
+} | {Freq.DAILY: "day"}  # fmt: skip
+_END = time(23, 59, 59)
+# A window is written for at least so many times of day.
+_MANY = 4
 
 
 def sentences(policy: PolicyFields) -> Iterator[str]:
     """Yield a policy as sentences."""
     if policy.schedule is not None:
-        yield f"Refresh {_recurrence(policy.schedule)}"
+        yield f"Refresh {recurrence(policy.schedule)}"
     yield f"Allow {written(policy.timeout)} to complete"
     if policy.catch_up is not None:
         yield f"Start at most {written(policy.catch_up)} late"
     if policy.jitter:
         yield f"Spread starts over {written(policy.jitter)}"
     yield from _retries(policy)
-    if policy.strategy in _STRATEGIES:
-        yield _STRATEGIES[policy.strategy]
+    yield from _overlap(policy)
     last = written_ordinal(len(policy.delays) + 1)
     if policy.on_exhausted is Exhausted.WAIT_NEXT:
         yield f"On the {last} failure, reset attempt_no and wait until the next scheduled refresh"
-    elif usual_ending(policy) is not Exhausted.GIVE_UP:
+    elif usual_ending(policy) is not Exhausted.GIVE_UP or _waits_alone(policy):
         yield f"On the {last} failure, give up"
     if policy.give_up_after is not None:
         yield f"Give up after {written(policy.give_up_after)} without success"
@@ -47,12 +53,39 @@ def sentences(policy: PolicyFields) -> Iterator[str]:
         yield _action(each)
 
 
+def _waits_alone(policy: PolicyFields) -> bool:
+    return policy.strategy is Strategy.PLANNED_ONLY and policy.schedule is not None and not policy.delays
+
+
 def _retries(policy: PolicyFields) -> Iterator[str]:
     delays = policy.delays[:-1] if policy.repeat_last else policy.delays
-    for number, delay in enumerate(delays, 1):
-        yield f"On the {written_ordinal(number)} failure, retry {_wait(delay)}"
+    number = 1
+    for delay, same in itertools.groupby(delays):
+        count = len(list(same))
+        last = number + count - 1
+        if count == 1:
+            which = f"{written_ordinal(number)} failure"
+        elif number == 1:
+            which = f"first {count} failures"
+        else:
+            which = f"{written_ordinal(number)} to {written_ordinal(last)} failures"
+        yield f"On the {which}, retry {_wait(delay)}"
+        number = last + 1
     if policy.repeat_last:
-        yield f"On any further failure, retry {_wait(policy.delays[-1])}"
+        which = "On any further failure" if delays else "On each failure"
+        yield f"{which}, retry {_wait(policy.delays[-1])}"
+
+
+def _overlap(policy: PolicyFields) -> Iterator[str]:
+    """Yield the sentence of a strategy; the usual one has none."""
+    if policy.strategy is Strategy.UNTIL_SUCCESS:
+        even = "Make retries even when they overlap with scheduled refreshes"
+        yield "Keep retrying until it succeeds" if policy.repeat_last else even
+    elif policy.strategy is Strategy.UNTIL_PLANNED:
+        left_out = "Leave out retries that overlap with scheduled refreshes"
+        yield "Retry until the next scheduled refresh" if policy.delays else left_out
+    elif policy.strategy in _STRATEGIES:
+        yield _STRATEGIES[policy.strategy]
 
 
 def _wait(delay: timedelta) -> str:
@@ -76,29 +109,70 @@ def _told(action: Action, to: str, in_quotes: str | None) -> str:
 
 def _means(sentence: str, action: Action) -> bool:
     """Return whether a sentence is read back as an action."""
-    found = lines(sentence)
-    if len(found) != 1:
-        return False
-    reader, notes = Reader(found[0]), Notes()
     try:
-        read = take_action(reader, notes)
+        found = read.parse(sentence, _fields)
     except ScheduleError:
         return False
-    return read and reader.next is None and notes.actions == [action]
+    return found["on_give_up"] == (action,) and len(sentence.splitlines()) == 1
 
 
-def _recurrence(schedule: Schedule) -> str:
-    parts = [_plain(schedule) or _exact(schedule)]
+def _fields(**given: Any) -> dict[str, Any]:  # noqa: ANN401 - the fields of a policy
+    return given
+
+
+def recurrence(schedule: Schedule) -> str:
+    """Return when a schedule occurs, in English; parts without a sentence are in quotes."""
+    end = _until(schedule)
+    more = "".join(f" {each}" for each in (*_except(schedule), *([end] if end else ()), *_whole(schedule)))
+    said = _sentence([replace(each, until=None) for each in schedule.rules]) if end is not None else None
+    if said is not None and not (schedule.crons or schedule.times):
+        found = _read(f"{said}{more}", schedule)
+        if found:
+            return found
+    return " ".join([_exact(schedule), *_whole(schedule)])
+
+
+def _read(said: str, schedule: Schedule) -> str | None:
+    """Return a text if it is read back as a schedule."""
+    try:
+        return said if read.parse(f"Refresh {said}", _fields)["schedule"] == schedule else None
+    except ScheduleError:
+        return None
+
+
+def _whole(schedule: Schedule) -> Iterator[str]:
+    """Yield what belongs to all parts of a schedule."""
     if schedule.tz != "UTC":
-        parts.append(f"in {schedule.tz}")
+        yield f"in {schedule.tz}"
     if schedule.gap is Gap.SKIP:
-        parts.append("leaving out times that do not exist")
+        yield "leaving out times that do not exist"
     if schedule.start != ANCHOR:
         is_midnight = schedule.start.time() == ANCHOR.time()
-        parts.append(
-            f"starting {schedule.start:%Y-%m-%d}" if is_midnight else f'starting "{schedule.start.isoformat()}"'
-        )
-    return " ".join(parts)
+        yield f"starting {schedule.start:%Y-%m-%d}" if is_midnight else f'starting "{schedule.start.isoformat()}"'
+
+
+def _until(schedule: Schedule) -> str | None:
+    """Return the end that all rules have; empty if they have none, and None if they differ."""
+    ends = {each.until for each in schedule.rules}
+    if len(ends) != 1:
+        return None
+    (end,) = ends
+    if end is None or end.tzinfo is not None:
+        return None if end else ""
+    return f"until {end:%Y-%m-%d}" if end.time() == _END else f'until "{end.isoformat()}"'
+
+
+def _except(schedule: Schedule) -> Iterator[str]:
+    """Yield the times that are left out: dates without any time left, and others in quotes."""
+    left = sorted(schedule.except_times)
+    if not left:
+        return
+    times = {time(hour, minute) for each in schedule.rules for hour in each.by_hour for minute in each.by_minute}
+    days = {each: {at.time() for at in left if at.date() == each} for each in {at.date() for at in left}}
+    whole = sorted(each for each, found in days.items() if times and found == times)
+    names = [each.isoformat() for each in whole]
+    names += [f'"{each.isoformat()}"' for each in left if each.date() not in whole]
+    yield f"except {_and(names)}"
 
 
 def _exact(schedule: Schedule) -> str:
@@ -112,63 +186,67 @@ def _exact(schedule: Schedule) -> str:
     return said
 
 
-def _plain(schedule: Schedule) -> str | None:
-    """Write a sentence for a schedule of rules, if there is one that parses to these rules."""
-    if schedule.crons or schedule.times or schedule.except_times:
-        return None
-    said = _sentence(schedule.rules)
-    if said is None:
-        return None
-    try:
-        read = recurrence(Reader(lines(said)[0]), None)
-    except ScheduleError:
-        return None
-    return said if read.rules == schedule.rules else None
-
-
 def _sentence(rules: Sequence[RecurrenceRule]) -> str | None:
+    """Return a sentence for rules, of which several that differ only in their times are one recurrence."""
+    parts = [list(same) for _, same in itertools.groupby(rules, key=_timeless)]
+    said = [_part(each) for each in parts]
+    return " and ".join(each for each in said if each) if all(said) else None
+
+
+def _timeless(rule: RecurrenceRule) -> RecurrenceRule:
+    return rule if rule.freq.is_elapsed else replace(rule, by_hour=(), by_minute=(), by_second=())
+
+
+def _part(rules: Sequence[RecurrenceRule]) -> str | None:
     first = rules[0]
-    name = _UNITS.get(first.freq)
-    if name is None:
-        return None
-    often = f"every {name}" if first.interval == 1 else f"every {first.interval} {name}s"
-    days = _days(first)
     if first.freq.is_elapsed:
-        return f"{often}{_window(first)}{days}"
-    if first.freq is Freq.WEEKLY and first.interval == 1:
-        often, days = days.strip(), ""
-    elif first.freq is Freq.MONTHLY:
-        days = _month_days(first)
+        minutes = f" at {_and([f':{each:02}' for each in first.by_minute])}" if first.by_minute else ""
+        return f"{_often(first)}{minutes}{_window(first)}{_days(first)}{_months(first)}"
     clocks = sorted((hour, minute) for each in rules for hour in each.by_hour for minute in each.by_minute)
-    return f"{often}{days} at {_and([f'{hour:02}:{minute:02}' for hour, minute in clocks])}"
+    if not clocks:
+        return None
+    stepped = _stepped(clocks) if first.freq in {Freq.DAILY, Freq.WEEKLY} and first.interval == 1 else None
+    if stepped is not None:
+        return f"{stepped}{_days(first)}{_months(first)}"
+    at = f" at {_and([f'{hour:02}:{minute:02}' for hour, minute in clocks])}"
+    if first.freq is Freq.YEARLY:
+        return f"{_often(first)} on the {_month_days(first)} of {_and(_month_names(first))}{_without(first)}{at}"
+    if first.freq is Freq.MONTHLY:
+        return f"{_often(first)} on the {_month_days(first)} of the month{_without(first)}{_months(first)}{at}"
+    days = _days(first)
+    often = days.removeprefix(" ") if first.freq is Freq.WEEKLY and first.interval == 1 else f"{_often(first)}{days}"
+    return f"{often}{_months(first)}{at}"
 
 
-_UNITS = {each: each.name.lower().removesuffix("ly") for each in (Freq.SECONDLY, Freq.MINUTELY, Freq.HOURLY)} | {
-    Freq.DAILY: "day", Freq.WEEKLY: "week", Freq.MONTHLY: "month",
-}  # fmt: skip
+def _often(rule: RecurrenceRule) -> str:
+    name = _UNITS[rule.freq]
+    return f"every {name}" if rule.interval == 1 else f"every {rule.interval} {name}s"
 
 
-def _and(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+def _stepped(clocks: Sequence[tuple[int, int]]) -> str | None:
+    """Return times of day that are equally far apart as steps in a window."""
+    minutes = [60 * hour + minute for hour, minute in clocks]
+    steps = {later - earlier for earlier, later in itertools.pairwise(minutes)}
+    if len(minutes) < _MANY or len(steps) > 1:
+        return None
+    (step,) = steps
+    end = min(minutes[-1] + step, 24 * 60) % (24 * 60)
+    often = f"every {step // 60} hours" if step % 60 == 0 else f"every {step} minutes"
+    often = {60: "every hour", 1: "every minute"}.get(step, often)
+    return f"{often} between {minutes[0] // 60:02}:{minutes[0] % 60:02} and {end // 60:02}:{end % 60:02}"
+
+
+def _and(names: Iterable[str]) -> str:
+    listed = list(names)
+    return " and ".join([", ".join(listed[:-1]), listed[-1]] if len(listed) > 1 else listed)
 
 
 def _days(rule: RecurrenceRule) -> str:
     found = tuple(each.day for each in rule.by_day)
     if not found:
         return ""
-    named = {(0, 1, 2, 3, 4): "weekdays", (5, 6): "weekends"}.get(found)
-    return f" on {named or _and([DAY_NAMES[each] for each in found])}"
-
-
-def _month_days(rule: RecurrenceRule) -> str:
-    days = sorted(rule.by_month_day, key=lambda day: (day < 0, day))
-    names = ["last day" if each == -1 else written_ordinal(each) for each in days]
-    names += [_nth(each) for each in rule.by_day]
-    return f" on the {_and(names)} of the month" if names else ""
-
-
-def _nth(day: WeekDay) -> str:
-    return f"{'last' if day.nth == -1 else written_ordinal(max(day.nth or 1, 1))} {DAY_NAMES[day.day]}"
+    named = {WORKDAYS: "weekdays", WEEKEND: "weekends"}.get(found)
+    return f" on {named or _and(DAY_NAMES[each] for each in found)}"
 
 
 def _window(rule: RecurrenceRule) -> str:
@@ -177,3 +255,39 @@ def _window(rule: RecurrenceRule) -> str:
         return ""
     begin = next((each for each in hours if (each - 1) % 24 not in hours), hours[0])
     return f" between {begin:02}:00 and {(begin + len(hours)) % 24:02}:00"
+
+
+def _months(rule: RecurrenceRule) -> str:
+    return f" in {_and(_month_names(rule))}" if rule.by_month else ""
+
+
+def _month_names(rule: RecurrenceRule) -> list[str]:
+    return [MONTH_NAMES[each - 1] for each in rule.by_month]
+
+
+def _without(rule: RecurrenceRule) -> str:
+    """Return the days of the week that are left out of days of a month."""
+    if not (rule.by_month_day and rule.by_day):
+        return ""
+    left_out = tuple(each for each in range(7) if each not in {day.day for day in rule.by_day})
+    named = {WORKDAYS: "weekdays", WEEKEND: "weekends"}.get(left_out)
+    return f" except {named or _and(DAY_NAMES[each] for each in left_out)}"
+
+
+def _month_days(rule: RecurrenceRule) -> str:
+    if rule.by_set_pos:
+        return (
+            f"{_and(_nth(each) for each in sorted(rule.by_set_pos, key=lambda place: (place < 0, place)))} business day"
+        )
+    if rule.by_month_day:
+        days = sorted(rule.by_month_day, key=lambda day: (day < 0, day))
+        return _and("last day" if each == -1 else f"{_nth(each)}{' day' if each < 0 else ''}" for each in days)
+    return _and(_named(each) for each in rule.by_day)
+
+
+def _nth(number: int) -> str:
+    return {-1: "last", -2: "second to last"}.get(number) or written_ordinal(max(number, 1))
+
+
+def _named(day: WeekDay) -> str:
+    return f"{_nth(day.nth or 1)} {DAY_NAMES[day.day]}"

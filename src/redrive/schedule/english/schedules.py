@@ -1,0 +1,347 @@
+"""Sentences about the schedule: ``Refresh the model every 2 hours``, ``At 6 AM every day, refresh BigTable``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NoReturn
+
+from redrive.errors import ScheduleError, ScheduleSyntaxError
+from redrive.schedule.english import meaning, places, times
+from redrive.schedule.english.days import listed, week_days
+from redrive.schedule.english.notes import Pieces, wrong
+from redrive.schedule.english.recurrences import FORMS, Recurrence, phrases
+from redrive.schedule.english.tokens import Place, Reader
+from redrive.schedule.english.words import NO_NAMES, WORKDAYS
+from redrive.schedule.rule import RecurrenceRule
+from redrive.schedule.schedule import ANCHOR, Schedule
+from redrive.schedule.timezone import Gap
+
+_STARTS = (
+    "start the refresh",
+    "start a refresh",
+    "start refresh",
+    "start",
+    "refresh",
+    "run",
+    "update",
+    "reload",
+    "rebuild",
+    "sync",
+)
+# Verbs of a task without a schedule, such as a request after an edit.
+_TASKS = ("send", "make", "create", "call")
+_RUNS = (
+    "should start", "should run", "should be started", "should be run", "should be refreshed", "should refresh",
+    "must start", "must run", "must be refreshed", "is configured to run", "is scheduled to run", "is scheduled",
+    "is refreshed", "are refreshed", "is run", "is started", "runs", "starts", "refreshes", "run", "start",
+    "will be refreshed", "will run", "happens", "should happen",
+)  # fmt: skip
+_SUBJECTS = ("refresh", "the refresh", "refreshes", "the refreshes", "it", "auto-refresh", "the schedule")
+_ARTICLES = ("the", "our", "my", "their", "all", "a", "an")
+_PRONOUNS = ("it", "this", "everything")
+# Between the words of a name.
+_LINKS = frozenset({"of", "for"})
+# Names have at most so many words.
+_LONGEST = 8
+# Words that often follow, with the reason why they are not understood, and forms that work.
+_REASONS = {
+    **dict.fromkeys(
+        ("biweekly", "bi-weekly", "semiweekly", "semi-weekly"),
+        ("it means twice a week or every two weeks", "every 2 weeks on Monday", "twice a week on Monday and Thursday"),
+    ),
+    **dict.fromkeys(
+        ("bimonthly", "bi-monthly", "semimonthly", "semi-monthly"),
+        ("it means twice a month or every two months", "every 2 months on the 1st", "on the 1st and 15th of the month"),
+    ),
+    **dict.fromkeys(
+        ("biannually", "biennially", "semiannually", "semi-annually"),
+        ("it means twice a year or every two years", "every 6 months on the 1st", "every 2 years on March 1"),
+    ),
+    **dict.fromkeys(
+        ("if", "unless", "when", "whenever", "while", "only", "provided"),
+        ("a schedule has no conditions", "every day at 9 AM", "every hour during business hours"),
+    ),
+    **dict.fromkeys(
+        ("about", "around", "approximately", "roughly", "approx", "circa"),
+        ("a schedule is exact; a spread is a sentence of its own", "at 9 AM", "Spread starts over 10 minutes"),
+    ),
+    **dict.fromkeys(
+        ("sometimes", "occasionally", "often", "regularly", "frequently", "periodically", "constantly", "continuously"),
+        ("it is missing how often", *FORMS),
+    ),
+    "for": ("a schedule has a last day, not a length", "until 2026-12-31", "until December 31, 2026"),
+    "outside": ("a window is the time in which it runs", "from 5 PM to 9 AM", "between 9 AM and 5 PM"),
+}
+
+
+def schedule(reader: Reader, notes: Pieces, *, is_first: bool) -> bool:
+    """Take a schedule; return False if the text is another clause.
+
+    Without its verb a recurrence stands only at the beginning of a sentence: in "retry after 5 minutes and every 2
+    hours" it would be read as a schedule.
+    """
+    begin = reader.place
+    found = Recurrence(notes)
+    label = reader.take("schedule :", "schedule") if is_first else None
+    is_named = _verb(reader, notes, found)
+    if not (is_named or is_first):
+        reader.place = begin
+        return False
+    name_before = is_named and reader.place > begin and reader.line.tokens[reader.place - 1].word not in _LAST_WORDS
+    phrases(reader, found, name_before=name_before)
+    if not is_named and not found.is_empty and not label:
+        reader.take(",")
+        is_named = _verb(reader, notes, found)
+        if not is_named and reader.line.tokens[reader.place - 1].text == ",":
+            reader.place -= 1
+        phrases(reader, found)
+    if found.is_empty and not is_named and not label:
+        reader.place = begin
+        return False
+    if found.is_empty and "task" in notes and (reader.is_ended or reader.word in {",", "and"}):
+        return True
+    if found.is_empty or (not found.has_when and not found.part):
+        lost_phrase(reader)
+    notes.put("schedule", found, reader.said(begin))
+    return True
+
+
+_LAST_WORDS = frozenset(word for phrase in (*_STARTS, *_RUNS) for word in phrase.split()[-1:])
+
+
+def _verb(reader: Reader, notes: Pieces, found: Recurrence) -> bool:
+    """Take what is refreshed, and the verb; return False if the text is another clause."""
+    begin = reader.place
+    reader.take("please")
+    reader.take("automatically")
+    if reader.take(*(f"{subject} {runs}" for subject in _SUBJECTS for runs in _RUNS)):
+        return True
+    if reader.take(*_STARTS):
+        at = reader.place
+        if _name(reader):
+            notes.put("subject", reader.said(at).text, reader.said(at))
+        reader.take("automatically")
+        return True
+    if reader.take(*_TASKS):
+        at = reader.place
+        if _name(reader) and (not reader.take("to") or _name(reader)):
+            notes.put("subject", reader.said(begin).text, reader.said(begin))
+            notes.put("task", found, reader.said(begin))
+            return True
+        reader.place = begin
+        return False
+    at = reader.place
+    if _name(reader):
+        place = reader.said(at)
+        if reader.take(*_RUNS):
+            notes.put("subject", place.text, place)
+            return True
+    reader.place = begin
+    return False
+
+
+def _name(reader: Reader) -> bool:
+    """Take a name: something in quotes, or words that have no meaning of their own; return False if none is next."""
+    begin = reader.place
+    if reader.take(*_PRONOUNS):
+        return True
+    reader.take(*_ARTICLES)
+    if reader.take_kind("quoted"):
+        return True
+    at = reader.place
+    while reader.place < at + _LONGEST:
+        if not (reader.kind == "word" and _is_name(reader)):
+            linked = reader.place > at and reader.word in _LINKS
+            following = reader.place + 1 + (reader.ahead(1) in _ARTICLES)
+            tokens = reader.line.tokens
+            if not (
+                linked
+                and following < len(tokens)
+                and tokens[following].kind == "word"
+                and tokens[following].word not in NO_NAMES
+            ):
+                break
+            reader.place = following
+        reader.place += 1
+    if reader.place == at:
+        reader.place = begin
+        return False
+    return True
+
+
+def _is_name(reader: Reader) -> bool:
+    word = reader.word
+    if word in NO_NAMES or word in _RUN_WORDS:
+        return False
+    # An adverb, unless it begins with a capital letter: Italy, Assembly.
+    token = reader.next
+    return token is not None and (not word.endswith("ly") or token.text[0].isupper() or word in {"supply", "family"})
+
+
+_RUN_WORDS = frozenset(
+    {"is", "are", "should", "must", "will", "runs", "starts", "refreshes", "happens", "can", "could"}
+)
+
+
+def has_reason(word: str) -> bool:
+    """Return True if it is known why a word is not understood."""
+    return word in _REASONS
+
+
+def lost_phrase(reader: Reader) -> NoReturn:
+    """Raise `ScheduleSyntaxError` for words that belong to no phrase of a recurrence."""
+    begin = reader.place
+    reader.take(",")
+    reader.take("(")
+    places.refuse_place(reader)
+    reader.place = begin
+    reader.take(",", "and", "but", ", and", ", but")
+    if reader.is_ended:
+        reader.place = begin
+        reader.lost("it is missing how often", *FORMS)
+    word = reader.word
+    if word in _REASONS:
+        why, *forms = _REASONS[word]
+        reader.lost(why, *forms)
+    if word in _ARTICLES:
+        reader.lost(
+            "a name has no words that have a meaning of their own; put it into quotes",
+            'Refresh "the daily report" every day',
+        )
+    if reader.kind == "odd" or (word == "at" and "." in reader.ahead(1)):
+        reader.lost(
+            "a time has a colon, a fraction has a point, and a list has blanks after its commas", "14:30", "1.5 hours"
+        )
+    reader.lost("it belongs neither to a schedule nor to another clause", *FORMS)
+
+
+def complete(found: Recurrence, whole: Pieces, start: datetime | None) -> Schedule:
+    """Return the schedule of a recurrence; raise `ScheduleSyntaxError` if its parts contradict each other."""
+    place: Place = whole.place("schedule")
+    begin: datetime = whole.get("start", ANCHOR if start is None else start)
+    if start is not None and "start" not in whole:
+        whole.put("start", start, place)
+    rules = _exact_rules(found, whole, place) if _is_exact(found) else _rules(found, whole)
+    try:
+        return Schedule(
+            start=begin,
+            rules=rules,
+            crons=tuple(found.crons),
+            times=tuple(found.times),
+            except_times=frozenset(_left_out(found, rules)),
+            tz=whole.get("tz", "UTC"),
+            gap=whole.get("gap", Gap.SHIFT),
+        )
+    except ScheduleSyntaxError:
+        raise
+    except ScheduleError as error:
+        wrong(place, str(error))
+
+
+def _is_exact(found: Recurrence) -> bool:
+    return bool(found.rules or found.crons or found.times)
+
+
+def _exact_rules(found: Recurrence, whole: Pieces, place: Place) -> tuple[RecurrenceRule, ...]:
+    if len(found.parts) > 1 or set(found.part) != {"exact"} or "until" in whole:
+        wrong(
+            place,
+            "rules, cron expressions and times in quotes stand alone",
+            'by rule "FREQ=DAILY;BYHOUR=6"',
+            'by cron "0 6 * * *"',
+        )
+    return tuple(found.rules)
+
+
+def _rules(found: Recurrence, whole: Pieces) -> tuple[RecurrenceRule, ...]:
+    lists = [meaning.rules(each, whole) for each in found.parts]
+    if len(lists) > 1:
+        _check_parts(found, lists)
+    return tuple(each for made in lists for each in made)
+
+
+def _check_parts(found: Recurrence, lists: list[list[RecurrenceRule]]) -> None:
+    """Check that it is clear at what time each of several recurrences is, and that none is there twice."""
+    for part, made in zip(found.parts, lists, strict=True):
+        place = part.place(*part)
+        if "months" in part or "except_days" in part or "except_months" in part:
+            at = part.place("months", "except_days", "except_months")
+            wrong(at, f"it is not clear whether {at} is about all of the recurrences", "one recurrence only")
+        needs_time = not made[0].freq.is_elapsed and "clocks" not in part
+        if needs_time and any("clocks" in each for each in found.parts):
+            wrong(
+                place,
+                f"it is not clear at what time {place} is",
+                "every Monday at 9 AM and every Friday at 5 PM",
+                "every Monday and Friday at 9 AM",
+            )
+    plain = [
+        part
+        for part, made in zip(found.parts, lists, strict=True)
+        if made[0].freq.is_elapsed and not made[0].by_day and not made[0].by_hour
+    ]
+    if len(plain) > 1:
+        at = plain[1].place(*plain[1])
+        wrong(
+            at,
+            f"not understood: {at.text!r}: there are two intervals",
+            "every 2 hours",
+            "every 2 hours on weekdays and every 3 hours on weekends",
+        )
+    rules = [each for made in lists for each in made]
+    if len(set(rules)) < len(rules):
+        at = found.part.place(*found.part)
+        wrong(at, f"{at} is there twice", "each recurrence once")
+
+
+def _left_out(found: Recurrence, rules: tuple[RecurrenceRule, ...]) -> list[datetime]:
+    """Return the times that are left out: those in quotes, and those of the rules on the dates."""
+    dates = [each for each, _ in found.except_days]
+    times_of = meaning.left_out(rules, dates)
+    if dates and (times_of is None or _is_exact(found)):
+        wrong(
+            found.except_days[0][1],
+            "a date can be left out of a recurrence that has times of day",
+            "every day at 9 AM except 2026-12-25",
+            "every hour except Sundays",
+        )
+    return [*found.except_times, *(times_of or ())]
+
+
+def definitions(reader: Reader, notes: Pieces) -> bool:
+    """Take a sentence about the time zone or the business hours; return False if the text is another clause."""
+    begin = reader.place
+    if reader.take("the time zone is", "time zone :", "timezone :", "time zone is", "times are", "all times are"):
+        reader.take("in") if not reader.sees("in") else None
+        if not places.zone_phrase(reader, notes):
+            places.refuse_place(reader)
+            reader.lost("a time zone belongs here", "Time zone: Europe/Kyiv", "Time zone: UTC")
+        return True
+    if reader.take("business hours are", "business hours :", "our business hours are", "the business hours are"):
+        _business(reader, notes, begin)
+        return True
+    return False
+
+
+def _business(reader: Reader, notes: Pieces, begin: int) -> None:
+    days: tuple[int, ...] | None = None
+    window: times.Window | None = None
+    while days is None or window is None:
+        at = reader.place
+        reader.take(",")
+        if window is None and (window := times.window(reader)) is not None:
+            continue
+        if days is None and (reader.take("on") or True) and (days := listed(reader, week_days)) is not None:
+            continue
+        reader.place = at
+        break
+    if window is None or window.begin is None:
+        reader.lost(
+            "business hours have a beginning and an end",
+            "Business hours are Monday to Friday from 9 AM to 5 PM",
+            "Business hours are 8:00 to 18:00",
+        )
+    value = (tuple(sorted(days or WORKDAYS)), meaning.bounds(window))
+    if value[1][0] >= value[1][1]:
+        reader.refuse(begin, "business hours end before midnight", "Business hours are 8:00 to 18:00")
+    notes.put("business", value, reader.said(begin))

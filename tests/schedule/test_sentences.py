@@ -1,0 +1,149 @@
+"""Sentences of users: each is read as its canonical form says, or refused at a place and with a reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from redrive.errors import ScheduleSyntaxError
+from redrive.schedule import RefreshPolicy
+from redrive.schedule.english.read import understand
+
+FILE = Path(__file__).with_name("sentences.txt")
+USUAL = "Allow 10 minutes to complete"
+# Words that repeat what their place or the rest of the sentence says. Without one of them the sentence means the same,
+# or is refused; without any other word it means something else, or is refused.
+EMPTY = frozenset(
+    {
+        "a.",
+        "a.m.",
+        "after",
+        "all",
+        "am",
+        "and",
+        "annually",
+        "at",
+        "automatically",
+        "but",
+        "day",
+        "during",
+        "each",
+        "every",
+        "from",
+        "in",
+        "is",
+        "make",
+        "minute",
+        "minutes",
+        "night",
+        "of",
+        "on",
+        "once",
+        "our",
+        "please",
+        "pm",
+        "refresh",
+        "schedule:",
+        "start",
+        "the",
+        "then",
+        "time",
+        "to",
+        "twice",
+        "unsuccessful",
+        "utc",
+        "weekly",
+        "with",
+        "yearly",
+        "zone",
+        "1",
+    }
+)
+WORD = re.compile(r"[^\s,.;()\"]+(?:\.[^\s,.;()\"]+)*")
+
+
+def sentences() -> Iterator[tuple[str, list[str]]]:
+    """Yield each sentence with the lines below it."""
+    for block in FILE.read_text(encoding="utf-8").split("\n> ")[1:]:
+        first, *rest = block.strip().splitlines()
+        yield first.replace("\\n", "\n"), rest
+
+
+ALL = list(sentences())
+READ = [
+    (text, [each.removeprefix("= ") for each in below]) for text, below in ALL if not below[:1] or below[0][0] == "="
+]
+REFUSED = [(text, below[0].split(" ", 2)) for text, below in ALL if below[:1] and below[0][0] == "!"]
+
+
+def shown(text: str) -> tuple[str, str | None] | None:
+    """Return the meaning of a text as `redrive plan` shows it; None if it is refused."""
+    try:
+        found = understand(text, RefreshPolicy)
+    except ScheduleSyntaxError:
+        return None
+    return str(found.policy), found.subject
+
+
+@pytest.mark.parametrize(("text", "written"), READ)
+def test_a_sentence_is_read(text: str, written: list[str]):
+    """Sentences are read exactly, and their canonical form means the same."""
+    policy = RefreshPolicy.parse(text)
+
+    assert written == [each for each in str(policy).splitlines() if each != USUAL]
+    assert policy == RefreshPolicy.parse(str(policy))
+
+
+@pytest.mark.parametrize(("text", "expected"), REFUSED)
+def test_a_sentence_is_refused(text: str, expected: list[str]):
+    """Sentences with words that are not understood are refused with the place, the reason and a form that works."""
+    _, column, problem = expected
+    with pytest.raises(ScheduleSyntaxError) as refused:
+        RefreshPolicy.parse(text)
+
+    assert (int(column), problem) == (refused.value.column, refused.value.problem[: len(problem)])
+    assert "; write " in refused.value.problem
+
+
+@pytest.mark.parametrize("text", [text for text, _ in READ])
+def test_no_word_is_dropped(text: str):
+    """Sentences with a word twice, or without a word that has a meaning, mean something else or are refused."""
+    meant = shown(text)
+    for each in WORD.finditer(text):
+        twice = f"{text[: each.end()]} {each[0]}{text[each.end() :]}"
+        assert meant != shown(twice), twice
+        without = f"{text[: each.start()]}{text[each.end() :].lstrip(' ')}"
+        assert each[0].lower() in EMPTY or meant != shown(without), without
+
+
+def test_the_forms_that_messages_advise_are_understood():
+    """Each quoted form of a message is itself a sentence, or a part of one."""
+    advised = set()
+    for text, _ in REFUSED:
+        with pytest.raises(ScheduleSyntaxError) as refused:
+            RefreshPolicy.parse(text)
+        advised |= set(re.findall(r'(?:write|or) "([^"]+)"', refused.value.problem))
+    for each in sorted(advised):
+        assert any(shown(form.format(each)) for form in FORMS), each
+
+
+# In which sentence a form stands.
+FORMS = (
+    "{}",
+    "Refresh {}",
+    "Refresh every day {}",
+    "Refresh every hour {}",
+    "Refresh every day at {}",
+    "Refresh daily at 6 AM {}",
+    "Refresh every hour; retry after 5 minutes; {}",
+    "Retry after 5 minutes; {}",
+    "Retry 2 times; {}",
+    "On the first failure, {}",
+    "On the first failure, retry at once; {}",
+    "Refresh {} at 9 AM",
+    "Refresh every day; {}",
+    "Allow {}",
+)
