@@ -79,112 +79,112 @@ async def crowded(context: Context) -> None:
 KEYS = [f"customer/{number}" for number in range(60)]
 
 
-@pytest.fixture(name="scene", params=["sqlite", "postgres"])
+@pytest.fixture(name="scenario", params=["sqlite", "postgres"])
 def _scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     """Return the app on a new database."""
     with stage(tmp_path, request.param, work=WORK) as opened:
         yield opened
 
 
-def refresh(scene: Deployment, name: str) -> Refresh:
+def refresh(scenario: Deployment, name: str) -> Refresh:
     """Return one of the refreshes."""
-    found = scene.app.schedules.declared[name]
+    found = scenario.app.schedules.declared[name]
     assert isinstance(found, Refresh)
     return found
 
 
-def rested(scene: Deployment, name: str) -> TrackedItem:
+def rested(scenario: Deployment, name: str) -> TrackedItem:
     """Wait until the only item of a refresh has succeeded."""
-    found = refresh(scene, name)
-    scene.until(lambda: found.get("k").job_id is None and found.get("k").attempt_no == 0)
-    scene.all_ended()
+    found = refresh(scenario, name)
+    scenario.until(lambda: found.get("k").job_id is None and found.get("k").attempt_no == 0)
+    scenario.all_ended()
     return found.get("k")
 
 
-def settled(scene: Deployment) -> list[list[str]]:
+def settled(scenario: Deployment) -> list[list[str]]:
     """Return the outcomes of the executions of each job, oldest job first."""
-    return [[str(each.outcome) for each in scene.app.job(job.id).attempts] for job in scene.jobs()]
+    return [[str(each.outcome) for each in scenario.app.job(job.id).attempts] for job in scenario.jobs()]
 
 
-def test_a_fleet_starts_each_item_once(scene: Deployment):
+def test_a_fleet_starts_each_item_once(scenario: Deployment):
     """Sixty items are due in one instant, and three workers poll: each is started by one of them, and run once."""
     for _ in range(2):
-        scene.worker()
-    scene.ready_worker()
-    quick = refresh(scene, "quick")
+        scenario.worker()
+    scenario.ready_worker()
+    quick = refresh(scenario, "quick")
     quick.keeping(at_once=False).track("another")
     quick.pause()
     quick.track_many([(key,) for key in KEYS])
-    assert 0 == scene.app.jobs.stats().unfinished
+    assert 0 == scenario.app.jobs.stats().unfinished
     quick.resume()
-    scene.until(lambda: sum(each.started_at is not None for each in quick.tracked()) == len(KEYS))
-    scene.all_ended()
+    scenario.until(lambda: sum(each.started_at is not None for each in quick.tracked()) == len(KEYS))
+    scenario.all_ended()
 
-    assert KEYS == sorted((line.split()[1] for line in scene.executions), key=KEYS.index)
-    assert [["succeeded"]] * len(KEYS) == settled(scene)
-    assert scene.leases("succeeded") == {line.split()[0] for line in scene.executions}
-    assert 0 == scene.run(sys.executable, "-m", "redrive", "check", "work:app").ended()
+    assert KEYS == sorted((line.split()[1] for line in scenario.executions), key=KEYS.index)
+    assert [["succeeded"]] * len(KEYS) == settled(scenario)
+    assert scenario.leases("succeeded") == {line.split()[0] for line in scenario.executions}
+    assert 0 == scenario.run(sys.executable, "-m", "redrive", "check", "work:app").ended()
 
 
-def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes(scene: Deployment):
+def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes(scenario: Deployment):
     """Three seconds are allowed every six: with the latency of real processes, the first retry comes after three."""
-    scene.ready_worker()
-    refresh(scene, "hung").keeping(at_once=False).track("k")
-    scene.until(lambda: len(scene.executions) == 3)
-    (first, _), (second, _), _ = [tuple(map(float, line.split()[1:])) for line in scene.executions]
+    scenario.ready_worker()
+    refresh(scenario, "hung").keeping(at_once=False).track("k")
+    scenario.until(lambda: len(scenario.executions) == 3)
+    (first, _), (second, _), _ = [tuple(map(float, line.split()[1:])) for line in scenario.executions]
     # The database's instants of the claims: a handler reads its own clock some milliseconds after its claim.
-    one, two = [job.attempts[0].started_at for job in map(scene.app.job, (1, 2))]
+    one, two = [job.attempts[0].started_at for job in map(scenario.app.job, (1, 2))]
 
     assert (1, 2) == (first, second)
     assert 3 <= (two - one).total_seconds() < 5.5
 
 
-def test_an_attempt_that_waits_in_a_full_queue_keeps_its_whole_timeout(scene: Deployment):
+def test_an_attempt_that_waits_in_a_full_queue_keeps_its_whole_timeout(scenario: Deployment):
     """Sixty keys, four slots: most wait for longer than an attempt may take, and all succeed at the first one."""
-    scene.worker("--concurrency", "4")
-    crowded = refresh(scene, "crowded")
+    scenario.worker("--concurrency", "4")
+    crowded = refresh(scenario, "crowded")
     crowded.track_many([(key,) for key in KEYS])
-    scene.all_ended()
+    scenario.all_ended()
 
-    assert [["succeeded"]] * len(KEYS) == settled(scene)
+    assert [["succeeded"]] * len(KEYS) == settled(scenario)
     assert {(0, False)} == {(each.attempt_no, each.disabled_until_update) for each in crowded.tracked()}
 
 
-def test_a_killed_worker_costs_no_attempt(scene: Deployment):
+def test_a_killed_worker_costs_no_attempt(scenario: Deployment):
     """Run the job again on another worker, as the same attempt, with no retry used up."""
-    patient = refresh(scene, "patient")
-    victim = scene.ready_worker()
+    patient = refresh(scenario, "patient")
+    victim = scenario.ready_worker()
     patient.track("k")
-    scene.until(lambda: len(scene.executions) == 1)
-    scene.worker()
+    scenario.until(lambda: len(scenario.executions) == 1)
+    scenario.worker()
     victim.send(signal.SIGKILL)
-    scene.until(lambda: len(scene.executions) == 2)
-    rested(scene, "patient")
+    scenario.until(lambda: len(scenario.executions) == 2)
+    rested(scenario, "patient")
 
-    assert ["1", "1"] == [line.split()[1] for line in scene.executions]
-    assert ([["lost", "succeeded"]], ()) == (settled(scene), scene.app.database.verify())
+    assert ["1", "1"] == [line.split()[1] for line in scenario.executions]
+    assert ([["lost", "succeeded"]], ()) == (settled(scenario), scenario.app.database.verify())
 
 
 @pytest.mark.parametrize("how", ["hangs", "suspended"])
-def test_an_attempt_past_its_deadline_has_failed_and_its_late_success_is_ignored(scene: Deployment, how: str):
+def test_an_attempt_past_its_deadline_has_failed_and_its_late_success_is_ignored(scenario: Deployment, how: str):
     """Another worker sees the deadline pass and makes the retry; the first one comes back, and is not listened to."""
-    scene.lease_for = LONG  # so that only the deadline can end the attempt
-    hog = refresh(scene, "hog")
-    victim = scene.ready_worker()
+    scenario.lease_for = LONG  # so that only the deadline can end the attempt
+    hog = refresh(scenario, "hog")
+    victim = scenario.ready_worker()
     hog.track("k")
-    scene.until(lambda: len(scene.executions) == 1)
+    scenario.until(lambda: len(scenario.executions) == 1)
     if how == "suspended":
-        scene.stop(victim)
-    scene.worker()
-    before = rested(scene, "hog")
-    first, *others = settled(scene)
+        scenario.stop(victim)
+    scenario.worker()
+    before = rested(scenario, "hog")
+    first, *others = settled(scenario)
     assert (["failed"], ["succeeded"]) == (first, others[-1])
 
-    scene.go()
+    scenario.go()
     victim.send(signal.SIGCONT)
-    scene.until(lambda: scene.executions[0].split()[0] in scene.noted("end"))
+    scenario.until(lambda: scenario.executions[0].split()[0] in scenario.noted("end"))
     victim.send(signal.SIGTERM)
     victim.ended()
 
-    assert (before, first) == (hog.get("k"), settled(scene)[0])
-    assert () == scene.app.database.verify()
+    assert (before, first) == (hog.get("k"), settled(scenario)[0])
+    assert () == scenario.app.database.verify()

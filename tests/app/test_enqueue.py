@@ -120,10 +120,10 @@ def test_another_policy_leaves_a_task_run_at_most_once(app: App):
     """``retry=`` of a job replaces the policy, but not ``idempotent=False`` of its task."""
     task = app.task(retry="1 1s", idempotent=False, timeout="30s")(send)
     kept = task.options(retry="5 2s").enqueue(1).record.policy
-    said = task.options(retry=Policy(attempts=2, idempotent=True, attempt_timeout=1)).enqueue(1).record.policy
+    stored = task.options(retry=Policy(attempts=2, idempotent=True, attempt_timeout=1)).enqueue(1).record.policy
 
     assert (6, False, timedelta(seconds=30)) == (kept.attempts, kept.idempotent, kept.attempt_timeout)
-    assert (2, True, timedelta(seconds=1)) == (said.attempts, said.idempotent, said.attempt_timeout)
+    assert (2, True, timedelta(seconds=1)) == (stored.attempts, stored.idempotent, stored.attempt_timeout)
 
 
 def test_options_that_cannot_be_read_are_refused(app: App):

@@ -32,7 +32,7 @@ def app() -> Iterator[App]:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[observe.Event]]:
+def emitted() -> Iterator[list[observe.Event]]:
     """Return the list of emitted events."""
     events: list[observe.Event] = []
     with observe.only(events.append):
@@ -57,28 +57,28 @@ def run(app: App, error: BaseException | None = None, **options: Any) -> int:
     return number
 
 
-def test_a_successful_job_emits_its_events(app: App, heard: list):
+def test_a_successful_job_emits_its_events(app: App, emitted: list):
     """Successful jobs emit events before and after the enqueue, at the start and at the end, with their fields."""
     number = run(app, queue="mail")
 
-    assert ["JobsEnqueuing", "JobEnqueued", "JobStarted", "JobSucceeded"] == names(heard)
-    assert [("work", "mail", number)] * 3 == [(each.task, each.queue, each.job_id) for each in heard[1:]]
-    assert (1, timedelta(0)) == (heard[-1].attempt, heard[-1].took)
-    assert (1, None, None) == (heard[2].attempt, heard[2].delay, heard[2].trace)
+    assert ["JobsEnqueuing", "JobEnqueued", "JobStarted", "JobSucceeded"] == names(emitted)
+    assert [("work", "mail", number)] * 3 == [(each.task, each.queue, each.job_id) for each in emitted[1:]]
+    assert (1, timedelta(0)) == (emitted[-1].attempt, emitted[-1].took)
+    assert (1, None, None) == (emitted[2].attempt, emitted[2].delay, emitted[2].trace)
 
 
-def test_a_retry_emits_its_delay_and_rule(app: App, heard: list):
+def test_a_retry_emits_its_delay_and_rule(app: App, emitted: list):
     """Retry events have the delay, the rule and the failure; the next start has the delay."""
     run(app, ConnectionError("connection refused"), retry="1 7s")
-    retry = next(each for each in heard if isinstance(each, observe.JobRetryScheduled))
-    starts = [each for each in heard if isinstance(each, observe.JobStarted)]
+    retry = next(each for each in emitted if isinstance(each, observe.JobRetryScheduled))
+    starts = [each for each in emitted if isinstance(each, observe.JobStarted)]
 
     assert (1, 7 * SECOND, "backoff") == (retry.attempt, retry.delay, retry.rule)
     assert ("builtins.ConnectionError", "connection refused") == (retry.error_type, retry.error)
     assert [(1, None), (2, 7 * SECOND)] == [(each.attempt, each.delay) for each in starts]
 
 
-def test_a_job_that_gives_up_emits_its_death_and_its_catch(app: App, heard: list):
+def test_a_job_that_gives_up_emits_its_death_and_its_catch(app: App, emitted: list):
     """It died, its catch job ran, and the dead job is caught."""
 
     @app.task
@@ -91,21 +91,21 @@ def test_a_job_that_gives_up_emits_its_death_and_its_catch(app: App, heard: list
 
     number = work.enqueue(7).id
     drain(app)
-    died = next(each for each in heard if isinstance(each, observe.JobDied))
-    caught = next(each for each in heard if isinstance(each, observe.JobCaught))
+    died = next(each for each in emitted if isinstance(each, observe.JobDied))
+    caught = next(each for each in emitted if isinstance(each, observe.JobCaught))
 
     assert (1, "attempts", "recover") == (died.attempt, died.rule, died.catch)
     assert (number, "recover", number + 1) == (caught.job_id, caught.task, caught.catch_id)
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (Snooze("5s", "not yet"), [("JobSnoozed", "not yet")]),
         (Cancel("no longer wanted"), [("JobCancelled", "no longer wanted")]),
     ],
 )
-def test_a_signal_emits_its_own_event(app: App, heard: list, error, told):
+def test_a_signal_emits_its_own_event(app: App, emitted: list, error, expected):
     """Handlers that snooze or cancel their job emit these events, with the reason."""
 
     @app.task
@@ -115,11 +115,11 @@ def test_a_signal_emits_its_own_event(app: App, heard: list, error, told):
     work.enqueue()
     drain(app, within="1s")
 
-    assert told == [(type(each).__name__, each.why) for each in heard[3:]]
+    assert expected == [(type(each).__name__, each.why) for each in emitted[3:]]
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_external_answer_emits_the_end_of_the_attempt(app: App, heard: list, fails):
+def test_an_external_answer_emits_the_end_of_the_attempt(app: App, emitted: list, fails):
     """Suspended attempts emit their end by `complete` or `fail`, and a repeated call emits nothing."""
 
     @app.task
@@ -133,10 +133,10 @@ def test_an_external_answer_emits_the_end_of_the_attempt(app: App, heard: list, 
     answered = [app.fail(seen[0], "boom") if fails else app.complete(seen[0]) for _ in range(2)]
 
     assert [True, False] == answered
-    assert ["JobSuspended", "JobDied" if fails else "JobSucceeded"] == names(heard[3:])
+    assert ["JobSuspended", "JobDied" if fails else "JobSucceeded"] == names(emitted[3:])
 
 
-def test_asynchronous_answers_emit_events(app: App, heard: list):
+def test_asynchronous_answers_emit_events(app: App, emitted: list):
     """So they are by `acomplete` and `afail`, and by `aenqueue`."""
 
     @app.task
@@ -154,11 +154,11 @@ def test_asynchronous_answers_emit_events(app: App, heard: list):
     seen: list[str] = []
     asyncio.run(scenario())
 
-    assert ["JobsEnqueuing", "JobEnqueued"] * 2 == names(heard[:4])
-    assert ["JobSucceeded", "JobDied"] == names(heard[-2:])
+    assert ["JobsEnqueuing", "JobEnqueued"] * 2 == names(emitted[:4])
+    assert ["JobSucceeded", "JobDied"] == names(emitted[-2:])
 
 
-def test_an_expired_wait_emits_a_failure(app: App, heard: list):
+def test_an_expired_wait_emits_a_failure(app: App, emitted: list):
     """Attempts without completion in time emit a failure."""
 
     @app.task
@@ -170,10 +170,10 @@ def test_an_expired_wait_emits_a_failure(app: App, heard: list):
     app.clock.advance(61)
     drain(app)
 
-    assert ("JobDied", "TIMEOUT") == (names(heard)[-1], heard[-1].reason)
+    assert ("JobDied", "TIMEOUT") == (names(emitted)[-1], emitted[-1].reason)
 
 
-def test_a_job_that_never_starts_emits_its_death(app: App, heard: list):
+def test_a_job_that_never_starts_emits_its_death(app: App, emitted: list):
     """Its deadline had passed: it died at attempt 1, which did not start and took no time."""
 
     @app.task(retry="3 1s")
@@ -188,11 +188,16 @@ def test_a_job_that_never_starts_emits_its_death(app: App, heard: list):
     app.clock.advance(5)
     drain(app)
 
-    assert ["JobsEnqueuing", "JobEnqueued", "JobDied"] == names(heard)
-    assert (1, None, "deadline", "DEADLINE") == (heard[-1].attempt, heard[-1].took, heard[-1].rule, heard[-1].reason)
+    assert ["JobsEnqueuing", "JobEnqueued", "JobDied"] == names(emitted)
+    assert (1, None, "deadline", "DEADLINE") == (
+        emitted[-1].attempt,
+        emitted[-1].took,
+        emitted[-1].rule,
+        emitted[-1].reason,
+    )
 
 
-def test_a_job_of_an_unknown_task_emits_its_release(app: App, heard: list):
+def test_a_job_of_an_unknown_task_emits_its_release(app: App, emitted: list):
     """Jobs of unknown tasks are released with a stable word as the reason."""
 
     @app.task
@@ -205,11 +210,11 @@ def test_a_job_of_an_unknown_task_emits_its_release(app: App, heard: list):
     endings = [Ending(claim, Released("this worker has no task 'work'", SECOND, Hold.UNKNOWN_TASK), 0.0)]
     emit_settled(endings, app.store.run(leases.settle(endings, now=app.now())))
 
-    assert ["JobHeld"] == names(heard[2:])
-    assert ("unknown_task", 1) == (heard[-1].hold, heard[-1].attempt)
+    assert ["JobHeld"] == names(emitted[2:])
+    assert ("unknown_task", 1) == (emitted[-1].hold, emitted[-1].attempt)
 
 
-def test_cancels_emit_events(app: App, heard: list):
+def test_cancels_emit_events(app: App, emitted: list):
     """Cancelled jobs emit events, one or many, in both colours; jobs that had ended before do not."""
 
     @app.task
@@ -217,18 +222,18 @@ def test_cancels_emit_events(app: App, heard: list):
         """Never called."""
 
     jobs = work.options(delay="1h").enqueue_many([()] * 4)
-    del heard[:]
+    del emitted[:]
     jobs[0].cancel("first")
     jobs[0].cancel("again")
     asyncio.run(jobs[1].acancel("second"))
     app.jobs.cancel(Filter(all=True), why="all")
     app.jobs.cancel(Filter(all=True), why="none is left")
 
-    assert ["first", "second", "all", "all"] == [each.why for each in heard]
-    assert [job.id for job in jobs] == [each.job_id for each in heard]
+    assert ["first", "second", "all", "all"] == [each.why for each in emitted]
+    assert [job.id for job in jobs] == [each.job_id for each in emitted]
 
 
-def test_only_new_jobs_emit_events(app: App, heard: list):
+def test_only_new_jobs_emit_events(app: App, emitted: list):
     """Enqueues that find an existing job, or are refused, emit no event."""
 
     @app.task
@@ -240,7 +245,7 @@ def test_only_new_jobs_emit_events(app: App, heard: list):
     with pytest.raises(DuplicateJob):
         work.options(key="a").enqueue()
 
-    assert ["JobsEnqueuing", "JobEnqueued", "JobsEnqueuing", "JobsEnqueuing"] == names(heard)
+    assert ["JobsEnqueuing", "JobEnqueued", "JobsEnqueuing", "JobsEnqueuing"] == names(emitted)
 
 
 def test_no_event_is_built_without_a_listener(

@@ -148,7 +148,7 @@ class Unknown(ConnectionError):
 
 
 @pytest.mark.parametrize(
-    ("says", "callers", "calls"),
+    ("options", "callers", "calls"),
     [
         ({"idempotent": True}, None, 3),
         ({"idempotent": True}, False, 3),
@@ -161,12 +161,12 @@ class Unknown(ConnectionError):
     ],
     ids=str,
 )
-def test_after_an_unknown_outcome_the_tasks_idempotence_decides(app: App, says, callers, calls):
+def test_after_an_unknown_outcome_the_tasks_idempotence_decides(app: App, options, callers, calls):
     """After an unknown outcome a call is repeated only if the task is idempotent, whatever the caller allows."""
     policy = Policy(on="TIMEOUT", attempts=3, backoff=Backoff.constant(0), attempt_timeout=0.001, idempotent=callers)
     seen = []
 
-    @app.task(**says)
+    @app.task(**options)
     async def charge() -> None:
         """Never answer."""
         seen.append(None)

@@ -53,12 +53,12 @@ def test_every_change_is_in_the_audit_log(app: App):
     queue.limit(concurrency=None)
     queue.pause(actor="bob")
     queue.forget()
-    told = [(line.actor, line.action, line.details) for line in reversed(app.database.audit())]
+    entries = [(line.actor, line.action, line.details) for line in reversed(app.database.audit())]
 
-    assert ("ann", "queue", '{"queue":"mail","concurrency":5,"rate":"5/1.8s"}') == told[0]
-    assert (app.actor, "queue", '{"queue":"mail","concurrency":"none"}') == told[1]
-    assert "bob" == told[2][0]
-    assert (app.actor, "queue", '{"queue":"mail","forgotten":true}') == told[3]
+    assert ("ann", "queue", '{"queue":"mail","concurrency":5,"rate":"5/1.8s"}') == entries[0]
+    assert (app.actor, "queue", '{"queue":"mail","concurrency":"none"}') == entries[1]
+    assert "bob" == entries[2][0]
+    assert (app.actor, "queue", '{"queue":"mail","forgotten":true}') == entries[3]
 
 
 def test_declared_limits_hold_until_an_operator_changes_the_queue(app: App):

@@ -397,11 +397,11 @@ def test_a_refresh_is_still_the_function(app: App, table: Refresh, ran: list):
 def test_on_disabled_may_name_a_task_before_it_is_declared(app: App):
     """By name or as the task itself."""
 
-    def told(news: Disabled, ctx: Context) -> None:
+    def report_disabled(news: Disabled, ctx: Context) -> None:
         """Take the news."""
 
-    by_name = app.refresh(EVERY, on_disabled="told", name="one")(lambda: None)
-    task = app.task(told)
+    by_name = app.refresh(EVERY, on_disabled="report_disabled", name="one")(lambda: None)
+    task = app.task(report_disabled)
     by_task = app.refresh(EVERY, on_disabled=task, name="two")(lambda: None)
     app.check()
 

@@ -283,8 +283,8 @@ def test_a_program_that_does_not_have_the_refresh_sees_deadlines_pass(program, c
     other.cron("@yearly")(lambda: None)
     drain(other, within="1h")
 
-    thing = table.get("k")
-    assert (None, 1, "00:11") == (thing.job_id, thing.attempt_no, f"{thing.refresh_at:%H:%M}")
+    item = table.get("k")
+    assert (None, 1, "00:11") == (item.job_id, item.attempt_no, f"{item.refresh_at:%H:%M}")
     assert "dead" == table.app.job(1).state
 
 

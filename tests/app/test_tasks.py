@@ -132,11 +132,11 @@ def test_a_parameter_cannot_be_called_using(app: App):
             """Collide."""
 
 
-@pytest.mark.parametrize("thing", ["5 1s", 7, None.__class__, Opaque()])
-def test_only_functions_are_tasks(app: App, thing):
+@pytest.mark.parametrize("candidate", ["5 1s", 7, None.__class__, Opaque()])
+def test_only_functions_are_tasks(app: App, candidate):
     """Directives in the place of the function are refused with the right form."""
     with pytest.raises(TaskDefinitionError, match=r"is no function; a task is made by @app.task or @app.task\(retry="):
-        app.task(thing)
+        app.task(candidate)
 
 
 def test_without_a_directive_a_failure_is_final(app: App):

@@ -20,7 +20,7 @@ CLOCK = re.compile(
     r"|\bcurrent_(?:timestamp|date|time)\b|\blocaltime(?:stamp)?\b|'(?:now|today|tomorrow|yesterday)'",
     re.IGNORECASE,
 )
-DICE = re.compile(
+RANDOM = re.compile(
     r"\b(?:random|randomblob|setseed|gen_random_uuid|gen_random_bytes|uuid_generate_\w+|uuidv\d)\s*\(", re.IGNORECASE
 )
 CLOCK_VIEW = re.compile(r"^\s*CREATE\s+(?:OR\s+REPLACE\s+)?VIEW\s+redrive_clock\b", re.IGNORECASE)
@@ -110,7 +110,7 @@ def test_a_query_reads_no_clock_and_draws_no_random_numbers(path: Path):
     """Queries take the time from the schema's clock view or a parameter, and random numbers from a parameter."""
     clocks = [] if path.stem in COMPARED_WITH_SERVER_TIMES else CLOCK.findall(bare(path.read_text()))
 
-    assert [] == [*clocks, *DICE.findall(bare(path.read_text()))]
+    assert [] == [*clocks, *RANDOM.findall(bare(path.read_text()))]
 
 
 @pytest.mark.parametrize("path", SCHEMAS, ids=name)
@@ -124,7 +124,7 @@ def test_only_the_clock_view_reads_the_clock(path: Path):
 @pytest.mark.parametrize("path", SCHEMAS, ids=name)
 def test_schemas_draw_only_the_listed_random_numbers(path: Path):
     """Schemas have no random defaults; the random numbers of migrations are listed above with their reasons."""
-    assert DRAWN_ONCE.get(name(path), []) == DICE.findall(bare(path.read_text()))
+    assert DRAWN_ONCE.get(name(path), []) == RANDOM.findall(bare(path.read_text()))
 
 
 @pytest.mark.parametrize(

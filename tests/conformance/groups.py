@@ -67,7 +67,7 @@ class NotYet:
 
     def takes(self, case: Case) -> bool:
         """Return True if a case is named here, or contains one of the words."""
-        return case.key in self.cases or not set(self.words).isdisjoint(_said(case.data))
+        return case.key in self.cases or not set(self.words).isdisjoint(_words_in(case.data))
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ def _problems(group: Group, cases: list[Case] | None) -> Iterator[str]:
 
 
 def _idle_words(group: Group, cases: list[Case]) -> list[str]:
-    said = {word for case in cases for word in _said(case.data)}
-    return [word for entry in group.not_yet for word in entry.words if word not in said]
+    used = {word for case in cases for word in _words_in(case.data)}
+    return [word for entry in group.not_yet for word in entry.words if word not in used]
 
 
 def _takes_nothing(group: Group, cases: list[Case]) -> bool:
@@ -158,15 +158,15 @@ def _takes_nothing(group: Group, cases: list[Case]) -> bool:
     return bool(group.table or rest) and not takes_some
 
 
-def _said(data: Any) -> set[str]:
+def _words_in(data: Any) -> set[str]:
     """Yield every word of a case: its texts and the names of its fields."""
     match data:
         case str():
             return {data}
         case dict():
-            return set(data).union(*map(_said, data.values()))
+            return set(data).union(*map(_words_in, data.values()))
         case list():
-            return set().union(*map(_said, data))
+            return set().union(*map(_words_in, data))
         case _:
             return set()
 

@@ -131,8 +131,8 @@ class TestListings:
 
     def test_cases_may_wait_for_a_field_value(self, listing, folder):
         """Cases that contain a word, anywhere, wait for it; a word that no case contains is a problem."""
-        said = [{"id": "D1", "policy": [{"jitter": "polly"}]}, {"id": "D2", "law": "a & a = a"}, {"id": "D3"}]
-        cases = folder(durable={"cases": [{"area": "retry"} | case for case in said]})
+        entries = [{"id": "D1", "policy": [{"jitter": "polly"}]}, {"id": "D2", "law": "a & a = a"}, {"id": "D3"}]
+        cases = folder(durable={"cases": [{"area": "retry"} | case for case in entries]})
         words = '{ part = 2, reason = "x", words = ["polly", "law", "gone"] }'
         read = listing(f'[durable.retry]\ntable = "a.b"\nnot_yet = [{words}]')
         assert [Status.NOT_YET, Status.NOT_YET, Status.TABLE] == [read.status_of(case) for case in cases]

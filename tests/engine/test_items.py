@@ -36,7 +36,7 @@ ATTEMPT = claim(origin=str(ORIGIN), policy=policy("0"))
 STARTED = refresh.trigger(POLICY, RefreshState(), now=T0, uid="7").state
 
 
-def thing(**changes: Any) -> TrackedItem:
+def item(**changes: Any) -> TrackedItem:
     """Return the row of an item with job 7 as its attempt."""
     state = columns(POLICY, STARTED) | {"job_id": 7}
     return replace(TrackedItem("fresh", "a", b"{}", None, DEFINITION.timing, T0, **state), **changes)
@@ -121,17 +121,17 @@ def test_the_success_of_a_catch_job_reports_nothing():
 
 def test_arguments_that_cannot_be_read_are_reported_as_a_fault_of_the_program():
     """Unreadable arguments are reported with the error, and without a reason to give up."""
-    told = settled(ATTEMPT, Unreadable("no such field")).report
+    reported = settled(ATTEMPT, Unreadable("no such field")).report
 
-    assert ("no such field", None, True) == (told.why, told.permanent, told.dead)
+    assert ("no such field", None, True) == (reported.why, reported.permanent, reported.dead)
 
 
 @pytest.mark.parametrize("reason", ["BAD_PAYLOAD", "BAD_RESULT"])
 def test_faults_of_the_program_are_not_permanent(reason: str):
     """Defects of the code are not permanent failures of the item."""
-    told = settled(ATTEMPT, Failed(failure("no such field", permanent="no such field", reason=reason))).report
+    reported = settled(ATTEMPT, Failed(failure("no such field", permanent="no such field", reason=reason))).report
 
-    assert ("no such field", None) == (told.why, told.permanent)
+    assert ("no such field", None) == (reported.why, reported.permanent)
 
 
 # -------------------------------------------------------------------------------------------------------------- the row
@@ -139,7 +139,7 @@ def test_faults_of_the_program_are_not_permanent(reason: str):
 
 def test_a_row_is_read_as_the_state_that_was_written():
     """Columns of a state, with the id of its job, are read as that state."""
-    assert STARTED == thing().state
+    assert STARTED == item().state
 
 
 @pytest.mark.parametrize(
@@ -154,16 +154,16 @@ def test_a_row_is_read_as_the_state_that_was_written():
 )
 def test_a_state_without_an_attempt_has_no_job(state: RefreshState):
     """States that wait, were given up or are paused are read back, too."""
-    assert state == thing(**columns(POLICY, state), job_id=None).state
+    assert state == item(**columns(POLICY, state), job_id=None).state
 
 
 def test_an_item_may_have_its_own_policy():
     """Items use their own policy, or that of the refresh; one that cannot be read raises an error."""
     own = RefreshPolicy(timeout=seconds(5))
 
-    assert [POLICY, own] == [thing(own=each).policy(DEFINITION) for each in (None, policy_document(own))]
+    assert [POLICY, own] == [item(own=each).policy(DEFINITION) for each in (None, policy_document(own))]
     with pytest.raises(ScheduleError):
-        thing(own="whenever it suits").policy(DEFINITION)
+        item(own="whenever it suits").policy(DEFINITION)
 
 
 FAILED = refresh.failure(POLICY, STARTED, now=T0 + seconds(5), uid="7").state
@@ -203,8 +203,10 @@ def test_a_success_is_recorded():
 
 def test_a_failure_counts_from_the_instant_of_its_report():
     """Results with an instant count from it; others count from now."""
-    told = OriginResult(ORIGIN, 7, succeeded=False)
-    moves = [ended(POLICY, STARTED, each, T0 + seconds(90)) for each in (told, replace(told, at=T0 + seconds(9)))]
+    reported = OriginResult(ORIGIN, 7, succeeded=False)
+    moves = [
+        ended(POLICY, STARTED, each, T0 + seconds(90)) for each in (reported, replace(reported, at=T0 + seconds(9)))
+    ]
 
     assert [T0 + seconds(150), T0 + seconds(69)] == [each.state.refresh_at for each in moves]
 

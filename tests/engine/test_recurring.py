@@ -148,9 +148,9 @@ def test_a_policy_is_read_once():
 
 def test_equal_policies_have_one_document_and_one_timing():
     """Declaring an equal policy as sentences or as a value changes neither document nor timing."""
-    said = RefreshPolicy.parse("Allow 3 minutes to complete; retry after 1 minute")
+    parsed = RefreshPolicy.parse("Allow 3 minutes to complete; retry after 1 minute")
     made = RefreshPolicy(timeout=timedelta(minutes=3), delays=(timedelta(minutes=1),))
-    one, other = (replace(REFRESH, policy=each) for each in (said, made))
+    one, other = (replace(REFRESH, policy=each) for each in (parsed, made))
 
-    assert (policy_document(said), one.timing, one.document) == (policy_document(made), other.timing, other.document)
+    assert (policy_document(parsed), one.timing, one.document) == (policy_document(made), other.timing, other.document)
     assert one.timing != replace(REFRESH, policy=RefreshPolicy(timeout=timedelta(minutes=3))).timing

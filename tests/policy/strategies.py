@@ -45,7 +45,7 @@ backoffs = st.recursive(
     ),
     max_leaves=4,
 )
-"""Schedules without luck, composed ones included."""
+"""Schedules that draw no delays, composed ones included."""
 
 jitters = st.one_of(
     st.sampled_from([Jitter.none, Jitter.full, Jitter.equal]),
@@ -126,19 +126,24 @@ nows = st.timedeltas(timedelta(0), timedelta(days=20)).map(START.__add__)
 
 
 def journey(
-    policy: Policy, failed: Iterable[Failure], luck: Iterable[float], *, now: datetime = START, takes: timedelta = _ZERO
+    policy: Policy,
+    failed: Iterable[Failure],
+    draws: Iterable[float],
+    *,
+    now: datetime = START,
+    takes: timedelta = _ZERO,
 ) -> list[Decision]:
     """Return the decisions of a policy for the failures of one call, up to the first that is not a retry.
 
     Args:
         policy: the policy.
         failed: the failures, in order.
-        luck: a sample for each.
+        draws: a sample for each.
         now: the instant of the first failure; the call starts at `START`.
         takes: duration of each later attempt."""
     decisions: list[Decision] = []
     history = History(1, START)
-    for failure, sample in zip(failed, luck, strict=False):
+    for failure, sample in zip(failed, draws, strict=False):
         decision = policy.decide(history, failure, now, sample)
         decisions.append(decision)
         if not isinstance(decision, Retry):

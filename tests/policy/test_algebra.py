@@ -56,7 +56,7 @@ def delays(policy: Policy, count: int = 9, failure: Failure = OS_ERROR) -> list[
     return found + [None] * (count - len(found))
 
 
-def told(*seconds: float, attempts: int = 9) -> Policy:
+def with_delays(*seconds: float, attempts: int = 9) -> Policy:
     """Return a policy with these delays."""
     return Policy(attempts=attempts, deadline=None, backoff=Backoff.listed(seconds), jitter="none")
 
@@ -66,25 +66,25 @@ def told(*seconds: float, attempts: int = 9) -> Policy:
 
 def test_both_waits_longer_and_ends_first():
     """`&` gives up if either does, and waits the longer delay."""
-    assert [3, 2, None] == delays(told(1, 2, attempts=3) & told(3, 1, attempts=4), 3)
-    assert [3, 2, None] == delays(told(3, 1, attempts=4) & told(1, 2, attempts=3), 3)
+    assert [3, 2, None] == delays(with_delays(1, 2, attempts=3) & with_delays(3, 1, attempts=4), 3)
+    assert [3, 2, None] == delays(with_delays(3, 1, attempts=4) & with_delays(1, 2, attempts=3), 3)
 
 
 def test_either_waits_shorter_and_ends_last():
     """`|` gives up if both do, and waits the shorter delay."""
-    assert [1, 1, 1, None] == delays(told(1, 2, attempts=3) | told(3, 1, attempts=4), 4)
-    assert [1, 1, 1, None] == delays(told(3, 1, attempts=4) | told(1, 2, attempts=3), 4)
+    assert [1, 1, 1, None] == delays(with_delays(1, 2, attempts=3) | with_delays(3, 1, attempts=4), 4)
+    assert [1, 1, 1, None] == delays(with_delays(3, 1, attempts=4) | with_delays(1, 2, attempts=3), 4)
 
 
 def test_then_starts_over():
     """`>>` goes on with the second policy from its beginning when the first has given up."""
-    assert [1, 2, 7, 8, 9, None] == delays(told(1, 2, attempts=3) >> told(7, 8, 9, attempts=4), 6)
-    assert [1, 7] == delays(Policy(backoff=Backoff.constant(1).take(1), jitter="none") >> told(7), 2)
+    assert [1, 2, 7, 8, 9, None] == delays(with_delays(1, 2, attempts=3) >> with_delays(7, 8, 9, attempts=4), 6)
+    assert [1, 7] == delays(Policy(backoff=Backoff.constant(1).take(1), jitter="none") >> with_delays(7), 2)
 
 
 def test_the_second_part_of_then_counts_its_own_retries():
     """Failures that only the second policy retries get exactly the second policy's retries."""
-    a = told(1, 2, attempts=3).with_(on=TimeoutError)
+    a = with_delays(1, 2, attempts=3).with_(on=TimeoutError)
     b = Policy(on=OSError, attempts=4, deadline=None, backoff=Backoff.exponential(10), jitter="none")
     refused, late = Failure.of(ConnectionError()), Failure.of(TimeoutError())
 
@@ -95,7 +95,7 @@ def test_the_second_part_of_then_counts_its_own_retries():
 
 def test_then_does_not_go_back():
     """Once the first policy has given up it is not asked again, even for failures that it names."""
-    policy = told(1).with_(on=TimeoutError) >> told(7).with_(on=ConnectionError)
+    policy = with_delays(1).with_(on=TimeoutError) >> with_delays(7).with_(on=ConnectionError)
     failed = [Failure.of(ConnectionError()), Failure.of(TimeoutError())]
     taken, refused = journey(policy, failed, [0.5, 0.5])
 
@@ -105,16 +105,16 @@ def test_then_does_not_go_back():
 
 def test_then_in_then_keeps_three_counts():
     """Each part of a longer sequence has its own count, however the sequence is bracketed."""
-    a, b, c = (told(wait, attempts=3) for wait in (1, 7, 9))
+    a, b, c = (with_delays(wait, attempts=3) for wait in (1, 7, 9))
 
     assert [1, 1, 7, 7, 9, 9, None] == delays((a >> b) >> c, 7) == delays(a >> (b >> c), 7)
-    assert [1, 1, 8, 8, None] == delays(a >> (b & told(8, attempts=5)), 5)
+    assert [1, 1, 8, 8, None] == delays(a >> (b & with_delays(8, attempts=5)), 5)
 
 
 def test_a_history_without_counters_is_the_first_policys():
     """Without counters, the failures before this one count as the first policy's, up to its number of retries."""
-    policy = told(1, attempts=3) >> told(7, 8, 9)
-    open_ended = Policy(attempts=None, deadline=10, backoff=Backoff.constant(1), jitter="none") >> told(7, 8)
+    policy = with_delays(1, attempts=3) >> with_delays(7, 8, 9)
+    open_ended = Policy(attempts=None, deadline=10, backoff=Backoff.constant(1), jitter="none") >> with_delays(7, 8)
 
     assert [1, 1, 7, 8] == [decide(policy, attempts).delay / SECOND for attempts in (1, 2, 3, 4)]
     assert 7 * SECOND == open_ended.decide(History(5, START), OS_ERROR, START + 20 * SECOND, 0.5).delay
@@ -122,7 +122,7 @@ def test_a_history_without_counters_is_the_first_policys():
 
 def test_then_restarts_a_random_schedule():
     """Delays that the second policy draws do not depend on the delays of the first."""
-    policy = told(100, attempts=2) >> Policy(attempts=9, deadline=None, backoff=Backoff.decorrelated(1, 90))
+    policy = with_delays(100, attempts=2) >> Policy(attempts=9, deadline=None, backoff=Backoff.decorrelated(1, 90))
 
     assert [100, 2, 3.5] == delays(policy, 3)
 
@@ -135,29 +135,29 @@ def waits(decisions: list[Decision]) -> list[float]:
 def test_the_decision_names_the_part_that_decided():
     """Combined decisions have the rule of the part that decided."""
     hinted = OS_ERROR._replace(hint=30 * SECOND)
-    ignoring = told(5).with_(hints="ignore")
+    ignoring = with_delays(5).with_(hints="ignore")
 
-    assert "hint" == decide(told(5) & ignoring, failure=hinted).rule
-    assert "backoff" == decide(told(5) | ignoring, failure=hinted).rule
+    assert "hint" == decide(with_delays(5) & ignoring, failure=hinted).rule
+    assert "backoff" == decide(with_delays(5) | ignoring, failure=hinted).rule
     assert "not_matched" == decide(Policy(on=KeyError) | NEVER).rule
     assert "attempts" == decide(Policy(on=KeyError) >> NEVER).rule
 
 
 def test_deferred_instants_compare_with_delays():
     """Deferrals are compared with delays by their instant."""
-    deferring = told(60).with_(deadline=10, over_deadline="defer")
+    deferring = with_delays(60).with_(deadline=10, over_deadline="defer")
 
-    assert Defer(START + 60 * SECOND, "backoff") == decide(deferring & told(5))
-    assert 5 * SECOND == decide(deferring | told(5)).delay
-    assert Defer(START + 60 * SECOND, "backoff") == decide(deferring | told(90))
+    assert Defer(START + 60 * SECOND, "backoff") == decide(deferring & with_delays(5))
+    assert 5 * SECOND == decide(deferring | with_delays(5)).delay
+    assert Defer(START + 60 * SECOND, "backoff") == decide(deferring | with_delays(90))
 
 
 def test_a_truncated_wait_is_an_end():
     """Waits until the deadline end a call under `&`, whatever the other part's wait, and lose under `|`."""
-    cut, sooner = (told(60).with_(deadline=limit, over_deadline="truncate") for limit in (10, 8))
+    cut, sooner = (with_delays(60).with_(deadline=limit, over_deadline="truncate") for limit in (10, 8))
 
-    assert ("deadline", 10 * SECOND) == (decide(cut & told(30)).rule, decide(told(5) & cut).delay)
-    assert ("backoff", 30 * SECOND) == (decide(cut | told(30)).rule, decide(told(30) | cut).delay)
+    assert ("deadline", 10 * SECOND) == (decide(cut & with_delays(30)).rule, decide(with_delays(5) & cut).delay)
+    assert ("backoff", 30 * SECOND) == (decide(cut | with_delays(30)).rule, decide(with_delays(30) | cut).delay)
     assert [8 * SECOND, 10 * SECOND] == [decide(cut & sooner).delay, decide(cut | sooner).delay]
 
 
@@ -168,26 +168,26 @@ def test_the_longer_wait_must_suit_both():
     deferring = hurried.with_(over_deadline="defer")
     cut = hurried.with_(over_deadline="truncate")
 
-    assert ["deadline"] * 2 == [decide(each).rule for each in (hurried & told(60), told(60) & hurried)]
-    assert Defer(START + 60 * SECOND, "backoff") == decide(told(60) & deferring)
-    assert ("deadline", 10 * SECOND) == (decide(told(60) & cut).rule, decide(told(60) & cut).delay)
-    assert 70 * SECOND == decide(told(60) & (hurried | lasting)).delay
-    assert "deadline" == decide(told(60) & (hurried | lasting), started_at=START - 30 * SECOND).rule
-    assert 60 * SECOND == decide(told(60) & (hurried >> told(5))).delay
+    assert ["deadline"] * 2 == [decide(each).rule for each in (hurried & with_delays(60), with_delays(60) & hurried)]
+    assert Defer(START + 60 * SECOND, "backoff") == decide(with_delays(60) & deferring)
+    assert ("deadline", 10 * SECOND) == (decide(with_delays(60) & cut).rule, decide(with_delays(60) & cut).delay)
+    assert 70 * SECOND == decide(with_delays(60) & (hurried | lasting)).delay
+    assert "deadline" == decide(with_delays(60) & (hurried | lasting), started_at=START - 30 * SECOND).rule
+    assert 60 * SECOND == decide(with_delays(60) & (hurried >> with_delays(5))).delay
 
 
 def test_the_count_of_a_part_that_does_not_decide_is_unchanged():
     """If the first policy of `>>` cannot wait as long as another part asks, the second one has granted the retry."""
     first = Policy(on=OSError, attempts=9, deadline=10, backoff=Backoff.constant(1), jitter="none")
-    policy = told(60) & (first >> told(5, 6, 7, attempts=3))
+    policy = with_delays(60) & (first >> with_delays(5, 6, 7, attempts=3))
 
     assert [60, 60, None] == delays(policy, 3)
 
 
 def test_each_part_counts_its_own_rules():
     """Each part of a combination counts its own rules."""
-    left = told(1).with_(rules=[Rule(KeyError, attempts=2), Rule(OSError, attempts=3)])
-    right = told(2).with_(rules=[Rule(OSError, attempts=4)])
+    left = with_delays(1).with_(rules=[Rule(KeyError, attempts=2), Rule(OSError, attempts=3)])
+    right = with_delays(2).with_(rules=[Rule(OSError, attempts=4)])
     policy = left | right
     history = History(1, START)
     delays = []
@@ -263,63 +263,63 @@ def test_and_and_or_distribute(a: Policy, b: Policy, c: Policy, question: Questi
 
 
 streams = st.lists(failures, min_size=1, max_size=12)
-dice = st.lists(samples, min_size=12, max_size=12)
+draw_lists = st.lists(samples, min_size=12, max_size=12)
 steps = st.timedeltas(timedelta(0), timedelta(days=1))
 
 
 # The first policy has no attempts left, and the second one does not name the failure: its decision is the last one.
 @example(NEVER, NEVER.with_(on=OSError), [Failure.of(ValueError(), stage=Stage.NOT_SENT)], [0.0] * 12, timedelta(0))
-@given(policies(), policies(), streams, dice, steps)
+@given(policies(), policies(), streams, draw_lists, steps)
 def test_then_is_one_journey_after_the_other(
-    a: Policy, b: Policy, failed: list[Failure], luck: list[float], takes: timedelta
+    a: Policy, b: Policy, failed: list[Failure], draws: list[float], takes: timedelta
 ):
     """`a >> b` decides as a alone until a gives up, and from that failure on as b alone from its beginning.
 
     The law is about exceptions: if b accepts a rejected result, the decision of a stands (`test_algebra_results`).
     """
-    first = journey(a, failed, luck, takes=takes)
+    first = journey(a, failed, draws, takes=takes)
     expected = first
     if isinstance(first[-1], GiveUp):
         at = len(first) - 1
         then = START + sum([each.delay + takes for each in first[:at]], timedelta(0))
-        expected = first[:at] + journey(b, failed[at:], luck[at:], now=then, takes=takes)
+        expected = first[:at] + journey(b, failed[at:], draws[at:], now=then, takes=takes)
 
-    assert expected == journey(a >> b, failed, luck, takes=takes)
+    assert expected == journey(a >> b, failed, draws, takes=takes)
 
 
-@given(policies(), policies(), policies(), streams, dice)
-def test_then_is_associative_on_journeys(a: Policy, b: Policy, c: Policy, failed: list[Failure], luck: list[float]):
+@given(policies(), policies(), policies(), streams, draw_lists)
+def test_then_is_associative_on_journeys(a: Policy, b: Policy, c: Policy, failed: list[Failure], draws: list[float]):
     """Brackets make no difference to `>>`, whatever goes wrong and when."""
-    assert journey((a >> b) >> c, failed, luck) == journey(a >> (b >> c), failed, luck)
+    assert journey((a >> b) >> c, failed, draws) == journey(a >> (b >> c), failed, draws)
 
 
-@given(policies(), policies(), streams, dice, st.integers(0, 6))
-def test_take_bounds_every_journey(a: Policy, b: Policy, failed: list[Failure], luck: list[float], n: int):
+@given(policies(), policies(), streams, draw_lists, st.integers(0, 6))
+def test_take_bounds_every_journey(a: Policy, b: Policy, failed: list[Failure], draws: list[float], n: int):
     """With n retries taken of `a >> b`, a call goes as without for n retries, and has no more of them."""
-    whole = journey(a >> b, failed, luck)
-    taken = journey((a >> b).take(n), failed, luck)
+    whole = journey(a >> b, failed, draws)
+    taken = journey((a >> b).take(n), failed, draws)
 
     assert whole[: min(n, len(whole))] == taken[:n]
     assert n >= sum(not isinstance(each, GiveUp) for each in taken)
 
 
-@given(policies(), streams, dice, st.integers(0, 6))
-def test_take_counts_all_retries_of_a_policy(a: Policy, failed: list[Failure], luck: list[float], n: int):
+@given(policies(), streams, draw_lists, st.integers(0, 6))
+def test_take_counts_all_retries_of_a_policy(a: Policy, failed: list[Failure], draws: list[float], n: int):
     """With n retries taken of a policy, a call goes as without for n retries, those of rules included, and then ends.
 
     A rule with attempts of its own is no way around it: n bounds the executions of the call, not one of its counts.
     """
-    whole, taken = journey(a, failed, luck), journey(a.take(n), failed, luck)
+    whole, taken = journey(a, failed, draws), journey(a.take(n), failed, draws)
 
     assert whole[: min(n, len(whole))] == taken[:n]
     assert n >= sum(not isinstance(each, GiveUp) for each in taken)
     assert n + 1 >= (a.take(n).explain().executions or 0)
 
 
-@given(policies(), streams, dice, st.integers(0, 6), st.integers(0, 6))
-def test_the_smaller_take_counts(a: Policy, failed: list[Failure], luck: list[float], n: int, m: int):
+@given(policies(), streams, draw_lists, st.integers(0, 6), st.integers(0, 6))
+def test_the_smaller_take_counts(a: Policy, failed: list[Failure], draws: list[float], n: int, m: int):
     """Taking n retries and then m of a policy is taking the smaller number of them."""
-    assert journey(a.take(min(n, m)), failed, luck) == journey(a.take(n).take(m), failed, luck)
+    assert journey(a.take(min(n, m)), failed, draws) == journey(a.take(n).take(m), failed, draws)
 
 
 @given(simple, simple, simple)
@@ -387,12 +387,12 @@ def test_at_least_distributes(
 def test_at_least_lies_over_jitter_and_hints_and_under_the_deadline():
     """Minimums raise short jitter and short hints, but not the delay of `RetryAfter`, and do not pass the deadline."""
     policy = Policy(on=OSError, deadline=20, backoff=Backoff.constant(2), jitter=Jitter.added(2)).at_least(5)
-    told, longer = OS_ERROR._replace(hint=SECOND), OS_ERROR._replace(hint=10 * SECOND)
+    with_delays, longer = OS_ERROR._replace(hint=SECOND), OS_ERROR._replace(hint=10 * SECOND)
     dictated = Failure.of(RetryAfter(1))
     late = policy.decide(History(1, START), OS_ERROR, START + 15 * SECOND, 0.5)
     deferring = policy.with_(over_deadline="defer").decide(History(1, START), OS_ERROR, START + 15 * SECOND, 0.5)
 
-    assert [5, 5, 11] == [decide(policy, failure=each).delay / SECOND for each in (OS_ERROR, told, longer)]
+    assert [5, 5, 11] == [decide(policy, failure=each).delay / SECOND for each in (OS_ERROR, with_delays, longer)]
     assert timedelta(seconds=1.5) <= decide(policy, failure=dictated).delay < 3 * SECOND
     assert "deadline" == late.rule
     assert Defer(START + 20 * SECOND, "backoff") == deferring
@@ -439,11 +439,11 @@ def test_up_to_bounds_each_part(a: Policy, b: Policy, total: int, operator: Call
 
 def test_a_combination_is_a_policy():
     """Combinations are policies with their parts, equal to those with the same parts and operator."""
-    a, b = told(1), told(2)
+    a, b = with_delays(1), with_delays(2)
 
     assert (Both, Either, Then) == (type(a & b), type(a | b), type(a >> b))
-    assert a & b == told(1) & told(2)
-    assert hash(a & b) == hash(told(1) & told(2))
+    assert a & b == with_delays(1) & with_delays(2)
+    assert hash(a & b) == hash(with_delays(1) & with_delays(2))
     assert a & b != a | b
     assert a & b != b & a
     assert f"({a!r} >> {b!r})" == repr(a >> b)
@@ -451,7 +451,7 @@ def test_a_combination_is_a_policy():
 
 def test_a_combination_survives_pickling():
     """Combinations are pickled with their parts."""
-    policy = told(1) & (told(2) >> told(3))
+    policy = with_delays(1) & (with_delays(2) >> with_delays(3))
 
     assert policy == pickle.loads(pickle.dumps(policy))
 
@@ -518,12 +518,12 @@ def test_take_of_what_never_ends():
     """After a policy without end the next one is never reached, and `take` takes no retry of it."""
     forever = Policy(attempts=None, deadline="1h", backoff=Backoff.constant(1), jitter="none")
 
-    assert [1, 1, None, None] == delays((forever >> told(7)).take(2), 4)
+    assert [1, 1, None, None] == delays((forever >> with_delays(7)).take(2), 4)
 
 
 def test_a_combination_has_no_precomputed_answer():
     """Only the parts know; there is no quick answer."""
-    assert NO_WAIT == (told(1) & told(1)).wait_for(OSError, 1)
+    assert NO_WAIT == (with_delays(1) & with_delays(1)).wait_for(OSError, 1)
 
 
 def test_only_policies_without_classifiers_combine():

@@ -83,10 +83,10 @@ def test_the_laws_of_a_distributive_lattice_hold_for_results(a, b, c, result, at
     assert equal(a & (b | c), (a & b) | (a & c))
 
 
-def stream(policy, told):
+def stream(policy, received):
     """Return the verdicts on one result after the other, as far as the policy retries them."""
     history, found = History(1, START), []
-    for result in told:
+    for result in received:
         failure = policy.classify_result(result)
         decision = None if failure is None else policy.decide(history, failure, START, 0.5)
         if not isinstance(decision, Retry):
@@ -98,24 +98,24 @@ def stream(policy, told):
 
 
 @given(leaves, leaves, st.lists(results, min_size=1, max_size=9))
-def test_then_is_one_policy_after_the_other(a, b, told):
+def test_then_is_one_policy_after_the_other(a, b, received):
     """`a >> b` retries what a retries; the first result that a does not retry, and all that follow, are b's alone.
 
     A result that a gives up on and b accepts is given up on.
     """
-    first = stream(a, told)
+    first = stream(a, received)
     expected = first
     if first[-1] in (ACCEPTED, GIVEN_UP):
-        rest = stream(b, told[len(first) - 1 :])
+        rest = stream(b, received[len(first) - 1 :])
         expected = first[:-1] + (rest if len(rest) > 1 else [max(first[-1], rest[0])])
 
-    assert expected == stream(a >> b, told)
+    assert expected == stream(a >> b, received)
 
 
 @given(policies, policies, policies, st.lists(results, min_size=1, max_size=9))
-def test_then_is_associative_on_results(a, b, c, told):
+def test_then_is_associative_on_results(a, b, c, received):
     """Brackets make no difference to `>>`, whatever is rejected and when."""
-    assert stream((a >> b) >> c, told) == stream(a >> (b >> c), told)
+    assert stream((a >> b) >> c, received) == stream(a >> (b >> c), received)
 
 
 @given(policies, results, counts)

@@ -112,7 +112,7 @@ def test_decorrelated_draws_do_not_pile_up_at_the_maximum():
 
 
 def test_decorrelated_has_an_envelope():
-    """Its nominal delay is the longest that can be drawn, and its envelope is that without luck."""
+    """Its nominal delay is the longest that can be drawn, and its envelope has no random part."""
     backoff = Decorrelated(1, 20)
 
     assert backoff.draws
@@ -143,12 +143,14 @@ def test_smooth_draws_do_not_pile_up_at_the_maximum():
 
 
 @given(st.lists(samples, min_size=2, max_size=9))
-def test_smooth_places_do_not_depend_on_the_places_before(luck: list[float]):
+def test_smooth_places_do_not_depend_on_the_places_before(numbers: list[float]):
     """Each retry's instant, counted from the start of the waiting, depends on its own sample alone."""
     backoff = Smooth(1)
-    last = len(luck)
-    delays = [backoff.draw(retry, None, luck[retry - 1], ([0.0, *luck])[retry - 1]) for retry in range(1, last + 1)]
-    other = [backoff.draw(retry, None, luck[-1], luck[-1]) for retry in range(1, last + 1)]
+    last = len(numbers)
+    delays = [
+        backoff.draw(retry, None, numbers[retry - 1], ([0.0, *numbers])[retry - 1]) for retry in range(1, last + 1)
+    ]
+    other = [backoff.draw(retry, None, numbers[-1], numbers[-1]) for retry in range(1, last + 1)]
 
     assert pytest.approx(sum(other)) == sum(delays)
 
@@ -163,8 +165,8 @@ def test_a_smooth_schedule_is_stored_and_read_back():
 
 def test_functions_may_draw():
     """Functions that draw get the previous delay and the sample; for the nominal delay, None and 1."""
-    Backoff.register("test luck", lambda retry, previous, sample, base: base * sample + (previous or 0), draws=True)
-    backoff = Named("test luck", {"base": 10.0})
+    Backoff.register("test sample", lambda retry, previous, sample, base: base * sample + (previous or 0), draws=True)
+    backoff = Named("test sample", {"base": 10.0})
 
     assert backoff.draws
     assert (7.0, 10.0) == (backoff.draw(1, 2.0, 0.5), backoff.delay(1))
@@ -195,10 +197,10 @@ def test_a_function_may_overflow():
     assert NEVER_MORE == Named("test power").delay(300)
 
 
-@pytest.mark.parametrize(("options", "said"), [({"bass": 1.0}, "bass=1.0"), ({"base": "1"}, "base='1'")])
-def test_options_are_checked_at_once(options: dict[str, object], said: str):
+@pytest.mark.parametrize(("options", "message"), [({"bass": 1.0}, "bass=1.0"), ({"base": "1"}, "base='1'")])
+def test_options_are_checked_at_once(options: dict[str, object], message: str):
     """Options that a function does not take are refused where it is named."""
-    with pytest.raises(PolicyValueError, match=f"the backoff function 'fibonacci' .*{said}|gave '1'"):
+    with pytest.raises(PolicyValueError, match=f"the backoff function 'fibonacci' .*{message}|gave '1'"):
         Named("fibonacci", options)
 
 

@@ -174,7 +174,7 @@ def test_a_throttle_stays_within_its_tokens(successes, tokens, thousandths):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: TokenBudget(capacity=0), "capacity=0: it is a number, above 0"),
         (lambda: TokenBudget(cost=-1), "cost=-1: it is a number, zero or more"),
@@ -192,9 +192,9 @@ def test_a_throttle_stays_within_its_tokens(successes, tokens, thousandths):
         (lambda: ThrottleBudget(ratio=0.0004), "at least 0.001"),
     ],
 )
-def test_invalid_numbers_are_refused(make, said):
+def test_invalid_numbers_are_refused(make, message):
     """Numbers out of their range are refused by name."""
-    with pytest.raises(PolicyValueError, match=said):
+    with pytest.raises(PolicyValueError, match=message):
         make()
 
 

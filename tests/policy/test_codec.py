@@ -113,7 +113,7 @@ def test_an_open_deadline_stays_open():
 
 
 @pytest.mark.parametrize(
-    ("policy", "said"),
+    ("policy", "message"),
     [
         (Policy(on=callable), "on: a classifier is a function and cannot be stored"),
         (Policy(on_result=bool), "on_result: a predicate is a function"),
@@ -122,12 +122,12 @@ def test_an_open_deadline_stays_open():
         (Policy() & Policy(hedge=object()), "hedge: an object cannot be stored"),
     ],
 )
-def test_functions_and_objects_cannot_be_written(policy: Policy, said: str):
+def test_functions_and_objects_cannot_be_written(policy: Policy, message: str):
     """Functions and objects in a policy are refused when it is written, with the field."""
     with pytest.raises(PolicyValueError) as refused:
         policy.to_dict()
 
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(message)
 
 
 @pytest.mark.parametrize("key", list(WRITTEN))
@@ -138,7 +138,7 @@ def test_no_key_may_be_missing(key: str):
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "message"),
     [
         ("version", 2, "policy.version: 2 is not 1"),
         ("version", True, "policy.version: True is not 1"),
@@ -172,19 +172,19 @@ def test_no_key_may_be_missing(key: str):
         ("budget", 5, "policy.budget: 5 is not a key"),
     ],
 )
-def test_wrong_values_are_named(path: str, value: Any, said: str | None):
+def test_wrong_values_are_named(path: str, value: Any, message: str | None):
     """Wrong values are refused with their path."""
-    if said is None:
+    if message is None:
         assert Policy.from_dict(changed(path, value)).attempts is None
         return
     with pytest.raises(PolicyValueError) as refused:
         Policy.from_dict(changed(path, value))
 
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ([], "policy: [] is not a mapping"),
         ({}, "policy: the key 'version' is missing"),
@@ -195,12 +195,12 @@ def test_wrong_values_are_named(path: str, value: Any, said: str | None):
         ({"version": 1, "op": "&", "of": {}}, "policy.of: {} is not a list"),
     ],
 )
-def test_invalid_data_is_refused(data: Any, said: str):
+def test_invalid_data_is_refused(data: Any, message: str):
     """Data that is not a policy is refused with the path of the fault."""
     with pytest.raises(PolicyValueError) as refused:
         Policy.from_dict(data)
 
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(message)
 
 
 def test_options_of_a_named_backoff_are_a_mapping():

@@ -306,10 +306,10 @@ def test_the_history_advances():
     assert History(2, START, SECOND) == PLAIN.advance(first, OS_ERROR, SECOND, now=START, sample=0.5)
 
 
-def remembered(policy: Policy, luck: list[float], failed: Failure = OS_ERROR) -> tuple[list[float], tuple[int, ...]]:
+def remembered(policy: Policy, draws: list[float], failed: Failure = OS_ERROR) -> tuple[list[float], tuple[int, ...]]:
     """Return the delays of one call in seconds, and the numbers that its history keeps at the end."""
     history, delays = History(1, START), []
-    for sample in luck:
+    for sample in draws:
         decision = policy.decide(history, failed, START, sample)
         assert isinstance(decision, Retry)
         delays.append(decision.delay / SECOND)

@@ -14,7 +14,7 @@ from tests.policy.strategies import START
 
 SECOND = timedelta(seconds=1)
 WAIT = Retry(20 * SECOND, 16 * SECOND, "backoff")
-TOLD = Retry(20 * SECOND, 16 * SECOND, "hint")
+HINTED = Retry(20 * SECOND, 16 * SECOND, "hint")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_give_up_names_the_wait_past_the_deadline():
     )
     assert GiveUp(
         "the wait that was asked for, 20s, would pass the deadline of 1m30s (1m20s gone)", "deadline"
-    ) == past_deadline(TOLD, START, 80 * SECOND, deadline, "give_up")
+    ) == past_deadline(HINTED, START, 80 * SECOND, deadline, "give_up")
 
 
 @pytest.mark.parametrize("mode", ["give_up", "truncate"])
@@ -75,4 +75,4 @@ def test_truncate_waits_to_the_deadline():
 @pytest.mark.parametrize("elapsed", [80 * SECOND, 100 * SECOND])
 def test_defer_leaves_the_retry_to_the_caller(elapsed: timedelta):
     """Deferring keeps the wait, beyond the deadline too."""
-    assert Defer(START + 20 * SECOND, "hint") == past_deadline(TOLD, START, elapsed, 90 * SECOND, "defer")
+    assert Defer(START + 20 * SECOND, "hint") == past_deadline(HINTED, START, elapsed, 90 * SECOND, "defer")

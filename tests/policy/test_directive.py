@@ -43,7 +43,7 @@ def test_directives_are_read(text: str, expected: Directive):
 
 
 @pytest.mark.parametrize(
-    ("text", "at", "said"),
+    ("text", "at", "message"),
     [
         ("", 0, "the retry directive is empty"),
         ("  ", 0, "the retry directive is empty"),
@@ -76,28 +76,28 @@ def test_directives_are_read(text: str, expected: Directive):
         ("5s catch foo bar", 13, "there is nothing after the catch task, but 'bar'"),
     ],
 )
-def test_faults_are_refused_with_their_place(text: str, at: int, said: str):
+def test_faults_are_refused_with_their_place(text: str, at: int, message: str):
     """Unreadable directives are refused with the place of the fault."""
     with pytest.raises(PolicySyntaxError) as refused:
         read_directive(text)
 
-    assert (text, at, said) == (refused.value.text, refused.value.at, refused.value.problem)
+    assert (text, at, message) == (refused.value.text, refused.value.at, refused.value.problem)
 
 
 @pytest.mark.parametrize(
-    ("text", "at", "said"),
+    ("text", "at", "message"),
     [
         ("0 5s", 2, "a backoff without retries and without a catch task has nothing to delay"),
         ("1m 1s", 3, "the maximum backoff 1s is shorter than the minimum"),
         ("9223372036854775808 1s", 0, "the number of retries is too large"),
     ],
 )
-def test_invalid_values_are_refused_with_their_place(text: str, at: int, said: str):
+def test_invalid_values_are_refused_with_their_place(text: str, at: int, message: str):
     """Readable directives with an invalid value are refused with the place of the fault."""
     with pytest.raises(PolicyValueError) as refused:
         read_directive(text)
 
-    assert (text, at, said) == (refused.value.text, refused.value.at, refused.value.problem)
+    assert (text, at, message) == (refused.value.text, refused.value.at, refused.value.problem)
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -137,12 +137,12 @@ def test_the_message_shows_what_would_be_valid():
 def test_a_text_is_read_or_refused_with_a_place(text: str):
     """Any text is a directive or is refused with an offset inside of it."""
     try:
-        said = read_directive(text)
+        message = read_directive(text)
     except PolicyError as error:
         place = error.at
         assert place in range(len(text) + 1)
     else:
-        assert said.minimum <= said.maximum
+        assert message.minimum <= message.maximum
 
 
 # --- the inverse
@@ -181,11 +181,11 @@ def test_directives_have_one_form(text: str, written: str):
     assert written == Policy.parse(text).directive()
 
 
-SAID = Policy.parse("10 5s 1m")
+PROBLEMS = Policy.parse("10 5s 1m")
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"backoff": Backoff.constant(5)}, "because of backoff: the backoff of a directive doubles"),
         ({"backoff": Backoff.exponential(5, 60, 3)}, "because of backoff: the backoff of a directive doubles"),
@@ -205,12 +205,12 @@ SAID = Policy.parse("10 5s 1m")
         ({"hedge": "x"}, "because of hedge"),
     ],
 )
-def test_policies_that_a_directive_cannot_express_are_refused(changes: dict[str, object], said: str):
+def test_policies_that_a_directive_cannot_express_are_refused(changes: dict[str, object], message: str):
     """Policies that a directive cannot express are refused with the field that prevents it."""
     with pytest.raises(PolicyValueError) as refused:
-        SAID.with_(**changes).directive()
+        PROBLEMS.with_(**changes).directive()
 
-    assert str(refused.value).startswith(f"a directive cannot express this policy, {said}")
+    assert str(refused.value).startswith(f"a directive cannot express this policy, {message}")
 
 
 @pytest.mark.parametrize(

@@ -163,16 +163,18 @@ def test_only_a_part_that_gives_up_bounds_the_whole():
 
 def test_unbounded_figures_are_none():
     """Unbounded figures are None: a user's function may draw any delay, and a part without end has no sum."""
-    lucky = Policy(deadline=None, backoff=Backoff.named("test any luck"))
+    random_policy = Policy(deadline=None, backoff=Backoff.named("test any sample"))
     endless = Policy(on=OSError, attempts=None, deadline=None, catch="x", backoff=Backoff.constant(1), jitter="none")
     drawn = Policy(attempts=3, backoff=Backoff.decorrelated(1, 20))
     ruled = drawn.with_(rules=[Rule(OSError, backoff=Backoff.constant(5))])
     apart = Policy(attempts=3, backoff=Backoff.constant(1), rules=[Rule(OSError, attempts=2)], jitter="none")
 
-    assert (3, None) == lucky.explain()[:2]
-    assert (3, None) == (lucky & lucky).explain()[:2]
-    assert (5, None) == lucky.with_(rules=[Rule(OSError, attempts=3)]).explain()[:2]
-    assert (3, None) == lucky.with_(rules=[Rule(OSError, backoff=Backoff.named("test any luck"))]).explain()[:2]
+    assert (3, None) == random_policy.explain()[:2]
+    assert (3, None) == (random_policy & random_policy).explain()[:2]
+    assert (5, None) == random_policy.with_(rules=[Rule(OSError, attempts=3)]).explain()[:2]
+    assert (3, None) == random_policy.with_(rules=[Rule(OSError, backoff=Backoff.named("test any sample"))]).explain()[
+        :2
+    ]
     assert (None, None) == (endless >> drawn).explain()[:2]
     assert (None, None) == (endless | drawn).explain()[:2]
     assert (3, 40 * SECOND) == (endless & drawn).explain()[:2]
@@ -182,7 +184,7 @@ def test_unbounded_figures_are_none():
     assert (7, 6 * SECOND) == (apart | apart).explain()[:2]
 
 
-Backoff.register("test any luck", lambda retry, previous, sample: sample, draws=True)
+Backoff.register("test any sample", lambda retry, previous, sample: sample, draws=True)
 
 drawing = st.builds(
     lambda kind, attempts, initial, more: Policy(
@@ -226,10 +228,10 @@ ordinary = st.sampled_from(
 )
 
 
-def check(policy: Policy, failed: list[Failure], luck: list[float]):
+def check(policy: Policy, failed: list[Failure], numbers: list[float]):
     """Compare a journey with the worst case."""
     explained = policy.explain()
-    retries = [each for each in journey(policy, failed, luck) if isinstance(each, Retry)]
+    retries = [each for each in journey(policy, failed, numbers) if isinstance(each, Retry)]
     waited = sum([retry.delay / SECOND for retry in retries])
 
     assert explained.executions is None or len(retries) + 1 <= explained.executions
@@ -237,9 +239,9 @@ def check(policy: Policy, failed: list[Failure], luck: list[float]):
 
 
 @given(wholes, st.lists(unhinted, min_size=1, max_size=20), st.lists(samples, min_size=20, max_size=20))
-def test_no_journey_is_worse_than_the_worst_case(policy: Policy, failed: list[Failure], luck: list[float]):
+def test_no_journey_is_worse_than_the_worst_case(policy: Policy, failed: list[Failure], numbers: list[float]):
     """Whatever goes wrong in whatever order, a call has no more executions and no longer waits than explained."""
-    check(policy, failed, luck)
+    check(policy, failed, numbers)
 
 
 @given(shorts, st.lists(ordinary, min_size=8, max_size=20))
@@ -249,16 +251,16 @@ def test_no_long_journey_is_worse_than_the_worst_case(policy: Policy, failed: li
 
 
 @given(st.integers(1, 8), backoffs, jitters, st.lists(samples, min_size=8, max_size=8))
-def test_no_call_is_worse_than_the_worst_case(attempts: int, backoff: Backoff, jitter: Jitter, luck: list[float]):
-    """However the dice fall, a call that fails in one way is no worse than explained."""
+def test_no_call_is_worse_than_the_worst_case(attempts: int, backoff: Backoff, jitter: Jitter, numbers: list[float]):
+    """Whatever the samples are, a call that fails in one way is no worse than explained."""
     policy = Policy(attempts=attempts, deadline=None, backoff=backoff, jitter=jitter)
 
-    check(policy, [Failure.of(OSError())] * 8, luck)
+    check(policy, [Failure.of(OSError())] * 8, numbers)
 
 
 @given(st.integers(1, 8), backoffs)
 def test_without_jitter_the_worst_case_happens(attempts: int, backoff: Backoff):
-    """Without rules and luck the worst case is what happens when everything fails."""
+    """Without rules and random samples the worst case is what happens when everything fails."""
     policy = Policy(attempts=attempts, deadline=None, backoff=backoff, jitter="none")
     retries = [each for each in journey(policy, [Failure.of(OSError())] * 8, [0.0] * 8) if isinstance(each, Retry)]
 

@@ -46,7 +46,7 @@ def test_fields_are_kept_in_one_form(field: str, given: Any, kept: Any):
 
 
 @pytest.mark.parametrize(
-    ("field", "given", "said"),
+    ("field", "given", "message"),
     [
         ("on", (), "on is empty"),
         ("on", 5, "on=5"),
@@ -70,12 +70,12 @@ def test_fields_are_kept_in_one_form(field: str, given: Any, kept: Any):
         ("budget", "", "budget='' is empty"),
     ],
 )
-def test_fields_refuse_invalid_values(field: str, given: Any, said: str):
+def test_fields_refuse_invalid_values(field: str, given: Any, message: str):
     """Each field refuses what it cannot mean, and the message names it."""
     with pytest.raises(PolicyError) as refused:
         Policy(**{field: given})
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_backoff_that_draws_takes_no_jitter():

@@ -28,7 +28,7 @@ def record(*failures, elapsed=3 * SECOND, inner=None, rule="attempts"):
 
 
 @pytest.mark.parametrize(
-    ("told", "note"),
+    ("result", "note"),
     [
         (record(BUSY), "gave up after 1 attempt in 3.00 s: 3 of 3 attempts failed (Busy)"),
         (record(BUSY, RESULT, BUSY), "gave up after 3 attempts in 3.00 s: 3 of 3 attempts failed (Busy x2, RESULT)"),
@@ -51,24 +51,24 @@ def record(*failures, elapsed=3 * SECOND, inner=None, rule="attempts"):
         ),
     ],
 )
-def test_a_note_is_one_readable_line(told, note):
+def test_a_note_is_one_readable_line(result, note):
     """Notes have attempts, time, reason, kinds of failures, and the call that left the retries to this one."""
-    assert note == told.note
+    assert note == result.note
 
 
 def test_a_record_counts():
     """Records have the number of attempts and the waits between them."""
-    told = record(BUSY, BUSY, BUSY)
+    result = record(BUSY, BUSY, BUSY)
 
-    assert (3, (SECOND, SECOND)) == (told.attempts, told.delays)
+    assert (3, (SECOND, SECOND)) == (result.attempts, result.delays)
 
 
 def test_a_record_of_copies_counts_them():
     """Calls of a hedged call are those of all its copies, and the note has the number of copies."""
-    told = record(BUSY, BUSY)._replace(copies=(record(BUSY), record()))
+    result = record(BUSY, BUSY)._replace(copies=(record(BUSY), record()))
 
-    assert (2, 3) == (told.attempts, told.calls)
-    assert told.note.endswith("(Busy x2); there were 3 copies")
+    assert (2, 3) == (result.attempts, result.calls)
+    assert result.note.endswith("(Busy x2); there were 3 copies")
 
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

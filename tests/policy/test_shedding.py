@@ -92,9 +92,9 @@ def test_errors_are_classified():
     assert [True, False] == [
         Answers("RETRY_AFTER", None, "refusals").has_error(error) for error in (RetryAfter("1s"), RetryAfter("soon"))
     ]
-    said = [True, False, None, "THROTTLED", "TIMEOUT", Failure((), reason="RETRY_AFTER"), Failure(())]
+    answers = [True, False, None, "THROTTLED", "TIMEOUT", Failure((), reason="RETRY_AFTER"), Failure(())]
     assert [True, False, False, True, False, True, False] == [
-        Answers(lambda _, answer=answer: answer, None, "refusals").has_error(ValueError()) for answer in said
+        Answers(lambda _, answer=answer: answer, None, "refusals").has_error(ValueError()) for answer in answers
     ]
 
 

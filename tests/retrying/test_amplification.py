@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random  # noqa: TID251 - seeded dice, so that a simulation is the same each time
+import random  # noqa: TID251 - seeded, so that a simulation is the same each time
 
 import pytest
 
@@ -30,12 +30,12 @@ class UnreliableTarget:
     def __init__(self, health=0.0):
         self.calls = 0
         self.health = health
-        self._dice = random.Random(23)
+        self._random = random.Random(23)
 
     def __call__(self):
         """Succeed, or not."""
         self.calls += 1
-        if self._dice.random() >= self.health:
+        if self._random.random() >= self.health:
             raise ConnectionError("connection refused")
         return "ok"
 
@@ -218,27 +218,27 @@ def test_budgets_of_layers_multiply_too(clock):
 
 # ------------------------------------------------------------------------------------------------- budgets that refill
 
-WEATHER = [1.0, 0.9, 0.0, 0.5, 0.0, 1.0, 0.7, 0.0]
+HEALTH = [1.0, 0.9, 0.0, 0.5, 0.0, 1.0, 0.7, 0.0]
 """The health of a target, minute by minute."""
 
 
-def through_the_weather(clients, clock, target):
+def through_changing_health(clients, clock, target):
     """Let clients call a target that comes and goes; how many calls, successes at once, and successes after retries."""
     first = later = 0
-    for health in WEATHER:
+    for health in HEALTH:
         target.health = health
         succeeded = drive(clients, clock, 3000)
         first, later = first + succeeded[0], later + succeeded[1]
-    return 3000 * len(WEATHER), first, later
+    return 3000 * len(HEALTH), first, later
 
 
 @pytest.mark.case("budget.invariants.05")
 def test_tokens_bound_retries(clock):
-    """Buckets of 5 tokens, to which each success adds a tenth, bound the retries of 20 clients in any weather."""
+    """Buckets of 5 tokens, to which each success adds a tenth, bound the retries of 20 clients on any server."""
     target = UnreliableTarget()
     buckets = [SharedBudget(ThrottleBudget(10, ratio=0.1)) for _ in range(20)]  # it grants while more than 5 are there
     clients = [caller(ANY.with_(budget=bucket), target) for bucket in buckets]
-    requests, first, later = through_the_weather(clients, clock, target)
+    requests, first, later = through_changing_health(clients, clock, target)
 
     retries = target.calls - requests
     assert 0 < retries <= 5 * 20 + 0.1 * (first + later)
@@ -260,7 +260,7 @@ def test_tokens_that_are_returned_bound_retries(clock):
     target = UnreliableTarget()
     buckets = [SharedBudget(TokenBudget(capacity=5, cost=1, throttle_cost=1, increment=0.1)) for _ in range(20)]
     clients = [caller(ANY.with_(budget=bucket), target) for bucket in buckets]
-    requests, first, later = through_the_weather(clients, clock, target)
+    requests, first, later = through_changing_health(clients, clock, target)
 
     retries = target.calls - requests
     assert later < retries <= 5 * 20 + 0.1 * first + later
@@ -269,7 +269,7 @@ def test_tokens_that_are_returned_bound_retries(clock):
 def test_without_a_budget_the_same_faults_cause_many_more_retries(clock):
     """Without budgets the same clients exceed the bound many times over."""
     target = UnreliableTarget()
-    requests, first, later = through_the_weather([caller(ANY, target)] * 20, clock, target)
+    requests, first, later = through_changing_health([caller(ANY, target)] * 20, clock, target)
 
     assert target.calls - requests > 5 * (5 * 20 + 0.1 * (first + later))
 

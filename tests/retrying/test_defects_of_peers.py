@@ -317,10 +317,10 @@ def _hinted(value):
     return error
 
 
-@pytest.mark.parametrize("who", ASKING)
-def test_no_wait_passes_the_deadline(run, clock, who):
+@pytest.mark.parametrize("asker", ASKING)
+def test_no_wait_passes_the_deadline(run, clock, asker):
     """No wait passes the deadline, whatever its origin: one attempt, no sleep."""
-    policy, error = ASKING[who]
+    policy, error = ASKING[asker]
     script = Script(error())
 
     assert "deadline" == policy.outcome(script).rule
@@ -418,8 +418,8 @@ HTTP = Policy(on=Busy, attempts=9, deadline=None, backoff=Backoff.exponential(1,
 @pytest.mark.parametrize("jitter", ["none", "full", "equal", Jitter.plus(0.5), Jitter.added(3)], ids=str)
 def test_no_jitter_makes_a_hint_shorter(jitter, sample):
     """Jitter never makes a wait shorter than a hint."""
-    told = retry_after("10", now=START)
-    failure = FAILURE._replace(hint=told.delay)
+    parsed = retry_after("10", now=START)
+    failure = FAILURE._replace(hint=parsed.delay)
 
     for attempts in range(1, 9):
         decision = HTTP.with_(jitter=jitter).decide(History(attempts, START), failure, START, sample)
@@ -451,10 +451,10 @@ def test_a_hint_that_is_too_long_is_never_cut_short(limits, rule):
 def test_a_date_days_away_is_days_away(text):
     """Dates three days and an hour ahead, in each form of HTTP, are waited for that long."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    told = retry_after(text, now=now).delay
-    decision = HTTP.decide(History(1, now), FAILURE._replace(hint=told), now, 0.5)
+    parsed = retry_after(text, now=now).delay
+    decision = HTTP.decide(History(1, now), FAILURE._replace(hint=parsed), now, 0.5)
 
-    assert timedelta(days=3, hours=1) == told == decision.delay
+    assert timedelta(days=3, hours=1) == parsed == decision.delay
 
 
 # --------------------------------------------------------------------------------------------------------------- errors

@@ -59,7 +59,7 @@ def _called(policy, script):
     return policy.call(script)
 
 
-def _told_as_a_value(policy, script):
+def _as_a_value(policy, script):
     return policy.outcome(script).unwrap()
 
 
@@ -109,7 +109,7 @@ SYNC = {
     "decorated": _decorated,
     "prepared": lambda policy, script: _decorated(policy.with_(deadline="1h"), script),
     "called": _called,
-    "as a value": _told_as_a_value,
+    "as a value": _as_a_value,
     "block": _block,
     "generator": _generator,
 }

@@ -15,7 +15,7 @@ AT_ONCE = Policy(on=Busy, attempts=3, backoff=Backoff.constant(0))
 SECONDS = AT_ONCE.with_(deadline=None, backoff=Backoff.constant(1), jitter="none")
 
 
-class Tape:
+class ScriptedGenerator:
     """A generator function that plays one list a call: an exception is raised, anything else is yielded.
 
     Attributes:
@@ -84,11 +84,11 @@ async def aread(generator):
 def played(request):
     """Plays a tape to its end, in each colour: items and error."""
 
-    def play(tape, policy=AT_ONCE, **kwargs):
+    def play(function, policy=AT_ONCE, **kwargs):
         retry = redrive.retry(policy, **kwargs)
         if request.param == "def":
-            return read(retry(tape.play)())
-        return request.getfixturevalue("runner")(request.param, aread, retry(tape.aplay)())
+            return read(retry(function.play)())
+        return request.getfixturevalue("runner")(request.param, aread, retry(function.aplay)())
 
     return play
 
@@ -105,19 +105,19 @@ def runner():
 
 def test_a_generator_that_has_yielded_nothing_is_retried(played):
     """By default a generator is tried again as long as it has yielded nothing."""
-    tape = Tape([Busy()], [Busy()], [1, 2])
+    function = ScriptedGenerator([Busy()], [Busy()], [1, 2])
 
-    assert ([1, 2], None) == played(tape)
-    assert 3 == tape.closed
+    assert ([1, 2], None) == played(function)
+    assert 3 == function.closed
 
 
 def test_the_first_item_commits(played):
     """By default an error after the first item passes, and a note names what would retry it."""
     error = Busy()
-    tape = Tape([Busy()], [1, error], [9])
+    function = ScriptedGenerator([Busy()], [1, error], [9])
 
-    assert ([1], error) == played(tape)
-    assert 2 == len(tape.starts)
+    assert ([1], error) == played(function)
+    assert 2 == len(function.starts)
     (note,) = error.__notes__
     assert note.startswith("not retried: the generator had yielded an item")
     assert 'generator="restart"' in note
@@ -126,36 +126,36 @@ def test_the_first_item_commits(played):
 def test_an_error_that_is_not_retried_anyway_has_no_note(played):
     """Errors after the first item that the policy does not name pass as they are."""
     error = Other()
-    tape = Tape([1, error])
+    function = ScriptedGenerator([1, error])
 
-    assert ([1], error) == played(tape)
+    assert ([1], error) == played(function)
     assert not hasattr(error, "__notes__")
 
 
 def test_restart_yields_everything_again(played):
     """With `restart` a failed generator is started from the beginning, and repeats its items."""
-    assert ([1, 1, 2], None) == played(Tape([1, Busy()], [1, 2]), generator="restart")
+    assert ([1, 1, 2], None) == played(ScriptedGenerator([1, Busy()], [1, 2]), generator="restart")
 
 
 def test_another_failure_passes(played):
     """Errors that `on` does not name end the generator in every mode."""
     error = Other()
 
-    assert ([1], error) == played(Tape([1, error], [9]), generator="restart")
+    assert ([1], error) == played(ScriptedGenerator([1, error], [9]), generator="restart")
 
 
 def test_an_empty_generator_stays_empty(played):
     """Empty generators end after one attempt."""
-    tape = Tape([], [9])
+    function = ScriptedGenerator([], [9])
 
-    assert ([], None) == played(tape)
-    assert 1 == len(tape.starts)
+    assert ([], None) == played(function)
+    assert 1 == len(function.starts)
 
 
 def test_a_generator_that_keeps_failing_is_given_up(played):
     """After the last attempt the last error is raised with its note and record."""
     errors = [Busy(), Busy(), Busy()]
-    items, error = played(Tape([1, errors[0]], [1, errors[1]], [1, errors[2]]), generator="restart")
+    items, error = played(ScriptedGenerator([1, errors[0]], [1, errors[1]], [1, errors[2]]), generator="restart")
 
     assert ([1, 1, 1], errors[2]) == (items, error)
     assert (3, "attempts", 1) == (error.__retry__.attempts, error.__retry__.rule, len(error.__notes__))
@@ -163,7 +163,7 @@ def test_a_generator_that_keeps_failing_is_given_up(played):
 
 def test_between_attempts_a_generator_waits(played, clock):
     """Between attempts a generator waits for the policy's delays, on the clock in force."""
-    assert ([1], None) == played(Tape([Busy()], [Busy()], [1]), SECONDS)
+    assert ([1], None) == played(ScriptedGenerator([Busy()], [Busy()], [1]), SECONDS)
     assert [1.0, 1.0] == clock.slept
 
 
@@ -171,7 +171,7 @@ def test_a_truncated_wait_ends_with_the_error(played, clock):
     """With `over_deadline="truncate"` a generator waits to the deadline, and then raises its last error."""
     error = Busy()
 
-    assert ([], error) == played(Tape([error], [9]), SECONDS.with_(deadline=0.5, over_deadline="truncate"))
+    assert ([], error) == played(ScriptedGenerator([error], [9]), SECONDS.with_(deadline=0.5, over_deadline="truncate"))
     assert [0.5] == clock.slept
 
 
@@ -179,17 +179,17 @@ def test_disabled_generators_are_plain(played):
     """Where retries are disabled the first error passes."""
     error = Busy()
     with redrive.disabled():
-        assert ([], error) == played(Tape([error], [9]))
+        assert ([], error) == played(ScriptedGenerator([error], [9]))
 
 
 def test_resume_continues_after_the_last_item():
     """With `resume` the next attempt gets the key of the last item, and the first attempt gets none."""
-    tape = Tape([10, 20, Busy()], [Busy()], [30])
+    function = ScriptedGenerator([10, 20, Busy()], [Busy()], [30])
     mode = redrive.resume(lambda item: item + 1)
 
-    assert ([10, 20, 30], None) == read(redrive.retry(AT_ONCE, generator=mode)(tape.resumable)("x", size=2))
-    assert [0, 21, 21] == [kwargs.pop("after") for _, kwargs in tape.starts]
-    assert [(("x",), {"size": 2})] * 3 == tape.starts
+    assert ([10, 20, 30], None) == read(redrive.retry(AT_ONCE, generator=mode)(function.resumable)("x", size=2))
+    assert [0, 21, 21] == [kwargs.pop("after") for _, kwargs in function.starts]
+    assert [(("x",), {"size": 2})] * 3 == function.starts
 
 
 def test_resume_names_its_parameter():
@@ -211,10 +211,10 @@ def test_resume_names_its_parameter():
 
 def test_resume_of_an_async_generator(run):
     """Async generators with any keyword can be resumed, too."""
-    tape = Tape([1, 2, Busy()], [3, 4])
+    function = ScriptedGenerator([1, 2, Busy()], [3, 4])
 
-    assert ([1, 2, 3, 4], None) == run(aread, redrive.retry(AT_ONCE, generator=redrive.resume())(tape.aplay)())
-    assert [((), {}), ((), {"after": 2})] == tape.starts
+    assert ([1, 2, 3, 4], None) == run(aread, redrive.retry(AT_ONCE, generator=redrive.resume())(function.aplay)())
+    assert [((), {}), ((), {"after": 2})] == function.starts
 
 
 def rows(size):
@@ -250,20 +250,20 @@ def test_resume_shows_itself():
 
 def test_generator_functions_stay_generator_functions():
     """Decorated generator functions stay generator functions."""
-    tape = Tape()
+    function = ScriptedGenerator()
 
     assert inspect.isgeneratorfunction(redrive.retry(AT_ONCE)(rows))
-    assert inspect.isasyncgenfunction(redrive.retry(AT_ONCE)(tape.aplay))
+    assert inspect.isasyncgenfunction(redrive.retry(AT_ONCE)(function.aplay))
     assert "rows" == redrive.retry(AT_ONCE)(rows).__name__
 
 
 def test_a_generator_starts_with_the_first_next(clock):
     """Retried generators start with the first `next`, and so does their time."""
-    tape = Tape([1])
-    generator = redrive.retry(AT_ONCE.with_(deadline=5))(tape.play)()
+    function = ScriptedGenerator([1])
+    generator = redrive.retry(AT_ONCE.with_(deadline=5))(function.play)()
     clock.advance(100)
 
-    assert [] == tape.starts
+    assert [] == function.starts
     assert [1] == list(generator)
 
 
@@ -326,30 +326,30 @@ def test_asend_and_athrow_reach_the_generator(run):
 
 def test_an_error_of_the_consumer_is_not_retried():
     """Errors that the consumer throws in and that come back are not retried."""
-    tape = Tape([1, 2], [9])
-    generator = redrive.retry(AT_ONCE, generator="restart")(tape.play)()
+    function = ScriptedGenerator([1, 2], [9])
+    generator = redrive.retry(AT_ONCE, generator="restart")(function.play)()
     error = Busy()
     next(generator)
 
     with pytest.raises(Busy) as caught:
         generator.throw(error)
     assert caught.value is error
-    assert 1 == len(tape.starts)
+    assert 1 == len(function.starts)
 
 
 def test_an_error_of_the_consumer_is_not_retried_in_async(run):
     """Errors that the consumer throws into an async generator are not retried."""
-    tape = Tape([1, 2], [9])
+    function = ScriptedGenerator([1, 2], [9])
 
     async def main():
-        generator = redrive.retry(AT_ONCE, generator="restart")(tape.aplay)()
+        generator = redrive.retry(AT_ONCE, generator="restart")(function.aplay)()
         await anext(generator)
         with pytest.raises(Busy):
             await generator.athrow(Busy())
 
     run(main)
 
-    assert 1 == len(tape.starts)
+    assert 1 == len(function.starts)
 
 
 def test_an_error_that_the_generator_makes_of_it_is_its_own():
@@ -395,20 +395,20 @@ def test_an_error_that_was_handled_is_not_the_consumers_any_more():
 
 def test_close_reaches_the_generator(run):
     """Closing ends the generator inside, sync and async."""
-    tape = Tape([1, 2])
-    generator = redrive.retry(AT_ONCE, generator="restart")(tape.play)()
+    function = ScriptedGenerator([1, 2])
+    generator = redrive.retry(AT_ONCE, generator="restart")(function.play)()
     next(generator)
     generator.close()
-    assert 1 == tape.closed
+    assert 1 == function.closed
 
     async def main():
-        agenerator = redrive.retry(AT_ONCE, generator="restart")(Tape.aplay.__get__(tape))()
-        tape.starts.clear()
+        agenerator = redrive.retry(AT_ONCE, generator="restart")(ScriptedGenerator.aplay.__get__(function))()
+        function.starts.clear()
         await anext(agenerator)
         await agenerator.aclose()
 
     run(main)
-    assert 2 == tape.closed
+    assert 2 == function.closed
 
 
 # ------------------------------------------------------------------------------------------------------------ around it

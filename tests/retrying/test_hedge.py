@@ -123,9 +123,9 @@ def test_a_final_failure_lets_running_copies_finish(jump):
 
 def test_a_hint_delays_the_next_copy(jump):
     """After a failure with a hint the next copy starts after the hint, never earlier."""
-    told = Busy()
-    told.hint = timedelta(seconds=3)
-    server = DelayedServer((0.2, told), (0.1, "ok"))
+    hinted = Busy()
+    hinted.hint = timedelta(seconds=3)
+    server = DelayedServer((0.2, hinted), (0.1, "ok"))
 
     assert "ok" == jump(Policy(hedge=Hedge(0.5, 4), **ONCE).acall, server)
     assert [0, 3.2] == server.sends
@@ -166,15 +166,15 @@ def test_copies_share_the_deadline(jump):
 
 def test_no_copy_starts_after_the_deadline(jump):
     """Hints beyond the deadline start no copy."""
-    told = Busy()
-    told.hint = timedelta(seconds=99)
-    server = DelayedServer((0.2, told), (0.1, "ok"))
+    hinted = Busy()
+    hinted.hint = timedelta(seconds=99)
+    server = DelayedServer((0.2, hinted), (0.1, "ok"))
 
     async def main():
         outcome = await Policy(deadline=5, hedge=Hedge(0.5, 4), **ONCE).aoutcome(server)
         return outcome.error, LoopClock().monotonic()
 
-    assert (told, pytest.approx(0.2)) == jump(main)
+    assert (hinted, pytest.approx(0.2)) == jump(main)
 
 
 def test_hedges_spend_the_budget(jump):

@@ -38,11 +38,11 @@ class Inside:
         self.most = self.now = 0
         self.order = []
 
-    async def stay(self, who, seconds):
+    async def stay(self, caller, seconds):
         """Be inside for a while."""
         self.now += 1
         self.most = max(self.most, self.now)
-        self.order.append(who)
+        self.order.append(caller)
         await LoopClock().asleep(seconds)
         self.now -= 1
 
@@ -53,7 +53,7 @@ def test_a_limiter_bounds_concurrent_tasks(jump):
     stay = limiter(inside.stay)
 
     async def main():
-        await together([(lambda who=who: stay(who, 1)) for who in range(10)])
+        await together([(lambda caller=caller: stay(caller, 1)) for caller in range(10)])
         return LoopClock().monotonic()
 
     assert 4 == pytest.approx(jump(main))
@@ -65,12 +65,12 @@ def test_slots_are_passed_on_in_order(jump):
     """Slots are handed over in the order of the requests."""
     inside, limiter = Inside(), Limiter(concurrency=1)
 
-    async def work(who):
-        await LoopClock().asleep(who / 10)
+    async def work(caller):
+        await LoopClock().asleep(caller / 10)
         async with limiter:
-            await inside.stay(who, 5)
+            await inside.stay(caller, 5)
 
-    jump(lambda: together([(lambda who=who: work(who)) for who in range(5)]))
+    jump(lambda: together([(lambda caller=caller: work(caller)) for caller in range(5)]))
 
     assert [0, 1, 2, 3, 4] == inside.order
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random  # noqa: TID251 - seeded dice, so that this test is the same each time
+import random  # noqa: TID251 - seeded, so that this test is the same each time
 import threading
 
 import pytest

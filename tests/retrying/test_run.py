@@ -169,7 +169,7 @@ def test_a_combined_policy_decides_by_its_parts(clock):
 
 
 def test_jitter_uses_the_given_random_number_generator(clock):
-    """Full jitter draws between nothing and the backoff, with the dice that are in force."""
+    """Full jitter draws between nothing and the backoff, with the random numbers of the scope."""
     policy = SECONDS.with_(jitter="full", attempts=3)
     with using(sample=0.25):
         policy.outcome(Script(Busy()))

@@ -133,8 +133,8 @@ def test_a_method_with_mangled_names_works():
 
     class Box:
         @redrive.retry(AT_ONCE)
-        def put(self, __thing):  # noqa: PYI063 - an old way to say positional-only, and mangled
-            return __thing
+        def put(self, __name):  # noqa: PYI063 - an old way to say positional-only, and mangled
+            return __name
 
     assert 3 == Box().put(3)
 

@@ -55,7 +55,7 @@ class Watch:
         else:
             self.lines.append("exit")
 
-    def heard(self, kind: type) -> list:
+    def of_kind(self, kind: type) -> list:
         """Return the events of a class."""
         return [event for event in self.events if isinstance(event, kind)]
 
@@ -128,7 +128,7 @@ async def test_an_interrupted_attempt_is_exited_once_and_given_back(filed: App, 
         await asyncio.wait_for(runs.wait(), PATIENCE)
 
     assert ["enter", "CancelledError"] == watch.lines
-    assert ["release"] == [event.hold for event in watch.heard(observe.JobReleased)]
+    assert ["release"] == [event.hold for event in watch.of_kind(observe.JobReleased)]
     assert "attempt 1" == filed.store.run(jobs.trace(job.id))
 
 
@@ -144,16 +144,16 @@ async def test_a_manager_receives_the_timeout(filed: App, watch: Watch):
         await ended(work.enqueue())
 
     assert ["enter", "AttemptTimeout"] == watch.lines
-    assert ["TIMEOUT"] == [event.reason for event in watch.heard(observe.JobDied)]
+    assert ["TIMEOUT"] == [event.reason for event in watch.of_kind(observe.JobDied)]
 
 
 @on_a_loop
 async def test_a_worker_emits_its_start_and_stop(filed: App, watch: Watch):
     """Show its slots and its queues at the start, and the number of abandoned handlers at the stop."""
     async with working(filed, concurrency=3, queues=["mail"]) as worker:
-        await until(lambda: bool(watch.heard(observe.WorkerStarted)))
-    (started,) = watch.heard(observe.WorkerStarted)
-    (stopped,) = watch.heard(observe.WorkerStopped)
+        await until(lambda: bool(watch.of_kind(observe.WorkerStarted)))
+    (started,) = watch.of_kind(observe.WorkerStarted)
+    (stopped,) = watch.of_kind(observe.WorkerStopped)
 
     assert (3, ("mail",)) == (started.concurrency, started.queues)
     assert (started.worker_id, ("mail",), 0) == (stopped.worker_id, stopped.queues, worker.abandoned)
@@ -173,11 +173,11 @@ async def test_an_attempt_of_a_cancelled_job_is_reported_as_lost(filed: App, wat
         job = work.enqueue()
         await asyncio.wait_for(runs.wait(), PATIENCE)
         await job.acancel("enough")
-        await until(lambda: bool(watch.heard(observe.JobLeaseLost)))
+        await until(lambda: bool(watch.of_kind(observe.JobLeaseLost)))
 
-    assert [job.id] == [event.job_id for event in watch.heard(observe.JobLeaseLost)]
-    assert ["enough"] == [event.why for event in watch.heard(observe.JobCancelled)]
-    assert [] == watch.heard(observe.JobSucceeded)
+    assert [job.id] == [event.job_id for event in watch.of_kind(observe.JobLeaseLost)]
+    assert ["enough"] == [event.why for event in watch.of_kind(observe.JobCancelled)]
+    assert [] == watch.of_kind(observe.JobSucceeded)
 
 
 @on_a_loop
@@ -195,9 +195,9 @@ async def test_an_outcome_that_comes_too_late_is_reported_as_lost(filed: App, wa
         await came(runs)
         await job.acancel()
         goes_on.set()
-        await until(lambda: bool(watch.heard(observe.JobLeaseLost)))
+        await until(lambda: bool(watch.of_kind(observe.JobLeaseLost)))
 
-    assert [job.id] == [event.job_id for event in watch.heard(observe.JobLeaseLost)]
+    assert [job.id] == [event.job_id for event in watch.of_kind(observe.JobLeaseLost)]
 
 
 @on_a_loop
@@ -215,7 +215,7 @@ async def test_a_rescue_is_reported_by_the_worker_that_sweeps(tmp_path: Path, wa
     async with working(app):
         await ended(job)
     app.close()
-    (rescued,) = watch.heard(observe.JobRescued)
+    (rescued,) = watch.of_kind(observe.JobRescued)
 
     assert (job.id, silent, "WORKER_LOST", 1) == (rescued.job_id, rescued.worker_id, rescued.reason, rescued.attempt)
 

@@ -173,7 +173,7 @@ def test_a_thread_past_its_timeout_delays_no_other_job(filed: App):
 
 def test_an_error_of_the_worker_itself_gives_the_job_back(filed: App, monkeypatch: pytest.MonkeyPatch, caplog):
     """After an error of the worker no attempt is spent, and the worker continues."""
-    execute, refusals = Executor.run, [RuntimeError("out of luck")]
+    execute, refusals = Executor.run, [RuntimeError("refused")]
 
     async def flaky(self, claim):
         """Fail once."""

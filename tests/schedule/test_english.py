@@ -161,10 +161,10 @@ def test_parse_errors_show_their_place(text: str, message: str):
 def test_a_schedule_counts_from_the_given_start():
     """Schedules typed by a user count from the given start, those in a program from a fixed day."""
     today = RefreshPolicy.parse("every 2 weeks on Friday at 17:00", start=START)
-    told = RefreshPolicy.parse("every 2 weeks on Friday at 17:00 starting on 2026-01-31")
+    explicit = RefreshPolicy.parse("every 2 weeks on Friday at 17:00 starting on 2026-01-31")
 
-    assert (START, START.replace(hour=0, minute=0)) == (today.schedule.start, told.schedule.start)
-    assert [today, told] == [RefreshPolicy.parse(str(each)) for each in (today, told)]
+    assert (START, START.replace(hour=0, minute=0)) == (today.schedule.start, explicit.schedule.start)
+    assert [today, explicit] == [RefreshPolicy.parse(str(each)) for each in (today, explicit)]
 
 
 SPANS = st.sampled_from([timedelta(seconds=1.5), MINUTE, 90 * MINUTE, 26 * HOUR, 8 * DAY])

@@ -98,8 +98,8 @@ def test_invariants_hold_in_every_history(policy: RefreshPolicy, events: list[tu
     now, state = T0, RefreshState()
     for event, step, sample in [("update", timedelta(0), 0.0), *events]:
         now += step
-        given_luck = {} if event == "pause" else {"sample": sample}
-        before, move = state, moved(policy, state, event, now, **given_luck)
+        given_sample = {} if event == "pause" else {"sample": sample}
+        before, move = state, moved(policy, state, event, now, **given_sample)
         state = move.state
         clock = now if before.started_at is None else max(now, before.started_at)
 
@@ -275,7 +275,7 @@ def test_jitter_delays_planned_refreshes_and_no_others():
 
 
 def test_planned_refreshes_that_are_late_are_spread_once():
-    """After a downtime all are late at one instant; each is put off by its luck, and starts then."""
+    """After a downtime all are late at one instant; each is put off by its sample, and starts then."""
     policy = RefreshPolicy(schedule=DAILY, jitter=HOUR)
     waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, sample=0.5).state
     back = waiting.planned_at + 5 * HOUR
@@ -288,7 +288,7 @@ def test_planned_refreshes_that_are_late_are_spread_once():
 
 
 def test_zero_jitter_starts_a_late_refresh_at_once():
-    """Luck may be 0; it is not put off for ever."""
+    """Samples may be 0; the item is not put off for ever."""
     policy = RefreshPolicy(schedule=DAILY, jitter=HOUR)
     waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
     back = waiting.planned_at + 2 * HOUR

@@ -101,7 +101,7 @@ def test_a_planned_refresh_is_that_of_the_new_schedule():
 
 @pytest.mark.parametrize("now", [clock(14), clock(14, 10), clock(23)])
 def test_a_due_planned_refresh_is_kept(now: datetime):
-    """It waits for a free hand, or for its jitter: a deployment just then leaves nothing out."""
+    """Occurrences that wait for a free worker or for their jitter are not left out by a deployment."""
     spread = RefreshPolicy(schedule=EVERY_2.schedule, jitter=HOUR)
     before = refresh.update(spread, NEW, now=clock(12, 30), at_once=False, sample=0.5).state
 

@@ -65,7 +65,7 @@ class TappedStore(Store):
 
     def run(self, operation: Operation[Any], *, using: Any = None, timeout: float = math.inf) -> Any:
         """Run an operation and wait for it; give up, as with a database server, where the request takes too long."""
-        delay = self._simulation.weather.before(self._process, operation)
+        delay = self._simulation.disturbances.before(self._process, operation)
         self._simulation.scheduler.sleep(min(delay, timeout))
         if delay > timeout:
             message = f"no answer within {timeout:.1f} s"
@@ -74,7 +74,7 @@ class TappedStore(Store):
 
     async def arun(self, operation: Operation[Any], *, using: Any = None) -> Any:
         """Run an operation and await it."""
-        if delay := self._simulation.weather.before(self._process, operation):
+        if delay := self._simulation.disturbances.before(self._process, operation):
             await asyncio.sleep(delay)
         return await self._driver.arun(self._tap(operation), using=using)
 

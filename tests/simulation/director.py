@@ -64,7 +64,7 @@ class Director:
         self._simulation.phase = "done"
 
     def _calm(self) -> None:
-        self._simulation.weather.clear()
+        self._simulation.disturbances.clear()
         for member in self._simulation.members.values():
             if member.process is not None:
                 member.process.offset = 0.0
@@ -99,7 +99,7 @@ class Director:
         self._simulation.phase = "stopping"
         members = [member for member in self._simulation.members.values() if member.worker is not None]
         for member in members:
-            self._tell_to_stop(member)
+            self._request_stop(member)
         until = self._simulation.scheduler.now + STOP
         while any(not member.process.dead for member in members):
             if self._simulation.scheduler.now >= until:
@@ -108,7 +108,7 @@ class Director:
                 return
             self._simulation.scheduler.sleep(0.2)
 
-    def _tell_to_stop(self, member: Any) -> None:
+    def _request_stop(self, member: Any) -> None:
         member.stopping = True
         if not member.process.dead and member.loop is not None:
             with contextlib.suppress(RuntimeError):  # it is closed: the worker has ended by itself
@@ -170,37 +170,39 @@ class Director:
         self._as_client(pause)
 
     def _do_crash(self, step: Step) -> None:
-        self._simulation.weather.crashes[step.target] = step.number
+        self._simulation.disturbances.crashes[step.target] = step.number
 
     def _do_freeze(self, step: Step) -> None:
         self._simulation.scheduler.freeze(self._simulation.members[step.target].process, step.seconds)
 
     def _do_stall(self, step: Step) -> None:
-        self._simulation.weather.stalls.append((step.target, step.how, self._simulation.scheduler.now + step.seconds))
+        self._simulation.disturbances.stalls.append(
+            (step.target, step.how, self._simulation.scheduler.now + step.seconds)
+        )
 
     def _do_mute(self, step: Step) -> None:
         """Stop the server process of this connection, so that the next heartbeat is never answered."""
-        self._simulation.weather.mutes.add((step.target, "beat"))
+        self._simulation.disturbances.mutes.add((step.target, "beat"))
 
     def _do_silence(self, step: Step) -> None:
         """Suppress the replies to all heartbeats of this process for a while; its other requests are answered."""
         until = self._simulation.scheduler.now + step.seconds
-        self._simulation.weather.stalls += [(step.target, how, until) for how in ("beat", "held")]
+        self._simulation.disturbances.stalls += [(step.target, how, until) for how in ("beat", "held")]
 
     def _do_slow(self, step: Step) -> None:
-        self._simulation.weather.delays.append(
+        self._simulation.disturbances.delays.append(
             (step.target, step.how, step.seconds, self._simulation.scheduler.now + 5)
         )
 
     def _do_lost_reply(self, step: Step) -> None:
-        self._simulation.weather.replies[step.target] = step.number
+        self._simulation.disturbances.replies[step.target] = step.number
 
     def _do_lost_request(self, step: Step) -> None:
-        self._simulation.weather.requests[step.target] = step.number
+        self._simulation.disturbances.requests[step.target] = step.number
 
     def _do_outage(self, step: Step) -> None:
-        self._simulation.weather.away_until = max(
-            self._simulation.weather.away_until, self._simulation.scheduler.now + step.seconds
+        self._simulation.disturbances.away_until = max(
+            self._simulation.disturbances.away_until, self._simulation.scheduler.now + step.seconds
         )
 
     _do_long_outage = _do_outage
@@ -211,17 +213,17 @@ class Director:
     _do_jump = _do_step
 
     def _do_restart(self, step: Step) -> None:
-        self._tell_to_stop(self._simulation.members[step.target])
+        self._request_stop(self._simulation.members[step.target])
 
     def _do_starve(self, step: Step) -> None:
         """Another program holds the lock of the database for a while."""
 
         def hold() -> None:
-            if self._simulation.hall is not None:
+            if self._simulation.connection_queue is not None:
                 with contextlib.suppress(StoreError):
-                    self._simulation.hall.acquire(self._simulation.truth)
+                    self._simulation.connection_queue.acquire(self._simulation.truth)
                     self._simulation.scheduler.sleep(step.seconds)
-                    self._simulation.hall.release(commit=False)
+                    self._simulation.connection_queue.release(commit=False)
                 return
             connection = self._simulation.connect(self._simulation.path)
             cursor = connection.cursor()

@@ -25,13 +25,13 @@ from redrive.stores.store import Store
 from tests.simulation import product
 from tests.simulation.database import SimulatedConnection, store_of
 from tests.simulation.director import Director
+from tests.simulation.disturbances import Disturbances
 from tests.simulation.faults import PROFILES, Plan
 from tests.simulation.handlers import Handlers
 from tests.simulation.invariants import Observer, Violation, reader
 from tests.simulation.loop import run
 from tests.simulation.scheduler import Process, Scheduler
-from tests.simulation.server import Hall, SimulatedServer
-from tests.simulation.weather import Weather
+from tests.simulation.server import ConnectionQueue, SimulatedServer
 
 __all__ = ["Member", "Report", "Simulation", "simulate"]
 
@@ -114,7 +114,7 @@ class Simulation:
         self.profile = PROFILES[plan.profile]
         self.scheduler = Scheduler(Random(f"scheduler {plan.seed}"))
         self.truth = self.scheduler.process("truth")
-        self.weather = Weather(self)
+        self.disturbances = Disturbances(self)
         self.lingering = LINGERING
         self.violation: Violation | None = None
         self.commits = self.starts = self.trace = 0
@@ -126,10 +126,10 @@ class Simulation:
         self.processes: dict[int, Process] = {}
         self._pauses = Random(f"pauses {plan.seed}")
         self.phase = "active"
-        self.hall: Hall | None = None
+        self.connection_queue: ConnectionQueue | None = None
         if plan.store == "memory":
-            self.hall = Hall(self, image)
-            self._eye = self.hall.connection
+            self.connection_queue = ConnectionQueue(self, image)
+            self._eye = self.connection_queue.connection
         else:
             self._write_file()
             self._eye = sqlite3.connect(self.path, isolation_level=None, timeout=0)
@@ -146,8 +146,8 @@ class Simulation:
     def open_store(self, _: str) -> Store:
         """Open the store for the process that runs."""
         process = self.scheduler.current.process
-        if self.hall is not None:
-            return store_of(self, process, SimulatedServer(self, process, self.hall))
+        if self.connection_queue is not None:
+            return store_of(self, process, SimulatedServer(self, process, self.connection_queue))
         from redrive.stores.drivers.sqlite import SQLiteSettings, SQLiteStore
 
         return store_of(self, process, SQLiteStore("simulated", SQLiteSettings(self.path)))
@@ -164,7 +164,7 @@ class Simulation:
 
     def database_time(self, process: Process) -> datetime:
         """Read the clock of the transactions of a process: on SQLite in a file, that of its own host."""
-        return self.scheduler.time(self.truth if self.hall is not None else process)
+        return self.scheduler.time(self.truth if self.connection_queue is not None else process)
 
     def is_gone(self, number: int) -> bool:
         """Return True if a process of the same host has ended."""
@@ -178,16 +178,18 @@ class Simulation:
     def statement(self, process: Process, operation: str, query: Query) -> None:
         """Take note of a statement that is about to be run; perhaps its process dies before it."""
         strand = self.scheduler.current
-        if self.hall is not None:
-            self.hall.queries.append((operation, query))
+        if self.connection_queue is not None:
+            self.connection_queue.queries.append((operation, query))
         else:
             strand.pending = (operation, query)
-        if process.name in self.weather.crashes:
-            self.weather.crashes[process.name] -= 1
-            if self.weather.crashes[process.name] <= 0:
-                del self.weather.crashes[process.name]
+        if process.name in self.disturbances.crashes:
+            self.disturbances.crashes[process.name] -= 1
+            if self.disturbances.crashes[process.name] <= 0:
+                del self.disturbances.crashes[process.name]
                 self.crash(process)
-        if strand.lingering or (self.hall is None and strand.loop is None and self._pauses.random() < LINGERING):
+        if strand.lingering or (
+            self.connection_queue is None and strand.loop is None and self._pauses.random() < LINGERING
+        ):
             self.scheduler.sleep(process.rng.expovariate(100))
 
     def committed(self, process: Process, queries: list[tuple[str, Query]]) -> None:
@@ -290,8 +292,8 @@ class Simulation:
 
     def _lost(self, process: Process) -> None:
         """Close what the operating system closes when a process has ended."""
-        if self.hall is not None:
-            self.hall.lost(process)
+        if self.connection_queue is not None:
+            self.connection_queue.lost(process)
         for each in self._connections:
             if each.process is process:
                 # While a cursor holds a statement, closing alone would leave the transaction and its lock open.

@@ -52,7 +52,7 @@ class Actor:
 
 
 @dataclass(frozen=True)
-class World:
+class ModelState:
     """Everything outside of the database.
 
     Attributes:
@@ -109,7 +109,7 @@ class Search:
         policy = Policy.parse("1 1s").with_(idempotent=idempotent).durable()
         self._run(jobs.enqueue([NewJob("send", "default", 0, b"{}", freeze(policy))], now=EPOCH))
         names = [self._run(workers.register(n, concurrency=1, lease_for=LEASE, now=EPOCH)) for n in "ab"]
-        self._first = World(tuple(Actor(name) for name in names))
+        self._first = ModelState(tuple(Actor(name) for name in names))
 
     def run(self) -> Explored:
         """Search all states."""
@@ -120,21 +120,21 @@ class Search:
     def _run(self, operation: Operation[Any]) -> Any:
         return drive(self._cursor, operation.steps, SQLiteSettings(None))
 
-    def _visit(self, world: World, depth: int) -> None:
-        state = self._canonical(world)
+    def _visit(self, model: ModelState, depth: int) -> None:
+        state = self._canonical(model)
         if state in self._seen:
             return
         self._seen.add(state)
-        self._check(world)
-        for name, move in self._possible(world):
+        self._check(model)
+        for name, move in self._possible(model):
             self._moves += 1
             self._cursor.execute(f"SAVEPOINT s{depth}")
             before = self._job()
-            path = (*world.path, name)
+            path = (*model.path, name)
             try:
                 after = replace(move(), path=path)
             except StoreError as error:
-                self._problem(replace(world, path=path), f"the database refused: {error}")
+                self._problem(replace(model, path=path), f"the database refused: {error}")
             else:
                 self._compare(before, self._job(), after)
                 self._visit(after, depth + 1)
@@ -143,97 +143,97 @@ class Search:
 
     # ---------------------------------------------------------------- moves
 
-    def _possible(self, world: World) -> Iterator[tuple[str, Any]]:
-        now = EPOCH + world.leases * LEASE
-        for index, actor in enumerate(world.actors):
+    def _possible(self, model: ModelState) -> Iterator[tuple[str, Any]]:
+        now = EPOCH + model.leases * LEASE
+        for index, actor in enumerate(model.actors):
             if not actor.alive:
                 continue
             name = "ab"[index]
-            yield f"{name} crashes", lambda i=index: _with(world, i, alive=False, held=None, ended=None)
+            yield f"{name} crashes", lambda i=index: _with(model, i, alive=False, held=None, ended=None)
             if actor.held is None and actor.claims < self._claims:
-                yield f"{name} claims", lambda i=index: self._claim(world, i, now)
-                yield f"{name} claims, reply lost", lambda i=index: self._claim(world, i, now, received=False)
+                yield f"{name} claims", lambda i=index: self._claim(model, i, now)
+                yield f"{name} claims, reply lost", lambda i=index: self._claim(model, i, now, received=False)
             if actor.held is not None:
-                yield f"{name} beats", lambda i=index: self._beat(world, i, now)
+                yield f"{name} beats", lambda i=index: self._beat(model, i, now)
             if actor.ended is not None:
-                yield f"{name} settles again", lambda i=index: self._settle(world, i, now)
+                yield f"{name} settles again", lambda i=index: self._settle(model, i, now)
             elif actor.held is not None:
                 for how, outcome in (("a success", Succeeded()), ("a failure", _FAILED)):
-                    ended = _with(world, index, ended=outcome)
+                    ended = _with(model, index, ended=outcome)
                     yield f"{name} settles {how}", lambda i=index, w=ended: self._settle(w, i, now)
                     yield (
                         f"{name} settles {how}, reply lost",
                         lambda i=index, w=ended: self._settle(w, i, now, received=False),
                     )
-        yield "a worker sweeps", lambda: self._sweep(world, now)
-        if not world.cancelled:
-            yield "the operator cancels", lambda: self._cancel(world, now)
-        if world.leases < self._spans:
-            yield "a lease's time passes", lambda: replace(world, leases=world.leases + 1)
+        yield "a worker sweeps", lambda: self._sweep(model, now)
+        if not model.cancelled:
+            yield "the operator cancels", lambda: self._cancel(model, now)
+        if model.leases < self._spans:
+            yield "a lease's time passes", lambda: replace(model, leases=model.leases + 1)
 
-    def _claim(self, world: World, index: int, now: Any, *, received: bool = True) -> World:
-        actor = world.actors[index]
+    def _claim(self, model: ModelState, index: int, now: Any, *, received: bool = True) -> ModelState:
+        actor = model.actors[index]
         claimed = self._run(leases.claim(actor.id, 1, lease_for=LEASE, now=now))
         if not claimed.known and received:
             fresh = self._run(workers.register("again", concurrency=1, lease_for=LEASE, now=now))
-            return _with(world, index, id=fresh, claims=actor.claims + 1)
+            return _with(model, index, id=fresh, claims=actor.claims + 1)
         held = claimed.claims[0] if claimed.claims and received else None
-        return _with(world, index, held=held, claims=actor.claims + 1)
+        return _with(model, index, held=held, claims=actor.claims + 1)
 
-    def _beat(self, world: World, index: int, now: Any) -> World:
-        actor = world.actors[index]
+    def _beat(self, model: ModelState, index: int, now: Any) -> ModelState:
+        actor = model.actors[index]
         pulse = self._run(workers.beat(actor.id, LEASE, now=now))
         assert actor.held is not None
         if actor.held.lease_id in pulse.leases:
             if self._job()[2] != actor.held.lease_id:
-                self._problem(world, f"the heartbeat confirms lease {actor.held.lease_id}, which is not current")
-            return world
-        return _with(world, index, held=None, ended=None)  # the handler is stopped
+                self._problem(model, f"the heartbeat confirms lease {actor.held.lease_id}, which is not current")
+            return model
+        return _with(model, index, held=None, ended=None)  # the handler is stopped
 
-    def _settle(self, world: World, index: int, now: Any, *, received: bool = True) -> World:
-        actor = world.actors[index]
+    def _settle(self, model: ModelState, index: int, now: Any, *, received: bool = True) -> ModelState:
+        actor = model.actors[index]
         assert actor.held is not None
         assert actor.ended is not None
         before, history = self._job(), self._history()
         settled = self._run(leases.settle([Ending(actor.held, actor.ended, 0.0)], now=now))
         current = before[2] == actor.held.lease_id
         if not current and (before, history) != (self._job(), self._history()):
-            self._problem(world, f"lease {actor.held.lease_id} is not current, and its settle changed the job")
+            self._problem(model, f"lease {actor.held.lease_id} is not current, and its settle changed the job")
         if current and settled.lost:
-            self._problem(world, f"lease {actor.held.lease_id} is current, and its settle was refused")
-        return _with(world, index, held=None, ended=None) if received else world
+            self._problem(model, f"lease {actor.held.lease_id} is current, and its settle was refused")
+        return _with(model, index, held=None, ended=None) if received else model
 
-    def _sweep(self, world: World, now: Any) -> World:
+    def _sweep(self, model: ModelState, now: Any) -> ModelState:
         before = self._job()
         expired = self._expired(before[3], now)
         self._run(leases.sweep(10, now=now))
         if before[2] is not None and self._job()[2] != before[2] and not expired:
-            self._problem(world, f"lease {before[2]} was swept before its end")
-        return world
+            self._problem(model, f"lease {before[2]} was swept before its end")
+        return model
 
-    def _cancel(self, world: World, now: Any) -> World:
+    def _cancel(self, model: ModelState, now: Any) -> ModelState:
         self._run(admin.cancel(1, now=now))
-        return replace(world, cancelled=True)
+        return replace(model, cancelled=True)
 
     # ---------------------------------------------------------------- what must hold
 
-    def _check(self, world: World) -> None:
+    def _check(self, model: ModelState) -> None:
         job = self._job()
         if job[1] in FINAL:
             self._finals.add(job[1])
         numbers = [number for number, _ in self._history()]
         if numbers != list(range(1, len(numbers) + 1)):
-            self._problem(world, f"attempts are numbered {numbers}")
+            self._problem(model, f"attempts are numbered {numbers}")
         outcomes = [outcome for _, outcome in self._history()]
         if "succeeded" in outcomes[:-1] or outcomes.count("succeeded") > 1:
-            self._problem(world, f"attempts ended {outcomes}")
+            self._problem(model, f"attempts ended {outcomes}")
         if not self._idempotent and "lost" in outcomes and (outcomes[-1] != "lost" or job[1] != State.DEAD):
-            self._problem(world, f"idempotent=False: the job is {job[1]}, and its attempts ended {outcomes}")
+            self._problem(model, f"idempotent=False: the job is {job[1]}, and its attempts ended {outcomes}")
         if job[1] == State.SUCCEEDED and outcomes[-1:] != ["succeeded"]:
-            self._problem(world, f"the job succeeded, and its attempts ended {outcomes}")
-        self._check_end(world)
+            self._problem(model, f"the job succeeded, and its attempts ended {outcomes}")
+        self._check_end(model)
 
-    def _check_end(self, world: World) -> None:
+    def _check_end(self, model: ModelState) -> None:
         """From here, a new worker brings the job to an end, as soon as the old ones are silent."""
         rest = self._cursor.execute("SELECT hold, scheduled_at FROM redrive_jobs").fetchone()
         row = (self._job()[1], *self._job()[4:], *rest, *self._history())
@@ -249,18 +249,18 @@ class Search:
             for claim in self._run(leases.claim(fresh, 1, lease_for=100 * LEASE, now=now)).claims:
                 self._run(leases.settle([Ending(claim, Succeeded(), 0.0)], now=now))
         if self._job()[1] not in FINAL:
-            self._problem(world, f"the job stays {self._job()[1]}")
+            self._problem(model, f"the job stays {self._job()[1]}")
         self._cursor.execute("ROLLBACK TO ending")
         self._cursor.execute("RELEASE ending")
 
-    def _compare(self, before: tuple[Any, ...], after: tuple[Any, ...], world: World) -> None:
+    def _compare(self, before: tuple[Any, ...], after: tuple[Any, ...], model: ModelState) -> None:
         if before[1] in FINAL and after != before:
-            self._problem(world, f"the job was {before[1]} and became {after[1]}")
+            self._problem(model, f"the job was {before[1]} and became {after[1]}")
         if after[4] - before[4] not in (0, 1):
-            self._problem(world, f"attempt {before[4]} became {after[4]}")
+            self._problem(model, f"attempt {before[4]} became {after[4]}")
 
-    def _problem(self, world: World, text: str) -> None:
-        self._problems.append(f"{' / '.join(world.path)}: {text}")
+    def _problem(self, model: ModelState, text: str) -> None:
+        self._problems.append(f"{' / '.join(model.path)}: {text}")
 
     # ---------------------------------------------------------------- the database
 
@@ -278,15 +278,15 @@ class Search:
         row = self._cursor.execute(statement, (worker,)).fetchone()
         return row is None or row[0] is not None or row[1] <= begin + micros
 
-    def _canonical(self, world: World) -> object:
+    def _canonical(self, model: ModelState) -> object:
         """Describe a state without its history of numbers: leases by their age, workers by their rank."""
         job = self._job()
-        known = sorted({actor.held.lease_id for actor in world.actors if actor.held} | ({job[2]} - {None}))
+        known = sorted({actor.held.lease_id for actor in model.actors if actor.held} | ({job[2]} - {None}))
         rows = self._cursor.execute("SELECT id, expires_at, stopped_at IS NULL FROM redrive_workers").fetchall()
-        now = int((EPOCH + world.leases * LEASE).timestamp() * 1e6)
+        now = int((EPOCH + model.leases * LEASE).timestamp() * 1e6)
         alive = {row[0]: (max(row[1] - now, 0), row[2]) for row in rows}
         actors = []
-        for actor in world.actors:
+        for actor in model.actors:
             held = None if actor.held is None else known.index(actor.held.lease_id)
             line = None if actor.held is None else self._line(actor.held.lease_id)
             attempt = None if actor.held is None else actor.held.attempt
@@ -303,8 +303,8 @@ class Search:
             rest,
             tuple(self._history()),
             tuple(sorted(actors, key=repr)),  # the two workers are alike
-            world.leases,
-            world.cancelled,
+            model.leases,
+            model.cancelled,
         )
 
     def _line(self, lease: int) -> str | None:
@@ -312,10 +312,10 @@ class Search:
         return None if row is None else row[0]
 
 
-def _with(world: World, index: int, **changes: Any) -> World:
-    actors = list(world.actors)
+def _with(model: ModelState, index: int, **changes: Any) -> ModelState:
+    actors = list(model.actors)
     actors[index] = replace(actors[index], **changes)
-    return replace(world, actors=tuple(actors))
+    return replace(model, actors=tuple(actors))
 
 
 def explore(image: bytes, *, idempotent: bool, claims: int = 2, spans: int = 1) -> Explored:

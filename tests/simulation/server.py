@@ -20,7 +20,7 @@ from tests.simulation.database import BUSY, virtual_clock
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Condition, Future
 
-__all__ = ["Hall", "SimulatedServer"]
+__all__ = ["ConnectionQueue", "SimulatedServer"]
 
 
 class SimulatedServer:
@@ -29,52 +29,54 @@ class SimulatedServer:
     Args:
         simulation: the simulation that it belongs to.
         process: the process that opened it.
-        hall: the part that all processes share."""
+        connection_queue: the part that all processes share."""
 
     dialect = "sqlite"
     lasting = False
     local = False
 
-    def __init__(self, simulation: Any, process: Process, hall: Hall) -> None:
+    def __init__(self, simulation: Any, process: Process, connection_queue: ConnectionQueue) -> None:
         self._simulation = simulation
         self._process = process
-        self._hall = hall
+        self._connection_queue = connection_queue
 
     def run(self, operation: Operation[Any], *, using: Any = None) -> Any:
         """Run an operation and wait for its reply."""
         assert using is None
-        result = self._hall.transact(self._process, operation)
-        self._simulation.scheduler.sleep(self._simulation.weather.after(self._process, operation))
+        result = self._connection_queue.transact(self._process, operation)
+        self._simulation.scheduler.sleep(self._simulation.disturbances.after(self._process, operation))
         return result
 
     async def arun(self, operation: Operation[Any], *, using: Any = None) -> Any:
         """Run an operation and await its reply."""
         assert using is None
-        if self._hall.owner is None and self._process.rng.random() > self._simulation.lingering:
-            result = self._hall.transact(self._process, operation)
+        if self._connection_queue.owner is None and self._process.rng.random() > self._simulation.lingering:
+            result = self._connection_queue.transact(self._process, operation)
         else:
-            result = await self._beside(lambda: self._hall.transact(self._process, operation, lingering=True))
-        if delay := self._simulation.weather.after(self._process, operation):
+            result = await self._beside(
+                lambda: self._connection_queue.transact(self._process, operation, lingering=True)
+            )
+        if delay := self._simulation.disturbances.after(self._process, operation):
             await asyncio.sleep(delay)
         return result
 
-    def begin(self) -> HallTransaction:
+    def begin(self) -> QueuedTransaction:
         """Lend the connection, in a transaction."""
-        self._hall.acquire(self._process)
-        return HallTransaction(self._hall)
+        self._connection_queue.acquire(self._process)
+        return QueuedTransaction(self._connection_queue)
 
-    async def abegin(self) -> AsyncHallTransaction:
+    async def abegin(self) -> AsyncQueuedTransaction:
         """Lend the connection to a coroutine."""
         loan = self._future(self.begin)
         try:
-            return AsyncHallTransaction(await asyncio.wrap_future(loan))
+            return AsyncQueuedTransaction(await asyncio.wrap_future(loan))
         except asyncio.CancelledError:
             loan.add_done_callback(lambda done: done.cancelled() or done.exception() or done.result().rollback())
             raise
 
     def version(self) -> int:
         """Return the number of commits so far."""
-        return self._hall.commits
+        return self._connection_queue.commits
 
     async def watch(
         self, clock: Clock, *, lock_id: int | None = None, idle: asyncio.Event | None = None
@@ -82,15 +84,15 @@ class SimulatedServer:
         """Yield after each commit that workers may wait for, a moment later."""
         seen = -1
         while True:
-            if seen != self._hall.wakes:
-                seen = self._hall.wakes
+            if seen != self._connection_queue.wakes:
+                seen = self._connection_queue.wakes
                 yield
-            future = self._hall.news()
+            future = self._connection_queue.news()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(5):
                     await asyncio.wrap_future(future)
             await asyncio.sleep(self._process.rng.expovariate(200))
-            if self._simulation.weather.away_until > self._simulation.scheduler.now:
+            if self._simulation.disturbances.away_until > self._simulation.scheduler.now:
                 message = "the connection that listens was cut"
                 raise StoreUnreachable(message)
 
@@ -116,7 +118,7 @@ class SimulatedServer:
         return future
 
 
-class Hall:
+class ConnectionQueue:
     """The database in memory: one connection, and a queue of strands that wait for it.
 
     Args:
@@ -201,21 +203,21 @@ class Hall:
             self.release(commit=False)
 
 
-class HallTransaction:
-    """The connection of `Hall`, lent in a transaction.
+class QueuedTransaction:
+    """The connection of `ConnectionQueue`, lent in a transaction.
 
     Args:
-        hall: that lends it.
+        connection_queue: the queue that lends it.
     """
 
-    def __init__(self, hall: Hall) -> None:
-        self.connection = hall.connection
-        self._hall = hall
+    def __init__(self, connection_queue: ConnectionQueue) -> None:
+        self.connection = connection_queue.connection
+        self._connection_queue = connection_queue
         self._ended = False
 
     def run(self, operation: Operation[Any]) -> Any:
         """Run an operation in the transaction."""
-        return drive(self._hall.cursor, operation.steps, self._hall._settings)
+        return drive(self._connection_queue.cursor, operation.steps, self._connection_queue._settings)
 
     def commit(self) -> None:
         """Commit and give back."""
@@ -228,17 +230,17 @@ class HallTransaction:
     def _end(self, *, commit: bool) -> None:
         if not self._ended:
             self._ended = True
-            self._hall.release(commit=commit)
+            self._connection_queue.release(commit=commit)
 
 
-class AsyncHallTransaction:
+class AsyncQueuedTransaction:
     """The same for a coroutine.
 
     Args:
         loan: the loan.
     """
 
-    def __init__(self, loan: HallTransaction) -> None:
+    def __init__(self, loan: QueuedTransaction) -> None:
         self.connection = loan.connection
         self._loan = loan
 

@@ -325,7 +325,7 @@ class StoreMachine(RuleBasedStateMachine):
     def it_holds(self) -> None:
         """Compare the store with the model, and check the invariants."""
         self.rows = self.store.jobs()
-        self._is_as_the_model_says()
+        self._equals_the_model()
         self._a_lease_has_one_job()
         self._attempts_are_bounded()
         self._one_death_is_caught_once()
@@ -333,7 +333,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._limits_hold()
         assert () == self.store.do(checks.check()).findings
 
-    def _is_as_the_model_says(self) -> None:
+    def _equals_the_model(self) -> None:
         """No job has vanished, and none has changed but by what was done to it."""
         expected = {number: job.row for number, job in self.model.jobs.items()}
         actual = {

@@ -68,7 +68,7 @@ decision = policy.decide(history, failure, datetime(2026, 1, 2, tzinfo=UTC), 0.5
 assert_type(decision, Decision)
 
 
-def said(decision: Decision) -> timedelta | datetime | str:
+def described(decision: Decision) -> timedelta | datetime | str:
     """Match a decision exhaustively over these three classes."""
     match decision:
         case Retry():

@@ -70,7 +70,7 @@ class CallState(Scope):
     __slots__ = (
         "__dict__",
         "_alone",
-        "_dice",
+        "_random",
         "_monotonic",
         "_quick",
         "began",
@@ -130,7 +130,7 @@ class CallState(Scope):
         self.on_stack = self.live = True
         self._alone = not plan.outer_first
         self._monotonic = _MONOTONIC
-        self._dice = roll
+        self._random = roll
         self._quick: Callable[..., float | None] = never_quick if OFF else plan.quick
         if OFF:
             self.off = True
@@ -188,7 +188,7 @@ class CallState(Scope):
             self.clock = scope.clock
             self.outer = scope.call
             self._monotonic = scope.clock.monotonic
-            self._dice = scope.roll
+            self._random = scope.roll
             self.off = self.off or scope.off
             self._instant = scope.trial is not None
         if self.off or self._instant or self.plan.is_slow:
@@ -266,11 +266,11 @@ class CallState(Scope):
     def failed(self, error: Exception) -> bool:
         """Return True if an attempt that raised is retried, after `delay`; otherwise attach the note and the record."""
         # CPython 3.11 is slow to call attributes.
-        monotonic, dice, quick = self._monotonic, self._dice, self._quick
+        monotonic, random, quick = self._monotonic, self._random, self._quick
         at = monotonic()
         number = self.number
         # A retry that is logged or observed is decided on with all its details.
-        delay = None if heard(_CHANNEL, WARNING) else quick(error, number, at - self.started, dice())
+        delay = None if heard(_CHANNEL, WARNING) else quick(error, number, at - self.started, random())
         if delay is not None and (self._alone or self._left_to(error, None) is None):
             try:
                 self.last = (self.last, self.began, at, type(error), str(error), delay)
@@ -371,7 +371,7 @@ class CallState(Scope):
         last = span(self.delay) if self.number > 1 else None
         history = History(self.number, self._started_at, last, self._by_rule)
         policy = self.plan.policy
-        sample = self._dice()
+        sample = self._random()
         decision = policy.decide(history, failure, now, sample)
         if isinstance(decision, Retry):
             decision = self._adjusted(decision, error, result)

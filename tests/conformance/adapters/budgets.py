@@ -23,7 +23,7 @@ from redrive.policy.overload import Adaptive, AdaptiveRate, Cubic
 from redrive.retrying import SharedBudget, Shedding
 from redrive.retrying.context import using
 from tests.conformance.adapters.policies import exponential
-from tests.conformance.adapters.vocabulary import Said, UnknownWord, demand, is_refused, read, word
+from tests.conformance.adapters.vocabulary import Entry, UnknownWord, demand, is_refused, read, word
 from tests.retrying.helpers import JumpingClock
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def aws_quota(case: Case) -> None:
     """Check the remaining tokens and the backoff after each step of calls under a quota."""
     fields = ("capacity", "steps", "initial_of", "max_attempts", "costs", "long_polling", "expect")
     defaults = read(case.shared.get("defaults", _QUOTA), *_QUOTA)
-    said = read(case.data, *fields, *_QUOTA, notes=_NOTES)
-    demand(said, "steps", "expect")
-    costs = read(said.get("costs") or {}, "cost", "timeout_cost", "throttle_cost", "no_retry_increment")
-    data = Said({**_QUOTA, **defaults, **said, **costs})
+    entry = read(case.data, *fields, *_QUOTA, notes=_NOTES)
+    demand(entry, "steps", "expect")
+    costs = read(entry.get("costs") or {}, "cost", "timeout_cost", "throttle_cost", "no_retry_increment")
+    data = Entry({**_QUOTA, **defaults, **entry, **costs})
     if is_refused(data.get("expect"), lambda: _quota(data)):
         return
     budget = _quota(data)
@@ -94,7 +94,7 @@ _QUOTA = {
 """The numbers of AWS's rules, version 2.1, unless a case or its group gives others."""
 
 
-def _quota(data: Said) -> TokenBudget:
+def _quota(data: Entry) -> TokenBudget:
     return TokenBudget(
         capacity=max(data.get("initial_of", data["capacity"]), 1),
         cost=data["cost"],
@@ -106,10 +106,10 @@ def _quota(data: Said) -> TokenBudget:
     )
 
 
-def _step(said: Any) -> list[Any]:
-    if not isinstance(said, list) or not said:
-        raise UnknownWord(f"step {said!r} (known: a list that begins with a word)")
-    return said
+def _step(entry: Any) -> list[Any]:
+    if not isinstance(entry, list) or not entry:
+        raise UnknownWord(f"step {entry!r} (known: a list that begins with a word)")
+    return entry
 
 
 class _Quota:
@@ -362,25 +362,25 @@ def concurrency_budget(case: Case) -> None:
 _CONCURRENCY = ("budget_percent", "min_retry_concurrency", "max_rate", "min_concurrency")
 
 
-def _concurrency(data: Said) -> ConcurrencyBudget:
+def _concurrency(data: Entry) -> ConcurrencyBudget:
     """Build the budget from Envoy's fields (percent) or failsafe-go's (rate); other fields have redrive's defaults."""
     given = {}
     for field, names in (("ratio", ("budget_percent", "max_rate")), ("floor", _CONCURRENCY[1::2])):
-        said = [name for name in names if data.get(name) is not None]
-        if len(said) > 1:
-            raise UnknownWord(f"{said[0]!r} beside {said[1]!r}")
-        for name in said:
+        entry = [name for name in names if data.get(name) is not None]
+        if len(entry) > 1:
+            raise UnknownWord(f"{entry[0]!r} beside {entry[1]!r}")
+        for name in entry:
             given[field] = data[name] / 100 if name == "budget_percent" else data[name]
     return ConcurrencyBudget(**given)
 
 
-def _calls(data: Said) -> int:
+def _calls(data: Entry) -> int:
     if "executions" in data:
         return int(data["executions"])
     return int(data["active"] + data.get("pending", 0))
 
 
-def _in_flight(budget: ConcurrencyBudget, data: Said) -> None:
+def _in_flight(budget: ConcurrencyBudget, data: Entry) -> None:
     # In failsafe-go the retries that are in flight count as executions. They are calls here, too.
     ledger = budget.open()
     for _ in range(_calls(data)):
@@ -443,7 +443,7 @@ def adaptive_rate(case: Case) -> None:
         _refused(data)
 
 
-def _named(data: Said, pattern: str) -> list[float]:
+def _named(data: Entry, pattern: str) -> list[float]:
     """Return the numbers that a case states only in its name."""
     found = re.fullmatch(pattern, data["name"])
     if found is None:

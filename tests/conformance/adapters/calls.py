@@ -156,46 +156,46 @@ class _Scripted:
             if isinstance(step, dict):
                 self.clock.cancel_after = read(step, "cancel_during_sleep")["cancel_during_sleep"]
                 continue
-            said, takes = step if isinstance(step, list) and len(step) == 2 else (step, 0.0)
-            if not isinstance(said, str) or said[:1] not in ("!", "=") or not isinstance(takes, int | float):
+            given, takes = step if isinstance(step, list) and len(step) == 2 else (step, 0.0)
+            if not isinstance(given, str) or given[:1] not in ("!", "=") or not isinstance(takes, int | float):
                 raise UnknownWord(f"step {step!r} (known: '!Exception', '=value', [outcome, seconds])")
-            if said[0] == "!":
-                _exception(said[1:])  # fails here, and not inside of a retried call
-            self._steps.append((said, takes))
+            if given[0] == "!":
+                _exception(given[1:])  # fails here, and not inside of a retried call
+            self._steps.append((given, takes))
 
     def __call__(self) -> Any:
         """Take the next step of the script."""
         if self.calls == len(self._steps):
             raise ScriptOver(f"call {self.calls + 1}")
-        said, takes = self._steps[self.calls]
+        given, takes = self._steps[self.calls]
         self.calls += 1
         self.clock.advance(takes)
-        if said[0] == "!":
-            raise _exception(said[1:])
-        return _value(said[1:])
+        if given[0] == "!":
+            raise _exception(given[1:])
+        return _value(given[1:])
 
     async def as_async(self) -> Any:
         """Call the function as a coroutine function."""
         return self()
 
 
-def _value(said: Any) -> Any:
-    if not isinstance(said, str):
-        return said
+def _value(given: Any) -> Any:
+    if not isinstance(given, str):
+        return given
     try:
-        return json.loads(said)
+        return json.loads(given)
     except ValueError:
-        return {"None": None, "True": True, "False": False}.get(said, said)
+        return {"None": None, "True": True, "False": False}.get(given, given)
 
 
 class Wrapped(Exception):
     """An exception that has another one as its cause."""
 
 
-def _exception(said: str) -> BaseException:
-    found = re.fullmatch(r"(\w+)(?:\((.*)\))?", said)
+def _exception(given: str) -> BaseException:
+    found = re.fullmatch(r"(\w+)(?:\((.*)\))?", given)
     if found is None:
-        raise UnknownWord(f"{said!r} (known: Name, Name(text), Name(field=number), Name(Cause))")
+        raise UnknownWord(f"{given!r} (known: Name, Name(text), Name(field=number), Name(Cause))")
     name, inside = found[1], found[2] or ""
     if name == "Wrapped":
         error = Wrapped()
@@ -211,7 +211,7 @@ def _exception(said: str) -> BaseException:
         raise UnknownWord(f"{name!r} (known: {', '.join(_KINDS)}, Wrapped, Permanent, built-in exceptions)")
     field = re.fullmatch(r"(\w+)=(-?\d+(?:\.\d+)?)", inside)
     if field is not None and field[1] not in ("retry_after", "hint"):
-        raise UnknownWord(f"{said!r}: {field[1]!r} (known: retry_after, hint)")
+        raise UnknownWord(f"{given!r}: {field[1]!r} (known: retry_after, hint)")
     raised = kind(*([inside] if inside and not field else []))
     if field is not None:
         setattr(raised, field[1], float(field[2]))
@@ -226,13 +226,13 @@ _KINDS = {"CancelledError": asyncio.CancelledError, "cancelled": asyncio.Cancell
 DAY = 86_400
 
 
-def _policy(said: Json) -> Policy:
+def _policy(given: Json) -> Policy:
     fields: Json = {"deadline": None, "jitter": "none", "backoff": Backoff.constant(0)}
-    said = read(said, *_FIELDS)
+    given = read(given, *_FIELDS)
     for one, other in (("on", "not_on"), ("attempts", "max_retries")):
-        if one in said and other in said:
+        if one in given and other in given:
             raise UnknownWord(f"{one!r} beside {other!r}")
-    for field, value in said.items():
+    for field, value in given.items():
         _FIELDS[field](fields, value)
     if fields.setdefault("attempts", None) is None and fields["deadline"] is None:
         fields["deadline"] = DAY
@@ -248,18 +248,18 @@ def _set(name: str, change: Callable[[Any], Any] = lambda value: value) -> Calla
     return put
 
 
-def _spaced(fields: Json, said: Any) -> None:
-    if said is None or said == {"backoff": "hint"}:
+def _spaced(fields: Json, given: Any) -> None:
+    if given is None or given == {"backoff": "hint"}:
         return
-    policy = policy_of(said)
+    policy = policy_of(given)
     if policy.parts is not None:
         raise UnknownWord("a floor over additive jitter in a script")
     fields |= {"backoff": policy.backoff, "jitter": policy.jitter}
 
 
-def _is_drawn(said: Json) -> bool:
+def _is_drawn(given: Json) -> bool:
     fields: Json = {}
-    _spaced(fields, said.get("backoff"))
+    _spaced(fields, given.get("backoff"))
     return bool(fields) and (fields["jitter"].kind != "none" or fields["backoff"].draws)
 
 
@@ -284,11 +284,11 @@ def _but(names: list[str] | str) -> Callable[[BaseException], bool]:
     return lambda error: not isinstance(error, kinds)
 
 
-def _result_is(said: Any) -> Callable[[Any], bool]:
+def _result_is(given: Any) -> Callable[[Any], bool]:
     """Return a predicate by its name: ``is_false``, ``is_not_none``, ``is_one``, ``is_7``."""
-    found = re.fullmatch(r"is_(not_)?(\w+)", said) if isinstance(said, str) else None
+    found = re.fullmatch(r"is_(not_)?(\w+)", given) if isinstance(given, str) else None
     if found is None or (found[2] not in _RESULTS and not found[2].isdigit()):
-        raise UnknownWord(f"{said!r} (known: is_ or is_not_ with {', '.join(_RESULTS)}, or a number)")
+        raise UnknownWord(f"{given!r} (known: is_ or is_not_ with {', '.join(_RESULTS)}, or a number)")
     wanted = _RESULTS.get(found[2]) or (lambda value: value == int(found[2]))
     return lambda value: wanted(value) is (found[1] is None)
 
@@ -325,11 +325,11 @@ _FIELDS: dict[str, Callable[[Json, Any], None]] = {
 }
 
 
-def _scopes(said: Json) -> Iterator[Any]:
-    if not said.get("enabled", True):
+def _scopes(given: Json) -> Iterator[Any]:
+    if not given.get("enabled", True):
         yield redrive.disabled()
-    if "testing" in said:
-        testing = read(said["testing"], "attempts", "cap")
+    if "testing" in given:
+        testing = read(given["testing"], "attempts", "cap")
         yield trial(testing.get("attempts", 1), cap=testing.get("cap", False))
 
 
@@ -376,19 +376,19 @@ class _Played:
 
     def play(self, after: Any = None) -> Iterator[Any]:
         """Yield what the next attempt yields."""
-        said = self._next(after)
-        yield from said["yields"]
-        if "raises" in said:
-            raise _exception(said["raises"])
-        return said.get("returns")
+        given = self._next(after)
+        yield from given["yields"]
+        if "raises" in given:
+            raise _exception(given["raises"])
+        return given.get("returns")
 
     async def aplay(self, after: Any = None) -> AsyncIterator[Any]:
         """Yield the same items asynchronously."""
-        said = self._next(after)
-        for item in said["yields"]:
+        given = self._next(after)
+        for item in given["yields"]:
             yield item
-        if "raises" in said:
-            raise _exception(said["raises"])
+        if "raises" in given:
+            raise _exception(given["raises"])
 
     def _next(self, after: Any) -> Any:
         self.started_after.append(after)

@@ -58,12 +58,12 @@ def _build(data: Any) -> None:
     app.check()
 
 
-def _target(said: str) -> str:
+def _target(given: str) -> str:
     """Return the name of an object that is no task."""
     for phrase, name in TARGETS.items():
-        if phrase in said:
+        if phrase in given:
             return name
-    raise UnknownWord(f"catch_target: {said!r} (known: a text with {', '.join(TARGETS)})")
+    raise UnknownWord(f"catch_target: {given!r} (known: a text with {', '.join(TARGETS)})")
 
 
 TARGETS = {"not a verb": "Event", "does not resolve": "nowhere"}

@@ -173,8 +173,8 @@ class _Script:
 
 def _play(data: Reading) -> None:
     script = _Script(_settings(data))
-    for said in data["steps"]:
-        each = Reading(said, ("do", "times", "each_expect", "expect", "advance_ms", "straggler"))
+    for given in data["steps"]:
+        each = Reading(given, ("do", "times", "each_expect", "expect", "advance_ms", "straggler"))
         script.now += each.get("advance_ms", 0) / 1000
         for _ in range(each.get("times", 1)):
             if "do" in each:
@@ -210,8 +210,8 @@ _DEEDS: dict[str, Any] = {
 }
 
 
-def _ask(script: _Script, said: Any) -> None:
-    expected = Reading(said, ("allows", "canary_sent", "state"))
+def _ask(script: _Script, given: Any) -> None:
+    expected = Reading(given, ("allows", "canary_sent", "state"))
     answer = script.tell(Ask())
     if isinstance(answer, Admitted | Probe):
         script.canary = answer.token
@@ -223,14 +223,14 @@ def _ask(script: _Script, said: Any) -> None:
         assert _state(expected["state"]) == script.seen.status.name
 
 
-def _state(said: Any) -> str:
+def _state(given: Any) -> str:
     """Return the name of a state, after checking that it is one."""
-    name: str = word(said, _STATUSES).name
+    name: str = word(given, _STATUSES).name
     return name
 
 
-def _expect(script: _Script, said: Any) -> None:
-    expected = Reading(said, ("state", "allows"))
+def _expect(script: _Script, given: Any) -> None:
+    expected = Reading(given, ("state", "allows"))
     if "state" in expected:
         assert _state(expected["state"]) == script.seen.status.name
     if "allows" in expected:

@@ -215,10 +215,10 @@ def _steps(data: Reading) -> Iterator[ResponseStep]:
     read_only = bool(data.get("read_only"))
     for each in data.get("attempts", []):
         attempt = Reading(each, ("dispatched", "response"))
-        said = attempt["response"] or "socket closed while in flight"
-        step = step_of(said, _operation(data), read_only=read_only)
+        entry = attempt["response"] or "socket closed while in flight"
+        step = step_of(entry, _operation(data), read_only=read_only)
         if attempt["dispatched"] != (step.stage is not Stage.NOT_SENT):
-            raise UnknownWord(f"{said!r} with dispatched={attempt['dispatched']}: one says that it left, one that not")
+            raise UnknownWord(f"{entry!r} with dispatched={attempt['dispatched']}: one says that it left, one that not")
         yield step
     for name in data.get("retry_reasons", []):
         yield step_of(word(RetryReason.parse(name).name, _STATUSES), _operation(data), read_only=read_only)
@@ -294,11 +294,11 @@ _FAILS = {"SASL": "AUTHENTICATION_ERROR", "TLS": "TLS_ERROR", "bucket": "BUCKET_
 def _after_events(data: Reading) -> RetryReason:
     """Return the reason of a request after events on the connections that watch the cluster."""
     errors, connection = TerminalErrors(TERMINAL), ""
-    for said in data["events"]:
-        found = _HAPPENED.fullmatch(text(said))
+    for entry in data["events"]:
+        found = _HAPPENED.fullmatch(text(entry))
         if not found:
             raise UnknownWord(
-                f"event {said!r} (known: SASL AUTH_ERROR, TLS error, bucket error, success, on a connection)"
+                f"event {entry!r} (known: SASL AUTH_ERROR, TLS error, bucket error, success, on a connection)"
             )
         connection = found["connection"] or connection
         if found["how"] in ("success", "ok"):

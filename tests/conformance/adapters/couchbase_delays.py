@@ -47,7 +47,7 @@ def backoff(case: Case) -> None:
     if "construct" in data:
         _check_construction(Reading(data["construct"], _BOUNDS), expected)
     elif "kind" in data:
-        assert expected["repr_contains_all_parameters"] == _says_all(data)
+        assert expected["repr_contains_all_parameters"] == _names_all(data)
     else:
         _check_delay(data, expected)
     data.finish()
@@ -100,11 +100,11 @@ _CALCULATORS: dict[str, Callable[[Reading], Any]] = {
 _FUNCTION = re.compile(r"fn attempts ?-> ?(?:(\d+) ?\* ?)?attempts(?: ?\* ?(\d+))?(?: ?\+ ?(\d+))? ?ms")
 
 
-def _calculator(said: str, data: Reading) -> Any:
-    if found := _FUNCTION.fullmatch(said):
+def _calculator(shown: str, data: Reading) -> Any:
+    if found := _FUNCTION.fullmatch(shown):
         times, plus = int(found[1] or found[2] or 1), int(found[3] or 0)
         return lambda attempts: (times * attempts + plus) * MILLISECOND
-    return word(said, _CALCULATORS)(data)
+    return word(shown, _CALCULATORS)(data)
 
 
 _SDKS: dict[str, Callable[[], Any]] = {  # the calculators with the delays of each SDK
@@ -123,8 +123,8 @@ _COMPLAINTS = {"min must be > 0": "minimum=", "max must be >= min": "maximum=", 
 def _check_construction(data: Reading, expected: Reading) -> None:
     if "raises" in expected:
         word(expected["raises"], {"InvalidArgument": None})
-        told = word(expected["reason"], _COMPLAINTS) if "reason" in expected else ""
-        with pytest.raises(PolicyValueError, match=told):
+        problem = word(expected["reason"], _COMPLAINTS) if "reason" in expected else ""
+        with pytest.raises(PolicyValueError, match=problem):
             exponential_backoff(**_bounds(data))
         return
     calculator = exponential_backoff(**_bounds(data))
@@ -137,12 +137,12 @@ def _check_construction(data: Reading, expected: Reading) -> None:
         assert delays[0] < delays[1] < float("inf")
 
 
-def _says_all(data: Reading) -> bool:
-    said = repr(BestEffort(word(data["kind"], _KINDS)(data)))
+def _names_all(data: Reading) -> bool:
+    shown = repr(BestEffort(word(data["kind"], _KINDS)(data)))
     numbers = [data[name] for name in ("ms", "min_ms", "max_ms") if data.get(name) is not None]
     parameters = [number / 1000 for number in numbers] + ([data["factor"]] if "factor" in data else [])
-    is_told = data.get("based_on_previous", False) == ("previous" in said)
-    return is_told and all(re.search(rf"\b{re.escape(f'{each:g}')}\b", said) for each in parameters)
+    is_named = data.get("based_on_previous", False) == ("previous" in shown)
+    return is_named and all(re.search(rf"\b{re.escape(f'{each:g}')}\b", shown) for each in parameters)
 
 
 _KINDS: dict[str, Callable[[Reading], Backoff]] = {

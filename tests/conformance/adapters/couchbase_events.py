@@ -57,32 +57,32 @@ _OUTCOMES = ("attribute", "events", "fields", "json", "level", "name", "plain", 
 def events(case: Case) -> None:
     """Check the events and records that an incident of a request causes."""
     data, expected = parts(case, _FIELDS, _OUTCOMES)
-    told = _told(data)
+    trial = _trial_of(data)
     if "name" in expected:
-        assert word(expected["name"], _NAMES) == told.name
+        assert word(expected["name"], _NAMES) == trial.name
     for level in ("severity", "level"):
         if level in expected:
-            assert text(expected[level]).upper().replace("WARNING", "WARN") == told.level
+            assert text(expected[level]).upper().replace("WARNING", "WARN") == trial.level
     for field in expected.get("fields", []):
-        told.check(text(field))
+        trial.check(text(field))
     if "events" in expected:
-        assert expected["events"] == told.names
+        assert expected["events"] == trial.names
     for plain in ("json", "plain"):
         if plain in expected:
-            assert expected[plain] == (told.exported == json.loads(json.dumps(told.exported)))
-    _check_span(told, expected)
+            assert expected[plain] == (trial.exported == json.loads(json.dumps(trial.exported)))
+    _check_span(trial, expected)
     data.finish()
     expected.finish()
 
 
-def _check_span(told: _Told, expected: Reading) -> None:
+def _check_span(trial: _Trial, expected: Reading) -> None:
     """Check that the number of retries is always an attribute, 0 included."""
     if "attribute" in expected:
         word(expected["attribute"], {RETRIES_ATTRIBUTE: None})
-        assert {RETRIES_ATTRIBUTE} == set(told.span.attributes)
+        assert {RETRIES_ATTRIBUTE} == set(trial.span.attributes)
     for name in ("value", RETRIES_ATTRIBUTE):
         if name in expected:
-            assert expected[name] == told.span.attributes[RETRIES_ATTRIBUTE]
+            assert expected[name] == trial.span.attributes[RETRIES_ATTRIBUTE]
 
 
 _NAMES = {
@@ -99,7 +99,7 @@ _NAMES = {
 # ------------------------------------------------------------------------------------------------------------ incidents
 
 
-class _Told:
+class _Trial:
     """The events and records that a request has caused.
 
     Attributes:
@@ -111,27 +111,27 @@ class _Told:
 
     def __init__(self, request: Request, span: SpanOf, error: Exception) -> None:
         self.request, self.span, self.error = request, span, error
-        self.heard: list[tuple[RequestEvent, logging.LogRecord]] = []
+        self.records: list[tuple[RequestEvent, logging.LogRecord]] = []
 
     @property
     def names(self) -> list[str]:
         """Return the names of the events."""
-        return [type(event).__name__ for event, _ in self.heard]
+        return [type(event).__name__ for event, _ in self.records]
 
     @property
     def name(self) -> str | None:
         """Return the name of the last event."""
-        return self.names[-1] if self.heard else None
+        return self.names[-1] if self.records else None
 
     @property
     def level(self) -> str | None:
         """Return the log level of the last event."""
-        return self.heard[-1][1].levelname.replace("WARNING", "WARN") if self.heard else None
+        return self.records[-1][1].levelname.replace("WARNING", "WARN") if self.records else None
 
     @property
     def exported(self) -> Json:
         """Return the request's record and last event as plain data; fields of the event take precedence."""
-        event = self.heard[-1][0].to_dict() if self.heard else {}
+        event = self.records[-1][0].to_dict() if self.records else {}
         return self.request.record.to_dict() | event
 
     def check(self, field: str) -> None:
@@ -145,7 +145,7 @@ class _Told:
         assert expected(self) == self.exported[name], field
 
 
-def _told(data: Reading) -> _Told:
+def _trial_of(data: Reading) -> _Trial:
     happening = _happening(text(data["event"], *(name for name, _ in _HAPPENINGS)))
     span, error = SpanOf(), ConnectionError("of the client")
     request = Request(
@@ -158,57 +158,57 @@ def _told(data: Reading) -> _Told:
         span=span,
         clock=JumpingClock(),
     )
-    told = _Told(request, span, error)
+    trial = _Trial(request, span, error)
     _dispatch(request)
-    with listening(told.heard):
-        happening(told, data)
-    return told
+    with listening(trial.records):
+        happening(trial, data)
+    return trial
 
 
 def _dispatch(request: Request) -> None:
     request.attempt.dispatch("node1:11210", local_address="10.0.0.9:50000", channel_id="c0ffee/1")
 
 
-def _failed(told: _Told, data: Reading, strategy: Any, times: int = 1) -> None:
+def _failed(trial: _Trial, data: Reading, strategy: Any, times: int = 1) -> None:
     reason = reason_of(data.get("reason", "KV_LOCKED"))
     for _ in range(times):
         try:
-            asyncio.run(Orchestrator(strategy=strategy).maybe_retry(told.request, reason, told.error))
+            asyncio.run(Orchestrator(strategy=strategy).maybe_retry(trial.request, reason, trial.error))
         except ConnectionError:
-            assert told.request.completed
+            assert trial.request.completed
             return
-        _dispatch(told.request)
+        _dispatch(trial.request)
 
 
-def _scheduled(told: _Told, data: Reading) -> None:
+def _scheduled(trial: _Trial, data: Reading) -> None:
     delay = data.get("delay_ms")
     strategy = BestEffort() if delay is None else lambda *_: RetryAction(delay / 1000)
-    _failed(told, data, strategy, data.get("retry_attempts", 1))
+    _failed(trial, data, strategy, data.get("retry_attempts", 1))
 
 
-def _refused(told: _Told, data: Reading) -> None:
-    _failed(told, data, FailFast())
+def _refused(trial: _Trial, data: Reading) -> None:
+    _failed(trial, data, FailFast())
 
 
-def _ended(told: _Told, data: Reading) -> None:
+def _ended(trial: _Trial, data: Reading) -> None:
     """End a request with a result, after some retries."""
-    _failed(told, data, BestEffort(), data.get("retries", data.get("retry_attempts", 0)))
-    told.request.succeed("ok")
-    told.heard.clear()
+    _failed(trial, data, BestEffort(), data.get("retries", data.get("retry_attempts", 0)))
+    trial.request.succeed("ok")
+    trial.records.clear()
 
 
-def _timed_out(told: _Told, data: Reading) -> None:
-    request = told.request
-    _failed(told, data, BestEffort(), data.get("retries", data.get("retry_attempts", 0)))
+def _timed_out(trial: _Trial, data: Reading) -> None:
+    request = trial.request
+    _failed(trial, data, BestEffort(), data.get("retries", data.get("retry_attempts", 0)))
     request.clock.advance(max(0.0, request.remaining or 0.0))  # type: ignore[attr-defined]
     request.fail((AmbiguousTimeout if request.is_ambiguous else UnambiguousTimeout)())
 
 
-def _orphaned(told: _Told, data: Reading) -> None:
-    _timed_out(told, data)
-    told.heard.clear()
-    told.request.clock.advance(0.25)  # type: ignore[attr-defined]
-    told.request.attempt.answer()
+def _orphaned(trial: _Trial, data: Reading) -> None:
+    _timed_out(trial, data)
+    trial.records.clear()
+    trial.request.clock.advance(0.25)  # type: ignore[attr-defined]
+    trial.request.attempt.answer()
 
 
 _LATE = (
@@ -219,7 +219,7 @@ _END = (
     r"(?:request )?(?:completed|succeeded|ends|ended|finished)(?: without (?:a )?retry)?|span (?:ended|ends|finished)"
     r"|success|export|request context (?:export(?:ed)?|exported as (?:map|json))"
 )
-_HAPPENINGS: tuple[tuple[str, Callable[[_Told, Reading], None]], ...] = (
+_HAPPENINGS: tuple[tuple[str, Callable[[_Trial, Reading], None]], ...] = (
     (r"(?:a )?retry (?:is )?(?:refused|not allowed|denied|rejected)|request (?:is )?not retried|no retry", _refused),
     (r"(?:a )?retry (?:is )?scheduled|request (?:is )?retried|request retry scheduled", _scheduled),
     (rf"orphan(?:ed)?(?: response| answer| reply)?(?: (?:arrives|received|reported))?|{_LATE}", _orphaned),
@@ -228,31 +228,32 @@ _HAPPENINGS: tuple[tuple[str, Callable[[_Told, Reading], None]], ...] = (
 )
 
 
-def _happening(said: str) -> Callable[[_Told, Reading], None]:
+def _happening(given: str) -> Callable[[_Trial, Reading], None]:
     for pattern, happening in _HAPPENINGS:
-        if re.fullmatch(pattern, said.lower()):
+        if re.fullmatch(pattern, given.lower()):
             return happening
     raise UnknownWord(
-        f"event {said!r} (known: retry refused, retry scheduled, orphan response, request timed out, request completed)"
+        f"event {given!r} "
+        "(known: retry refused, retry scheduled, orphan response, request timed out, request completed)"
     )
 
 
 # --------------------------------------------------------------------------------------------------------------- fields
 
 
-def _request(observe: Callable[[Request], Any], name: str) -> tuple[str, Callable[[_Told], Any]]:
-    return name, lambda told: observe(told.request)
+def _request(observe: Callable[[Request], Any], name: str) -> tuple[str, Callable[[_Trial], Any]]:
+    return name, lambda trial: observe(trial.request)
 
 
-def _event(observe: Callable[[Any, _Told], Any], name: str) -> tuple[str, Callable[[_Told], Any]]:
-    return name, lambda told: observe(told.heard[-1][0], told)
+def _event(observe: Callable[[Any, _Trial], Any], name: str) -> tuple[str, Callable[[_Trial], Any]]:
+    return name, lambda trial: observe(trial.records[-1][0], trial)
 
 
 def _milliseconds(span: Any) -> float | None:
     return None if span is None else span.total_seconds() * 1000
 
 
-_MEANINGS: dict[str, tuple[str, Callable[[_Told], Any]]] = {
+_MEANINGS: dict[str, tuple[str, Callable[[_Trial], Any]]] = {
     "operation": _request(lambda request: request.operation, "operation"),
     "id": _request(lambda request: request.id, "id"),
     "service": _request(lambda request: request.service, "service"),
@@ -270,7 +271,7 @@ _MEANINGS: dict[str, tuple[str, Callable[[_Told], Any]]] = {
     "delay_ms": _event(lambda event, _: _milliseconds(event.delay), "delay_ms"),
     "late_by_ms": _event(lambda event, _: _milliseconds(event.late_by), "late_by_ms"),
     "number": _event(lambda event, _: event.number, "number"),
-    "cause": _event(lambda _, told: {"type": type(told.error).__name__, "message": str(told.error)}, "cause"),
+    "cause": _event(lambda _, trial: {"type": type(trial.error).__name__, "message": str(trial.error)}, "cause"),
 }
 """The exported fields, and the expected value of each."""
 

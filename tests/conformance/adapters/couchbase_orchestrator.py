@@ -244,8 +244,8 @@ _DEEDS: tuple[tuple[str, Callable[[Trial, Any], object]], ...] = (
 _BEFORE = re.compile(r"schedule after (?:stop|close|shutdown)|retry after (?:stop|close|shutdown)")
 
 
-def _is_happening(said: str) -> bool:
-    return _BEFORE.fullmatch(said) is not None or any(re.fullmatch(pattern, said) for pattern, _ in _DEEDS)
+def _is_happening(entry: str) -> bool:
+    return _BEFORE.fullmatch(entry) is not None or any(re.fullmatch(pattern, entry) for pattern, _ in _DEEDS)
 
 
 def _happenings(data: Reading) -> list[Callable[[Trial, Any], object]]:
@@ -259,21 +259,21 @@ def _happenings(data: Reading) -> list[Callable[[Trial, Any], object]]:
         )
         if name in data
     ]
-    said = data.get("events", [])
-    words = said.split(" || ") if isinstance(said, str) else list(said)
+    entry = data.get("events", [])
+    words = entry.split(" || ") if isinstance(entry, str) else list(entry)
     event = data.get("event")
     words += [event] if isinstance(event, str) and _is_happening(event) else []
     return planned + [_happening(each) for each in words]
 
 
-def _happening(said: str) -> Callable[[Trial, Any], object]:
-    if _BEFORE.fullmatch(text(said)):
+def _happening(entry: str) -> Callable[[Trial, Any], object]:
+    if _BEFORE.fullmatch(text(entry)):
         return lambda trial, _: trial.orchestrator.close()
     for pattern, deed in _DEEDS:
-        if found := re.fullmatch(pattern, said):
+        if found := re.fullmatch(pattern, entry):
             at = next((each for each in found.groups() if each is not None), None)
             return _planned(deed, None if at is None else float(at))
-    raise UnknownWord(f"event {said!r} (known: closed, cancelled, completed, user cancels task, with 'at N ms')")
+    raise UnknownWord(f"event {entry!r} (known: closed, cancelled, completed, user cancels task, with 'at N ms')")
 
 
 def _planned(deed: Callable[[Trial, Any], object], at: float | None) -> Callable[[Trial, Any], object]:
@@ -301,24 +301,24 @@ def _is_refused(trial: Trial) -> bool:
     return isinstance(error, RefusedRequest) and error is trial.raised[-1] and error.reason is not None
 
 
-def _outcome(trial: Trial, said: Any) -> Any:
-    words = text(said, "an outcome in words")
+def _outcome(trial: Trial, entry: Any) -> Any:
+    words = text(entry, "an outcome in words")
     if found := re.fullmatch(r"(?:RequestCanceled|cancelled)\((\w+)(?:\((\w+)\))?\)|cancelled ([A-Z_]+)", words):
         wanted = [each for each in (found[1] or found[3], found[2]) if each]
-        return said if wanted == _cancelled(trial)[: len(wanted)] else _given(trial)
+        return entry if wanted == _cancelled(trial)[: len(wanted)] else _given(trial)
     if words.startswith("fails immediately with the strategy's exception"):
         is_its = trial.spy.reasons and not isinstance(
             trial.error, RequestCancelled | RefusedRequest | TimeoutError | None
         )
-        return said if is_its else _given(trial)
+        return entry if is_its else _given(trial)
     if words.startswith("cancelled (asyncio.CancelledError propagates)"):
-        return said if isinstance(trial.error, asyncio.CancelledError) else _given(trial)
+        return entry if isinstance(trial.error, asyncio.CancelledError) else _given(trial)
     if words in _OUTCOMES:
-        return said if _OUTCOMES[words](trial) else _given(trial)
+        return entry if _OUTCOMES[words](trial) else _given(trial)
     name = error_name(
         words, *(type(each).__name__ for each in _chain(trial.error)), *(each.name for each in trial.raised)
     )
-    return said if same_error(name, trial.error) else _given(trial)
+    return entry if same_error(name, trial.error) else _given(trial)
 
 
 def _given(trial: Trial) -> str:
@@ -346,24 +346,24 @@ _OUTCOMES: dict[str, Callable[[Trial], bool]] = {
 }
 
 
-def _one_of(trial: Trial, said: list[str]) -> Any:
-    return said if any(each == _outcome(trial, each) for each in said) else _given(trial)
+def _one_of(trial: Trial, entry: list[str]) -> Any:
+    return entry if any(each == _outcome(trial, each) for each in entry) else _given(trial)
 
 
-def _cancellation(trial: Trial, said: Json) -> Any:
-    read(said, "id", "inner")
+def _cancellation(trial: Trial, entry: Json) -> Any:
+    read(entry, "id", "inner")
     found = dict(zip(("id", "inner"), _cancelled(trial), strict=False))
-    return {name: found.get(name) for name in said}
+    return {name: found.get(name) for name in entry}
 
 
 _EVENT_FIELDS = ("name", "severity", "category", "reason", "context", "duration_ms", "cause", "attempts", "operation")
 
 
-def _events(trial: Trial, said: list[Json]) -> Any:
+def _events(trial: Trial, entry: list[Json]) -> Any:
     """Return the fields of each event that the case names."""
     given = []
     for place, (event, record) in enumerate(trial.events):
-        fields = Reading(said[place], _EVENT_FIELDS) if place < len(said) else {"name": None}
+        fields = Reading(entry[place], _EVENT_FIELDS) if place < len(entry) else {"name": None}
         exported = event.to_dict()
         found: dict[str, Callable[[Any], Any]] = {
             "name": lambda _, event=event: type(event).__name__,
@@ -382,39 +382,39 @@ def _events(trial: Trial, said: list[Json]) -> Any:
     return given
 
 
-def _same(said: str, vocabulary: Json, found: Any) -> Any:
+def _same(entry: str, vocabulary: Json, found: Any) -> Any:
     """Return the word of the case if it means the value found; otherwise the value."""
-    return said if word(said, vocabulary) == found else found
+    return entry if word(entry, vocabulary) == found else found
 
 
-def _recorded(trial: Trial, said: Json) -> Any:
-    read(said, "duration_ms", "reason")
+def _recorded(trial: Trial, entry: Json) -> Any:
+    read(entry, "duration_ms", "reason")
     first = trial.request.history[0]
     duration = None if first.delay is None else round(first.delay / timedelta(milliseconds=1), 6)
     found = {"duration_ms": duration, "reason": None if first.reason is None else first.reason.name}
-    return {name: found[name] for name in said}
+    return {name: found[name] for name in entry}
 
 
-def _cause(trial: Trial, said: str) -> Any:
-    found = re.fullmatch(r"RequestCanceled\((\w+)\((\w+)\)\)( with full error context)?", text(said))
+def _cause(trial: Trial, entry: str) -> Any:
+    found = re.fullmatch(r"RequestCanceled\((\w+)\((\w+)\)\)( with full error context)?", text(entry))
     if not found:
-        raise UnknownWord(f"cause {said!r} (known: RequestCanceled(NO_MORE_RETRIES(REASON)))")
+        raise UnknownWord(f"cause {entry!r} (known: RequestCanceled(NO_MORE_RETRIES(REASON)))")
     cause = None if trial.error is None else trial.error.__cause__
     if not isinstance(cause, RequestCancelled) or (found[1], found[2]) != (cause.cancellation, cause.reason):
         return repr(cause)
     context = cause.__retry__.id if found[3] else trial.request.id  # type: ignore[attr-defined]
-    return said if trial.request.id == context else context
+    return entry if trial.request.id == context else context
 
 
-def _then(trial: Trial, said: str) -> str:
-    again = word(said, {"timeout without dispatch": False, "timeout": False, "redispatch": True, "dispatch": True})
+def _then(trial: Trial, entry: str) -> str:
+    again = word(entry, {"timeout without dispatch": False, "timeout": False, "redispatch": True, "dispatch": True})
     holds = again == (len(trial.sent_at) > 1) and isinstance(trial.error, TimeoutError) is not again
-    return said if holds else f"{_given(trial)} after {len(trial.sent_at)} dispatches"
+    return entry if holds else f"{_given(trial)} after {len(trial.sent_at)} dispatches"
 
 
-def _never(trial: Trial, said: str) -> str:
-    name = error_name(re.split(r" (?:after|at) ", text(said), maxsplit=1)[0])
-    return _given(trial) if same_error(name, trial.error) else said
+def _never(trial: Trial, entry: str) -> str:
+    name = error_name(re.split(r" (?:after|at) ", text(entry), maxsplit=1)[0])
+    return _given(trial) if same_error(name, trial.error) else entry
 
 
 def _decreasing(trial: Trial, _: bool) -> bool:
@@ -446,12 +446,12 @@ _EFFECTS = {
 }
 
 
-def _in_order(trial: Trial, said: list[str]) -> list[str]:
+def _in_order(trial: Trial, entry: list[str]) -> list[str]:
     """Return the steps after the failure of the first attempt, in order, without those that the case does not name."""
-    wanted = [word(each, _EFFECTS) for each in said]
+    wanted = [word(each, _EFFECTS) for each in entry]
     done = trial.effects if wanted[:1] == ["dispatch"] else trial.effects[trial.effects.index("dispatch") + 1 :]
     seen = [each for each in done if each in wanted][: len(wanted)]
-    return said if wanted == seen else seen
+    return entry if wanted == seen else seen
 
 
 def _names(trial: Trial) -> list[str]:
@@ -467,25 +467,25 @@ def _equal(observe: Callable[[Trial], Any]) -> _Check:
 
 
 def _near(observe: Callable[[Trial], Any]) -> _Check:
-    def answer(trial: Trial, said: Any) -> Any:
+    def answer(trial: Trial, entry: Any) -> Any:
         found = observe(trial)
-        return said if found == pytest.approx(said, abs=_DELAY) else found
+        return entry if found == pytest.approx(entry, abs=_DELAY) else found
 
     return answer
 
 
 def _more(observe: Callable[[Trial], float]) -> _Check:
-    def answer(trial: Trial, said: Any) -> Any:
+    def answer(trial: Trial, entry: Any) -> Any:
         found = observe(trial)
-        return said if found > said else f"{found}"
+        return entry if found > entry else f"{found}"
 
     return answer
 
 
 def _less(observe: Callable[[Trial], float]) -> _Check:
-    def answer(trial: Trial, said: Any) -> Any:
+    def answer(trial: Trial, entry: Any) -> Any:
         found = observe(trial)
-        return said if found < said else f"{found}"
+        return entry if found < entry else f"{found}"
 
     return answer
 

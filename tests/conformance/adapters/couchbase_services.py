@@ -175,18 +175,18 @@ def _errors(data: Reading) -> tuple[ServiceError, ...]:
     return read_service_errors(_body(data["body"]))
 
 
-def _body(said: Any) -> str:
+def _body(content: Any) -> str:
     """Return a body, which a case may give as a text or as its JSON content."""
-    return said if isinstance(said, str) else "" if said is None else json.dumps(said)
+    return content if isinstance(content, str) else "" if content is None else json.dumps(content)
 
 
-def _status(said: Any) -> int:
+def _status(content: Any) -> int:
     """Return a status of the key-value service, from a number or hexadecimal digits."""
-    if isinstance(said, int) and not isinstance(said, bool):
-        return said
-    if re.fullmatch(r"0x[0-9a-fA-F]{1,4}", text(said, "a number, 0x86")):
-        return int(said, 16)
-    raise UnknownWord(f"status {said!r} (known: a number, 0x86)")
+    if isinstance(content, int) and not isinstance(content, bool):
+        return content
+    if re.fullmatch(r"0x[0-9a-fA-F]{1,4}", text(content, "a number, 0x86")):
+        return int(content, 16)
+    raise UnknownWord(f"status {content!r} (known: a number, 0x86)")
 
 
 # ----------------------------------------------------------------------------------------------------------- key-value
@@ -202,7 +202,7 @@ def kv_status(case: Case) -> None:
             assert [expected["both"]] * len(data["in_flight"]) == [verdict.reason] * len(data["in_flight"])
             return
         status = _status(data["status"])
-        error_map = _map_that_says(status, expected["only_if"]) if "only_if" in expected else None
+        error_map = _error_map_with(status, expected["only_if"]) if "only_if" in expected else None
         for profile in _profiles(case):
             verdict = classify_kv(
                 status, data.get("op", "get"), cas=data.get("cas"), error_map=error_map, profile=profile
@@ -210,7 +210,7 @@ def kv_status(case: Case) -> None:
             _check(verdict, expected)
 
 
-def _map_that_says(status: int, condition: str) -> ErrorMap:
+def _error_map_with(status: int, condition: str) -> ErrorMap:
     found = re.fullmatch(r"not known and map says ([\w-]+)", text(condition))
     if not found:
         raise UnknownWord(f"only_if {condition!r} (known: not known and map says ATTRIBUTE)")
@@ -244,23 +244,25 @@ def error_map_decision(case: Case) -> None:
             assert expected["outcome"] == _ended(ended, expected["outcome"])
 
 
-def _ended(ended: Run, said: str) -> str:
+def _ended(ended: Run, content: str) -> str:
     """Return the words of the case if the run ended as they describe; otherwise the actual ending."""
-    found = re.fullmatch(r"RequestCanceled\(NO_MORE_RETRIES\((\w+)\)\)", text(said))
+    found = re.fullmatch(r"RequestCanceled\(NO_MORE_RETRIES\((\w+)\)\)", text(content))
     if found:  # redrive raises the error of the server, not "no more retries"
         verdict = getattr(ended.error, "verdict", None)
         return (
-            said
+            content
             if verdict is not None and (found[1], 0) == (verdict.reason, ended.request.retry_attempts)
             else repr(ended)
         )
-    if said in ("ok", "timeout"):
-        holds = ended.error is None if said == "ok" else isinstance(ended.error, TimeoutError)
-        return said if holds else repr(ended.error)
-    name = error_name(said)
+    if content in ("ok", "timeout"):
+        holds = ended.error is None if content == "ok" else isinstance(ended.error, TimeoutError)
+        return content if holds else repr(ended.error)
+    name = error_name(content)
     verdict = getattr(ended.error, "verdict", None)
     return (
-        said if same_error(name, ended.error) or (verdict is not None and verdict.error == name) else repr(ended.error)
+        content
+        if same_error(name, ended.error) or (verdict is not None and verdict.error == name)
+        else repr(ended.error)
     )
 
 
@@ -327,17 +329,17 @@ _STAGES = {"dispatch": "not_sent", "not_sent": "not_sent", "in_flight": "in_flig
 
 def _event_of(data: Reading) -> str:
     """Return the event, after checking that its account of the request agrees with the rest of the case."""
-    said = text(data["event"])
+    content = text(data["event"])
     written = data.get("bytes_written")
     left = data.get("dispatched", None if written is None else written > 0)
-    if said in _BROKEN:
+    if content in _BROKEN:
         if left is None:
-            raise UnknownWord(f"{said} with neither dispatched nor bytes_written: had the request left?")
+            raise UnknownWord(f"{content} with neither dispatched nor bytes_written: had the request left?")
         return "closed in flight" if left else "closed before write"
-    name = "no such service" if _NO_NODE.fullmatch(said) else word(said, _EVENTS)
+    name = "no such service" if _NO_NODE.fullmatch(content) else word(content, _EVENTS)
     stage = EVENTS[name].stage
     if left is not None and name != "short write" and left == (stage is Stage.NOT_SENT):
-        raise UnknownWord(f"{said} with {'something' if left else 'nothing'} sent (known: it is {stage.value})")
+        raise UnknownWord(f"{content} with {'something' if left else 'nothing'} sent (known: it is {stage.value})")
     return name
 
 
@@ -386,7 +388,7 @@ def _skips_entry(reading: Any, choice: str) -> None:
     assert (1, True, "WARN") == (len(reading.error_map.ignored), bool(reading.error_map.entries), _levels(reading)[0])
 
 
-def _told_problem(reading: Any, problem: str) -> None:
+def _check_problem(reading: Any, problem: str) -> None:
     assert text(problem).lower() == reading.problem.lower()
 
 
@@ -394,15 +396,15 @@ def _levels(reading: Any) -> list[str]:
     return [{10: "DEBUG", 30: "WARN"}[remark.level] for remark in reading.remarks]
 
 
-def _told_level(reading: Any, level: str) -> None:
+def _check_level(reading: Any, level: str) -> None:
     assert [level] == _levels(reading)
 
 
-def _told_levels(reading: Any, events: list[str]) -> None:  # the names are those of another SDK
-    said = [re.fullmatch(r"(?:ErrorMap\w+ )?(DEBUG|WARN)(?: \(.*\))?", text(event)) for event in events]
-    if None in said:
+def _check_levels(reading: Any, events: list[str]) -> None:  # the names are those of another SDK
+    content = [re.fullmatch(r"(?:ErrorMap\w+ )?(DEBUG|WARN)(?: \(.*\))?", text(event)) for event in events]
+    if None in content:
         raise UnknownWord(f"events {events!r} (known: ErrorMap... DEBUG or WARN)")
-    assert [found[1] for found in said if found] == _levels(reading)
+    assert [found[1] for found in content if found] == _levels(reading)
 
 
 def _map(reading: Any) -> ErrorMap:
@@ -436,10 +438,10 @@ _READINGS: dict[str, Callable[[Any, Any], None]] = {
     "ok": _can_be_read,
     "connection_continues_without_map": _goes_on,
     "ok_or_rejected": _skips_entry,
-    "error": _told_problem,
-    "event": _told_problem,
-    "severity": _told_level,
-    "events": _told_levels,
+    "error": _check_problem,
+    "event": _check_problem,
+    "severity": _check_level,
+    "events": _check_levels,
     "version": _of_version,
     "revision": _of_revision,
     "count": _with_entries,
@@ -448,12 +450,12 @@ _READINGS: dict[str, Callable[[Any, Any], None]] = {
 }
 
 
-def _check_entry(entry: Any, said: Any) -> None:
-    if said is None:
+def _check_entry(entry: Any, content: Any) -> None:
+    if content is None:
         assert None is entry
         return
-    expected = Reading(said, ("retry", "unknown_attrs", "attrs", "attrs_count", "spec", "name", "desc"))
-    assert entry is not None, f"no entry for {said}"
+    expected = Reading(content, ("retry", "unknown_attrs", "attrs", "attrs_count", "spec", "name", "desc"))
+    assert entry is not None, f"no entry for {content}"
     attributes = entry.attributes | set(entry.unknown_attributes)
     found = {
         "retry": entry.indicates_retry,
@@ -492,15 +494,15 @@ def error_map_retry_spec(case: Case) -> None:
 _RETRY = ("strategy", "interval", "after", "ceil", "max-duration")
 
 
-def _retry_object(said: Any) -> Json:
+def _retry_object(content: Any) -> Json:
     """Return the retry object of an entry, which a case may write as ``exponential 2 after 50``."""
-    if isinstance(said, str):
-        found = re.fullmatch(r"(\w+) (\d+) after (\d+)(?: ceil (\d+))?(?: max(?:-duration)? (\d+))?", said)
+    if isinstance(content, str):
+        found = re.fullmatch(r"(\w+) (\d+) after (\d+)(?: ceil (\d+))?(?: max(?:-duration)? (\d+))?", content)
         if not found:
-            raise UnknownWord(f"spec {said!r} (known: STRATEGY N after N ceil N max N)")
+            raise UnknownWord(f"spec {content!r} (known: STRATEGY N after N ceil N max N)")
         values = [found[1], *(None if each is None else int(each) for each in found.groups()[1:])]
         return {name: value for name, value in zip(_RETRY, values, strict=True) if value is not None}
-    fields = Reading(said, _RETRY)
+    fields = Reading(content, _RETRY)
     return {name: fields[name] for name in fields}
 
 
@@ -556,7 +558,7 @@ def service_error_parse(case: Case) -> None:
     expected = [
         Reading(each, ("code", "msg", "retry", "reason", "context", "problems")) for each in case.data["expected"]
     ]
-    found = [_as_told(error) for error in read_service_errors(_body(data["body"]))]
+    found = [_as_case(error) for error in read_service_errors(_body(data["body"]))]
     asked = [{"code", "msg", "retry", "reason"} | set(each) for each in expected]
     given = [
         {name: error[name] for name in error if place >= len(asked) or name in asked[place]}
@@ -565,10 +567,10 @@ def service_error_parse(case: Case) -> None:
     assert [dict(each) for each in expected] == given
 
 
-def _as_told(error: ServiceError) -> Json:
-    told = {"code": error.code, "msg": error.message, "retry": error.retry is True}
+def _as_case(error: ServiceError) -> Json:
+    received = {"code": error.code, "msg": error.message, "retry": error.retry is True}
     cause = {"reason": dict(error.cause)} if error.cause else {}
-    return {**told, **cause, "context": dict(error.context), "problems": len(error.problems)}
+    return {**received, **cause, "context": dict(error.context), "problems": len(error.problems)}
 
 
 _LOOP = ("max_retries", "responses", "timeout_ms", "remaining_ms", "delay_ms")
@@ -636,10 +638,10 @@ def _enterprise_loop(_: Case, data: Reading, expected: Reading) -> None:
     while not isinstance(decision := policy.decide(History(made, START), failure, now, 0.5), GiveUp):
         made, now = made + 1, now + decision.delay
     if "raises" in expected:
-        said = text(expected["raises"])
-        name = error_name(re.sub(r" immediately.*", "", said))
+        content = text(expected["raises"])
+        name = error_name(re.sub(r" immediately.*", "", content))
         assert name == ("Timeout" if decision.rule == "deadline" else "QueryError")
-        if "immediately" in said:
+        if "immediately" in content:
             assert START == now
     if "num_attempts" in expected:
         assert expected["num_attempts"] == made
@@ -697,21 +699,21 @@ _FRAMES = {
 _MODULES = ("httpx", "ssl", "socket", "builtins", "asyncio", "http.client")
 
 
-def _of_exception(said: Any) -> Verdict:
-    if said in _FRAMES:
-        return classify_event(_FRAMES[said])
-    found = re.fullmatch(r"(?:([\w.]+)\.)?(\w+)(?:\('(.*)'\))?", text(said))
+def _of_exception(content: Any) -> Verdict:
+    if content in _FRAMES:
+        return classify_event(_FRAMES[content])
+    found = re.fullmatch(r"(?:([\w.]+)\.)?(\w+)(?:\('(.*)'\))?", text(content))
     if not found or (found[1] or "builtins") not in _MODULES:
         raise UnknownWord(
-            f"exception {said!r} (known: those of {', '.join(_MODULES)}, and {', '.join(sorted(_FRAMES))})"
+            f"exception {content!r} (known: those of {', '.join(_MODULES)}, and {', '.join(sorted(_FRAMES))})"
         )
     kind = getattr(import_module(found[1] or "builtins"), found[2], None)
     if not isinstance(kind, type) or not issubclass(kind, Exception):
-        raise UnknownWord(f"exception {said!r} (known: those of {', '.join(_MODULES)})")
+        raise UnknownWord(f"exception {content!r} (known: those of {', '.join(_MODULES)})")
     try:
         error = kind(found[3] or "it failed")
     except TypeError as problem:
-        raise UnknownWord(f"exception {said!r}, which cannot be made of a message") from problem
+        raise UnknownWord(f"exception {content!r}, which cannot be made of a message") from problem
     return classify_exception(Failure.of(error))
 
 
@@ -751,8 +753,8 @@ def grpc(case: Case) -> None:
     fields = ("code", "read_only", "idempotent", "violation", "dispatched", "responses")
     with _reading(case, fields, (*_VERDICT, "dispatches", "retry", "outcome")) as (data, expected):
         read_only, dispatched = data.get("read_only", False), data.get("dispatched", True)
-        said = data["responses"] if "responses" in data else [_code(data)]
-        answers = [_grpc_answer(each, read_only=read_only, dispatched=dispatched) for each in said]
+        content = data["responses"] if "responses" in data else [_code(data)]
+        answers = [_grpc_answer(each, read_only=read_only, dispatched=dispatched) for each in content]
         ended = run(answers, idempotent=data.get("idempotent", read_only))
         watched = {
             "dispatches": lambda: ended.dispatches,
@@ -774,11 +776,11 @@ def _code(data: Reading) -> str:
     return text(data["code"]) + (f" {violation}" if violation else "")
 
 
-def _grpc_answer(said: Any, *, read_only: bool, dispatched: bool) -> Verdict:
+def _grpc_answer(content: Any, *, read_only: bool, dispatched: bool) -> Verdict:
     """Return a code, with its violation behind it; or the violation alone."""
-    code, _, violation = text(said).partition(" ")
+    code, _, violation = text(content).partition(" ")
     if code in rpc.PRECONDITIONS:
         code, violation = "FAILED_PRECONDITION", code
     if not re.fullmatch(r"[A-Z_]+", code) or (violation and not re.fullmatch(r"\w+", violation)):
-        raise UnknownWord(f"response {said!r} (known: gRPC codes and preconditions)")
+        raise UnknownWord(f"response {content!r} (known: gRPC codes and preconditions)")
     return classify_grpc(code, read_only=read_only, violation=violation, dispatched=dispatched)

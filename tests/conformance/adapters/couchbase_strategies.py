@@ -77,26 +77,26 @@ def named(name: str) -> type[Exception]:
 _NAMED: dict[str, type[Exception]] = {}
 
 
-def reason_of(said: object) -> RetryReason:
+def reason_of(entry: object) -> RetryReason:
     """Return a reason by its name, or one that has these flags.
 
     Raises:
         UnknownWord: it is neither.
     """
-    if isinstance(said, dict) and set(said) == {"allows_non_idempotent_retry", "always_retry"}:
-        return RetryReason("TEST_CASE", said["allows_non_idempotent_retry"], said["always_retry"])
-    if isinstance(said, str):
-        reason = RetryReason.parse(said)
-        if reason.name != "UNKNOWN" or said.upper() == "UNKNOWN":
+    if isinstance(entry, dict) and set(entry) == {"allows_non_idempotent_retry", "always_retry"}:
+        return RetryReason("TEST_CASE", entry["allows_non_idempotent_retry"], entry["always_retry"])
+    if isinstance(entry, str):
+        reason = RetryReason.parse(entry)
+        if reason.name != "UNKNOWN" or entry.upper() == "UNKNOWN":
             return reason
-    raise UnknownWord(f"{said!r} (known: a registered reason, or an object with its two flags)")
+    raise UnknownWord(f"{entry!r} (known: a registered reason, or an object with its two flags)")
 
 
-def reason_on(said: object) -> RetryReason | None:
+def reason_on(entry: object) -> RetryReason | None:
     """Return the reason that the words of a strategy name; None if they name none."""
-    if not isinstance(said, str):
+    if not isinstance(entry, str):
         return None
-    names = [name for name in re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", said) if RetryReason.parse(name).name == name]
+    names = [name for name in re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", entry) if RetryReason.parse(name).name == name]
     return RetryReason.of(names[0]) if names else None
 
 
@@ -128,22 +128,22 @@ _CALCULATORS: dict[str, Callable[[], Any]] = {
 }
 
 
-def strategy_of(said: object) -> Any:
+def strategy_of(entry: object) -> Any:
     """Return the strategy that a case describes.
 
     Raises:
         UnknownWord: it describes another one.
     """
-    if not isinstance(said, str):
-        raise UnknownWord(f"strategy {said!r} (known: words, such as {', '.join(sorted(_FIXED))})")
-    words = said.strip()
+    if not isinstance(entry, str):
+        raise UnknownWord(f"strategy {entry!r} (known: words, such as {', '.join(sorted(_FIXED))})")
+    words = entry.strip()
     if words in _FIXED:
         return _FIXED[words]()
     for pattern, make in _FORMS:
         if found := re.fullmatch(pattern, words):
             return make(found)
     raise UnknownWord(
-        f"strategy {said!r} (known: {', '.join(sorted(_FIXED))}; raises X; awaits N ms; X on REASON; ...)"
+        f"strategy {entry!r} (known: {', '.join(sorted(_FIXED))}; raises X; awaits N ms; X on REASON; ...)"
     )
 
 

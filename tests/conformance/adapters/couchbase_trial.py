@@ -208,8 +208,8 @@ class Trial:
             if with_error:  # all that the orchestrator learns is the name
                 again = await self.orchestrator.maybe_retry(self.request, step.error.reason, step.error)
             else:
-                said = step.error.retry_reason
-                reason = said if isinstance(said, RetryReason) else step.error.reason
+                given = step.error.retry_reason
+                reason = given if isinstance(given, RetryReason) else step.error.reason
                 again = await self.orchestrator.maybe_retry(self.request, reason)
 
     async def _step(self, steps: Iterator[ResponseStep], longest: float = float("inf")) -> ResponseStep:
@@ -242,13 +242,13 @@ def on_loop(main: Any) -> Any:
 
 @contextmanager
 def listening(
-    heard: list[tuple[RequestEvent, logging.LogRecord]], then: Callable[[], object] = lambda: None
+    records: list[tuple[RequestEvent, logging.LogRecord]], then: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
     """Collect the events of the orchestrator inside a ``with`` block."""
     log = logging.getLogger("redrive.orchestrator")
 
     def emit(record: logging.LogRecord) -> None:
-        heard.append((record.event, record))  # type: ignore[attr-defined]
+        records.append((record.event, record))  # type: ignore[attr-defined]
         then()
 
     handler, level = logging.Handler(), log.level
@@ -308,30 +308,30 @@ _SILENT = re.compile(r"no (?:response|answer|reply)|never answers|hangs|silence|
 _TAKES = re.compile(r"(.+?),? (?:after|in) (\d+(?:\.\d+)?) ?ms")
 
 
-def step_of(said: object, operation: str, *, read_only: bool = False) -> ResponseStep:
+def step_of(given: object, operation: str, *, read_only: bool = False) -> ResponseStep:
     """Return the response that a case names: a key-value status, a gRPC code, an event, or a reason.
 
     Raises:
         UnknownWord: it names another one.
     """
-    if not isinstance(said, str):
-        raise UnknownWord(f"response {said!r} (known: {_KNOWN})")
-    if found := _TAKES.fullmatch(said):
+    if not isinstance(given, str):
+        raise UnknownWord(f"response {given!r} (known: {_KNOWN})")
+    if found := _TAKES.fullmatch(given):
         return replace(step_of(found[1], operation, read_only=read_only), takes=float(found[2]) / 1000)
-    if said.lower() in _SUCCESS:
+    if given.lower() in _SUCCESS:
         return ResponseStep()
-    if re.fullmatch(r"rows? \d+ delivered", said):
+    if re.fullmatch(r"rows? \d+ delivered", given):
         return ResponseStep(delivers=True)
-    if _SILENT.fullmatch(said):
+    if _SILENT.fullmatch(given):
         return ResponseStep(stage=Stage.IN_FLIGHT, takes=_FOREVER)
-    return _failure(said, operation, read_only=read_only)
+    return _failure(given, operation, read_only=read_only)
 
 
-def _failure(said: str, operation: str, *, read_only: bool) -> ResponseStep:
-    bare, code = said.removeprefix("client:").strip(), said.removesuffix(" mid-stream")
+def _failure(given: str, operation: str, *, read_only: bool) -> ResponseStep:
+    bare, code = given.removeprefix("client:").strip(), given.removesuffix(" mid-stream")
     if bare in _CLIENT or bare in EVENTS:
         return _judged(classify_event(_CLIENT.get(bare, bare)))
-    if found := _STATUS.fullmatch(said):
+    if found := _STATUS.fullmatch(given):
         return _judged(classify_kv(int(found[1], 16), operation))
     if code in rpc.CODES:
         return _judged(classify_grpc(code, read_only=read_only))
@@ -339,7 +339,7 @@ def _failure(said: str, operation: str, *, read_only: bool) -> ResponseStep:
         return _judged(classify_kv(_NAMED_STATUSES[code], operation))
     if RetryReason.parse(code).name == code:
         return failure_of(RetryReason.of(code))
-    raise UnknownWord(f"response {said!r} (known: {_KNOWN})")
+    raise UnknownWord(f"response {given!r} (known: {_KNOWN})")
 
 
 _KNOWN = (
@@ -359,7 +359,7 @@ def failure_of(reason: RetryReason, stage: Stage = Stage.ANSWERED) -> ResponseSt
     return ResponseStep(RefusedRequest(reason, reason.name, reason.name), stage)
 
 
-def script_of(said: object, operation: str, *, read_only: bool = False) -> Iterator[ResponseStep]:
+def script_of(given: object, operation: str, *, read_only: bool = False) -> Iterator[ResponseStep]:
     """Yield the responses of a case, one after the other; ``always X`` and ``X until timeout`` never end.
 
     Raises:
@@ -376,11 +376,11 @@ def script_of(said: object, operation: str, *, read_only: bool = False) -> Itera
             return repeat(step_of(found[1] or found[2], operation, read_only=read_only))
         return iter([step_of(text, operation, read_only=read_only)])
 
-    if isinstance(said, str) and " then " in said:
-        said = said.split(" then ")
-    if isinstance(said, list):
-        return chain.from_iterable([many(each) for each in said])
-    return many(said)
+    if isinstance(given, str) and " then " in given:
+        given = given.split(" then ")
+    if isinstance(given, list):
+        return chain.from_iterable([many(each) for each in given])
+    return many(given)
 
 
 def failing(reasons: list[RetryReason], stage: Stage) -> Iterator[ResponseStep]:

@@ -76,15 +76,15 @@ def parts(
     return Reading(case.data["input"], fields), expected
 
 
-def text(said: object, *known: str) -> str:
+def text(given: object, *known: str) -> str:
     """Return a field that must be a text.
 
     Raises:
         UnknownWord: it has another type.
     """
-    if not isinstance(said, str):
-        raise UnknownWord(f"{said!r} (known: {', '.join(known) or 'a text'})")
-    return said
+    if not isinstance(given, str):
+        raise UnknownWord(f"{given!r} (known: {', '.join(known) or 'a text'})")
+    return given
 
 
 def snake(name: str) -> str:
@@ -110,17 +110,19 @@ _KNOWN = (
 )
 
 
-def error_name(said: object, *also: str) -> str:
+def error_name(given: object, *also: str) -> str:
     """Return the name of an error in a case, without an explanation in brackets and without ``Exception`` at its end.
 
     Raises:
         UnknownWord: no such error is known.
     """
-    bare = re.sub(r"\s*\([^()]*\)$", "", text(said, "the name of an error"))
+    bare = re.sub(r"\s*\([^()]*\)$", "", text(given, "the name of an error"))
     for name in (bare, bare.removesuffix("Exception")):
         if name in _KNOWN or name in also:
             return name
-    raise UnknownWord(f"{said!r} (known: the errors of RFC 0058 and of redrive{''.join(f', {each}' for each in also)})")
+    raise UnknownWord(
+        f"{given!r} (known: the errors of RFC 0058 and of redrive{''.join(f', {each}' for each in also)})"
+    )
 
 
 def same_error(name: str, error: BaseException | None) -> bool:

@@ -60,31 +60,31 @@ def retry_directive(case: Case) -> None:
     outcomes = ("parsed", "params", "validation_errors", "parse_error")
     data = read(case.data, "directive", "context", *outcomes, *messages, required=("directive",))
     text = data["directive"] + word(data.get("context") or "at the end of the text", CONTEXTS)
-    said = {name: value for name, value in data.items() if value is not None}
-    if said.get("parse_error"):
-        _check_refused_shape(text, *(said.get(name) for name in messages))
+    given = {name: value for name, value in data.items() if value is not None}
+    if given.get("parse_error"):
+        _check_refused_shape(text, *(given.get(name) for name in messages))
         return
-    demand(said, "parsed", "validation_errors", "params")
-    if "parsed" in said:
-        assert read(said["parsed"], *_as_written(text)) == _as_written(text)
-    if "validation_errors" in said:
-        assert said["validation_errors"] == ftl.parse(text).problems()
-        refusal = "; ".join(said["validation_errors"]) or None
+    demand(given, "parsed", "validation_errors", "params")
+    if "parsed" in given:
+        assert read(given["parsed"], *_as_written(text)) == _as_written(text)
+    if "validation_errors" in given:
+        assert given["validation_errors"] == ftl.parse(text).problems()
+        refusal = "; ".join(given["validation_errors"]) or None
         assert refusal == _refusal(lambda: Policy.parse(text, strict=True))
-    if "params" in said:
+    if "params" in given:
         policy = Policy.parse(text, strict=True)
         found = _parameters(policy)
-        assert read(said["params"], *found) == {name: found[name] for name in said["params"]}
+        assert read(given["params"], *found) == {name: found[name] for name in given["params"]}
         assert policy == Policy.parse(text)
 
 
 def _check_refused_shape(text: str, go_message: str | None, schema_message: str | None) -> None:
     with pytest.raises(PolicySyntaxError) as refused:
         Policy.parse(text, strict=True)
-    said = {"go": ftl.go_message(refused.value), "schema": str(refused.value)}
+    given = {"go": ftl.go_message(refused.value), "schema": str(refused.value)}
     expected = {"go": go_message, "schema": schema_message}
     assert {name: message for name, message in expected.items() if message} == {
-        name: message for name, message in said.items() if expected[name]
+        name: message for name, message in given.items() if expected[name]
     }
 
 
@@ -172,10 +172,10 @@ def jvm_annotation(case: Case) -> None:
     data = read(case.data, "annotation", "effective_count", "errors", required=("annotation",))
     demand(data, "effective_count", "errors")
     fields = read(data["annotation"], "count", "minBackoff", "maxBackoff", "catchModule", "catchVerb")
-    said = {name: value for name, value in fields.items() if value is not None}
-    names = [said[name] for name in ("catchModule", "catchVerb") if said.get(name)]
-    catch = ".".join(names) if said.get("catchVerb") else None
-    written = ftl.Written(said.get("count", 0), said.get("minBackoff", ""), said.get("maxBackoff", ""), catch)
+    given = {name: value for name, value in fields.items() if value is not None}
+    names = [given[name] for name in ("catchModule", "catchVerb") if given.get(name)]
+    catch = ".".join(names) if given.get("catchVerb") else None
+    written = ftl.Written(given.get("count", 0), given.get("minBackoff", ""), given.get("maxBackoff", ""), catch)
     if "effective_count" in data:
         assert data["effective_count"] == written.count
     if "errors" in data:

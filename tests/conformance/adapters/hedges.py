@@ -77,12 +77,12 @@ def _run_trio(race: _Race) -> None:
         trio.run(watched, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def _event(said: Any) -> tuple[int, tuple[float, str]]:
-    match said:
+def _event(entry: Any) -> tuple[int, tuple[float, str]]:
+    match entry:
         case [int() | float() as at, int() as attempt, str() as status] if status and status != "pushback":
             return attempt, (at, status)
     raise UnknownWord(
-        f"event {said!r} (known: [seconds, attempt, status]; a status is a code or pushback:milliseconds)"
+        f"event {entry!r} (known: [seconds, attempt, status]; a status is a code or pushback:milliseconds)"
     )
 
 
@@ -98,9 +98,9 @@ class _Race:
         self._answers = dict(_event(each) for each in data.get("events") or [])
         budget = None
         if given.get("throttle") is not None:
-            said = read(given["throttle"], "tokens", "max", "ratio")
-            throttle = ThrottleBudget(said["max"], ratio=said.get("ratio", 0.1))
-            budget = SharedBudget(throttle, ledger=throttle.open(said.get("tokens")))
+            entry = read(given["throttle"], "tokens", "max", "ratio")
+            throttle = ThrottleBudget(entry["max"], ratio=entry.get("ratio", 0.1))
+            budget = SharedBudget(throttle, ledger=throttle.open(entry.get("tokens")))
         most = min(given["max_attempts"], given.get("client_cap") or given["max_attempts"])
         self._policy = Policy(
             on=_NonFatal,

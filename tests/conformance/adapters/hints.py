@@ -146,7 +146,7 @@ def grpc_run(case: Case) -> None:
     if data.get("client_cap") is not None:
         policy = policy.take(data["client_cap"] - 1)
     for sample in (0.0, 0.5, SAMPLES[-1]):
-        decisions = list(_decisions(policy, [_response(said) for said in data["responses"]], sample))
+        decisions = list(_decisions(policy, [_response(given) for given in data["responses"]], sample))
         waits = [each.delay.total_seconds() for each in decisions if isinstance(each, Retry)]
         if "expect_delays" in data:
             assert len(data["expect_delays"]) == len(waits)
@@ -159,17 +159,17 @@ def grpc_run(case: Case) -> None:
             assert word(data["expect"], {"fail": GiveUp, "retry": Retry}) is type(decisions[-1])
 
 
-def _grpc_policy(said: Json) -> Policy:
-    said = read(said, "base", "factor", "cap", "jitter", "p", "max_attempts")
-    word(said.get("jitter", "proportional"), {"proportional": None, "none": None})
-    part = 0.0 if said.get("jitter") == "none" else said.get("p", 0.0)
-    backoff = exponential(said.get("base", 0) * (1 - part), said.get("cap", 0) * (1 - part), said.get("factor", 2))
+def _grpc_policy(given: Json) -> Policy:
+    given = read(given, "base", "factor", "cap", "jitter", "p", "max_attempts")
+    word(given.get("jitter", "proportional"), {"proportional": None, "none": None})
+    part = 0.0 if given.get("jitter") == "none" else given.get("p", 0.0)
+    backoff = exponential(given.get("base", 0) * (1 - part), given.get("cap", 0) * (1 - part), given.get("factor", 2))
     jitter = Jitter.plus(2 * part / (1 - part))
-    return Policy(attempts=said["max_attempts"], deadline=None, backoff=backoff, jitter=jitter)
+    return Policy(attempts=given["max_attempts"], deadline=None, backoff=backoff, jitter=jitter)
 
 
-def _response(said: str) -> Failure:
-    kind, _, value = said.partition(":") if isinstance(said, str) else (said, "", "")
+def _response(given: str) -> Failure:
+    kind, _, value = given.partition(":") if isinstance(given, str) else (given, "", "")
     if word(kind, {"retryable": False, "non_retryable": None, "pushback": True}):
         hint = grpc_pushback(value)
         stop = {"permanent": hint.problem} if hint.stop else {}

@@ -230,7 +230,7 @@ def algebra_operation(case: Case) -> None:
         data = read(data, "a", "b", "op", "expect")
         combined = word(data["op"], laws.OPERATORS)(_deciding(data["a"]), _deciding(data["b"]))
     expected = _deciding(data["expect"])
-    assert _said(_decided(expected)) == _said(_decided(combined))
+    assert _entry(_decided(expected)) == _entry(_decided(combined))
 
 
 _UNARY: dict[str, Callable[[Policy, float], Policy]] = {"cap": Policy.cap, "map_delay": Policy.cap}
@@ -241,14 +241,14 @@ def _decided(policy: Policy) -> object:
     return policy.decide(History(1, START), FAILURE, START, 0.0)
 
 
-def _deciding(said: Any) -> Policy:
-    found = re.fullmatch(r"Delay\((\d+\.?\d*|\.\d+)\)", said) if isinstance(said, str) else None
-    if said != "GiveUp" and not found:
-        raise UnknownWord(f"{said!r} (known: GiveUp, Delay(n))")
+def _deciding(given: Any) -> Policy:
+    found = re.fullmatch(r"Delay\((\d+\.?\d*|\.\d+)\)", given) if isinstance(given, str) else None
+    if given != "GiveUp" and not found:
+        raise UnknownWord(f"{given!r} (known: GiveUp, Delay(n))")
     return laws.always(float(found[1])) if found else laws.NEVER
 
 
-def _said(decision: object) -> str:
+def _entry(decision: object) -> str:
     return f"Delay({decision.delay.total_seconds():g})" if isinstance(decision, Retry) else "GiveUp"
 
 
@@ -302,10 +302,10 @@ def _schedule(text: Any) -> Policy:
 
 
 def _one(data: Any, *fields: str) -> Policy:
-    said = read(data, "op", "of", "steps", "expect", "at", "action_duration", *fields)["of"]
-    if isinstance(said, list) and len(said) != 1:
-        raise UnknownWord(f"'of' of {data['op']!r} names {len(said)} schedules (known: one)")
-    return _schedule(said[0] if isinstance(said, list) else said)
+    given = read(data, "op", "of", "steps", "expect", "at", "action_duration", *fields)["of"]
+    if isinstance(given, list) and len(given) != 1:
+        raise UnknownWord(f"'of' of {data['op']!r} names {len(given)} schedules (known: one)")
+    return _schedule(given[0] if isinstance(given, list) else given)
 
 
 def _several(data: Any, combine: Callable[[Policy, Policy], Policy]) -> Policy:

@@ -60,7 +60,7 @@ def _pool() -> list[Policy]:
     ]
 
 
-def check(said: str) -> None:
+def check(given: str) -> None:
     """Hold the law that a sentence states against every choice of policies.
 
     Raises:
@@ -68,7 +68,7 @@ def check(said: str) -> None:
         AssertionError: it does not hold.
     """
     subject = None
-    for statement in re.split(r"[;,](?![^(]*\))", said):
+    for statement in re.split(r"[;,](?![^(]*\))", given):
         text = re.sub(rf"(?<!{')(?<!'.join(OPERATORS)})\s+\([^()]*\)\s*$", "", statement.strip()).rstrip(".")
         if found := re.match(rf"({'|'.join(OPERATORS)})\b", text):
             subject = found[1]

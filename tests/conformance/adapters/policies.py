@@ -210,7 +210,7 @@ def _sum(data: Json, scale: float) -> Backoff:
     uniform = any(isinstance(part.get("value"), str) for part in _each(data))
     parts = _parts(data, scale)
     if uniform:  # a part that is not drawn is its own floor, so that only the others spread
-        parts = [_summand(said, part) for said, part in zip(_each(data), parts, strict=True)]
+        parts = [_summand(entry, part) for entry, part in zip(_each(data), parts, strict=True)]
     return reduce(Backoff.__add__, parts)
 
 
@@ -249,12 +249,12 @@ def _each(data: Json) -> list[Json]:
     return parts
 
 
-def _summand(said: Json, backoff: Backoff) -> Backoff:
-    if isinstance(said.get("value"), str):
+def _summand(entry: Json, backoff: Backoff) -> Backoff:
+    if isinstance(entry.get("value"), str):
         return backoff
-    if said.get("backoff") != "constant":
+    if entry.get("backoff") != "constant":
         raise UnknownWord("a sum of a drawn delay and one that is not constant")
-    return backoff.floor(said["value"])
+    return backoff.floor(entry["value"])
 
 
 def _fields(data: Json, *fields: str) -> Json:

@@ -58,10 +58,10 @@ def document(case: Case) -> None:
         assert data["expect_attempts"] == found.attempts
 
 
-def _read(said: Json, options: Json) -> Any:
-    if _SERVICE_CONFIG & set(said):
-        return read_service_config(said, **options)
-    return read_retry_policy(said.get("retryPolicy", said), **options)
+def _read(given: Json, options: Json) -> Any:
+    if _SERVICE_CONFIG & set(given):
+        return read_service_config(given, **options)
+    return read_retry_policy(given.get("retryPolicy", given), **options)
 
 
 # -------------------------------------------------------------------------------------------------- transparent retries
@@ -101,11 +101,11 @@ _HANDLINGS = {
 }
 
 
-def _progress(said: str) -> RpcProgress:
+def _progress(given: str) -> RpcProgress:
     """Return the stage of a case, which may explain itself in brackets."""
-    name = said.partition(" (")[0]
+    name = given.partition(" (")[0]
     if name not in {each.value for each in RpcProgress}:
-        raise UnknownWord(f"{said!r} (known: {', '.join(each.value for each in RpcProgress)})")
+        raise UnknownWord(f"{given!r} (known: {', '.join(each.value for each in RpcProgress)})")
     return RpcProgress(name)
 
 

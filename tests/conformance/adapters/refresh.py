@@ -51,19 +51,19 @@ def span(text: Any) -> timedelta:
 
 def named(kind: type[Named]) -> Callable[[Any], Named]:
     """Return a function that looks a value of an enumeration up."""
-    return lambda said: word(said, {each.value: each for each in kind})
+    return lambda entry: word(entry, {each.value: each for each in kind})
 
 
-def flag(said: Any) -> bool:
+def flag(entry: Any) -> bool:
     """Return true or false."""
-    if not isinstance(said, bool):
-        raise UnknownWord(f"{said!r} (known: true, false)")
-    return said
+    if not isinstance(entry, bool):
+        raise UnknownWord(f"{entry!r} (known: true, false)")
+    return entry
 
 
-def spans(said: Any) -> tuple[timedelta, ...]:
+def spans(entry: Any) -> tuple[timedelta, ...]:
     """Return several durations."""
-    return tuple(span(each) for each in said)
+    return tuple(span(each) for each in entry)
 
 
 LISTED = {"rrule", "dtstart", "exdate", "rdate"}
@@ -97,16 +97,16 @@ def given(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def schedule_of(data: Mapping[str, Any]) -> Schedule:
     """Return a schedule as the cases write it, with its place and its treatment of gaps."""
-    said = given(data)
-    rules = (RecurrenceRule.parse(said["rrule"]),) if "rrule" in said else ()
-    start = {"start": moment(said["dtstart"])} if "dtstart" in said else {}
+    entry = given(data)
+    rules = (RecurrenceRule.parse(entry["rrule"]),) if "rrule" in entry else ()
+    start = {"start": moment(entry["dtstart"])} if "dtstart" in entry else {}
     return Schedule(
         **start,
         rules=rules,
-        times=tuple(moment(each) for each in said.get("rdate", ())),
-        except_times=frozenset(moment(each) for each in said.get("exdate", ())),
-        tz=said.get("tz", "UTC"),
-        gap=named(Gap)(said.get("gap", "shift")),
+        times=tuple(moment(each) for each in entry.get("rdate", ())),
+        except_times=frozenset(moment(each) for each in entry.get("exdate", ())),
+        tz=entry.get("tz", "UTC"),
+        gap=named(Gap)(entry.get("gap", "shift")),
     )
 
 
@@ -115,19 +115,19 @@ def schedule_of(data: Mapping[str, Any]) -> Schedule:
 
 def policy_of(data: Mapping[str, Any]) -> RefreshPolicy:
     """Return a policy as the time lines write it."""
-    said = given(read(data, *OPTIONS, "schedule", "tz", "gap", "on_give_up"))
-    where = {name: said[name] for name in ("tz", "gap") if name in said}
-    schedule = schedule_of(read(said["schedule"], *LISTED) | where) if "schedule" in said else None
-    options = {OPTIONS[name][0]: OPTIONS[name][1](value) for name, value in said.items() if name in OPTIONS}
-    actions = tuple(_wanted(each) for each in said.get("on_give_up", ()))
+    entry = given(read(data, *OPTIONS, "schedule", "tz", "gap", "on_give_up"))
+    where = {name: entry[name] for name in ("tz", "gap") if name in entry}
+    schedule = schedule_of(read(entry["schedule"], *LISTED) | where) if "schedule" in entry else None
+    options = {OPTIONS[name][0]: OPTIONS[name][1](value) for name, value in entry.items() if name in OPTIONS}
+    actions = tuple(_wanted(each) for each in entry.get("on_give_up", ()))
     return RefreshPolicy(schedule=schedule, on_give_up=actions, **options)
 
 
-def _wanted(said: Any) -> Action:
+def _wanted(entry: Any) -> Action:
     """Return an action: a name, and perhaps a text after a colon; the time lines do not name its recipient."""
-    if not isinstance(said, str):
-        raise UnknownWord(f"{said!r} (known: name, name:text)")
-    name, _, text = said.partition(":")
+    if not isinstance(entry, str):
+        raise UnknownWord(f"{entry!r} (known: name, name:text)")
+    name, _, text = entry.partition(":")
     return Action(name, to="subject", text=text or None)
 
 
@@ -252,8 +252,8 @@ def _check_exhausted(
     """Check that each strategy gives up, or waits for the planned refresh, as the policy requires."""
     for strategy in Strategy:
         for exhausted in Exhausted if schedule else (Exhausted.GIVE_UP,):
-            said = {"schedule": schedule, "delays": delays, "strategy": strategy, "on_exhausted": exhausted}
-            found = _failed(RefreshPolicy(**options | said), at)
+            entry = {"schedule": schedule, "delays": delays, "strategy": strategy, "on_exhausted": exhausted}
+            found = _failed(RefreshPolicy(**options | entry), at)
             assert (exhausted is Exhausted.WAIT_NEXT) == (found is not None)
 
 
@@ -267,28 +267,28 @@ def natural_language(case: Case) -> None:
         assert data["error"] == refused.value.problem[: len(data["error"])]
         return
     policy = RefreshPolicy.parse(data["text"])
-    assert _normal(data["policy"]) == _said(policy)
+    assert _normal(data["policy"]) == _entry(policy)
     assert policy == RefreshPolicy.parse(str(policy))
 
 
 def _normal(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a policy as the case describes it, completed by the defaults."""
-    said = given(read(data, *OPTIONS, "schedule", "tz", "gap", "jitter", "on_give_up"))
-    options = {OPTIONS[name][0]: OPTIONS[name][1](value) for name, value in said.items() if name in OPTIONS}
+    entry = given(read(data, *OPTIONS, "schedule", "tz", "gap", "jitter", "on_give_up"))
+    options = {OPTIONS[name][0]: OPTIONS[name][1](value) for name, value in entry.items() if name in OPTIONS}
     rest = {
-        "schedule": [str(RecurrenceRule.parse(each)) for each in said.get("schedule", ())],
-        "tz": said.get("tz", "UTC"),
-        "gap": named(Gap)(said.get("gap", "shift")),
-        "jitter": span(said.get("jitter", "PT0S")),
+        "schedule": [str(RecurrenceRule.parse(each)) for each in entry.get("schedule", ())],
+        "tz": entry.get("tz", "UTC"),
+        "gap": named(Gap)(entry.get("gap", "shift")),
+        "jitter": span(entry.get("jitter", "PT0S")),
         "on_give_up": [
             dict(read(each, "action", "to", "target", "text", required=("action",)))
-            for each in said.get("on_give_up", ())
+            for each in entry.get("on_give_up", ())
         ],
     }
     return {**_fields(RefreshPolicy()), **rest, **options}
 
 
-def _said(policy: RefreshPolicy) -> dict[str, Any]:
+def _entry(policy: RefreshPolicy) -> dict[str, Any]:
     schedule = policy.schedule
     parts = () if schedule is None else (*schedule.rules, *schedule.crons, *schedule.times)
     return {
@@ -306,8 +306,8 @@ def _fields(policy: RefreshPolicy) -> dict[str, Any]:
 
 
 def _action(action: Action) -> dict[str, str]:
-    told = {"action": action.name, "target" if action.name == "mark" else "to": action.to, "text": action.text}
-    return {name: value for name, value in told.items() if value is not None}
+    written = {"action": action.name, "target" if action.name == "mark" else "to": action.to, "text": action.text}
+    return {name: value for name, value in written.items() if value is not None}
 
 
 # ----------------------------------------------------------------------------------------------------------- recurrence
@@ -318,16 +318,16 @@ def recurrence(case: Case) -> None:
     expected = ("expected_local", "expected_utc")
     notes = {"id", "source", "note", "title"}
     data = read(case.data, *LISTED, "tz", "gap", *expected, "complete", notes=notes)
-    said = given(data)
-    demand(said, *expected)
-    schedule = schedule_of(said)
+    entry = given(data)
+    demand(entry, *expected)
+    schedule = schedule_of(entry)
     found = schedule.since(EARLY)
-    listed = list(itertools.islice(found, max(len(said.get(name, ())) for name in expected)))
-    if "expected_utc" in said:
-        assert said["expected_utc"] == [_text(each) for each in listed]
-    if "expected_local" in said:
-        assert said["expected_local"] == [_local(each, schedule) for each in listed]
-    if said.get("complete"):
+    listed = list(itertools.islice(found, max(len(entry.get(name, ())) for name in expected)))
+    if "expected_utc" in entry:
+        assert entry["expected_utc"] == [_text(each) for each in listed]
+    if "expected_local" in entry:
+        assert entry["expected_local"] == [_local(each, schedule) for each in listed]
+    if entry.get("complete"):
         assert None is next(found, None)
 
 

@@ -15,7 +15,7 @@ from tests.conformance.deviations import Mismatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["NOTES", "Mismatch", "Said", "UnknownWord", "demand", "is_refused", "read", "word"]
+__all__ = ["NOTES", "Entry", "Mismatch", "UnknownWord", "demand", "is_refused", "read", "word"]
 
 Meaning = TypeVar("Meaning")
 
@@ -27,14 +27,14 @@ class UnknownWord(Exception):
     """A word or a field of a case that the adapter does not understand."""
 
 
-class Said(dict[str, Any]):
+class Entry(dict[str, Any]):
     """The fields of a case; a field that is needed and missing is named."""
 
     def __missing__(self, field: str) -> Any:
         raise UnknownWord(f"no field {field!r}, which is needed")
 
 
-def read(data: Mapping[str, Any], *fields: str, required: Iterable[str] = (), notes: Iterable[str] = NOTES) -> Said:
+def read(data: Mapping[str, Any], *fields: str, required: Iterable[str] = (), notes: Iterable[str] = NOTES) -> Entry:
     """Check that every field of a case is understood.
 
     Args:
@@ -56,7 +56,7 @@ def read(data: Mapping[str, Any], *fields: str, required: Iterable[str] = (), no
         raise UnknownWord(f"fields {', '.join(sorted(unknown))} ({known})")
     if missing := set(required) - set(data):
         raise UnknownWord(f"no field {', '.join(sorted(missing))} ({known})")
-    return Said(data)
+    return Entry(data)
 
 
 def demand(data: Mapping[str, Any], *fields: str) -> None:
@@ -108,12 +108,12 @@ def is_refused(expected: object, make: Callable[[], object]) -> bool:
         Mismatch: the policy is accepted.
     """
     if isinstance(expected, Mapping):
-        says = any(expected.get(name) for name in ("invalid_policy", "invalid"))
-        if says:
+        refuses = any(expected.get(name) for name in ("invalid_policy", "invalid"))
+        if refuses:
             read(expected, "invalid_policy", "invalid")
     else:
-        says = isinstance(expected, str) and expected in _INVALID
-    if not says:
+        refuses = isinstance(expected, str) and expected in _INVALID
+    if not refuses:
         return False
     try:
         made = make()

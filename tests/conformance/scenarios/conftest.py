@@ -8,7 +8,7 @@ import pytest
 
 from redrive.app.app import App
 from redrive.testing import VirtualClock
-from tests.conformance.scenarios.hands import Hand
+from tests.conformance.scenarios.manual_workers import ManualWorker
 
 
 @pytest.fixture(scope="session", params=["memory", "file"])
@@ -51,6 +51,6 @@ def other_app(app, clock):
 
 
 @pytest.fixture
-def hand(app):
+def manual_worker(app):
     """Return a worker that the test drives by hand."""
-    return Hand(app, "A")
+    return ManualWorker(app, "A")

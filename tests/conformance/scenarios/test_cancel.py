@@ -16,14 +16,14 @@ from redrive.engine.outcome import Succeeded
 from redrive.errors import GiveUp, JobNotFound
 from redrive.runtime.worker import Worker
 from redrive.testing import drain
-from tests.conformance.scenarios.hands import boom
+from tests.conformance.scenarios.manual_workers import boom
 
 PATIENCE = 30
 """Seconds until a test gives up on a worker."""
 
 
 @pytest.mark.case("D29")
-def test_only_unfinished_jobs_can_be_cancelled(app, clock, hand):
+def test_only_unfinished_jobs_can_be_cancelled(app, clock, manual_worker):
     """Ready, retrying and waiting jobs are cancelled once and never run; ended jobs stay, and are no error."""
     ran = []
 
@@ -70,7 +70,7 @@ def test_a_running_handler_is_stopped_by_a_cancel(app, other_app, monkeypatch, c
     from redrive.runtime import heartbeat
 
     monkeypatch.setattr(heartbeat, "LOOK", 0.005)
-    started, told = threading.Event(), threading.Event()
+    started, stopping = threading.Event(), threading.Event()
 
     @app.task(name="work")
     async def awork() -> str:
@@ -79,7 +79,7 @@ def test_a_running_handler_is_stopped_by_a_cancel(app, other_app, monkeypatch, c
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            told.set()
+            stopping.set()
         return "late"
 
     @app.task(name="poll")
@@ -88,7 +88,7 @@ def test_a_running_handler_is_stopped_by_a_cancel(app, other_app, monkeypatch, c
         started.set()
         while not context.should_stop:
             pass
-        told.set()
+        stopping.set()
         return "late"
 
     job = (awork if colour == "async" else work).enqueue()
@@ -99,7 +99,7 @@ def test_a_running_handler_is_stopped_by_a_cancel(app, other_app, monkeypatch, c
         running = asyncio.create_task(worker.run())
         assert await asyncio.to_thread(started.wait, PATIENCE)
         await asyncio.to_thread(other_app.job(job.id).cancel)
-        assert await asyncio.to_thread(told.wait, PATIENCE)
+        assert await asyncio.to_thread(stopping.wait, PATIENCE)
         worker.stop()
         await running
 
@@ -110,7 +110,7 @@ def test_a_running_handler_is_stopped_by_a_cancel(app, other_app, monkeypatch, c
 
 @pytest.mark.case("D32")
 @pytest.mark.parametrize("outcome", [Succeeded(b"1"), boom()], ids=["succeeds", "fails"])
-def test_a_cancelled_handler_frees_its_slot_when_it_stops(app, hand, outcome):
+def test_a_cancelled_handler_frees_its_slot_when_it_stops(app, manual_worker, outcome):
     """In a queue of one, J2 starts when the handler of the cancelled J1 has stopped; J1 stays cancelled."""
 
     @app.task(queue="narrow")
@@ -118,19 +118,19 @@ def test_a_cancelled_handler_frees_its_slot_when_it_stops(app, hand, outcome):
 
     app.queue("narrow").limit(concurrency=1)
     first, second, third = work.enqueue_many([()] * 3)
-    held = hand.take()
+    held = manual_worker.take()
 
-    assert (first.id, ()) == (held.id, hand.claim(2))
+    assert (first.id, ()) == (held.id, manual_worker.claim(2))
 
     first.cancel()
 
-    assert ((), State.CANCELLED) == (hand.claim(2), first.refresh().state)
-    assert {held.lease_id} == hand.settle((held, outcome)).lost
+    assert ((), State.CANCELLED) == (manual_worker.claim(2), first.refresh().state)
+    assert {held.lease_id} == manual_worker.settle((held, outcome)).lost
 
-    (next_one,) = hand.claim(2)
+    (next_one,) = manual_worker.claim(2)
 
     assert (second.id, State.CANCELLED) == (next_one.id, first.refresh().state)
 
-    hand.end(next_one)
+    manual_worker.end(next_one)
 
-    assert (third.id, ()) == (hand.take().id, hand.claim(2))
+    assert (third.id, ()) == (manual_worker.take().id, manual_worker.claim(2))

@@ -18,7 +18,7 @@ from redrive.engine.occurrence import Occurrence, OccurrenceDecision
 from redrive.errors import TaskDefinitionError
 from redrive.stores.operations import crons, schedules
 from redrive.testing import VirtualClock, drain
-from tests.conformance.scenarios.hands import Hand
+from tests.conformance.scenarios.manual_workers import ManualWorker
 from tests.stores.helpers import SHARED, STORES
 
 SECOND = "* * * * * *"
@@ -117,7 +117,7 @@ def test_a_cron_has_no_response():
 @pytest.mark.case('ftl.cron_service: two jobs "* * * * * *" (6 fields = seconds first), mock clock')
 def test_two_crons_each_second(app: App, clock: VirtualClock):
     """Each occurrence makes a job for now; where several have passed, one is made; no completion hook is needed."""
-    hand = Hand(app, "A")
+    manual_worker = ManualWorker(app, "A")
     for name in ("one", "two"):
         app.cron(SECOND, name=name)(nothing)
 
@@ -127,9 +127,9 @@ def test_two_crons_each_second(app: App, clock: VirtualClock):
     }
 
     clock.advance("600ms")
-    first, claims = tick(app), hand.claim(5)
+    first, claims = tick(app), manual_worker.claim(5)
     for claim in claims:
-        hand.end(claim)
+        manual_worker.end(claim)
 
     assert [b"{}"] * 2 == [claim.payload for claim in claims]
     origins = [job.origin for job in reversed(app.jobs.select())]
@@ -183,7 +183,7 @@ def test_even_and_odd_seconds(app: App):
 @pytest.mark.case("ftl.cron_service: exactly one pending/executing async call per job")
 def test_a_cron_has_at_most_one_unfinished_job(app: App, clock: VirtualClock):
     """While the job of an occurrence waits or runs, the next occurrences are skipped."""
-    hand = Hand(app, "A")
+    manual_worker = ManualWorker(app, "A")
     app.cron(SECOND)(nothing)
     tick(app)
     decisions = []
@@ -191,11 +191,11 @@ def test_a_cron_has_at_most_one_unfinished_job(app: App, clock: VirtualClock):
     for moment in range(6):
         clock.advance("1s")
         decisions += [each.decision for each in tick(app)]
-        claim = hand.take() if moment == 2 else claim
+        claim = manual_worker.take() if moment == 2 else claim
 
         assert (1, 1) == (app.jobs.stats().unfinished, len(app.jobs.select()))
 
-    hand.end(claim)
+    manual_worker.end(claim)
     clock.advance("1s")
 
     assert ["started"] + ["skipped"] * 5 == decisions

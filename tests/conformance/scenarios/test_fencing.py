@@ -9,9 +9,9 @@ from redrive.engine.outcome import Cancelled, Released, Snoozed, Succeeded
 from redrive.engine.records import AttemptOutcome
 from redrive.errors import Snooze
 from redrive.policy import parse_duration
-from tests.conformance.scenarios.hands import Hand, boom, everything, sweep
+from tests.conformance.scenarios.manual_workers import ManualWorker, boom, everything, sweep
 
-SAID = {
+OUTCOMES = {
     "complete": Succeeded(b'"old"'),
     "fail": boom(),
     "snooze": Snoozed(parse_duration("1m")),
@@ -20,7 +20,7 @@ SAID = {
 }
 """The outcomes that a zombie can report."""
 
-said = pytest.mark.parametrize("outcome", SAID.values(), ids=SAID)
+each_outcome = pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
 
 
 @pytest.fixture
@@ -40,20 +40,20 @@ def zombies(app, clock, work):
 
     def claim(count: int):
         work.enqueue_many([()] * count)
-        silent = Hand(app, "A", lease_for="1s")
+        silent = ManualWorker(app, "A", lease_for="1s")
         lost = silent.claim(count)
         clock.advance("2s")
 
         assert count == len(sweep(app))
 
-        living = Hand(app, "B")
+        living = ManualWorker(app, "B")
         return silent, lost, living, living.claim(count)
 
     return claim
 
 
 @pytest.mark.case("D15")
-@said
+@each_outcome
 def test_a_zombie_changes_nothing(app, clock, zombies, outcome):
     """Every outcome of A after its lease expired is refused and no row changes; B's completion is the only one."""
     silent, (old,), living, (new,) = zombies(1)
@@ -77,7 +77,7 @@ def test_a_zombie_changes_nothing(app, clock, zombies, outcome):
 
 
 @pytest.mark.case("D15")
-@said
+@each_outcome
 def test_a_zombie_comes_too_late(app, zombies, outcome):
     """Every outcome of A after B has completed the job is refused too, and the result stays B's."""
     silent, (old,), living, (new,) = zombies(1)
@@ -103,8 +103,8 @@ def test_a_zombie_can_neither_finish_nor_fail_a_job(app, zombies):
 def test_a_worker_can_be_its_own_zombie(app, clock, work):
     """Workers that lost a job and claimed it again are refused under their old lease, though they hold the job."""
     job = work.enqueue()
-    silent = Hand(app, "A", lease_for="1s")
-    keeper = Hand(app, "B", lease_for="1h")
+    silent = ManualWorker(app, "A", lease_for="1s")
+    keeper = ManualWorker(app, "B", lease_for="1h")
     old = silent.take()
     clock.advance("2s")
     sweep(app)
@@ -145,7 +145,7 @@ def test_a_stale_completion_does_not_affect_the_rest_of_a_batch(app, zombies, or
 
 
 @pytest.mark.case("D10")
-def test_a_snooze_spends_nothing_and_fences_the_old_lease(app, clock, hand):
+def test_a_snooze_spends_nothing_and_fences_the_old_lease(app, clock, manual_worker):
     """Snoozed jobs wait without an error, run again as the same attempt, and refuse their earlier lease."""
 
     @app.task
@@ -153,20 +153,20 @@ def test_a_snooze_spends_nothing_and_fences_the_old_lease(app, clock, hand):
         raise Snooze("30m")
 
     job = work.enqueue()
-    first = hand.take()
-    hand.end(first, hand.work(first))
+    first = manual_worker.take()
+    manual_worker.end(first, manual_worker.work(first))
     record = job.refresh().record
 
     assert (State.READY, clock.now() + parse_duration("30m")) == (record.state, record.scheduled_at)
     assert (1, 0, None, None) == (record.snoozes, record.failures, record.error, record.reason)
 
     clock.advance("30m")
-    second = hand.take()
+    second = manual_worker.take()
 
     assert (1, 1) == (first.attempt, second.attempt)
-    assert {first.lease_id} == hand.settle((first, Succeeded())).lost
+    assert {first.lease_id} == manual_worker.settle((first, Succeeded())).lost
     assert State.RUNNING == job.refresh().state
 
-    hand.end(second)
+    manual_worker.end(second)
 
     assert (State.SUCCEEDED, 1) == (job.refresh().state, job.record.attempt)

@@ -10,7 +10,7 @@ from redrive.app.catch import CatchRequest
 from redrive.app.context import Context
 from redrive.engine.lifecycle import State
 from redrive.testing import drain
-from tests.conformance.scenarios.hands import Hand, sweep
+from tests.conformance.scenarios.manual_workers import ManualWorker, sweep
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def job(app):
 @pytest.fixture
 def owner(app):
     """Return a worker with leases of 5 s."""
-    return Hand(app, "owner", lease_for="5s")
+    return ManualWorker(app, "owner", lease_for="5s")
 
 
 @pytest.mark.case("ftl.leases: hold ttl 5s for 6s")
@@ -122,6 +122,6 @@ def test_a_silent_worker_loses_its_lease(app, clock, owner, job):
     assert [(job.id, held.lease_id)] == [(swept.job_id, swept.lease_id) for swept in sweep(app)]
     assert (State.READY, None) == (job.refresh().state, job.record.lease_id)
 
-    taken = Hand(app, "other").take()
+    taken = ManualWorker(app, "other").take()
 
     assert (job.id, True) == (taken.id, taken.lease_id > held.lease_id)

@@ -14,7 +14,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptOutcome, Filter, Hold
 from redrive.stores.operations.leases import Claimed
 from redrive.testing import drain
-from tests.conformance.scenarios.hands import Hand, boom, sweep
+from tests.conformance.scenarios.manual_workers import ManualWorker, boom, sweep
 
 TRIALS = 20
 """How often two acquirers race."""
@@ -37,13 +37,13 @@ def charge(app):
 
 
 @pytest.mark.case("ftl.async_call_lifecycle: nothing to acquire")
-def test_a_claim_that_finds_nothing_is_empty(hand, charge):
+def test_a_claim_that_finds_nothing_is_empty(manual_worker, charge):
     """Claims with nothing due are no error but an empty batch, with the time until a job will be due."""
-    assert Claimed((), None) == hand.look()
+    assert Claimed((), None) == manual_worker.look()
 
     charge.options(delay="5s").enqueue(1)
 
-    assert Claimed((), seconds(5)) == hand.look()
+    assert Claimed((), seconds(5)) == manual_worker.look()
 
 
 @pytest.mark.case(
@@ -51,18 +51,18 @@ def test_a_claim_that_finds_nothing_is_empty(hand, charge):
 )
 def test_a_claimed_job_runs_under_a_new_lease(app, clock, charge):
     """Claimed jobs run under a new lease id, which is valid as long as their worker beats."""
-    hand = Hand(app, "A", lease_for="5s")
+    manual_worker = ManualWorker(app, "A", lease_for="5s")
     job, later = charge.enqueue(1), charge.enqueue(2)
 
-    claim = hand.take()
+    claim = manual_worker.take()
     record = job.refresh().record
 
-    assert (State.RUNNING, claim.lease_id, hand.id) == (record.state, record.lease_id, record.worker_id)
+    assert (State.RUNNING, claim.lease_id, manual_worker.id) == (record.state, record.lease_id, record.worker_id)
     assert [clock.now() + seconds(5)] == [worker.expires_at for worker in app.workers.select()]
 
     clock.advance("3s")
-    hand.beat()
-    second = hand.take()
+    manual_worker.beat()
+    second = manual_worker.take()
 
     assert [clock.now() + seconds(5)] == [worker.expires_at for worker in app.workers.select()]
     assert claim.lease_id == job.refresh().record.lease_id
@@ -70,15 +70,15 @@ def test_a_claimed_job_runs_under_a_new_lease(app, clock, charge):
 
 
 @pytest.mark.case("ftl.async_call_lifecycle: failure with retries left")
-def test_a_retry_is_the_same_job_once_more(app, clock, hand):
+def test_a_retry_is_the_same_job_once_more(app, clock, manual_worker):
     """With 2 retries left, backoff 2 s and a maximum of 3 s the same job row waits 2 s, then 3 s, with its history."""
 
     @app.task(retry="2 2s 3s")
     def charge(amount: int) -> None: ...
 
     job = charge.enqueue(1)
-    first = hand.take()
-    hand.end(first, boom("E1"))
+    first = manual_worker.take()
+    manual_worker.end(first, boom("E1"))
     record = job.refresh().record
 
     assert (State.READY, Hold.RETRY, clock.now() + seconds(2)) == (record.state, record.hold, record.scheduled_at)
@@ -87,11 +87,11 @@ def test_a_retry_is_the_same_job_once_more(app, clock, hand):
     ]
 
     clock.advance("2s")
-    second = hand.take()
+    second = manual_worker.take()
 
     assert (first.id, first.payload, first.policy) == (second.id, second.payload, second.policy)
 
-    hand.end(second, boom("E2"))
+    manual_worker.end(second, boom("E2"))
 
     assert clock.now() + seconds(3) == job.refresh().record.scheduled_at
     assert ["E1", "E2"] == [attempt.error for attempt in job.attempts]
@@ -128,7 +128,7 @@ def test_a_failing_catch_is_tried_again_without_limit(app):
 
 
 @pytest.mark.case("ftl.async_call_lifecycle: controller dies while a call is executing")
-def test_a_crash_spends_no_retry(app, clock, hand):
+def test_a_crash_spends_no_retry(app, clock, manual_worker):
     """After its worker died a job runs again by itself, as its second attempt, and still has its one retry."""
 
     @app.task(retry="1 5s")
@@ -136,7 +136,7 @@ def test_a_crash_spends_no_retry(app, clock, hand):
         raise RuntimeError("no")
 
     job = charge.enqueue(1)
-    hand.take()
+    manual_worker.take()
     clock.advance("16s")
     sweep(app)
     record = job.refresh().record
@@ -177,7 +177,7 @@ def test_a_job_of_an_unknown_task_waits(app, charge):
 
 
 @pytest.mark.case("ftl.async_call_lifecycle: acquisition order")
-def test_jobs_are_claimed_by_priority_then_due_time(clock, hand, charge):
+def test_jobs_are_claimed_by_priority_then_due_time(clock, manual_worker, charge):
     """Jobs that are due first are claimed first, even if created later; a smaller priority comes before that."""
     old = charge.options(delay="4s").enqueue(1)
     clock.advance("1s")
@@ -185,29 +185,29 @@ def test_jobs_are_claimed_by_priority_then_due_time(clock, hand, charge):
     urgent = charge.options(delay="3s", priority=-1).enqueue(3)
     clock.advance("4s")
 
-    assert [urgent.id, young.id, old.id] == [hand.take().id for _ in range(3)]
+    assert [urgent.id, young.id, old.id] == [manual_worker.take().id for _ in range(3)]
 
 
 @pytest.mark.case("ftl.async_call_lifecycle: two acquirers at once")
 def test_two_acquirers_at_once_get_different_jobs(app, other_app, charge):
     """Of two workers that claim one job each at the same moment, each gets one, and never the same."""
-    hands = [Hand(app, "A"), Hand(other_app, "B")]
+    manual_workers = [ManualWorker(app, "A"), ManualWorker(other_app, "B")]
     start = threading.Barrier(2)
 
-    def take(hand: Hand) -> int:
+    def take(manual_worker: ManualWorker) -> int:
         start.wait()
-        return hand.take().id
+        return manual_worker.take().id
 
     with ThreadPoolExecutor(2) as threads:
         for _ in range(TRIALS):
             wanted = {job.id for job in charge.enqueue_many([1, 2])}
 
-            assert wanted == set(threads.map(take, hands))
+            assert wanted == set(threads.map(take, manual_workers))
 
 
 @pytest.mark.case("ftl.async_call_lifecycle: retry count 0 or no directive: crash mid-call")
 @pytest.mark.parametrize("retry", [None, "0 1s catch recover"], ids=["no directive", "count 0"])
-def test_a_job_without_retries_survives_a_crash(app, clock, hand, retry):
+def test_a_job_without_retries_survives_a_crash(app, clock, manual_worker, retry):
     """Jobs without any retry still run again after a crash, because a crash is no failure of the handler."""
     caught = []
 
@@ -220,7 +220,7 @@ def test_a_job_without_retries_survives_a_crash(app, clock, hand, retry):
         caught.append(request)
 
     job = charge.enqueue(7)
-    hand.take()
+    manual_worker.take()
     clock.advance("16s")
     sweep(app)
     drain(app)
@@ -229,7 +229,7 @@ def test_a_job_without_retries_survives_a_crash(app, clock, hand, retry):
 
 
 @pytest.mark.case("ftl.async_call_lifecycle: retry count 0 or no directive: crash mid-call")
-def test_a_job_that_is_not_idempotent_dies_of_a_crash(app, clock, hand):
+def test_a_job_that_is_not_idempotent_dies_of_a_crash(app, clock, manual_worker):
     """Tasks declared idempotent=False are not repeated after a crash; the job is dead and its catch runs."""
     ran, caught = [], []
 
@@ -242,7 +242,7 @@ def test_a_job_that_is_not_idempotent_dies_of_a_crash(app, clock, hand):
         caught.append((request.request, request.attempts[-1].reason))
 
     job = charge.enqueue(7)
-    hand.take()
+    manual_worker.take()
     clock.advance("16s")
     sweep(app)
     drain(app)

@@ -15,7 +15,7 @@ from redrive.app.context import Context, Stop
 from redrive.errors import LeaseLost
 from redrive.runtime.executor import Executor
 from redrive.stores.operations import workers
-from tests.conformance.scenarios.hands import Hand, execute, sweep
+from tests.conformance.scenarios.manual_workers import ManualWorker, execute, sweep
 from tests.conformance.scenarios.test_rescue import worker_row
 
 
@@ -35,16 +35,16 @@ def test_a_stale_heartbeat_is_refused_and_stops_the_handler(app, clock):
         second = living.take()
         assert second.attempt == 2
         await Executor(app, None).run(second)
-        before = everything_said(app)
+        before = everything_given(app)
         for _ in range(2):
             with pytest.raises(LeaseLost):
                 await context.aheartbeat("A")
-        seen["unchanged"] = before == everything_said(app)
+        seen["unchanged"] = before == everything_given(app)
         seen["told"] = context.should_stop, context.stop_reason
 
     job = work.enqueue()
-    silent = Hand(app, "A", lease_for="1s")
-    living = Hand(app, "B")
+    silent = ManualWorker(app, "A", lease_for="1s")
+    living = ManualWorker(app, "B")
     claim = silent.take()
     asyncio.run(Executor(app, None).run(claim))
 
@@ -52,7 +52,7 @@ def test_a_stale_heartbeat_is_refused_and_stops_the_handler(app, clock):
     assert '"B"' == job.progress.details
 
 
-def everything_said(app) -> list[tuple[object, ...]]:
+def everything_given(app) -> list[tuple[object, ...]]:
     """Return all progress that handlers have stored."""
     return execute(app, "SELECT * FROM redrive_progress")
 
@@ -62,24 +62,24 @@ def test_a_lease_is_extended_and_never_shortened(app, clock):
     """Leases of 60 s end 60 s after a claim at 30 s or a beat at 50 s; shorter or bad extensions change nothing."""
     began = clock.now()
     app.task(name="work")(lambda: None).enqueue_many([()] * 2)
-    hand = Hand(app, "A", lease_for="60s")
-    hand.take()
+    manual_worker = ManualWorker(app, "A", lease_for="60s")
+    manual_worker.take()
 
     def expiry() -> timedelta:
-        return worker_row(app, hand.id)[0] - began
+        return worker_row(app, manual_worker.id)[0] - began
 
     seen = [expiry()]
     clock.advance("30s")
-    hand.take()
+    manual_worker.take()
     seen.append(expiry())
     clock.advance("20s")
-    hand.beat()
+    manual_worker.beat()
     seen.append(expiry())
     for bad in (0, -5):
         with pytest.raises(ValueError, match="must extend the lease by more than nothing"):
-            app.store.run(workers.beat(hand.id, timedelta(seconds=bad), now=app.now()))
+            app.store.run(workers.beat(manual_worker.id, timedelta(seconds=bad), now=app.now()))
         seen.append(expiry())
-    app.store.run(workers.beat(hand.id, timedelta(seconds=1), now=app.now()))
+    app.store.run(workers.beat(manual_worker.id, timedelta(seconds=1), now=app.now()))
     seen.append(expiry())
 
     assert [60, 90, 110, 110, 110, 110] == [span.total_seconds() for span in seen]
@@ -90,7 +90,7 @@ def test_only_the_owner_extends(app, clock):
     """Beats of B do nothing for the lease of A, and do not count it among B's; a beat of A extends it."""
     began = clock.now()
     app.task(name="work")(lambda: None).enqueue()
-    owner, other = Hand(app, "A", lease_for="5s"), Hand(app, "B", lease_for="10s")
+    owner, other = ManualWorker(app, "A", lease_for="5s"), ManualWorker(app, "B", lease_for="10s")
     claim = owner.take()
     clock.advance("1s")
     others = other.beat().leases
@@ -105,11 +105,11 @@ def test_only_the_owner_extends(app, clock):
 def test_an_extended_lease_outlasts_its_first_end(app, clock):
     """Leases of 1 s that are extended by 3 s end 3 s from now, and 1.5 s later no worker has taken the job."""
     app.task(name="work")(lambda: None).enqueue()
-    hand = Hand(app, "A", lease_for="1s")
-    claim = hand.take()
-    app.store.run(workers.beat(hand.id, timedelta(seconds=3), now=app.now()))
-    ahead = worker_row(app, hand.id)[0] - clock.now()
+    manual_worker = ManualWorker(app, "A", lease_for="1s")
+    claim = manual_worker.take()
+    app.store.run(workers.beat(manual_worker.id, timedelta(seconds=3), now=app.now()))
+    ahead = worker_row(app, manual_worker.id)[0] - clock.now()
     clock.advance("1s500ms")
 
     assert (3, ()) == (ahead.total_seconds(), sweep(app))
-    assert hand.end(claim).lease_id == claim.lease_id
+    assert manual_worker.end(claim).lease_id == claim.lease_id

@@ -14,7 +14,7 @@ from redrive.engine.outcome import Released
 from redrive.engine.records import AttemptOutcome, Filter
 from redrive.policy import Policy, Rule
 from redrive.testing import drain
-from tests.conformance.scenarios.hands import everything
+from tests.conformance.scenarios.manual_workers import everything
 from tests.conformance.scenarios.walk import MOVES, OUTCOMES, walking
 
 walks = settings(max_examples=60)
@@ -37,7 +37,7 @@ def test_a_job_has_at_most_one_live_lease(fresh_url, moves):
             assert len(running) == len(walk.live)
 
         live = walk.live
-        settled = walk.hands[0].settle(*((claim, Released("probe")) for claim in walk.held))
+        settled = walk.manual_workers[0].settle(*((claim, Released("probe")) for claim in walk.held))
 
         assert live == {each.lease_id: each.job_id for each in settled.moved}
 
@@ -67,7 +67,7 @@ def test_a_stale_lease_changes_nothing(fresh_url, moves):
         live = walk.live
         before = everything(walk.app)
         for outcome in OUTCOMES:
-            walk.hands[0].settle(*((claim, outcome) for claim in walk.held if claim.lease_id not in live))
+            walk.manual_workers[0].settle(*((claim, outcome) for claim in walk.held if claim.lease_id not in live))
 
         assert before == everything(walk.app)
 

@@ -15,7 +15,7 @@ from redrive.engine.lifecycle import State
 from redrive.errors import DuplicateJob, JobNotFound
 from redrive.stores.operations import retention
 from redrive.testing import drain
-from tests.conformance.scenarios.hands import Hand, boom, sweep
+from tests.conformance.scenarios.manual_workers import ManualWorker, boom, sweep
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_key_conflict_blocks_no_rescue(app, clock, send):
     """Of two lost jobs one finds its key taken: it is closed and names the other job; the other one is rescued."""
     keyed = send.options(key="k", key_until="start")
     first, plain = keyed.enqueue(1), send.enqueue(3)
-    Hand(app, "A", lease_for="1s").claim(2)
+    ManualWorker(app, "A", lease_for="1s").claim(2)
     second = keyed.enqueue(2)
     clock.advance("10s")
     sweep(app)
@@ -115,22 +115,22 @@ def test_an_idempotency_key_is_one_execution_until_it_is_pruned(app, clock, send
 @pytest.mark.case("D43")
 def test_a_waiting_retry_is_superseded_by_a_running_job_with_its_key(app, clock, send):
     """Retries that meet a running job with their key are closed and name it; other retries are not held up."""
-    hand = Hand(app, "A")
+    manual_worker = ManualWorker(app, "A")
     first = send.options(key="u", key_until="start").enqueue(1)
-    one = hand.take()
+    one = manual_worker.take()
     second = send.options(key="u", key_until="end").enqueue(2)
-    two = hand.take()
+    two = manual_worker.take()
     third = send.options(key="v", key_until="start").enqueue(3)
-    three = hand.take()
-    hand.settle((one, boom()), (three, boom()))
+    three = manual_worker.take()
+    manual_worker.settle((one, boom()), (three, boom()))
 
     assert (State.CANCELLED, SUPERSEDED) == (first.refresh().state, first.record.reason)
     assert f"superseded by job {second.id}, which holds its key 'u'" == first.record.note
     assert (State.RUNNING, State.READY) == (second.refresh().state, third.refresh().state)
 
     clock.advance("1s")
-    assert third.id == hand.take().id
-    assert State.SUCCEEDED is hand.end(two).state
+    assert third.id == manual_worker.take().id
+    assert State.SUCCEEDED is manual_worker.end(two).state
 
 
 @pytest.mark.case("D44")

@@ -12,7 +12,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
 from redrive.stores.operations import leases
 from redrive.testing import drain
-from tests.conformance.scenarios.hands import Hand
+from tests.conformance.scenarios.manual_workers import ManualWorker
 from tests.stores.helpers import failed
 
 EACH = 2_500
@@ -35,17 +35,17 @@ def dead(app, each):
     @app.task
     def work(number: int) -> None: ...
 
-    hand = Hand(app, "A")
+    manual_worker = ManualWorker(app, "A")
     for queue, error in itertools.product("ab", ("E1", "E2")):
         calls = work.options(queue=queue)
         numbers = calls.enqueue_many(range(each - 2 * (queue + error == "aE1")))
         if queue + error == "aE1":
-            hand.settle(*((claim, failed(error)) for claim in hand.claim(each)))
+            manual_worker.settle(*((claim, failed(error)) for claim in manual_worker.claim(each)))
             for _ in range(2):
                 numbers.append(calls.options(key="k").enqueue(0))
-                hand.settle((hand.take(), failed(error)))
+                manual_worker.settle((manual_worker.take(), failed(error)))
         else:
-            hand.settle(*((claim, failed(error)) for claim in hand.claim(each)))
+            manual_worker.settle(*((claim, failed(error)) for claim in manual_worker.claim(each)))
     return work
 
 
@@ -69,8 +69,8 @@ def test_a_redrive_starts_only_the_selected_jobs(app, clock, dead):
     assert [now + timedelta(milliseconds=10) * n for n in range(500)] == [job.scheduled_at for job in moved]
     assert 2 * EACH == len(app.jobs.select(Filter(queue="b", state=State.DEAD, limit=4 * EACH)))
     (line, *_) = app.database.audit()
-    told = msgspec.json.decode(line.details)
-    assert ("ann@desk", "redrive", 500, "a2") == (line.actor, line.action, len(told["ids"]), told["queue"])
+    recorded = msgspec.json.decode(line.details)
+    assert ("ann@desk", "redrive", 500, "a2") == (line.actor, line.action, len(recorded["ids"]), recorded["queue"])
 
 
 @pytest.mark.case("D47")
@@ -121,10 +121,10 @@ def test_a_dead_job_is_put_back_as_often_as_asked(app):
     @app.task
     def work() -> None: ...
 
-    job, hand = work.enqueue(), Hand(app, "A")
+    job, manual_worker = work.enqueue(), ManualWorker(app, "A")
     seen = []
     for _ in range(2):
-        hand.settle((hand.take(), failed("no")))
+        manual_worker.settle((manual_worker.take(), failed("no")))
         app.jobs.redrive(Filter(ids=(job.id,)))
         record = job.refresh().record
         seen.append((record.state, record.failures, record.redrives))
@@ -142,7 +142,7 @@ def test_a_job_that_is_delivered_too_often_is_dead_with_a_reason(app, clock):
 
     job = work.enqueue()
     for name in "ABC":
-        Hand(app, name).take()
+        ManualWorker(app, name).take()
         clock.advance(timedelta(minutes=1))
         app.store.run(leases.sweep(10, now=app.now()))
     record = job.refresh().record

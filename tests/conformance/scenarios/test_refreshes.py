@@ -20,7 +20,7 @@ from redrive.policy import parse_duration
 from redrive.runtime import heartbeat
 from redrive.runtime.worker import Worker
 from redrive.testing import VirtualClock, drain
-from tests.conformance.scenarios.hands import Hand, boom, sweep
+from tests.conformance.scenarios.manual_workers import ManualWorker, boom, sweep
 from tests.stores.helpers import STORES
 
 PATIENCE = 30
@@ -101,9 +101,9 @@ def begin(app, clock):
     """Track an item under a policy, with scripted attempts."""
 
     def begin(policy: str, *ends, at_once: bool = True) -> ScriptedRefresh:
-        scene = ScriptedRefresh(app, clock, policy, list(ends))
-        scene.table.keeping(at_once=at_once).track("k")
-        return scene
+        scenario = ScriptedRefresh(app, clock, policy, list(ends))
+        scenario.table.keeping(at_once=at_once).track("k")
+        return scenario
 
     return begin
 
@@ -131,19 +131,19 @@ def twice(request, tmp_path):
     def twice(sentence: str = "") -> ScriptedRefresh:
         """Return the scene, under the policy with another sentence."""
         apps.append(App(STORES[request.param](tmp_path), clock=clock))
-        scene = ScriptedRefresh(apps[-1], clock, f"{TWICE}\n{sentence}", [SILENT] * 9)
-        scene.table.keeping(at_once=False).track("k")
-        return scene
+        scenario = ScriptedRefresh(apps[-1], clock, f"{TWICE}\n{sentence}", [SILENT] * 9)
+        scenario.table.keeping(at_once=False).track("k")
+        return scenario
 
     yield twice
     for each in apps:
         each.close()
 
 
-def fail(scene: ScriptedRefresh, hour: str, error: Exception | str = "no") -> None:
+def fail(scenario: ScriptedRefresh, hour: str, error: Exception | str = "no") -> None:
     """Fail the running attempt at an hour."""
-    scene.live_until(hour)
-    scene.app.fail(scene.tokens[-1], error)
+    scenario.live_until(hour)
+    scenario.app.fail(scenario.tokens[-1], error)
 
 
 @pytest.mark.case("D57")
@@ -153,51 +153,55 @@ def test_a_retry_near_the_next_planned_refresh_is_moved_to_it(twice):
     An attempt without an answer ends at its deadline, where its retry is due like any other (the case's "first
     planned time at the deadline or after it" is that of a retry that does not fit); its late answer is ignored.
     """
-    scene = twice()
-    fail(scene, "06:50")
-    fail(scene, "07:00")  # (a)
-    assert ("07:01", 2) == (f"{scene.row.refresh_at:%H:%M}", scene.row.attempt_no)
+    scenario = twice()
+    fail(scenario, "06:50")
+    fail(scenario, "07:00")  # (a)
+    assert ("07:01", 2) == (f"{scenario.row.refresh_at:%H:%M}", scenario.row.attempt_no)
 
-    scene.live_until("07:01")
-    fail(scene, "07:30", RetryAfter("8h"))
-    fail(scene, "15:35", RetryAfter("15m"))
-    fail(scene, "16:30", RetryAfter("30m"))
-    assert [3, 4, 5] == [number for _, number in scene.starts[2:]]
-    scene.live_until("17:00")
-    assert ("18:00", "18:00") == (f"{scene.row.deadline_at:%H:%M}", f"{scene.row.refresh_at:%H:%M}")
+    scenario.live_until("07:01")
+    fail(scenario, "07:30", RetryAfter("8h"))
+    fail(scenario, "15:35", RetryAfter("15m"))
+    fail(scenario, "16:30", RetryAfter("30m"))
+    assert [3, 4, 5] == [number for _, number in scenario.starts[2:]]
+    scenario.live_until("17:00")
+    assert ("18:00", "18:00") == (f"{scenario.row.deadline_at:%H:%M}", f"{scenario.row.refresh_at:%H:%M}")
 
-    scene.live_until("18:10")  # (e)
-    assert ("18:00", 7) == scene.starts[-1]
-    outcomes = [each.outcome for each in scene.app.job(int(scene.tokens[-2].split(".")[0])).attempts]
-    assert (["failed"], "19:00") == (outcomes, f"{scene.row.deadline_at:%H:%M}")
+    scenario.live_until("18:10")  # (e)
+    assert ("18:00", 7) == scenario.starts[-1]
+    outcomes = [each.outcome for each in scenario.app.job(int(scenario.tokens[-2].split(".")[0])).attempts]
+    assert (["failed"], "19:00") == (outcomes, f"{scenario.row.deadline_at:%H:%M}")
     with pytest.raises(LeaseLost):
-        scene.app.complete(scene.tokens[-2])  # (f)
-    assert 7 == scene.row.attempt_no
+        scenario.app.complete(scenario.tokens[-2])  # (f)
+    assert 7 == scenario.row.attempt_no
 
-    scene.app.complete(scene.tokens[-1])  # (d)
-    assert (0, "06:00", None) == (scene.row.attempt_no, f"{scene.row.refresh_at:%H:%M}", scene.row.failing_since)
+    scenario.app.complete(scenario.tokens[-1])  # (d)
+    assert (0, "06:00", None) == (
+        scenario.row.attempt_no,
+        f"{scenario.row.refresh_at:%H:%M}",
+        scenario.row.failing_since,
+    )
 
 
 @pytest.mark.parametrize(("sentence", "due"), [("", "18:00"), ("Keep retrying until it succeeds", "17:05")])
 def test_a_retry_that_would_end_too_late_is_moved_if_alignment_is_on(twice, sentence, due):
     """Fail at 16:50, with a retry that would run from 17:05 to 18:05 (b of case D57)."""
-    scene = twice(sentence)
-    fail(scene, "06:01")
-    fail(scene, "06:02")
-    fail(scene, "06:30", RetryAfter("9h30m"))
-    fail(scene, "16:50")
+    scenario = twice(sentence)
+    fail(scenario, "06:01")
+    fail(scenario, "06:02")
+    fail(scenario, "06:30", RetryAfter("9h30m"))
+    fail(scenario, "16:50")
 
-    assert (due, 4) == (f"{scene.row.refresh_at:%H:%M}", scene.row.attempt_no)
+    assert (due, 4) == (f"{scenario.row.refresh_at:%H:%M}", scenario.row.attempt_no)
 
 
 @pytest.mark.parametrize(("sentence", "due"), [("", "18:00"), ("Keep retrying until it succeeds", "18:20")])
 def test_a_retry_that_would_begin_too_late_is_moved_if_alignment_is_on(twice, sentence, due):
     """Fail at 17:50, with a retry that would begin at 18:20 (c of case D57)."""
-    scene = twice(sentence)
+    scenario = twice(sentence)
     for hour, wait in [("06:01", "0s"), ("06:02", "0s"), ("06:30", "9h"), ("15:40", "80m"), ("17:50", "0s")]:
-        fail(scene, hour, RetryAfter(wait))
+        fail(scenario, hour, RetryAfter(wait))
 
-    assert (due, 5) == (f"{scene.row.refresh_at:%H:%M}", scene.row.attempt_no)
+    assert (due, 5) == (f"{scenario.row.refresh_at:%H:%M}", scenario.row.attempt_no)
 
 
 # ------------------------------------------------------------------------------------------- the flows and edge cases
@@ -216,18 +220,18 @@ MODEL = """
 
 def test_a_successful_refresh_waits_for_the_next_planned_one(begin):
     """After a success at 8:02 the next planned refresh is at 10."""
-    scene = begin(MODEL, success(2))
-    scene.live("3h")
+    scenario = begin(MODEL, success(2))
+    scenario.live("3h")
 
-    assert [("08:00", 1), ("10:00", 1)] == scene.starts
+    assert [("08:00", 1), ("10:00", 1)] == scenario.starts
 
 
 def test_a_retry_succeeds_after_failures(begin):
     """Retry first immediately, then a minute after the second failure."""
-    scene = begin(MODEL, failure(5), failure(5), success(2))
-    scene.live("3h")
+    scenario = begin(MODEL, failure(5), failure(5), success(2))
+    scenario.live("3h")
 
-    assert [("08:00", 1), ("08:05", 2), ("08:11", 3), ("10:00", 1)] == scene.starts
+    assert [("08:00", 1), ("08:05", 2), ("08:11", 3), ("10:00", 1)] == scenario.starts
 
 
 DAILY = """
@@ -248,21 +252,21 @@ DAILY = """
 )
 def test_a_retry_would_overlap_with_the_next_planned_refresh(begin, sentence, expected):
     """For a retry due at 13:30, with two hours to run and a planned refresh at 14:00, the strategy decides."""
-    scene = begin(f"{DAILY}\n{sentence}", SILENT, success(10), at_once=False)
-    scene.live("1d7h")
+    scenario = begin(f"{DAILY}\n{sentence}", SILENT, success(10), at_once=False)
+    scenario.live("1d7h")
 
-    assert expected == scene.starts[:2]
+    assert expected == scenario.starts[:2]
 
 
 def test_refreshes_would_overlap_with_each_other(begin):
     """Two refreshes never run at once; a refresh that ends exactly at 10:00 does not lose the one at 10:00."""
-    scene = begin(
+    scenario = begin(
         "Refresh is configured to run every 30 minutes, but the timeout is set to 1 hour",
         success(45), success(10), success(30), success(60), success(),
     )  # fmt: skip
-    scene.live("3h")
+    scenario.live("3h")
 
-    assert ["08:00", "09:00", "09:30", "10:00", "11:00"] == [start for start, _ in scene.starts]
+    assert ["08:00", "09:00", "09:30", "10:00", "11:00"] == [start for start, _ in scenario.starts]
 
 
 # ------------------------------------------------------------------------------------------------------------ thumbnail
@@ -281,38 +285,38 @@ THUMBNAIL = """
 
 def test_a_thumbnail_after_an_edit(begin):
     """Edits start it; when all retries are used up the banner is marked, and the next edit begins anew."""
-    scene = begin(THUMBNAIL, *[failure()] * 4)
-    scene.live("1d")
+    scenario = begin(THUMBNAIL, *[failure()] * 4)
+    scenario.live("1d")
 
-    assert [("08:00", 1), ("08:00", 2), ("08:01", 3), ("08:06", 4)] == scene.starts
-    ((mark,),) = [each.actions for each in scene.news]
+    assert [("08:00", 1), ("08:00", 2), ("08:01", 3), ("08:06", 4)] == scenario.starts
+    ((mark,),) = [each.actions for each in scenario.news]
     assert ("mark", "banner", "thumbnail creation failed") == (mark.name, mark.to, mark.text)
 
-    scene.table.update("k")
-    scene.live("1d")
-    assert [("08:00", 1)] == scene.starts[4:]
-    assert (False, None) == (scene.row.disabled_until_update, scene.row.refresh_at)
+    scenario.table.update("k")
+    scenario.live("1d")
+    assert [("08:00", 1)] == scenario.starts[4:]
+    assert (False, None) == (scenario.row.disabled_until_update, scenario.row.refresh_at)
 
 
 def test_four_attempts_of_a_thumbnail_time_out(begin):
     """Each of the four attempts has a minute, and each retry is delayed after that."""
-    scene = begin(THUMBNAIL, *[SILENT] * 4)
-    scene.live("1h")
+    scenario = begin(THUMBNAIL, *[SILENT] * 4)
+    scenario.live("1h")
 
-    assert [("08:00", 1), ("08:01", 2), ("08:03", 3), ("08:09", 4)] == scene.starts
-    assert (1, "Cannot refresh after 4 attempt(s)") == (len(scene.news), scene.row.disabled_reason)
+    assert [("08:00", 1), ("08:01", 2), ("08:03", 3), ("08:09", 4)] == scenario.starts
+    assert (1, "Cannot refresh after 4 attempt(s)") == (len(scenario.news), scenario.row.disabled_reason)
 
 
 def test_a_banner_that_is_edited_during_an_attempt_starts_again(begin):
     """After a second edit the answer for the first one is refused, and all retries are available again."""
-    scene = begin(THUMBNAIL, failure(), SILENT, *[failure()] * 3)
-    scene.live("10s")
-    scene.table.update("k")
-    scene.live("30s")
+    scenario = begin(THUMBNAIL, failure(), SILENT, *[failure()] * 3)
+    scenario.live("10s")
+    scenario.table.update("k")
+    scenario.live("30s")
 
     with pytest.raises(LeaseLost):
-        scene.app.complete(scene.tokens[1])
-    assert [1, 2, 1, 2] == [number for _, number in scene.starts]
+        scenario.app.complete(scenario.tokens[1])
+    assert [1, 2, 1, 2] == [number for _, number in scenario.starts]
 
 
 # ------------------------------------------------------------------------------------------------------- twice per day
@@ -352,58 +356,58 @@ def midnight(clock):
 @pytest.mark.usefixtures("midnight")
 def test_twice_per_day_without_any_answer(begin, clock):
     """In the worst case seven attempts of an hour each run, the last until 14:51, and the customer gets an e-mail."""
-    scene = begin(GIVES_UP, *[SILENT] * 9, at_once=False)
-    scene.live("14h50m")
-    assert [] == scene.news
-    scene.live("2d")
+    scenario = begin(GIVES_UP, *[SILENT] * 9, at_once=False)
+    scenario.live("14h50m")
+    assert [] == scenario.news
+    scenario.live("2d")
 
-    assert ["06:00", "07:00", "08:01", "09:06", "10:21", "11:51", "13:51"] == [start for start, _ in scene.starts]
-    written = next(job for job in scene.app.jobs.select() if job.task == "email")
+    assert ["06:00", "07:00", "08:01", "09:06", "10:21", "11:51", "13:51"] == [start for start, _ in scenario.starts]
+    written = next(job for job in scenario.app.jobs.select() if job.task == "email")
     assert ("14:51", clock.now() - timedelta(days=2) + timedelta(minutes=1)) == (
         f"{written.enqueued_at:%H:%M}", written.enqueued_at,
     )  # fmt: skip
-    assert ["Cannot refresh after 7 attempt(s)"] == [each.reason for each in scene.news]
-    assert ["disable", "email"] == [each.name for each in scene.news[0].actions]
+    assert ["Cannot refresh after 7 attempt(s)"] == [each.reason for each in scenario.news]
+    assert ["disable", "email"] == [each.name for each in scenario.news[0].actions]
 
 
 @pytest.mark.usefixtures("midnight")
 def test_twice_per_day_where_each_attempt_fails_at_once(begin):
     """Seven failures come with their delays; after the customer has repaired the table refreshes begin anew."""
-    scene = begin(GIVES_UP, *[failure()] * 7, at_once=False)
-    scene.live("12h")
-    assert ["06:00", "06:00", "06:01", "06:06", "06:21", "06:51", "07:51"] == [start for start, _ in scene.starts]
+    scenario = begin(GIVES_UP, *[failure()] * 7, at_once=False)
+    scenario.live("12h")
+    assert ["06:00", "06:00", "06:01", "06:06", "06:21", "06:51", "07:51"] == [start for start, _ in scenario.starts]
 
-    scene.table.update("k")
-    scene.live("12h")
-    assert [("12:00", 1), ("16:00", 1)] == scene.starts[7:]
+    scenario.table.update("k")
+    scenario.live("12h")
+    assert [("12:00", 1), ("16:00", 1)] == scenario.starts[7:]
 
 
 @pytest.mark.parametrize("fresh_url", ["memory"], indirect=True)
 @pytest.mark.usefixtures("midnight")
 def test_twice_per_day_and_given_up_after_a_week(begin):
     """Seven attempts run at each of fourteen times; after a week the refresh is given up, without another attempt."""
-    scene = begin(PATIENT, *[failure()] * 200, at_once=False)
-    scene.live("7d5h59m")
-    assert (98, []) == (len(scene.starts), scene.news)
-    scene.live("1m")
+    scenario = begin(PATIENT, *[failure()] * 200, at_once=False)
+    scenario.live("7d5h59m")
+    assert (98, []) == (len(scenario.starts), scenario.news)
+    scenario.live("1m")
 
-    assert [(98, "No successful refresh for too long")] == [(each.attempts, each.reason) for each in scene.news]
-    scene.live("3d")
-    assert (98, 1) == (len(scene.starts), len(scene.news))
-    assert () == scene.app.database.verify()
+    assert [(98, "No successful refresh for too long")] == [(each.attempts, each.reason) for each in scenario.news]
+    scenario.live("3d")
+    assert (98, 1) == (len(scenario.starts), len(scenario.news))
+    assert () == scenario.app.database.verify()
 
 
 @pytest.mark.parametrize("fresh_url", ["memory"], indirect=True)
 @pytest.mark.usefixtures("midnight")
 def test_twice_per_day_and_a_success_on_the_seventh_day(begin):
     """Success on the seventh day resets the week: another week of failures may follow."""
-    scene = begin(PATIENT, *[failure()] * 90, success(), *[failure()] * 200, at_once=False)
-    scene.live("7d12h")
-    assert (False, []) == (scene.row.disabled_until_update, scene.news)
-    scene.live("6d12h")
+    scenario = begin(PATIENT, *[failure()] * 90, success(), *[failure()] * 200, at_once=False)
+    scenario.live("7d12h")
+    assert (False, []) == (scenario.row.disabled_until_update, scenario.news)
+    scenario.live("6d12h")
 
-    assert [("16:00", 1)] == scene.starts[91:92]
-    assert 1 == len(scene.news)
+    assert [("16:00", 1)] == scenario.starts[91:92]
+    assert 1 == len(scenario.news)
 
 
 # ------------------------------------------------------------------------------------------------------ while it runs
@@ -454,22 +458,22 @@ def test_a_running_attempt_is_stopped(app, other_app, monkeypatch, what):
 
 def test_a_crash_keeps_the_attempt(begin, app, clock):
     """After a crash the job runs again under another lease, as the same attempt; the old lease's answer is refused."""
-    scene = begin(MODEL)
-    first = Hand(app, "A", lease_for="15s")
+    scenario = begin(MODEL)
+    first = ManualWorker(app, "A", lease_for="15s")
     held = first.take()
     clock.advance("16s")
     sweep(app)
-    again = Hand(app, "B").take()
+    again = ManualWorker(app, "B").take()
 
     assert (held.id, (held.lease_id,)) == (again.id, tuple(first.settle((held, boom())).lost))
-    assert (1, str(held.id)) == (scene.row.attempt_no, scene.row.state.attempt_uid)
+    assert (1, str(held.id)) == (scenario.row.attempt_no, scenario.row.state.attempt_uid)
 
 
 def test_a_crash_of_an_attempt_that_is_not_idempotent_is_a_failure(app, clock):
     """After a crash of a task that is not idempotent the next attempt is another job, by the retries of the refresh."""
     table = app.refresh(MODEL, idempotent=False, name="table")(lambda: None)
     table.track("k")
-    held = Hand(app, "A", lease_for="15s").take()
+    held = ManualWorker(app, "A", lease_for="15s").take()
     clock.advance("16s")
     sweep(app)
     drain(app, within="1s")
@@ -480,7 +484,7 @@ def test_a_crash_of_an_attempt_that_is_not_idempotent_is_a_failure(app, clock):
 
 def test_a_permanent_failure_between_the_deadline_and_the_sweep_counts(begin):
     """Permanent failures count after the deadline if they arrive before the sweep."""
-    scene = begin(MODEL, (61, GiveUp("The page is gone")))
-    scene.live("2h")
+    scenario = begin(MODEL, (61, GiveUp("The page is gone")))
+    scenario.live("2h")
 
-    assert ("The page is gone", 1) == (scene.row.disabled_reason, len(scene.news))
+    assert ("The page is gone", 1) == (scenario.row.disabled_reason, len(scenario.news))

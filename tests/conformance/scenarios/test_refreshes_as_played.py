@@ -34,8 +34,8 @@ SENTENCES = (
 @st.composite
 def policies(draw: st.DrawFn) -> RefreshPolicy:
     """Policies that differ in their schedules, timeouts, delays and strategies."""
-    said = [draw(st.sampled_from(choice)) for choice in SENTENCES]
-    return RefreshPolicy.parse("\n".join(filter(None, said)))
+    sentences = [draw(st.sampled_from(choice)) for choice in SENTENCES]
+    return RefreshPolicy.parse("\n".join(filter(None, sentences)))
 
 
 answers = st.builds(

@@ -11,7 +11,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptOutcome
 from redrive.stores.dialects import loader
 from redrive.testing import drain
-from tests.conformance.scenarios.hands import Hand, execute, sweep
+from tests.conformance.scenarios.manual_workers import ManualWorker, execute, sweep
 
 MANY = 5_000
 """Expired leases. The case has 100,000; the test shows that the rows of a pass do not depend on this number."""
@@ -41,10 +41,10 @@ def test_an_expired_lease_goes_to_another_worker(app, clock, work):
     """Five minutes after A fell silent B gets attempt 2 under a new lease, and A's attempt counts as lost."""
     began = clock.now()
     job = work.enqueue()
-    silent = Hand(app, "A", lease_for="30s")
+    silent = ManualWorker(app, "A", lease_for="30s")
     lost = silent.take()
     clock.advance("5m")
-    living = Hand(app, "B", lease_for="45s")
+    living = ManualWorker(app, "B", lease_for="45s")
     sweep(app)
     claim = living.take()
 
@@ -67,7 +67,7 @@ def test_an_expired_lease_goes_to_another_worker(app, clock, work):
 def test_a_sweep_keeps_to_its_budget(app, clock, work):
     """Of 5 jobs of a dead worker one is swept with budget 1, three after budget 2 more, and all in the end."""
     jobs = work.enqueue_many([()] * 5)
-    Hand(app, "A", lease_for="1s").claim(5)
+    ManualWorker(app, "A", lease_for="1s").claim(5)
     clock.advance("10s")
 
     def closed() -> int:
@@ -87,9 +87,9 @@ def test_a_sweep_keeps_to_its_budget(app, clock, work):
 def test_the_work_of_a_pass_depends_on_its_budget_only(app, clock, work):
     """With 5,000 expired leases a pass of 100 writes 100 jobs and 100 lines of history; claims come in between."""
     work.enqueue_many([()] * MANY)
-    Hand(app, "A", lease_for="1s").claim(MANY)
+    ManualWorker(app, "A", lease_for="1s").claim(MANY)
     clock.advance("10s")
-    living = Hand(app, "B")
+    living = ManualWorker(app, "B")
     sweep(app, 1)  # strikes the worker off, once
     changes = []
     for _ in range(3):
@@ -120,7 +120,7 @@ def test_a_worker_that_was_silent_for_an_hour_is_removed(app, other_app, clock, 
     """Workers with leases of 60 s count as dead an hour after their last beat; a sweep from any connection
     marks them dead and releases their job, with its attempt still counted."""
     job = work.enqueue()
-    silent = Hand(app, "A", lease_for="60s")
+    silent = ManualWorker(app, "A", lease_for="60s")
     silent.take()
     clock.advance("1h")
     zombies = [worker.id for worker in other_app.workers.select() if worker.expires_at <= clock.now()]

@@ -16,7 +16,7 @@ from redrive.engine.records import Hold
 from redrive.errors import RetryAfter, StoreError
 from redrive.policy import Backoff, Failure, History, Policy, Retry, Rule
 from redrive.testing import drain
-from tests.conformance.scenarios.hands import boom, everything, execute
+from tests.conformance.scenarios.manual_workers import boom, everything, execute
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -53,21 +53,21 @@ def enqueue(app):
 
 
 @pytest.mark.case("D01")
-def test_ten_retries_double_up_to_the_cap(app, clock, hand, enqueue):
+def test_ten_retries_double_up_to_the_cap(app, clock, manual_worker, enqueue):
     """Under "10 5s 1m" a failing job runs 11 times, 5, 10, 20, 40 and six times 60 s apart, and never early."""
     job = enqueue("10 5s 1m")
     due = app.task(name="due")(lambda: None)
     delays = []
     while True:
         failed_at = clock.now()
-        hand.end(hand.take(), boom())
+        manual_worker.end(manual_worker.take(), boom())
         if job.refresh().state is State.DEAD:
             break
         delays.append(job.record.scheduled_at - failed_at)
         clock.advance(delays[-1] - MILLISECOND)
 
-        assert () == hand.claim(2)
-        assert [due.enqueue().id] == [claim.id for claim in hand.claim(2)]
+        assert () == manual_worker.claim(2)
+        assert [due.enqueue().id] == [claim.id for claim in manual_worker.claim(2)]
 
         clock.advance(MILLISECOND)
 
@@ -78,60 +78,60 @@ def test_ten_retries_double_up_to_the_cap(app, clock, hand, enqueue):
 
 @pytest.mark.case("D01")
 @pytest.mark.parametrize("statement", ["INSERT ON redrive_attempts", "UPDATE ON redrive_jobs"])
-def test_a_failure_and_its_retry_are_one_transaction(app, hand, enqueue, statement):
+def test_a_failure_and_its_retry_are_one_transaction(app, manual_worker, enqueue, statement):
     """If one half of a failure cannot be written, the other half is not written either; a later try writes both."""
     job = enqueue("10 5s 1m")
-    claim = hand.take()
+    claim = manual_worker.take()
     before = everything(app)
     execute(app, f"CREATE TRIGGER refuse AFTER {statement} BEGIN SELECT RAISE(ABORT, 'refused'); END")
     with pytest.raises(StoreError, match="refused"):
-        hand.end(claim, boom())
+        manual_worker.end(claim, boom())
 
     assert before == everything(app)
 
     execute(app, "DROP TRIGGER refuse")
-    hand.end(claim, boom())
+    manual_worker.end(claim, boom())
 
     assert (State.READY, 1) == (job.refresh().state, len(job.attempts))
 
 
 @pytest.mark.case("D02")
-def test_a_deadline_ends_a_fixed_delay(app, clock, hand, enqueue):
+def test_a_deadline_ends_a_fixed_delay(app, clock, manual_worker, enqueue):
     """Of 4 attempts 30 s apart within 90 s, the second one fails at 91 s and is the last."""
     began = clock.now()
     backoff = Backoff.constant("30s")
     job = enqueue(Policy(attempts=4, deadline="90s", backoff=backoff, jitter="none"))
-    hand.end(hand.take(), boom())
+    manual_worker.end(manual_worker.take(), boom())
 
     assert (State.READY, began + seconds(30)) == (job.refresh().state, job.record.scheduled_at)
 
     clock.advance("30s")
-    second = hand.take()
+    second = manual_worker.take()
     clock.advance("61s")
-    hand.end(second, boom())
+    manual_worker.end(second, boom())
 
     assert (State.DEAD, began + seconds(91)) == (job.refresh().state, job.record.finished_at)
     assert [(1, "backoff"), (2, "deadline")] == [(attempt.number, attempt.rule) for attempt in job.attempts]
 
 
 @pytest.mark.case("D03")
-def test_a_delay_counts_from_the_failure(clock, hand, enqueue):
+def test_a_delay_counts_from_the_failure(clock, manual_worker, enqueue):
     """With base 40 s, factor 3, cap 90 s and a failure at 50 s the attempts are due at 0, 40 and 140 s."""
     began = clock.now()
     job = enqueue(exponential("40s", "90s", 3, attempts=3))
-    hand.end(hand.take(), boom())
+    manual_worker.end(manual_worker.take(), boom())
 
     assert began + seconds(40) == job.refresh().record.scheduled_at
 
     clock.advance("40s")
-    second = hand.take()
+    second = manual_worker.take()
     clock.advance("10s")
-    hand.end(second, boom())
+    manual_worker.end(second, boom())
 
     assert began + seconds(140) == job.refresh().record.scheduled_at
 
     clock.advance("90s")
-    hand.end(hand.take(), boom())
+    manual_worker.end(manual_worker.take(), boom())
 
     assert (State.DEAD, 3) == (job.refresh().state, len(job.attempts))
 
@@ -156,7 +156,7 @@ def test_the_error_dictates_the_delay(app, clock):
 @pytest.mark.case("D06")
 @pytest.mark.parametrize("named", [ValidationError, f"{__name__}.ValidationError"], ids=["class", "name"])
 @pytest.mark.parametrize("raised", [ValidationError, MissingField], ids=["itself", "subclass"])
-def test_an_error_that_is_never_retried_ends_the_job(app, hand, named, raised):
+def test_an_error_that_is_never_retried_ends_the_job(app, manual_worker, named, raised):
     """Of 25 attempts one is made where a rule names the error or a base of it, by class or by name."""
 
     @app.task(retry=Policy(attempts=25, rules=[Rule(on=named, attempts=1)]))
@@ -167,17 +167,19 @@ def test_an_error_that_is_never_retried_ends_the_job(app, hand, named, raised):
     drain(app)
     (attempt,) = job.attempts
 
-    assert (State.DEAD, None) == (job.refresh().state, hand.look().rest_for)
+    assert (State.DEAD, None) == (job.refresh().state, manual_worker.look().rest_for)
     assert f"rule 1 ({__name__}.ValidationError)" == attempt.rule
     assert (f"{__name__}.{raised.__name__}", None) == (attempt.error_type, attempt.delay)
     assert f"1 of 1 attempts failed that {attempt.rule} allows" == job.record.note
 
 
 @pytest.mark.case("D06")
-def test_a_stored_type_name_is_enough(hand, enqueue):
+def test_a_stored_type_name_is_enough(manual_worker, enqueue):
     """Errors of a class that no longer exists still match the rule that names it."""
     job = enqueue(Policy(attempts=25, rules=[Rule(on="old.ValidationError", attempts=1)]))
-    hand.end(hand.take(), Failed(Failure(("old.MissingField", "old.ValidationError", "builtins.Exception"))))
+    manual_worker.end(
+        manual_worker.take(), Failed(Failure(("old.MissingField", "old.ValidationError", "builtins.Exception")))
+    )
 
     assert (State.DEAD, 1) == (job.refresh().state, len(job.attempts))
 
@@ -187,11 +189,11 @@ FULL_JITTER = Policy(attempts=11, backoff=Backoff.exponential("1s", "30s"), jitt
 
 def draws(seed: int, clock) -> list[tuple[float, float]]:
     """10,000 delays of retries 1 to 10, each with its bound, in seconds."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     drawn = []
     for _ in range(1000):
         for retry in range(1, 11):
-            decided = FULL_JITTER.decide(History(retry, clock.now()), boom().failure, clock.now(), dice.random())
+            decided = FULL_JITTER.decide(History(retry, clock.now()), boom().failure, clock.now(), rng.random())
             assert isinstance(decided, Retry)
             drawn.append((decided.delay.total_seconds(), min(30.0, 2.0 ** (retry - 1))))
     return drawn
@@ -208,12 +210,12 @@ def test_full_jitter_stays_in_its_bounds(clock):
 
 
 @pytest.mark.case("D08")
-def test_a_drawn_delay_is_stored_once(app, other_app, clock, hand, enqueue):
+def test_a_drawn_delay_is_stored_once(app, other_app, clock, manual_worker, enqueue):
     """Retries are due the drawn delay after the failure, however often and by whichever process they are read."""
     job = enqueue(FULL_JITTER)
     clock.advance("1m")
-    claim = hand.take()
-    hand.end(claim, boom(), sample=0.3)
+    claim = manual_worker.take()
+    manual_worker.end(claim, boom(), sample=0.3)
     due = clock.now() + seconds(0.3)
     clock.advance(MILLISECOND)
 
@@ -304,14 +306,14 @@ def test_stored_delays_are_the_delays_that_happen(app):
 
 
 @pytest.mark.case("I7")
-def test_a_deploy_changes_no_delay(app, clock, hand):
+def test_a_deploy_changes_no_delay(app, clock, manual_worker):
     """Policy changes while a job waits change neither the stored due time nor the delays that come after it."""
 
     @app.task(retry="2 5s")
     def work() -> None: ...
 
     job = work.enqueue()
-    hand.end(hand.take(), boom())
+    manual_worker.end(manual_worker.take(), boom())
     del app.tasks["work"]
 
     @app.task(name="work", retry="9 1h")
@@ -320,6 +322,6 @@ def test_a_deploy_changes_no_delay(app, clock, hand):
     assert clock.now() + seconds(5) == job.refresh().record.scheduled_at
 
     clock.advance("5s")
-    hand.end(hand.take(), boom())
+    manual_worker.end(manual_worker.take(), boom())
 
     assert clock.now() + seconds(10) == job.refresh().record.scheduled_at

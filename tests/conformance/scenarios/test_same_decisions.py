@@ -69,20 +69,20 @@ class ScriptedFunction:
             raise error
 
 
-Dice = float | Callable[[], float]
+Sample = float | Callable[[], float]
 
 
 def in_process(
-    policy: Policy, make: Callable[[VirtualClock], ScriptedFunction], sample: Dice
+    policy: Policy, make: Callable[[VirtualClock], ScriptedFunction], sample: Sample
 ) -> tuple[list[Decided], bool]:
     """Return the decisions of a call, and whether it succeeded in the end."""
     clock = VirtualClock()
     with _in_force(clock=clock, roll=sample if callable(sample) else lambda: sample):
         outcome = policy.outcome(make(clock))
-    return [*told(outcome.record)], isinstance(outcome, Ok)
+    return [*decisions_of(outcome.record)], isinstance(outcome, Ok)
 
 
-def told(record: Record) -> list[Decided]:
+def decisions_of(record: Record) -> list[Decided]:
     """Return the decisions in the record of a call."""
     found = []
     for each in record.timeline:
@@ -97,7 +97,7 @@ def told(record: Record) -> list[Decided]:
 
 
 def durably(
-    policy: Policy, make: Callable[[VirtualClock], ScriptedFunction], sample: Dice
+    policy: Policy, make: Callable[[VirtualClock], ScriptedFunction], sample: Sample
 ) -> tuple[list[Decided], bool]:
     """Return the decisions of a job, and whether it succeeded in the end."""
     clock = VirtualClock()

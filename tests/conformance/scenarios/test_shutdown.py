@@ -13,7 +13,7 @@ from redrive.engine.records import AttemptOutcome, Hold
 from redrive.runtime.claimer import Claimer, failpoints
 from redrive.runtime.worker import Worker
 from redrive.testing import drain
-from tests.conformance.scenarios.hands import Hand, boom
+from tests.conformance.scenarios.manual_workers import ManualWorker, boom
 
 PATIENCE = 30
 """Seconds until a test gives up on a worker."""
@@ -63,7 +63,7 @@ def test_an_interrupted_attempt_is_not_spent(app, clock, signals, patience):
 
 
 @pytest.mark.case("D11")
-def test_a_worker_that_leaves_spends_nothing(app, clock, hand):
+def test_a_worker_that_leaves_spends_nothing(app, clock, manual_worker):
     """Workers that sign off during attempt 3 of 3 give it back unspent, and another worker claims it at once."""
 
     @app.task(retry="2 1s")
@@ -71,18 +71,18 @@ def test_a_worker_that_leaves_spends_nothing(app, clock, hand):
 
     job = work.enqueue()
     for span in ("1s", "2s"):
-        hand.end(hand.take(), boom())
+        manual_worker.end(manual_worker.take(), boom())
         clock.advance(span)
     history = job.attempts
-    held = hand.take()
+    held = manual_worker.take()
 
-    assert [job.id] == hand.leave()
+    assert [job.id] == manual_worker.leave()
 
     record = job.refresh().record
 
     assert (State.READY, Hold.RELEASE, clock.now()) == (record.state, record.hold, record.scheduled_at)
     assert (2, 2, history) == (record.attempt, record.failures, job.attempts)
-    assert (3, 3) == (held.attempt, Hand(app, "B").take().attempt)
+    assert (3, 3) == (held.attempt, ManualWorker(app, "B").take().attempt)
 
 
 @pytest.fixture

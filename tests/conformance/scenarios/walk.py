@@ -22,7 +22,7 @@ from redrive.engine.records import Filter
 from redrive.errors import IllegalMove
 from redrive.policy import parse_duration
 from redrive.testing import VirtualClock
-from tests.conformance.scenarios.hands import Hand, boom, sweep
+from tests.conformance.scenarios.manual_workers import ManualWorker, boom, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 )
 """The outcomes of attempts; most attempts on a walk fail."""
 
-_SAID = OUTCOMES + OUTCOMES[:1] * 5
+_OUTCOMES = OUTCOMES + OUTCOMES[:1] * 5
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Walk:
 
     Attributes:
         app: with three tasks and a new store.
-        hands: the workers of today.
+        manual_workers: the workers of today.
         held: every claim that was ever given; most are stale sooner or later.
         granted: failures that operators forgave, by job.
         named: the jobs that the last move reports as changed.
@@ -59,7 +59,7 @@ class Walk:
 
     app: App
     clock: VirtualClock
-    hands: list[Hand] = field(default_factory=list)
+    manual_workers: list[ManualWorker] = field(default_factory=list)
     held: list[Claim] = field(default_factory=list)
     granted: Counter[int] = field(default_factory=Counter)
     named: set[int] = field(default_factory=set)
@@ -87,28 +87,28 @@ class Walk:
         return set()
 
     def _claim(self, number: int) -> set[int]:
-        claims = self.hands[number % 2].claim(1 + number % 3)
+        claims = self.manual_workers[number % 2].claim(1 + number % 3)
         self.held += claims
         return {claim.id for claim in claims}
 
     def _settle(self, number: int) -> set[int]:
         if not self.held:
             return set()
-        back, said = divmod(number, len(_SAID))
+        back, index = divmod(number, len(_OUTCOMES))
         claim = self.held[-1 - back % len(self.held)]
-        settled = self.hands[0].settle((claim, _SAID[said]))
+        settled = self.manual_workers[0].settle((claim, _OUTCOMES[index]))
         return {each.job_id for each in settled.moved} | {each.caught for each in settled.moved if each.caught}
 
     def _beat(self, number: int) -> set[int]:
-        self.hands[number % 2].beat()
+        self.manual_workers[number % 2].beat()
         return set()
 
     def _sweep(self, number: int) -> set[int]:
         return {each.job_id for each in sweep(self.app, 1 + number % 3)}
 
     def _leave(self, number: int) -> set[int]:
-        released = self.hands[number % 2].leave()
-        self.hands[number % 2] = Hand(self.app, "C", lease_for="5s")
+        released = self.manual_workers[number % 2].leave()
+        self.manual_workers[number % 2] = ManualWorker(self.app, "C", lease_for="5s")
         return set(released)
 
     def _cancel(self, number: int) -> set[int]:
@@ -158,7 +158,7 @@ def walking(url: str) -> Iterator[Walk]:
     def recover(request: CatchRequest) -> None: ...
 
     try:
-        yield Walk(app, clock, [Hand(app, name, lease_for="5s") for name in "AB"])
+        yield Walk(app, clock, [ManualWorker(app, name, lease_for="5s") for name in "AB"])
     finally:
         app.close()
 

@@ -84,13 +84,13 @@ def rows(cluster, orchestrator=AT_ONCE, **options):
 
 
 def _ended(coroutine):
-    async def _story():
+    async def _steps():
         try:
             return await coroutine
         except Exception as error:  # noqa: BLE001 - what it ended with is what tests look at
             return error
 
-    return asyncio.run(_story())
+    return asyncio.run(_steps())
 
 
 def test_a_key_value_operation_gets_its_arguments_and_the_remaining_time():

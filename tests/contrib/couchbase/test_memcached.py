@@ -30,7 +30,7 @@ def put(key, value):
 def ask(server, *frames):
     """Send requests one by one over one connection; their responses."""
 
-    async def _story():
+    async def _steps():
         reader, writer = await asyncio.open_connection(server.host, server.port)
         replies = []
         for frame in frames:
@@ -40,7 +40,7 @@ def ask(server, *frames):
         await writer.wait_closed()
         return replies
 
-    return asyncio.run(_story())
+    return asyncio.run(_steps())
 
 
 def status(server, *frames):
@@ -128,7 +128,7 @@ def test_an_unknown_opcode_with_a_key_drops_the_next_request(memcached):
     """After an unknown opcode with a key and extras no reply comes until as many bytes more have come."""
     unknown = request(Opcode.GET_LOCKED, b"k", bytes.fromhex("0000000f"))
 
-    async def _story():
+    async def _steps():
         reader, writer = await asyncio.open_connection(memcached.host, memcached.port)
         writer.write(unknown.encode())
         writer.write(b"\x00" * 4)
@@ -145,7 +145,7 @@ def test_an_unknown_opcode_with_a_key_drops_the_next_request(memcached):
         await writer.wait_closed()
         return early, late.status
 
-    assert (False, 0x81) == asyncio.run(_story())
+    assert (False, 0x81) == asyncio.run(_steps())
 
 
 @pytest.mark.case("memcached_1_6_18/set_when_full_-M_-m8")
@@ -161,7 +161,7 @@ def test_a_full_server_answers_out_of_memory(memcached_binary):
 def test_flexible_framing_is_not_understood(memcached):
     """Requests with Couchbase's flexible magic get no reply."""
 
-    async def _story():
+    async def _steps():
         reader, writer = await asyncio.open_connection(memcached.host, memcached.port)
         writer.write(replace(request(Opcode.NOOP), magic=0x08).encode())
         writer.write_eof()
@@ -170,4 +170,4 @@ def test_flexible_framing_is_not_understood(memcached):
         await writer.wait_closed()
         return rest
 
-    assert not asyncio.run(_story()).startswith(b"\x81")
+    assert not asyncio.run(_steps()).startswith(b"\x81")

@@ -117,12 +117,12 @@ def test_unknown_fields_are_kept_as_context():
     assert {"sev": 4, "column": None, "reason": "r"} == error.context
 
 
-@pytest.mark.parametrize(("said", "code"), [(17014, 17014), ("17014", 17014), ([1], None), (None, None)], ids=repr)
-def test_a_malformed_code_of_a_cause_is_dropped_alone(said, code):
+@pytest.mark.parametrize(("sent", "code"), [(17014, 17014), ("17014", 17014), ([1], None), (None, None)], ids=repr)
+def test_a_malformed_code_of_a_cause_is_dropped_alone(sent, code):
     """Codes of a cause may be numbers or texts of digits; others are None."""
-    assert code == ServiceError(12009, "m", None, {"code": said}).cause_code
+    assert code == ServiceError(12009, "m", None, {"code": sent}).cause_code
     error = SdkError.DML_FAILURE if code is None else SdkError.DOCUMENT_NOT_FOUND
-    assert error is classify_query(400, one(12009, cause={"code": said})).error
+    assert error is classify_query(400, one(12009, cause={"code": sent})).error
 
 
 @given(

@@ -10,7 +10,7 @@ from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
 from redrive.orchestrator import BreakerSettings, BreakerStatus, FailFast, Orchestrator
 from tests.contrib.couchbase.rig.client import KvClient, Operation
 from tests.contrib.couchbase.rig.frames import REQUEST, Frame, Opcode
-from tests.contrib.couchbase.rig.stage import on_stage
+from tests.contrib.couchbase.rig.stage import run_on_rig
 
 pytestmark = pytest.mark.acceptance
 
@@ -21,46 +21,46 @@ NOOP = Operation("noop", Frame(REQUEST, Opcode.NOOP))
 def test_an_increment_of_a_stopped_server_is_ambiguous(own_memcached):
     """Increments on a stopped server time out as ambiguous; when it continues, it counts once."""
 
-    async def _story(stage):
+    async def _steps(stage):
         stage.server.stop()
         ended = await stage.increment(timeout="80ms")
         stage.server.resume()
         await stage.get()
         return type(ended.error), [frame.opcode for frame in stage.client.orphans], await stage.counter()
 
-    assert (AmbiguousTimeout, [Opcode.INCREMENT], 1) == on_stage(own_memcached, _story)
+    assert (AmbiguousTimeout, [Opcode.INCREMENT], 1) == run_on_rig(own_memcached, _steps)
 
 
 def test_a_read_of_a_stopped_server_is_unambiguous(own_memcached):
     """Reads that time out in flight are unambiguous."""
 
-    async def _story(stage):
+    async def _steps(stage):
         stage.server.stop()
         ended = await stage.get(timeout="80ms")
         stage.server.resume()
         return type(ended.error), ended.request.dispatched_to == stage.client.endpoint
 
-    assert (UnambiguousTimeout, True) == on_stage(own_memcached, _story)
+    assert (UnambiguousTimeout, True) == run_on_rig(own_memcached, _steps)
 
 
 @pytest.mark.case("memcached_1_6_18/killed_process")
 def test_a_dead_server_is_an_unambiguous_timeout(own_memcached):
     """Requests to a dead server are never sent, and time out as unambiguous."""
 
-    async def _story(stage):
+    async def _steps(stage):
         stage.server.kill()
         async with KvClient(stage.server.endpoint) as client:
             stage.client = client
             ended = await stage.increment(timeout="80ms")
         return type(ended.error), ended.reasons, client.sends
 
-    assert (UnambiguousTimeout, ["SOCKET_NOT_AVAILABLE"], 0) == on_stage(own_memcached, _story)
+    assert (UnambiguousTimeout, ["SOCKET_NOT_AVAILABLE"], 0) == run_on_rig(own_memcached, _steps)
 
 
 def test_a_write_to_a_server_that_dies_in_flight_is_not_repeated(own_memcached):
     """Increments that were in flight when the server died are not repeated."""
 
-    async def _story(stage):
+    async def _steps(stage):
         stage.server.stop()
         running = asyncio.ensure_future(stage.increment())
         await stage.proxy.passed_on.wait()
@@ -68,7 +68,7 @@ def test_a_write_to_a_server_that_dies_in_flight_is_not_repeated(own_memcached):
         ended = await running
         return ended.verdict_reason, ended.request.is_ambiguous, stage.client.sends
 
-    assert ("SOCKET_CLOSED_WHILE_IN_FLIGHT", True, 1) == on_stage(own_memcached, _story)
+    assert ("SOCKET_CLOSED_WHILE_IN_FLIGHT", True, 1) == run_on_rig(own_memcached, _steps)
 
 
 WAKING = BreakerSettings(volume_threshold=3, sleep_window="200ms")
@@ -79,7 +79,7 @@ def test_timeouts_open_the_breaker_and_a_canary_closes_it(own_memcached):
     """Three timeouts open the breaker: a fourth request is not sent; when the server goes on, the next one is."""
     orchestrator = Orchestrator(breaker=WAKING)
 
-    async def _story(stage):
+    async def _steps(stage):
         breaker = orchestrator.breaker(stage.client.endpoint)
         breaker.reset()  # forget the request that has set the counter
         stage.server.stop()
@@ -92,7 +92,7 @@ def test_timeouts_open_the_breaker_and_a_canary_closes_it(own_memcached):
         ended = await stage.increment(timeout="5s")
         return opened, type(refused.error).__name__, sent, ended.error, ended.reasons, breaker.status
 
-    told = on_stage(own_memcached, _story, orchestrator)
+    signals = run_on_rig(own_memcached, _steps, orchestrator)
 
     assert (
         BreakerStatus.OPEN,
@@ -101,14 +101,14 @@ def test_timeouts_open_the_breaker_and_a_canary_closes_it(own_memcached):
         None,
         ["CIRCUIT_BREAKER_OPEN"],
         BreakerStatus.CLOSED,
-    ) == told
+    ) == signals
 
 
 def test_while_the_breaker_is_open_a_timeout_is_unambiguous(own_memcached):
     """Increments that met only an open breaker time out as unambiguous."""
     orchestrator = Orchestrator(breaker=SLEEPING)
 
-    async def _story(stage):
+    async def _steps(stage):
         orchestrator.breaker(stage.client.endpoint).reset()
         stage.server.stop()
         for _ in range(3):
@@ -117,17 +117,17 @@ def test_while_the_breaker_is_open_a_timeout_is_unambiguous(own_memcached):
         stage.server.resume()
         return type(ended.error), ended.reasons, stage.client.sends
 
-    assert (UnambiguousTimeout, ["CIRCUIT_BREAKER_OPEN"], 3) == on_stage(own_memcached, _story, orchestrator)
+    assert (UnambiguousTimeout, ["CIRCUIT_BREAKER_OPEN"], 3) == run_on_rig(own_memcached, _steps, orchestrator)
 
 
 def test_a_noop_finds_the_server_alive_again(own_memcached):
     """After SIGCONT a NOOP over the same connection is answered, behind what was asked before it."""
 
-    async def _story(stage):
+    async def _steps(stage):
         stage.server.stop()
         await stage.get(timeout="20ms")
         stage.server.resume()
         ended = await stage.run(NOOP)
         return ended.frame.status, stage.client.connections, len(stage.client.orphans)
 
-    assert (0, 1, 1) == on_stage(own_memcached, _story)
+    assert (0, 1, 1) == run_on_rig(own_memcached, _steps)

@@ -20,7 +20,7 @@ from tests.contrib.django.project import BACKEND, ready
 from tests.contrib.django.sample import tasks
 
 
-def said(**options):
+def findings(**options):
     """Return the ids and texts of the checks of options."""
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
         return [(each.id, each.msg) for each in run_checks() if each.id.startswith("redrive.")]
@@ -43,12 +43,12 @@ def database():
 
 def test_correct_settings_have_no_problems():
     """Correct settings have no problems."""
-    assert [] == said()
+    assert [] == findings()
 
 
 def test_an_unknown_option_is_named():
     """Unknown options are an error that lists the valid ones."""
-    ((where, text),) = said(retrys="5 1s")
+    ((where, text),) = findings(retrys="5 1s")
 
     assert "redrive.E001" == where
     assert "has 'retrys'; options: database, store," in text
@@ -96,35 +96,35 @@ def test_the_password_of_a_database_is_escaped(password: str, database):
 
 def test_a_store_and_a_database_exclude_each_other():
     """Stores of their own and a database of Django exclude each other."""
-    ((where, text),) = said(store="memory://", database="default")
+    ((where, text),) = findings(store="memory://", database="default")
 
     assert ("redrive.E001", True) == (where, "leave one of them out" in text)
 
 
 def test_a_missing_database_is_named():
     """If `database` is no alias in DATABASES, the error names it."""
-    ((where, text),) = said(database="jobs")
+    ((where, text),) = findings(database="jobs")
 
     assert ("redrive.E001", True) == (where, "there is no DATABASES['jobs']" in text)
 
 
 def test_a_policy_for_no_task_is_found():
     """Names in `policies` that are no tasks are an error."""
-    ((where, text),) = said(policies={"tests.contrib.django.sample.tasks.plain": "5 1s"})
+    ((where, text),) = findings(policies={"tests.contrib.django.sample.tasks.plain": "5 1s"})
 
     assert ("redrive.E002", True) == (where, "'tests.contrib.django.sample.tasks.plain'" in text)
 
 
 def test_a_policy_that_cannot_be_read_is_found():
     """Invalid directives in the settings are an error with their path."""
-    ((where, text),) = said(retry="5 often")
+    ((where, text),) = findings(retry="5 often")
 
     assert ("redrive.E003", True) == (where, "['OPTIONS']['retry']" in text)
 
 
 def test_a_catch_task_that_is_missing_is_found():
     """Missing catch tasks of policies in the settings are an error."""
-    ((where, text),) = said(policies={"tests.contrib.django.sample.tasks.add": "5 1s catch nobody"})
+    ((where, text),) = findings(policies={"tests.contrib.django.sample.tasks.add": "5 1s catch nobody"})
 
     assert ("redrive.E003", True) == (where, "caught by 'nobody'" in text)
 
@@ -133,7 +133,7 @@ def test_transactions_that_begin_without_the_lock_are_warned_of(database):
     """On SQLite a transaction that reads first may not become one that writes."""
     database(ENGINE="django.db.backends.sqlite3", NAME=ready())
 
-    assert ["redrive.W002"] == [each for each, _ in said(database="other")]
+    assert ["redrive.W002"] == [each for each, _ in findings(database="other")]
 
 
 def test_psycopg_2_is_refused(database, monkeypatch):
@@ -141,10 +141,10 @@ def test_psycopg_2_is_refused(database, monkeypatch):
     from django.db.backends.postgresql import psycopg_any
 
     database(ENGINE="django.db.backends.postgresql", NAME="shop")
-    assert [] == said(database="other")
+    assert [] == findings(database="other")
     monkeypatch.setattr(psycopg_any, "is_psycopg3", False)
 
-    assert ["redrive.E004"] == [each for each, _ in said(database="other")]
+    assert ["redrive.E004"] == [each for each, _ in findings(database="other")]
 
 
 @modify_settings(INSTALLED_APPS={"remove": ["redrive.contrib.django"]})

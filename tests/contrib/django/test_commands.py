@@ -47,9 +47,9 @@ def test_a_command_is_retried_by_its_policy(clock):
     began = clock.now()
     Command.troubles[:] = [ConnectionError("out to lunch"), ConnectionError("still out")]
 
-    said, complained = fetch()
+    output, complained = fetch()
 
-    assert ("fetched\n", ["acme"] * 3) == (said, Command.attempts)
+    assert ("fetched\n", ["acme"] * 3) == (output, Command.attempts)
     assert 3.0 == (clock.now() - began).total_seconds()
     assert ["out to lunch", "still out"] == [line.rpartition(": ")[2] for line in complained.splitlines()]
 

@@ -19,14 +19,14 @@ from tests.contrib.django.sample import tasks
 
 
 @pytest.fixture
-def heard():
+def received_signals():
     """Return the received signals in order: the signal, the status, and the number of errors."""
-    told = []
+    received = []
 
     def listener(name):
         def listen(sender, task_result, **_):
             assert BACKEND.rpartition(".")[2] == sender.__name__
-            told.append((name, str(task_result.status), len(task_result.errors)))
+            received.append((name, str(task_result.status), len(task_result.errors)))
 
         return listen
 
@@ -36,13 +36,13 @@ def heard():
     }
     for signal, each in listeners.items():
         signal.connect(each)
-    yield told
+    yield received
     for signal, each in listeners.items():
         signal.disconnect(each)
 
 
 @pytest.mark.parametrize("task", [tasks.stumble, tasks.astumble], ids=["def", "async def"])
-def test_a_task_has_finished_once(heard, task):
+def test_a_task_has_finished_once(received_signals, task):
     """Each execution is started; only the end of the last one is the end of the task."""
     tasks.troubles[:] = [ValueError("first")]
 
@@ -52,51 +52,51 @@ def test_a_task_has_finished_once(heard, task):
         ("started", "RUNNING", 0),
         ("started", "RUNNING", 1),
         ("finished", "SUCCESSFUL", 1),
-    ] == heard
+    ] == received_signals
 
 
 @pytest.mark.parametrize("task", [tasks.stumble, tasks.astumble], ids=["def", "async def"])
-def test_a_failure_sends_a_signal_when_it_is_final(heard, task):
+def test_a_failure_sends_a_signal_when_it_is_final(received_signals, task):
     """Failures that are retried send no signal; the last one has all errors."""
     tasks.troubles[:] = [ValueError("again")] * 9
 
     done = result_of(task.enqueue("there"))
 
-    assert ("finished", "FAILED", done.attempts) == heard[-1]
-    assert 1 == [name for name, *_ in heard].count("finished")
+    assert ("finished", "FAILED", done.attempts) == received_signals[-1]
+    assert 1 == [name for name, *_ in received_signals].count("finished")
 
 
-def test_a_snooze_is_no_end(heard):
+def test_a_snooze_is_no_end(received_signals):
     """Snoozed tasks have not finished."""
     tasks.troubles[:] = [ValueError()]
 
     result_of(tasks.snooze.enqueue())
 
-    assert ["enqueued", "started", "started", "finished"] == [name for name, *_ in heard]
+    assert ["enqueued", "started", "started", "finished"] == [name for name, *_ in received_signals]
 
 
 @pytest.mark.parametrize("task", [tasks.leave, tasks.aleave], ids=["def", "async def"])
-def test_the_end_of_a_task_that_exits_is_told(heard, task):
+def test_the_end_of_a_task_that_exits_is_told(received_signals, task):
     """`SystemExit` fails the attempt, and the signal is sent when the job is dead."""
     done = result_of(task.enqueue())
 
-    assert ("finished", "FAILED", 1) == heard[-1]
+    assert ("finished", "FAILED", 1) == received_signals[-1]
     assert [SystemExit] == [each.exception_class for each in done.errors]
 
 
-def test_a_result_that_cannot_be_stored_is_a_failure(heard):
+def test_a_result_that_cannot_be_stored_is_a_failure(received_signals):
     """The job is dead, so the task was not successful, although its function has returned."""
     done = result_of(tasks.unstorable.enqueue())
 
-    assert ("finished", "FAILED", 1) == heard[-1]
+    assert ("finished", "FAILED", 1) == received_signals[-1]
     assert "the result cannot be stored" in done.errors[0].traceback
 
 
-def test_a_task_that_cancels_itself_has_failed(heard):
+def test_a_task_that_cancels_itself_has_failed(received_signals):
     """The signal has the state that was stored."""
     result_of(tasks.give_up.enqueue())
 
-    assert [("finished", "FAILED", 1)] == [each for each in heard if each[0] == "finished"]
+    assert [("finished", "FAILED", 1)] == [each for each in received_signals if each[0] == "finished"]
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def test_receivers_get_what_was_stored(finished, task):
     """The result of the signal is that of `get_result`, with its value and times; receivers may use the database."""
     done = result_of(task.enqueue(1, 2))
 
-    ((told, error),) = finished
-    assert (done, 3, None) == (told, told.return_value, error)
+    ((received, error),) = finished
+    assert (done, 3, None) == (received, received.return_value, error)
     assert done.finished_at is not None
 
 
@@ -128,9 +128,9 @@ def test_receivers_find_the_error_of_the_task(finished, task, kind):
     """As with the backends of Django, the exception is current while receivers run, for error monitoring."""
     result_of(task.enqueue("alas") if task is tasks.once else task.enqueue())
 
-    ((told, error),) = finished
+    ((received, error),) = finished
     assert isinstance(error, kind)
-    assert told.errors[-1].exception_class is kind
+    assert received.errors[-1].exception_class is kind
 
 
 def test_receivers_find_an_error_without_an_exception(finished):
@@ -146,7 +146,9 @@ def test_the_end_of_a_catch_task_is_told(finished):
     """Catch tasks are tasks, too, with results of their own."""
     result_of(tasks.doomed.enqueue("alas"))
 
-    assert {"doomed": "FAILED", "recover": "SUCCESSFUL"} == {told.task.name: str(told.status) for told, _ in finished}
+    assert {"doomed": "FAILED", "recover": "SUCCESSFUL"} == {
+        received.task.name: str(received.status) for received, _ in finished
+    }
 
 
 def test_a_job_that_another_worker_ends_is_told(finished):
@@ -163,8 +165,8 @@ def test_a_job_that_another_worker_ends_is_told(finished):
             report_moved(app, app.store.run(leases.sweep(9, every=span, now=later)))
     app.finished.wait()
 
-    ((told, _),) = finished
-    assert (new.id, "FAILED", POISON_LIMIT) == (told.id, str(told.status), len(told.errors))
+    ((received, _),) = finished
+    assert (new.id, "FAILED", POISON_LIMIT) == (received.id, str(received.status), len(received.errors))
 
 
 def test_a_job_that_is_deleted_before_its_signal_is_left_out(finished):

@@ -81,13 +81,13 @@ def _scope(kind: str, path: str, headers: list[tuple[bytes, bytes]], state: Mapp
     }
 
 
-async def _converse(app: Any, scope: dict[str, Any], says: list[dict[str, Any]]) -> list[dict[str, Any]]:
+async def _converse(app: Any, scope: dict[str, Any], messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Send messages to the application and return its messages."""
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
-        if says:
-            return says.pop(0)
+        if messages:
+            return messages.pop(0)
         await asyncio.Event().wait()
         raise AssertionError("nothing more is said")
 

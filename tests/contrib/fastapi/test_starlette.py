@@ -30,7 +30,7 @@ def jobs(tmp_path):
     app.close()
 
 
-def told(event: threading.Event) -> None:
+def wait_for(event: threading.Event) -> None:
     """Wait for a signal."""
     assert event.wait(PATIENCE)
 
@@ -76,13 +76,13 @@ def test_running_jobs_may_finish_at_shutdown(jobs):
     @jobs.task
     def hold() -> str:
         started.set()
-        told(go)
+        wait_for(go)
         return "done"
 
     async def use():
         async with serving(jobs, worker=True, shutdown_timeout=PATIENCE):
             job = await hold.aenqueue()
-            await asyncio.to_thread(told, started)
+            await asyncio.to_thread(wait_for, started)
             asyncio.get_running_loop().call_later(0.01, go.set)
         return job
 
@@ -243,10 +243,10 @@ def test_the_timeout_header_of_the_caller_is_the_deadline():
     assert 0 < remaining({"X-Wait": "50"}, header="X-Wait") <= 50
 
 
-@pytest.mark.parametrize("said", ["soon", "-1", "0", "inf", "nan", ""])
-def test_an_invalid_timeout_header_is_ignored(said):
+@pytest.mark.parametrize("given", ["soon", "-1", "0", "inf", "nan", ""])
+def test_an_invalid_timeout_header_is_ignored(given):
     """Invalid headers are ignored."""
-    assert None is remaining({"Request-Timeout": said})
+    assert None is remaining({"Request-Timeout": given})
 
 
 def test_calls_are_cancelled_at_the_deadline_of_the_request():

@@ -121,11 +121,11 @@ def test_a_killed_server_is_in_flight_first_and_not_sent_then(colour):
         made = colour.channel(int(running.stdout.readline()))
         failed.append(failure(colour, made, b"die"))
         running.wait()
-        said = running.stdout.read().split()
+        output = running.stdout.read().split()
     while describe(failed[-1]).stage is Stage.IN_FLIGHT and len(failed) < 1000:
         failed.append(failure(colour, made, b"again"))
 
-    assert said == ["die"]
+    assert output == ["die"]
     assert describe(failed[0]).stage is Stage.IN_FLIGHT
     assert describe(failed[-1]).stage is Stage.NOT_SENT
     assert "after 4 attempts" in failed[-1].__notes__[-1]

@@ -12,10 +12,10 @@ from redrive.errors import PolicyValueError
 from redrive.policy import Stage
 
 
-@pytest.mark.parametrize("said", [14, 14.0, "UNAVAILABLE", "unavailable", "Unavailable"])
-def test_a_code_is_read_in_every_form(said):
+@pytest.mark.parametrize("given", [14, 14.0, "UNAVAILABLE", "unavailable", "Unavailable"])
+def test_a_code_is_read_in_every_form(given):
     """Codes are numbers, also whole floats, or names in any case."""
-    assert Code.UNAVAILABLE is Code.of(said)
+    assert Code.UNAVAILABLE is Code.of(given)
 
 
 @pytest.mark.parametrize("code", Code)
@@ -25,12 +25,12 @@ def test_codes_are_read_back(code: Code):
 
 
 @pytest.mark.parametrize(
-    "said", [17, -1, 1.5, True, False, None, "", "NOPE", "14", "unava\u0131lable", float("nan"), [14]]
+    "given", [17, -1, 1.5, True, False, None, "", "NOPE", "14", "unava\u0131lable", float("nan"), [14]]
 )
-def test_an_invalid_code_is_refused(said):
+def test_an_invalid_code_is_refused(given):
     """Numbers and texts that are not a code are refused, with the valid forms."""
     with pytest.raises(PolicyValueError, match="is not a status code of gRPC: give a number from 0 to 16, or a name"):
-        Code.of(said)
+        Code.of(given)
 
 
 def test_a_code_is_a_reason():

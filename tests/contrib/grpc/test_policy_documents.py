@@ -110,22 +110,22 @@ def test_an_invalid_retry_policy_is_refused(document, message):
 
 
 @pytest.mark.parametrize(
-    ("said", "nanos"),
+    ("text", "nanos"),
     [("0s", 0), ("1s", 10**9), ("0.1s", 10**8), ("3.000000001s", 3 * 10**9 + 1), ("-1.5s", -15 * 10**8)],
 )
-def test_durations_are_read(said, nanos):
+def test_durations_are_read(text, nanos):
     """Durations of protobuf are seconds with up to nine digits after the point."""
-    assert nanos == read_duration(said)
+    assert nanos == read_duration(text)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     ["", "s", "1", ".1s", "1.s", "01s", "+1s", "1e3s", " 1s", "1s\n", "1.0000000001s", "315576000001s", 0, None, "1m"],
 )
-def test_an_invalid_duration_is_refused(said):
+def test_an_invalid_duration_is_refused(text):
     """Refuse numbers without a unit, with another unit or in another form, and durations of ten thousand years."""
     with pytest.raises(PolicyValueError, match="somewhere: .* is not a duration: write seconds followed by an s"):
-        read_duration(said, at="somewhere")
+        read_duration(text, at="somewhere")
 
 
 @given(st.integers(0, 315_576_000_000 * 10**9))

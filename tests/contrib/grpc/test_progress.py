@@ -147,11 +147,11 @@ def test_some_calls_are_never_repeated(progress, why):
 
 def test_pushback_is_a_floor():
     """Pushback is the shortest wait; a negative one forbids the retry, and attempts remain the limit."""
-    told = failure_of(14, pushback="5000")
+    pushed_back = failure_of(14, pushback="5000")
 
-    assert Retry(timedelta(seconds=5), timedelta(seconds=0.8), "hint") == decided(LISTED, told)
+    assert Retry(timedelta(seconds=5), timedelta(seconds=0.8), "hint") == decided(LISTED, pushed_back)
     assert "permanent" == decided(LISTED, failure_of(14, pushback="-1")).rule
-    assert "attempts" == decided(LISTED, told, attempts=3).rule
+    assert "attempts" == decided(LISTED, pushed_back, attempts=3).rule
 
 
 def test_an_orchestrator_retries_the_reasons_of_grpc():

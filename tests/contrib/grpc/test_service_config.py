@@ -40,7 +40,7 @@ CONFIG = {
 }
 
 
-@pytest.mark.parametrize("form", [dict, json.dumps, lambda said: json.dumps(said).encode()])
+@pytest.mark.parametrize("form", [dict, json.dumps, lambda document: json.dumps(document).encode()])
 @pytest.mark.parametrize(
     ("method", "attempts"),
     [("/shop.Orders/Place", 4), ("shop.Orders/Pay", 4), ("/shop.Orders/List", 3), ("/shop.Carts/List", 2), ("odd", 2)],

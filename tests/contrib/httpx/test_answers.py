@@ -238,14 +238,14 @@ def test_a_retried_function_retries_alone(colour):
 
 def test_the_users_trace_callbacks_are_called(colour):
     """Trace callbacks of the request get the same events as without the transport."""
-    heard = []
+    traced = []
 
     async def asynchronous(name, info):
-        heard.append(name)
+        traced.append(name)
 
-    trace = asynchronous if colour.is_async else lambda name, info: heard.append(name)
+    trace = asynchronous if colour.is_async else lambda name, info: traced.append(name)
     with HttpServer(answer(503)) as server:
         colour.send(colour.retrying("1 1s"), "GET", server.url, extensions={"trace": trace})
 
-    assert 2 == heard.count("http11.send_request_headers.started")
-    assert 1 == heard.count("connection.connect_tcp.complete")
+    assert 2 == traced.count("http11.send_request_headers.started")
+    assert 1 == traced.count("connection.connect_tcp.complete")

@@ -137,26 +137,26 @@ class _Hanging(HttpServer):
 
 
 PLAYS = {
-    "name not found": [lambda scene: scene.not_found],
-    "connection refused": [lambda scene: scene.refused],
-    "no free connection in time": [lambda scene: scene.pool],
-    "TLS handshake broken off": [lambda scene: scene.broken_tls],
-    "certificate not trusted": [lambda scene: scene.not_trusted],
-    "HTTP/2: stream refused": [lambda scene: scene.http2(REFUSED_STREAM)],
-    "HTTP/2: server goes away, before our stream": [lambda scene: scene.http2(GOAWAY_BEFORE)],
-    "HTTP/2: server goes away, after our stream": [lambda scene: scene.http2(GOAWAY_OURS)],
-    "reset before the request was read": [lambda scene: scene.scripted(RESET_BEFORE)],
-    "reset after the request was read": [lambda scene: scene.scripted(RESET_AFTER)],
-    "half a head": [lambda scene: scene.scripted(HALF_HEAD)],
-    "half a body": [lambda scene: scene.scripted(HALF_BODY)],
-    "no head in time": [lambda scene: scene.slow(SLOW_HEAD)],
-    "no body in time": [lambda scene: scene.slow(SLOW_BODY)],
-    "503": [lambda scene: scene.scripted(answer(503))],
+    "name not found": [lambda scenario: scenario.not_found],
+    "connection refused": [lambda scenario: scenario.refused],
+    "no free connection in time": [lambda scenario: scenario.pool],
+    "TLS handshake broken off": [lambda scenario: scenario.broken_tls],
+    "certificate not trusted": [lambda scenario: scenario.not_trusted],
+    "HTTP/2: stream refused": [lambda scenario: scenario.http2(REFUSED_STREAM)],
+    "HTTP/2: server goes away, before our stream": [lambda scenario: scenario.http2(GOAWAY_BEFORE)],
+    "HTTP/2: server goes away, after our stream": [lambda scenario: scenario.http2(GOAWAY_OURS)],
+    "reset before the request was read": [lambda scenario: scenario.scripted(RESET_BEFORE)],
+    "reset after the request was read": [lambda scenario: scenario.scripted(RESET_AFTER)],
+    "half a head": [lambda scenario: scenario.scripted(HALF_HEAD)],
+    "half a body": [lambda scenario: scenario.scripted(HALF_BODY)],
+    "no head in time": [lambda scenario: scenario.slow(SLOW_HEAD)],
+    "no body in time": [lambda scenario: scenario.slow(SLOW_BODY)],
+    "503": [lambda scenario: scenario.scripted(answer(503))],
     "429, 425, 421 or 408": [
-        lambda scene, status=status: scene.scripted(answer(status)) for status in (429, 425, 421, 408)
+        lambda scenario, status=status: scenario.scripted(answer(status)) for status in (429, 425, 421, 408)
     ],
-    "409": [lambda scene: scene.scripted(answer(409))],
-    "404 or 501": [lambda scene, status=status: scene.scripted(answer(status)) for status in (404, 501)],
+    "409": [lambda scenario: scenario.scripted(answer(409))],
+    "404 or 501": [lambda scenario, status=status: scenario.scripted(answer(status)) for status in (404, 501)],
 }
 
 
@@ -207,14 +207,14 @@ def test_requests_are_repeated_as_documented(colour, name, kind, monkeypatch, se
     expected = _page()[name][list(REQUESTS).index(kind)]
     for play in PLAYS[name]:
         with ExitStack() as stack:
-            scene = FailingRequest(colour, stack, monkeypatch, self_signed)
+            scenario = FailingRequest(colour, stack, monkeypatch, self_signed)
             try:
-                play(scene)(REQUESTS[kind])
+                play(scenario)(REQUESTS[kind])
             except httpx.TransportError as error:
                 ended = error
             else:
                 ended = None
-            scene.server.close()
+            scenario.server.close()
 
-            assert [REQUESTS[kind]["method"]] * expected == [each.method for each in scene.server.executed]
+            assert [REQUESTS[kind]["method"]] * expected == [each.method for each in scenario.server.executed]
             assert ended is None or "redrive" not in str(ended)

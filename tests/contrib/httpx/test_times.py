@@ -21,7 +21,7 @@ DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
 
 
 @pytest.mark.parametrize(
-    ("said", "wait"),
+    ("given", "wait"),
     [
         ("20", 20),
         ("0", 1),
@@ -33,9 +33,9 @@ DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_call_waits_for_retry_after(sync, said, wait, status):
+def test_a_call_waits_for_retry_after(sync, given, wait, status):
     """Retry-After is a floor, in each form, and its dates are compared with the `Date` of the answer."""
-    with HttpServer(answer(status, Retry_After=said, Date=DATE)) as server:
+    with HttpServer(answer(status, Retry_After=given, Date=DATE)) as server:
         sync.send(sync.retrying(STEADY), "GET", server.url)
 
     assert [wait] == sync.clock.waits
@@ -150,11 +150,11 @@ def test_without_a_deadline_timeouts_are_those_of_the_request(colour):
 
 def test_each_step_gets_what_the_steps_before_have_left(sync):
     """After a slow connect the read has less time: the timeouts are updated at each step."""
-    heard = []
+    timeouts = []
 
     def trace(name, info):
         if name.endswith(".started"):
-            heard.append((name, sync.request_timeout["read"]))
+            timeouts.append((name, sync.request_timeout["read"]))
             sync.clock.advance(1)
 
     class Peeking(httpx.HTTPTransport):
@@ -165,7 +165,7 @@ def test_each_step_gets_what_the_steps_before_have_left(sync):
     with HttpServer() as server:
         policy = Policy(deadline=10, attempts=2)
         sync.send(sync.retrying(policy, Peeking()), "GET", server.url, extensions={"trace": trace})
-    reads = [left for name, left in heard if name in _STEPS]
+    reads = [left for name, left in timeouts if name in _STEPS]
 
     assert [10, 9, 8, 7] == reads
 

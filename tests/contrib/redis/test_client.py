@@ -305,7 +305,7 @@ def watched(colour, client):
     if colour.kind is redis.Redis:
         return client.transaction(lambda pipe: (pipe.multi(), pipe.incr("n")), "watched")
 
-    async def story():
+    async def steps():
         """Run the transaction under asyncio."""
 
         async def change(pipe):
@@ -315,7 +315,7 @@ def watched(colour, client):
 
         return await client.transaction(change, "watched")
 
-    return colour.done(story())
+    return colour.done(steps())
 
 
 def test_redis_py_alone_runs_a_transaction_twice(colour, server, proxy):

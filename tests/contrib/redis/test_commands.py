@@ -93,9 +93,11 @@ def client(server):
 
 def test_the_servers_read_only_commands_are_the_ones_listed(client):
     """No read-only command is missing, and no other command is listed."""
-    told = {name.upper() for name, info in client.execute_command("COMMAND").items() if "readonly" in info["flags"]}
+    read_only = {
+        name.upper() for name, info in client.execute_command("COMMAND").items() if "readonly" in info["flags"]
+    }
 
-    assert told == READS
+    assert read_only == READS
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=" ".join)

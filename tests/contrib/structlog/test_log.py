@@ -15,7 +15,7 @@ from redrive import Backoff, Policy, observe
 from redrive.contrib.structlog import log
 from tests.runtime.helpers import app_on, ended, working
 
-WHO = ("job_id", "task", "attempt")
+CALLER = ("job_id", "task", "attempt")
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_log_lines_of_a_handler_have_its_job(tmp_path: Path, lines: list[Any], t
     app.close()
     inside, outside = [line for line in lines if line["event"] == "mine"]
 
-    assert (1, "work", 1) == tuple(inside[name] for name in WHO)
+    assert (1, "work", 1) == tuple(inside[name] for name in CALLER)
     assert {"event", "log_level"} == outside.keys()
 
 

@@ -92,7 +92,7 @@ def test_a_manager_has_no_wait_around_a_refusal(run, clock):
     assert ["enter", "exit"] == order
 
 
-def told():
+def full_request():
     """Return a request with all its fields set."""
     request = Request(
         "upsert",
@@ -129,7 +129,7 @@ def test_a_decision_is_exported_as_plain_data(run, clock, strategy, expected):
     """Events of decisions have all fields of their request, and JSON contains them all."""
     seen = []
     with observe.only(seen.append), suppress(OSError):
-        run(Orchestrator(strategy=strategy).maybe_retry, told(), Why.KV_LOCKED, OSError("busy"))
+        run(Orchestrator(strategy=strategy).maybe_retry, full_request(), Why.KV_LOCKED, OSError("busy"))
 
     cause = {"type": "OSError", "message": "busy"}
     assert COMMON | expected | {"reason": "KV_LOCKED", "cause": cause} == json.loads(json.dumps(seen[0].to_dict()))
@@ -137,7 +137,7 @@ def test_a_decision_is_exported_as_plain_data(run, clock, strategy, expected):
 
 def test_a_record_is_exported_as_plain_data(run, clock):
     """Records of requests contain timeout, flags, service and connection, and those of each attempt."""
-    request = told()
+    request = full_request()
     run(Orchestrator(strategy=FixedStrategy("200ms")).maybe_retry, request, Why.KV_LOCKED)
 
     first = {
@@ -172,7 +172,7 @@ def test_context_that_is_nested_without_end_is_exported(clock):
 @pytest.mark.parametrize("answer", ["attempt", "request"])
 def test_an_answer_after_the_timeout_is_an_orphan(run, clock, caplog, answer):
     """Responses to a request that has timed out are reported once, with their origin, and change nothing."""
-    request = told()
+    request = full_request()
     request.attempt.dispatch("node1:11210", local_address="10.0.0.9:50000", channel_id="c1")
     attempt = request.attempt
     assert True is request.fail(AmbiguousTimeout())
@@ -199,7 +199,7 @@ def test_an_answer_after_the_timeout_is_an_orphan(run, clock, caplog, answer):
 
 def test_the_answer_of_a_cancelled_request_is_an_orphan(clock):
     """Answers to a cancelled request are orphans."""
-    request, seen = told(), []
+    request, seen = full_request(), []
     request.cancel()
     with observe.only(seen.append):
         request.succeed("late")
@@ -212,7 +212,7 @@ def test_the_answer_of_a_cancelled_request_is_an_orphan(clock):
 )
 def test_a_second_answer_is_no_orphan(clock, end):
     """Second answers to an answered request change nothing."""
-    request, seen = told(), []
+    request, seen = full_request(), []
     end(request)
     record = request.record
     with observe.only(seen.append):

@@ -483,20 +483,20 @@ class TestMeanwhile:
 
         async def main():
             request = Request()
-            told = []
+            delays = []
 
             async def wait():
-                told.append(await Orchestrator(strategy=FixedStrategy("1h")).maybe_retry(request, KV_LOCKED))
+                delays.append(await Orchestrator(strategy=FixedStrategy("1h")).maybe_retry(request, KV_LOCKED))
 
             async def complete():
                 await SystemClock().asleep(1)
                 request.succeed("from elsewhere")
 
             await together(wait, complete)
-            return told, request.result(), request.elapsed.total_seconds()
+            return delays, request.result(), request.elapsed.total_seconds()
 
-        told, result, elapsed = jump(main)
-        assert ([False], "from elsewhere", 1) == (told, result, round(elapsed))
+        delays, result, elapsed = jump(main)
+        assert ([False], "from elsewhere", 1) == (delays, result, round(elapsed))
 
     @pytest.mark.parametrize("answer", [RetryAction(1), None, RuntimeError()], ids=["retry", "refuse", "raise"])
     def test_a_request_that_is_completed_by_its_strategy_is_left_alone(self, run, clock, caplog, answer):

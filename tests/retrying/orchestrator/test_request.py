@@ -15,7 +15,7 @@ from tests.retrying.helpers import checkpoint
 from tests.retrying.orchestrator.helpers import SpanOf, together
 
 MILLISECOND = timedelta(milliseconds=1)
-SAID = {
+MARKS = {
     "nothing": lambda attempt: None,
     "sent": lambda attempt: attempt.dispatch(),
     "not sent": lambda attempt: attempt.undispatch(),
@@ -135,7 +135,7 @@ class TestAmbiguity:
     """Whether something has changed is proved, not guessed."""
 
     @pytest.mark.parametrize(
-        ("said", "ambiguous"),
+        ("marks", "ambiguous"),
         [
             ("nothing", False),
             ("sent", True),
@@ -152,11 +152,11 @@ class TestAmbiguity:
             ("answered vaguely, failed KV_LOCKED", True),
         ],
     )
-    def test_marks_decide_about_ambiguity(self, said, ambiguous):
+    def test_marks_decide_about_ambiguity(self, marks, ambiguous):
         """Mutations are ambiguous if they were sent without a definite answer; without marks the reason decides."""
         request = Request()
-        for word in said.split(", "):
-            SAID[word](request.attempt)
+        for word in marks.split(", "):
+            MARKS[word](request.attempt)
         assert ambiguous is request.is_ambiguous
 
     def test_a_read_is_never_in_doubt(self):

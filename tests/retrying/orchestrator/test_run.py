@@ -236,7 +236,7 @@ class TestFailures:
         assert ["upsert (7): sent once in 0s, not retried, last sent to node1"] == caught.value.__notes__
 
     @pytest.mark.parametrize(
-        ("said", "retried"),
+        ("answer", "retried"),
         [
             (None, False),
             ("kv_locked", True),
@@ -246,13 +246,13 @@ class TestFailures:
         ],
         ids=str,
     )
-    def test_a_classifier_may_return_a_reason_or_a_failure(self, run, clock, said, retried):
+    def test_a_classifier_may_return_a_reason_or_a_failure(self, run, clock, answer, retried):
         """Classifiers may return a reason, its name, a failure, or None."""
         seen = []
 
         def classify(request, error):
             seen.append((request.operation, type(error)))
-            return said
+            return answer
 
         orchestrator = Orchestrator(classify=classify)
         server = ScriptedServer(OSError(), "ok")

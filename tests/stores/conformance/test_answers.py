@@ -335,10 +335,10 @@ def test_concurrent_answers_end_an_attempt_once(store: Harness):
     claim = store.wait_for_answer()
     answers = [Succeeded(str(number).encode()) for number in range(8)]
     results = store.at_once([attempts.complete(claim.id, claim.lease_id, each, 0.0, now=store.now) for each in answers])
-    (heard,) = [each for each in results if isinstance(each, Transition)]
+    (taken,) = [each for each in results if isinstance(each, Transition)]
 
     assert 7 == sum(isinstance(each, LeaseLost) for each in results)
-    assert heard.result == store.result(claim.id)
+    assert taken.result == store.result(claim.id)
     assert 1 == len(store.history(claim.id))
 
 

@@ -46,10 +46,10 @@ def test_a_stale_attempt_reports_nothing(store: Harness):
     store.report((claim, '"B"'))
 
     assert frozenset({other.lease_id}) == store.report((zombie, '"A"'), (other, '"C"'))
-    assert ('"B"', '"C"') == (_said(store, claim.id), _said(store, other.id))
+    assert ('"B"', '"C"') == (_stored(store, claim.id), _stored(store, other.id))
 
 
-def _said(store: Harness, number: int) -> str | None:
+def _stored(store: Harness, number: int) -> str | None:
     progress = store.progress(number)
     return progress and progress.details
 
@@ -60,7 +60,7 @@ def test_progress_outlives_the_attempt(store: Harness):
     store.report((claim, "50"))
     store.end(claim)
 
-    assert "50" == _said(store, claim.id)
+    assert "50" == _stored(store, claim.id)
     assert frozenset() == store.report((claim, "60"))
 
 

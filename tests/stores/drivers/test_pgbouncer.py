@@ -74,21 +74,21 @@ def test_no_worker_listens_through_pgbouncer(url: str):
     async def watch(watched: Store) -> list[bool]:
         """Watch from the start, and after an enqueue."""
         news = watched.watch(SystemClock(), lock_id=5)
-        heard = []
+        received = []
         for _ in range(2):
             try:
                 async with asyncio.timeout(0.3):
                     await anext(news)
-                heard.append(True)
+                received.append(True)
             except TimeoutError:
-                heard.append(False)
+                received.append(False)
             await watched.arun(jobs.enqueue([new()]))
         await news.aclose()
-        return heard
+        return received
 
-    heard = (asyncio.run(watch(store)), asyncio.run(watch(direct)))
+    received = (asyncio.run(watch(store)), asyncio.run(watch(direct)))
     store.close()
     direct.close()
 
     assert (False, True) == lasting
-    assert ([True, False], [True, True]) == heard
+    assert ([True, False], [True, True]) == received

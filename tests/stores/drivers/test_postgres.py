@@ -414,16 +414,16 @@ def test_an_enqueue_notifies_watchers(store: Store, colour: str):
     async def run() -> list[bool]:
         """Watch, and enqueue from elsewhere."""
         watching = Watching(store)
-        heard = [await watching.next()]
+        received = [await watching.next()]
         other = open_store(store.url)
         if colour == "sync":
             await asyncio.to_thread(other.run, jobs.enqueue([new()]))
         else:
             await other.arun(jobs.enqueue([new()]))
-        heard += [await watching.next(), await watching.next()]
+        received += [await watching.next(), await watching.next()]
         other.close()
         await watching.news.aclose()
-        return heard
+        return received
 
     assert [True, True, True] == asyncio.run(run())
 
@@ -438,10 +438,10 @@ def test_a_burst_is_one_notification(store: Store, monkeypatch: pytest.MonkeyPat
             quiet.run(jobs.enqueue([new()]))
             store.run(jobs.enqueue([new()]))
             store.run(workers.register("w", concurrency=1, lease_for=LONG))
-        heard = len(list(connection.notifies(timeout=0.2)))
+        received = len(list(connection.notifies(timeout=0.2)))
     quiet.close()
 
-    assert 1 == heard
+    assert 1 == received
 
 
 def test_a_lost_listener_raises(store: Store):
@@ -477,9 +477,9 @@ def test_a_silent_listener_is_checked(store: Store, monkeypatch: pytest.MonkeyPa
         """Watch for two news: that it began, and the enqueue."""
         watching = Watching(store)
         await watching.next()
-        heard = await watching.next()
+        received = await watching.next()
         await watching.news.aclose()
-        return heard
+        return received
 
     assert (True, True) == (asyncio.run(run()), len(asked) >= 5)
 

@@ -171,10 +171,12 @@ def test_the_setting_costs_no_round_trip(monkeypatch: pytest.MonkeyPatch):
     """Open sessions need no further statement for it."""
     store = open_store(postgres.url())
     store.run(jobs.enqueue([new()]))
-    said = []
+    statements = []
     execute = psycopg.RawCursor.execute
-    monkeypatch.setattr(psycopg.RawCursor, "execute", lambda *args, **kw: said.append(args[1]) or execute(*args, **kw))
+    monkeypatch.setattr(
+        psycopg.RawCursor, "execute", lambda *args, **kw: statements.append(args[1]) or execute(*args, **kw)
+    )
     store.run(jobs.enqueue([new()]))
     store.close()
 
-    assert [2, 0] == [len(said), sum("synchronous_commit" in text for text in said)]
+    assert [2, 0] == [len(statements), sum("synchronous_commit" in text for text in statements)]

@@ -163,10 +163,10 @@ def test_rolled_back_enqueues_notify_no_listener(store: Store):
         store.run(jobs.enqueue([new()]), using=connection)
         store.run(jobs.enqueue([new()]), using=connection)
         connection.commit()
-        heard = [each.payload for each in listener.notifies(timeout=5, stop_after=1)]
-        heard += [each.payload for each in listener.notifies(timeout=0)]
+        received = [each.payload for each in listener.notifies(timeout=5, stop_after=1)]
+        received += [each.payload for each in listener.notifies(timeout=0)]
 
-    assert ([], [""]) == (silent, heard)
+    assert ([], [""]) == (silent, received)
 
 
 def _schema(store: Store) -> str:

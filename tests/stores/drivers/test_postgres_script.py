@@ -26,18 +26,18 @@ GATE = [jobs.NumberBlock(T0, 1, 1)]
 NEVER, DUE = leases.NextDue(T0, None, None), leases.NextDue(T0, T0, None)
 
 
-def told(script: Script[Any], *answers: Sequence[Any]) -> tuple[Any, list[str]]:
+def play_script(script: Script[Any], *answers: Sequence[Any]) -> tuple[Any, list[str]]:
     """Execute a script with prepared answers; return its result and its statements in short."""
-    heard = []
+    written_statements = []
     rows: Sequence[Any] | None = None
     left = list(answers)
     try:
         while True:
             each = script.send(rows)
-            heard.append(short(each))
+            written_statements.append(short(each))
             rows = left.pop(0) if each.values is not None else []
     except StopIteration as stop:
-        return stop.value, heard
+        return stop.value, written_statements
 
 
 def short(each: Statement) -> str:
@@ -79,19 +79,19 @@ def test_an_operation_takes_few_round_trips(
     build: Any, answers: list[Any], settings: PostgresSettings, expected: list[str]
 ):
     """Free statements precede the transaction, and a single statement needs none."""
-    assert expected == told(full_script(build(), settings, yes), *answers)[1]
+    assert expected == play_script(full_script(build(), settings, yes), *answers)[1]
 
 
 def test_repeated_notifications_are_left_out():
     """Without a notification the statement is sent unchanged."""
-    assert ["ask", "jobs payloads policies"] == told(full_script(jobs.enqueue([new()]), OURS, bool), GATE, [])[1]
+    assert ["ask", "jobs payloads policies"] == play_script(full_script(jobs.enqueue([new()]), OURS, bool), GATE, [])[1]
 
 
 def test_an_operation_in_a_users_transaction_neither_begins_nor_ends_one():
     """On a user's connection, and on one that is lent, an operation is a part of what happens there."""
     script = inner_script(jobs.enqueue([new()]).steps, OURS)
 
-    assert (jobs.EnqueueResult([1]), ["ask", "jobs payloads policies"]) == told(script, GATE, [])
+    assert (jobs.EnqueueResult([1]), ["ask", "jobs payloads policies"]) == play_script(script, GATE, [])
 
 
 @writes
@@ -106,9 +106,9 @@ def _forgiving() -> Steps[str]:
 def test_an_operation_may_handle_an_error():
     """Errors of the database are thrown into the operation, which may send another statement."""
     script = full_script(_forgiving(), OURS, bool)
-    heard = [next(script), script.send([]), script.throw(StoreBusy("no")), script.send([])]
+    written_statements = [next(script), script.send([]), script.throw(StoreBusy("no")), script.send([])]
 
-    assert ["BEGIN", "ask", "ask", "COMMIT"] == [short(each) for each in heard]
+    assert ["BEGIN", "ask", "ask", "COMMIT"] == [short(each) for each in written_statements]
     with pytest.raises(StopIteration, match="fine"):
         script.send([])
 
@@ -172,4 +172,4 @@ def test_a_statement_keeps_its_with_clauses(name: str, begin: str):
 def test_no_query_may_follow_the_last():
     """Queries after the last one raise, because the transaction is committed already."""
     with pytest.raises(RuntimeError, match="payload_insert.* follows a query that was declared the last"):
-        told(full_script(two_lasts(), OURS, bool), [], [])
+        play_script(full_script(two_lasts(), OURS, bool), [], [])

@@ -189,7 +189,7 @@ async def begin(store: Store, colour: str) -> Any:
     return await store.abegin() if colour == "async" else await asyncio.to_thread(store.begin)
 
 
-async def said(loan: Any, name: str, *arguments: Any) -> Any:
+async def result_of(loan: Any, name: str, *arguments: Any) -> Any:
     """Call a method of a loan, of either colour."""
     answer = getattr(loan, name)(*arguments)
     return await answer if inspect.isawaitable(answer) else answer
@@ -212,11 +212,11 @@ def test_an_idle_transaction_is_ended(table: str, url: str, colour: str):
     async def borrow() -> None:
         """Write, and stop."""
         loan = await begin(store, colour)
-        await said(loan.connection, "execute", f"INSERT INTO {table} VALUES (1)")
+        await result_of(loan.connection, "execute", f"INSERT INTO {table} VALUES (1)")
         await gone(loan)
         with pytest.raises(StoreUnreachable, match="wrote nothing"):
-            await said(loan, "run", jobs.enqueue([new()], now=T0))
-        await said(loan, "rollback")
+            await result_of(loan, "run", jobs.enqueue([new()], now=T0))
+        await result_of(loan, "rollback")
 
     asyncio.run(borrow())
     store.close()
@@ -239,11 +239,11 @@ def test_a_process_suspended_before_the_commit_keeps_no_job(app: App, monkeypatc
     async def borrow() -> None:
         """Complete the job, and stop."""
         loan = await begin(app.store, colour)
-        await said(loan, "run", leases.settle([Ending(claim, Succeeded(), 0.0)], now=app.now()))
+        await result_of(loan, "run", leases.settle([Ending(claim, Succeeded(), 0.0)], now=app.now()))
         assert await asyncio.to_thread(job.cancel)
         await gone(loan)
         with pytest.raises(StoreError):
-            await said(loan, "commit")
+            await result_of(loan, "commit")
 
     asyncio.run(borrow())
 
@@ -261,13 +261,13 @@ def test_the_pool_limits_transactions_of_handlers(url: str, colour: str):
         with pytest.raises(StoreBusy, match=r"all 2 connections .* for ctx.transaction\(\) are in use: set \?pool="):
             await begin(store, colour)
         await store.arun(jobs.enqueue([new()], now=T0))
-        await said(loans.pop(), "rollback")
+        await result_of(loans.pop(), "rollback")
         loan = await begin(store, colour)
-        await said(loan, "commit")
+        await result_of(loan, "commit")
         loans.append(await begin(store, colour))
-        await said(loans.pop(), "rollback")
-        await said(await begin(store, colour), "rollback")
-        await said(loans.pop(), "rollback")
+        await result_of(loans.pop(), "rollback")
+        await result_of(await begin(store, colour), "rollback")
+        await result_of(loans.pop(), "rollback")
 
     asyncio.run(borrow())
 
@@ -288,7 +288,7 @@ def test_a_transaction_that_fails_to_begin_is_not_counted(
             patch.setattr(transactions, "handler_transaction", lambda _: "SELECT nothing")
             with pytest.raises(StoreError):
                 await begin(small, colour)
-        await said(await begin(small, colour), "rollback")
+        await result_of(await begin(small, colour), "rollback")
 
     asyncio.run(borrow())
     small.close()

@@ -221,14 +221,14 @@ store.close()
 """
 
 
-@pytest.mark.parametrize(("child", "said"), [("uses it", "0 3 1\n"), ("only closes it", "0 2 0\n")])
-def test_a_forked_child_has_its_own_connections(path: Path, child: str, said: str):
+@pytest.mark.parametrize(("child", "output"), [("uses it", "0 3 1\n"), ("only closes it", "0 2 0\n")])
+def test_a_forked_child_has_its_own_connections(path: Path, child: str, output: str):
     """After a fork both sides go on enqueueing, and the child's farewell closes nothing of its parent's."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK, url(path), child]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
-    assert (said, "") == (ended.stdout, ended.stderr)
+    assert (output, "") == (ended.stdout, ended.stderr)
 
 
 def test_an_enqueue_survives_a_new_opening(path: Path):
@@ -274,7 +274,7 @@ def test_instants_of_all_years_are_kept(store: Store):
 def test_the_file_is_not_polled_without_a_waiter(tmp_path: Path):
     """Busy workers do not poll; with a free slot they are notified of the changes since then."""
     store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal")
-    idle, told = asyncio.Event(), []
+    idle, states = asyncio.Event(), []
 
     async def run() -> None:
         """Commit while no caller waits, and wait then."""
@@ -283,13 +283,13 @@ def test_the_file_is_not_polled_without_a_waiter(tmp_path: Path):
         second = asyncio.ensure_future(anext(news))
         for _ in range(3):
             await store.arun(jobs.enqueue([new()]))
-        told.append(second.done())
+        states.append(second.done())
         idle.set()
         await second
-        told.append(second.done())
+        states.append(second.done())
         await news.aclose()
 
     asyncio.run(run())
     store.close()
 
-    assert [False, True] == told
+    assert [False, True] == states

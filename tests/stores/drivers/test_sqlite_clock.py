@@ -97,9 +97,9 @@ def worker(store: Store) -> int:
     return store.run(workers.register("w", concurrency=9, lease_for=seconds(15)))
 
 
-def take(store: Store, who: int) -> list[leases.Claim]:
+def take(store: Store, worker_id: int) -> list[leases.Claim]:
     """Claim what is due."""
-    return [*store.run(leases.claim(who, 9, lease_for=seconds(15))).claims]
+    return [*store.run(leases.claim(worker_id, 9, lease_for=seconds(15))).claims]
 
 
 @pytest.mark.parametrize("step", [seconds(20), HOUR, -HOUR])

@@ -51,10 +51,10 @@ CHANGES = {"was deleted or moved": delete, "was replaced by another file": repla
 """What may happen to the file, by what the error says."""
 
 
-@pytest.mark.parametrize("said", CHANGES)
-def test_no_operation_succeeds_after_the_file_was_removed(store: Store, path: Path, said: str):
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_operation_succeeds_after_the_file_was_removed(store: Store, path: Path, change: str):
     """Writing, reading and watching fail with an error that names the cause and the remedy."""
-    CHANGES[said](path)
+    CHANGES[change](path)
     calls: list[Callable[[], object]] = [
         lambda: store.run(jobs.enqueue([new()])),
         lambda: asyncio.run(store.arun(jobs.enqueue([new()]))),
@@ -63,21 +63,21 @@ def test_no_operation_succeeds_after_the_file_was_removed(store: Store, path: Pa
     if not store.alone:
         calls += [store.version, store.begin, lambda: asyncio.run(store.abegin())]
     for call in calls:
-        with pytest.raises(StoreError, match=rf"jobs\.db {said}.*Stop every process"):
+        with pytest.raises(StoreError, match=rf"jobs\.db {change}.*Stop every process"):
             call()
 
 
-@pytest.mark.parametrize("said", CHANGES)
-def test_a_commit_to_a_removed_file_fails(store: Store, path: Path, said: str):
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_commit_to_a_removed_file_fails(store: Store, path: Path, change: str):
     """Check the file again after the transaction has ended."""
     enqueuing = jobs.enqueue([new()])
 
     def steps():
         placed = yield from enqueuing.steps
-        CHANGES[said](path)
+        CHANGES[change](path)
         return placed
 
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(StoreError, match=change):
         store.run(Operation("enqueue", steps(), writes=True))
 
 

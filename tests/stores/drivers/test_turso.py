@@ -172,10 +172,10 @@ def test_the_child_of_a_fork_is_refused(path: Path):
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    said = os.read(read, 1000).decode()
+    output = os.read(read, 1000).decode()
     store.close()
 
-    assert "Turso does not survive a fork" in said
+    assert "Turso does not survive a fork" in output
 
 
 def test_an_enqueue_joins_a_transaction_of_the_user(path: Path):

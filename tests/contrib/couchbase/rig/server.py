@@ -29,12 +29,12 @@ class Memcached:
         self.host = "127.0.0.1"
         for _ in range(_TRIES):
             self._process = self._start(binary, *options)
-            said = self._until_it_listens()
-            if said is None:
+            problem = self._until_it_listens()
+            if problem is None:
                 break
             self.close()
         else:
-            raise RuntimeError(f"{Path(binary).name} did not start: {said}")
+            raise RuntimeError(f"{Path(binary).name} did not start: {problem}")
         self._drain = Thread(target=self._read_on, daemon=True)
         self._drain.start()
 

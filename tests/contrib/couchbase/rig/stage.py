@@ -17,7 +17,7 @@ from tests.contrib.couchbase.rig.frames import REQUEST, Frame, Opcode, read_fram
 from tests.contrib.couchbase.rig.proxy import FaultProxy, FrameFault
 from tests.contrib.couchbase.rig.server import Memcached
 
-__all__ = ["CouchbaseRig", "EndedRequest", "on_stage", "set_up"]
+__all__ = ["CouchbaseRig", "EndedRequest", "run_on_rig", "set_up"]
 
 _KEYS = count()
 
@@ -108,7 +108,7 @@ class CouchbaseRig:
 async def set_up(
     server: Memcached, orchestrator: Orchestrator | None = None, *, error_map: ErrorMap | None = None
 ) -> AsyncIterator[CouchbaseRig]:
-    """Set the stage.
+    """Make a rig.
 
     Args:
         server: memcached.
@@ -131,23 +131,23 @@ async def set_up(
         yield stage
 
 
-def on_stage(
+def run_on_rig(
     server: Memcached,
-    story: Callable[[CouchbaseRig], Awaitable[Any]],
+    steps: Callable[[CouchbaseRig], Awaitable[Any]],
     orchestrator: Orchestrator | None = None,
     **options: Any,
 ) -> Any:
-    """Play a story; its result.
+    """Run steps on a rig and return their result.
 
     Args:
         server: memcached.
-        story: gets the stage.
+        steps: a coroutine function that gets the rig.
         orchestrator: see `set_up`.
         **options: see `set_up`.
     """
 
     async def _play() -> Any:
         async with set_up(server, orchestrator, **options) as stage:
-            return await story(stage)
+            return await steps(stage)
 
     return asyncio.run(_play())

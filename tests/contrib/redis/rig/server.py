@@ -33,10 +33,10 @@ class RedisServer:
         self._binary, self._folder, self._options = binary, folder, options
         for _ in range(_TRIES):
             self.port = _free_port(self.host)
-            said = self._start()
-            if said is None:
+            problem = self._start()
+            if problem is None:
                 return
-        raise RuntimeError(f"redis-server did not start: {said}")
+        raise RuntimeError(f"redis-server did not start: {problem}")
 
     def _start(self, *options: str) -> str | None:
         command = [self._binary, "--bind", self.host, "--port", str(self.port), "--dir", str(self._folder)]
@@ -74,8 +74,8 @@ class RedisServer:
 
     def restart(self, *options: str) -> None:
         """Restart the server on the same port; it is empty unless it has saved its data."""
-        said = self._start(*options)
-        assert said is None, said
+        problem = self._start(*options)
+        assert problem is None, problem
 
     def __enter__(self) -> Self:
         return self

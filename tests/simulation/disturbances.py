@@ -9,13 +9,13 @@ from redrive.errors import StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.query import Operation
 from tests.simulation.scheduler import Process
 
-__all__ = ["Weather"]
+__all__ = ["Disturbances"]
 
 REPLIES = 0.25
 """The share of replies with a delay of their own."""
 
 
-class Weather:
+class Disturbances:
     """The faults of the moment, as far as they concern the database.
 
     Args:

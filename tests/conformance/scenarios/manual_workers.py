@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from redrive.engine.records import Claim
     from redrive.stores.operations.workers import Pulse
 
-__all__ = ["Hand", "boom", "everything", "execute", "sweep"]
+__all__ = ["ManualWorker", "boom", "everything", "execute", "sweep"]
 
 
-class Hand:
+class ManualWorker:
     """A worker that the test drives by hand.
 
     Args:
