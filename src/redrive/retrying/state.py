@@ -70,9 +70,9 @@ class CallState(Scope):
     __slots__ = (
         "__dict__",
         "_alone",
-        "_random",
         "_monotonic",
         "_quick",
+        "_random",
         "began",
         "delay",
         "last",
