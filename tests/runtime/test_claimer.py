@@ -38,6 +38,11 @@ class ClaimerFixture:
         self.start, self.give_back = self.started.append, self.given_back.append
 
     @property
+    def quiet(self) -> bool:
+        """Return True if no attempt runs."""
+        return not self.count
+
+    @property
     def free(self) -> int:
         """Return the slots in which no attempt was started."""
         return self.slots - len(self.started)

@@ -24,9 +24,9 @@ def test_an_error_of_the_worker_itself_after_the_handler_began_is_a_crash(
     ran: list[int] = []
     outcome = Executor._outcome
 
-    async def flaky(self, task, arguments, limit, passage):
+    async def flaky(self, task, arguments, limit, passage, effects):
         """Fail after the first handler."""
-        result = await outcome(self, task, arguments, limit, passage)
+        result = await outcome(self, task, arguments, limit, passage, effects)
         if len(ran) == 1:
             raise KeyboardInterrupt
         return result
@@ -189,9 +189,9 @@ def test_an_exception_that_cannot_be_described_is_logged(filed: App, monkeypatch
     """Errors of the worker's own code after the handler began are crashes, and reporting them raises no exception."""
     outcome, errors = Executor._outcome, [IndescribableError()]
 
-    async def flaky(self, task, arguments, limit, passage):
+    async def flaky(self, task, arguments, limit, passage, effects):
         """Fail after the first handler."""
-        result = await outcome(self, task, arguments, limit, passage)
+        result = await outcome(self, task, arguments, limit, passage, effects)
         if errors:
             raise errors.pop()
         return result

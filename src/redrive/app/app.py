@@ -31,6 +31,7 @@ from redrive.app.registry import (
 from redrive.app.resources import F, Hooks
 from redrive.app.schedules import Schedules
 from redrive.app.task import Task
+from redrive.app.topics import Topics
 from redrive.clock import Clock
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.lease import LeaseTerms
@@ -77,6 +78,7 @@ class App(Declarations):
         schedules: crons and refreshes.
         refreshes: the items of refreshes.
         machines: the machines and their instances.
+        topics: topics and their subscriptions.
         workers: the workers.
         hooks: the functions of `on_start` and `on_stop`.
         database: the audit log, and a check of the database.
@@ -119,6 +121,7 @@ class App(Declarations):
         self.hooks = Hooks()
         self._registry = Registry(self, include, default=retry)
         self.machines.declared = self._registry.machines
+        self.topics = Topics(self, self._registry.topics)
         self._lock = ForkSafeLock()
         self._store: Store | None = None
         self._uid: str | None = None

@@ -12,10 +12,13 @@ import msgspec
 
 from redrive.app.effects import Effects
 from redrive.clock import SystemClock
+from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Claim
 from redrive.errors import LeaseLost, PayloadError, StoreError
-from redrive.stores.operations import attempts
+from redrive.stores.operations import attempts, leases
 from redrive.stores.operations.attempts import ProgressReport
+from redrive.stores.operations.leases import Ending
+from redrive.stores.query import Operation
 
 if TYPE_CHECKING:
     from redrive.stores.store import Store
@@ -61,6 +64,8 @@ class AttemptHandle:
     ) -> None:
         """Start with the seconds ``soft_for`` from now until the handler should stop."""
         self.claim = claim
+        #: The job and the lease that every write of the handler names.
+        self.job_id, self.lease_id = claim.id, claim.lease_id
         self.store = store
         self.now = now
         self.write = write
@@ -76,7 +81,7 @@ class AttemptHandle:
     @property
     def uid(self) -> str:
         """The unique id of the attempt."""
-        return f"{self.claim.id}.{self.claim.lease_id}"
+        return f"{self.job_id}.{self.lease_id}"
 
     @property
     def reason(self) -> Stop | None:
@@ -96,6 +101,15 @@ class AttemptHandle:
         self.ended = True
         self.effects.close()
 
+    def is_current(self) -> Operation[bool]:
+        """Return the operation that asks whether the lease is current."""
+        return attempts.is_current(self.job_id, self.lease_id)
+
+    def settle(self, sample: float) -> Operation[bool]:
+        """Return the operation that ends the attempt in the handler's transaction, and answers whether it could."""
+        ending = Ending(self.claim, Succeeded(self.result, self.effects.added), sample)
+        return leases.settle_one(ending, now=self.now())
+
     def check(self) -> None:
         """Raise `LeaseLost` if the attempt is known to be over."""
         if self.ended:
@@ -111,7 +125,7 @@ class AttemptHandle:
     def take_report(self, details: object, *, force: bool) -> ProgressReport | None:
         """Take a report; return it if it must be written now, None if the worker writes it later."""
         self.check()
-        report = ProgressReport(self.claim.id, self.claim.lease_id, _json(details))
+        report = ProgressReport(self.job_id, self.lease_id, _json(details))
         if not force and self._reported_at is not None and _monotonic() < self._reported_at + EVERY:
             if details is not None:
                 self._pending.append(report)
@@ -150,7 +164,7 @@ class AttemptHandle:
                 self._check_written(current)
 
     def _check_written(self, current: frozenset[int]) -> None:
-        if self.claim.lease_id not in current:
+        if self.lease_id not in current:
             raise self.lost()
 
     def _postpone(self, report: ProgressReport, *, force: bool) -> None:

@@ -12,11 +12,11 @@ from redrive.errors import ConfigurationError, TaskDefinitionError
 
 
 class Tasks(Declarations):
-    """A collection of tasks, crons and refreshes, declared without an App.
+    """A collection of tasks, crons, refreshes and topics, declared without an App.
 
-    It has the decorators of an App: `task`, `cron` and `refresh`. `redrive.App.include` makes them tasks of an app;
-    until then they can be called, but not enqueued. A library can so offer tasks, and modules of a program need not
-    import the module of the app.
+    It has the declarations of an App: `task`, `cron`, `refresh` and `topic`. `redrive.App.include` makes them tasks of
+    an app; until then they can be called, but not enqueued. A library can so offer tasks, and modules of a program need
+    not import the module of the app.
     """
 
     def __init__(self) -> None:

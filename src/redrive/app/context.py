@@ -10,16 +10,14 @@ from types import TracebackType
 from typing import Any
 
 from redrive.app.attempt_handle import AttemptHandle, Stop
+from redrive.app.delivery import Delivery, EventInfo
 from redrive.app.resources import Resources
 from redrive.app.transition import TransitionHandle
 from redrive.engine.origin import Kind, read_origin
-from redrive.engine.outcome import Succeeded
 from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
 from redrive.policy.duration import Duration
 from redrive.retrying import rng
-from redrive.stores.operations import attempts, leases
-from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.query import Operation
 from redrive.stores.store import AsyncStoreTransaction, StoreTransaction
 
@@ -51,6 +49,7 @@ class Context:
         link: the connection to the worker; None in a context that you made yourself, for a test: it never asks the
             handler to stop, and ignores heartbeats.
         origin: what the job was created for, such as ``cron:nightly/2026-01-01T03:00:00Z``; None for a plain task.
+        delivery: the events of a delivery of a topic; None in other jobs. `events`, `redelivered` and `fail` use it.
         resources: what the start hooks of the worker have returned, by name; see `App.on_start`. In a context that you
             made yourself: ``Resources({"pool": fake})``, or any other mapping.
         transition: the transition of a state machine; None in other jobs.
@@ -68,6 +67,33 @@ class Context:
     origin: str | None = None
     resources: Mapping[str, Any] = field(default_factory=Resources, repr=False, compare=False)
     transition: TransitionHandle | None = field(default=None, repr=False, compare=False)
+    delivery: Delivery | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def events(self) -> tuple[EventInfo, ...]:
+        """The id, key, time, type and version of each event of a delivery of a topic; empty in other jobs."""
+        return () if self.delivery is None else self.delivery.events
+
+    @property
+    def redelivered(self) -> bool:
+        """True if an earlier call of the subscription may have got an event of this delivery."""
+        return self.delivery is not None and self.delivery.redelivered
+
+    def fail(self, event: object, error: BaseException | str | None = None) -> None:
+        """Mark one event of a delivery as failed, in a subscription with ``batch=``; the other events succeed.
+
+        The event becomes a job with the policy of the subscription.
+
+        Args:
+            event: an event of the list that the handler has got.
+            error: the exception that the policy decides about, or a text.
+
+        Raises:
+            ConfigurationError: this is no delivery, or it has no such event.
+        """
+        if self.delivery is None:
+            raise ConfigurationError("ctx.fail() belongs to the delivery of a topic; in other jobs, raise an exception")
+        self.delivery.fail(event, error)
 
     @property
     def occurs_at(self) -> datetime | None:
@@ -245,7 +271,7 @@ class Transaction:
 
     def _end(self) -> None:
         try:
-            self._check_settled(self._loan.run(self._settle()))
+            self._check_current(self._loan.run(self._settle()))
         except BaseException:
             self._loan.rollback()
             raise
@@ -276,7 +302,7 @@ class Transaction:
 
     async def _aend(self) -> None:
         try:
-            self._check_settled(await self._async_loan.run(self._settle()))
+            self._check_current(await self._async_loan.run(self._settle()))
         except BaseException:
             await self._async_loan.rollback()
             raise
@@ -303,20 +329,15 @@ class Transaction:
         self._link.result = None
 
     def _ask(self) -> Operation[bool]:
-        return attempts.is_current(self._link.claim.id, self._link.claim.lease_id)
+        return self._link.is_current()
 
     def _check_current(self, current: bool) -> None:  # noqa: FBT001 - a result of the store
         if not current:
             raise self._link.lost()
 
-    def _settle(self) -> Operation[Settled]:
+    def _settle(self) -> Operation[bool]:
         self._link.check()
-        ending = Ending(self._link.claim, Succeeded(self._link.result, self._link.effects.added), rng.roll())
-        return leases.settle([ending], now=self._link.now())
-
-    def _check_settled(self, settled: Settled) -> None:
-        if settled.lost:
-            raise self._link.lost()
+        return self._link.settle(rng.roll())
 
 
 class Pending:

@@ -1,14 +1,16 @@
-"""The decorators that declare tasks, crons and refreshes: of an App, and of a collection that an App includes."""
+"""The declarations of tasks, crons, refreshes and topics: of an App, and of a collection that an App includes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
+from redrive.app.arguments import checked_count
 from redrive.app.context import Context, Pending
 from redrive.app.decorators import AnyArgument, ContextInside, CronDecorator, RefreshDecorator, TaskDecorator
-from redrive.app.registry import Declaration, Registry
+from redrive.app.registry import Declaration, Registry, retention_time
 from redrive.app.task import Task
+from redrive.app.topic import Retention, Topic
 from redrive.engine.recurring import CatchUp, Overlap
 from redrive.errors import TaskDefinitionError
 from redrive.policy import Policy
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+E = TypeVar("E")
 
 
 class Declarations:
@@ -276,3 +279,53 @@ class Declarations:
         """
         declaration = Declaration(retry, queue, attempt_timeout, None, priority, idempotent, soft_timeout, keep_for)
         return self._registry.machine(declaration, name, data=data, busy=busy)
+
+    @overload
+    def topic(
+        self,
+        name: str,
+        type: type[E],
+        /,
+        *,
+        version: int = 1,
+        keep_for: Duration = "7d",
+        keep_bytes: int | None = None,
+    ) -> Topic[E]: ...
+    @overload
+    def topic(
+        self,
+        name: str,
+        type: Any,  # noqa: ANN401 - a union is no class
+        /,
+        *,
+        version: int = 1,
+        keep_for: Duration = "7d",
+        keep_bytes: int | None = None,
+    ) -> Topic[Any]: ...
+    def topic(
+        self,
+        name: str,
+        type: Any,  # noqa: A002 - a class, or a union of classes
+        /,
+        *,
+        version: int = 1,
+        keep_for: Duration = "7d",
+        keep_bytes: int | None = None,
+    ) -> Topic[Any]:
+        """Declare a topic: a stream of events, which `Topic.subscribe` delivers to functions.
+
+        Args:
+            name: unique in the app; without ``/``, ``#`` and ``@``.
+            type: the type of the events, or a union of types.
+            version: grows when the types change in a way in which stored events would not fit; see `Topic.upcast`.
+            keep_for: how long events are kept: a ``timedelta``, seconds, or text; ``"forever"`` keeps them all. An
+                event that a subscription has not read is kept longer.
+            keep_bytes: keep only the newest events, of so many bytes together.
+
+        Raises:
+            TaskDefinitionError: the name is taken, or the type cannot be stored as JSON.
+            ConfigurationError: an option has no valid value.
+        """
+        span = retention_time(keep_for, f"topic {name!r}: keep_for")
+        size = None if keep_bytes is None else checked_count(keep_bytes, f"topic {name!r}: keep_bytes")
+        return self._registry.topic(name, type, version=version, keep=Retention(span, size))

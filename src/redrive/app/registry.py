@@ -19,7 +19,9 @@ from redrive.app.enqueue import Options, durable_policy
 from redrive.app.payload import Signature
 from redrive.app.protocol import AppProtocol
 from redrive.app.refresh import Refresh
+from redrive.app.subscription import Subscription
 from redrive.app.task import Task, Traits
+from redrive.app.topic import Retention, Topic
 from redrive.clock import SystemClock
 from redrive.engine.frozen import freeze
 from redrive.engine.lease import limit_of
@@ -74,6 +76,7 @@ class Registry:
         self._default_of: dict[str, Policy] = {}
         self.tasks: dict[str, Task[Any, Any, Any]] = {}
         self.machines: dict[str, Machine] = {}
+        self.topics: dict[str, Topic[Any]] = {}
         self._include = checked_texts(include, "include")
         self._checked = 0
         self._served: frozenset[str] = frozenset()
@@ -135,6 +138,28 @@ class Registry:
         made = replace(declaration, **changes, name=f"{machine.name}.{label}")
         return self._define(function, made, StateTask, **settings)
 
+    def topic(self, name: str, kind: Any, *, version: int, keep: Retention) -> Topic[Any]:
+        """Register a topic."""
+        topic: Topic[Any] = Topic(self._app, self, name, kind, version=version, keep=keep)
+        _ = topic.types
+        self._add_topic(topic)
+        return topic
+
+    def _add_topic(self, topic: Topic[Any]) -> None:
+        if topic.name in self.topics:
+            raise TaskDefinitionError(f"two topics are called {topic.name!r}: give one another name")
+        self.topics[topic.name] = topic
+
+    def subscription(self, function: Callable[..., Any], **settings: Any) -> Subscription:
+        """Register a function as a subscription of a topic."""
+        topic, label = settings["topic"], settings.pop("label")
+        options = {name: settings.pop(name) for name in ("retry", "timeout", "soft_timeout", "idempotent", "keep_for")}
+        checked_function(function, "subscription", "@topic.subscribe(...) above a function")
+        declaration = Declaration(queue=label, name=label, **options)
+        found = self._define(function, declaration, Subscription, **settings)
+        topic.subscriptions[found.definition.name] = found
+        return found
+
     def _define(
         self, function: Callable[..., Any], declaration: Declaration, kind: Callable[..., K], **settings: Any
     ) -> K:
@@ -179,8 +204,11 @@ class Registry:
         return replace(declaration, retry=default)
 
     def adopt(self, other: Registry, app: AppProtocol) -> None:
-        """Register the tasks and the machines of a collection."""
+        """Register the tasks, topics and machines of a collection."""
         added = tuple(other.tasks.values())
+        for topic in other.topics.values():
+            topic.app, topic.registry = app, self
+            self._add_topic(topic)
         for task in added:
             self._check_names(task)
         for name, machine in other.machines.items():
@@ -250,6 +278,7 @@ class Registry:
         known = tuple(self.tasks)
         if self._served_of != known:
             self._served = frozenset(name for task in tuple(self.tasks.values()) for name in _names(task))
+            self._served |= {task.feeder for task in tuple(self.tasks.values()) if isinstance(task, Subscription)}
             self._served_of = known
         return self._served
 

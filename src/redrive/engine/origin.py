@@ -7,6 +7,7 @@ that the job belongs to. Names contain no slash; the part is any text. ::
     refresh:big_tables/customer-42
     machine:payment/invoice-42
     topic:payments/processing#812
+    topic:payments/processing@0
     run:checkout/order-42
 """
 
@@ -101,6 +102,16 @@ def of_machine(machine: str, key: str) -> str:
 def of_topic(topic: str, subscription: str, event_id: int) -> str:
     """Return the origin of the job of a delivery that failed."""
     return f"{Kind.TOPIC}:{topic}/{subscription}#{event_id}"
+
+
+def of_feeder(topic: str, subscription: str, shard: int) -> str:
+    """Return the origin of a feeder, the job that delivers the events of a shard."""
+    return f"{Kind.TOPIC}:{topic}/{subscription}@{shard}"
+
+
+def is_feeder(text: str | None) -> bool:
+    """Return True for the origin of a feeder. Names of topics and subscriptions have neither ``#`` nor ``@``."""
+    return text is not None and text.startswith(f"{Kind.TOPIC}:") and "#" not in text and "@" in text
 
 
 def of_run(workflow: str, run_id: str) -> str:

@@ -37,7 +37,7 @@ from msgspec.structs import replace
 from redrive.engine.frozen import UnreadablePolicy
 from redrive.engine.lease import POISON_LIMIT, UNKNOWN_TASK_DELAY, UNREADABLE_FOR, UNREADABLE_LOOK
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
-from redrive.engine.origin import Kind, read_origin
+from redrive.engine.origin import Kind, is_feeder, read_origin
 from redrive.engine.outcome import (
     Cancelled,
     Expired,
@@ -84,6 +84,9 @@ CATCH_AGAIN = timedelta(minutes=1)
 #: Maximum delay of a catch job after crashes, unless the policy's last delay is longer.
 SLOWEST_CATCH = timedelta(hours=1)
 
+
+#: Maximum delay of a feeder after crashes.
+FEEDER_PAUSE = timedelta(seconds=30)
 
 # After 30 doublings every delay has reached `SLOWEST_CATCH`, and none has left the range of a timedelta.
 _DOUBLINGS = 30
@@ -400,6 +403,10 @@ def _lost(claim: Claim, why: str, now: datetime) -> Transition:
     if claim.catching:
         failures, delay = failures + 1, _catch_pause(claim, crashes)
         verdict = f"catch again in {format_duration(delay)} after crash {crashes}{_stuck(failures)}"
+    elif is_feeder(claim.origin):
+        # A feeder has no handler of its own: it hands the events that it was delivering to jobs, which have the limit.
+        delay = min(timedelta(seconds=2 ** min(crashes, _DOUBLINGS)), FEEDER_PAUSE) if crashes > POISON_LIMIT else None
+        verdict = f"runs again after crash {crashes}"
     elif crashes >= POISON_LIMIT:
         verdict = f"{crashes} crashes in a row: presumed to kill its workers"
         reason, rule = "POISON", "poison limit"

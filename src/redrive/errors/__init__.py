@@ -23,6 +23,7 @@ May import: nothing. Must never: contain behaviour.
     │   ├── StoreUnreachable            the server is not reachable, or the connection was lost
     │   ├── StoreClosed                 used after ``close()``
     │   ├── StoreMismatch               ``using=`` is a connection to another database
+    │   ├── TopicsRestored              the cursors of its topics are those of another server
     │   └── SchemaTooNew                a newer redrive has migrated it
     ├── ArchiveError                    an archive of ended jobs cannot be written; the jobs stay
     ├── TokenError                      (also a ValueError) a token that does not name an attempt
@@ -32,6 +33,7 @@ May import: nothing. Must never: contain behaviour.
     ├── IllegalMove                     the job's state does not allow the operation
     ├── JobNotFound                     (also a LookupError)
     ├── ScheduleNotFound                (also a LookupError) no worker has declared such a cron or refresh
+    ├── SubscriptionNotFound            (also a LookupError) no worker has declared such a subscription
     ├── NotTracked                      (also a LookupError) no such tracked item
     ├── RunNotFound                     (also a LookupError) no such run
     ├── DuplicateJob                    another job holds the key
@@ -166,12 +168,14 @@ __all__ = [
     "StoreOpenError",
     "StoreOutcomeUnknown",
     "StoreUnreachable",
+    "SubscriptionNotFound",
     "TaskDefinitionError",
     "TerminalFailure",
     "TimedOut",
     "TokenError",
     "TooManyInRetry",
     "TooManySteps",
+    "TopicsRestored",
     "UnambiguousTimeout",
     "WaitsForItself",
 ]
@@ -383,6 +387,10 @@ class StoreOutcomeUnknown(OutcomeUnknown, StoreError):
     """The answer of the database to a commit was lost; it is unknown whether the write took effect."""
 
 
+class TopicsRestored(StoreError):
+    """The database was restored from a dump of another server; run ``redrive topics rebase`` before workers start."""
+
+
 class StoreClosed(StoreError):
     """The store has been closed."""
 
@@ -425,6 +433,10 @@ class JobNotFound(RedriveError, LookupError):
 
 class ScheduleNotFound(RedriveError, LookupError):
     """There is no such schedule."""
+
+
+class SubscriptionNotFound(RedriveError, LookupError):
+    """There is no such subscription."""
 
 
 class NotTracked(RedriveError, LookupError):

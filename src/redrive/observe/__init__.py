@@ -26,6 +26,7 @@ event                      emitted when
 ``RequestNotRetried``      it is not
 ``Job...``, ``Worker...``  see the table of `redrive.observe.jobs`
 ``Cron...``                an occurrence was decided (`redrive.observe.schedules`)
+``TopicDelivered``         a subscription got events (`redrive.observe.topics`)
 =========================  ============================================================================
 
 Classes are named by their subject and what happened: ``Call...`` in process, ``Request...`` under the orchestrator,
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from redrive.observe.measures import Bounded
     from redrive.observe.schedules import CronEvent, CronMissed, CronQueued, CronSkipped, CronStarted
     from redrive.observe.sinks import Registration, Sink, Wait, add, around, carried, emit, log, only, remove
+    from redrive.observe.topics import TopicDelivered
 
 __all__ = [
     "Bounded",
@@ -125,6 +127,7 @@ __all__ = [
     "JobsEnqueuing",
     "Registration",
     "Sink",
+    "TopicDelivered",
     "Wait",
     "WorkerDutyFailed",
     "WorkerStarted",
@@ -138,7 +141,15 @@ __all__ = [
     "remove",
 ]
 
-_HOMES = {"Call": "events", "Event": "events", "Catch": "jobs", "Job": "jobs", "Worker": "jobs", "Cron": "schedules"}
+_HOMES = {
+    "Call": "events",
+    "Event": "events",
+    "Catch": "jobs",
+    "Job": "jobs",
+    "Worker": "jobs",
+    "Cron": "schedules",
+    "Topic": "topics",
+}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name

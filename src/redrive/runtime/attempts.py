@@ -20,6 +20,7 @@ from redrive.app.failures import failed
 from redrive.app.resources import NO_RESOURCES
 from redrive.clock import Clock
 from redrive.engine.lease import POISON_LIMIT
+from redrive.engine.origin import is_feeder
 from redrive.engine.outcome import Lost, Outcome, Released
 from redrive.engine.records import Claim
 from redrive.engine.settle import BAD_POLICY
@@ -28,6 +29,7 @@ from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import Block
 from redrive.runtime import log, rng
 from redrive.runtime.executor import Executor
+from redrive.runtime.feeders import Feeders
 from redrive.runtime.handlers import was_cancelled
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.settler import Settler
@@ -46,7 +48,7 @@ def _nothing() -> None:
 
 def is_suspect(claim: Claim) -> bool:
     """Return True if one more crash of this job would be its last."""
-    return claim.crashes >= POISON_LIMIT - 1
+    return claim.crashes >= POISON_LIMIT - 1 and not is_feeder(claim.origin)
 
 
 # The event loop runs the attempts. The threads of the heartbeat call `lost`, `expired`, `held`, `reports` and `doubt`.
@@ -55,6 +57,7 @@ class Attempts:
 
     Attributes:
         settler: the duty that writes how attempts end.
+        feeders: the feeders of subscriptions.
         claim_again: set when the claimer has a reason to claim: a free slot, a change, or an unknown lease.
         doubted: True if the database may hold leases for this worker that it does not know.
     """
@@ -76,6 +79,7 @@ class Attempts:
         self._concurrency = concurrency
         self._loop = asyncio.get_running_loop()
         self._executor = Executor(app, pool, begins=self._begins, cut_off=self._is_cut_off, resources=resources)
+        self.feeders = self._executor.feeders = Feeders(app, clock, pool, resources)
         self.settler = Settler(app, clock, self, threads=self._executor.threads)
         self._running: dict[int, asyncio.Task[None]] = {}
         self._open: dict[int, Claim] = {}
@@ -98,12 +102,22 @@ class Attempts:
             return 0
         # An attempt returns its slot when it ends and not when its end has been written, so that the next claim joins
         # the transaction of the settle. If the store is slow, at most as many ends as there are slots are unwritten.
-        held = len(self._running)
+        held = self.count
         return min(self._concurrency - held + self._ended, 2 * self._concurrency - held)
 
     @property
     def count(self) -> int:
-        """The number of attempts with ends that are not written."""
+        """The number of attempts with ends that are not written, without feeders, which take no slots."""
+        return len(self._running) - self.feeders.count
+
+    @property
+    def quiet(self) -> bool:
+        """True if no attempt runs but feeders that have nothing to deliver."""
+        return not self.count and self.feeders.resting == self.feeders.count
+
+    @property
+    def all(self) -> int:
+        """The number of attempts with ends that are not written, feeders included."""
         return len(self._running)
 
     @property

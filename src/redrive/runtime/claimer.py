@@ -15,6 +15,7 @@ from datetime import timedelta
 from redrive.app.app import App
 from redrive.app.events import emit_moved, emit_settled, is_first_hold
 from redrive.clock import Clock
+from redrive.engine.origin import is_feeder
 from redrive.engine.outcome import Released
 from redrive.engine.records import Claim
 from redrive.errors import StoreError
@@ -81,7 +82,7 @@ class Claimer:
         if self._stopped:
             return None
         self._attempts.claim_again.clear()
-        quiet = not self._attempts.count
+        quiet = self._attempts.quiet
         if self._quota.used and quiet:
             self._quota.ended("it has run as many jobs as it should")
             return None
@@ -163,7 +164,7 @@ class Claimer:
             self._registration.extended(began)
         claims = await self._one_suspect(claimed.claims)
         take = self._attempts.give_back if self._stopped else self._attempts.start
-        self._quota.took(len(claims))
+        self._quota.took(sum(not is_feeder(claim.origin) for claim in claims))
         for claim in claims:
             take(claim)
         if not known:

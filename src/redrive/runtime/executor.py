@@ -14,17 +14,19 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor as Pool
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from redrive.app.app import App
 from redrive.app.attempt_handle import AttemptHandle, Stop
 from redrive.app.catch import CatchRequest, request_hint
 from redrive.app.context import Context, Pending
+from redrive.app.delivery import Delivery, DeliveryHandle
 from redrive.app.effects import CURRENT as EFFECTS
 from redrive.app.effects import Effects
-from redrive.app.failures import ERROR_TEXT, clean, permanent
+from redrive.app.failures import ERROR_TEXT, clean, failed, permanent
 from redrive.app.resources import NO_RESOURCES
 from redrive.app.state import StateTask
+from redrive.app.subscription import Subscription, envelopes
 from redrive.app.task import Task
 from redrive.app.transition import TransitionHandle
 from redrive.app.types import type_name
@@ -45,6 +47,16 @@ from redrive.stores.operations import jobs, workers
 from redrive.stores.operations.attempts import ProgressReport
 
 _SUCCEEDED = Succeeded()
+
+
+class FeederRunner(Protocol):
+    """Runs feeders."""
+
+    def stop(self, why: Stop, lease_ids: Iterable[int] | None = None) -> None:
+        """Ask the feeders of these leases to stop; None means all. Safe to call from any thread."""
+
+    async def run(self, claim: Claim, subscription: Subscription) -> Outcome:
+        """Run a feeder and return how it ended."""
 
 
 class Executor:
@@ -76,6 +88,8 @@ class Executor:
         self._cut_off = cut_off
         self._resources = resources
         self._links: dict[int, AttemptHandle] = {}
+        #: Runs the feeders of subscriptions; None in an executor of single attempts.
+        self.feeders: FeederRunner | None = None
 
     # ---------------------------------------------------------------- stop requests and reports
 
@@ -85,6 +99,8 @@ class Executor:
             link = self._links.get(lease_id)
             if link is not None:
                 link.stop(why)
+        if self.feeders is not None:
+            self.feeders.stop(why, lease_ids)
 
     def ends_by_itself(self, lease_id: int) -> bool:
         """Return True if the handler has ended this attempt in its own transaction, or may be doing so now."""
@@ -98,14 +114,14 @@ class Executor:
 
     # ---------------------------------------------------------------- one attempt
 
-    async def run(self, claim: Claim) -> Outcome:
+    async def run(self, claim: Claim, delivery: Delivery | None = None) -> Outcome:
         """Run the handler of a claimed job and return how it ended.
 
         Raise `asyncio.CancelledError` if the caller has cancelled the attempt, which so has no outcome.
         """
         task = self._app.find(claim.task)
         if task is None:
-            return _unknown(claim.task)
+            return await self._feed(claim)
         if _expired(claim):
             return Expired()
         limit = limit_of(task.policy if claim.catching else claim.policy)
@@ -114,6 +130,7 @@ class Executor:
             arguments = await self._arguments(task, claim, limit)
             if isinstance(task, StateTask):
                 transition = await task.begin(claim.origin, effects)
+            delivery = _delivery(claim, task, arguments, delivery)
         except _UnknownTask as error:
             return _unknown(str(error))
         except (PayloadError, ConfigurationError, JobNotFound) as error:
@@ -126,7 +143,14 @@ class Executor:
                 outcome = await self._outcome(task, arguments, limit, admission, effects)
             else:
                 outcome = await self._linked(
-                    task, claim, arguments, limit, admission=admission, effects=effects, transition=transition
+                    task,
+                    claim,
+                    arguments,
+                    limit,
+                    admission=admission,
+                    effects=effects,
+                    transition=transition,
+                    delivery=delivery,
                 )
         except BaseException:
             admission.drop()
@@ -201,10 +225,13 @@ class Executor:
         admission: Admission,
         effects: Effects,
         transition: TransitionHandle | None,
+        delivery: Delivery | None,
     ) -> Outcome:
         """Call a handler that takes a context."""
-        key = idempotency_key(await self._app.auid(), claim.id, claim.salt)
-        link = self._link(task, claim, arguments, limit, key, effects=effects, transition=transition)
+        uid = await self._app.auid()
+        # The same key in the feeder and in the job of the failed event.
+        key = f"{uid}-{claim.origin}" if delivery else idempotency_key(uid, claim.id, claim.salt)
+        link = self._link(task, claim, arguments, limit, key, effects=effects, transition=transition, delivery=delivery)
         self._links[claim.lease_id] = link
         try:
             outcome = await self._outcome(task, arguments, limit, admission, effects)
@@ -216,7 +243,16 @@ class Executor:
             # The thread of a `def` handler may go on.
             link.stop(Stop.LOST)
             del self._links[claim.lease_id]
+        if delivery is not None and delivery.feed is None and delivery.failed and isinstance(outcome, Succeeded):
+            return failed(delivery.failed[0])
         return _transacted(link, outcome) if link.ended else outcome
+
+    async def _feed(self, claim: Claim) -> Outcome:
+        """Run the feeder of a subscription; its task is none that a user has written."""
+        subscription = self._app.topics.fed_by(claim.task)
+        if subscription is None or self.feeders is None:
+            return _unknown(claim.task)
+        return await self.feeders.run(claim, subscription)
 
     def _link(  # noqa: PLR0913 - what a context contains
         self,
@@ -228,17 +264,21 @@ class Executor:
         *,
         effects: Effects,
         transition: TransitionHandle | None,
+        delivery: Delivery | None,
     ) -> AttemptHandle:
         """Add the context to the arguments and return the handle of the attempt."""
         assert task.signature.context is not None  # noqa: S101 - the caller has checked
         soft_for = None if task.traits.soft_timeout is None else task.traits.soft_timeout.total_seconds()
-        link = AttemptHandle(claim, self._app.store, self._app.now, task.returns.check, soft_for, effects)
+        parts = (claim, self._app.store, self._app.now, task.returns.check, soft_for, effects)
+        is_fed = delivery is not None and delivery.feed is not None
+        link = DeliveryHandle(*parts, delivery) if is_fed and delivery else AttemptHandle(*parts)
         arguments[task.signature.context] = Context(
             job_id=claim.id,
             task=claim.task,
             attempt=claim.attempt,
             failures=claim.failures,
             attempt_uid=link.uid,
+            delivery=delivery,
             idempotency_key=key,
             started_at=claim.started_at,
             deadline_at=claim.claimed_at + limit,
@@ -369,6 +409,18 @@ def _transacted(link: AttemptHandle, outcome: Outcome) -> Outcome:
         case _:
             log.error("job %d: its transaction has completed it; it cannot become %s", link.claim.id, outcome)
     return Succeeded(link.result)
+
+
+def _delivery(
+    claim: Claim, task: Task[Any, Any, Any], arguments: dict[str, Any], delivery: Delivery | None
+) -> Delivery | None:
+    """Return the delivery of an attempt, with the events as its handler gets them; None for another task."""
+    if not isinstance(task, Subscription):
+        return None
+    found = delivery or Delivery(envelopes(claim.payload or b"[]"), redelivered=claim.attempt > 1)
+    value = arguments[task.signature.payload[0]]
+    found.values = value if task.batch is not None else (value,)
+    return found
 
 
 def _unknown(name: str) -> Released:

@@ -44,10 +44,11 @@ class WorkerRegistration:
         self._lease = app.terms.lease_for.total_seconds()
 
     async def register(self) -> None:
-        """Declare the queues of the app and insert the row of the worker."""
+        """Declare the queues and the subscriptions of the app, and insert the row of the worker."""
         self._loop = asyncio.get_running_loop()
         if self._app.queues.declared:
             await self._app.store.arun(queues.declare(self._app.queues.declared, now=self._app.now()))
+        await self._app.topics.adeclare()
         self.id = await self._app.store.arun(
             workers.register(
                 self.name,

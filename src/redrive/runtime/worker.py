@@ -137,7 +137,7 @@ class Worker:
     @property
     def abandoned(self) -> int:
         """The number of handlers that did not stop, after `run`."""
-        return 0 if self._attempts is None else self._attempts.count
+        return 0 if self._attempts is None else self._attempts.all
 
     async def run(self) -> None:
         """Run jobs until stopped.
@@ -209,6 +209,7 @@ class Worker:
     def _changed(self) -> None:
         if self._attempts is not None:
             self._attempts.claim_again.set()
+            self._attempts.feeders.wake()
         if self._machines is not None:
             self._machines.changed()
 
@@ -222,7 +223,10 @@ class Worker:
         heartbeat.start()
         try:
             await self._serve(
-                supervisor, claimer, attempts, [*self._duties(registration, attempts), notifier.duty, reporter.duty]
+                supervisor,
+                claimer,
+                attempts,
+                [*self._duties(registration, attempts), notifier.duty, reporter.duty, attempts.feeders.duty],
             )
         except BaseException:
             crashed = not self._stopping.is_set()
@@ -263,8 +267,8 @@ class Worker:
 
     async def _drain(self, attempts: Attempts, claiming: asyncio.Task[None], settling: asyncio.Task[None]) -> None:
         """Wait for the claim under way and for running handlers, then cancel them, then wait until all is settled."""
-        if attempts.count:
-            log.info("the worker finishes %d running job%s", attempts.count, "" if attempts.count == 1 else "s")
+        if attempts.all:
+            log.info("the worker finishes %d running job%s", attempts.all, "" if attempts.all == 1 else "s")
         emptied = asyncio.create_task(self._emptied(attempts, claiming))
         try:
             with contextlib.suppress(TimeoutError):
@@ -279,12 +283,12 @@ class Worker:
                     await attempts.finish_hooks()
         finally:
             await cancel(emptied)
-        if attempts.count:
-            log.warning("%d handlers did not stop; their jobs are given back", attempts.count)
+        if attempts.all:
+            log.warning("%d handlers did not stop; their jobs are given back", attempts.all)
 
     async def _emptied(self, attempts: Attempts, claiming: asyncio.Task[None]) -> None:
         await first(claiming)
-        while attempts.count or attempts.settler.waiting:
+        while attempts.all or attempts.settler.waiting:
             await self._clock.asleep(0.005)
 
     async def _sign_off(self, registration: WorkerRegistration, attempts: Attempts, *, crashed: bool) -> None:

@@ -22,6 +22,8 @@ from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
 from redrive.runtime import machines, rng
 from redrive.runtime.executor import Executor
+from redrive.runtime.feeder import Feeder
+from redrive.runtime.feeders import Feeders
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.hooks import HookRunner
 from redrive.runtime.scheduler import declare, turn
@@ -29,6 +31,7 @@ from redrive.runtime.tracing import kept
 from redrive.stores.operations import attempts, leases, queues, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
+from redrive.stores.operations.topics import feed
 from redrive.testing.clock import VirtualClock
 
 MAX_ATTEMPTS = 100_000
@@ -112,13 +115,19 @@ async def _drain(
     horizon = None if span is None else began + span
     if app.queues.declared:
         await app.store.arun(queues.declare(app.queues.declared, now=clock.now()))
+    await app.topics.adeclare()
     worker = await app.store.arun(
         workers.register("drain", concurrency=1, lease_for=LEASE_FOR, tasks=app.served(), now=clock.now())
     )
     attempts = 0
     scans: list[QueueScan] = []
+    feeding = Feeding(app, clock, worker, sample, resources)
     try:
         while attempts < MAX_ATTEMPTS:
+            delivered = await feeding.step()
+            attempts += delivered
+            if delivered:
+                continue
             ran, rest = await _step(app, clock, worker, sample, scans, resources=resources)
             attempts += ran
             if rest is None or (horizon is not None and clock.now() + rest > horizon):
@@ -128,12 +137,59 @@ async def _drain(
             f"drain() stopped after {MAX_ATTEMPTS} attempts: some job never ends; limit it by within="
         )
     finally:
+        await feeding.stop()
         await app.store.arun(workers.leave(worker, now=clock.now()))
         await app.finish()
 
 
+class Feeding:
+    """The feeders of a drain: they deliver the events that can be delivered, one after the other."""
+
+    def __init__(
+        self, app: App, clock: VirtualClock, worker: int, sample: Callable[[], float], resources: Mapping[str, Any]
+    ) -> None:
+        self._app = app
+        self._clock = clock
+        self._worker = worker
+        self._sample = sample
+        self._resources = resources
+        self._feeders: dict[int, Feeder] = {}
+
+    async def step(self) -> int:
+        """Deliver events until none can be delivered now; return the number of calls of handlers."""
+        names = {each.feeder for each in self._app.topics.subscriptions.values()}
+        if not names:
+            return 0
+        claimed = await self._app.store.arun(
+            leases.claim(self._worker, 1000, lease_for=LEASE_FOR, tasks=names, now=self._clock.now())
+        )
+        runner = Feeders(self._app, self._clock, None, self._resources)
+        for claim in claimed.claims:
+            subscription = self._app.topics.fed_by(claim.task)
+            assert subscription is not None  # noqa: S101 - only these tasks are claimed
+            self._feeders[claim.id] = runner.feeder(claim, subscription, self._sample)
+        delivered = 0
+        if self._feeders:
+            for look in await self._app.store.arun(feed.look(list(self._feeders))):
+                self._feeders[look.job_id].see(look)
+        for number, feeder in list(self._feeders.items()):
+            before = feeder.delivered
+            ended = await feeder.drain()
+            delivered += feeder.delivered - before
+            if ended is not None:
+                del self._feeders[number]
+                ending = Ending(feeder.claim, ended, 0.0)
+                await self._app.store.arun(leases.settle([ending], now=self._clock.now()))
+        return delivered
+
+    async def stop(self) -> None:
+        """Write the positions, and give the feeders back."""
+        for feeder in self._feeders.values():
+            await feeder.leave()
+
+
 # Jobs that wait for `App.complete` or `App.fail` keep waiting: a test can call these and drain again. If the clock has
-# passed the end of the wait, the drain ends it. Crons and refreshes occur too.
+# passed the end of the wait, the drain ends it. Crons and refreshes occur too, and events of topics are delivered.
 async def _step(  # noqa: PLR0913 - the state of the drain
     app: App,
     clock: VirtualClock,
@@ -144,8 +200,9 @@ async def _step(  # noqa: PLR0913 - the state of the drain
     resources: Mapping[str, Any],
 ) -> tuple[int, timedelta | None]:
     """Run a due job, if there is one; return the number of jobs, and the time until the next one if there is one."""
+    tasks = app.served() - {each.feeder for each in app.topics.subscriptions.values()}
     claimed = await app.store.arun(
-        leases.claim(worker, 1, lease_for=LEASE_FOR, tasks=app.served(), scans=scans, now=clock.now())
+        leases.claim(worker, 1, lease_for=LEASE_FOR, tasks=tasks, scans=scans, now=clock.now())
     )
     scans[:] = claimed.scans
     for claim in claimed.claims:

@@ -196,6 +196,12 @@ def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: dat
     return Settled(tuple(moved), lost, frozenset(each for each in lost if before.get(each) == AttemptOutcome.CANCELLED))
 
 
+@writes
+def settle_one(ending: Ending, *, now: datetime | None = None) -> Steps[bool]:
+    """Write the end of one attempt; return False if its lease is not current."""
+    return not (yield from settle([ending], now=now).steps).lost
+
+
 # A caller repeats a settle if its reply was lost. If the first one was committed, its leases are no longer current, as
 # they would be after a sweep. The history has an entry under such a lease: the attempt is then settled, not lost.
 def _is_unfinished(done: Mapping[int, Transition], ending: Ending) -> bool:

@@ -14,7 +14,8 @@ from redrive.engine.effects import Effect
 from redrive.engine.origin import Kind, OriginResult
 from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim
-from redrive.stores.operations import crons, transitions
+from redrive.engine.topics import Publish
+from redrive.stores.operations import crons, events, transitions
 from redrive.stores.operations.machines import finish as transition_ends
 from redrive.stores.operations.refresh import finish
 from redrive.stores.query import Steps
@@ -26,11 +27,14 @@ _RECEIVERS: Final[Mapping[Kind, Receiver]] = {
     Kind.REFRESH: finish.finish_all,
     Kind.MACHINE: transition_ends.finish_all,
     Kind.CRON: crons.finish_all,
+    Kind.TOPIC: events.finish_all,
 }
 
 # The effects that any job can have. Those of a kind of origin, such as the next event of a machine, reach its operation
 # with the report.
-_WRITERS: Final[Mapping[type[Effect], Callable[[Sequence[Any], datetime], Steps[Any]]]] = {}
+_WRITERS: Final[Mapping[type[Effect], Callable[[Sequence[Any], datetime], Steps[Any]]]] = {
+    Publish: events.write_all,
+}
 
 
 def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
@@ -52,7 +56,7 @@ def notify(done: Iterable[Transition], at: datetime) -> Steps[None]:
     if reports:
         yield from report(reports, at)
     if effects:
-        yield from _write(effects, at)
+        yield from write_effects(effects, at)
 
 
 # A caller that ends several jobs reports all of them in one call: their origins are then locked in one order, and two
@@ -67,7 +71,8 @@ def report(reports: Iterable[OriginResult], at: datetime) -> Steps[None]:
             yield from receive(by_kind[kind], at)
 
 
-def _write(effects: Iterable[Effect], at: datetime) -> Steps[None]:
+def write_effects(effects: Iterable[Effect], at: datetime) -> Steps[None]:
+    """Write the effects of successful attempts."""
     by_type: dict[type[Effect], list[Effect]] = defaultdict(list)
     for each in effects:
         by_type[type(each)].append(each)

@@ -120,10 +120,15 @@ def end(job: JobRecord, at: datetime, why: str) -> Steps[bool]:
     if job.state is State.RUNNING:
         yield from put_unstopped([job])
     if job.lease_id is not None:
-        yield Query("attempt_insert", many=[_cancelled_attempt(job, at, why)])
+        yield from put_cancelled(job, at, why)
     if job.key is not None:
         yield from drop([job.id])
     return True
+
+
+def put_cancelled(job: JobRecord, at: datetime, why: str) -> Steps[None]:
+    """Write the record of an open attempt that ends from outside."""
+    yield Query("attempt_insert", many=[_cancelled_attempt(job, at, why)])
 
 
 def _cancelled_attempt(job: JobRecord, at: datetime, why: str) -> dict[str, object]:

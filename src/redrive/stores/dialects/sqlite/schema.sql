@@ -512,6 +512,67 @@ CREATE UNIQUE INDEX redrive_moves_keys ON redrive_moves (machine, key, event_key
 
 -- Events that wait for their turn.
 CREATE INDEX redrive_moves_queued ON redrive_moves (machine, key, id) WHERE status = 'queued';
+-- Events of topics. Ids are never used again, and the only writer gives them in the order of the commits: so they are the
+-- cursor of a subscription.
+CREATE TABLE redrive_events (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic TEXT NOT NULL CHECK (topic <> ''),
+    key TEXT,                             -- events with the same key are delivered in order
+    slot INTEGER CHECK (slot >= 0),       -- a hash of the key, which chooses the shard; without a key the id does
+    type TEXT NOT NULL,
+    version INTEGER NOT NULL CHECK (version > 0),
+    at INTEGER NOT NULL,
+    payload BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX redrive_events_of ON redrive_events (topic, id);
+
+-- Subscriptions, as the code last declared them, and their pauses.
+CREATE TABLE redrive_subscriptions (
+    topic TEXT NOT NULL CHECK (topic <> ''),
+    name TEXT NOT NULL CHECK (name <> ''),
+    ordering TEXT NOT NULL CHECK (ordering IN ('strict', 'key', 'none')),
+    dead TEXT NOT NULL CHECK (dead IN ('continue', 'hold')), -- what a dead event does to those behind it
+    types TEXT,                           -- a JSON list: the types that it takes; NULL: all
+    shards INTEGER NOT NULL CHECK (shards > 0),
+    declared_at INTEGER NOT NULL,
+    paused_at INTEGER,
+    behind INTEGER NOT NULL DEFAULT 0 CHECK (behind >= 0), -- events that were deleted by force before it had read them
+    reshard INTEGER CHECK (reshard > 0),  -- the number of shards that it will have
+    PRIMARY KEY (topic, name)
+) STRICT, WITHOUT ROWID;
+
+-- The cursors of subscriptions, one for each shard. A shard belongs to its feeder, a job; only the holder of the lease of
+-- that job writes the cursor. An event is in the open window if its id is above `seen` and not above `until`.
+CREATE TABLE redrive_shards (
+    topic TEXT NOT NULL,
+    subscription TEXT NOT NULL,
+    shard INTEGER NOT NULL CHECK (shard >= 0),
+    job_id INTEGER NOT NULL,              -- its feeder
+    epoch INTEGER NOT NULL DEFAULT 0,     -- grows with each move of the cursor by an operator
+    turns INTEGER NOT NULL DEFAULT 0,     -- the writes of its feeders: one with a lost reply is not repeated
+    seen TEXT NOT NULL,                   -- an id, as text: on other databases it is a snapshot
+    until TEXT,                           -- NULL: no window is open
+    final TEXT,                           -- the id at which it ends, because the subscription gets other shards
+    at_id INTEGER NOT NULL DEFAULT 0,     -- every event of the window up to this id is done
+    ahead_id INTEGER NOT NULL DEFAULT 0,  -- no event of the window beyond this id has been handed to a handler
+    stuck_id INTEGER,                     -- the event that no worker with this subscription can read
+    stuck_why TEXT,
+    PRIMARY KEY (topic, subscription, shard),
+    FOREIGN KEY (topic, subscription) REFERENCES redrive_subscriptions (topic, name) ON DELETE CASCADE,
+    CHECK ((stuck_id IS NULL) = (stuck_why IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX redrive_shards_feeder ON redrive_shards (job_id);
+
+-- Events that are done although earlier ones of their window are not, written in transactions of handlers.
+CREATE TABLE redrive_done (
+    topic TEXT NOT NULL,
+    subscription TEXT NOT NULL,
+    event_id INTEGER NOT NULL,
+    PRIMARY KEY (topic, subscription, event_id),
+    FOREIGN KEY (topic, subscription) REFERENCES redrive_subscriptions (topic, name) ON DELETE CASCADE
+) STRICT, WITHOUT ROWID;
 
 -- The audit log: each change made by an operator.
 CREATE TABLE redrive_audit (

@@ -486,6 +486,69 @@ CREATE UNIQUE INDEX redrive_moves_keys ON redrive_moves (machine, key, event_key
 
 -- Events that wait for their turn.
 CREATE INDEX redrive_moves_queued ON redrive_moves (machine, key, id) WHERE status = 'queued';
+-- Events of topics. The id is taken when the row is inserted, one by one; see event_insert. The transaction id gives the
+-- cursor of a subscription: an event is new if its transaction was not visible in the snapshot that was read last.
+CREATE SEQUENCE redrive_event_ids AS bigint CACHE 1;
+
+CREATE TABLE redrive_events (
+    topic text COLLATE "C" NOT NULL CHECK (topic <> ''),
+    id bigint NOT NULL,
+    xid xid8 NOT NULL,                    -- of the outermost transaction
+    key text COLLATE "C",                 -- events with the same key are delivered in order
+    slot integer CHECK (slot >= 0),       -- a hash of the key, which chooses the shard; without a key the id does
+    type text COLLATE "C" NOT NULL,
+    version integer NOT NULL CHECK (version > 0),
+    at timestamptz NOT NULL,
+    payload bytea NOT NULL,
+    PRIMARY KEY (topic, id)
+) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
+
+CREATE INDEX redrive_events_new ON redrive_events (topic, xid, id);
+
+-- Subscriptions, as the code last declared them, and their pauses.
+CREATE TABLE redrive_subscriptions (
+    topic text COLLATE "C" NOT NULL CHECK (topic <> ''),
+    name text COLLATE "C" NOT NULL CHECK (name <> ''),
+    ordering text NOT NULL CHECK (ordering IN ('strict', 'key', 'none')),
+    dead text NOT NULL CHECK (dead IN ('continue', 'hold')), -- what a dead event does to those behind it
+    types text[],                         -- the types that it takes; NULL: all
+    shards integer NOT NULL CHECK (shards > 0),
+    declared_at timestamptz NOT NULL,
+    paused_at timestamptz,
+    behind bigint NOT NULL DEFAULT 0 CHECK (behind >= 0), -- events that were deleted by force before it had read them
+    reshard integer CHECK (reshard > 0),  -- the number of shards that it will have
+    PRIMARY KEY (topic, name)
+);
+
+-- The cursors of subscriptions, one for each shard. A shard belongs to its feeder, a job; only the holder of the lease of
+-- that job writes the cursor. An event is in the open window if it is not visible in `seen` and is visible in `until`.
+CREATE TABLE redrive_shards (
+    topic text COLLATE "C" NOT NULL,
+    subscription text COLLATE "C" NOT NULL,
+    shard integer NOT NULL CHECK (shard >= 0),
+    job_id bigint NOT NULL,               -- its feeder
+    epoch bigint NOT NULL DEFAULT 0,      -- grows with each move of the cursor by an operator
+    turns bigint NOT NULL DEFAULT 0,      -- the writes of its feeders: one with a lost reply is not repeated
+    seen pg_snapshot NOT NULL,
+    until pg_snapshot,                    -- NULL: no window is open
+    final pg_snapshot,                    -- the snapshot at which it ends, because the subscription gets other shards
+    at_id bigint NOT NULL DEFAULT 0,      -- every event of the window up to this id is done
+    ahead_id bigint NOT NULL DEFAULT 0,   -- no event of the window beyond this id has been handed to a handler
+    stuck_id bigint,                      -- the event that no worker with this subscription can read
+    stuck_why text,
+    PRIMARY KEY (topic, subscription, shard),
+    CHECK ((stuck_id IS NULL) = (stuck_why IS NULL))
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
+
+CREATE UNIQUE INDEX redrive_shards_feeder ON redrive_shards (job_id);
+
+-- Events that are done although earlier ones of their window are not, written in transactions of handlers.
+CREATE TABLE redrive_done (
+    topic text COLLATE "C" NOT NULL,
+    subscription text COLLATE "C" NOT NULL,
+    event_id bigint NOT NULL,
+    PRIMARY KEY (topic, subscription, event_id)
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
 
 -- The audit log: each change made by an operator.
 CREATE TABLE redrive_audit (

@@ -1,0 +1,120 @@
+"""The delivery of events to the handler of a subscription: what its context shows, and the events that it fails."""
+
+# ruff: noqa: ANN401 - events of the user
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from redrive.app.attempt_handle import AttemptHandle
+from redrive.app.effects import Effects
+from redrive.engine.records import Claim
+from redrive.engine.topics import Envelope, SubscriptionRecord
+from redrive.errors import ConfigurationError
+from redrive.stores.operations.topics import feed
+from redrive.stores.operations.topics.feed import Lease
+from redrive.stores.query import Operation
+from redrive.stores.store import Store
+
+
+class EventInfo(msgspec.Struct, frozen=True):
+    """An event of a delivery.
+
+    Attributes:
+        id: unique in the topic; grows.
+        key: the key that the publisher gave; None without one.
+        published_at: the time of the publish.
+        type: the name of its type.
+        version: the version of the topic when it was published.
+    """
+
+    id: int
+    key: str | None
+    published_at: datetime
+    type: str
+    version: int
+
+
+class FeedPlace(msgspec.Struct, frozen=True):
+    """The feeder that makes a delivery."""
+
+    lease: Lease
+    subscription: SubscriptionRecord
+
+
+class Delivery:
+    """One call of the handler of a subscription.
+
+    Attributes:
+        events: the events, in the order in which the handler gets them.
+        redelivered: True if an earlier call may have got one of them.
+        failed: the errors of the events that the handler has marked as failed, by their places.
+        feed: the feeder; None in the job of a failed event.
+        committed: True if the handler's transaction has written that its events are done.
+    """
+
+    def __init__(self, events: Sequence[Envelope], *, redelivered: bool, feed: FeedPlace | None = None) -> None:
+        self.feed = feed
+        self.committed = False
+        self.events = tuple(EventInfo(each.id, each.key, each.at, each.type, each.version) for each in events)
+        self.redelivered = redelivered
+        self.failed: dict[int, BaseException] = {}
+        self.values: Sequence[Any] = ()
+
+    def fail(self, event: Any, error: BaseException | str | None) -> None:
+        """Mark an event as failed; see `redrive.Context.fail`."""
+        place = self._place(event)
+        if isinstance(error, BaseException):
+            self.failed[place] = error
+        else:
+            self.failed[place] = EventFailed(error or "the handler has marked the event as failed")
+
+    def _place(self, event: Any) -> int:
+        for same in (lambda value: value is event, lambda value: value == event):
+            for place, value in enumerate(self.values):
+                if place not in self.failed and same(value):
+                    return place
+        raise ConfigurationError(f"ctx.fail() takes an event of this delivery that has not failed yet, got {event!r}")
+
+
+class DeliveryHandle(AttemptHandle):
+    """The connection between the delivery of events and the feeder that makes it.
+
+    Every write names the job and the lease of the feeder. The handler's transaction does not end a job: it writes that
+    the events are done.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts that it connects
+        self,
+        claim: Claim,
+        store: Store,
+        now: Callable[[], datetime | None],
+        write: Callable[[Any], bytes | None],
+        soft_for: float | None,
+        effects: Effects,
+        delivery: Delivery,
+    ) -> None:
+        super().__init__(claim, store, now, write, soft_for, effects)
+        assert delivery.feed is not None  # noqa: S101 - the caller has checked
+        self._feed = delivery.feed
+        self._delivery = delivery
+        self.job_id, self.lease_id = self._feed.lease.job_id, self._feed.lease.lease_id
+
+    def settle(self, sample: float) -> Operation[bool]:
+        """Return the operation that writes in the handler's transaction that its events are done."""
+        del sample
+        done = [each.id for place, each in enumerate(self._delivery.events) if place not in self._delivery.failed]
+        return feed.commit(self._feed.lease, self._feed.subscription, done, self.effects.added, now=self.now())
+
+    def close(self) -> None:
+        """Record that the handler's transaction was committed."""
+        super().close()
+        self._delivery.committed = True
+
+
+class EventFailed(Exception):
+    """An event that its handler has marked as failed."""

@@ -1,0 +1,93 @@
+"""A background duty that looks for new events, for all feeders of a worker at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor as Pool
+from typing import Any
+
+from redrive.app.app import App
+from redrive.app.context import Stop
+from redrive.app.subscription import Subscription
+from redrive.clock import Clock
+from redrive.engine.outcome import Outcome
+from redrive.engine.records import Claim
+from redrive.runtime import rng
+from redrive.runtime.executor import Executor
+from redrive.runtime.feeder import NET, Feeder
+from redrive.runtime.supervision import Duty
+from redrive.stores.operations.topics import feed
+
+# The shortest time in seconds between two looks: under load every commit of the database is a reason for one.
+LOOK_EVERY = 0.005
+
+# The same while no feeder is idle: then only pauses and moves are looked for.
+BUSY_EVERY = 0.1
+
+
+class Feeders:
+    """The feeders that a worker runs, and the duty that wakes them."""
+
+    def __init__(self, app: App, clock: Clock, pool: Pool | None, resources: Mapping[str, Any]) -> None:
+        self._app = app
+        self._clock = clock
+        self._cut: set[int] = set()
+        self.executor = Executor(app, pool, cut_off=self._cut.__contains__, resources=resources)
+        self._running: dict[int, Feeder] = {}
+        self._changed = asyncio.Event()
+        self.duty = Duty("feeding", self._step)
+
+    @property
+    def count(self) -> int:
+        """The number of feeders that run."""
+        return len(self._running)
+
+    @property
+    def resting(self) -> int:
+        """The number of feeders that have nothing to deliver."""
+        return sum(each.idle for each in self._running.values())
+
+    def wake(self) -> None:
+        """Look soon: the database has changed."""
+        self._changed.set()
+
+    def stop(self, why: Stop, lease_ids: Iterable[int] | None = None) -> None:
+        """Ask feeders to stop; see `redrive.runtime.executor.FeederRunner`."""
+        found = list(self._running) if lease_ids is None else [each for each in lease_ids if each in self._running]
+        for lease_id in found:
+            feeder = self._running.get(lease_id)
+            if feeder is not None:
+                # A feeder that has lost its lease is cancelled by the worker.
+                feeder.stop()
+                self.executor.stop(why, feeder.leases())
+
+    def feeder(self, claim: Claim, subscription: Subscription, sample: Callable[[], float] = rng.sample) -> Feeder:
+        """Return a feeder that is not running."""
+        return Feeder(self._app, self._clock, claim, subscription, self.executor, cut=self._cut, sample=sample)
+
+    async def run(self, claim: Claim, subscription: Subscription) -> Outcome:
+        """Run a feeder to its end."""
+        feeder = self.feeder(claim, subscription)
+        self._running[claim.lease_id] = feeder
+        self.wake()
+        try:
+            return await feeder.run()
+        finally:
+            del self._running[claim.lease_id]
+
+    async def _step(self) -> float:
+        """Look once for all feeders, after a change of the database or after `NET`."""
+        try:
+            async with asyncio.timeout(NET):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+        self._changed.clear()
+        if not self._running:
+            return 0.0
+        busy = not self.resting
+        by_job = {each.lease.job_id: each for each in self._running.values()}
+        for look in await self._app.store.arun(feed.look(list(by_job))):
+            by_job[look.job_id].see(look)
+        return BUSY_EVERY if busy else LOOK_EVERY

@@ -1,0 +1,12 @@
+-- Return what each of these feeders has to do: whether its subscription is paused, and whether it has new events.
+-- Called by look, for all idle feeders of a worker at once; a few index probes for each.
+SELECT
+    shard.job_id, shard.epoch, subscription.paused_at IS NOT NULL AS paused,
+    shard.final IS NOT NULL AS ending,
+    shard.until IS NOT NULL OR EXISTS (
+        SELECT 1 FROM redrive_events WHERE topic = shard.topic AND id > CAST(shard.seen AS INTEGER)
+    ) AS news
+FROM redrive_shards AS shard
+JOIN redrive_subscriptions AS subscription
+    ON subscription.topic = shard.topic AND subscription.name = shard.subscription
+WHERE shard.job_id IN (SELECT value FROM json_each(:job_ids))

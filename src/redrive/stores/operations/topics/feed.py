@@ -1,0 +1,329 @@
+"""Operations of a feeder: look for new events, read a window, write the position, and hand failed events to jobs. PURE.
+
+Lock order: the job of the feeder, shared, then its shard. The jobs of failed events are inserted under both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from redrive.engine.effects import Effect
+from redrive.engine.outcome import Outcome, Transition
+from redrive.engine.records import Claim, NewJob
+from redrive.engine.settle import decide
+from redrive.engine.topics import Order, Shard, StoredEvent, SubscriptionRecord
+from redrive.errors import LeaseLost
+from redrive.stores.operations import jobs, origins
+from redrive.stores.operations.clock import instant
+from redrive.stores.query import DRAWN, Batch, Query, Steps, reads, writes
+
+# The events of a small window, which is read at once by the index on transaction ids.
+SMALL = 2000
+
+# The events of one page of a large window.
+PAGE = 1000
+
+Ends: TypeAlias = tuple[tuple[Claim, Transition], ...]
+"""Claims of first attempts, and how they ended."""
+
+
+class Look(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``feed_look``.
+
+    Attributes:
+        ending: True if the subscription gets another number of shards.
+        news: True if there are events that are not done.
+    """
+
+    job_id: int
+    epoch: int
+    paused: bool
+    ending: bool
+    news: bool
+
+
+class _Locked(Shard, frozen=True, gc=False):
+    """A row of the query ``feed_lock``: a shard, and the mark of all events that are committed now."""
+
+    edge: str
+
+
+class Diverted(msgspec.Struct, frozen=True, gc=False):
+    """An event that becomes a job.
+
+    Attributes:
+        outcome: how its first attempt ended; None if it has not been delivered, because its line is held.
+        trace: the context of the trace in which it was delivered.
+    """
+
+    job: NewJob
+    outcome: Outcome | None = None
+    sample: float = 0.0
+    trace: str | None = None
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """The right of a feeder to its shard."""
+
+    job_id: int
+    lease_id: int
+    worker_id: int
+
+
+class Progress(msgspec.Struct, frozen=True, gc=False):
+    """What a feeder writes.
+
+    Attributes:
+        epoch: that of the shard when the feeder read it; nothing is written under another one, but the effects.
+        turn: the number of this write. A write that the shard counts already was committed, and its reply was lost.
+        at_id: every event of the window up to this id is done, or is among `diverted`.
+        closes: every event of the window is done.
+        done: events with rows in ``redrive_done`` that the position has passed.
+        ask: held lines; the answer names those that have become free.
+        stuck: the event that this code cannot read, and why.
+        healthy: True if the crashes of earlier leases are to be forgotten.
+        resting: True if no event beyond the position is being delivered.
+    """
+
+    epoch: int
+    at_id: int
+    turn: int
+    closes: bool = False
+    diverted: tuple[Diverted, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    done: tuple[int, ...] = ()
+    ask: tuple[str, ...] = ()
+    stuck: tuple[int, str] | None = None
+    healthy: bool = False
+    resting: bool = False
+
+
+class Reading(msgspec.Struct, frozen=True, gc=False):
+    """The events that a feeder wants to read.
+
+    Attributes:
+        after: read the events of the window beyond this id.
+        large: True if the window is known to be large.
+    """
+
+    after: int = 0
+    large: bool = False
+
+
+class Turned(msgspec.Struct, frozen=True, gc=False):
+    """The result of a turn.
+
+    Attributes:
+        moved: True if an operator has moved the cursor since; nothing was written but the effects.
+        complete: True if the window has no events beyond those that were read.
+        free: the lines of the question that are not held any more.
+        settled: the ends of the first attempts of diverted events.
+    """
+
+    shard: Shard
+    moved: bool = False
+    events: tuple[StoredEvent, ...] = ()
+    complete: bool = False
+    large: bool = False
+    free: tuple[str, ...] = ()
+    settled: Ends = ()
+
+
+class Attached(msgspec.Struct, frozen=True, gc=False):
+    """What a feeder reads when it starts."""
+
+    shard: Shard
+    subscription: SubscriptionRecord
+    held: tuple[str, ...]
+    done: frozenset[int]
+
+
+@reads
+def look(job_ids: Sequence[int]) -> Steps[tuple[Look, ...]]:
+    """Return what these feeders have to do; a feeder without a shard is left out."""
+    return tuple((yield Query("feed_look", {"job_ids": list(job_ids)}, into=Look)))
+
+
+@writes
+def attach(lease: Lease) -> Steps[Attached | None]:
+    """Return the shard of a feeder, its subscription, and its held lines; None if the feeder has no shard any more."""
+    rows: Sequence[_Locked] = yield Query("feed_lock", _where(lease), into=_Locked)
+    if not rows:
+        return None
+    shard = _shard(rows[0])
+    where = {"topic": shard.topic, "name": shard.subscription}
+    found: Sequence[SubscriptionRecord] = yield Query("subscription_get", where, into=SubscriptionRecord)
+    held: tuple[str, ...] = ()
+    if found[0].ordering is not Order.NONE:
+        held = tuple(row[0] for row in (yield Query("lines_held", {"queue": found[0].task, "lines": None})))
+    done = yield Query("done_of", {"topic": shard.topic, "subscription": shard.subscription})
+    return Attached(shard, found[0], held, frozenset(row[0] for row in done))
+
+
+@writes
+def turn(
+    lease: Lease,
+    subscription: SubscriptionRecord,
+    progress: Progress,
+    reading: Reading | None = None,
+    *,
+    now: datetime | None = None,
+) -> Steps[Turned]:
+    """Write the progress of a feeder, open the next window if this one is done, and read the next events.
+
+    Raise `LeaseLost` if another worker may have the shard.
+    """
+    rows: Sequence[_Locked] = yield Query("feed_lock", _where(lease), into=_Locked)
+    if not rows:
+        raise LeaseLost(f"the feeder {lease.job_id} of {subscription.task} has lost its lease")
+    before = _shard(rows[0])
+    is_repeated = before.turns >= progress.turn
+    if before.epoch != progress.epoch:
+        if progress.effects and not is_repeated:
+            yield Query("feed_put", _columns(replace(before, turns=progress.turn)))
+            yield from origins.write_effects(progress.effects, (yield from instant(now)))
+        return Turned(before, moved=True)
+    shard = before if is_repeated else _progressed(before, progress)
+    read = Turned(shard)
+    if reading is not None:
+        read = yield from _read(shard, subscription, reading, rows[0].edge)
+    shard = replace(_noted(read.shard, read.events, progress), turns=max(before.turns, progress.turn))
+    yield Query("feed_put", _columns(shard))
+    settled: Ends = ()
+    if not is_repeated:
+        settled = yield from _write_rest(lease, shard, progress, now)
+    free = yield from _free(subscription, progress.ask)
+    return replace(read, shard=shard, settled=settled, free=free)
+
+
+def _progressed(shard: Shard, progress: Progress) -> Shard:
+    if shard.until is None:
+        return shard
+    return shard.closed() if progress.closes else replace(shard, at_id=progress.at_id)
+
+
+_WRITTEN = ("topic", "subscription", "shard", "turns", "seen", "until", "at_id", "ahead_id", "stuck_id", "stuck_why")
+
+
+def _columns(shard: Shard) -> dict[str, object]:
+    return {name: getattr(shard, name) for name in _WRITTEN}
+
+
+def _where(lease: Lease) -> dict[str, object]:
+    return {"job_id": lease.job_id, "lease_id": lease.lease_id}
+
+
+def _shard(row: _Locked) -> Shard:
+    return Shard(**{name: getattr(row, name) for name in Shard.__struct_fields__})
+
+
+def _noted(shard: Shard, events: Sequence[StoredEvent], progress: Progress) -> Shard:
+    """Return the shard with the last event that may be handed out from now on, and the event that cannot be read."""
+    ahead = events[-1].id if events else shard.at_id if progress.resting else shard.ahead_id
+    stuck_id, stuck_why = progress.stuck or (None, None)
+    return replace(shard, ahead_id=ahead, stuck_id=stuck_id, stuck_why=stuck_why)
+
+
+def _read(shard: Shard, subscription: SubscriptionRecord, reading: Reading, edge: str) -> Steps[Turned]:
+    """Read the next events of the window; open one if none is open and there are new events."""
+    opens = shard.until is None
+    window, after = (shard.opened(edge), 0) if opens else (shard, reading.after)
+    params = {
+        "topic": shard.topic,
+        "seen": window.seen,
+        "until": window.until,
+        "types": None if subscription.types is None else list(subscription.types),
+        "shards": subscription.shards,
+        "shard": shard.shard,
+    }
+    if opens or not reading.large:
+        query = Query("feed_near", {**params, "after": after, "count": SMALL + 1}, into=StoredEvent)
+        events: Sequence[StoredEvent] = yield query
+        if not events and opens:
+            # The window is not stored, except at the end of the shard.
+            return Turned(window.closed() if window.final else shard, complete=True)
+        if len(events) <= SMALL:
+            return Turned(window, events=tuple(events), complete=True)
+    if after == 0:
+        first = yield Query("feed_first", {name: params[name] for name in ("topic", "seen", "until")})
+        after = first[0][0] - 1
+    events = yield Query("feed_far", {**params, "after": after, "count": PAGE}, into=StoredEvent)
+    return Turned(window, events=tuple(events), complete=len(events) < PAGE, large=True)
+
+
+def _write_rest(lease: Lease, shard: Shard, progress: Progress, now: datetime | None) -> Steps[Ends]:
+    """Write what belongs to the progress besides the cursor."""
+    if progress.healthy:
+        yield Query("feed_healthy", _where(lease))
+    if progress.done:
+        where = {"topic": shard.topic, "subscription": shard.subscription}
+        yield Query("done_drop", {**where, "ids": list(progress.done)})
+    if not progress.diverted and not progress.effects:
+        return ()
+    at = yield from instant(now)
+    settled = yield from _divert(lease, progress.diverted, at)
+    if progress.effects:
+        yield from origins.write_effects(progress.effects, at)
+    return settled
+
+
+# The first attempt of a failed event took place in the feeder. Its job is inserted, claimed and settled here, so that
+# the policy decides about it as about every attempt, and the job has its history from the start.
+def _divert(lease: Lease, diverted: Sequence[Diverted], at: datetime) -> Steps[Ends]:
+    """Insert the jobs of events that have failed, or whose lines are held; settle the first attempts of the former."""
+    if not diverted:
+        return ()
+    ids = yield from jobs.take("job", len(diverted))
+    yield from jobs.put(ids, [each.job for each in diverted], at)
+    tried = {number: each for number, each in zip(ids, diverted, strict=True) if each.outcome is not None}
+    if not tried:
+        return ()
+    params = {"now": at, "worker_id": lease.worker_id, "count": len(tried), "salt": DRAWN}
+    take = Query("take", {"name": "lease", "count": len(tried)})
+    claims: Sequence[Claim] = yield Batch((take, Query("claim_chosen", {**params, "ids": list(tried)}, into=Claim)))
+    pairs = []
+    for claim in claims:
+        each = tried[claim.id]
+        assert each.outcome is not None  # noqa: S101 - chosen above
+        pairs.append((claim, decide(claim, each.outcome, at, each.sample)))
+    done = yield from origins.write_all(pairs, at)
+    traces = [(number, each.trace) for number, each in tried.items() if each.trace is not None]
+    yield from jobs.put_traces(traces)
+    return tuple((claim, done[claim.lease_id]) for claim, _ in pairs)
+
+
+def _free(subscription: SubscriptionRecord, lines: Sequence[str]) -> Steps[tuple[str, ...]]:
+    if not lines:
+        return ()
+    held = {row[0] for row in (yield Query("lines_held", {"queue": subscription.task, "lines": list(lines)}))}
+    return tuple(line for line in lines if line not in held)
+
+
+@reads
+def free(subscription: SubscriptionRecord, lines: Sequence[str]) -> Steps[tuple[str, ...]]:
+    """Return the lines that are not held any more."""
+    return (yield from _free(subscription, lines))
+
+
+@writes
+def commit(
+    lease: Lease,
+    subscription: SubscriptionRecord,
+    ids: Sequence[int],
+    effects: Sequence[Effect] = (),
+    *,
+    now: datetime | None = None,
+) -> Steps[bool]:
+    """Write in the transaction of a handler that its events are done; return False if the lease is not current."""
+    where = {"topic": subscription.topic, "subscription": subscription.name, **_where(lease)}
+    rows = yield Query("done_put", {**where, "ids": list(ids)})
+    if not rows:
+        return False
+    if effects:
+        yield from origins.write_effects(effects, (yield from instant(now)))
+    return True

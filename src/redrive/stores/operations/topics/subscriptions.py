@@ -1,0 +1,480 @@
+"""Subscriptions: what the code declares, what operators change, and how far they are. PURE.
+
+Lock order: the subscription, then its shards, then jobs that are inserted for new shards. A feeder locks its own job
+and its shard; it never locks the subscription, except to end a reshard, when it has no shard locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from redrive.engine.frozen import FrozenPolicy
+from redrive.engine.lifecycle import FINAL, State
+from redrive.engine.origin import of_feeder
+from redrive.engine.records import JobRecord, NewJob
+from redrive.engine.topics import (
+    FEEDER_LINE,
+    Dead,
+    DeliveryRecord,
+    Order,
+    Position,
+    Shard,
+    SubscriptionRecord,
+    feeder_name,
+)
+from redrive.errors import IllegalMove, SubscriptionNotFound
+from redrive.stores.operations import jobs, transitions
+from redrive.stores.operations.audit import UNKNOWN, record
+from redrive.stores.operations.clock import instant
+from redrive.stores.operations.topics import cluster
+from redrive.stores.query import Query, Steps, reads, wakes, writes
+
+# The events that a lag counts; beyond it, it is "at least".
+EXACT = 10_000
+
+# Deliveries that a status lists.
+LISTED = 100
+
+# Deliveries that one move ends.
+MOVED = 1_000_000
+
+
+class SubscriptionDefinition(msgspec.Struct, frozen=True, gc=False):
+    """A subscription as the code declares it; ``start`` applies when it is created, as ``shards`` does."""
+
+    topic: str
+    name: str
+    ordering: Order
+    dead: Dead
+    types: tuple[str, ...] | None
+    shards: int
+    start: Position
+    policy: FrozenPolicy  # of the feeders
+
+
+class TopicEdge(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``topic_edge``.
+
+    Attributes:
+        edge: the mark of all events that are committed now.
+        zero: the mark before the first event.
+        first_id: the first event from the given instant or id on; None if there is none.
+    """
+
+    edge: str
+    zero: str
+    first_id: int | None
+
+
+class Lag(msgspec.Struct, frozen=True, gc=False):
+    """The events that a subscription has not finished.
+
+    Attributes:
+        events: their number, exact up to `EXACT`; failed ones that have jobs are not among them.
+        oldest_at: when the oldest of them was published.
+        failed: events that have failed and are not final, and those that wait behind them.
+        dead: dead events that hold others.
+    """
+
+    events: int
+    oldest_at: datetime | None
+    failed: int = 0
+    dead: int = 0
+
+
+class SubscriptionStatus(msgspec.Struct, frozen=True, gc=False):
+    """A subscription with its cursors, its lag, and the deliveries that hold it.
+
+    Attributes:
+        deliveries: failed events and those that wait behind them, oldest first; at most `LISTED`.
+        at: the instant at which it was read.
+    """
+
+    subscription: SubscriptionRecord
+    shards: tuple[Shard, ...]
+    lag: Lag
+    deliveries: tuple[DeliveryRecord, ...]
+    feeders: tuple[JobRecord, ...]
+    at: datetime
+
+    @property
+    def held_by(self) -> tuple[DeliveryRecord, ...]:
+        """The deliveries that hold others: the first one of each line."""
+        first: dict[str, DeliveryRecord] = {}
+        for each in self.deliveries:
+            first.setdefault(each.partition, each)
+        return () if self.subscription.ordering is Order.NONE else tuple(first.values())
+
+
+class _LagRow(msgspec.Struct, frozen=True, gc=False):
+    """A row of the queries ``lag_near`` and ``lag_far``."""
+
+    events: int
+    oldest_at: datetime | None
+    first_id: int | None
+
+
+# ------------------------------------------------------------------------------------------------------- declarations
+
+
+@wakes
+def declare(
+    definitions: Sequence[SubscriptionDefinition], *, now: datetime | None = None
+) -> Steps[tuple[SubscriptionRecord, ...]]:
+    """Write the subscriptions of the code, create the shards of new ones, and replace feeders that have ended.
+
+    Return them as they are stored. Raise `TopicsRestored` if the database was restored from a dump of another server.
+    """
+    at = yield from instant(now)
+    yield from cluster.check()
+    found = []
+    for each in sorted(definitions, key=lambda each: (each.topic, each.name)):
+        yield Query("subscription_put", {**_columns(each), "now": at})
+        known = yield from lock(each.topic, each.name)
+        shards: Sequence[Shard] = yield Query("shards_lock", _key(known), into=Shard)
+        if shards:
+            yield from _revive(shards, each.policy, at)
+        else:
+            place = yield from _place(each.topic, each.start)
+            yield from _insert(known, place, range(each.shards), each.policy, at)
+        found.append(known)
+    return tuple(found)
+
+
+def _columns(each: SubscriptionDefinition) -> dict[str, object]:
+    return {
+        "topic": each.topic,
+        "name": each.name,
+        "ordering": each.ordering,
+        "dead": each.dead,
+        "types": None if each.types is None else list(each.types),
+        "shards": each.shards,
+    }
+
+
+def _key(known: SubscriptionRecord) -> dict[str, object]:
+    return {"topic": known.topic, "subscription": known.name}
+
+
+def lock(topic: str, name: str) -> Steps[SubscriptionRecord]:
+    """Lock a subscription and return it; raise `SubscriptionNotFound`."""
+    rows: Sequence[SubscriptionRecord] = yield Query(
+        "subscription_lock", {"topic": topic, "name": name}, into=SubscriptionRecord
+    )
+    if not rows:
+        raise SubscriptionNotFound(
+            f"the topic {topic!r} has no subscription {name!r}; a worker creates it when it starts with code that "
+            "declares it"
+        )
+    return rows[0]
+
+
+def _insert(
+    known: SubscriptionRecord, place: _Place, numbers: Iterable[int], policy: FrozenPolicy, at: datetime
+) -> Steps[None]:
+    """Insert shards at a position, each with the job of its feeder."""
+    shards = list(numbers)
+    feeders = yield from _feeders(known.topic, known.name, shards, policy, at)
+    rows = [
+        {
+            **_key(known),
+            "shard": number,
+            "job_id": job_id,
+            "seen": place.seen,
+            "until": place.until,
+            "at_id": place.at_id,
+        }
+        for number, job_id in zip(shards, feeders, strict=True)
+    ]
+    yield Query("shard_insert", many=rows)
+
+
+def _feeders(topic: str, name: str, shards: Sequence[int], policy: FrozenPolicy, at: datetime) -> Steps[list[int]]:
+    new = [
+        NewJob(
+            task=feeder_name(topic, name),
+            queue=f"{topic}.{name}",
+            priority=-1,
+            payload=b"{}",
+            policy=policy,
+            partition=f"{FEEDER_LINE}:{shard}",
+            origin=of_feeder(topic, name, shard),
+        )
+        for shard in shards
+    ]
+    ids = yield from jobs.take("job", len(new))
+    yield from jobs.put(ids, new, at)
+    return ids
+
+
+def _revive(shards: Sequence[Shard], policy: FrozenPolicy, at: datetime) -> Steps[None]:
+    """Give shards whose feeders have ended new ones: an operator may have cancelled them."""
+    found = yield from _jobs(shards)
+    alive = {job.id for job in found if job.state not in FINAL}
+    dead = [each for each in shards if each.job_id not in alive]
+    if not dead:
+        return
+    ids = yield from _feeders(dead[0].topic, dead[0].subscription, [each.shard for each in dead], policy, at)
+    rows = [
+        {"topic": each.topic, "subscription": each.subscription, "shard": each.shard, "job_id": job_id}
+        for each, job_id in zip(dead, ids, strict=True)
+    ]
+    yield Query("shard_feeder", many=rows)
+
+
+# ----------------------------------------------------------------------------------------------------------- positions
+
+
+class _Place(msgspec.Struct, frozen=True, gc=False):
+    """A position of a cursor."""
+
+    seen: str
+    until: str | None
+    at_id: int
+
+
+def _place(topic: str, position: Position) -> Steps[_Place]:
+    """Return the cursor that begins at a position."""
+    given = {"id": position if isinstance(position, int) else None}
+    given["at"] = position if isinstance(position, datetime) else None  # type: ignore[assignment]
+    rows: Sequence[TopicEdge] = yield Query("topic_edge", {"topic": topic, **given}, into=TopicEdge)
+    found = rows[0]
+    # The end is the mark of now. An event of a transaction that is open now is delivered: it commits later.
+    if position in ("latest", "end") or found.first_id is None:
+        return _Place(found.edge, None, 0)
+    return _Place(found.zero, found.edge, found.first_id - 1)
+
+
+@wakes
+def move(topic: str, name: str, to: Position, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[int]:
+    """Put the cursors of a subscription at a position; return how many pending deliveries were cancelled.
+
+    The cursor decides from then on which events are delivered. Failed events that wait for their next attempt, and
+    those behind them, are therefore cancelled; dead ones stay. Raise `SubscriptionNotFound`.
+    """
+    at = yield from instant(now)
+    known = yield from lock(topic, name)
+    if known.reshard is not None:
+        raise IllegalMove(f"{known.task} is getting {known.reshard} shards: move it when that has ended")
+    pending = yield from _deliveries(known, MOVED)
+    yield Query("shards_lock", _key(known), into=Shard)
+    place = yield from _place(topic, to)
+    where = {**_key(known), "seen": place.seen, "until": place.until, "at_id": place.at_id}
+    yield Query("shard_move", where)
+    yield Query("done_forget", _key(known))
+    if known.behind:
+        yield from change(replace(known, behind=0))
+    ended = 0
+    for each in pending:
+        if each.state not in FINAL:
+            job = yield from jobs.lock(each.id)
+            ended += yield from transitions.end(job, at, f"the subscription was moved to {to}")
+    yield from record(at, actor, "move", topic=topic, subscription=name, to=str(to), cancelled=ended)
+    return ended
+
+
+def change(known: SubscriptionRecord) -> Steps[None]:
+    """Write the fields of a locked subscription that operators change."""
+    names = ("topic", "name", "paused_at", "shards", "reshard", "behind")
+    yield Query("subscription_change", {name: getattr(known, name) for name in names})
+
+
+# -------------------------------------------------------------------------------------------------------------- status
+
+
+@reads
+def select(topic: str | None = None, name: str | None = None) -> Steps[tuple[SubscriptionRecord, ...]]:
+    """Return subscriptions, by topic and name."""
+    return tuple((yield Query("subscription_get", {"topic": topic, "name": name}, into=SubscriptionRecord)))
+
+
+@reads
+def status(
+    topic: str | None = None, name: str | None = None, *, now: datetime | None = None
+) -> Steps[tuple[SubscriptionStatus, ...]]:
+    """Return subscriptions with their cursors, lag and held deliveries."""
+    at = yield from instant(now)
+    found: Sequence[SubscriptionRecord] = yield Query(
+        "subscription_get", {"topic": topic, "name": name}, into=SubscriptionRecord
+    )
+    answer = []
+    for each in found:
+        shards: Sequence[Shard] = yield Query("shards_of", _key(each), into=Shard)
+        deliveries = yield from _deliveries(each, EXACT)
+        feeders = yield from _jobs(shards)
+        lag = Lag(0, None)
+        for shard in shards:
+            lag = _sum(lag, (yield from lag_of(each, shard)))
+        dead = sum(job.state is State.DEAD for job in deliveries)
+        lag = replace(lag, failed=len(deliveries) - dead, dead=dead)
+        answer.append(SubscriptionStatus(each, tuple(shards), lag, deliveries[:LISTED], tuple(feeders), at))
+    return tuple(answer)
+
+
+def _jobs(shards: Sequence[Shard]) -> Steps[tuple[JobRecord, ...]]:
+    found: list[JobRecord] = []
+    for each in shards:
+        found += yield Query("job_get", {"id": each.job_id}, into=JobRecord)
+    return tuple(found)
+
+
+def _deliveries(known: SubscriptionRecord, count: int) -> Steps[tuple[DeliveryRecord, ...]]:
+    where = {"queue": known.task, "task": known.task, "count": count}
+    return tuple((yield Query("deliveries_of", where, into=DeliveryRecord)))
+
+
+def _sum(one: Lag, other: Lag, most: int = EXACT + 1) -> Lag:
+    oldest = min((each.oldest_at for each in (one, other) if each.oldest_at is not None), default=None)
+    return Lag(min(one.events + other.events, most), oldest)
+
+
+def lag_of(known: SubscriptionRecord, shard: Shard, *, exact: int | None = EXACT) -> Steps[Lag]:
+    """Return what a shard has not finished; without ``exact`` every event is counted."""
+    most = MOVED * MOVED if exact is None else exact + 1
+    params = {
+        "topic": shard.topic,
+        "types": None if known.types is None else list(known.types),
+        "shards": known.shards,
+        "shard": shard.shard,
+        "count": most,
+    }
+    rows: list[_LagRow] = []
+    if shard.until is not None:
+        window = {"seen": shard.seen, "until": shard.until, "after": shard.at_id}
+        rows += yield Query("lag_far", {**params, **window}, into=_LagRow)
+    rows += yield Query("lag_near", {**params, "seen": shard.until or shard.seen}, into=_LagRow)
+    lag = Lag(0, None)
+    for row in rows:
+        lag = _sum(lag, Lag(row.events, row.oldest_at), most)
+    return lag
+
+
+# ----------------------------------------------------------------------------------------------------------- operators
+
+
+@writes
+def pause(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[SubscriptionRecord]:
+    """Deliver no further event of a subscription; return it. Raise `SubscriptionNotFound`."""
+    at = yield from instant(now)
+    known = yield from lock(topic, name)
+    if known.paused_at is None:
+        known = replace(known, paused_at=at)
+        yield from change(known)
+        yield from record(at, actor, "pause", topic=topic, subscription=name)
+    return known
+
+
+@wakes
+def resume(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[SubscriptionRecord]:
+    """End a pause of a subscription; return it. Raise `SubscriptionNotFound`."""
+    at = yield from instant(now)
+    known = yield from lock(topic, name)
+    if known.paused_at is not None:
+        known = replace(known, paused_at=None)
+        yield from change(known)
+        yield from record(at, actor, "resume", topic=topic, subscription=name)
+    return known
+
+
+@wakes
+def skip(
+    topic: str, name: str, event_id: int | None = None, *, actor: str = UNKNOWN, now: datetime | None = None
+) -> Steps[DeliveryRecord]:
+    """End the delivery that holds others: it is dead with its last error, and the events behind it are delivered.
+
+    Without an id it is the only delivery that holds others. Raise `SubscriptionNotFound`, or `IllegalMove` if no
+    delivery, or several without an id, hold others.
+    """
+    at = yield from instant(now)
+    known = yield from lock(topic, name)
+    pending = yield from _deliveries(known, EXACT)
+    lines = {each.partition: each for each in reversed(pending)}
+    found = [each for each in lines.values() if event_id in (None, each.event_id)]
+    if len(found) != 1:
+        names = ", ".join(str(each.event_id) for each in sorted(found, key=lambda each: each.event_id)[:LISTED])
+        which = "no event" if event_id is None else f"event {event_id} does not hold others, or no event"
+        raise IllegalMove(
+            f"several events of {known.task} are held: give one of {names}" if found else f"{which} holds {known.task}"
+        )
+    (held,) = found
+    job = yield from jobs.lock(held.id)
+    if job.state is State.DEAD:
+        yield Query("skip", {"id": job.id, "now": at})
+    else:
+        yield from _end(job, at, f"skipped by {actor}")
+    yield from record(at, actor, "skip", topic=topic, subscription=name, event=held.event_id, ids=[held.id])
+    return held
+
+
+def _end(job: JobRecord, at: datetime, why: str) -> Steps[None]:
+    """End a delivery that has not ended as dead; its last error stays."""
+    if job.state is State.RUNNING:
+        yield from transitions.put_unstopped([job])
+    if job.lease_id is not None:
+        yield from transitions.put_cancelled(job, at, why)
+    yield Query("delivery_end", {"id": job.id, "now": at, "note": why})
+
+
+@writes
+def forget(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[None]:
+    """Delete a subscription and its cursors, and end its feeders; its jobs stay. Raise `SubscriptionNotFound`."""
+    at = yield from instant(now)
+    known = yield from lock(topic, name)
+    shards: Sequence[Shard] = yield Query("shards_lock", _key(known), into=Shard)
+    for each in shards:
+        feeder: Sequence[JobRecord] = yield Query("job_lock", {"id": each.job_id}, into=JobRecord)
+        for job in feeder:
+            yield from transitions.end(job, at, "the subscription was deleted")
+    yield Query("subscription_delete", {"topic": topic, "name": name})
+    yield from record(at, actor, "forget", topic=topic, subscription=name)
+
+
+# ------------------------------------------------------------------------------------------------------------- reshard
+
+
+# All shards read up to one common mark. The shards that follow begin there, so none of the events of a key is delivered
+# by a new shard while an old one has earlier events of it.
+@wakes
+def reshard(
+    topic: str, name: str, shards: int, *, actor: str = UNKNOWN, now: datetime | None = None
+) -> Steps[SubscriptionRecord]:
+    """Give a subscription another number of shards, as soon as the present ones have reached the events of now.
+
+    Raise `SubscriptionNotFound`, or `IllegalMove` if it is getting other shards already, or its order is strict.
+    """
+    at = yield from instant(now)
+    known = yield from lock(topic, name)
+    if known.ordering is Order.STRICT:
+        raise IllegalMove(f"{known.task} has strict order, and so one shard: give it order='key' or order='none'")
+    if known.reshard is not None:
+        raise IllegalMove(f"{known.task} is getting {known.reshard} shards already")
+    if known.shards == shards:
+        return known
+    yield Query("shards_lock", _key(known), into=Shard)
+    # A statement of its own, after the locks: every open window ends before this mark.
+    edge: Sequence[TopicEdge] = yield Query("topic_edge", {"topic": topic, "id": None, "at": None}, into=TopicEdge)
+    yield Query("shard_final", {**_key(known), "final": edge[0].edge})
+    known = replace(known, reshard=shards)
+    yield from change(known)
+    yield from record(at, actor, "reshard", topic=topic, subscription=name, shards=shards)
+    return known
+
+
+@wakes
+def end_reshard(topic: str, name: str, policy: FrozenPolicy, *, now: datetime | None = None) -> Steps[bool]:
+    """Replace the shards of a subscription if all have reached their end; return True if this call has."""
+    at = yield from instant(now)
+    known = yield from lock(topic, name)
+    shards: Sequence[Shard] = yield Query("shards_lock", _key(known), into=Shard)
+    if known.reshard is None or not all(each.ended for each in shards):
+        return False
+    place = _Place(shards[0].seen, None, 0)
+    yield Query("shards_delete", _key(known))
+    known = replace(known, shards=known.reshard, reshard=None)
+    yield from change(known)
+    yield from _insert(known, place, range(known.shards), policy, at)
+    return True
