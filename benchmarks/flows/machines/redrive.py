@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 import psycopg
-from redrive.app.machine import Machine
 
 from benchmarks.meter import Meter
 from benchmarks.subjects.redrive import BATCH, URL, RedriveOnPostgres, RedriveOnSQLite
 from redrive.app.app import App
+from redrive.app.machine import Machine
 
 __all__ = ["TransitionsOnPostgres", "TransitionsOnSQLite", "app"]
 
