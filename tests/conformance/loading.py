@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILES", "Case", "CaseFileError", "load_file", "load_folder"]
 
-FILES = ("ftl", "couchbase", "inprocess", "pgqrs", "durable", "refresh")
+FILES = ("ftl", "couchbase", "inprocess", "pgqrs", "durable", "refresh", "flows")
 """The project's own files, in the order of reports; others follow."""
 _PROSE = {"_meta", "meta", "about", "format"}
 _NO_GROUP = "no group"

@@ -11,7 +11,7 @@ import msgspec
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.queue import QueuePosition
 from redrive.engine.records import Hold, JobRecord, WorkerRecord
-from redrive.engine.runs import FAR
+from redrive.engine.runs import is_far
 
 
 class CatchJob(msgspec.Struct, frozen=True, gc=False):
@@ -96,7 +96,7 @@ def _ready(job: JobRecord, around: Circumstances) -> str:
         since = f"due since {span(now - job.scheduled_at)}, {', '.join(known) or 'waiting for a free worker'}"
         return since + (f"; {why}{detail}" if job.hold else "")
     paused = standing.settings.paused_at if standing else None
-    due = "" if job.scheduled_at >= FAR else f": due in {span(job.scheduled_at - now)}"
+    due = "" if is_far(job.scheduled_at) else f": due in {span(job.scheduled_at - now)}"
     return f"{why}{due}{detail}" + (f"; queue paused since {_at(paused)}" if paused else "")
 
 

@@ -26,6 +26,7 @@ The row of a sleep is final at once: its due time wakes the run, and nothing is 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -33,10 +34,11 @@ from typing import Final
 import msgspec
 
 from redrive.engine.lifecycle import State
+from redrive.engine.records import NewJob
 from redrive.errors import ConfigurationError, ResultTooLarge
 
 #: The due time of a run that waits without a time limit.
-FAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
+FAR: Final = datetime(9000, 1, 1, tzinfo=UTC)
 
 #: Maximum size of the result of a step in bytes of its JSON.
 RESULT_LIMIT: Final = 1024 * 1024
@@ -173,6 +175,19 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
         return self.outcome not in (StepOutcome.WAITING, StepOutcome.RUNNING)
 
 
+class RunFlags(msgspec.Struct, frozen=True, gc=False):
+    """What an operator asked of a running run; it rides back in the answer of each flush."""
+
+    cancel_why: str | None = None  # None if no cancellation is requested
+    paused: bool = False
+
+
+def is_far(due_at: datetime) -> bool:
+    """Return True for the due time of a run that waits without a time limit."""
+    # The clock of an embedded database may have been set since, and the due time with it.
+    return due_at.year >= FAR.year - 1
+
+
 class RunRecord(msgspec.Struct, frozen=True, gc=False):
     """A run.
 
@@ -183,7 +198,7 @@ class RunRecord(msgspec.Struct, frozen=True, gc=False):
         digest: of its arguments, to detect another start with the same id.
         parent_id: the job of the parent run, with ``parent_path``, the path of the call there.
         epoch: the number of restarts (``flow.restart``).
-        paused_at: since when it takes no new step, with ``paused_why``.
+        paused_at: since when it takes no new step, with ``paused_why``, and ``paused_until`` if it goes on by itself.
         held: why its code and its recorded steps do not fit each other; None if they do.
         held_at: since when it is held.
         cancel_at: when its cancellation was requested, with ``cancel_why``.
@@ -200,6 +215,7 @@ class RunRecord(msgspec.Struct, frozen=True, gc=False):
     parent_path: str | None = None
     epoch: int = 0
     paused_at: datetime | None = None
+    paused_until: datetime | None = None
     paused_why: str | None = None
     held: str | None = None
     held_at: datetime | None = None
@@ -207,6 +223,29 @@ class RunRecord(msgspec.Struct, frozen=True, gc=False):
     cancel_why: str | None = None
     forked_from: int | None = None
     values: bytes | None = None
+
+    def flags(self, now: datetime) -> RunFlags:
+        """Return what operators ask of the run."""
+        paused = self.paused_at is not None and (self.paused_until is None or self.paused_until > now)
+        return RunFlags(self.cancel_why, paused)
+
+
+class NewRun(msgspec.Struct, frozen=True, gc=False):
+    """A run to be started.
+
+    Attributes:
+        job: the job that executes it; its origin is set by the start.
+        id: unique in the workflow; None for an id made from the number of the job.
+        parent_id: the job of the run that calls it, with ``parent_path``, the path of the call.
+    """
+
+    job: NewJob
+    workflow: str
+    version: int
+    digest: int
+    id: str | None = None
+    parent_id: int | None = None
+    parent_path: str | None = None
 
 
 class SignalRecord(msgspec.Struct, frozen=True, gc=False):
@@ -259,6 +298,7 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         run: the run itself.
+        flags: what operators ask of it.
         steps: its rows, in no particular order.
         signals: its unread signals, by number.
         emits: the emitted values that its waiting steps wait for.
@@ -266,17 +306,11 @@ class RunState(msgspec.Struct, frozen=True, gc=False):
     """
 
     run: RunRecord
+    flags: RunFlags = RunFlags()
     steps: tuple[StepRecord, ...] = ()
     signals: tuple[SignalRecord, ...] = ()
     emits: tuple[EmitRecord, ...] = ()
     children: tuple[ChildEnd, ...] = ()
-
-
-class RunFlags(msgspec.Struct, frozen=True, gc=False):
-    """What an operator asked of a running run; it rides back in the answer of each flush."""
-
-    cancel_why: str | None = None  # None if no cancellation is requested
-    paused: bool = False
 
 
 # ---------------------------------------------------------------------------------------------------------------- paths
@@ -348,3 +382,28 @@ def kept_tries(history: StepHistory | None, failed: StepTry) -> tuple[StepTry, .
     """Return the failed tries to keep after another one."""
     earlier = () if history is None else history.tries
     return (*earlier, failed)[-KEPT_TRIES:]
+
+
+def rows_before(rows: Iterable[StepRecord], path: str) -> list[StepRecord]:
+    """Return the rows that a fork from the step at this path copies.
+
+    These are the final rows of calls before it. If the step is in a branch, the rows of the other branches of the same
+    call are among them; the call itself, which has not ended before the step, is not.
+    """
+    start = path_order(path)
+    opened = {path}
+    while (call := parent_path(path)) is not None:
+        opened.add(call)
+        path = call
+    return [row for row in rows if row.is_final and row.path not in opened and _comes_before(row.path, start)]
+
+
+def _comes_before(path: str, start: tuple[int, tuple[int, ...], str]) -> bool:
+    kind, parts, _ = path_order(path)
+    if kind or start[0]:
+        return path_order(path) < start
+    for level, (mine, other) in enumerate(zip(parts, start[1], strict=False)):
+        if mine != other:
+            # Positions are ordered; the branches of one call (every second number) are not.
+            return mine < other or level % 2 == 1
+    return False

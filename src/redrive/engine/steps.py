@@ -8,11 +8,21 @@ that writes it. The delay of a retry counts from there, which is the instant of 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import TypeAlias
 
 import msgspec
 
-from redrive.engine.runs import StepError, StepHistory, StepKind, StepOutcome, StepRecord, StepTry, kept_tries
+from redrive.engine.runs import (
+    RunFlags,
+    StepError,
+    StepHistory,
+    StepKind,
+    StepOutcome,
+    StepRecord,
+    StepTry,
+    kept_tries,
+)
 from redrive.errors.foreign import summary
 from redrive.policy import Defer, Failure, GiveUp, History, Policy, Retry
 
@@ -70,6 +80,34 @@ class FailedTry(msgspec.Struct, frozen=True, gc=False):
 
 StepEnd: TypeAlias = NewStep | FailedTry
 """A row to be written."""
+
+
+class StepBatch(msgspec.Struct, frozen=True, gc=False):
+    """Rows of a running run, to be written under its lease; without rows and values it only asks for the flags."""
+
+    run_id: int
+    lease_id: int
+    steps: tuple[StepEnd, ...] = ()
+    values: bytes | None = None  # of ``flow.set``, a JSON object
+
+
+class StepsAnswer(StrEnum):
+    """What became of the rows of a `StepBatch`."""
+
+    WRITTEN = "written"
+    """They are recorded under the lease, by this transaction or by an earlier one with a lost reply."""
+    LATER = "later"
+    """Another transaction has locked the run; they must be written again."""
+    LOST = "lost"
+    """The lease is no longer current, and nothing was written."""
+
+
+class StepsWritten(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a `StepBatch`: the rows as they are recorded, and what operators ask of the run."""
+
+    answer: StepsAnswer
+    steps: tuple[StepRecord, ...] = ()
+    flags: RunFlags = RunFlags()
 
 
 def resolve(end: StepEnd, run_id: int, lease_id: int, now: datetime) -> StepRecord:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+import msgspec
+
 from redrive.engine import frozen
 from redrive.policy import Policy
 
@@ -47,4 +49,6 @@ def _converter(hint: Any, converters: Converters) -> Callable[[Any], Any] | None
     kind = typing.get_origin(hint) or hint
     if kind is Policy:
         return frozen.read
+    if issubclass(kind, msgspec.Struct):
+        return msgspec.json.Decoder(kind).decode
     return kind if issubclass(kind, StrEnum) else converters.get(kind)

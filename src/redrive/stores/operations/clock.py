@@ -80,6 +80,7 @@ def keep() -> Steps[ClockState]:
     if followed:
         yield Query("clock_move_workers", {"step": followed})
         yield Query("clock_move_jobs", {"step": followed, "now": row.now})
+        yield Query("clock_move_steps", {"step": followed})
         yield Query("clock_move_starts", {"step": followed})
         yield Query("clock_move_refreshes", {"step": followed})
         yield from record(row.now, SYSTEM, "clock_followed", seconds=followed.total_seconds())

@@ -60,14 +60,22 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
     """
     if not jobs:
         return EnqueueResult([])
+    at, ids = yield from numbered(jobs, now)
+    return (yield from _place(jobs, ids, at, trace))
+
+
+def numbered(jobs: Sequence[NewJob], now: datetime | None) -> Steps[tuple[datetime, list[int]]]:
+    """Return the instant of the transaction and an id for each of these jobs, which may be inserted.
+
+    Raise `ConfigurationError` if a job of an ordered queue has no partition.
+    """
     loose = sorted({job.queue for job in jobs if job.partition is None})
     wanted = {"now": now, "queues": loose, "count": len(jobs)}
     rows: Sequence[NumberBlock] = yield Query("gate", wanted, into=NumberBlock)
     if rows[0].ordered is not None:
         message = f"queue {rows[0].ordered!r} is ordered: give the partition of a job by options(partition=...)"
         raise ConfigurationError(message)
-    ids = numbers((row.first, row.last) for row in rows)
-    return (yield from _place(jobs, ids, rows[0].now, trace))
+    return rows[0].now, numbers((row.first, row.last) for row in rows)
 
 
 def take(name: str, count: int) -> Steps[list[int]]:
@@ -88,10 +96,10 @@ def insert(jobs: Sequence[NewJob], at: datetime) -> Steps[None]:
         yield from _place(jobs, (yield from take("job", len(jobs))), at)
 
 
-def put(ids: list[int], jobs: Sequence[NewJob], at: datetime) -> Steps[None]:
+def put(ids: list[int], jobs: Sequence[NewJob], at: datetime, trace: str | None = None) -> Steps[None]:
     """Insert jobs under ids that were taken for them; raise `DuplicateJob` if another job holds a key."""
     if jobs:
-        yield from _place(jobs, ids, at)
+        yield from _place(jobs, ids, at, trace)
 
 
 def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, trace: str | None = None) -> Steps[EnqueueResult]:

@@ -19,11 +19,14 @@ from redrive.engine.lifecycle import LifecycleEvent, State
 from redrive.engine.outcome import Lost, Outcome, Succeeded, Transition, Unreadable
 from redrive.engine.queue import Due
 from redrive.engine.records import AttemptOutcome, Claim
+from redrive.engine.runs import RunState
 from redrive.engine.settle import decide, set_aside
+from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.policy import format_duration
 from redrive.stores.operations import jobs, keys, limited_queues, origins, transitions
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.limited_queues import ClaimFilter, Offer, QueueScan
+from redrive.stores.operations.runs import steps as run_steps
 from redrive.stores.operations.transitions import drop_unstopped, put_unstopped
 from redrive.stores.query import DRAWN, Batch, Query, Steps, wakes, writes
 
@@ -46,6 +49,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     # True if a job is due and was not taken only because another claim has locked it, or because the rate of its queue
     # is used up, or because the scan of its queue goes on.
     soon: bool = False
+    # What is stored of the runs of workflows among the jobs taken, by their jobs.
+    runs: Mapping[int, RunState] = {}
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False):
@@ -64,6 +69,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     moved: tuple[Transition, ...]  # the transitions of the attempts that were settled
     lost: frozenset[int]  # lease ids that were not current: nothing was written for them
     cancelled: frozenset[int] = frozenset()  # those of the lost that were cancelled while they ran
+    steps: tuple[StepsWritten, ...] = ()  # the answers to the batches of steps, in their order
 
 
 # A claim is also a heartbeat: a worker that claims before its next heartbeat must not lose these jobs to a sweep. A job
@@ -103,7 +109,8 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     claims = tuple(sorted((each for each in rows if is_readable(each.policy)), key=attrgetter("lease_id")))
     if rows:
         # The next claim reads what is due next, while these jobs run.
-        return Claimed(claims, timedelta(0), scans=open_scans, held=held)
+        runs = yield from run_steps.states(claims, at)
+        return Claimed(claims, timedelta(0), scans=open_scans, held=held, runs=runs)
     # The claim takes nothing for a worker that is not registered.
     if not (yield beat):
         return Claimed((), None, known=False)
@@ -157,10 +164,17 @@ def _is_past(instant: datetime | None, now: datetime) -> bool:
 
 
 @writes
-def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: datetime | None = None) -> Steps[Settled]:
+def settle(
+    endings: Sequence[Ending],
+    *,
+    steps: Sequence[StepBatch] = (),
+    stopped: Collection[int] = (),
+    now: datetime | None = None,
+) -> Steps[Settled]:
     """Write the ends of attempts in one transaction, each only if its lease is still current.
 
-    ``stopped`` are leases of attempts that ended before, with handlers that have stopped now.
+    ``steps`` are rows of runs that go on; ``stopped`` are leases of attempts that ended before, with handlers that have
+    stopped now.
     """
     at = yield from instant(now)
     plain: list[Transition] = []
@@ -171,11 +185,18 @@ def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: dat
             plain.append(transition)
         else:
             other.append((ending.claim, transition))
+    # The rows of steps come first, because a run that is parked has no lease any more.
+    parked = [transition for _, transition in other if transition.run is not None]
+    answers: Sequence[StepsWritten] = ()
+    if steps or parked:
+        answers = yield from run_steps.write_all(steps, parked, at)
     done = yield from transitions.write(other, at)
     if plain:
         current = yield from _write_successes(plain, at)
         done |= {each.lease_id: each for each in plain if each.lease_id in current}
         yield from keys.drop([each.claim.id for each in endings if each.claim.key and each.claim.lease_id in current])
+    if parked:
+        yield from run_steps.park([each for each in parked if each.lease_id in done], at)
     yield from origins.notify(done.values(), at)
     yield from jobs.put_traces(
         (e.claim.id, e.trace) for e in endings if e.trace is not None and _is_unfinished(done, e)
@@ -183,17 +204,22 @@ def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: dat
     yield from put_unstopped(e.claim for e in endings if e.unstopped and e.claim.lease_id in done)
     if len(done) == len(endings):
         yield from drop_unstopped(stopped)
-        return Settled(tuple(done.values()), frozenset())
-    decided = [*(transition for _, transition in other), *plain]
-    moved = [done[each.lease_id] for each in decided if each.lease_id in done]
-    missed = [each for each in decided if each.lease_id not in done]
-    before = yield from transitions.closed_before(missed)
-    already = {each.lease_id for each in missed if transitions.is_settled(each, before.get(each.lease_id))}
-    moved += [each for each in missed if each.lease_id in already]
+        return Settled(tuple(done.values()), frozenset(), steps=tuple(answers))
+    missed = [each for each in (*(transition for _, transition in other), *plain) if each.lease_id not in done]
+    already, cancelled = yield from _missed(missed)
     lost = frozenset(each.lease_id for each in missed) - already
     ended = {each.lease_id for each in missed} - {e.claim.lease_id for e in endings if e.unstopped}
     yield from drop_unstopped(ended | {*stopped})
-    return Settled(tuple(moved), lost, frozenset(each for each in lost if before.get(each) == AttemptOutcome.CANCELLED))
+    moved = (*done.values(), *(each for each in missed if each.lease_id in already))
+    return Settled(moved, lost, cancelled, tuple(answers))
+
+
+def _missed(missed: Sequence[Transition]) -> Steps[tuple[frozenset[int], frozenset[int]]]:
+    """Return the leases of attempts that an earlier settle has written, and of those that were cancelled."""
+    before = yield from transitions.closed_before(missed)
+    already = {each.lease_id for each in missed if transitions.is_settled(each, before.get(each.lease_id))}
+    lost = {each.lease_id for each in missed} - already
+    return frozenset(already), frozenset(each for each in lost if before.get(each) == AttemptOutcome.CANCELLED)
 
 
 @writes

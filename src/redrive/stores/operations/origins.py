@@ -18,6 +18,7 @@ from redrive.engine.topics import Publish
 from redrive.stores.operations import crons, events, transitions
 from redrive.stores.operations.machines import finish as transition_ends
 from redrive.stores.operations.refresh import finish
+from redrive.stores.operations.runs import waits
 from redrive.stores.query import Steps
 
 Receiver: TypeAlias = Callable[[Sequence[OriginResult], datetime], Steps[Any]]
@@ -28,6 +29,7 @@ _RECEIVERS: Final[Mapping[Kind, Receiver]] = {
     Kind.MACHINE: transition_ends.finish_all,
     Kind.CRON: crons.finish_all,
     Kind.TOPIC: events.finish_all,
+    Kind.RUN: waits.child_ended,
 }
 
 # The effects that any job can have. Those of a kind of origin, such as the next event of a machine, reach its operation

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lease import limit_of
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
+from redrive.engine.origin import Kind
 from redrive.engine.records import Filter, Hold, JobRecord
 from redrive.engine.settle import DEADLINE
 from redrive.errors import IllegalMove
@@ -59,6 +60,7 @@ def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
         raise IllegalMove(f"job {job_id} {obstacle}")
     forgive = int(job.state is State.DEAD and job.reason != DEADLINE)
     yield from _start([job_id], at, forgive=forgive, note="run once more by an operator")
+    yield from _prepare_runs([job])
     yield from record(at, actor, "retry", ids=[job_id])
 
 
@@ -97,6 +99,7 @@ def redrive(  # noqa: PLR0913 - what an operator may say, by keyword
     if ids:
         first_at = at + first_after
         ids = yield from _start(ids, first_at, spacing=spacing, queue=queue, note="redriven by an operator")
+        yield from _prepare_runs([job for job in chosen.jobs if job.id in ids])
         rate = {"spacing": spacing.total_seconds()} if spacing else {}
         yield from record(at, actor, "redrive", ids=ids, filter=conditions(wanted), queue=queue, **rate)
     return BulkResult(tuple(ids), tuple(kept), chosen.last_id)
@@ -115,6 +118,22 @@ def _start(  # noqa: PLR0913 - the parameters of one statement
     params = {"ids": ids, "first_at": first_at, "spacing": spacing, "queue": queue, "forgive": forgive, "note": note}
     started = {row[0] for row in (yield Query("redrive", params))}
     return [number for number in ids if number in started]
+
+
+# A run that starts again keeps its recorded steps, but for those that ended it: the step with the last failure, the
+# cancellation, and steps that were undone.
+def _prepare_runs(jobs: Sequence[JobRecord]) -> Steps[None]:
+    """Let the runs among jobs that start again repeat what ended them."""
+    ids = [job.id for job in jobs if job.origin is not None and job.origin.startswith(f"{Kind.RUN}:")]
+    if ids:
+        yield Query("steps_again", {"ids": ids})
+        yield Query("runs_again", {"ids": ids})
+
+
+def start_again(job: JobRecord, at: datetime) -> Steps[None]:
+    """Start an ended run again as a part of a larger operation."""
+    yield from _start([job.id], at, note="goes on by an operator")
+    yield from _prepare_runs([job])
 
 
 def _take_keys(jobs: Sequence[JobRecord]) -> Steps[dict[int, Holder]]:

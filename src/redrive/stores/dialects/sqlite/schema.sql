@@ -574,6 +574,105 @@ CREATE TABLE redrive_done (
     FOREIGN KEY (topic, subscription) REFERENCES redrive_subscriptions (topic, name) ON DELETE CASCADE
 ) STRICT, WITHOUT ROWID;
 
+-- Runs of workflows, one row each; the job of a run executes it and has its state.
+CREATE TABLE redrive_runs (
+    -- deferred, because a job is inserted after its run
+    job_id INTEGER NOT NULL UNIQUE REFERENCES redrive_jobs (id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
+    workflow TEXT NOT NULL CHECK (workflow <> ''),
+    id TEXT NOT NULL CHECK (id <> ''),
+    version INTEGER NOT NULL CHECK (version > 0), -- of the code that started it
+    digest INTEGER NOT NULL,              -- of its arguments: the same id with other arguments is an error
+    epoch INTEGER NOT NULL DEFAULT 0 CHECK (epoch >= 0), -- restarts
+    parent_id INTEGER,                    -- the job of the run that waits for it, and the path of the step there
+    parent_path TEXT,
+    forked_from INTEGER,
+    paused_at INTEGER,
+    paused_until INTEGER,
+    paused_why TEXT,
+    cancel_at INTEGER,                    -- when its cancellation was requested; delivered at its next step
+    cancel_why TEXT,
+    set_values BLOB,                      -- flow.set, a JSON object
+    PRIMARY KEY (workflow, id),
+    CHECK ((parent_id IS NULL) = (parent_path IS NULL)),
+    CHECK (parent_id IS NULL OR parent_id <> job_id),
+    CHECK ((paused_at IS NULL) = (paused_why IS NULL)),
+    CHECK (paused_until IS NULL OR paused_at IS NOT NULL),
+    CHECK ((cancel_at IS NULL) = (cancel_why IS NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX redrive_runs_children ON redrive_runs (parent_id) WHERE parent_id IS NOT NULL;
+
+-- Recorded steps of runs, one row each, identified by the path of the call in its run. A row is written once, by the
+-- transaction that settles attempts, under the lease of its run; only a step that waits is written again.
+CREATE TABLE redrive_steps (
+    run_id INTEGER NOT NULL REFERENCES redrive_jobs (id) ON DELETE CASCADE,
+    path TEXT NOT NULL CHECK (path <> ''),
+    lease_id INTEGER NOT NULL,
+    kind TEXT NOT NULL CHECK (
+        kind IN ('step', 'undo', 'sleep', 'wait', 'event', 'call', 'gather', 'patch', 'cancel', 'value')
+    ),
+    name TEXT NOT NULL,
+    outcome TEXT NOT NULL CHECK (outcome IN ('ok', 'failed', 'waiting', 'running', 'timed_out')),
+    at INTEGER NOT NULL,                  -- its end, or the start of its wait
+    took INTEGER NOT NULL CHECK (took >= 0),
+    tries INTEGER NOT NULL CHECK (tries >= 0),
+    due_at INTEGER,                       -- next try, end of a sleep, timeout of a wait, end of a lease at the gate
+    digest INTEGER,                       -- of its arguments
+    result BLOB,
+    error TEXT,                           -- JSON
+    history TEXT,                         -- JSON: the failed tries, and the numbers that the policy keeps
+    ref INTEGER,                          -- the job of a child run, the signal that a wait received
+    PRIMARY KEY (run_id, path),
+    -- only functions are tried, and only what was tried or waited for can fail
+    CHECK (tries = 0 OR kind = 'step' OR kind = 'undo'),
+    CHECK (outcome <> 'failed' OR kind IN ('step', 'undo', 'call')),
+    CHECK (outcome <> 'failed' OR error IS NOT NULL),
+    CHECK (result IS NULL OR outcome = 'ok'),
+    -- a step waits for its next try, which has a time; only waits time out
+    CHECK (outcome <> 'waiting' OR kind IN ('step', 'undo', 'wait', 'event', 'call')),
+    CHECK (outcome <> 'waiting' OR kind IN ('wait', 'event', 'call') OR (due_at IS NOT NULL AND error IS NOT NULL)),
+    CHECK (outcome <> 'running' OR (kind = 'step' AND due_at IS NOT NULL)),
+    CHECK (outcome <> 'timed_out' OR kind IN ('wait', 'event', 'call')),
+    CHECK (kind <> 'sleep' OR due_at IS NOT NULL),
+    CHECK (kind <> 'call' OR ref IS NOT NULL)
+) STRICT, WITHOUT ROWID;
+
+-- Steps that wait for their next try, by its time: "who waits for a retry, until when".
+CREATE INDEX redrive_steps_retrying ON redrive_steps (due_at, run_id) WHERE outcome = 'waiting' AND tries > 0;
+
+-- Waits for emitted values, by name.
+CREATE INDEX redrive_steps_events ON redrive_steps (name, run_id) WHERE outcome = 'waiting' AND kind = 'event';
+
+-- Signals to runs. Senders only insert, so that an open transaction of a sender blocks no run. A signal is pending until
+-- it was offered to its run, which is woken if it waits for it.
+CREATE TABLE redrive_signals (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, -- a number is not used again, because a run reads signals in their order
+    run_id INTEGER NOT NULL REFERENCES redrive_jobs (id) ON DELETE CASCADE,
+    name TEXT NOT NULL CHECK (name <> ''),
+    key TEXT,
+    payload BLOB,
+    at INTEGER NOT NULL,
+    path TEXT,                            -- of the step that received it; NULL: unread
+    pending INTEGER NOT NULL CHECK (pending IN (0, 1))
+) STRICT;
+
+CREATE INDEX redrive_signals_of ON redrive_signals (run_id, id);
+CREATE UNIQUE INDEX redrive_signals_keys ON redrive_signals (run_id, name, key) WHERE key IS NOT NULL;
+CREATE INDEX redrive_signals_pending ON redrive_signals (id) WHERE pending;
+
+-- Emitted values: the first write of a name wins, and every run that waits for it is woken. A value is pending until
+-- every run that waits for it was woken.
+CREATE TABLE redrive_emits (
+    name TEXT PRIMARY KEY CHECK (name <> ''),
+    payload BLOB,
+    at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,          -- deleted after that
+    pending INTEGER NOT NULL CHECK (pending IN (0, 1))
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX redrive_emits_pending ON redrive_emits (name) WHERE pending;
+CREATE INDEX redrive_emits_expiring ON redrive_emits (expires_at);
+
 -- The audit log: each change made by an operator.
 CREATE TABLE redrive_audit (
     id INTEGER PRIMARY KEY,

@@ -550,6 +550,105 @@ CREATE TABLE redrive_done (
     PRIMARY KEY (topic, subscription, event_id)
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
 
+-- Runs of workflows, one row each; the job of a run executes it and has its state.
+CREATE TABLE redrive_runs (
+    job_id bigint PRIMARY KEY,
+    workflow text COLLATE "C" NOT NULL CHECK (workflow <> ''),
+    id text COLLATE "C" NOT NULL CHECK (id <> ''),
+    version integer NOT NULL CHECK (version > 0),  -- of the code that started it
+    digest bigint NOT NULL,               -- of its arguments: the same id with other arguments is an error
+    epoch integer NOT NULL DEFAULT 0 CHECK (epoch >= 0),  -- restarts
+    parent_id bigint,                     -- the job of the run that waits for it, and the path of the step there
+    parent_path text COLLATE "C",
+    forked_from bigint,
+    paused_at timestamptz,
+    paused_until timestamptz,
+    paused_why text,
+    cancel_at timestamptz,                -- when its cancellation was requested; delivered at its next step
+    cancel_why text,
+    set_values bytea,                     -- flow.set, a JSON object
+    UNIQUE (workflow, id),
+    CHECK ((parent_id IS NULL) = (parent_path IS NULL)),
+    CHECK (parent_id <> job_id),
+    CHECK ((paused_at IS NULL) = (paused_why IS NULL)),
+    CHECK (paused_until IS NULL OR paused_at IS NOT NULL),
+    CHECK ((cancel_at IS NULL) = (cancel_why IS NULL))
+) WITH (fillfactor = 80, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE INDEX redrive_runs_children ON redrive_runs (parent_id) WHERE parent_id IS NOT NULL;
+
+-- Recorded steps of runs, one row each, identified by the path of the call in its run. A row is written once, by the
+-- transaction that settles attempts, under the lease of its run; only a step that waits is written again.
+CREATE TABLE redrive_steps (
+    run_id bigint NOT NULL,
+    path text COLLATE "C" NOT NULL CHECK (path <> ''),
+    lease_id bigint NOT NULL,
+    kind text COLLATE "C" NOT NULL CHECK (
+        kind IN ('step', 'undo', 'sleep', 'wait', 'event', 'call', 'gather', 'patch', 'cancel', 'value')
+    ),
+    name text COLLATE "C" NOT NULL,
+    outcome text COLLATE "C" NOT NULL CHECK (outcome IN ('ok', 'failed', 'waiting', 'running', 'timed_out')),
+    at timestamptz NOT NULL,              -- its end, or the start of its wait
+    took interval NOT NULL CHECK (took >= interval '0'),
+    tries integer NOT NULL CHECK (tries >= 0),
+    due_at timestamptz,                   -- next try, end of a sleep, timeout of a wait, end of a lease at the gate
+    digest bigint,                        -- of its arguments
+    result bytea,
+    error text,                           -- JSON
+    history text,                         -- JSON: the failed tries, and the numbers that the policy keeps
+    ref bigint,                           -- the job of a child run, the signal that a wait received
+    PRIMARY KEY (run_id, path),
+    -- only functions are tried, and only what was tried or waited for can fail
+    CHECK (tries = 0 OR kind IN ('step', 'undo')),
+    CHECK (outcome <> 'failed' OR kind IN ('step', 'undo', 'call')),
+    CHECK (outcome <> 'failed' OR error IS NOT NULL),
+    CHECK (result IS NULL OR outcome = 'ok'),
+    -- a step waits for its next try, which has a time; only waits time out
+    CHECK (outcome <> 'waiting' OR kind IN ('step', 'undo', 'wait', 'event', 'call')),
+    CHECK (outcome <> 'waiting' OR kind IN ('wait', 'event', 'call') OR (due_at IS NOT NULL AND error IS NOT NULL)),
+    CHECK (outcome <> 'running' OR (kind = 'step' AND due_at IS NOT NULL)),
+    CHECK (outcome <> 'timed_out' OR kind IN ('wait', 'event', 'call')),
+    CHECK (kind <> 'sleep' OR due_at IS NOT NULL),
+    CHECK (kind <> 'call' OR ref IS NOT NULL)
+) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.02);
+
+-- Steps that wait for their next try, by its time: "who waits for a retry, until when".
+CREATE INDEX redrive_steps_retrying ON redrive_steps (due_at, run_id) WHERE outcome = 'waiting' AND tries > 0;
+
+-- Waits for emitted values, by name.
+CREATE INDEX redrive_steps_events ON redrive_steps (name, run_id) WHERE outcome = 'waiting' AND kind = 'event';
+
+-- Signals to runs. Senders only insert, so that an open transaction of a sender blocks no run. A signal is pending until
+-- it was offered to its run, which is woken if it waits for it.
+CREATE TABLE redrive_signals (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_id bigint NOT NULL,
+    name text COLLATE "C" NOT NULL CHECK (name <> ''),
+    key text COLLATE "C",
+    payload bytea,
+    at timestamptz NOT NULL,
+    path text COLLATE "C",                -- of the step that received it; NULL: unread
+    pending boolean NOT NULL
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE INDEX redrive_signals_of ON redrive_signals (run_id, id);
+CREATE UNIQUE INDEX redrive_signals_keys ON redrive_signals (run_id, name, key) WHERE key IS NOT NULL;
+CREATE INDEX redrive_signals_pending ON redrive_signals (id) WHERE pending;
+
+-- Emitted values: the first write of a name wins, and every run that waits for it is woken. A value is pending until no
+-- run can wait for it without having seen it.
+CREATE TABLE redrive_emits (
+    name text COLLATE "C" PRIMARY KEY CHECK (name <> ''),
+    payload bytea,
+    at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL,      -- deleted after that
+    pending boolean NOT NULL,
+    noticed xid8                          -- transactions from this one on began after it was noticed
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE INDEX redrive_emits_pending ON redrive_emits (name) WHERE pending;
+CREATE INDEX redrive_emits_expiring ON redrive_emits (expires_at);
+
 -- The audit log: each change made by an operator.
 CREATE TABLE redrive_audit (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -569,6 +668,9 @@ BEGIN
     DELETE FROM redrive_progress WHERE job_id IN (SELECT id FROM gone);
     DELETE FROM redrive_traces WHERE job_id IN (SELECT id FROM gone);
     DELETE FROM redrive_tags WHERE job_id IN (SELECT id FROM gone);
+    DELETE FROM redrive_signals WHERE run_id IN (SELECT id FROM gone);
+    DELETE FROM redrive_steps WHERE run_id IN (SELECT id FROM gone);
+    DELETE FROM redrive_runs WHERE job_id IN (SELECT id FROM gone);
     RETURN NULL;
 END
 $$;

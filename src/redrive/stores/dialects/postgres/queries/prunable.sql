@@ -26,5 +26,11 @@ WHERE job.id > :after_id::bigint
             END
     END <= :now::timestamptz
     AND NOT EXISTS (SELECT FROM redrive_jobs AS child WHERE child.parent_id = job.id)
+    -- a run reads the results of the runs that it has called
+    AND NOT EXISTS (
+        SELECT FROM redrive_runs AS called
+        JOIN redrive_jobs AS caller ON caller.id = called.parent_id
+        WHERE called.job_id = job.id AND caller.state IN ('ready', 'running', 'waiting')
+    )
 ORDER BY job.id
 LIMIT :count::bigint

@@ -22,5 +22,11 @@ WHERE job.id > :after_id
             + CASE WHEN kept.key IS NULL THEN :keep ELSE CAST(nullif(kept.value, '') AS INTEGER) END
     END <= :now
     AND NOT EXISTS (SELECT 1 FROM redrive_jobs AS child WHERE child.parent_id = job.id)
+    -- a run reads the results of the runs that it has called
+    AND NOT EXISTS (
+        SELECT 1 FROM redrive_runs AS called
+        JOIN redrive_jobs AS caller ON caller.id = called.parent_id
+        WHERE called.job_id = job.id AND caller.state IN ('ready', 'running', 'waiting')
+    )
 ORDER BY job.id
 LIMIT :count

@@ -1,0 +1,7 @@
+-- Send the signal of the end of these runs to the runs that wait for them.
+-- Called when runs end, in the same transaction; it locks no run.
+INSERT INTO redrive_signals (run_id, name, key, at, pending)
+SELECT parent_id, :name::text, job_id::text || '.' || :now::timestamptz, :now::timestamptz, true
+FROM redrive_runs
+WHERE job_id = ANY (:ids::bigint[]) AND parent_id IS NOT NULL
+ON CONFLICT (run_id, name, key) WHERE key IS NOT NULL DO NOTHING

@@ -1,0 +1,16 @@
+-- Make parked runs due that wait for pending emitted values, and return them.
+-- Called by wake, before emits_offered.
+WITH held AS MATERIALIZED (
+    SELECT id FROM redrive_jobs
+    WHERE id = ANY (ARRAY(
+            SELECT step.run_id FROM redrive_steps AS step
+            WHERE step.outcome = 'waiting' AND step.kind = 'event'
+                AND step.name = ANY (ARRAY(SELECT name FROM redrive_emits WHERE pending ORDER BY name LIMIT :count::bigint))
+        ))
+        AND state = 'ready' AND hold = 'parked' AND scheduled_at > :now::timestamptz
+    ORDER BY id
+    LIMIT :count
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE redrive_jobs AS job SET scheduled_at = :now FROM held WHERE job.id = held.id
+RETURNING job.id

@@ -1,0 +1,10 @@
+-- Return the recorded rows of these steps, and whether the lease of their run is current.
+-- Called by settle for the steps that steps_put has not written.
+SELECT
+    given.run_id, given.path, given.lease_id,
+    EXISTS (
+        SELECT FROM redrive_jobs WHERE id = given.run_id AND lease_id = given.lease_id AND state = 'running'
+    ) AS is_current,
+    step.lease_id AS recorded_by, step.outcome, step.at, step.due_at
+FROM unnest(:run_id::bigint[], :path::text[], :lease_id::bigint[]) AS given (run_id, path, lease_id)
+LEFT JOIN redrive_steps AS step ON step.run_id = given.run_id AND step.path = given.path

@@ -1,0 +1,31 @@
+-- Write steps of running runs, each if the lease of its run is still current, and return them with what operators ask.
+-- Called by settle. A recorded step is written again only while it waits.
+-- many: rows
+INSERT INTO redrive_steps (
+    run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
+)
+SELECT
+    :run_id, :path, :kind, :name, :outcome, :lease_id, :at, :took, :tries, :due_at, :digest, :result, :error, :history,
+    :ref
+FROM redrive_jobs
+WHERE id = :run_id AND lease_id = :lease_id AND state = 'running'
+ON CONFLICT (run_id, path) DO UPDATE SET
+        lease_id = excluded.lease_id,
+    outcome = excluded.outcome,
+    at = excluded.at,
+    took = excluded.took,
+    tries = excluded.tries,
+    due_at = excluded.due_at,
+    result = excluded.result,
+    error = excluded.error,
+    history = excluded.history,
+    ref = excluded.ref
+WHERE redrive_steps.outcome = 'waiting'
+    AND (excluded.outcome <> 'waiting' OR excluded.tries > redrive_steps.tries)
+RETURNING
+    run_id, path, lease_id,
+    (SELECT cancel_why FROM redrive_runs WHERE job_id = redrive_steps.run_id) AS cancel_why,
+    (
+        SELECT paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > :at)
+        FROM redrive_runs WHERE job_id = redrive_steps.run_id
+    ) AS paused

@@ -1,0 +1,249 @@
+"""Operators' queries and actions on runs. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import msgspec
+
+from redrive.engine.lifecycle import FINAL, State
+from redrive.engine.records import AttemptRecord, Hold, JobRecord
+from redrive.engine.runs import (
+    CHILD_SIGNAL,
+    FAR,
+    RunRecord,
+    SignalRecord,
+    StepError,
+    StepRecord,
+    check_size,
+    path_order,
+)
+from redrive.errors import IllegalMove, JobNotFound
+from redrive.stores.operations import jobs
+from redrive.stores.operations.admin import end_job
+from redrive.stores.operations.audit import UNKNOWN, record
+from redrive.stores.operations.clock import instant
+from redrive.stores.operations.redriving import start_again
+from redrive.stores.operations.runs.waits import find
+from redrive.stores.query import Query, Steps, reads, wakes
+
+
+class RunView(msgspec.Struct, frozen=True, gc=False):
+    """A run with the job that executes it."""
+
+    run: RunRecord
+    job: JobRecord
+
+
+class Timeline(msgspec.Struct, frozen=True, gc=False):
+    """All that is stored of a run: its executions, its steps in the order of their calls, its signals, its children."""
+
+    run: RunRecord
+    job: JobRecord
+    attempts: tuple[AttemptRecord, ...]
+    steps: tuple[StepRecord, ...]
+    signals: tuple[SignalRecord, ...]
+    children: tuple[RunRecord, ...]
+
+
+class RunFilter(msgspec.Struct, frozen=True, gc=False):
+    """A selection of runs; all given conditions must hold.
+
+    Attributes:
+        hold: ``parked``, ``paused``, ``held`` or another reason to wait.
+        parent_id: the job of the run that called them.
+        before_id: runs with jobs before this one, for the next page.
+        limit: maximum number of runs.
+    """
+
+    workflow: str | None = None
+    state: State | None = None
+    hold: Hold | None = None
+    parent_id: int | None = None
+    before_id: int | None = None
+    limit: int = 100
+
+
+class RetryingStep(msgspec.Struct, frozen=True, gc=False):
+    """A step that waits for its next try.
+
+    Attributes:
+        run_id: the job of its run.
+        task: the workflow, or the task of a job whose steps pass the low-level gate.
+        id: the id of the run; None for such a job.
+        tries: tries that failed.
+        due_at: when it is tried again.
+        at: when it failed.
+    """
+
+    run_id: int
+    task: str
+    id: str | None
+    path: str
+    name: str
+    tries: int
+    due_at: datetime
+    at: datetime
+    error: StepError
+
+
+@reads
+def get(workflow: str, run_id: str) -> Steps[RunView]:
+    """Return a run; raise `RunNotFound`."""
+    run = yield from find(workflow, run_id)
+    return RunView(run, (yield from jobs.find(run.job_id)))
+
+
+@reads
+def select(wanted: RunFilter) -> Steps[tuple[RunView, ...]]:
+    """Return the runs that match a filter, newest first."""
+    params = {name: getattr(wanted, name) for name in ("workflow", "state", "hold", "parent_id", "before_id")}
+    runs: Sequence[RunRecord] = yield Query("runs_select", {**params, "count": wanted.limit}, into=RunRecord)
+    # A job that was deleted since then is not in the snapshot of a transaction that only reads.
+    found = []
+    for run in runs:
+        found.append(RunView(run, (yield from jobs.find(run.job_id))))  # noqa: PERF401 - a comprehension cannot yield
+    return tuple(found)
+
+
+@reads
+def timeline(workflow: str, run_id: str) -> Steps[Timeline]:
+    """Return all that is stored of a run; raise `RunNotFound`."""
+    run = yield from find(workflow, run_id)
+    job = yield from jobs.find(run.job_id)
+    attempts: Sequence[AttemptRecord] = yield Query("attempts_of", {"job_id": run.job_id}, into=AttemptRecord)
+    steps: Sequence[StepRecord] = yield Query("steps_of", {"ids": [run.job_id]}, into=StepRecord)
+    signals: Sequence[SignalRecord] = yield Query(
+        "signals_of", {"ids": [run.job_id], "unread": False, "child": CHILD_SIGNAL}, into=SignalRecord
+    )
+    of_parent = RunFilter(parent_id=run.job_id, limit=1_000)
+    children: Sequence[RunRecord] = yield Query("runs_select", _params(of_parent), into=RunRecord)
+    ordered = sorted(steps, key=lambda row: path_order(row.path))
+    return Timeline(run, job, tuple(attempts), tuple(ordered), tuple(signals), tuple(reversed(children)))
+
+
+def _params(wanted: RunFilter) -> dict[str, object]:
+    params = {name: getattr(wanted, name) for name in ("workflow", "state", "hold", "parent_id", "before_id")}
+    return {**params, "count": wanted.limit}
+
+
+@reads
+def retrying(
+    *, task: str | None = None, before: datetime | None = None, limit: int = 100
+) -> Steps[tuple[RetryingStep, ...]]:
+    """Return the steps that wait for their next try, by its time: of one task, and due until ``before``, if given."""
+    params = {"task": task, "before": before, "count": limit}
+    return tuple((yield Query("steps_retrying", params, into=RetryingStep)))
+
+
+# The request is delivered once, at the next step of the run, which can then clean up. A second request ends the run,
+# and those that it called, without waiting for that. Locks: the jobs first, then the runs.
+@wakes
+def cancel(
+    workflow: str, run_id: str, *, why: str | None = None, actor: str = UNKNOWN, now: datetime | None = None
+) -> Steps[bool]:
+    """Request the cancellation of a run and of the runs that it called; the second request ends them at once.
+
+    A run that has not started ends at once. Return True if something changed. Raise `RunNotFound`.
+    """
+    at = yield from instant(now)
+    run = yield from find(workflow, run_id)
+    family = yield Query("run_family", {"id": run.job_id})
+    if not family:
+        return False
+    locked: Sequence[JobRecord] = yield Query("jobs_lock", {"ids": [row[0] for row in family]}, into=JobRecord)
+    asked_before = (yield from find(workflow, run_id)).cancel_at is not None
+    text = why or "cancelled by an operator"
+    open_jobs = [job for job in locked if job.state not in FINAL]
+    ending = [job for job in open_jobs if asked_before or (job.state is State.READY and job.started_at is None)]
+    ids = [job.id for job in open_jobs]
+    if ids:
+        yield Query("runs_cancel", {"ids": ids, "now": at, "why": text})
+        for job in ending:
+            yield from end_job(job, at, text)
+        yield Query("runs_due", {"ids": ids, "now": at})
+        yield from record(at, actor, "cancel_run", ids=ids, why=why)
+    return bool(ids)
+
+
+@wakes
+def pause(  # noqa: PLR0913 - what an operator may say, by keyword
+    workflow: str,
+    run_id: str,
+    *,
+    until: datetime | None = None,
+    why: str = "paused by an operator",
+    actor: str = UNKNOWN,
+    now: datetime | None = None,
+) -> Steps[None]:
+    """Let a run take no new step until it is resumed, or until an instant.
+
+    Raise `RunNotFound`, or `IllegalMove` if the run has ended.
+    """
+    at = yield from instant(now)
+    job = yield from _locked(workflow, run_id, "be paused")
+    yield Query("run_pause", {"id": job.id, "now": at, "until": until, "why": why})
+    yield Query("run_set_aside", {"id": job.id, "until": until or FAR, "note": f"paused: {why}"})
+    yield from record(at, actor, "pause_run", ids=[job.id], why=why)
+
+
+@wakes
+def resume(workflow: str, run_id: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[bool]:
+    """End the pause of a run, and return False if it was not paused; raise `RunNotFound` or `IllegalMove`."""
+    at = yield from instant(now)
+    job = yield from _locked(workflow, run_id, "be resumed")
+    if not (yield Query("run_resume", {"id": job.id})):
+        return False
+    yield Query("runs_due", {"ids": [job.id], "now": at})
+    yield from record(at, actor, "resume_run", ids=[job.id])
+    return True
+
+
+def _locked(workflow: str, run_id: str, what: str) -> Steps[JobRecord]:
+    run = yield from find(workflow, run_id)
+    job = yield from jobs.lock(run.job_id)
+    if job.state in FINAL:
+        raise IllegalMove(f"run {run_id!r} of {workflow} is {job.state}: it cannot {what}")
+    return job
+
+
+@wakes
+def look_again(workflows: Collection[str], *, now: datetime | None = None) -> Steps[int]:
+    """Make the held runs of these workflows due now, because a worker with other code has started; return how many."""
+    at = yield from instant(now)
+    return len((yield Query("runs_unheld", {"tasks": sorted(workflows), "now": at})))
+
+
+@wakes
+def supply(  # noqa: PLR0913 - what an operator may say, by keyword
+    workflow: str,
+    run_id: str,
+    path: str,
+    result: bytes | None,
+    *,
+    actor: str = UNKNOWN,
+    now: datetime | None = None,
+) -> Steps[None]:
+    """Give a step that failed or waits for a retry this result, and let the run go on, also if it is dead.
+
+    Raise `RunNotFound`; `JobNotFound` if the run has no such step; `ResultTooLarge`; or `IllegalMove` if the run is
+    executed at this moment, has succeeded, or the step has a result.
+    """
+    check_size(f"step {path} of run {run_id!r} of {workflow}", result)
+    at = yield from instant(now)
+    run = yield from find(workflow, run_id)
+    job = yield from jobs.lock(run.job_id)
+    if job.state in {State.RUNNING, State.SUCCEEDED}:
+        raise IllegalMove(f"run {run_id!r} of {workflow} is {job.state}: pause it first, or start another one")
+    params = {"run_id": job.id, "path": path, "result": result, "now": at}
+    if not (yield Query("step_supply", params)):
+        there: Sequence[StepRecord] = yield Query("step_get", {"run_id": job.id, "path": path}, into=StepRecord)
+        if not there:
+            raise JobNotFound(f"run {run_id!r} of {workflow} has no step {path!r}")
+        raise IllegalMove(f"step {path} of run {run_id!r} is {there[0].outcome}: only a failed step takes a value")
+    yield from record(at, actor, "supply_step", ids=[job.id], path=path)
+    if job.state is State.READY:
+        yield Query("runs_due", {"ids": [job.id], "now": at})
+    else:
+        yield from start_again(job, at)

@@ -1,0 +1,177 @@
+"""Starts and forks runs. PURE."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from msgspec.structs import replace
+
+from redrive.engine.frozen import freeze
+from redrive.engine.origin import of_run
+from redrive.engine.records import JobRecord, NewJob
+from redrive.engine.runs import NewRun, RunRecord, StepRecord, rows_before
+from redrive.errors import DuplicateRun, RunNotFound
+from redrive.stores.operations import jobs
+from redrive.stores.query import Query, Steps, wakes
+
+
+class StartedRun(msgspec.Struct, frozen=True, gc=False):
+    """A run that was started now, or that existed before with the same id and arguments."""
+
+    job_id: int
+    id: str
+    created: bool
+    at: datetime  # the instant of the transaction
+
+
+@wakes
+def start(new: Sequence[NewRun], *, trace: str | None = None, now: datetime | None = None) -> Steps[list[StartedRun]]:
+    """Start runs, all or none; a run with the id and the arguments of an existing one is that one.
+
+    Raise `DuplicateRun` if a run has the id with other arguments, or `ConfigurationError` as an enqueue does.
+    """
+    return (yield from begin(new, now, trace=trace)) if new else []
+
+
+def begin(
+    new: Sequence[NewRun],
+    now: datetime | None,
+    *,
+    trace: str | None = None,
+    source: Mapping[int, int] | None = None,
+    spacing: timedelta = timedelta(0),
+) -> Steps[list[StartedRun]]:
+    """Start runs as a part of a larger operation.
+
+    ``source`` are the jobs of the runs that these are forks of, by their position; ``spacing`` is the time between
+    the due times of two of them.
+    """
+    at, ids = yield from jobs.numbered([each.job for each in new], now)
+    names = [each.id or f"run-{number}" for number, each in zip(ids, new, strict=True)]
+    rows = [
+        _row(number, name, each, (source or {}).get(place))
+        for place, (number, name, each) in enumerate(zip(ids, names, new, strict=True))
+    ]
+    inserted = {row[0] for row in (yield Query("run_insert", many=rows))}
+    fresh = [
+        (number, _job(each, name, at + place * spacing if spacing else None))
+        for place, (number, name, each) in enumerate(zip(ids, names, new, strict=True))
+        if number in inserted
+    ]
+    yield from jobs.put([number for number, _ in fresh], [job for _, job in fresh], at, trace)
+    existing = yield from _existing([(names[i], new[i]) for i, number in enumerate(ids) if number not in inserted])
+    return [
+        StartedRun(number if number in inserted else existing[each.workflow, name].job_id, name, number in inserted, at)
+        for number, name, each in zip(ids, names, new, strict=True)
+    ]
+
+
+def _row(number: int, name: str, new: NewRun, source: int | None) -> dict[str, object]:
+    return {
+        "job_id": number,
+        "workflow": new.workflow,
+        "id": name,
+        "version": new.version,
+        "digest": new.digest,
+        "parent_id": new.parent_id,
+        "parent_path": new.parent_path,
+        "forked_from": source,
+        "set_values": None,
+    }
+
+
+def _job(new: NewRun, name: str, due_at: datetime | None) -> NewJob:
+    origin = of_run(new.workflow, name)
+    return replace(new.job, origin=origin) if due_at is None else replace(new.job, origin=origin, due_at=due_at)
+
+
+def _existing(doubled: Sequence[tuple[str, NewRun]]) -> Steps[dict[tuple[str, str], RunRecord]]:
+    """Return the runs that have these ids, if they have the same arguments."""
+    found: dict[tuple[str, str], RunRecord] = {}
+    for workflow, ids in _by_workflow((each.workflow, name) for name, each in doubled).items():
+        params = {"workflow": workflow, "ids": sorted(ids)}
+        rows: Sequence[RunRecord] = yield Query("runs_named", params, into=RunRecord)
+        found |= {(workflow, row.id): row for row in rows}
+    for name, new in doubled:
+        there = found.get((new.workflow, name))
+        if there is None:
+            raise RunNotFound(f"run {name!r} of {new.workflow} has been deleted at this moment: try again")
+        if there.digest != new.digest:
+            raise DuplicateRun(
+                f"{new.workflow} has a run {name!r}, job {there.job_id}, with other arguments: "
+                "use another id, or the same arguments",
+                job_id=there.job_id,
+                id=name,
+            )
+    return found
+
+
+def _by_workflow(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    grouped: dict[str, set[str]] = defaultdict(set)
+    for workflow, name in pairs:
+        grouped[workflow].add(name)
+    return grouped
+
+
+# A fork is a new run with the recorded steps before the one from which it goes on. Its children and its signals are its
+# own: unread signals stay with the run that it was forked from.
+@wakes
+def fork(
+    workflow: str,
+    sources: Mapping[str, str | None],
+    *,
+    before: str | None,
+    spacing: timedelta = timedelta(0),
+    now: datetime | None = None,
+) -> Steps[list[StartedRun]]:
+    """Start a fork of each of these runs, due one after the other.
+
+    Args:
+        workflow: its name.
+        sources: the ids of the runs, each with the id of its fork; None for an id made from the number of its job.
+        before: the path of the first step that is not copied; None copies none.
+        spacing: time between the due times of two forks.
+        now: see `redrive.stores.operations.clock`.
+
+    Raise `RunNotFound`; or `DuplicateRun` if the id of a fork exists.
+    """
+    params = {"workflow": workflow, "ids": sorted(sources)}
+    found: Sequence[RunRecord] = yield Query("runs_named", params, into=RunRecord)
+    runs = {run.id: run for run in found}
+    for name in sources:
+        if name not in runs:
+            raise RunNotFound(f"{workflow} has no run {name!r}")
+    new = []
+    for name, fork_id in sources.items():
+        job = yield from jobs.find(runs[name].job_id)
+        new.append(_fork_of(runs[name], job, (yield Query("payload_of", {"job_id": job.id})), fork_id))
+    source = {place: runs[name].job_id for place, name in enumerate(sources)}
+    started = yield from begin(new, now, source=source, spacing=spacing)
+    for place, each in enumerate(started):
+        if not each.created:
+            raise DuplicateRun(f"{workflow} has a run {each.id!r} already", job_id=each.job_id, id=each.id)
+        if before is not None:
+            yield from _copy_steps(source[place], each.job_id, before)
+    return started
+
+
+def _fork_of(run: RunRecord, job: JobRecord, payloads: Sequence[tuple[bytes]], fork_id: str | None) -> NewRun:
+    copy = NewJob(
+        task=job.task,
+        queue=job.queue,
+        priority=job.priority,
+        payload=payloads[0][0] if payloads else None,
+        policy=freeze(job.policy),
+        partition=job.partition,
+    )
+    return NewRun(copy, run.workflow, run.version, run.digest, fork_id)
+
+
+def _copy_steps(source: int, fork_id: int, before: str) -> Steps[None]:
+    rows: Sequence[StepRecord] = yield Query("steps_of", {"ids": [source]}, into=StepRecord)
+    paths = [row.path for row in rows_before(rows, before)]
+    if paths:
+        yield Query("steps_copy", {"run_id": source, "fork_id": fork_id, "paths": paths})

@@ -1,0 +1,293 @@
+"""Recording steps: one row each, only under the current lease, with the answers written, later and lost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Held, Parked, Restarted, Succeeded
+from redrive.engine.records import Hold
+from redrive.engine.runs import FAR, RunFlags, StepKind, StepOutcome, StepRecord
+from redrive.engine.steps import NewStep, StepBatch, StepsAnswer
+from redrive.stores.operations import leases
+from redrive.stores.operations import managing_runs as manage
+from redrive.stores.operations.leases import Ending
+from tests.stores.helpers import T0, Harness, failed, new, seconds
+from tests.stores.runs import (
+    ERROR,
+    begin,
+    begun,
+    claimed,
+    park,
+    record,
+    rows,
+    run,
+    signal,
+    sleep,
+    step,
+    timeline,
+    tried,
+    view,
+    wait,
+)
+
+
+def test_a_step_is_recorded_as_it_ended(store: Harness):
+    """Rows have all that a worker gives, the lease of the run, and the time of the transaction."""
+    claim = begun(store)
+    store.wait(3)
+    end = NewStep(
+        "4.0.2", StepKind.STEP, "charge", took=seconds(1.5), tries=2, digest=-(2**63), result=b'{"a":1}', ref=None
+    )
+    answer = record(store, claim, end)
+    expected = StepRecord(
+        claim.id, "4.0.2", StepKind.STEP, "charge", StepOutcome.OK, claim.lease_id, store.now, seconds(1.5), 2,
+        digest=-(2**63), result=b'{"a":1}',
+    )  # fmt: skip
+
+    assert (StepsAnswer.WRITTEN, (expected,)) == (answer.answer, answer.steps)
+    assert {"4.0.2": expected} == rows(store)
+
+
+def test_a_claim_answers_the_recorded_steps(store: Harness):
+    """Claims of a run that was parked answer its steps, each run its own."""
+    begin(store, run("a"), run("b"))
+    for _ in range(2):
+        claim, state = claimed(store)
+        park(store, claim, step(name=state.run.id), sleep("2"))
+    store.wait(60)
+    found = store.claimed(2)
+
+    assert {"a": {"1": "a", "2": "60 s"}, "b": {"1": "b", "2": "60 s"}} == {
+        each.run.id: {row.path: row.name for row in each.steps} for each in found.runs.values()
+    }
+
+
+def test_several_runs_are_written_together(store: Harness):
+    """Steps of several runs and ends of jobs are one transaction, and each batch has its answer."""
+    begin(store, run("a"), run("b"))
+    first, second = store.claim(2)
+    other = store.take(new())
+    batches = [StepBatch(each.id, each.lease_id, (step(), step("2"))) for each in (first, second)]
+    settled = store.do(leases.settle([Ending(other, Succeeded(), 0.0)], steps=batches, now=store.now))
+
+    assert ["written", "written"] == [each.answer for each in settled.steps]
+    assert (1, {"1", "2"}, {"1", "2"}) == (len(settled.moved), set(rows(store, "a")), set(rows(store, "b")))
+
+
+@pytest.mark.case("W4")
+def test_a_lost_lease_records_nothing(store: Harness):
+    """Workers that lost their run before its next holder wrote a step write nothing, and are told so."""
+    begin(store)
+    slow, fast = store.worker(), store.worker("host:2")
+    stale, _ = claimed(store, worker=slow)
+    store.wait(16)
+    store.beat(fast)
+    store.sweep()
+    current, _ = claimed(store, worker=fast)
+    late = record(store, stale, step(result=b"1"))
+    mine = record(store, current, step(result=b"2"))
+
+    assert (StepsAnswer.LOST, StepsAnswer.WRITTEN) == (late.answer, mine.answer)
+    assert (current.lease_id, b"2") == (rows(store)["1"].lease_id, rows(store)["1"].result)
+    assert StepsAnswer.LOST == record(store, stale, step("2")).answer
+    assert StepsAnswer.LOST == record(store, stale).answer
+    assert ["1"] == list(rows(store))
+
+
+@pytest.mark.case("W3")
+def test_a_row_with_a_lost_reply_is_recorded(store: Harness):
+    """A step that is written again under its lease answers the row of the first time."""
+    claim = begun(store)
+    first = record(store, claim, step())
+    store.wait(5)
+    again = record(store, claim, step())
+
+    assert first == again
+    assert T0 == rows(store)["1"].at
+
+
+def test_a_failed_try_is_written_again_as_it_was(store: Harness):
+    """A failed try that is written again keeps the due time of the first time."""
+    claim = begun(store)
+    first = record(store, claim, tried())
+    store.wait(0.5)
+
+    assert [first.steps[0].due_at] == [row.due_at for row in record(store, claim, tried()).steps]
+
+
+def test_a_final_row_is_not_written_again(store: Harness):
+    """Steps that have ended keep their rows; another worker cannot write them."""
+    claim = begun(store)
+    park(store, claim, step(result=b"1"), sleep("2"))
+    store.wait(60)
+    again, _ = claimed(store)
+    answer = record(store, again, step(result=b"2"))
+
+    assert (StepsAnswer.LOST, b"1") == (answer.answer, rows(store)["1"].result)
+
+
+def test_a_waiting_step_is_written_by_its_next_try(store: Harness):
+    """Rows of steps that wait are replaced by the next try, with the tries that failed."""
+    claim = begun(store)
+    first = record(store, claim, tried()).steps[0]
+    second = record(store, claim, tried(tries=2, last=first)).steps[0]
+    done = record(store, claim, step(tries=3, history=second.history)).steps[0]
+
+    assert (StepOutcome.WAITING, T0 + seconds(1), T0 + seconds(2)) == (first.outcome, first.due_at, second.due_at)
+    assert (StepOutcome.OK, 3, None, None) == (done.outcome, done.tries, done.due_at, done.error)
+    assert [ERROR, ERROR] == [each.error for each in rows(store)["1"].history.tries]
+
+
+def test_an_older_try_does_not_replace_a_later_one(store: Harness):
+    """A try with a smaller number does not replace a later one."""
+    claim = begun(store)
+    first = record(store, claim, tried()).steps[0]
+    second = record(store, claim, tried(tries=2, last=first)).steps[0]
+    record(store, claim, tried())
+
+    assert second == rows(store)["1"]
+
+
+# ------------------------------------------------------------------------------------------------------------- parking
+
+
+def test_a_failed_step_and_the_parking_of_its_run_are_one_transaction(store: Harness):
+    """Runs are parked until their failed step is due, without an attempt, and the row has the error."""
+    claim = begun(store)
+    park(store, claim, tried(), why="charge is tried again")
+    job = view(store).job
+
+    assert (State.READY, Hold.PARKED, T0 + seconds(1), 0, 0) == (
+        job.state, job.hold, job.scheduled_at, job.attempt, job.failures
+    )  # fmt: skip
+    assert (StepOutcome.WAITING, job.scheduled_at) == (rows(store)["1"].outcome, rows(store)["1"].due_at)
+    assert () == store.claim()
+    store.wait(1)
+    _, state = claimed(store)
+    assert ["1"] == [row.path for row in state.steps]
+
+
+def test_a_run_that_waits_without_a_limit_is_not_due(store: Harness):
+    """Runs that wait for a signal without a timeout have a far due time."""
+    park(store, begun(store), wait())
+    store.wait(10**9)
+
+    assert (FAR, ()) == (view(store).job.scheduled_at, store.claim())
+
+
+def test_a_sleep_is_over_at_its_time(store: Harness):
+    """Sleeping runs are due at the end of their sleep, measured from the transaction that wrote it."""
+    claim = begun(store)
+    store.wait(7)
+    park(store, claim, sleep(count=3600))
+
+    assert T0 + seconds(3607) == view(store).job.scheduled_at == rows(store)["1"].due_at
+
+
+def test_a_park_without_a_lease_writes_nothing(store: Harness):
+    """Workers that lost their run neither park it nor write its rows."""
+    claim = begun(store)
+    store.cancel(claim.id)
+    settled = store.settle((claim, Parked(None, "waits", (step(),))))
+
+    assert ((), {claim.lease_id}) == (settled.moved, settled.lost)
+    assert {} == rows(store)
+
+
+def test_values_of_a_run_are_written_with_its_steps(store: Harness):
+    """Values are readable as soon as a step, a park, or they alone were written."""
+    claim = begun(store)
+    record(store, claim, step(), values=b'{"state":"charged"}')
+    first = view(store).run.values
+    record(store, claim, values=b'{"state":"waits"}')
+    second = view(store).run.values
+    park(store, claim, sleep("2"), values=b'{"state":"sleeps"}')
+
+    assert [b'{"state":"charged"}', b'{"state":"waits"}', b'{"state":"sleeps"}'] == [
+        first, second, view(store).run.values
+    ]  # fmt: skip
+
+
+def test_a_run_that_begins_again_has_no_steps(store: Harness):
+    """Runs that begin again have their new arguments, no steps, their unread signals, and one more epoch."""
+    claim = begun(store)
+    signal(store, payload=b"1")
+    second = signal(store, payload=b"2")
+    first = timeline(store).signals[0].id
+    record(store, claim, replace(wait(), outcome=StepOutcome.OK, result=b"1", ref=first), step("2"))
+    store.end(claim, Restarted(b'{"n":2}', b'{"n":2}'))
+    again, state = claimed(store)
+
+    assert (b'{"n":2}', (), 1, b'{"n":2}') == (again.payload, state.steps, state.run.epoch, state.run.values)
+    assert [second] == [each.id for each in state.signals]
+    assert 1 == again.attempt
+
+
+def test_a_held_run_waits_for_other_code(store: Harness):
+    """Held runs show why, are looked at again later, and at once when a worker with their workflow starts."""
+    claim = begun(store)
+    store.end(claim, Held("step 3 was book_out, the code now asks for send_mail"))
+    run_, job = view(store).run, view(store).job
+
+    assert (Hold.HELD, "step 3 was book_out, the code now asks for send_mail", T0) == (
+        job.hold, run_.held, run_.held_at
+    )  # fmt: skip
+    assert () == store.claim()
+    assert 0 == store.do(manage.look_again(["return"], now=store.now))
+    assert 1 == store.do(manage.look_again(["checkout"], now=store.now))
+    again, state = claimed(store)
+    assert (1, None) == (again.attempt, state.run.held)
+
+
+def test_a_failed_run_keeps_its_steps(store: Harness):
+    """Runs whose body failed keep their steps for the next attempt."""
+    claim = begun(store)
+    record(store, claim, step())
+    store.end(claim, failed())
+    store.wait(10)
+
+    assert ["1"] == [row.path for row in claimed(store)[1].steps]
+
+
+@pytest.mark.parametrize("ended", ["pruned", "deleted"])
+def test_the_rows_of_a_run_go_with_its_job(store: Harness, ended: str):
+    """Deleted runs leave no step and no signal, and their ids can be used again."""
+    claim = begun(store)
+    signal(store)
+    record(store, claim, step())
+    store.end(claim)
+    delete(store, claim.id, ended)
+
+    (again,) = begin(store, run(digest=8))
+    assert again.created
+    assert ((), ()) == (timeline(store).steps, timeline(store).signals)
+
+
+def delete(store: Harness, number: int, how: str) -> None:
+    """Delete an ended job."""
+    from redrive.engine.records import Filter
+    from redrive.stores.operations import deleting, retention
+    from redrive.stores.operations.retention import RetentionTimes
+
+    if how == "deleted":
+        store.do(deleting.delete(Filter(ids=(number,)), now=store.now))
+    else:
+        day = timedelta(days=1)
+        store.wait(2 * 86400)
+        store.do(retention.prune(store.do(retention.survey(0, RetentionTimes(day, day), now=store.now))))
+
+
+def test_the_flags_of_a_run_ride_back_with_its_steps(store: Harness):
+    """Requests to cancel or pause a run are in the answer to its next steps, and to an empty batch."""
+    claim = begun(store)
+    before = record(store, claim, step("1")).flags
+    store.do(manage.pause("checkout", "order-42", now=store.now))
+    paused = record(store, claim, step("2")).flags
+    store.do(manage.cancel("checkout", "order-42", why="enough", now=store.now))
+
+    assert [RunFlags(), RunFlags(None, paused=True)] == [before, paused]
+    assert RunFlags("enough") == record(store, claim).flags == record(store, claim, step("3")).flags
