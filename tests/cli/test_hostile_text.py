@@ -33,6 +33,8 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 MODULE = f'''
 import os, signal
+from dataclasses import dataclass
+
 from redrive import App, CatchRequest, Context, GiveUp
 
 EVIL = {EVIL!r}
@@ -68,6 +70,26 @@ async def stop() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+@dataclass
+class Event:
+    text: str
+
+
+machine = app.machine("machine" + EVIL, data=str, queue=EVIL)
+
+
+@machine.start(name=EVIL, timeout=("1d", Event(EVIL)), within="1ms")
+def begin(event: Event, ctx: Context) -> None:
+    """Store hostile data."""
+    ctx.set_data(EVIL)
+
+
+@machine.state(after=EVIL, name="next" + EVIL)
+def go_on(event: Event) -> None:
+    """Give up with a hostile text."""
+    raise GiveUp(EVIL)
+
+
 @app.cron("0 9 * * *", name="cron" + EVIL)
 def nightly() -> None:
     """Run by the clock."""
@@ -88,6 +110,9 @@ WORDS = {
     "numbers": "1",
     "key": EVIL,
     "task": EVIL,
+    "machine": "machine" + EVIL,
+    "state": EVIL,
+    "moves": f"{EVIL}={EVIL}",
 }
 
 
@@ -111,6 +136,8 @@ def hostile(
     hostile.charge.options(priority=0).enqueue(EVIL)
     hostile.dies.options(priority=0).enqueue(EVIL)
     hostile.prices.track(EVIL, EVIL)
+    hostile.machine.send(EVIL, hostile.Event(EVIL), key=EVIL)
+    hostile.machine.send(EVIL, hostile.Event(EVIL), busy="queue")
     app.queue(EVIL).limit(concurrency=7)
     hostile.stop.options(priority=200).enqueue()
     yield hostile

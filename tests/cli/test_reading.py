@@ -19,6 +19,11 @@ READING = [
     ("queues", "show", "shop:app", "default"),
     ("schedules", "list", "shop:app"),
     ("schedules", "show", "shop:app", "nightly"),
+    ("machines", "list", "shop:app"),
+    ("machines", "list", "shop:app", "payment"),
+    ("machines", "show", "shop:app", "payment", "a"),
+    ("machines", "diagram", "shop:app", "payment"),
+    ("machines", "migrate", "shop:app", "payment", "a=b", "--dry-run"),
     ("workers", "list", "shop:app"),
     ("db", "check", "shop:app"),
 ]

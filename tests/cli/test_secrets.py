@@ -90,6 +90,9 @@ WORDS = {
     "numbers": "42",
     "key": "berlin",
     "task": "charge",
+    "machine": "payment",
+    "state": "created",
+    "moves": "created=paid",
 }
 """Values for the arguments of commands, by their names."""
 

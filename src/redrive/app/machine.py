@@ -17,6 +17,7 @@ from redrive.app.instance import MachineInstance
 from redrive.app.protocol import AppProtocol
 from redrive.app.refreshes import checked_key
 from redrive.app.state import DataCodec, StateDeclaration, StateTask, event_name
+from redrive.engine.diagram import as_mermaid
 from redrive.engine.machine import (
     InstanceRecord,
     MachineDefinition,
@@ -414,6 +415,10 @@ class Machine:
     async def aget(self, instance: str) -> MachineInstance:
         """Read an instance; see `get`."""
         return MachineInstance(self, await self.app.store.arun(manage.get(self.name, checked_key(instance))))
+
+    def diagram(self, counts: Mapping[str | None, int] | None = None) -> str:
+        """Return the machine as a Mermaid diagram, with the numbers of instances by state if these are given."""
+        return as_mermaid(self.definition, counts or {})
 
     # ---------------------------------------------------------------- operators
 

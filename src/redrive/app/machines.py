@@ -71,7 +71,7 @@ class Machines:
         machine: str,
         *,
         state: str | None = None,
-        status: Literal["running", "completed", "failed"] | None = None,
+        status: InstanceStatus | Literal["running", "completed", "failed"] | None = None,
         after: str = "",
         limit: int = 100,
     ) -> tuple[InstanceRecord, ...]:
@@ -91,7 +91,7 @@ class Machines:
         machine: str,
         *,
         state: str | None = None,
-        status: Literal["running", "completed", "failed"] | None = None,
+        status: InstanceStatus | Literal["running", "completed", "failed"] | None = None,
         after: str = "",
         limit: int = 100,
     ) -> tuple[InstanceRecord, ...]:

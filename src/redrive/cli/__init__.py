@@ -38,6 +38,7 @@ class _Root(Commands):
         "queues": "redrive.cli.queues:queues",
         "workers": "redrive.cli.workers:workers",
         "schedules": "redrive.cli.schedules:schedules",
+        "machines": "redrive.cli.machines:machines",
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, MutableMapping
 from datetime import datetime
 from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -19,6 +20,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from redrive.errors import ConfigurationError
 from redrive.visible import hanging, visible
 
 
@@ -53,6 +55,15 @@ def document(raw: bytes | str | None) -> object:
         return msgspec.Raw(msgspec.json.format(text, indent=-1).encode())
     except msgspec.DecodeError:
         return text
+
+
+def write_drawing(path: Path, drawing: str, what: str) -> None:
+    """Write a drawing into a file; raise `ConfigurationError` if that is not possible."""
+    try:
+        path.write_text(drawing, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
+    say(f"{what} is drawn in {path}", err=True)
 
 
 def utc(instant: datetime) -> str:

@@ -13,6 +13,7 @@ May import: `redrive.policy`, `redrive.schedule` and below. Must never: read a c
 * `recurring`: crons and refreshes as declared and stored; `occurrence`: the occurrences of a cron; `items`: tracked
   items of a refresh;
 * `runs`: runs of workflows, their recorded steps and signals; `replay`: the comparison of a body with recorded steps;
+* `machine`, `diagram`: state machines, and how they are drawn;
 * `explain`: why a job is not running, in one line;
 * `anchor`: the time of an embedded database while the clock of its machine is set.
 """

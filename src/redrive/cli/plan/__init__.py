@@ -30,7 +30,7 @@ from redrive.cli.plan.rows import plan_of
 from redrive.cli.plan.source import find, read_policy
 from redrive.cli.plan.svg import as_svg
 from redrive.cli.plan.text import as_text
-from redrive.cli.screen import draw, say, say_lines
+from redrive.cli.screen import draw, say_lines, write_drawing
 from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError
 
@@ -86,7 +86,7 @@ def _draw(
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     if svg is not None:
-        _write(svg, as_svg())
+        write_drawing(svg, as_svg(), "the timeline")
     if page is not None:
         say_lines(page())
         return
@@ -94,11 +94,3 @@ def _draw(
     width = console.width if console.is_terminal else PLAIN_WIDTH
     for line in lines(width=width, glyphs=glyphs_for(console.encoding)):
         draw(console, line)
-
-
-def _write(path: Path, drawing: str) -> None:
-    try:
-        path.write_text(drawing, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
-    say(f"the timeline is drawn in {path}", err=True)

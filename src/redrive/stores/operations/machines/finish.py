@@ -70,7 +70,7 @@ def finish_all(reports: Sequence[OriginResult], at: datetime) -> Steps[None]:
         "moves_these", {"ids": [instance.job_id for _, instance in current]}, into=MoveRecord
     )
     known = {move.id: move for move in moves}
-    wanted = sum(_count(each) for each, _ in current)
+    wanted = sum(_count(each, known.get(instance.job_id or 0)) for each, instance in current)
     ids = iter((yield from jobs.take("job", wanted)) if wanted else ())
     result = _Ended()
     for each, instance in current:
@@ -86,11 +86,11 @@ def finish_all(reports: Sequence[OriginResult], at: datetime) -> Steps[None]:
     yield from _write(result, at)
 
 
-def _count(report: OriginResult) -> int:
-    """Return how many ids the end of a transition may take, for a next event or for the event of a failure."""
+def _count(report: OriginResult, move: MoveRecord | None) -> int:
+    """Return how many ids the end of a transition takes, for a next event or for the event of a failure."""
     if report.succeeded and report.catches is None:
-        return sum(isinstance(effect, NextEvent) for effect in report.effects)
-    return 0 if report.has_catch else 1
+        return int(_only(NextEvent, report.effects) is not None)
+    return int(not report.has_catch and move is not None and move.failed_to is not None)
 
 
 def _moved(  # noqa: PLR0913, PLR0917 - the parts of one move
@@ -154,13 +154,12 @@ def _failed(  # noqa: PLR0913, PLR0917 - the parts of one failure
     # After a catch, the error of the transition stands in the row already.
     error = (instance.error if report.catches is not None else None) or report.why or "it failed"
     result.instances.append(replace(instance, status=InstanceStatus.FAILED, error=error))
-    number = next(ids)
     if move is None:
         return
     attempts = move.attempts if report.catches is not None else report.attempt
     result.ended.append(replace(move, status=MoveStatus.FAILED, finished_at=at, attempts=attempts, error=error))
     if move.failed_to is not None:
-        result.added.append(_to_failure(instance, move, error, number, at))
+        result.added.append(_to_failure(instance, move, error, next(ids), at))
         result.caught.append(move.id)
 
 
