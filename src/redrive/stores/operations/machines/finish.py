@@ -31,6 +31,7 @@ from redrive.engine.origin import OriginResult
 from redrive.engine.records import NewJob
 from redrive.stores.operations import jobs
 from redrive.stores.operations.machines.rows import (
+    MoveEnd,
     NewEvent,
     Start,
     began,
@@ -50,7 +51,7 @@ class _Ended(msgspec.Struct):
     """The rows to be written after the ends of transitions."""
 
     instances: list[InstanceRecord] = []
-    ended: list[MoveRecord] = []
+    ended: list[MoveRecord | MoveEnd] = []
     added: list[MoveRecord] = []
     new: dict[int, NewJob] = {}
     caught: list[int] = []
@@ -66,17 +67,14 @@ def finish_all(reports: Sequence[OriginResult], at: datetime) -> Steps[None]:
             current.append((each, instance))
     if not current:
         return
-    moves: Sequence[MoveRecord] = yield Query(
-        "moves_these", {"ids": [instance.job_id for _, instance in current]}, into=MoveRecord
-    )
-    known = {move.id: move for move in moves}
+    known = yield from _unsuccessful(current)
     wanted = sum(_count(each, known.get(instance.job_id or 0)) for each, instance in current)
     ids = iter((yield from jobs.take("job", wanted)) if wanted else ())
     result = _Ended()
     for each, instance in current:
         move = known.get(instance.job_id or 0)
-        if each.succeeded and each.catches is None:
-            _moved(result, each, instance, move, ids, at)
+        if _is_move(each):
+            _moved(result, each, instance, ids, at)
         elif each.has_catch:
             result.instances.append(replace(instance, error=each.why))
             if move is not None:
@@ -86,28 +84,42 @@ def finish_all(reports: Sequence[OriginResult], at: datetime) -> Steps[None]:
     yield from _write(result, at)
 
 
+def _is_move(report: OriginResult) -> bool:
+    """Return True if the instance enters its new state."""
+    return report.succeeded and report.catches is None
+
+
+# The end of a move, by far the most frequent one, needs nothing of the row of its event.
+def _unsuccessful(ended: Sequence[tuple[OriginResult, InstanceRecord]]) -> Steps[dict[int, MoveRecord]]:
+    """Return the events of the transitions that did not succeed."""
+    ids = [instance.job_id for report, instance in ended if not _is_move(report)]
+    if not ids:
+        return {}
+    moves: Sequence[MoveRecord] = yield Query("moves_these", {"ids": ids}, into=MoveRecord)
+    return {move.id: move for move in moves}
+
+
 def _count(report: OriginResult, move: MoveRecord | None) -> int:
     """Return how many ids the end of a transition takes, for a next event or for the event of a failure."""
-    if report.succeeded and report.catches is None:
+    if _is_move(report):
         return int(_only(NextEvent, report.effects) is not None)
     return int(not report.has_catch and move is not None and move.failed_to is not None)
 
 
-def _moved(  # noqa: PLR0913, PLR0917 - the parts of one move
+def _moved(
     result: _Ended,
     report: OriginResult,
     instance: InstanceRecord,
-    move: MoveRecord | None,
     ids: Iterator[int],
     at: datetime,
 ) -> None:
     assert instance.to_state is not None  # noqa: S101 - a transition leads somewhere
+    assert instance.job_id is not None  # noqa: S101 - and is a job
     effects = report.effects
     following, change = _only(NextEvent, effects), _only(DataChange, effects)
     data = instance.data if change is None else change.data
     after = entering(instance, instance.to_state, _only(Entered, effects), at, data=data)
-    if move is not None:
-        result.ended.append(replace(move, status=MoveStatus.MOVED, finished_at=at, attempts=report.attempt, error=None))
+    result.ended.append(MoveEnd(instance.job_id, MoveStatus.MOVED, at, report.attempt))
     if following is not None:
         number = next(ids)
         start = Start(following.to_state, following.job, following.failed_to)

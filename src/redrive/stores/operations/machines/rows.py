@@ -50,6 +50,16 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
     event_key: str | None = None
 
 
+class MoveEnd(msgspec.Struct, frozen=True, gc=False):
+    """The end of an event whose row has not been read; the fields are as in `MoveRecord`."""
+
+    id: int
+    status: MoveStatus
+    finished_at: datetime | None
+    attempts: int
+    error: str | None = None
+
+
 def lock(pairs: Iterable[tuple[str, str]]) -> Steps[dict[tuple[str, str], InstanceRecord]]:
     """Lock instances, given by their machines and keys, and return those that exist."""
     many = [{"machine": machine, "key": key} for machine, key in sorted(set(pairs))]
@@ -139,9 +149,9 @@ def insert_moves(moves: Iterable[MoveRecord]) -> Query:
     return Query("move_insert", many=[{name: getattr(each, name) for name in names} for each in moves])
 
 
-def end_moves(moves: Iterable[MoveRecord]) -> Query:
+def end_moves(moves: Iterable[MoveRecord | MoveEnd]) -> Query:
     """Return the query that writes that events have ended."""
-    names = ("id", "status", "finished_at", "attempts", "error")
+    names = MoveEnd.__struct_fields__
     return Query("move_end", many=[{name: getattr(each, name) for name in names} for each in moves])
 
 
