@@ -58,6 +58,7 @@ OPENERS = frozenset(
         "every",
     }
 )
+_ARTICLES = ("the", "our", "my")
 _LONGEST = 4
 _FORMS = ("Email the customer that it was disabled", "Notify ops@example.com")
 
@@ -111,20 +112,20 @@ def _mail(reader: Reader) -> list[Action]:
 
 def _recipients(reader: Reader) -> list[str]:
     """Take recipients: each is some words, or anything in quotes."""
-    found: list[str] = []
+    found: dict[str, None] = {}
     while True:
         begin = reader.place
         if found and not reader.take("and", ",", ", and"):
-            return found
+            return list(found)
         name = _recipient(reader)
         if name is None or name in found:
             reader.place = begin
-            return found
-        found.append(name)
+            return list(found)
+        found[name] = None
 
 
 def _recipient(reader: Reader) -> str | None:
-    reader.take("the", "our", "my")
+    reader.take(*_ARTICLES)
     token = reader.take_kind("quoted")
     if token is not None:
         return reader.unquoted(token) or None
@@ -135,6 +136,8 @@ def _recipient(reader: Reader) -> str | None:
 
 
 def _ends_name(reader: Reader) -> bool:
+    if reader.sees(*_SAYING) or "@" in reader.ahead(-1):
+        return True
     return reader.word in NO_NAMES or reader.word in OPENERS or reader.sees("attempt_no")
 
 
@@ -163,7 +166,7 @@ def _mark(reader: Reader) -> list[Action]:
     if not reader.take("mark the"):
         return []
     forms = ('Mark the banner with "failed"', 'Mark the row as "stale"')
-    what = _recipient(reader)
+    what = None if reader.word in _ARTICLES else _recipient(reader)
     if not what or not reader.take("with", "as"):
         reader.lost("what is marked, and with which text, belongs here", *forms)
     text = reader.take_kind("quoted")

@@ -6,15 +6,18 @@ The reference describes the grammar with examples. It is parsed by recursive des
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NoReturn
 
-from redrive.schedule.english import actions, endings, failures, retries, schedules
+import msgspec
+
+from redrive.schedule.english import actions, definitions, endings, failures, retries, schedules
 from redrive.schedule.english.failures import Numbered
 from redrive.schedule.english.notes import Header, Pieces
 from redrive.schedule.english.spans import some
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import Exhausted, Strategy
 
-_HEADINGS = ("retry policy :", "retry policy", "retries :", "do retries", "with retries", "refresh policy :")
+_HEADINGS = ("retry policy :", "retry policy", "retries :", "do retries", "refresh policy :")
 _STRATEGIES = {
     "keep refreshes aligned with the schedule": Strategy.ALIGN,
     "ignore retries that overlap with the original timing": Strategy.ALIGN,
@@ -42,6 +45,20 @@ _WHEN_GIVEN_UP = (
     "when it gives up", "if it gives up", "after giving up", "when giving up", "on giving up", "when it is given up",
 )  # fmt: skip
 # The first words of a clause that is not understood, with the reason and forms that work.
+_AFTER = {
+    "retries": (
+        "it does not belong to a sentence about retries",
+        "Retry 3 times every 5 minutes",
+        "Retry every 5 minutes. Give up after 1 hour.",
+    ),
+    "action": (
+        "an action is carried out when it gives up, and has no other condition",
+        "When it gives up, email the customer",
+        "Give up after one week",
+    ),
+    "ending": ("it does not belong to a sentence about the end", "Give up after one week", "Give up after 3 attempts"),
+    "plain": ("it does not belong to this sentence", "Allow 10 minutes to complete", "Refresh every 2 hours"),
+}
 _FORMS = ("Refresh every 2 hours", "Retry 3 times every 5 minutes")
 _KNOWN = {
     "email": ("Email the customer that it was disabled", "Notify ops@example.com"),
@@ -62,21 +79,36 @@ _KNOWN = {
 }
 
 
-def clause(reader: Reader, notes: Pieces, numbered: Numbered, *, is_first: bool, after_retries: bool) -> Header | str:
+class Before(msgspec.Struct, frozen=True):
+    """The clause before a clause."""
+
+    # ``schedule``, ``retries``, ``ending``, ``action``, ``header``, ``nested`` or ``plain``; empty if there is none.
+    kind: str
+    # The words between them; empty at the beginning of a sentence.
+    link: str = ""
+
+
+START = Before("")
+
+
+def clause(reader: Reader, notes: Pieces, numbered: Numbered, before: Before) -> Header | str:
     """Take one clause; return its header if lines below can belong to it, or else its kind."""
     begin = reader.place
-    plain = (_heading, schedules.definitions, _overlap, _timeout, _lateness, _spread, endings.never)
+    plain = (_heading, definitions.definitions, _overlap, _timeout, _lateness, _spread, endings.never)
     if any(read(reader, notes) for read in plain):
         return "plain"
     if failures.on_failure(reader, notes, numbered) or retries.retries(reader, notes):
-        return "retries"
+        return "ending" if reader.line.tokens[reader.place - 1].word == "up" else "retries"
     header = endings.terminal(reader, notes) or endings.giving_up(reader, notes)
     if header is not None:
-        return header if reader.take(":") else "plain"
+        return header if reader.take(":") else "ending"
     if reader.take(*_WHEN_GIVEN_UP):
         return _given_up(reader, notes)
-    if actions.action(reader, notes) or (after_retries and endings.waits(reader, notes)):
-        return "plain"
+    if before.kind == "retries" and endings.waits(reader, notes):
+        return "ending"
+    if actions.action(reader, notes):
+        _check_action(reader, before, begin)
+        return "action"
     if reader.sees("reset attempt_no", "wait until", "wait for"):
         reader.refuse(
             begin,
@@ -84,7 +116,27 @@ def clause(reader: Reader, notes: Pieces, numbered: Numbered, *, is_first: bool,
             "On the third failure, wait until the next scheduled refresh",
             "Retry 3 times, then wait until the next scheduled refresh",
         )
-    return "plain" if schedules.schedule(reader, notes, is_first=is_first) else _lost(reader, is_first=is_first)
+    is_first = not before.link
+    return "schedule" if schedules.schedule(reader, notes, is_first=is_first) else _lost(reader, is_first=is_first)
+
+
+def _check_action(reader: Reader, before: Before, begin: int) -> None:
+    """Refuse an action of which it is not clear when it is carried out: "Refresh every hour and email the customer"."""
+    if before.link and "then" not in before.link and before.kind not in {"ending", "action"}:
+        reader.refuse(
+            begin,
+            f"it is not clear when {reader.said(begin)} is carried out",
+            "When it gives up, email the customer",
+            "Retry 3 times every 5 minutes, then email the customer",
+        )
+
+
+def lost_after(reader: Reader, kind: str) -> NoReturn:
+    """Raise `ScheduleSyntaxError` for words after a clause that belong neither to it nor to another one."""
+    if kind == "schedule":
+        schedules.lost_phrase(reader)
+    why, *forms = _AFTER.get(kind, _AFTER["plain"])
+    reader.lost(why, *forms)
 
 
 def _given_up(reader: Reader, notes: Pieces) -> Header | str:
@@ -98,7 +150,7 @@ def _given_up(reader: Reader, notes: Pieces) -> Header | str:
             "When it gives up, email the customer",
             "When it gives up, disable auto-refresh",
         )
-    return "plain"
+    return "action"
 
 
 def _lost(reader: Reader, *, is_first: bool) -> str:

@@ -11,14 +11,14 @@ import msgspec
 
 from redrive.schedule.english.spans import number, ordinal
 from redrive.schedule.english.tokens import Reader
-from redrive.schedule.english.words import DAYS, MONTH_NAMES, MONTHS, WEEKEND, WORKDAYS
+from redrive.schedule.english.words import DAY_NAMES, DAYS, MONTH_NAMES, MONTHS, WEEKEND, WORKDAYS
 from redrive.schedule.rule import WeekDay
 
 T = TypeVar("T")
 
 _BUSINESS = ("business day", "working day", "work day", "workday", "weekday", "week day")
 _SETS = {f"{each}{end}": WORKDAYS for each in _BUSINESS for end in ("", "s")}
-_SETS |= {"weekend": WEEKEND, "weekends": WEEKEND, "the weekend": WEEKEND}
+_SETS |= {"m-f": WORKDAYS, "mo-fr": WORKDAYS, "weekend": WEEKEND, "weekends": WEEKEND, "the weekend": WEEKEND}
 _TO = ("to", "through", "thru", "until", "till", "-")
 # A year that a date may have; others are refused by their form.
 _YEARS = range(1900, 10_000)
@@ -118,7 +118,10 @@ def year_day(reader: Reader) -> tuple[MonthDay, ...] | None:
         day = ordinal(reader) if reader.kind != "number" else _number(reader)
     else:
         day = ordinal(reader) if reader.kind != "number" else _number(reader)
-        reader.take("of")
+        if reader.take("of"):
+            # "The 1st of March and September" is a day of both.
+            reader.place = begin
+            return None
         month = MONTHS.get(reader.word, 0) if reader.kind == "word" else 0
         reader.place += 1
     if not day or not month or (reader.kind == "number" and reader.word.isdecimal() and int(reader.word) in _YEARS):
@@ -193,7 +196,8 @@ def _made(reader: Reader, begin: int, nth: int, noun: str) -> MonthDay:
         return MonthDay(business=nth)
     if noun in DAYS:
         if abs(nth) > 5:  # noqa: PLR2004 - at most in a month
-            reader.refuse(begin, f"a month has no {nth}th {noun}", f"on the last {noun} of the month", f"every {noun}")
+            name = DAY_NAMES[DAYS[noun]]
+            reader.refuse(begin, f"a month has no {nth}th {name}", f"on the last {name} of the month", f"every {name}")
         return MonthDay(week_day=WeekDay(DAYS[noun], nth))
     if not 1 <= abs(nth) <= 31:  # noqa: PLR2004 - days of a month
         reader.refuse(begin, f"a month has no day {nth}", "on the 1st of the month", "on the last day of the month")
@@ -211,7 +215,8 @@ def _month_day(reader: Reader) -> tuple[int, str] | None:
             reader.place = begin
             return None
         nth = found
-    noun = reader.take("day", *_BUSINESS)
+    noun = reader.take("day", "days", *_BUSINESS, *(f"{each}s" for each in _BUSINESS))
+    noun = None if noun is None else noun.removesuffix("s")
     if noun is None and reader.word in DAYS and reader.kind == "word":
         noun = reader.word
         reader.place += 1

@@ -75,6 +75,12 @@ def waits_a_span(reader: Reader) -> bool:
     return found
 
 
+def is_endless(reader: Reader, begin: int) -> bool:
+    """Return True if a delay that begins at a position is one for each retry, however many there are."""
+    first = reader.line.tokens[begin].word
+    return (reader.line.tokens[begin + 1].word if first in {",", "("} else first) in {"every", "each", "once"}
+
+
 def spacing(reader: Reader) -> timedelta | None:
     """Take the delay between retries: ``every 5 minutes``, ``5 minutes apart``; return None if none is next."""
     begin = reader.place
@@ -83,7 +89,7 @@ def spacing(reader: Reader) -> timedelta | None:
     if found is None and opened in {"every", "each", "once every"}:
         found = unit_alone(reader)
     if found is not None:
-        is_between = reader.take(*BETWEEN, "in between", "apart" if opened is None else "between") is not None
+        is_between = reader.take(*BETWEEN, *(("apart",) if opened is None else ())) is not None
         if is_between or opened in _SPACED:
             return found
     reader.place = begin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from redrive.schedule.english import actions
 from redrive.schedule.english.failures import MOST, failures
 from redrive.schedule.english.notes import Header, Limit, Pieces, wrong
-from redrive.schedule.english.spans import ordinal, span, whole
+from redrive.schedule.english.spans import number, ordinal, span, whole
 from redrive.schedule.english.tokens import Place, Reader
 from redrive.schedule.options import Exhausted
 
@@ -82,9 +82,11 @@ def ends(notes: Pieces, how: Exhausted, place: Place) -> None:
 def giving_up(reader: Reader, notes: Pieces) -> Header | None:
     """Take when the refresh is given up; return its header, or None if the text is another clause."""
     begin = reader.place
+    header = Header(reader.line, None)
+    if reader.take("after"):
+        return header if _after(reader, notes, begin) else None
     if not reader.take("give up"):
         return None
-    header = Header(reader.line, None)
     reader.take("only")
     kind = _limit(reader, notes, begin) if reader.take("after", "on") else "last"
     if kind == "last":
@@ -92,6 +94,25 @@ def giving_up(reader: Reader, notes: Pieces) -> Header | None:
     if kind != "time":
         ends(notes, Exhausted.GIVE_UP, reader.said(begin))
     return header
+
+
+def _after(reader: Reader, notes: Pieces, begin: int) -> bool:
+    """Take ``after 3 failures, give up``; return False if the text is another clause."""
+    at = reader.place
+    is_limit = span(reader) is not None
+    reader.take(*_TAILS)
+    if not is_limit:
+        is_limit = (number(reader) is not None or ordinal(reader) is not None) and reader.take(*_FAILED) is not None
+    reader.take(",")
+    if not (is_limit and reader.take("give up")):
+        reader.place = begin
+        return False
+    end = reader.place
+    reader.place = at
+    if _limit(reader, notes, begin) == "attempts":
+        ends(notes, Exhausted.GIVE_UP, reader.said(begin))
+    reader.place = end
+    return True
 
 
 def never(reader: Reader, notes: Pieces) -> bool:

@@ -100,18 +100,18 @@ def _first(reader: Reader) -> list[int] | None:
 
 def _numbers(reader: Reader) -> list[int]:
     """Take ordinals in a list, and ranges of them."""
-    found: list[int] = []
+    found: dict[int, None] = {}
     while True:
         begin = reader.place
         if found and not reader.take(",", "and", ", and", "and the"):
-            return found
+            return list(found)
         first = ordinal(reader)
         if first is None:
             reader.place = begin
-            return found
+            return list(found)
         last = ordinal(reader) if reader.take("to", "through", "to the", "-") else first
         if last is None or not 0 < first <= last or first in found:
             reader.lost("failures are counted from the first one up to a later one", *_FORMS, at=begin)
         if last > MOST + 1:
             reader.refuse(begin, f"there are at most {MOST:,} retries", "On any further failure, retry after 1 hour")
-        found += range(first, last + 1)
+        found |= dict.fromkeys(range(first, last + 1))

@@ -83,11 +83,13 @@ def _every(reader: Reader, pieces: Pieces, begin: int) -> None:
         nth = 2 if other else (ordinal(reader) or 1)
         _nth(reader, pieces, begin, nth)
         return
-    if reader.word != "second" or reader.kind != "word":
-        month_days = days.month_days(reader)
-        if month_days is not None:
-            pieces.put("month_days", month_days, reader.said(begin))
-            return
+    at = reader.place
+    month_days = days.month_days(reader)
+    # "Every second" alone is an interval.
+    if month_days is not None and (reader.place > at + 1 or reader.line.tokens[at].word != "second"):
+        pieces.put("month_days", month_days, reader.said(begin))
+        return
+    reader.place = at
     part = reader.take(*DAY_PARTS)
     if part:
         pieces.put("often", ("day", 1), reader.said(begin))

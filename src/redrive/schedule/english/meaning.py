@@ -476,6 +476,36 @@ def bounds(window: Window, of_day: str | None = None) -> tuple[int, int]:
     return begin, end or _DAY
 
 
+def slots(made: Iterable[RecurrenceRule]) -> list[tuple[RecurrenceRule, int, int]]:
+    """Return the times of day of rules, each with its rule without times; a rule of elapsed time once."""
+    found = []
+    for each in made:
+        base = replace(each, by_hour=(), by_minute=(), by_second=())
+        if each.freq.is_elapsed:
+            found.append((each, 0, 0))
+        else:
+            found += [(base, *time) for time in itertools.product(each.by_hour, each.by_minute)]
+    return found
+
+
+def merged(made: Sequence[RecurrenceRule]) -> tuple[RecurrenceRule, ...]:
+    """Return rules of which none differs from another in its times alone, unless they have several minutes."""
+    groups: dict[RecurrenceRule, list[tuple[int, int]]] = {}
+    for each in made:
+        if each.freq.is_elapsed or each.by_set_pos or len(each.by_minute) > 1:
+            groups[each] = []
+        else:
+            base = replace(each, by_hour=(), by_minute=(), by_second=())
+            groups.setdefault(base, []).extend((hour, each.by_minute[0]) for hour in each.by_hour)
+    found: list[RecurrenceRule] = []
+    for base, times in groups.items():
+        if not times:
+            found.append(base)
+        for minute, hours in _grouped(base, sorted(set(times))):
+            found.append(replace(base, by_hour=hours, by_minute=(minute,), by_second=(0,)))
+    return tuple(found)
+
+
 def left_out(made: Iterable[RecurrenceRule], dates: Iterable[datetime]) -> list[datetime] | None:
     """Return the times of rules on some dates; None if a rule has no times of day."""
     found = []

@@ -46,6 +46,9 @@ _PLURALS = {
     "except_days": "lists of excepted days",
     "except_months": "lists of excepted months",
     "exact": "exact forms",
+    "not_except_days": "lists of excepted days",
+    "not_except_months": "lists of excepted months",
+    "task": "descriptions of what is refreshed",
     "gives_up": "endings",
     "exhausted": "endings",
 }

@@ -9,10 +9,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from redrive.errors import ScheduleSyntaxError
-from redrive.schedule.english.clauses import clause, nested
+from redrive.schedule.english.clauses import START, Before, clause, lost_after, nested
 from redrive.schedule.english.failures import Numbered
 from redrive.schedule.english.notes import Header, Pieces
-from redrive.schedule.english.schedules import lost_phrase
 from redrive.schedule.english.tokens import ENDS, Reader, TextLine, lines
 from redrive.schedule.english.whole import Whole
 
@@ -52,7 +51,7 @@ def understand(text: str, make: Callable[..., P], *, start: datetime | None = No
 def _read(line: TextLine, notes: Pieces, numbered: Numbered, header: Header | None) -> Header | None:
     """Read a line; return the header to which the lines below it belong."""
     reader = Reader(line)
-    is_first, kind = True, ""
+    before = START
     while True:
         while reader.word in ENDS and reader.kind == "mark":
             reader.place += 1
@@ -60,17 +59,22 @@ def _read(line: TextLine, notes: Pieces, numbered: Numbered, header: Header | No
             return header
         if header is not None:
             nested(reader, notes, header)
+            before = Before("nested")
         else:
-            if is_first and not reader.sees(*_NOT_LINKED):
-                reader.take("but", "then")
-            found = clause(reader, notes, numbered, is_first=is_first, after_retries=kind == "retries")
-            if isinstance(found, Header):
-                if reader.next is None:
-                    return found
-                found = "header"
-            kind = found
+            found = clause(reader, notes, numbered, _linked(reader, before))
+            if isinstance(found, Header) and reader.next is None:
+                return found
+            before = Before("header" if isinstance(found, Header) else found)
             _inside(reader, notes, numbered)
-        is_first = _ended(reader, kind)
+        before = _ended(reader, before)
+
+
+def _linked(reader: Reader, before: Before) -> Before:
+    """Take a word such as "then" at the beginning of a sentence; return what stands before the next clause."""
+    if before.link or reader.sees(*_NOT_LINKED):
+        return before
+    link = reader.take("but", "then")
+    return Before(before.kind, link) if link == "then" else START
 
 
 def _inside(reader: Reader, notes: Pieces, numbered: Numbered) -> None:
@@ -78,22 +82,22 @@ def _inside(reader: Reader, notes: Pieces, numbered: Numbered) -> None:
     if reader.is_ended or not reader.take("("):
         return
     while True:
-        clause(reader, notes, numbered, is_first=False, after_retries=False)
+        clause(reader, notes, numbered, Before("plain", "("))
         if reader.take(")"):
             return
         if not reader.take(*_LINKS, ";"):
-            lost_phrase(reader)
+            lost_after(reader, "plain")
 
 
-def _ended(reader: Reader, kind: str) -> bool:
-    """Go on after a clause; return True if a sentence has ended, and False if another clause follows in it."""
-    if reader.is_ended or kind == "header":
-        return True
-    if reader.sees("with"):
-        return False
+def _ended(reader: Reader, before: Before) -> Before:
+    """Go on after a clause; return it, with the words that link it to another clause in the same sentence."""
+    if reader.is_ended or before.kind == "header":
+        return before
+    if reader.sees("with", "without"):
+        return Before(before.kind, "with")
     if reader.sees(", then every"):
-        reader.take(",")
-        return False
-    if reader.sees(*_NOT_LINKED) or not reader.take(*_LINKS):
-        lost_phrase(reader)
-    return False
+        return Before(before.kind, str(reader.take(",")))
+    link = None if reader.sees(*_NOT_LINKED) else reader.take(*_LINKS)
+    if link is None:
+        lost_after(reader, before.kind)
+    return Before(before.kind, link)

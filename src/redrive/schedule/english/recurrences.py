@@ -31,8 +31,8 @@ class Recurrence:
         self.rules: list[RecurrenceRule] = []
         self.crons: list[CronExpression] = []
         self.times: list[datetime] = []
-        self.except_times: list[datetime] = []
-        self.except_days: list[tuple[datetime, Place]] = []
+        self.except_times: dict[datetime, None] = {}
+        self.except_days: dict[datetime, Place] = {}
 
     @property
     def part(self) -> Pieces:
@@ -114,10 +114,14 @@ def phrase(reader: Reader, found: Recurrence, *, after_comma: bool = False) -> b
     """Take one phrase; return False if none is next."""
     begin = reader.place
     if reader.take("("):
-        if (places.zone_phrase(reader, found.whole) or phrase(reader, found)) and reader.take(")"):
-            return True
-        reader.place = begin
-        return False
+        if reader.word == "(" or not phrase(reader, found):
+            reader.place = begin
+            return False
+        if not reader.take(")"):
+            reader.lost(
+                "a parenthesis is not closed", "every day at 9 AM (Europe/Kyiv)", "every day at 9 AM in Europe/Kyiv"
+            )
+        return True
     if reader.kind == "word" and reader.word == "only":
         return _only(reader, found)
     for read in (_exactly, _except, _start, _until, _gap):
@@ -166,6 +170,9 @@ def _minutes(reader: Reader, found: Recurrence) -> bool:
     if value is None:
         return False
     found.part.put("minutes", value, reader.said(begin))
+    # "At 15 minutes past every hour" names the interval, too.
+    if reader.line.tokens[reader.place - 1].word == "hour" and reader.ahead(-2) in {"every", "each"}:
+        found.part.put("often", ("hour", 1), reader.said(begin))
     return True
 
 
@@ -208,13 +215,12 @@ def _except_dates(reader: Reader, found: Recurrence, day: datetime, at: int) -> 
     while True:
         token = reader.line.tokens[reader.place - 1]
         place = reader.said(at)
-        known = [*found.except_times, *(each for each, _ in found.except_days)]
-        if day in known:
+        if day in found.except_times or day in found.except_days:
             wrong(place, f"{place} is left out twice", "each date once")
         if token.kind == "quoted" or day.time() != time.min or "T" in token.text:
-            found.except_times.append(day)
+            found.except_times[day] = None
         else:
-            found.except_days.append((day, place))
+            found.except_days[day] = place
         before = reader.place
         following = days.date(reader) if reader.take(",", "and", ", and") and (at := reader.place) else None
         if following is None:

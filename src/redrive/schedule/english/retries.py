@@ -15,6 +15,7 @@ from redrive.schedule.english.delays import (
     backoff,
     delays,
     doubled,
+    is_endless,
     spacing,
     waits_a_span,
 )
@@ -212,6 +213,8 @@ class Clause:
         self._is_count_first = False
         self._delays: tuple[timedelta, ...] = ()
         self._every: timedelta | None = None
+        # True for "every 5 minutes", which needs no number of retries; "5 minutes apart" does.
+        self._is_endless = True
 
     def wait_first(self) -> None:
         """Take ``wait 5 minutes and try again``."""
@@ -230,6 +233,8 @@ class Clause:
             """Whatever comes, in whatever order."""
         if repeats and self._count is None and self._delays:
             self._repeat()
+        if not self._is_endless and self._count is None and "strategy" not in self._notes:
+            self._reader.refuse(self._begin, "it is missing how many retries there are", *FORMS)
         made = self._made()
         if made != Retries():
             self._notes.put("retry", made, self._reader.said(self._begin))
@@ -265,7 +270,9 @@ class Clause:
         every = spacing(self._reader)
         if every is not None and (self._every is not None or self._delays):
             self._twice("delays", before)
-        self._every = self._every if every is None else every
+        if every is not None:
+            self._every = every
+            self._is_endless = is_endless(self._reader, before)
         return every is not None
 
     def _take_delays(self, before: int) -> bool:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import NoReturn
 
-from redrive.errors import ScheduleError, ScheduleSyntaxError
-from redrive.schedule.english import meaning, places, times
-from redrive.schedule.english.days import listed, week_days
-from redrive.schedule.english.notes import Pieces, wrong
+from redrive.schedule.english import places
+from redrive.schedule.english.notes import Pieces
 from redrive.schedule.english.recurrences import FORMS, Recurrence, phrases
-from redrive.schedule.english.tokens import Place, Reader
-from redrive.schedule.english.words import NO_NAMES, WORKDAYS
-from redrive.schedule.rule import RecurrenceRule
-from redrive.schedule.schedule import ANCHOR, Schedule
-from redrive.schedule.timezone import Gap
+from redrive.schedule.english.tokens import Reader
+from redrive.schedule.english.words import NO_NAMES
 
 _STARTS = (
+    *(f"{verb} {what}" for verb in ("schedule", "trigger", "perform", "do") for what in ("a refresh", "the refresh")),
+    "schedule refreshes",
+    "execute",
+    "auto-refresh",
+    "refreshes",
+    "run the refresh",
     "start the refresh",
     "start a refresh",
     "start refresh",
@@ -29,14 +29,19 @@ _STARTS = (
     "sync",
 )
 # Verbs of a task without a schedule, such as a request after an edit.
-_TASKS = ("send", "make", "create", "call")
+_TASKS = ("send", "make", "create")
 _RUNS = (
     "should start", "should run", "should be started", "should be run", "should be refreshed", "should refresh",
     "must start", "must run", "must be refreshed", "is configured to run", "is scheduled to run", "is scheduled",
-    "is refreshed", "are refreshed", "is run", "is started", "runs", "starts", "refreshes", "run", "start",
+    "is refreshed", "are refreshed", "is updated", "are updated", "should be updated", "must be updated",
+    "is run", "is started", "runs", "starts", "refreshes", "run", "start",
     "will be refreshed", "will run", "happens", "should happen",
 )  # fmt: skip
 _SUBJECTS = ("refresh", "the refresh", "refreshes", "the refreshes", "it", "auto-refresh", "the schedule")
+_SUBJECTS_RUN = tuple(
+    f"{subject} {runs}"
+    for subject in _SUBJECTS for runs in _RUNS if not (runs == "refreshes" and "refresh" in subject)
+)  # fmt: skip
 _ARTICLES = ("the", "our", "my", "their", "all", "a", "an")
 _PRONOUNS = ("it", "this", "everything")
 # Between the words of a name.
@@ -69,6 +74,7 @@ _REASONS = {
         ("sometimes", "occasionally", "often", "regularly", "frequently", "periodically", "constantly", "continuously"),
         ("it is missing how often", *FORMS),
     ),
+    "or": ("a schedule has no alternatives", "every day at 10 AM and 11 AM", "every Monday and Friday at 9 AM"),
     "for": ("a schedule has a last day, not a length", "until 2026-12-31", "until December 31, 2026"),
     "outside": ("a window is the time in which it runs", "from 5 PM to 9 AM", "between 9 AM and 5 PM"),
 }
@@ -82,7 +88,7 @@ def schedule(reader: Reader, notes: Pieces, *, is_first: bool) -> bool:
     """
     begin = reader.place
     found = Recurrence(notes)
-    label = reader.take("schedule :", "schedule") if is_first else None
+    label = reader.take("schedule :") if is_first else None
     is_named = _verb(reader, notes, found)
     if not (is_named or is_first):
         reader.place = begin
@@ -114,7 +120,7 @@ def _verb(reader: Reader, notes: Pieces, found: Recurrence) -> bool:
     begin = reader.place
     reader.take("please")
     reader.take("automatically")
-    if reader.take(*(f"{subject} {runs}" for subject in _SUBJECTS for runs in _RUNS)):
+    if reader.take(*_SUBJECTS_RUN):
         return True
     if reader.take(*_STARTS):
         at = reader.place
@@ -203,6 +209,8 @@ def lost_phrase(reader: Reader) -> NoReturn:
     if word in _REASONS:
         why, *forms = _REASONS[word]
         reader.lost(why, *forms)
+    if word == "on" and reader.line.tokens[min(reader.place + 1, len(reader.line.tokens) - 1)].kind == "date":
+        reader.lost("a schedule repeats", "every year on December 24 at 9 AM", 'by time "2026-12-24T09:00:00"')
     if word in _ARTICLES:
         reader.lost(
             "a name has no words that have a meaning of their own; put it into quotes",
@@ -213,135 +221,3 @@ def lost_phrase(reader: Reader) -> NoReturn:
             "a time has a colon, a fraction has a point, and a list has blanks after its commas", "14:30", "1.5 hours"
         )
     reader.lost("it belongs neither to a schedule nor to another clause", *FORMS)
-
-
-def complete(found: Recurrence, whole: Pieces, start: datetime | None) -> Schedule:
-    """Return the schedule of a recurrence; raise `ScheduleSyntaxError` if its parts contradict each other."""
-    place: Place = whole.place("schedule")
-    begin: datetime = whole.get("start", ANCHOR if start is None else start)
-    if start is not None and "start" not in whole:
-        whole.put("start", start, place)
-    rules = _exact_rules(found, whole, place) if _is_exact(found) else _rules(found, whole)
-    try:
-        return Schedule(
-            start=begin,
-            rules=rules,
-            crons=tuple(found.crons),
-            times=tuple(found.times),
-            except_times=frozenset(_left_out(found, rules)),
-            tz=whole.get("tz", "UTC"),
-            gap=whole.get("gap", Gap.SHIFT),
-        )
-    except ScheduleSyntaxError:
-        raise
-    except ScheduleError as error:
-        wrong(place, str(error))
-
-
-def _is_exact(found: Recurrence) -> bool:
-    return bool(found.rules or found.crons or found.times)
-
-
-def _exact_rules(found: Recurrence, whole: Pieces, place: Place) -> tuple[RecurrenceRule, ...]:
-    if len(found.parts) > 1 or set(found.part) != {"exact"} or "until" in whole:
-        wrong(
-            place,
-            "rules, cron expressions and times in quotes stand alone",
-            'by rule "FREQ=DAILY;BYHOUR=6"',
-            'by cron "0 6 * * *"',
-        )
-    return tuple(found.rules)
-
-
-def _rules(found: Recurrence, whole: Pieces) -> tuple[RecurrenceRule, ...]:
-    lists = [meaning.rules(each, whole) for each in found.parts]
-    if len(lists) > 1:
-        _check_parts(found, lists)
-    return tuple(each for made in lists for each in made)
-
-
-def _check_parts(found: Recurrence, lists: list[list[RecurrenceRule]]) -> None:
-    """Check that it is clear at what time each of several recurrences is, and that none is there twice."""
-    for part, made in zip(found.parts, lists, strict=True):
-        place = part.place(*part)
-        if "months" in part or "except_days" in part or "except_months" in part:
-            at = part.place("months", "except_days", "except_months")
-            wrong(at, f"it is not clear whether {at} is about all of the recurrences", "one recurrence only")
-        needs_time = not made[0].freq.is_elapsed and "clocks" not in part
-        if needs_time and any("clocks" in each for each in found.parts):
-            wrong(
-                place,
-                f"it is not clear at what time {place} is",
-                "every Monday at 9 AM and every Friday at 5 PM",
-                "every Monday and Friday at 9 AM",
-            )
-    plain = [
-        part
-        for part, made in zip(found.parts, lists, strict=True)
-        if made[0].freq.is_elapsed and not made[0].by_day and not made[0].by_hour
-    ]
-    if len(plain) > 1:
-        at = plain[1].place(*plain[1])
-        wrong(
-            at,
-            f"not understood: {at.text!r}: there are two intervals",
-            "every 2 hours",
-            "every 2 hours on weekdays and every 3 hours on weekends",
-        )
-    rules = [each for made in lists for each in made]
-    if len(set(rules)) < len(rules):
-        at = found.part.place(*found.part)
-        wrong(at, f"{at} is there twice", "each recurrence once")
-
-
-def _left_out(found: Recurrence, rules: tuple[RecurrenceRule, ...]) -> list[datetime]:
-    """Return the times that are left out: those in quotes, and those of the rules on the dates."""
-    dates = [each for each, _ in found.except_days]
-    times_of = meaning.left_out(rules, dates)
-    if dates and (times_of is None or _is_exact(found)):
-        wrong(
-            found.except_days[0][1],
-            "a date can be left out of a recurrence that has times of day",
-            "every day at 9 AM except 2026-12-25",
-            "every hour except Sundays",
-        )
-    return [*found.except_times, *(times_of or ())]
-
-
-def definitions(reader: Reader, notes: Pieces) -> bool:
-    """Take a sentence about the time zone or the business hours; return False if the text is another clause."""
-    begin = reader.place
-    if reader.take("the time zone is", "time zone :", "timezone :", "time zone is", "times are", "all times are"):
-        reader.take("in") if not reader.sees("in") else None
-        if not places.zone_phrase(reader, notes):
-            places.refuse_place(reader)
-            reader.lost("a time zone belongs here", "Time zone: Europe/Kyiv", "Time zone: UTC")
-        return True
-    if reader.take("business hours are", "business hours :", "our business hours are", "the business hours are"):
-        _business(reader, notes, begin)
-        return True
-    return False
-
-
-def _business(reader: Reader, notes: Pieces, begin: int) -> None:
-    days: tuple[int, ...] | None = None
-    window: times.Window | None = None
-    while days is None or window is None:
-        at = reader.place
-        reader.take(",")
-        if window is None and (window := times.window(reader)) is not None:
-            continue
-        if days is None and (reader.take("on") or True) and (days := listed(reader, week_days)) is not None:
-            continue
-        reader.place = at
-        break
-    if window is None or window.begin is None:
-        reader.lost(
-            "business hours have a beginning and an end",
-            "Business hours are Monday to Friday from 9 AM to 5 PM",
-            "Business hours are 8:00 to 18:00",
-        )
-    value = (tuple(sorted(days or WORKDAYS)), meaning.bounds(window))
-    if value[1][0] >= value[1][1]:
-        reader.refuse(begin, "business hours end before midnight", "Business hours are 8:00 to 18:00")
-    notes.put("business", value, reader.said(begin))

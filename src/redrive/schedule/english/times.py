@@ -128,6 +128,8 @@ def _in_words(reader: Reader, *, bare: bool) -> tuple[int, int, bool, bool] | No
         return *_checked(reader, int(value), 0, half[0]), False, False
     if not (bare or said) or reader.word in _COUNTED:
         return None
+    if said and _NOON < value < _DAY:
+        return int(value), 0, False, False
     if value > _DAY:
         reader.lost("it is not a time of day", *_FORMS, at=begin)
     return int(value), 0, True, True
@@ -160,11 +162,11 @@ def sure(said: Clock, part: str | None) -> tuple[int, int]:
         return in_part(said, part)
     if said.is_bare:
         hour = said.hour % _NOON or _NOON
+        forms = ("noon", "midnight") if hour == _NOON else (f"{hour} AM", f"{hour} PM")
         wrong(
             said.place,
             f"not understood: {said.place.text!r}: it could be in the morning or in the evening",
-            f"{hour} AM",
-            f"{hour} PM",
+            *forms,
         )
     return said.hour, said.minute
 

@@ -178,9 +178,9 @@ class Reader:
         return self.next is None or (self.next.kind == "mark" and self.next.text in ENDS)
 
     def ahead(self, count: int) -> str:
-        """Return the word so many words after the next one, in lower case; empty if there is none."""
+        """Return the word so many words after the next one, or before it, in lower case; empty if there is none."""
         at = self.place + count
-        return self.line.tokens[at].word if at < len(self.line.tokens) else ""
+        return self.line.tokens[at].word if 0 <= at < len(self.line.tokens) else ""
 
     def take(self, *phrases: str) -> str | None:
         """Take the longest of some phrases that is next and return it; return None if none of them is next.

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from redrive.errors import ScheduleError
+from redrive.schedule.english.combining import complete
 from redrive.schedule.english.failures import MOST, Numbered
 from redrive.schedule.english.notes import Limit, Pieces, wrong
 from redrive.schedule.english.recurrences import FORMS
 from redrive.schedule.english.retries import Retries
-from redrive.schedule.english.schedules import complete
 from redrive.schedule.english.tokens import Place, TextLine
 from redrive.schedule.options import Exhausted, Strategy
 from redrive.schedule.schedule import Schedule
@@ -69,7 +69,7 @@ class Whole:
             )
 
     def _check_schedule(self) -> None:
-        names = [each for each in ("tz", "business", "start", "until") if each in self._notes]
+        names = [each for each in ("tz", "business", "not_except_days", "not_except_months") if each in self._notes]
         if names:
             wrong(
                 self._notes.place(*names),

@@ -101,6 +101,7 @@ DAY_PARTS = {
 
 # Words that have a meaning of their own, or would change that of a sentence, so that none can be part of a name.
 _NO_NAMES = """
+    m-f mo-fr mwf m-w-f tth t-th mo-su sa-su half-yearly
     a about after afterwards again ago all along also alternate alternately alternating always am an and
     annually another any anytime approx approx. approximately around as at attempt attempts away back because
     been before beginning besides between bi-monthly bi-weekly biannually biennially bimonthly biweekly both

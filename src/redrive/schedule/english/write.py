@@ -225,15 +225,24 @@ def _often(rule: RecurrenceRule) -> str:
 
 def _stepped(clocks: Sequence[tuple[int, int]]) -> str | None:
     """Return times of day that are equally far apart as steps in a window."""
-    minutes = [60 * hour + minute for hour, minute in clocks]
+    minutes = _rotated([60 * hour + minute for hour, minute in clocks])
     steps = {later - earlier for earlier, later in itertools.pairwise(minutes)}
     if len(minutes) < _MANY or len(steps) > 1:
         return None
     (step,) = steps
-    end = min(minutes[-1] + step, 24 * 60) % (24 * 60)
+    # The roundest end that has the same times.
+    later = range(minutes[-1] + 1, minutes[-1] + step + 1)
+    end = next(each for size in (60, 30, 15, 5, 1) for each in reversed(later) if each % size == 0) % (24 * 60)
     often = f"every {step // 60} hours" if step % 60 == 0 else f"every {step} minutes"
     often = {60: "every hour", 1: "every minute"}.get(step, often)
     return f"{often} between {minutes[0] // 60:02}:{minutes[0] % 60:02} and {end // 60:02}:{end % 60:02}"
+
+
+def _rotated(minutes: list[int]) -> list[int]:
+    """Return minutes of a day from the one after the longest gap on, those after midnight counted on."""
+    gaps = [(later - earlier) % (24 * 60) for earlier, later in itertools.pairwise([*minutes, minutes[0]])]
+    first = (gaps.index(max(gaps)) + 1) % len(minutes)
+    return [*minutes[first:], *(each + 24 * 60 for each in minutes[:first])]
 
 
 def _and(names: Iterable[str]) -> str:
