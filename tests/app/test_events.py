@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,11 @@ from redrive.stores.operations.leases import Ending
 from redrive.testing import VirtualClock, drain
 
 SECOND = timedelta(seconds=1)
+
+
+@dataclass
+class Bought:
+    """An event of a machine."""
 
 
 @pytest.fixture
@@ -279,3 +285,32 @@ def test_no_event_is_built_without_a_listener(
 
     assert ([], []) == (LISTENERS, unheard)
     assert [*once, "JobStarted", "JobSucceeded", "JobCaught"] == built
+
+
+def test_events_name_the_origin_of_their_job(app: App):
+    """Events of a transition have its origin, and the kind of that as a label; other jobs are of the kind `task`."""
+    seen: list[observe.Event] = []
+    machine = app.machine("payment", retry="1 1s")
+
+    @machine.start
+    def created(event: Bought, ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise ValueError("no")
+
+    @app.task
+    def plain() -> None:
+        """Do nothing."""
+
+    with observe.only(seen.append):
+        machine.send("a", Bought())
+        plain.enqueue()
+        drain(app)
+    jobs = [event for event in seen if isinstance(event, observe.JobEvent)]
+
+    found = {(type(event).__name__, event.origin, event.kind) for event in jobs}
+    for name in ("JobStarted", "JobRetryScheduled", "JobSucceeded"):
+        assert (name, "machine:payment/a", "machine") in found
+    assert ("JobSucceeded", None, "task") in found
+    assert "job 1 (payment.created, machine:payment/a) is retried" in str(
+        next(event for event in jobs if isinstance(event, observe.JobRetryScheduled))
+    )

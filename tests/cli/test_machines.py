@@ -155,7 +155,10 @@ def test_a_busy_instance_is_shown(bank: ModuleType, redrive: Redrive):
     assert "in 2d 22h" not in redrive("machines", "show", "bank:app", "payment", "b").out
     shown = redrive("machines", "show", "bank:app", "payment", "b").out
     assert "timeout: Expired at 2026-03-31 12:00:00 UTC, waits for the transition\n" in shown
-    assert "transition: to paid on Paid, job 6: due since 0ms, no worker is alive\n" in shown
+    assert (
+        "transition: to paid on Paid, job 6: due since 0ms, no worker is alive; transition of b of machine payment\n"
+        in shown
+    )
     drain(bank.app, within=0)
     bank.app.clock.advance("4d")
     assert (

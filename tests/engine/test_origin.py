@@ -62,3 +62,24 @@ def test_every_kind_of_origin_is_read_back(text: str):
     written, origin = ORIGINS[text]
 
     assert (text, origin, None) == (written, read_origin(text), origin.occurs_at)
+
+
+def test_an_origin_is_described():
+    """Descriptions name what the job is for, and its part."""
+    assert [
+        "occurrence 2026-03-29T03:00:00Z of cron nightly",
+        "attempt at customer-42 of refresh tables",
+        "transition of invoice-42 of machine payment",
+        "delivery of event 812 of topic payments to processing",
+        "run order-42 of workflow checkout",
+    ] == [
+        origin.described
+        for text in (
+            "cron:nightly/2026-03-29T03:00:00Z",
+            of_refresh("tables", "customer-42"),
+            of_machine("payment", "invoice-42"),
+            of_topic("payments", "processing", 812),
+            of_run("checkout", "order-42"),
+        )
+        if (origin := read_origin(text)) is not None
+    ]

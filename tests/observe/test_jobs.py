@@ -223,7 +223,7 @@ def test_measurements_match_their_metrics(text: str):
 
 def test_an_attempt_is_counted_once():
     """Started it is not counted but measured; ended it is counted by its outcome, and measured where it took time."""
-    booked = [(each.metric.name, each.values[2:]) for event in EVENTS.values() for each in measures(event)]
+    booked = [(each.metric.name, each.values[3:]) for event in EVENTS.values() for each in measures(event)]
     attempts = [values for name, values in booked if name == "redrive.job.attempts"]
 
     assert [

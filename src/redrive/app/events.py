@@ -48,6 +48,7 @@ class EnqueueEvents:
                         task=job.task,
                         queue=job.queue,
                         job_id=number,
+                        origin=job.origin,
                         delay=job.delay if placed.at is None else due_at(job, placed.at) - placed.at,
                         in_transaction=self._using is not None,
                     )
@@ -72,6 +73,7 @@ def emit_lost(claim: Claim, why: str = "its lease was lost") -> None:
             task=claim.task,
             queue=claim.queue,
             job_id=claim.id,
+            origin=claim.origin,
             attempt=claim.attempt,
             lease_id=claim.lease_id,
             why=why,
@@ -91,7 +93,9 @@ def emit_moved(moved: Iterable[Transition]) -> None:
         if every or each.event is not LifecycleEvent.SUCCEED:
             observe.emit(_EVENTS[each.event](each), but=but)
         if each.caught is not None:
-            caught = observe.JobCaught(task=each.task, queue=each.queue, job_id=each.caught, catch_id=each.job_id)
+            caught = observe.JobCaught(
+                task=each.task, queue=each.queue, job_id=each.caught, origin=each.origin, catch_id=each.job_id
+            )
             observe.emit(caught)
 
 
@@ -111,7 +115,12 @@ def emit_cancelled(jobs: Iterable[JobRecord]) -> None:
     for job in jobs:
         observe.emit(
             observe.JobCancelled(
-                task=job.task, queue=job.queue, job_id=job.id, attempt=job.attempt, why=job.note or "cancelled"
+                task=job.task,
+                queue=job.queue,
+                job_id=job.id,
+                origin=job.origin,
+                attempt=job.attempt,
+                why=job.note or "cancelled",
             )
         )
 
@@ -131,7 +140,7 @@ def emit_fired(fired: Iterable[Occurrence]) -> None:
 
 
 def _job(moved: Transition) -> dict[str, Any]:
-    return {"task": moved.task, "queue": moved.queue, "job_id": moved.job_id}
+    return {"task": moved.task, "queue": moved.queue, "job_id": moved.job_id, "origin": moved.origin}
 
 
 _GIVEN_BACK = frozenset({LifecycleEvent.RELEASE, LifecycleEvent.PARK})

@@ -132,6 +132,8 @@ class Tracing:
             "redrive.attempt": event.attempt,
             "redrive.waited": event.waited.total_seconds(),
         }
+        if event.origin is not None:
+            attributes["redrive.origin"] = event.origin
         if event.delay is not None:
             attributes["redrive.delay"] = event.delay.total_seconds()
         links = [_link(enqueued, "enqueue"), _link(previous, "previous attempt")]

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from redrive.engine.lifecycle import FINAL, State
+from redrive.engine.origin import read_origin
 from redrive.engine.queue import QueuePosition
 from redrive.engine.records import Hold, JobRecord, WorkerRecord
 from redrive.engine.runs import is_far
@@ -55,7 +56,13 @@ _WAITS: Final[Mapping[Hold, str]] = {
 # Every screen and command that shows a job shows this line. It is computed from the row and its `Circumstances`, which
 # are read together, so it is never out of date.
 def why_not_running(job: JobRecord, around: Circumstances) -> str:
-    """Return why a job is not running, as one line; "running ..." if it is."""
+    """Return why a job is not running, as one line, with what it belongs to; "running ..." if it is."""
+    origin = read_origin(job.origin)
+    why = _why(job, around)
+    return why if origin is None else f"{why}; {origin.described}"
+
+
+def _why(job: JobRecord, around: Circumstances) -> str:
     match job.state:
         case State.RUNNING | State.WAITING if job.hold is not None:
             return f"{_WAITS[job.hold]}: {job.note}"

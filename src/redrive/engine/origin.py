@@ -59,6 +59,22 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
         return f"{self.kind}:{self.name}/{self.part}"
 
     @property
+    def described(self) -> str:
+        """Return what the job is for, in words."""
+        match self.kind:
+            case Kind.CRON:
+                return f"occurrence {self.part} of cron {self.name}"
+            case Kind.REFRESH:
+                return f"attempt at {self.part} of refresh {self.name}"
+            case Kind.MACHINE:
+                return f"transition of {self.part} of machine {self.name}"
+            case Kind.TOPIC:
+                subscription, _, event = self.part.rpartition("#")
+                return f"delivery of event {event} of topic {self.name} to {subscription}"
+            case Kind.RUN:  # pragma: no branch - the last one; mypy proves that all are here
+                return f"run {self.part} of workflow {self.name}"
+
+    @property
     def occurs_at(self) -> datetime | None:
         """Return the occurrence of a cron; None for other kinds."""
         return datetime.fromisoformat(self.part) if self.kind is Kind.CRON else None

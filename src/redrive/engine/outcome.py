@@ -175,6 +175,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     run: RunChange | None = None  # of a run that is parked, restarted or held
     unreadable_at: datetime | None = None  # since when no worker has been able to decode the arguments of the job
     effects: tuple[Effect, ...] = ()  # of a successful attempt
+    origin: str | None = None  # of the job
 
 
 def base(  # noqa: PLR0913 - the fields in which ends differ
@@ -206,6 +207,7 @@ def base(  # noqa: PLR0913 - the fields in which ends differ
         caught=caught,
         report=report,
         effects=effects,
+        origin=claim.origin,
     )
 
 

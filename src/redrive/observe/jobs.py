@@ -72,6 +72,8 @@ class JobEvent(Event, kw_only=True):
     task: str
     queue: str
     job_id: int
+    #: What the job belongs to, such as ``machine:payment/invoice-42``; None for a job that was enqueued by itself.
+    origin: str | None = None
 
     @property
     def name(self) -> str:
@@ -79,8 +81,14 @@ class JobEvent(Event, kw_only=True):
         return self.task
 
     @property
+    def kind(self) -> str:
+        """The kind of the origin: ``cron``, ``refresh``, ``machine``, ``topic`` or ``run``; otherwise ``task``."""
+        return "task" if self.origin is None else self.origin.partition(":")[0]
+
+    @property
     def _who(self) -> str:
-        return f"job {self.job_id} ({self.task})"
+        belongs = "" if self.origin is None else f", {self.origin}"
+        return f"job {self.job_id} ({self.task}{belongs})"
 
 
 class JobEnqueued(JobEvent, kw_only=True):

@@ -70,13 +70,15 @@ class Measure:
     values: tuple[str, ...]
 
 
-ENQUEUED = Metric("redrive.jobs.enqueued", ("task", "queue"), "Jobs that were stored.")
-CAUGHT = Metric("redrive.jobs.caught", ("task", "queue"), "Dead jobs that a catch task has taken.")
+ENQUEUED = Metric("redrive.jobs.enqueued", ("task", "queue", "kind"), "Jobs that were stored.")
+CAUGHT = Metric("redrive.jobs.caught", ("task", "queue", "kind"), "Dead jobs that a catch task has taken.")
 ATTEMPTS = Metric(
-    "redrive.job.attempts", ("task", "queue", "outcome", "reason"), "Attempts of jobs, by what became of them."
+    "redrive.job.attempts", ("task", "queue", "kind", "outcome", "reason"), "Attempts of jobs, by what became of them."
 )
-TOOK = Metric("redrive.job.duration", ("task", "queue", "outcome"), "How long attempts took.", seconds=True)
-WAITED = Metric("redrive.job.waiting", ("task", "queue"), "How long attempts waited after they were due.", seconds=True)
+TOOK = Metric("redrive.job.duration", ("task", "queue", "kind", "outcome"), "How long attempts took.", seconds=True)
+WAITED = Metric(
+    "redrive.job.waiting", ("task", "queue", "kind"), "How long attempts waited after they were due.", seconds=True
+)
 RETRIES = Metric("redrive.call.retries", ("call", "rule"), "Retries of calls in process.")
 CALLS = Metric("redrive.calls", ("call", "outcome", "rule"), "Calls in process that were retried, by how they ended.")
 OCCURRENCES = Metric(
@@ -90,18 +92,18 @@ METRICS = (ENQUEUED, CAUGHT, ATTEMPTS, TOOK, WAITED, RETRIES, CALLS, OCCURRENCES
 def measures(event: Event) -> Iterator[Measure]:  # noqa: C901 - one case for each kind of event
     """Yield what an event adds to the metrics."""
     match event:
-        case JobStarted(task=task, queue=queue):
-            yield Measure(WAITED, event.waited.total_seconds(), (task, queue))
-        case JobEnqueued(task=task, queue=queue):
-            yield Measure(ENQUEUED, 1, (task, queue))
-        case JobCaught(task=task, queue=queue):
-            yield Measure(CAUGHT, 1, (task, queue))
-        case JobEvent(task=task, queue=queue):
+        case JobStarted(task=task, queue=queue, kind=kind):
+            yield Measure(WAITED, event.waited.total_seconds(), (task, queue, kind))
+        case JobEnqueued(task=task, queue=queue, kind=kind):
+            yield Measure(ENQUEUED, 1, (task, queue, kind))
+        case JobCaught(task=task, queue=queue, kind=kind):
+            yield Measure(CAUGHT, 1, (task, queue, kind))
+        case JobEvent(task=task, queue=queue, kind=kind):
             why = next((getattr(event, label) for label in ("reason", "hold") if label in event.labels), "")
-            yield Measure(ATTEMPTS, 1, (task, queue, event.outcome, why))
+            yield Measure(ATTEMPTS, 1, (task, queue, kind, event.outcome, why))
             took = getattr(event, "took", None)
             if took is not None:
-                yield Measure(TOOK, took.total_seconds(), (task, queue, event.outcome))
+                yield Measure(TOOK, took.total_seconds(), (task, queue, kind, event.outcome))
         case CronEvent(schedule=schedule):
             yield Measure(OCCURRENCES, 1, (schedule, event.outcome))
         case WorkerDutyFailed(duty=duty):

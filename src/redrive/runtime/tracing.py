@@ -39,6 +39,7 @@ async def traced(store: Store, claim: Claim, call: Callable[[], Awaitable[R]]) -
         task=claim.task,
         queue=claim.queue,
         job_id=claim.id,
+        origin=claim.origin,
         attempt=claim.attempt,
         lease_id=claim.lease_id,
         worker_id=claim.worker_id,

@@ -49,12 +49,11 @@ def test_attempts_are_counted_and_measured(app: App, provider: MeterProvider, re
         work.enqueue_many([(), ()])
         drain(app)
 
-    assert {("work", "default"): 2} == points(reader, "redrive.jobs.enqueued")
-    assert {("work", "default", "retried", "ERROR"): 4, ("work", "default", "died", "ERROR"): 2} == points(
-        reader, "redrive.job.attempts"
-    )
-    assert {("work", "default", "retried"): 4, ("work", "default", "died"): 2} == points(reader, "redrive.job.duration")
-    assert {("work", "default"): 6} == points(reader, "redrive.job.waiting")
+    assert {("work", "default", "task"): 2} == points(reader, "redrive.jobs.enqueued")
+    job = ("work", "default", "task")
+    assert {(*job, "retried", "ERROR"): 4, (*job, "died", "ERROR"): 2} == points(reader, "redrive.job.attempts")
+    assert {(*job, "retried"): 4, (*job, "died"): 2} == points(reader, "redrive.job.duration")
+    assert {job: 6} == points(reader, "redrive.job.waiting")
 
 
 def test_calls_in_process_are_counted(provider: MeterProvider, reader: InMemoryMetricReader):
@@ -77,4 +76,4 @@ def test_the_number_of_series_is_bounded(provider: MeterProvider, reader: InMemo
             observe.emit(observe.JobCaught(task="work", queue=f"tenant-{number}", job_id=number, catch_id=number))
     counted = points(reader, "redrive.jobs.caught")
 
-    assert (101, 9_900) == (len(counted), counted["work", "other"])
+    assert (101, 9_900) == (len(counted), counted["work", "other", "task"])

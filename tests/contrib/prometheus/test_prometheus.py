@@ -49,7 +49,7 @@ def test_attempts_are_counted_by_their_outcome(app: App, registry: CollectorRegi
     with prometheus.metrics(registry=registry):
         work.enqueue_many([(), ()])
         drain(app)
-    labels = {"task": "work", "queue": "mail"}
+    labels = {"task": "work", "queue": "mail", "kind": "task"}
 
     def value(name: str, **more: str) -> float | None:
         return registry.get_sample_value(name, labels | more)
@@ -71,7 +71,7 @@ def test_the_number_of_series_is_bounded(registry: CollectorRegistry):
     ]
 
     assert 101 == len(lines)
-    assert 'redrive_jobs_caught_total{queue="q",task="other"} 9900.0' in lines
+    assert 'redrive_jobs_caught_total{kind="task",queue="q",task="other"} 9900.0' in lines
 
 
 def test_gauges_show_queue_depths_and_workers(app: App, registry: CollectorRegistry, collector):
