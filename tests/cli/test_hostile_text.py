@@ -113,6 +113,10 @@ WORDS = {
     "machine": "machine" + EVIL,
     "state": EVIL,
     "moves": f"{EVIL}={EVIL}",
+    "topic": EVIL,
+    "subscription": EVIL,
+    "to": "end",
+    "event": "1",
 }
 
 

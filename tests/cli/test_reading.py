@@ -24,6 +24,8 @@ READING = [
     ("machines", "show", "shop:app", "payment", "a"),
     ("machines", "diagram", "shop:app", "payment"),
     ("machines", "migrate", "shop:app", "payment", "a=b", "--dry-run"),
+    ("topics", "list", "shop:app"),
+    ("topics", "show", "shop:app", "payments", "receipts"),
     ("workers", "list", "shop:app"),
     ("db", "check", "shop:app"),
 ]

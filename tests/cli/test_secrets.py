@@ -93,6 +93,10 @@ WORDS = {
     "machine": "payment",
     "state": "created",
     "moves": "created=paid",
+    "topic": "payments",
+    "subscription": "receipts",
+    "to": "end",
+    "event": "1",
 }
 """Values for the arguments of commands, by their names."""
 

@@ -39,6 +39,7 @@ class _Root(Commands):
         "workers": "redrive.cli.workers:workers",
         "schedules": "redrive.cli.schedules:schedules",
         "machines": "redrive.cli.machines:machines",
+        "topics": "redrive.cli.topics:topics",
     }
 
 

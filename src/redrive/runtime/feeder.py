@@ -133,6 +133,7 @@ class Feeder:
             self._moved = True
         if look.news or look.ending:
             self._looked = True
+            self.idle = self.idle and (self._paused or not self._complete or bool(self._window.unfinished))
         self._wake.set()
 
     def stop(self) -> None:
@@ -194,7 +195,8 @@ class Feeder:
                 return await self._release(self._stuck[1], STUCK_FOR)
             if await self._advance():
                 continue
-            self.idle = not self._tasks and not self._pending and (self._paused or not self._looked)
+            # Nothing can be delivered now: no event is new, its line is held, or the subscription is paused.
+            self.idle = not self._tasks and not self._pending
             if not endless and not self._tasks:
                 await self._flush()
                 if not await self._ask():

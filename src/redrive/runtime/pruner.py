@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from redrive.app import archive
 from redrive.app.app import App
 from redrive.app.archive import Archive
+from redrive.app.topic import Retention
 from redrive.clock import Clock
 from redrive.engine.records import Filter
 from redrive.runtime import log
@@ -20,6 +21,7 @@ from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.stores.operations import deleting, retention, workers
 from redrive.stores.operations.schedules import forget_occurrences
+from redrive.stores.operations.topics import retention as topic_retention
 
 # A *pass* walks all jobs once, a stride at a time. A stride with nothing to delete only reads, and a rest follows it: a
 # pass over ten million jobs takes a quarter of an hour and costs the database less than a hundredth of its time. The
@@ -90,5 +92,25 @@ class Pruner:
         kept_for = self._app.keep.ended
         while kept_for and await store.arun(forget_occurrences(kept_for, limit=OCCURRENCES, now=now())) == OCCURRENCES:
             pass
+        await self._prune_topics()
         for digest in sorted(known - seen)[:POLICIES]:
             await store.arun(retention.forget_policy(digest, now=now()))
+
+    async def _prune_topics(self) -> None:
+        """Delete old events of the topics in the code; name the subscriptions that have not read them."""
+        for topic in self._app.topics.declared.values():
+            keep = topic.keep
+            if keep == Retention():
+                continue
+            while True:
+                done = await self._app.store.arun(
+                    topic_retention.prune(
+                        topic.name, keep_for=keep.keep_for, keep_bytes=keep.keep_bytes, now=self._app.now()
+                    )
+                )
+                if not done.more:
+                    break
+            if done.held:
+                late = topic_retention.holders(await self._app.topics.aselect(topic.name))
+                if late:
+                    log.info("topic %s keeps old events, because these have not read them: %s", topic.name, late[0])
