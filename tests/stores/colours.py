@@ -15,6 +15,17 @@ import pytest
 COLOURS = ("sync", "async")
 
 BOTH = {
+    "test_a_reshard_begins_where_all_shards_have_ended",
+    "test_old_events_are_deleted_when_all_have_read_them",
+    "test_a_repeated_turn_writes_nothing_twice",
+    "test_lines_are_free_when_their_jobs_have_ended",
+    "test_a_restored_database_is_refused_until_it_is_rebased",
+    "test_a_deleted_subscription_leaves_its_jobs",
+    "test_a_look_finds_new_events",
+    "test_a_skipped_event_is_dead_with_its_last_error",
+    "test_a_pause_is_taken_back",
+    "test_events_done_in_transactions_are_remembered_until_the_position_has_passed_them",
+    "test_a_move_cancels_pending_deliveries",
     "test_a_claim_holds_all_that_its_attempt_needs",
     "test_a_database_has_its_own_name",
     "test_a_dead_job_is_skipped_once",

@@ -1,0 +1,501 @@
+"""Topics: what publishers write, what feeders read and write, and what operators change."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from redrive.engine.lifecycle import State
+from redrive.engine.origin import of_topic
+from redrive.engine.records import Claim, Filter, Hold
+from redrive.engine.topics import Dead, NewEvent, Order, Publish, StoredEvent, line_of
+from redrive.errors import IllegalMove, LeaseLost, SubscriptionNotFound, TopicsRestored
+from redrive.stores.operations import admin, events, jobs, redriving
+from redrive.stores.operations.topics import cluster, feed, retention, subscriptions
+from redrive.stores.operations.topics.feed import Diverted, Lease, Progress, Reading, Turned
+from redrive.stores.operations.topics.subscriptions import SubscriptionDefinition, SubscriptionStatus
+from redrive.stores.query import Query, Steps, writes
+from tests.stores.helpers import Harness, failed, new
+
+POLICY = new().policy
+
+
+class Reader:
+    """A subscription of the topic ``pay`` with one worker, driven by hand."""
+
+    def __init__(self, store: Harness, order: Order = Order.STRICT, **changes: object) -> None:
+        fields = {"dead": Dead.CONTINUE, "types": None, "shards": 1, "start": "beginning", "policy": POLICY}
+        self.store = store
+        self.definition = SubscriptionDefinition("pay", "log", order, **{**fields, **changes})
+        store.do(subscriptions.declare([self.definition], now=store.now))
+        self.claims = store.claimed(10, tasks=["pay.log.feeder"]).claims
+        self.attach(self.claims[0])
+
+    def attach(self, claim: Claim) -> None:
+        """Read the shard of a feeder."""
+        self.lease = Lease(claim.id, claim.lease_id, claim.worker_id)
+        attached = self.store.do(feed.attach(self.lease))
+        self.shard, self.record, self.held = attached.shard, attached.subscription, attached.held
+        self.done = attached.done
+
+    def turn(self, at_id: int | None = None, *, reading: Reading | None = None, **changes: object) -> Turned:
+        """Write progress and read."""
+        at = self.shard.at_id if at_id is None else at_id
+        progress = Progress(self.shard.epoch, at, self.shard.turns + 1, **changes)
+        turned = self.store.do(feed.turn(self.lease, self.record, progress, reading, now=self.store.now))
+        self.shard = turned.shard
+        return turned
+
+    def read(self, after: int = 0) -> tuple[StoredEvent, ...]:
+        """Open a window, or read further, and return its events."""
+        return self.turn(reading=Reading(after=after)).events
+
+    def job(self, event: StoredEvent, outcome: object = None) -> Diverted:
+        """Return an event that becomes a job."""
+        job = new("pay.log", queue="pay.log")
+        partition, origin = line_of(self.record.ordering, event), of_topic("pay", "log", event.id)
+        return Diverted(msgspec.structs.replace(job, partition=partition, origin=origin), outcome)
+
+    @property
+    def status(self) -> SubscriptionStatus:
+        """Return the status."""
+        return self.store.do(subscriptions.status("pay", "log", now=self.store.now))[0]
+
+
+def publish(store: Harness, *payloads: int, key: str | None = None, type_: str = "P") -> None:
+    """Publish events."""
+    store.do(events.publish([NewEvent("pay", b"%d" % each, type_, 1, key) for each in payloads], now=store.now))
+
+
+def payloads(found: tuple[StoredEvent, ...]) -> list[bytes | None]:
+    """Return the payloads of events."""
+    return [each.payload for each in found]
+
+
+def test_a_subscription_reads_events_in_the_order_of_their_publish(store: Harness):
+    """Read the events of a window by id, and none of another topic."""
+    publish(store, 1, 2)
+    store.do(events.publish([NewEvent("other", b"9", "P")], now=store.now))
+    publish(store, 3, key="k")
+    reader = Reader(store)
+    found = reader.read()
+
+    assert [b"1", b"2", b"3"] == payloads(found)
+    assert [(None, "P", 1, store.now), ("k", "P", 1, store.now)] == [
+        (each.key, each.type, each.version, each.at) for each in found[1:]
+    ]
+    assert found[-1].id == reader.shard.ahead_id
+
+
+def test_an_empty_publish_writes_nothing(store: Harness):
+    """Publish no event without a statement."""
+    publish(store)
+
+    assert () == store.do(retention.topics())
+
+
+def test_a_window_has_the_same_events_after_a_crash(store: Harness):
+    """Read the same window again from the position, and new events in the next one."""
+    publish(store, 1, 2, 3)
+    reader = Reader(store)
+    first = reader.read()
+    publish(store, 4)
+    reader.turn(first[0].id)
+    again = reader.turn(first[0].id, reading=Reading(after=first[0].id))
+    later = reader.turn(first[2].id, closes=True, reading=Reading())
+
+    assert ([b"2", b"3"], [b"4"]) == (payloads(again.events), payloads(later.events))
+
+
+def test_a_window_without_events_is_not_stored(store: Harness):
+    """Store no window if no event is new."""
+    reader = Reader(store)
+    before = reader.shard
+    turned = reader.turn(reading=Reading())
+
+    assert (before.seen, None, (), True) == (turned.shard.seen, turned.shard.until, turned.events, turned.complete)
+    assert [False] == [each.news for each in store.do(feed.look([reader.lease.job_id]))]
+
+
+def test_a_look_finds_new_events(store: Harness):
+    """Answer whether a subscription has new events, and whether it is paused."""
+    reader = Reader(store)
+    publish(store, 1)
+    store.do(subscriptions.pause("pay", "log", now=store.now))
+    (look,) = store.do(feed.look([reader.lease.job_id, 10**6]))
+
+    assert (True, True, False, 0) == (look.news, look.paused, look.ending, look.epoch)
+
+
+def test_a_large_window_is_read_by_pages(store: Harness, monkeypatch: pytest.MonkeyPatch):
+    """Read a window with many events along the primary key, a page at a time."""
+    monkeypatch.setattr(feed, "SMALL", 3)
+    monkeypatch.setattr(feed, "PAGE", 2)
+    publish(store, 1, 2, 3, 4, 5)
+    reader = Reader(store)
+    first = reader.turn(reading=Reading())
+    second = reader.turn(reading=Reading(after=first.events[-1].id, large=True))
+    third = reader.turn(reading=Reading(after=second.events[-1].id, large=True))
+    pages = [payloads(each.events) for each in (first, second, third)]
+
+    assert [[b"1", b"2"], [b"3", b"4"], [b"5"]] == pages
+    assert [(True, False), (True, False), (True, True)] == [
+        (each.large, each.complete) for each in (first, second, third)
+    ]
+
+
+def test_other_types_and_other_shards_are_read_without_payload(store: Harness):
+    """Leave out the payloads of events that a shard does not deliver, so that its position passes them."""
+    publish(store, 1, type_="Q")
+    publish(store, 2, key="a")
+    publish(store, 3, key="b")
+    reader = Reader(store, Order.KEY, types=("P",), shards=2)
+    first = payloads(reader.read())
+    reader.attach(reader.claims[1])
+    second = payloads(reader.read())
+
+    assert (None, None) == (first[0], second[0])
+    assert {(b"2", None), (None, b"2")} >= {(first[1], second[1])}
+    assert {(b"3", None), (None, b"3")} >= {(first[2], second[2])}
+
+
+def test_a_failed_event_becomes_a_job_with_its_first_attempt(store: Harness):
+    """Write the job, its attempt and the position together, and hold the line until the job has ended."""
+    publish(store, 1, 2)
+    reader = Reader(store)
+    first, _ = reader.read()
+    turned = reader.turn(first.id, diverted=(reader.job(first, failed()),), ask=("strict", "other"))
+    ((claim, moved),) = turned.settled
+    job = store.do(jobs.get(claim.id))
+
+    assert (State.READY, Hold.RETRY, 1, "boom") == (job.state, job.hold, job.attempt, job.error)
+    assert (1, ("other",), moved.job_id) == (len(store.do(jobs.history(job.id))), turned.free, job.id)
+    assert [first.id] == [each.event_id for each in reader.status.held_by]
+    assert (1, 1, 0) == (reader.status.lag.events, reader.status.lag.failed, reader.status.lag.dead)
+
+
+def test_a_repeated_turn_writes_nothing_twice(store: Harness):
+    """Recognize a write whose reply was lost."""
+    publish(store, 1)
+    reader = Reader(store)
+    (first,) = reader.read()
+    progress = Progress(
+        0,
+        first.id,
+        reader.shard.turns + 1,
+        diverted=(reader.job(first),),
+        effects=(Publish(NewEvent("other", b"1", "P")),),
+    )
+    for _ in range(2):
+        turned = store.do(feed.turn(reader.lease, reader.record, progress, now=store.now))
+
+    assert (first.id, 1) == (turned.shard.at_id, len(reader.status.deliveries))
+    assert [("other", 1), ("pay", 1)] == [(each.topic, each.events) for each in store.do(retention.topics())]
+
+
+def test_a_feeder_without_its_lease_writes_nothing(store: Harness):
+    """Refuse the write of a feeder that has lost its lease."""
+    reader = Reader(store)
+    reader.lease = msgspec.structs.replace(reader.lease, lease_id=reader.lease.lease_id + 1)
+
+    assert (None, False) == (
+        store.do(feed.attach(reader.lease)),
+        store.do(feed.commit(reader.lease, reader.record, [1], now=store.now)),
+    )
+    with pytest.raises(LeaseLost):
+        reader.turn(1)
+
+
+def test_events_done_in_transactions_are_remembered_until_the_position_has_passed_them(store: Harness):
+    """Keep the rows of events that are done beyond the position, and publish what their handlers asked for."""
+    publish(store, 1, 2)
+    reader = Reader(store, Order.NONE)
+    _, second = reader.read()
+    effect = Publish(NewEvent("other", b"1", "P"))
+    assert store.do(feed.commit(reader.lease, reader.record, [second.id], [effect], now=store.now))
+    reader.attach(reader.claims[0])
+    before = reader.done
+    reader.turn(second.id, done=(second.id,), healthy=True)
+    reader.attach(reader.claims[0])
+
+    assert (frozenset({second.id}), frozenset()) == (before, reader.done)
+    assert ["other", "pay"] == [each.topic for each in store.do(retention.topics())]
+
+
+def test_lines_are_free_when_their_jobs_have_ended(store: Harness):
+    """Answer which held lines have no job left that holds them."""
+    publish(store, 1, key="a")
+    reader = Reader(store, Order.KEY)
+    (first,) = reader.read()
+    reader.turn(first.id, diverted=(reader.job(first, failed()),))
+    reader.attach(reader.claims[0])
+    held = reader.held
+    store.do(subscriptions.skip("pay", "log", now=store.now))
+
+    assert (True, ("key:a",)) == ("key:a" in held, store.do(feed.free(reader.record, ["key:a"])))
+
+
+@pytest.mark.parametrize(("dead", "free"), [(Dead.CONTINUE, ("key:a",)), (Dead.HOLD, ())])
+def test_a_dead_event_holds_its_key_if_the_subscription_says_so(store: Harness, dead: Dead, free: tuple[str, ...]):
+    """Let the events behind a dead one pass, or hold them until it is skipped."""
+    publish(store, 1, key="a")
+    reader = Reader(store, Order.KEY, dead=dead)
+    (first,) = reader.read()
+    fatal = failed("no", permanent="no", reason="GAVE_UP")
+    reader.turn(first.id, diverted=(reader.job(first, fatal),))
+
+    assert free == store.do(feed.free(reader.record, ["key:a"]))
+    if dead is Dead.HOLD:
+        assert 1 == reader.status.lag.dead
+        assert State.DEAD is store.do(subscriptions.skip("pay", "log", first.id, now=store.now)).state
+        assert ("key:a",) == store.do(feed.free(reader.record, ["key:a"]))
+
+
+def test_a_skipped_event_is_dead_with_its_last_error(store: Harness):
+    """End a delivery as dead, keep its error, and refuse to skip where none holds others."""
+    publish(store, 1)
+    reader = Reader(store)
+    (first,) = reader.read()
+    reader.turn(first.id, diverted=(reader.job(first, failed()),))
+    held = store.do(subscriptions.skip("pay", "log", actor="ada", now=store.now))
+    job = store.do(jobs.get(held.id))
+
+    assert (State.DEAD, "boom", "skipped by ada") == (job.state, job.error, job.note)
+    with pytest.raises(IllegalMove, match=r"no event holds pay\.log"):
+        store.do(subscriptions.skip("pay", "log", now=store.now))
+
+
+def test_a_running_delivery_can_be_skipped(store: Harness):
+    """End the attempt that runs when its event is skipped; its worker loses the lease."""
+    publish(store, 1)
+    reader = Reader(store)
+    (first,) = reader.read()
+    reader.turn(first.id, diverted=(reader.job(first),))
+    (claim,) = store.claimed(1, tasks=["pay.log"]).claims
+    store.do(subscriptions.skip("pay", "log", now=store.now))
+
+    assert State.DEAD is store.do(jobs.get(claim.id)).state
+    assert ["cancelled"] == [each.outcome for each in store.do(jobs.history(claim.id))]
+
+
+def test_several_held_keys_are_skipped_by_event(store: Harness):
+    """Refuse to skip without an id if several events hold others."""
+    publish(store, 1, key="a")
+    publish(store, 2, key="b")
+    reader = Reader(store, Order.KEY)
+    first, second = reader.read()
+    reader.turn(second.id, diverted=(reader.job(first, failed()), reader.job(second, failed())))
+
+    with pytest.raises(IllegalMove, match=f"give one of {first.id}, {second.id}"):
+        store.do(subscriptions.skip("pay", "log", now=store.now))
+    with pytest.raises(IllegalMove, match="event 99 does not hold others"):
+        store.do(subscriptions.skip("pay", "log", 99, now=store.now))
+    assert second.id == store.do(subscriptions.skip("pay", "log", second.id, now=store.now)).event_id
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [("beginning", [b"1", b"2", b"3"]), ("end", []), (2, [b"2", b"3"]), ("instant", [b"3"]), ("future", [])],
+)
+def test_a_cursor_is_moved(store: Harness, to: str | int, expected: list[bytes]):
+    """Deliver from the beginning, from the end, from an instant or from an event on."""
+    publish(store, 1, 2)
+    store.wait(60)
+    publish(store, 3)
+    reader = Reader(store)
+    found = reader.read()
+    position = {"instant": store.now, "future": store.now + timedelta(days=1), 2: found[1].id}.get(to, to)
+    store.do(subscriptions.move("pay", "log", position, now=store.now))
+    moved = reader.turn(found[-1].id, effects=(Publish(NewEvent("other", b"1", "P")),))
+    reader.attach(reader.claims[0])
+    shard, after = reader.shard, reader.shard.at_id
+    again = reader.turn(reading=Reading(after=after)).events if shard.until or to != "end" else reader.read()
+
+    assert (True, expected) == (moved.moved, payloads(again))
+    assert "other" in [each.topic for each in store.do(retention.topics())]
+
+
+def test_a_move_cancels_pending_deliveries(store: Harness):
+    """Cancel failed events that wait for a retry, since the cursor decides what is delivered; dead ones stay."""
+    publish(store, 1, 2)
+    reader = Reader(store, Order.NONE, dead=Dead.HOLD)
+    first, second = reader.read()
+    fatal = failed("no", permanent="no", reason="GAVE_UP")
+    reader.turn(second.id, diverted=(reader.job(first, failed()), reader.job(second, fatal)))
+    ended = store.do(subscriptions.move("pay", "log", "end", now=store.now))
+    states = [job.state for job in store.do(admin.select(Filter(task="pay.log")))]
+
+    assert (1, {State.CANCELLED, State.DEAD}) == (ended, set(states))
+
+
+def test_a_pause_is_taken_back(store: Harness):
+    """Pause and resume a subscription; doing either twice changes nothing."""
+    Reader(store)
+    paused = [store.do(subscriptions.pause("pay", "log", now=store.now)).paused_at for _ in range(2)]
+    resumed = [store.do(subscriptions.resume("pay", "log", now=store.now)).paused_at for _ in range(2)]
+
+    assert ([store.now] * 2, [None] * 2) == (paused, resumed)
+
+
+def test_unknown_subscriptions_are_refused(store: Harness):
+    """Name the topic and the subscription that no worker has declared."""
+    for operation in (subscriptions.pause, subscriptions.resume, subscriptions.skip, subscriptions.forget):
+        with pytest.raises(SubscriptionNotFound, match="the topic 'pay' has no subscription 'log'"):
+            store.do(operation("pay", "log", now=store.now))
+    assert () == store.do(subscriptions.status("pay", "log", now=store.now))
+
+
+def test_a_declared_subscription_keeps_its_cursor(store: Harness):
+    """Keep the cursor of a subscription that is declared again, and give it a new feeder if the old one has ended."""
+    publish(store, 1)
+    reader = Reader(store)
+    (first,) = reader.read()
+    reader.turn(first.id, closes=True)
+    store.do(admin.cancel(reader.lease.job_id, now=store.now))
+    (again,) = store.do(subscriptions.declare([reader.definition], now=store.now))
+    (claim,) = store.claimed(10, tasks=["pay.log.feeder"]).claims
+    reader.attach(claim)
+
+    assert ("log", (), True) == (again.name, reader.read(), claim.id != reader.claims[0].id)
+
+
+@pytest.mark.parametrize(("start", "expected"), [("beginning", 2), ("latest", 1), ("instant", 1)])
+def test_a_new_subscription_begins_where_the_code_says(store: Harness, start: str, expected: int):
+    """Begin at the oldest event, after the latest one, or at an instant."""
+    publish(store, 1)
+    store.wait(60)
+    reader = Reader(store, start=store.now if start == "instant" else start)
+    publish(store, 2)
+    found = reader.read()
+    if not found or reader.shard.until is None:
+        found += reader.read()
+    if len(found) < expected or found[-1].payload != b"2":
+        found += reader.turn(reader.shard.at_id, closes=True, reading=Reading()).events
+
+    assert ([b"1"] * (expected - 1)) + [b"2"] == payloads(found)
+
+
+def test_a_reshard_begins_where_all_shards_have_ended(store: Harness):
+    """Replace the shards when each has reached one common mark, and refuse a move before."""
+    publish(store, 1, 2, 3)
+    reader = Reader(store, Order.KEY, shards=1)
+    found = reader.read()
+    store.do(subscriptions.reshard("pay", "log", 2, now=store.now))
+    publish(store, 4)
+    early = store.do(subscriptions.end_reshard("pay", "log", POLICY, now=store.now))
+    with pytest.raises(IllegalMove, match="is getting 2 shards"):
+        store.do(subscriptions.move("pay", "log", "end", now=store.now))
+    with pytest.raises(IllegalMove, match="is getting 2 shards already"):
+        store.do(subscriptions.reshard("pay", "log", 3, now=store.now))
+    last = reader.turn(found[-1].id, closes=True, reading=Reading())
+    ended = store.do(subscriptions.end_reshard("pay", "log", POLICY, now=store.now))
+    again = store.do(subscriptions.end_reshard("pay", "log", POLICY, now=store.now))
+    read = []
+    for claim in store.claimed(10, tasks=["pay.log.feeder"]).claims:
+        reader.attach(claim)
+        read += [each for each in payloads(reader.read()) if each is not None]
+
+    assert (False, True, (), True, False) == (early, last.shard.ended, last.events, ended, again)
+    assert [b"4"] == read
+    assert None is store.do(feed.attach(Lease(reader.claims[0].id, reader.claims[0].lease_id, 1)))
+
+
+def test_a_strict_subscription_has_one_shard(store: Harness):
+    """Refuse several shards for strict order, and answer the present number without a change."""
+    Reader(store)
+
+    with pytest.raises(IllegalMove, match="strict order"):
+        store.do(subscriptions.reshard("pay", "log", 2, now=store.now))
+    store.do(subscriptions.forget("pay", "log", now=store.now))
+    Reader(store, Order.NONE)
+    assert None is store.do(subscriptions.reshard("pay", "log", 1, now=store.now)).reshard
+
+
+def test_old_events_are_deleted_when_all_have_read_them(store: Harness):
+    """Delete events by age and by size, never those that a cursor has not passed."""
+    publish(store, 1, 2, 3)
+    reader = Reader(store)
+    found = reader.read()
+    store.wait(100)
+    kept = store.do(retention.prune("pay", keep_for=timedelta(seconds=50), now=store.now))
+    late = retention.holders(store.do(subscriptions.status("pay", now=store.now)))
+    reader.turn(found[-1].id, closes=True, reading=Reading())
+    sized = store.do(retention.prune("pay", keep_bytes=1, now=store.now))
+    aged = store.do(retention.prune("pay", keep_for=timedelta(seconds=50), now=store.now))
+    none = store.do(retention.prune("pay", keep_for=timedelta(seconds=50), now=store.now))
+
+    assert (0, True, ("log (behind)",)) == (kept.deleted, kept.held, late)
+    assert (2, 1, 0, False) == (sized.deleted, aged.deleted, none.deleted, none.held)
+
+
+def test_a_forced_deletion_counts_what_was_not_read(store: Harness):
+    """Delete unread events by force, and store by how many events each subscription is behind."""
+    publish(store, 1, 2, 3)
+    reader = Reader(store)
+    first, *_ = reader.read()
+    reader.turn(first.id)
+    store.wait(100)
+    done = store.do(retention.prune("pay", keep_for=timedelta(seconds=50), force=True, now=store.now))
+
+    assert (3, (("log", 2),), 2) == (done.deleted, done.behind, reader.status.subscription.behind)
+    store.do(subscriptions.move("pay", "log", "end", now=store.now))
+    assert 0 == reader.status.subscription.behind
+
+
+def test_a_database_in_a_file_needs_no_rebase(store: Harness):
+    """Repair nothing where cursors are ids, and keep what is right on a server."""
+    publish(store, 1, 2)
+    reader = Reader(store)
+    first, _ = reader.read()
+    reader.turn(first.id)
+    found = store.do(cluster.rebase(now=store.now))
+    reader.attach(reader.claims[0])
+    rest = payloads(reader.turn(reading=Reading(after=reader.shard.at_id)).events)
+
+    # An event has the number of the transaction that wrote its row unless it was restored.
+    assert ([], [b"2"]) == (list(found), rest) or ([1], [b"1", b"2"]) == ([len(found)], rest)
+
+
+@writes
+def elsewhere() -> Steps[None]:
+    """Store the identity of another server."""
+    yield Query("meta_put", many=[{"key": cluster.KEY, "value": "another server"}])
+
+
+def test_a_restored_database_is_refused_until_it_is_rebased(store: Harness):
+    """Refuse to declare subscriptions under cursors of another server."""
+    reader = Reader(store)
+    store.do(elsewhere())
+    if not store.url.startswith("postgresql:"):
+        store.do(subscriptions.declare([reader.definition], now=store.now))
+        return
+    with pytest.raises(TopicsRestored, match="redrive topics rebase"):
+        store.do(subscriptions.declare([reader.definition], now=store.now))
+    store.do(cluster.rebase(now=store.now))
+    store.do(subscriptions.declare([reader.definition], now=store.now))
+
+
+def test_a_deleted_subscription_leaves_its_jobs(store: Harness):
+    """Delete the cursor and end the feeder; the jobs of failed events stay."""
+    publish(store, 1)
+    reader = Reader(store)
+    (first,) = reader.read()
+    reader.turn(first.id, diverted=(reader.job(first, failed()),))
+    store.do(subscriptions.forget("pay", "log", now=store.now))
+
+    assert () == store.do(subscriptions.select("pay"))
+    assert [State.READY, State.CANCELLED] == [each.state for each in store.do(admin.select(Filter()))]
+
+
+def test_a_redriven_delivery_runs_again(store: Harness):
+    """Start a dead delivery again, as any dead job."""
+    publish(store, 1)
+    reader = Reader(store)
+    (first,) = reader.read()
+    fatal = failed("no", permanent="no", reason="GAVE_UP")
+    reader.turn(first.id, diverted=(reader.job(first, fatal),))
+    done = store.do(redriving.redrive(Filter(task="pay.log", state=State.DEAD), now=store.now))
+
+    assert (1, State.READY) == (len(done.ids), store.do(jobs.get(done.ids[0])).state)
