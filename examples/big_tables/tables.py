@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from redrive.clock import Clock, SystemClock
 from redrive.contrib.refresh import MovedRow, TableRefreshes
 from redrive.contrib.refresh.sqlalchemy import RefreshColumns, refreshes
-from redrive.schedule import Effect, RefreshOutcome
+from redrive.schedule import RefreshEffect, RefreshOutcome
 
 PATH = Path(os.environ.get("TABLES_FOLDER", Path(__file__).parent)) / "tables.db"
 
@@ -82,7 +82,7 @@ def settle(session: Session, answer: Result) -> None:
 def tell(session: Session, moved: Iterable[MovedRow[BigTable]]) -> None:
     """Write to the customers of those that were given up, in the transaction that gives them up: once."""
     for each in moved:
-        if Effect.NOTIFY in each.effects:
+        if RefreshEffect.NOTIFY in each.effects:
             wanted = [action.text for action in POLICY.on_give_up if action.name == "email"]
             text = ". ".join(str(part) for part in [*wanted, each.state.disabled_reason])
             session.add(Letter(customer=each.row.customer, text=text))

@@ -24,7 +24,7 @@ from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Released, S
 from redrive.engine.recurring import JobTemplate, RefreshDefinition, policy_document
 from redrive.engine.reports import began_at, spread
 from redrive.errors import ScheduleError
-from redrive.schedule import Action, Effect, RefreshOutcome, RefreshPolicy, RefreshState, Schedule, refresh
+from redrive.schedule import Action, RefreshEffect, RefreshOutcome, RefreshPolicy, RefreshState, Schedule, refresh
 from tests.engine.helpers import CATCHING, T0, claim, failure, policy, seconds, settled
 
 HOUR = timedelta(hours=1)
@@ -230,7 +230,7 @@ def test_an_item_with_an_unreadable_policy_is_disabled_with_the_error():
     move = unreadable(STARTED, ScheduleError("line 1: not understood"))
     state = move.state
 
-    assert (RefreshOutcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY)) == (move.outcome, move.effects)
+    assert (RefreshOutcome.GAVE_UP, (RefreshEffect.DISABLE, RefreshEffect.NOTIFY)) == (move.outcome, move.effects)
     assert (True, "line 1: not understood") == (state.disabled_until_update, state.disabled_reason)
     assert (None,) * 4 == (state.refresh_at, state.deadline_at, state.attempt_uid, state.planned_at)
 

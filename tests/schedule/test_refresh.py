@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from redrive.errors import ScheduleError
 from redrive.schedule import (
     Action,
-    Effect,
     Exhausted,
     RecurrenceRule,
+    RefreshEffect,
     RefreshOutcome,
     RefreshPolicy,
     RefreshState,
@@ -124,7 +124,7 @@ def test_invariants_hold_in_every_history(policy: RefreshPolicy, events: list[tu
         assert state.refresh_at or state.disabled_until_update or state.completed or state.attempt_uid, (
             "it waits for nothing"
         )
-        assert (Effect.DISABLE in move.effects) == (move.outcome is RefreshOutcome.GAVE_UP)
+        assert (RefreshEffect.DISABLE in move.effects) == (move.outcome is RefreshOutcome.GAVE_UP)
 
 
 @given(POLICIES, st.timedeltas(timedelta(0), timedelta(days=30)))
@@ -253,7 +253,7 @@ def test_the_last_refresh_that_was_missed_completes():
     state = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
     late = refresh.start(policy, state, now=T0 + timedelta(days=1), uid="u")
 
-    assert (RefreshOutcome.COMPLETED, (Effect.MISSED,)) == (late.outcome, late.effects)
+    assert (RefreshOutcome.COMPLETED, (RefreshEffect.MISSED,)) == (late.outcome, late.effects)
 
 
 def test_a_start_on_demand_is_not_missed():

@@ -106,8 +106,7 @@ class _Adapter:
     def renewable(self) -> bool:
         return not _is_connection(self._source)
 
-    def code_of(self, error: BaseException) -> str | None:
-        return _code_of(error)
+    code_of = staticmethod(_code_of)
 
     def another(self) -> _Adapter:
         return _Adapter(self._source)

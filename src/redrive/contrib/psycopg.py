@@ -160,8 +160,7 @@ class _Adapter:
     def spares(self) -> int:
         return int(getattr(self._source, "max_size", 0)) if self.renewable else 0
 
-    def code_of(self, error: BaseException) -> str | None:
-        return _code_of(error)
+    code_of = staticmethod(_code_of)
 
     def another(self) -> _Adapter:
         return _Adapter(self._source)

@@ -160,8 +160,7 @@ class _Adapter:
         self._source = source
         self._given: Any = None
 
-    def code_of(self, error: BaseException) -> str | None:
-        return _code_of(error)
+    code_of = staticmethod(_code_of)
 
     def another(self) -> _Adapter:
         return _Adapter(self._source)

@@ -11,7 +11,15 @@ from msgspec.structs import replace
 from redrive.engine.origin import OriginResult
 from redrive.engine.recurring import RefreshDefinition, read_policy
 from redrive.errors import ScheduleError
-from redrive.schedule import Action, Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
+from redrive.schedule import (
+    Action,
+    RefreshEffect,
+    RefreshOutcome,
+    RefreshPolicy,
+    RefreshState,
+    RefreshTransition,
+    refresh,
+)
 
 # Placeholder for the token of a new attempt until its job has an id; items with equal states share one transition.
 NEW = "new"
@@ -126,7 +134,7 @@ def unreadable(state: RefreshState, error: ScheduleError) -> RefreshTransition:
     """Return the transition that gives up an item with a policy that cannot be decoded; the error is the reason."""
     state = replace(state, refresh_at=None, deadline_at=None, attempt_uid=None, planned_at=None)
     stopped = replace(state, disabled_until_update=True, disabled_reason=str(error))
-    return RefreshTransition(stopped, RefreshOutcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY))
+    return RefreshTransition(stopped, RefreshOutcome.GAVE_UP, (RefreshEffect.DISABLE, RefreshEffect.NOTIFY))
 
 
 class Disabled(msgspec.Struct, frozen=True, gc=False):

@@ -86,7 +86,7 @@ class JobEvent(Event, kw_only=True):
         return "task" if self.origin is None else self.origin.partition(":")[0]
 
     @property
-    def _who(self) -> str:
+    def _job(self) -> str:
         belongs = "" if self.origin is None else f", {self.origin}"
         return f"job {self.job_id} ({self.task}{belongs})"
 
@@ -104,7 +104,7 @@ class JobEnqueued(JobEvent, kw_only=True):
 
     def __str__(self) -> str:
         when = f", due in {format_duration(self.delay)}" if self.delay else ""
-        return f"{self._who} is enqueued on {self.queue}{when}"
+        return f"{self._job} is enqueued on {self.queue}{when}"
 
 
 class JobCancelled(JobEvent, kw_only=True):
@@ -116,7 +116,7 @@ class JobCancelled(JobEvent, kw_only=True):
     why: str
 
     def __str__(self) -> str:
-        return f"{self._who} is cancelled: {self.why}"
+        return f"{self._job} is cancelled: {self.why}"
 
 
 class JobCaught(JobEvent, kw_only=True):
@@ -159,7 +159,7 @@ class JobStarted(_AttemptEvent, kw_only=True):
     trace: str | None = None
 
     def __str__(self) -> str:
-        return f"{self._who} starts: attempt {self.attempt} on worker {self.worker_id}"
+        return f"{self._job} starts: attempt {self.attempt} on worker {self.worker_id}"
 
 
 class _AttemptEnded(_AttemptEvent, kw_only=True):
@@ -177,7 +177,7 @@ class JobSucceeded(_AttemptEnded, kw_only=True):
 
     def __str__(self) -> str:
         took = "" if self.took is None else f" in {self.took.total_seconds():.3f} s"
-        return f"{self._who} succeeded at attempt {self.attempt}{took}"
+        return f"{self._job} succeeded at attempt {self.attempt}{took}"
 
 
 class _AttemptFailed(_AttemptEnded, kw_only=True):
@@ -222,7 +222,7 @@ class JobRetryScheduled(_AttemptFailed, kw_only=True):
     def __str__(self) -> str:
         at = "" if self.due_at is None else f", at {self.due_at:%Y-%m-%d %H:%M:%S} UTC"
         return (
-            f"{self._who} is retried in {format_duration(self.delay)}{at} ({self.rule}): "
+            f"{self._job} is retried in {format_duration(self.delay)}{at} ({self.rule}): "
             f"attempt {self._count} failed: {self._what}"
         )
 
@@ -261,7 +261,7 @@ class JobDied(_AttemptFailed, kw_only=True):
     def __str__(self) -> str:
         follows = f"; {self.catch} catches it" if self.catch else ""
         return (
-            f"{self._who} died at attempt {self._count} ({self.rule}): {self.why}; last failure: {self._what}{follows}"
+            f"{self._job} died at attempt {self._count} ({self.rule}): {self.why}; last failure: {self._what}{follows}"
         )
 
 
@@ -275,7 +275,7 @@ class JobSnoozed(_AttemptEnded, kw_only=True):
     why: str
 
     def __str__(self) -> str:
-        return f"{self._who} is snoozed for {format_duration(self.delay)}: {self.why}"
+        return f"{self._job} is snoozed for {format_duration(self.delay)}: {self.why}"
 
 
 class JobSuspended(_AttemptEvent, kw_only=True):
@@ -286,7 +286,7 @@ class JobSuspended(_AttemptEvent, kw_only=True):
     until: datetime
 
     def __str__(self) -> str:
-        return f"{self._who} waits for an answer from outside, until {self.until:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{self._job} waits for an answer from outside, until {self.until:%Y-%m-%d %H:%M:%S} UTC"
 
 
 class JobParked(_AttemptEvent, kw_only=True):
@@ -300,7 +300,7 @@ class JobParked(_AttemptEvent, kw_only=True):
     why: str
 
     def __str__(self) -> str:
-        return f"{self._who} is parked: {self.why}"
+        return f"{self._job} is parked: {self.why}"
 
 
 class JobReleased(_AttemptEvent, kw_only=True):
@@ -316,7 +316,7 @@ class JobReleased(_AttemptEvent, kw_only=True):
     why: str
 
     def __str__(self) -> str:
-        return f"{self._who} is given back: {self.why}"
+        return f"{self._job} is given back: {self.why}"
 
 
 class JobHeld(JobReleased):
@@ -343,7 +343,7 @@ class JobRescued(_AttemptFailed, kw_only=True):
     why: str = "it runs again"
 
     def __str__(self) -> str:
-        return f"{self._who}: {self.error}; {self.why}"
+        return f"{self._job}: {self.error}; {self.why}"
 
 
 class JobLeaseLost(_AttemptEvent, kw_only=True):
@@ -355,7 +355,7 @@ class JobLeaseLost(_AttemptEvent, kw_only=True):
     why: str = "its lease was lost"
 
     def __str__(self) -> str:
-        return f"{self._who}: {self.why}; what attempt {self.attempt} did changes nothing"
+        return f"{self._job}: {self.why}; what attempt {self.attempt} did changes nothing"
 
 
 class _WorkerEvent(Event, kw_only=True):

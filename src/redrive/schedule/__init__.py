@@ -14,16 +14,16 @@ from redrive.schedule.options import Action, Exhausted, Strategy
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.schedule import Schedule
-from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
+from redrive.schedule.state import RefreshEffect, RefreshOutcome, RefreshState, RefreshTransition
 from redrive.schedule.timezone import Gap
 
 __all__ = [
     "Action",
     "CronExpression",
-    "Effect",
     "Exhausted",
     "Gap",
     "RecurrenceRule",
+    "RefreshEffect",
     "RefreshOutcome",
     "RefreshPolicy",
     "RefreshState",

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from redrive.schedule.options import Exhausted, Strategy
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.schedule import Schedule
-from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
+from redrive.schedule.state import RefreshEffect, RefreshOutcome, RefreshState, RefreshTransition
 from redrive.schedule.timezone import aware
 
 # Reason shown to end users when ``give_up_after`` has passed.
@@ -135,4 +135,4 @@ def given_up(policy: RefreshPolicy, state: RefreshState, at: datetime, reason: s
         disabled_until_update=True,
         disabled_reason=reason,
     )
-    return RefreshTransition(stopped, RefreshOutcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY))
+    return RefreshTransition(stopped, RefreshOutcome.GAVE_UP, (RefreshEffect.DISABLE, RefreshEffect.NOTIFY))

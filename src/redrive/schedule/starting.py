@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from redrive.errors import ScheduleError
 from redrive.schedule.failing import TOO_LONG, failed, given_up, is_too_long, next_planned, occurrence, planned
 from redrive.schedule.policy import RefreshPolicy
-from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
+from redrive.schedule.state import RefreshEffect, RefreshOutcome, RefreshState, RefreshTransition
 from redrive.schedule.timezone import aware
 
 # Lag up to which a chain of attempts counts as on time.
@@ -60,7 +60,7 @@ def start(
     if late is RefreshOutcome.MISSED:
         left_out = planned(policy, state, now, sample)
         return RefreshTransition(
-            left_out, RefreshOutcome.COMPLETED if left_out.completed else RefreshOutcome.MISSED, (Effect.MISSED,)
+            left_out, RefreshOutcome.COMPLETED if left_out.completed else RefreshOutcome.MISSED, (RefreshEffect.MISSED,)
         )
     if late is RefreshOutcome.POSTPONED:
         return RefreshTransition(replace(state, refresh_at=now + policy.jitter * sample), RefreshOutcome.POSTPONED)

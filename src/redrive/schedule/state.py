@@ -44,7 +44,7 @@ class RefreshOutcome(StrEnum):
     RUNNING = "refused_running"
 
 
-class Effect(StrEnum):
+class RefreshEffect(StrEnum):
     """A side effect to carry out once, together with writing the state."""
 
     DISABLE = "disable"
@@ -98,4 +98,4 @@ class RefreshTransition(msgspec.Struct, frozen=True, gc=False):
 
     state: RefreshState
     outcome: RefreshOutcome
-    effects: tuple[Effect, ...] = ()
+    effects: tuple[RefreshEffect, ...] = ()

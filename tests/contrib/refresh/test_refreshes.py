@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from redrive.errors import ScheduleError
-from redrive.schedule import Effect, RefreshOutcome, RefreshPolicy, RefreshState
+from redrive.schedule import RefreshEffect, RefreshOutcome, RefreshPolicy, RefreshState
 from tests.contrib.refresh.conftest import EVERY_TWO_HOURS, at, saved, started
 
 
@@ -145,7 +145,7 @@ def test_the_last_failure_gives_up_until_an_edit(table):
             table.clock.advance("5m")
             uid = next((each.state.attempt_uid for each in moves.start_due()), None)
 
-    assert [Effect.DISABLE, Effect.NOTIFY] == effects
+    assert [RefreshEffect.DISABLE, RefreshEffect.NOTIFY] == effects
     assert uid is None
     assert (True, "Cannot refresh after 3 attempt(s)") == (
         table.row(key).disabled_until_update,

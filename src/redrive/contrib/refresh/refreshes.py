@@ -13,7 +13,7 @@ from redrive.clock import Clock, SystemClock
 from redrive.engine.items import sweep_at, unreadable
 from redrive.errors import ScheduleError
 from redrive.retrying.rng import roll, unique
-from redrive.schedule import Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
+from redrive.schedule import RefreshEffect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 
 R = TypeVar("R")
 How: TypeAlias = Callable[[RefreshPolicy, RefreshState, datetime], RefreshTransition]
@@ -36,7 +36,7 @@ class MovedRow(Generic[R]):
         return self.move.outcome
 
     @property
-    def effects(self) -> tuple[Effect, ...]:
+    def effects(self) -> tuple[RefreshEffect, ...]:
         """The effects that the caller carries out in the same transaction."""
         return self.move.effects
 

@@ -19,7 +19,7 @@ from redrive.engine.records import JobRecord, NewJob
 from redrive.engine.recurring import RefreshDefinition, ScheduleRecord
 from redrive.engine.reports import began_at
 from redrive.errors import NotTracked
-from redrive.schedule import Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
+from redrive.schedule import RefreshEffect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 from redrive.stores.operations import jobs
 from redrive.stores.query import Query, Steps, reads
 
@@ -134,7 +134,7 @@ def write(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime
     payloads = [
         disabled(definition, each.item.key, each.policy, each.move.state, each.error)
         for each in moves
-        if Effect.NOTIFY in each.move.effects
+        if RefreshEffect.NOTIFY in each.move.effects
     ]
     yield from jobs.insert([NewJob(task.task, task.queue, task.priority, text, task.policy) for text in payloads], at)
 
