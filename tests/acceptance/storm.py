@@ -140,7 +140,7 @@ class Storm:
 
     def __init__(self, stage: Deployment, workers: int, seed: int, server: PostgresServer | None = None) -> None:
         self.stage = stage
-        self.dice = random.Random(seed)
+        self.rng = random.Random(seed)
         self.stopped: set[int] = set()
         self.faults: list[str] = []
         self._server = server
@@ -152,11 +152,11 @@ class Storm:
     def blow(self, seconds: float) -> None:
         """Let each kind of fault happen at least once, and then any of them, until the time is over."""
         end = time.monotonic() + seconds
-        order = self.dice.sample(self._possible, len(self._possible))
+        order = self.rng.sample(self._possible, len(self._possible))
         while order or time.monotonic() < end:
-            fault = order.pop() if order else self.dice.choice(self._possible)
+            fault = order.pop() if order else self.rng.choice(self._possible)
             self.faults.append(fault.__name__)
-            self._moves(self.dice.randrange(2_000, 6_000))
+            self._moves(self.rng.randrange(2_000, 6_000))
             fault()
 
     def end(self) -> None:
@@ -176,14 +176,14 @@ class Storm:
         self.stage.until(lambda: log.stat().st_size >= reached)
 
     def _kill(self) -> None:
-        victim = self.dice.randrange(len(self._living))
+        victim = self.rng.randrange(len(self._living))
         self._living[victim].send(signal.SIGKILL)
         self._living[victim].ended()
         self._living[victim] = self._worker()
 
     def _stop(self) -> None:
         """Suspend a worker for longer than its lease."""
-        victim = self.dice.choice(self._living)
+        victim = self.rng.choice(self._living)
         self.stopped.add(victim.popen.pid)
         self.stage.stop(victim)
         over = time.monotonic() + 1.5 * float(self.stage.lease_for.removesuffix("s"))

@@ -12,7 +12,7 @@ from redrive.errors import PolicyValueError
 from redrive.policy import Backoff
 from redrive.policy.backoff import NEVER_MORE
 from redrive.policy.backoff_kinds import Decorrelated
-from redrive.policy.compose import Envelope, GiveUpOver, UpTo
+from redrive.policy.compose import EnvelopeBackoff, GiveUpOver, UpTo
 from tests.policy.strategies import backoffs, lengths
 
 EVER = Backoff.constant(0)
@@ -191,7 +191,7 @@ def test_a_random_schedule_cannot_be_combined():
     with pytest.raises(PolicyValueError, match=r"a decorrelated backoff draws .*\.envelope can"):
         drawing.take(2)
     assert [3, 9] == drawing.envelope.take(2).delays(5)
-    assert Envelope(drawing) == drawing.envelope
+    assert EnvelopeBackoff(drawing) == drawing.envelope
 
 
 @given(backoffs, backoffs)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from redrive.errors import PolicyValueError, RetryAfter
 from redrive.policy import Failure
-from redrive.policy.budget import Window
+from redrive.policy.budget import SlidingCounts
 from redrive.policy.overload import Adaptive, Answers, Shedding
 
 BOTH = [Shedding, Adaptive]
@@ -42,7 +42,7 @@ def test_a_rejection_is_a_probability(requests, accepts, multiple):
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 3), st.integers(0, 3)), max_size=50))
 def test_a_window_counts_recent_requests(steps):
     """Windows count whole tenths of their length."""
-    window, now, seen = Window(10), 0.0, []
+    window, now, seen = SlidingCounts(10), 0.0, []
     for wait, first, second in steps:
         now += wait
         window.add(now, first=first, second=second)

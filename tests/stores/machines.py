@@ -189,7 +189,7 @@ class Automaton:
         """Read the events of an instance, the first one first."""
         return list(reversed(self.store.do(manage.history("payment", key))))
 
-    def told(self, key: str = "a") -> list[tuple[str | None, str | None, str | None, str]]:
+    def moves_of(self, key: str = "a") -> list[tuple[str | None, str | None, str | None, str]]:
         """Return the states, the event and the status of each event."""
         return [(each.from_state, each.to_state, each.event, str(each.status)) for each in self.history(key)]
 

@@ -38,7 +38,7 @@ from redrive.policy.value import Value, freeze, number, whole
 _SLICES = 10
 
 
-class Window:
+class SlidingCounts:
     """Two counters over a sliding window of ten slices. Counts are whole numbers, so that no rounding errors add up."""
 
     __slots__ = ("_size", "_slices", "first", "second")
@@ -337,7 +337,7 @@ class RatioLedger(Ledger):
 
     def __init__(self, budget: RatioBudget) -> None:
         self._budget = budget
-        self._lately = Window(budget.ttl.total_seconds())
+        self._lately = SlidingCounts(budget.ttl.total_seconds())
 
     def begin(self, now: float) -> None:
         """See `Ledger.begin`."""

@@ -33,7 +33,7 @@ def _part(backoff: _B) -> _B:
     return backoff
 
 
-class Envelope(Backoff):
+class EnvelopeBackoff(Backoff):
     """The nominal delays of a schedule that draws."""
 
     kind = "envelope"
@@ -321,5 +321,5 @@ def _shorter(a: int | None, b: int | None) -> int | None:
 
 #: The kinds of this module, which are imported at their first use.
 COMPOSED: Mapping[str, type[Backoff]] = MappingProxyType(
-    {cls.kind: cls for cls in (Cap, Envelope, Floor, GiveUpOver, Longer, Shorter, Sum, Take, ThenBackoff, UpTo)}
+    {cls.kind: cls for cls in (Cap, EnvelopeBackoff, Floor, GiveUpOver, Longer, Shorter, Sum, Take, ThenBackoff, UpTo)}
 )

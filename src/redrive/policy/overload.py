@@ -20,7 +20,7 @@ from math import floor
 from typing import Any, NamedTuple
 
 from redrive.errors import PolicyError, PolicyValueError
-from redrive.policy.budget import Window
+from redrive.policy.budget import SlidingCounts
 from redrive.policy.classify import Classifier, On, answer_of, matches, names_of, refuse_coroutine_function
 from redrive.policy.duration import ZERO, Duration, parse_duration
 from redrive.policy.failure import Failure
@@ -119,7 +119,7 @@ class SheddingLedger:
 
     def __init__(self, shedding: Shedding) -> None:
         self._multiple = shedding.multiple
-        self._window = Window(shedding.window.total_seconds())
+        self._window = SlidingCounts(shedding.window.total_seconds())
 
     def asked(self, now: float) -> None:
         """Count a call, sent or refused here."""

@@ -136,7 +136,7 @@ def test_a_failure_may_lead_to_a_state(payments: Automaton):
         ("created", "paid", "Paid", "moved"),
         ("paid", "completed", "Completed", "failed"),
         ("paid", "review", FAILED, "moved"),
-    ] == payments.told()
+    ] == payments.moves_of()
     dead = payments.store.job(claim.id)
     assert (State.DEAD, True) == (dead.state, dead.caught_at is not None)
 

@@ -48,7 +48,7 @@ def test_an_instance_is_reset_to_a_state(payments: Automaton):
     found = payments.get()
     assert ("paid", InstanceStatus.RUNNING, b"1", 2) == (found.state, found.status, found.data, found.moves)
     assert (payments.store.now, payments.store.now + 3 * DAY) == (found.entered_at, found.timeout_at)
-    assert [("created", "paid", "Paid", "skipped"), ("created", "paid", None, "moved")] == payments.told()[1:]
+    assert [("created", "paid", "Paid", "skipped"), ("created", "paid", None, "moved")] == payments.moves_of()[1:]
     assert ("reset", "ann") == (payments.history()[-1].source, payments.history()[-1].actor)
     assert InstanceStatus.COMPLETED is payments.reset("completed").status
 

@@ -57,7 +57,9 @@ def test_an_event_overwrites_the_timeout(payments: Automaton):
 
     assert () == payments.turns()
     assert ["moved", "moved", "moved"] == statuses(payments.history("early"))
-    assert [("paid", "completed", "Completed", "moved"), ("paid", None, "Expired", "late")] == payments.told("late")[2:]
+    assert [("paid", "completed", "Completed", "moved"), ("paid", None, "Expired", "late")] == payments.moves_of(
+        "late"
+    )[2:]
 
 
 def test_a_busy_instance_does_not_time_out(payments: Automaton):
@@ -223,8 +225,8 @@ def test_a_timeout_and_a_waiting_event_make_one_transition(payments: Automaton):
         payments.run()
         payments.turns()
         assert [("paid", "expired", "Expired", "moved"), ("refused")] == [
-            payments.told(key)[3],
-            payments.told(key)[2][3],
+            payments.moves_of(key)[3],
+            payments.moves_of(key)[2][3],
         ]
 
 
