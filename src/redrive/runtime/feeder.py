@@ -136,6 +136,11 @@ class Feeder:
             self.idle = self.idle and (self._paused or not self._complete or bool(self._window.unfinished))
         self._wake.set()
 
+    @property
+    def free(self) -> bool:
+        """True while no delivery runs or waits, so that a new event would be delivered at once."""
+        return not self._tasks and not self._window.waiting
+
     def stop(self) -> None:
         """Start no further delivery, write the position, and give the shard back. Safe to call from any thread."""
         self._stopping = True

@@ -22,7 +22,7 @@ from redrive.stores.operations.topics import feed
 # The shortest time in seconds between two looks: under load every commit of the database is a reason for one.
 LOOK_EVERY = 0.005
 
-# The same while no feeder is idle: then only pauses and moves are looked for.
+# The same while no feeder would deliver a new event at once: then only pauses and moves are looked for.
 BUSY_EVERY = 0.1
 
 
@@ -36,6 +36,7 @@ class Feeders:
         self.executor = Executor(app, pool, cut_off=self._cut.__contains__, resources=resources)
         self._running: dict[int, Feeder] = {}
         self._changed = asyncio.Event()
+        self._looked_at = -BUSY_EVERY
         self.duty = Duty("feeding", self._step)
 
     @property
@@ -83,11 +84,14 @@ class Feeders:
                 await self._changed.wait()
         except TimeoutError:
             pass
+        now = self._clock.monotonic()
+        if now < self._looked_at + BUSY_EVERY and not any(each.free for each in self._running.values()):
+            return LOOK_EVERY
         self._changed.clear()
         if not self._running:
             return 0.0
-        busy = not self.resting
+        self._looked_at = now
         by_job = {each.lease.job_id: each for each in self._running.values()}
         for look in await self._app.store.arun(feed.look(list(by_job))):
             by_job[look.job_id].see(look)
-        return BUSY_EVERY if busy else LOOK_EVERY
+        return LOOK_EVERY

@@ -16,7 +16,7 @@ from redrive.engine.effects import Effect
 from redrive.engine.outcome import Outcome, Transition
 from redrive.engine.records import Claim, NewJob
 from redrive.engine.settle import decide
-from redrive.engine.topics import Order, Shard, StoredEvent, SubscriptionRecord
+from redrive.engine.topics import FEEDER_LINE, Order, Shard, StoredEvent, SubscriptionRecord
 from redrive.errors import LeaseLost
 from redrive.stores.operations import jobs, origins
 from redrive.stores.operations.clock import instant
@@ -160,7 +160,9 @@ def attach(lease: Lease) -> Steps[Attached | None]:
     found: Sequence[SubscriptionRecord] = yield Query("subscription_get", where, into=SubscriptionRecord)
     held: tuple[str, ...] = ()
     if found[0].ordering is not Order.NONE:
-        held = tuple(row[0] for row in (yield Query("lines_held", {"queue": found[0].task, "lines": None})))
+        lines = yield Query("lines_held", {"queue": found[0].task, "lines": None})
+        # The feeder itself is a job of this queue, too, and holds nothing up.
+        held = tuple(row[0] for row in lines if not row[0].startswith(FEEDER_LINE))
     done = yield Query("done_of", {"topic": shard.topic, "subscription": shard.subscription})
     return Attached(shard, found[0], held, frozenset(row[0] for row in done))
 
