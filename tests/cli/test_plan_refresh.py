@@ -28,16 +28,64 @@ def printed(*words: str, encoding: str = "utf-8") -> str:
     return result.stdout
 
 
+def chart(lines: list[str]) -> list[str]:
+    """Return the lines from the first attempt on."""
+    return lines[lines.index("", 2) + 1 :]
+
+
+def test_what_was_understood_is_printed():
+    """Sentences in their canonical form, with the name of what is refreshed, and the next five refreshes."""
+    lines = printed("At 6 AM and 4 PM every weekday in Europe/Kyiv, refresh BigTable; retry once", *START).splitlines()
+
+    assert [
+        "understood as:",
+        "  Refresh BigTable on weekdays at 06:00 and 16:00 in Europe/Kyiv",
+        "  Allow 10 minutes to complete",
+        "  On the first failure, retry immediately",
+        "  (after 2 failed attempts it is disabled until an update)",
+        "next planned refreshes, in Europe/Kyiv:",
+        "  Wed 2025-01-01 16:00",
+        "  Thu 2025-01-02 06:00",
+        "  Thu 2025-01-02 16:00",
+        "  Fri 2025-01-03 06:00",
+        "  Fri 2025-01-03 16:00",
+    ] == lines[2:13]
+
+
+def test_policies_without_an_end_say_so():
+    """One failed attempt has no plural, and retries without a limit never end."""
+    assert "  (it never gives up)" in printed("Refresh daily; retry every hour", *START).splitlines()
+    assert "(after 1 failed attempt it is disabled until an update)" in printed("Refresh daily", *START)
+
+
+def test_a_failing_week_is_a_picture():
+    """Each day has a line of the wall clock, with a stroke where a planned refresh begins."""
+    lines = printed("Refresh daily at 6 AM; allow 1 hour; retry 2 times every 2 hours; give up after a week", *START)
+    head = "a week in which each attempt times out:"
+    week = lines.partition(head)[2].splitlines()[2:9]
+
+    assert ["Thu 02", "Fri 03", "Sat 04", "Sun 05", "Mon 06", "Tue 07", "Wed 08"] == [each[:6] for each in week]
+    assert f"Fri 03{' ' * 20}│██      ███      ███" == week[1]
+
+
+def test_a_long_week_is_cut():
+    """Of a refresh every minute, the first attempts are drawn."""
+    assert "only the first 500 attempts are drawn" in printed(
+        "Refresh every minute; allow 1 second; retry every minute", *START
+    )
+
+
 def test_attempts_are_bars_on_the_wall_clock():
     """Success, retry, and what follows, as the seed draws them."""
     lines = printed(POLICY, "--answers", "fail 4m, timeout, ok 2m", *START).splitlines()
 
     assert "Refresh the model every 2 hours in Europe/Kyiv" == lines[0]
+    drawn = chart(lines)[:3]
     assert ["08:00  Refresh", "08:04  Retry 1", "10:00  Scheduled refresh (retry 2)"] == [
-        line.partition("  ")[0] + "  " + line.partition("  ")[2].split("  ")[0].rstrip("│█ ") for line in lines[2:5]
+        line.partition("  ")[0] + "  " + line.partition("  ")[2].split("  ")[0].rstrip("│█ ") for line in drawn
     ]
     assert ["failed after 4m", "timed out after 1h", "succeeded after 2m"] == [
-        line[line.rindex("█") + 1 :].strip(" │") for line in lines[2:5]
+        line[line.rindex("█") + 1 :].strip(" │") for line in drawn
     ]
     assert "then the next refresh at 12:00" in lines
 
@@ -46,7 +94,7 @@ def test_without_answers_the_worst_case_is_shown():
     """If each attempt times out, draw them until the refresh gives up; a chart of more than a day has dates."""
     lines = printed("Refresh daily; allow 20 hours; retry immediately; panic", *START).splitlines()
     assert "then it gives up: Cannot refresh after 2 attempt(s); panic" in lines
-    assert lines[2].startswith("Thu 02 00:00  Refresh")
+    assert chart(lines)[0].startswith("Thu 02 00:00  Refresh")
 
 
 def test_a_refresh_on_demand_begins_at_once():
@@ -58,7 +106,7 @@ def test_a_refresh_on_demand_begins_at_once():
         "--start",
         "2025-01-01T08:00:00+00:00",
     ).splitlines()
-    assert lines[2].startswith("08:00:00  Refresh")
+    assert chart(lines)[0].startswith("08:00:00  Refresh")
     assert "then nothing is planned" == lines[-1]
 
 

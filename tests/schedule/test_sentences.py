@@ -11,6 +11,7 @@ import pytest
 from redrive.errors import ScheduleSyntaxError
 from redrive.schedule import RefreshPolicy
 from redrive.schedule.english.read import understand
+from redrive.schedule.english.write import understood_sentences
 
 FILE = Path(__file__).with_name("sentences.txt")
 USUAL = "Allow 10 minutes to complete"
@@ -114,6 +115,14 @@ def test_a_sentence_is_read(text: str, written: list[str]):
 
     assert written == [each for each in str(policy).splitlines() if each != USUAL]
     assert policy == RefreshPolicy.parse(str(policy))
+
+
+@pytest.mark.parametrize("text", [text for text, _ in READ])
+def test_what_is_shown_means_the_same(text: str):
+    """Sentences with the name of what is refreshed, as `redrive plan` shows them, are read as the same."""
+    found = understand(text, RefreshPolicy)
+
+    assert found == understand("\n".join(understood_sentences(found)), RefreshPolicy)
 
 
 @pytest.mark.parametrize(("text", "expected"), REFUSED)

@@ -15,11 +15,13 @@ from datetime import UTC, datetime, timedelta
 from rich.text import Text
 
 from redrive.cli.drawing import BLOCKS, GAP, Bar, Glyphs, gantt, gantt_task, svg, tag, text_line
+from redrive.cli.plan.understood import failing_week, understood
 from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import format_duration, parse_duration
 from redrive.policy.directive import NUMBERS
 from redrive.schedule import RefreshPolicy
 from redrive.schedule.dry_run import AttemptEnd, DryRun, SimulatedAnswer, SimulatedAttempt, dry_run
+from redrive.schedule.english.read import Understood, understand
 
 _MIDNIGHT, _HOUR = timedelta(days=1), timedelta(hours=1)
 _WIDTH, _EDGE, _ROW, _NAMES = 880, 24, 26, 250
@@ -44,10 +46,15 @@ class Chart:
     """A dry run to draw."""
 
     title: str
-    policy: RefreshPolicy
+    found: Understood[RefreshPolicy]
     played: DryRun
     # Those of `RefreshPolicy.lint`; the SVG document does not show them.
     warnings: tuple[str, ...] = ()
+
+    @property
+    def policy(self) -> RefreshPolicy:
+        """The policy."""
+        return self.found.policy
 
     @property
     def begin(self) -> datetime:
@@ -121,7 +128,7 @@ def as_text(chart: Chart, *, width: int, glyphs: Glyphs = BLOCKS) -> Iterator[Te
     tails = [result(each) for each in attempts]
     left, right = max(map(len, heads)), max(map(len, tails)) + len(GAP)
     room = max(width - left - len(GAP) - right, 16)
-    yield from [Text(chart.title, "bold"), Text()]
+    yield from [Text(chart.title, "bold"), Text(), *understood(chart.found, chart.begin, width), Text()]
     for attempt, head, tail in zip(attempts, heads, tails, strict=True):
         bar = Bar(room)
         for slot in chart.slots:
@@ -131,7 +138,9 @@ def as_text(chart: Chart, *, width: int, glyphs: Glyphs = BLOCKS) -> Iterator[Te
     yield Text()
     if chart.played.slots:
         yield Text(f"{glyphs['slot']} a planned refresh")
-    yield from map(Text, (ending(chart), *_warnings(chart)))
+    yield Text(ending(chart))
+    yield from failing_week(chart.policy, chart.begin, width, glyphs)
+    yield from map(Text, _warnings(chart))
 
 
 def as_mermaid(chart: Chart) -> str:
@@ -187,7 +196,8 @@ def chart_of(text: str, *, answers: str | None, start: datetime | None, most: in
     A naive start is in the time zone of the schedule. Raise `ScheduleSyntaxError` if a sentence cannot be parsed, and
     `ConfigurationError` if the answers cannot be parsed or no attempt is ever started.
     """
-    policy = RefreshPolicy.parse(text)
+    found = understand(text, RefreshPolicy)
+    policy = found.policy
     begin = now.replace(second=0, microsecond=0) if start is None else _placed(policy, start)
     listed: Iterable[SimulatedAnswer] = (
         _read(answers) if answers is not None else itertools.repeat(SimulatedAnswer(AttemptEnd.TIMEOUT))
@@ -197,7 +207,7 @@ def chart_of(text: str, *, answers: str | None, start: datetime | None, most: in
         raise ConfigurationError(f"nothing is ever started after {begin:%Y-%m-%d %H:%M}: the schedule has ended")
     first = text.strip().splitlines()[0].strip()
     title = re.sub(r"^(?:[-*•]|\d+[.)])\s+", "", first)
-    return Chart(title if len(title) <= _TITLE else f"{title[:_TITLE]}...", policy, played, policy.lint(now=begin))
+    return Chart(title if len(title) <= _TITLE else f"{title[:_TITLE]}...", found, played, policy.lint(now=begin))
 
 
 def _placed(policy: RefreshPolicy, start: datetime) -> datetime:

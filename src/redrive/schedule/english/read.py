@@ -27,6 +27,8 @@ class Understood(msgspec.Struct, Generic[P], frozen=True):
     policy: P
     # As written; None if the text does not name it.
     subject: str | None
+    # True if the subject is a task with its verb, such as "Send a request to the service".
+    is_task: bool
 
 
 def parse(text: str, make: Callable[..., P], *, start: datetime | None = None) -> P:
@@ -45,7 +47,7 @@ def understand(text: str, make: Callable[..., P], *, start: datetime | None = No
         if header is not None and line.indent <= header.line.indent:
             header = None
         header = _read(line, notes, numbered, header)
-    return Understood(Whole(notes, numbered, found[-1]).build(make, start), notes.get("subject"))
+    return Understood(Whole(notes, numbered, found[-1]).build(make, start), notes.get("subject"), "task" in notes)
 
 
 def _read(line: TextLine, notes: Pieces, numbered: Numbered, header: Header | None) -> Header | None:

@@ -53,6 +53,21 @@ def sentences(policy: PolicyFields) -> Iterator[str]:
         yield _action(each)
 
 
+def understood_sentences(found: read.Understood[Any]) -> Iterator[str]:
+    """Yield a policy as sentences, with the name of what is refreshed as it was written."""
+    written_as = sentences(found.policy)
+    subject = found.subject
+    if subject is None:
+        yield from written_as
+        return
+    name = subject if found.is_task else f"Refresh {subject}"
+    if found.policy.schedule is None:
+        yield name
+    else:
+        yield f"{name} {next(written_as).removeprefix('Refresh ')}"
+    yield from written_as
+
+
 def _waits_alone(policy: PolicyFields) -> bool:
     return policy.strategy is Strategy.PLANNED_ONLY and policy.schedule is not None and not policy.delays
 
