@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -28,7 +28,7 @@ from redrive.engine.machine import (
 from redrive.engine.origin import of_machine
 from redrive.engine.outcome import Outcome, Succeeded
 from redrive.engine.records import Claim, NewJob
-from redrive.stores.operations.machines import manage, turns
+from redrive.stores.operations.machines import manage, rows, turns
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines.rows import Choice, NewEvent, Start
 from redrive.stores.operations.machines.send import Busy, Sent
@@ -201,6 +201,16 @@ class Automaton:
 @writes
 def _delete_history(machine: str, key: str) -> Steps[None]:
     yield Query("moves_delete", {"machine": machine, "key": key})
+
+
+@writes
+def place(keys: Sequence[str], state: str, at: datetime) -> Steps[None]:
+    """Insert idle instances in a state, as an earlier deployment has left them."""
+    row = {"machine": "payment", "now": at, "to_state": None, "job_id": None, "event": None}
+    for key in keys:
+        yield Query("instance_insert", row | {"key": key})
+    found = yield from rows.lock(("payment", key) for key in keys)
+    yield rows.put(replace(each, state=state, moves=1) for each in found.values())
 
 
 def data(value: object) -> bytes:
