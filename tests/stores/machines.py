@@ -204,6 +204,14 @@ def _delete_history(machine: str, key: str) -> Steps[None]:
 
 
 @writes
+def leave(instance: InstanceRecord, job_id: int | None = None) -> Steps[None]:
+    """Give an instance another job, or none, as only a defect does."""
+    changed = replace(instance, job_id=job_id, to_state="created", event="Created")
+    free = replace(instance, job_id=None, to_state=None, event=None)
+    yield rows.put([free if job_id is None else changed])
+
+
+@writes
 def place(keys: Sequence[str], state: str, at: datetime) -> Steps[None]:
     """Insert idle instances in a state, as an earlier deployment has left them."""
     row = {"machine": "payment", "now": at, "to_state": None, "job_id": None, "event": None}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import structs
 
-from redrive.app.arguments import checked_text, shown
+from redrive.app.arguments import checked_function, checked_text, shown
 from redrive.app.instance import MachineInstance
 from redrive.app.protocol import AppProtocol
 from redrive.app.refreshes import checked_key
@@ -162,6 +162,7 @@ class Machine:
     def _add(
         self, function: Callable[..., Any], state: StateDeclaration, changes: dict[str, Any], name: str | None
     ) -> StateTask:
+        checked_function(function, "state", "@machine.state(after=[...]) above a function")
         label: str = getattr(function, "__name__", "") if name is None else name
         checked_text(label, f"machine {self.name!r}: the name of a state")
         if label in self.tasks:

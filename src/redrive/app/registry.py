@@ -134,7 +134,6 @@ class Registry:
         from redrive.app.state import StateTask
 
         machine, label = settings["machine"], settings["label"]
-        checked_function(function, "state", "@machine.state(after=[...]) above a function")
         made = replace(declaration, **changes, name=f"{machine.name}.{label}")
         return self._define(function, made, StateTask, **settings)
 

@@ -140,6 +140,6 @@ def read_origin(text: str | None) -> Origin | None:
     if text is None:
         return None
     kind, _, rest = text.partition(":")
-    name, slash, part = rest.partition("/")
+    name, _, part = rest.partition("/")
     found = _KINDS.get(kind)
-    return Origin(found, name, part) if slash and found is not None else None
+    return Origin(found, name, part) if part and found is not None else None

@@ -24,6 +24,7 @@ rule           is violated if
 ``orphans``    something belongs to a job that is not there
 ``refreshes``  a tracked item waits for the wrong job, or an attempt for no item
 ``crons``      the last job of a cron was made for something else
+``machines``   an instance waits for a transition that has ended or is not its own, or has left one behind
 =============  ======================================================================================================
 
 A check sees rows, so it cannot see: that a limit or a rate was exceeded by attempts that have ended (history does not
@@ -68,6 +69,7 @@ def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
             Query("check_limits", bound, into=Finding),
             Query("check_refreshes", bound, into=Finding),
             Query("check_crons", bound, into=Finding),
+            Query("check_machines", bound, into=Finding),
         ]
     window = bound | {"after_id": after_id, "until": until}
     queries += [
@@ -85,6 +87,7 @@ def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
         Query("check_results", window, into=Finding),
         Query("check_orphans", window, into=Finding),
         Query("check_superseded", window, into=Finding),
+        Query("check_moves", window, into=Finding),
     ]
     found: list[Finding] = []
     for query in queries:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.machine import DataChange, InstanceStatus
+from redrive.engine.outcome import Succeeded
 from redrive.errors import IllegalMove, InstanceNotFound, MachineBusy
+from redrive.stores.operations import checks
 from redrive.stores.operations.audit import audit
 from redrive.stores.operations.machines import manage
 from tests.stores.helpers import Harness, seconds
-from tests.stores.machines import DAY, Automaton, data, payment, statuses
+from tests.stores.machines import DAY, Automaton, data, leave, payment, statuses
 
 
 def test_a_skipped_transition_leaves_the_instance_free(payments: Automaton):
@@ -197,3 +199,40 @@ def test_the_data_of_an_instance_are_read_alone(payments: Automaton):
     payments.run(DataChange(data([1])))
 
     assert (b"[1]", None) == tuple(payments.store.do(manage.data("payment", key)) for key in ("a", "none"))
+
+
+def test_healthy_instances_cause_no_finding(payments: Automaton):
+    """Instances that are free, run, retry, are being caught, or have failed cause no finding."""
+    payments.walk("Created", key="free")
+    payments.send("Created", "runs")
+    payments.store.claim()
+    payments.send("Created", "fails")
+    payments.fail()
+    payments.send("Created", "cancelled")
+    payments.store.cancel(payments.get("cancelled").job_id or 0)
+    payments.retry = "0 1s catch mend"
+    payments.send("Created", "caught")
+    payments.fail()
+    payments.queue("Paid", "runs")
+
+    assert () == payments.store.do(checks.check()).findings
+
+
+def test_a_lost_transition_is_found(payments: Automaton):
+    """Instances that wait for an ended, missing or foreign job, and events that they have left behind, are found."""
+    ids = [payments.send("Created", key).id for key in "abcd"]
+    claims = {claim.id: claim for claim in payments.store.claim(4)}
+    payments.store.do(leave(payments.get("d")))
+    payments.store.do(leave(payments.get("c"), job_id=ids[0]))
+    payments.store.settle((claims[ids[3]], Succeeded()))
+    payments.store.do(leave(payments.get("d"), job_id=ids[3]))
+    payments.store.do(leave(payments.get("b"), job_id=4711))
+
+    texts = {each.text for each in payments.store.do(checks.check()).findings if each.rule == "machines"}
+    assert {
+        "payment/b waits for job 4711, which is not there",
+        f"payment/c waits for job {ids[0]}, which is for machine:payment/a",
+        f"payment/d waits for job {ids[3]}, which is succeeded",
+        f"payment/b has left the event {ids[1]}, whose transition runs",
+        f"payment/c has left the event {ids[2]}, whose transition runs",
+    } == texts

@@ -1,0 +1,10 @@
+-- Return events with a transition that runs and is not that of their instance.
+-- Called by check, for a range of ids.
+SELECT move.id, move.machine || '/' || move.key || ' has left the event ' || move.id || ', whose transition runs' AS text,
+    'machines' AS rule
+FROM redrive_moves AS move
+LEFT JOIN redrive_instances AS instance ON instance.machine = move.machine AND instance.key = move.key
+WHERE move.id > :after_id AND move.id <= :until
+    AND move.status = 'running'
+    AND (instance.job_id IS NULL OR instance.job_id <> move.id)
+LIMIT :count
