@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from redrive import Filter
+from redrive.engine.machine import MoveRecord
 from tests.acceptance.chaos import EVERYTHING, enough, marks, sized
 from tests.acceptance.processes import Deployment
 from tests.acceptance.servers import own
@@ -51,7 +52,143 @@ producers.append(lambda number: attempt(lambda: work.plain.enqueue(number), "job
         assert () == stage.app.jobs.select(Filter(task="plain", state="dead", limit=10))
 
 
-PARTS: tuple[Part, ...] = (Jobs(),)
+class Instances(Part):
+    """Instances of a machine with two states, which count their transitions and queue events while they are busy."""
+
+    work = """
+
+class Tick(msgspec.Struct):
+    number: int
+
+
+class Count(msgspec.Struct):
+    ticks: int = 0
+
+
+meter = app.machine("meter", data=Count, retry="10 20ms", busy="queue")
+
+
+def tick(event: Tick, context: Context) -> None:
+    note("tick", event.number, os.getpid())
+    if event.number % 5 == 0 and context.failures == 0:
+        raise RuntimeError("not yet")
+    count = context.data or Count()
+    context.set_data(Count(count.ticks + 1))
+
+
+@meter.start(after=["odd"])
+async def even(event: Tick, context: Context) -> None:
+    tick(event, context)
+
+
+@meter.state(after=[even])
+async def odd(event: Tick, context: Context) -> None:
+    tick(event, context)
+"""
+    producer = """
+def send(number):
+    instance, event = f"m{number % 7}", work.Tick(number)
+    insist(lambda: work.meter.send(instance, event, key=f"tick-{number}"), "sent", instance, number)
+
+
+producers.append(send)
+"""
+
+    def settled(self, stage: Deployment) -> bool:
+        """Return True if each event has been the turn."""
+        moves = [move for instance in self._instances(stage) for move in self._history(stage, instance)]
+        return not any(move.status in {"queued", "running"} for move in moves)
+
+    def audit(self, stage: Deployment, storm: Storm) -> None:
+        """Check that each instance made one transition for each of its events, in their order."""
+        sent: dict[str, list[str]] = {}
+        for words in acknowledged(stage, "sent"):
+            instance, number = words.split()
+            sent.setdefault(instance, []).append(f"tick-{number}")
+
+        assert 7 == len(sent)
+        for instance, keys in sent.items():
+            moves = self._history(stage, instance)
+            states = ["even", "odd"] * len(keys)
+            assert [("moved", key) for key in keys] == [(move.status, move.event_key) for move in moves]
+            assert states[: len(keys)] == [move.to_state for move in moves]
+            assert len(keys) == stage.module.meter.get(instance).data.ticks
+
+    @staticmethod
+    def _instances(stage: Deployment) -> list[str]:
+        return [each.key for each in stage.app.machines.select("meter", limit=100)]
+
+    @staticmethod
+    def _history(stage: Deployment, instance: str) -> list[MoveRecord]:
+        """Return all moves of an instance, oldest first."""
+        found = stage.app.machines.history("meter", instance, limit=EVERYTHING)
+        return sorted(found, key=lambda move: move.id)
+
+
+class Events(Part):
+    """A topic with subscriptions of each order."""
+
+    work = """
+
+class Click(msgspec.Struct):
+    number: int
+    key: str
+
+
+clicks = app.topic("clicks", Click)
+
+
+def click(kind: str, event: Click, context: Context) -> None:
+    if event.number % 9 == 0 and context.failures == 0:
+        raise RuntimeError("not yet")
+    note("click", kind, event.number, event.key, os.getpid())
+
+
+@clicks.subscribe("strict", retry="10 20ms")
+async def strict(event: Click, context: Context) -> None:
+    click("strict", event, context)
+
+
+@clicks.subscribe("keyed", order="key", retry="10 20ms")
+async def keyed(event: Click, context: Context) -> None:
+    click("keyed", event, context)
+
+
+@clicks.subscribe("loose", order="none", retry="10 20ms")
+async def loose(event: Click, context: Context) -> None:
+    click("loose", event, context)
+"""
+    producer = """
+def publish(number):
+    key = f"k{number % 5}"
+    attempt(lambda: work.clicks.publish(work.Click(number, key), key=key), "published", number)
+
+
+producers.append(publish)
+"""
+
+    def settled(self, stage: Deployment) -> bool:
+        """Return True if all subscriptions are at the end, and no delivery is left."""
+        return not any(each.lag.events or each.lag.failed for each in stage.app.topics.select())
+
+    def audit(self, stage: Deployment, storm: Storm) -> None:
+        """Check that each subscription got every event, in its order."""
+        published = {int(number) for number in acknowledged(stage, "published")}
+        for kind in ("strict", "keyed", "loose"):
+            got = [words.split() for words in stage.noted("click")]
+            first = dict.fromkeys((int(number), key) for name, number, key, _ in got if name == kind)
+            numbers = [number for number, _ in first]
+
+            assert 100 < len(published)
+            assert set() == published - set(numbers), kind
+            if kind == "strict":
+                assert sorted(numbers) == numbers
+            if kind == "keyed":
+                by_key = {key: [number for number, of in first if of == key] for _, key in first}
+                assert {key: sorted(found) for key, found in by_key.items()} == by_key
+
+
+PARTS: tuple[Part, ...] = (Jobs(), Instances(), Events())
 
 
 def _ride_out(stage: Deployment, storm: Storm) -> None:
