@@ -12,6 +12,7 @@ import pytest
 from redrive import App
 from redrive.engine.outcome import Lost, Succeeded
 from redrive.engine.records import Claim
+from redrive.engine.runs import RunState
 from redrive.errors import StoreBusy
 from redrive.runtime.claimer import Claimer
 from redrive.stores.operations import leases
@@ -35,7 +36,14 @@ class ClaimerFixture:
         self.claim_again = asyncio.Event()
         self.doubted = self.runs_suspect = False
         self.count = 0
-        self.start, self.give_back = self.started.append, self.given_back.append
+
+    def start(self, claim: Claim, _: RunState | None = None) -> None:
+        """Record it."""
+        self.started.append(claim)
+
+    def give_back(self, claim: Claim, _: RunState | None = None) -> None:
+        """Record it."""
+        self.given_back.append(claim)
 
     @property
     def quiet(self) -> bool:

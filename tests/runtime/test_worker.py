@@ -175,11 +175,11 @@ def test_an_error_of_the_worker_itself_gives_the_job_back(filed: App, monkeypatc
     """After an error of the worker no attempt is spent, and the worker continues."""
     execute, refusals = Executor.run, [RuntimeError("refused")]
 
-    async def flaky(self, claim):
+    async def flaky(self, claim, **rest):
         """Fail once."""
         if refusals:
             raise refusals.pop()
-        return await execute(self, claim)
+        return await execute(self, claim, **rest)
 
     monkeypatch.setattr(Executor, "run", flaky)
     task = filed.task(name="send")(lambda: None)

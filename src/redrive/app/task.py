@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from msgspec import UNSET, UnsetType
 
@@ -63,6 +63,9 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
     result of a plain call (for ``async def`` a coroutine), and the parameters of a plain call. The last part may be
     left out if it equals the first, that is, if the function takes no `redrive.Context`.
     """
+
+    #: True for workflows, which have runs.
+    is_workflow: ClassVar[bool] = False
 
     def __class_getitem__(cls, parts: Any) -> Any:  # noqa: ANN401 - the parts of a type
         """Return the type with these parts; a missing fourth part is the first one."""

@@ -23,7 +23,9 @@ from redrive.engine.lease import POISON_LIMIT
 from redrive.engine.origin import is_feeder
 from redrive.engine.outcome import Lost, Outcome, Released
 from redrive.engine.records import Claim
+from redrive.engine.runs import RunState
 from redrive.engine.settle import BAD_POLICY
+from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.errors.foreign import trace
 from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import Block
@@ -78,7 +80,14 @@ class Attempts:
         self._registration = registration
         self._concurrency = concurrency
         self._loop = asyncio.get_running_loop()
-        self._executor = Executor(app, pool, begins=self._begins, cut_off=self._is_cut_off, resources=resources)
+        self._executor = Executor(
+            app,
+            pool,
+            begins=self._begins,
+            cut_off=self._is_cut_off,
+            resources=resources,
+            write_steps=self._write_steps,
+        )
         self.feeders = self._executor.feeders = Feeders(app, clock, pool, resources)
         self.settler = Settler(app, clock, self, threads=self._executor.threads)
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -135,19 +144,22 @@ class Attempts:
 
     # ---------------------------------------------------------------- the life of one attempt
 
-    def start(self, claim: Claim) -> None:
-        """Start the attempt of a claimed job."""
+    def start(self, claim: Claim, state: RunState | None = None) -> None:
+        """Start the attempt of a claimed job; ``state`` is what is stored of a run."""
         claim = self._executor.functions.present(claim)
-        attempt = self._loop.create_task(self._attempt(claim))
+        attempt = self._loop.create_task(self._attempt(claim, state))
         self._open[claim.lease_id] = claim
         self._running[claim.lease_id] = attempt
         attempt.add_done_callback(functools.partial(self._done, claim))
         if is_suspect(claim):
             self._suspect = claim.lease_id
 
-    def give_back(self, claim: Claim) -> None:
+    def give_back(self, claim: Claim, _: RunState | None = None) -> None:
         """Return a claimed job to its queue without starting it."""
         self.settler.put(Ending(claim, Released(f"worker {self._registration.id} shut down"), 0.0))
+
+    async def _write_steps(self, batch: StepBatch) -> StepsWritten:
+        return await self.settler.write_steps(batch)
 
     def _begins(self, claim: Claim) -> None:
         self._begun[claim.lease_id] = claim
@@ -155,9 +167,9 @@ class Attempts:
     def _is_cut_off(self, lease_id: int) -> bool:
         return lease_id in self._cancelled
 
-    async def _attempt(self, claim: Claim) -> None:
+    async def _attempt(self, claim: Claim, state: RunState | None) -> None:
         try:
-            outcome = await self._executor.run(claim)
+            outcome = await self._executor.run(claim, state=state)
         except asyncio.CancelledError:
             self._interrupted(claim)
             raise

@@ -166,7 +166,7 @@ class Claimer:
         take = self._attempts.give_back if self._stopped else self._attempts.start
         self._quota.took(sum(not is_feeder(claim.origin) for claim in claims))
         for claim in claims:
-            take(claim)
+            take(claim, claimed.runs.get(claim.id))
         if not known:
             return claimed.rest_for
         # Jobs below the cursors may be due, so the claimer looks again when it is time to look without floors.

@@ -34,6 +34,8 @@ from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of
 from redrive.engine.outcome import Expired, Failed, Outcome, Released, Succeeded, Suspended, Unreadable
 from redrive.engine.records import Claim, Hold
+from redrive.engine.runs import RunState
+from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.errors import ConfigurationError, JobNotFound, PayloadError
 from redrive.errors.foreign import trace
 from redrive.observe.listeners import DEBUG, heard
@@ -69,9 +71,10 @@ class Executor:
         cut_off: returns True if the caller has cancelled the attempt of a lease. By default every cancellation of the
             current task counts as the caller's.
         resources: what the start hooks have returned, for the contexts of handlers.
+        write_steps: writes rows of running runs; None without workflows.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
         self,
         app: App,
         pool: Pool | None,
@@ -79,8 +82,10 @@ class Executor:
         begins: Callable[[Claim], None] = lambda _: None,
         cut_off: Callable[[int], bool] = lambda _: _task_is_cancelled(),
         resources: Mapping[str, Any] = NO_RESOURCES,
+        write_steps: Callable[[StepBatch], Awaitable[StepsWritten]] | None = None,
     ) -> None:
         self._app = app
+        self._write_steps = write_steps
         self.threads = None if pool is None else Threads(pool)
         #: The functions of the policies of jobs.
         self.functions = PolicyFunctions(app)
@@ -114,8 +119,13 @@ class Executor:
 
     # ---------------------------------------------------------------- one attempt
 
-    async def run(self, claim: Claim, delivery: Delivery | None = None) -> Outcome:
-        """Run the handler of a claimed job and return how it ended.
+    async def run(
+        self,
+        claim: Claim,
+        delivery: Delivery | None = None,
+        state: RunState | None = None,  # noqa: ARG002 - of a run, for its body
+    ) -> Outcome:
+        """Run the handler of a claimed job and return how it ended; ``state`` is what is stored of a run.
 
         Raise `asyncio.CancelledError` if the caller has cancelled the attempt, which so has no outcome.
         """

@@ -20,6 +20,7 @@ from redrive.runtime import log
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.stores.operations import deleting, retention, workers
+from redrive.stores.operations.runs import waits
 from redrive.stores.operations.schedules import forget_occurrences
 from redrive.stores.operations.topics import retention as topic_retention
 
@@ -93,6 +94,8 @@ class Pruner:
         while kept_for and await store.arun(forget_occurrences(kept_for, limit=OCCURRENCES, now=now())) == OCCURRENCES:
             pass
         await self._prune_topics()
+        while await store.arun(waits.forget_emits(now=now())) == waits.BUDGET:
+            pass
         for digest in sorted(known - seen)[:POLICIES]:
             await store.arun(retention.forget_policy(digest, now=now()))
 

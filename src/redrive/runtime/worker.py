@@ -31,6 +31,7 @@ from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
 from redrive.runtime.quota import Quota
 from redrive.runtime.registration import WorkerRegistration
+from redrive.runtime.run_wakes import RunWakes, workflows
 from redrive.runtime.scheduler import Scheduler
 from redrive.runtime.supervision import Duty, Reporter, Supervisor, cancel, first
 from redrive.runtime.timekeeper import Checkpointer, Timekeeper
@@ -117,6 +118,7 @@ class Worker:
         self._clock = clock or SystemClock()
         self._attempts: Attempts | None = None
         self._machines: MachineTurns | None = None
+        self._wakes: RunWakes | None = None
         self._idle = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -206,12 +208,21 @@ class Worker:
             )
         )
 
+    def _settled(self) -> None:
+        """Look for what follows from ends of attempts of this worker."""
+        if self._machines is not None:
+            self._machines.settled()
+        if self._wakes is not None:
+            self._wakes.changed()
+
     def _changed(self) -> None:
         if self._attempts is not None:
             self._attempts.claim_again.set()
             self._attempts.feeders.wake()
         if self._machines is not None:
             self._machines.changed()
+        if self._wakes is not None:
+            self._wakes.changed()
 
     async def _work(self, notifier: Notifier, registration: WorkerRegistration, attempts: Attempts) -> None:
         reporter = Reporter(self._app, registration)
@@ -242,12 +253,18 @@ class Worker:
         duties += [Pruner(self._app, self._clock, registration).duty]
         duties += [Checkpointer(self._app, self._clock).duty, Timekeeper(self._app).duty]
         scheduler = Scheduler(self._app)
-        self._quota.scheduled = lambda: scheduler.quiet
         if self._app.machines.declared:
             machines = self._machines = MachineTurns(self._app, self._clock)
-            attempts.after_settle = machines.settled
-            self._quota.scheduled = lambda: scheduler.quiet and machines.quiet
             duties.append(machines.duty)
+        if workflows(self._app):
+            wakes = self._wakes = RunWakes(self._app, self._clock, attempts.claim_again.set)
+            duties.append(wakes.duty)
+        attempts.after_settle = self._settled
+        self._quota.scheduled = lambda: (
+            scheduler.quiet
+            and (self._machines is None or self._machines.quiet)
+            and (self._wakes is None or self._wakes.quiet)
+        )
         return [*duties, scheduler.duty]
 
     async def _serve(
