@@ -267,3 +267,28 @@ def test_clock_changes_are_found_to_the_second(place: str, expected: tuple[str, 
     assert expected == tuple(f"{each:%Y-%m-%d %H:%M}" for each in found[0])
     assert 2 == len(found)
     assert [] == list(leaps(ZoneInfo("Asia/Tokyo"), NOW, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("Refresh on the 31st of each month", "Months without a day 31 are left out"),
+        ("Refresh on the 29th and 30th", "Months without a day 29 are left out"),
+        ("Refresh on the 28th", None),
+        ("Refresh on the 15th and 31st", "Months without a day 31 are left out"),
+        ("Refresh on the 31st and the last day of the month", None),
+        ("Refresh every year on January 31", None),
+        (
+            'by rule "FREQ=MINUTELY;INTERVAL=50;BYHOUR=9,10"',
+            "The times of 'FREQ=MINUTELY;INTERVAL=50",
+        ),
+        ('by rule "FREQ=HOURLY;INTERVAL=5;BYHOUR=9,10"', "The times of 'FREQ=HOURLY;INTERVAL=5;BYHOUR=9,10' differ"),
+        ("Refresh every 50 minutes between 9 AM and 5 PM", None),
+        ("Refresh every 15 minutes between 9 AM and 5 PM", None),
+    ],
+)
+def test_times_that_are_left_out(text: str, warning: str | None):
+    """Months without a day, and windows whose steps do not divide a day, have fewer times than they seem to."""
+    found = [each for each in warned(f"{text}; give up after 5000 days") if "left out" in each or "differ" in each]
+
+    assert [True] * (warning is not None) == [each.startswith(warning or "") for each in found]

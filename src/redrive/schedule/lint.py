@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from redrive.schedule.english.spans import written
 from redrive.schedule.options import Exhausted, PolicyFields, Strategy
+from redrive.schedule.rule import Freq
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import Gap, instant, wall
 
@@ -27,6 +28,14 @@ _HOUR, _DAY, _SECOND = timedelta(hours=1), timedelta(days=1), timedelta(seconds=
 # Two years and more, so that a yearly rule shows a gap.
 _LONG = timedelta(days=800)
 _LOOKS = ((_HOUR, timedelta(days=8)), (_DAY, timedelta(days=366)))
+
+# The days that each month has.
+_SHORTEST = 28
+_STEPS: Final[Mapping[Freq, timedelta]] = {
+    Freq.HOURLY: _HOUR,
+    Freq.MINUTELY: timedelta(minutes=1),
+    Freq.SECONDLY: _SECOND,
+}
 
 # Years searched for planned refreshes at times that do not exist. A weekly one may meet no such night in one year.
 LEAP_YEARS = 5
@@ -54,7 +63,7 @@ def lint(policy: PolicyFields, now: datetime | None) -> tuple[str, ...]:
         return (*_endless(policy, None), *_contradictory(policy))
     found = gaps(schedule, now or _beginning(schedule))
     warnings = [*(_of_gaps(policy, found) if found is not None else ()), *_endless(policy, found)]
-    warnings += _contradictory(policy)
+    warnings += [*_contradictory(policy), *_left_out(schedule)]
     if now is not None:
         warnings += [*_leapt_over(schedule, now), *_ending(schedule, now)]
     return tuple(warnings)
@@ -137,6 +146,23 @@ def _contradictory(policy: PolicyFields) -> Iterator[str]:
             'such as "On the first failure, retry after 5 minutes", or how long to go on, such as "Give up after one '
             'week".'
         )
+
+
+def _left_out(schedule: Schedule) -> Iterator[str]:
+    """Warn about months and windows in which a rule has fewer times than its words promise."""
+    for rule in schedule.rules:
+        days = [each for each in rule.by_month_day if each > _SHORTEST]
+        if days and rule.freq is Freq.MONTHLY and -1 not in rule.by_month_day:
+            yield (
+                f"Months without a day {days[0]} are left out. The last day of the month exists in each month: "
+                '"on the last day of the month".'
+            )
+        if rule.freq.is_elapsed and rule.by_hour and _DAY % (_STEPS[rule.freq] * rule.interval):
+            yield (
+                f"The times of {str(rule)!r} differ from day to day, and its hours leave out some of them: its "
+                "steps do not divide a day. A window in English is counted from its beginning: "
+                '"every 50 minutes between 9 AM and 5 PM".'
+            )
 
 
 def _leapt_over(schedule: Schedule, now: datetime) -> Iterator[str]:

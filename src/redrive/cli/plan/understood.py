@@ -29,7 +29,8 @@ _HEAD, _FINEST = 8, 4
 def understood(found: Understood[RefreshPolicy], begin: datetime, width: int) -> Iterator[Text]:
     """Yield the sentences that were understood, and the next planned refreshes from an instant on."""
     yield Text("understood as:")
-    for sentence in (*understood_sentences(found), *_ending(found.policy)):
+    remarks = (f"({each})" for each in found.remarks)
+    for sentence in (*understood_sentences(found), *_ending(found.policy), *remarks):
         yield from (Text(f"  {line}") for line in wrapped(sentence, width - 2))
     schedule = found.policy.schedule
     if schedule is not None:

@@ -57,6 +57,7 @@ _AFTER = {
         "Give up after one week",
     ),
     "ending": ("it does not belong to a sentence about the end", "Give up after one week", "Give up after 3 attempts"),
+    "link": ("another clause belongs here", "Allow 10 minutes to complete", "Retry 3 times every 5 minutes"),
     "plain": ("it does not belong to this sentence", "Allow 10 minutes to complete", "Refresh every 2 hours"),
 }
 _FORMS = ("Refresh every 2 hours", "Retry 3 times every 5 minutes")
@@ -94,7 +95,9 @@ START = Before("")
 def clause(reader: Reader, notes: Pieces, numbered: Numbered, before: Before) -> Header | str:
     """Take one clause; return its header if lines below can belong to it, or else its kind."""
     begin = reader.place
-    plain = (_heading, definitions.definitions, _overlap, _timeout, _lateness, _spread, endings.never)
+    if _heading(reader, notes):
+        return "header" if reader.line.tokens[reader.place - 1].word == ":" else "plain"
+    plain = (definitions.definitions, _overlap, _timeout, _lateness, _spread, endings.never)
     if any(read(reader, notes) for read in plain):
         return "plain"
     if failures.on_failure(reader, notes, numbered) or retries.retries(reader, notes):
@@ -155,8 +158,6 @@ def _given_up(reader: Reader, notes: Pieces) -> Header | str:
 
 def _lost(reader: Reader, *, is_first: bool) -> str:
     """Raise `ScheduleSyntaxError` for the words of a clause that is not known."""
-    if reader.is_ended:
-        reader.lost("another clause belongs here", *_FORMS)
     if reader.word in _KNOWN:
         reader.lost("such a sentence has another form", *_KNOWN[reader.word])
     if is_first and reader.kind == "word" and not schedules.has_reason(reader.word):

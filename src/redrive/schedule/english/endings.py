@@ -56,6 +56,8 @@ def waits(reader: Reader, notes: Pieces) -> bool:
     """Take that the refresh waits for the next planned one; return False if the text is another clause."""
     begin = reader.place
     reset = reader.take("reset attempt_no")
+    if reset:
+        notes.put("reset", reset, reader.said(begin))
     if reset and (reader.is_ended or not reader.take("and", ", and", ",")):
         return True
     if reader.take(*_WAITS):
@@ -140,7 +142,7 @@ def _limit(reader: Reader, notes: Pieces, begin: int) -> str:
         reader.take(*_TAILS)
         notes.put("give_up_after", found, reader.said(begin))
         return "time"
-    count = whole(reader, MOST + 1)
+    count = whole(reader, MOST)
     for nouns, more in ((_FAILED, 0), (_RETRIES, 1)):
         if count is not None and count + more > 0 and reader.take(*nouns):
             notes.put("attempts", Limit(count + more), reader.said(begin))

@@ -23,7 +23,7 @@ _COUNTS = {"once": 1, "twice": 2, "thrice": 3}
 _PER = {
     f"{per} {unit}": unit
     for per in ("a", "an", "per", "every", "each")
-    for unit in ("hour", "day", "week", "month", "year")
+    for unit in ("hour", "day", "week", "month", "quarter", "year")
 } | {"daily": "day", "weekly": "week", "monthly": "month", "hourly": "hour", "yearly": "year", "a minute": "minute"}
 _EVERY = ("once every", "once each", "every", "each")
 _FINER = {"week": ("day", 7), "day": ("hour", 24), "hour": ("minute", 60), "minute": ("second", 60)}
@@ -65,6 +65,9 @@ def _counted(reader: Reader, pieces: Pieces) -> bool:
         reader.place = begin
         return False
     per = reader.take(*_PER)
+    if per is None and _is_daily(reader):
+        # "Twice every weekday": on each of these days.
+        per = "per day"
     if per is None or not count.is_integer() or count < 1:
         reader.place = begin
         if count == 1:
@@ -74,6 +77,14 @@ def _counted(reader: Reader, pieces: Pieces) -> bool:
         )
     pieces.put("count", (int(count), _PER[per]), reader.said(begin))
     return True
+
+
+def _is_daily(reader: Reader) -> bool:
+    """Return True if days of the week follow, which are left there."""
+    begin = reader.place
+    found = reader.take("every", "each", "on") is not None and days.week_days(reader) is not None
+    reader.place = begin
+    return found
 
 
 def _every(reader: Reader, pieces: Pieces, begin: int) -> None:

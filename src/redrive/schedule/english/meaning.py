@@ -236,7 +236,12 @@ def _in_months(
             wrong(part.place("except_months"), "no month is left", "except August")
         is_each_month = group[0].business is not None and len(left) > 1
         if is_each_month and base.interval > 1:
-            wrong(part.place("often"), "a business day of several months is one of each year", "every year", "of March")
+            wrong(
+                part.place("often"),
+                "a business day of several months is one of each year",
+                "every 2 years on the first business day of March",
+                "on the first business day of March and May",
+            )
         return replace(base, by_month=left, freq=Freq.MONTHLY if is_each_month else base.freq)
     if unit == "quarter":
         return _quarterly(part, base, group)
@@ -341,7 +346,11 @@ def _check_count(part: Pieces, unit: str) -> None:
                 "once a day at 6 AM",
             )
         return
-    days = len(_week_days(part)) if unit == "week" else len(part.get("month_days", ()))
+    if unit == "week":
+        days = len(_week_days(part))
+    else:
+        # In a year, or in a quarter or a month.
+        days = sum((len(each.months) if unit == "year" else 0) or 1 for each in part.get("month_days", ()))
     if days and days * max(clocks, 1) != count:
         wrong(
             place,
@@ -408,6 +417,8 @@ def _in_window(part: Pieces, whole: Pieces, base: RecurrenceRule, step: int) -> 
                 "every hour from 10 PM to 2 AM",
             )
         end += _DAY
+    if not base.by_minute and (end - begin) * _HOUR % step == 0:
+        whole.remark(f"{end % _DAY // _HOUR:02}:{end % _HOUR:02} is outside of the window {place}")
     if not base.by_minute and _is_steady(begin, end, step, whole):
         hours = tuple(sorted(hour % 24 for hour in range(begin // _HOUR, end // _HOUR)))
         return [replace(base, by_hour=hours)]

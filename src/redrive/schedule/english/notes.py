@@ -46,6 +46,7 @@ _PLURALS = {
     "except_days": "lists of excepted days",
     "except_months": "lists of excepted months",
     "exact": "exact forms",
+    "reset": "resets of attempt_no",
     "not_except_days": "lists of excepted days",
     "not_except_months": "lists of excepted months",
     "task": "descriptions of what is refreshed",
@@ -75,6 +76,11 @@ class Pieces:
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Any, Place]] = {}
+        self.remarks: list[str] = []
+
+    def remark(self, text: str) -> None:
+        """Add a remark about a reading that an author could mistake."""
+        self.remarks.append(text)
 
     def put(self, name: str, value: object, place: Place) -> None:
         """Add a piece; raise `ScheduleSyntaxError` with both places if it was given before."""

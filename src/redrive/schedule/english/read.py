@@ -12,7 +12,7 @@ from redrive.errors import ScheduleSyntaxError
 from redrive.schedule.english.clauses import START, Before, clause, lost_after, nested
 from redrive.schedule.english.failures import Numbered
 from redrive.schedule.english.notes import Header, Pieces
-from redrive.schedule.english.tokens import ENDS, Reader, TextLine, lines
+from redrive.schedule.english.tokens import Reader, TextLine, lines
 from redrive.schedule.english.whole import Whole
 
 P = TypeVar("P")
@@ -29,6 +29,8 @@ class Understood(msgspec.Struct, Generic[P], frozen=True):
     subject: str | None
     # True if the subject is a task with its verb, such as "Send a request to the service".
     is_task: bool
+    # About readings that an author could mistake, such as the end of a window.
+    remarks: tuple[str, ...] = ()
 
 
 def parse(text: str, make: Callable[..., P], *, start: datetime | None = None) -> P:
@@ -47,7 +49,8 @@ def understand(text: str, make: Callable[..., P], *, start: datetime | None = No
         if header is not None and line.indent <= header.line.indent:
             header = None
         header = _read(line, notes, numbered, header)
-    return Understood(Whole(notes, numbered, found[-1]).build(make, start), notes.get("subject"), "task" in notes)
+    policy = Whole(notes, numbered, found[-1]).build(make, start)
+    return Understood(policy, notes.get("subject"), "task" in notes, tuple(notes.remarks))
 
 
 def _read(line: TextLine, notes: Pieces, numbered: Numbered, header: Header | None) -> Header | None:
@@ -55,7 +58,9 @@ def _read(line: TextLine, notes: Pieces, numbered: Numbered, header: Header | No
     reader = Reader(line)
     before = START
     while True:
-        while reader.word in ENDS and reader.kind == "mark":
+        if reader.is_ended and before.link.strip(", "):
+            lost_after(reader, "link")
+        while reader.is_ended and reader.next is not None:
             reader.place += 1
         if reader.next is None:
             return header
@@ -97,9 +102,10 @@ def _ended(reader: Reader, before: Before) -> Before:
         return before
     if reader.sees("with", "without"):
         return Before(before.kind, "with")
-    if reader.sees(", then every"):
+    if reader.sees(", then every") and before.kind == "retries":
         return Before(before.kind, str(reader.take(",")))
-    link = None if reader.sees(*_NOT_LINKED) else reader.take(*_LINKS)
-    if link is None:
+    is_retry = before.kind == "retries" and reader.sees(*_NOT_LINKED)
+    link = "then" if is_retry else reader.take(*_LINKS)
+    if link is None or ("then" in link and not is_retry and reader.sees("then")):
         lost_after(reader, before.kind)
     return Before(before.kind, link)

@@ -324,4 +324,4 @@ def _exact(reader: Reader, found: Recurrence, kind: str) -> None:
     except ScheduleSyntaxError:
         raise
     except ScheduleError as error:
-        reader.refuse(at, str(error))
+        reader.refuse(at, str(error), 'by rule "FREQ=DAILY;BYHOUR=6"', 'by cron "0 6 * * *"')

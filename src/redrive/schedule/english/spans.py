@@ -55,7 +55,7 @@ def whole(reader: Reader, most: int) -> int | None:
     if value is None:
         return None
     if not value.is_integer():
-        reader.lost("it is not a whole number", f"{max(int(value), 1)}", f"{int(value) + 1}", at=begin)
+        reader.lost("it is not a whole number", f"Retry {int(value) + 1} times", "Retry every 5 minutes", at=begin)
     if value > most:
         reader.refuse(
             begin, f"there are at most {most:,} retries", f"Retry {most:,} times", "Keep retrying until it succeeds"

@@ -129,7 +129,8 @@ def _separated(text: str, column: int) -> Iterator[Token]:
 # by their number: ``\u{a}`` is the end of a line. So is a full stop at the end.
 def quoted(text: str) -> str:
     r"""Return a text in quotes, on one line, so that `Reader.unquoted` reads exactly this text."""
-    body = "".join(map(_escaped, text))
+    stars = "*" if "**" in text else ""
+    body = "".join(_escaped(each) if each != "*" or stars else each for each in text)
     return f'"{body[:-1]}\\u{{2e}}"' if body.endswith(".") else f'"{body}"'
 
 

@@ -235,6 +235,10 @@ class Whole:
                 f"{self._at('further', 'retry', 'keep')} and {place}",
                 "Retry 3 times every 5 minutes, then give up",
             )
+        if "reset" in notes and exhausted is not Exhausted.WAIT_NEXT:
+            place = notes.place("reset")
+            form = "Reset attempt_no and wait until the next scheduled refresh"
+            wrong(place, f"{place} belongs to a wait for the next scheduled refresh", form, "Give up")
         if exhausted is Exhausted.WAIT_NEXT and schedule is None:
             wrong(
                 notes.place("exhausted"),
