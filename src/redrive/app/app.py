@@ -30,6 +30,7 @@ from redrive.app.registry import (
 )
 from redrive.app.resources import F, Hooks
 from redrive.app.schedules import Schedules
+from redrive.app.steps import StepGate
 from redrive.app.task import Task
 from redrive.app.topics import Topics
 from redrive.clock import Clock
@@ -79,6 +80,7 @@ class App(Declarations):
         refreshes: the items of refreshes.
         machines: the machines and their instances.
         topics: topics and their subscriptions.
+        steps: the low-level gate of single steps.
         workers: the workers.
         hooks: the functions of `on_start` and `on_stop`.
         database: the audit log, and a check of the database.
@@ -116,6 +118,7 @@ class App(Declarations):
         self.schedules = Schedules(self)
         self.refreshes = Refreshes(self)
         self.machines = Machines(self)
+        self.steps = StepGate(self)
         self.workers = Workers(self)
         self.database = Database(self)
         self.hooks = Hooks()

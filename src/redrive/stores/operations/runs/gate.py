@@ -18,7 +18,7 @@ from redrive.errors import IllegalMove, LeaseLost, StepBusy, StepExhausted, Step
 from redrive.stores.operations import jobs
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.runs.steps import columns
-from redrive.stores.query import Query, Steps, wakes, writes
+from redrive.stores.query import Query, Steps, reads, wakes, writes
 
 
 class Acquired(msgspec.Struct, frozen=True, gc=False):
@@ -75,6 +75,12 @@ def _finished(row: StepRecord) -> StepRecord:
             )
         case _:
             return row
+
+
+@reads
+def find(run_id: int, name: str) -> Steps[StepRecord | None]:
+    """Return the row of a step, if there is one."""
+    return (yield from _find(run_id, name))
 
 
 @wakes

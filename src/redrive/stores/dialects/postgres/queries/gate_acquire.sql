@@ -5,7 +5,7 @@ SELECT job.id, :path::text, 'step', :path, 'running', :lease_id::bigint, :now::t
 FROM redrive_jobs AS job
 WHERE job.id = :run_id::bigint AND job.state IN ('ready', 'running', 'waiting')
 ON CONFLICT (run_id, path) DO UPDATE SET
-    outcome = 'running', lease_id = excluded.lease_id, at = excluded.at, due_at = excluded.due_at
+    outcome = 'running', lease_id = excluded.lease_id, at = excluded.at, due_at = excluded.due_at, error = NULL
 WHERE redrive_steps.outcome IN ('waiting', 'running') AND redrive_steps.due_at <= :now
 RETURNING
     run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
