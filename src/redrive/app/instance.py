@@ -104,7 +104,7 @@ class MachineInstance:
 
         Args:
             limit: the largest number of events.
-            before: only events with smaller ids, such as the last one of the previous page.
+            before: only events with smaller ids, such as the smallest one of the previous page.
         """
         operation = manage.history(self.record.machine, self.record.key, before=before, limit=limit)
         return self._machine.app.store.run(operation)

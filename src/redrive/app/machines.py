@@ -112,7 +112,7 @@ class Machines:
         Args:
             machine: its name.
             key: of the instance.
-            before: only events with smaller ids, such as the last one of the previous page.
+            before: only events with smaller ids, such as the smallest one of the previous page.
             limit: the largest number of events.
         """
         return self._app.store.run(manage.history(machine, checked_key(key), before=before, limit=limit))

@@ -53,7 +53,7 @@ def test_a_changed_instance_is_not_acted_on():
 
 def test_a_transition_without_its_event_is_skipped():
     """Skipping works although the row of the event is missing."""
-    _, asked = converse(manage.skip("payment", "a"), CLOCK, [INSTANCE], [], [INSTANCE], [], [], [], [])
+    _, asked = converse(manage.skip("payment", "a"), CLOCK, [INSTANCE], [], [INSTANCE], [], [], [], [], [])
 
     assert "move_end" not in names(asked)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.engine.machine import DataChange, InstanceStatus
+from redrive.engine.machine import FAILED, DataChange, InstanceStatus
 from redrive.engine.outcome import Succeeded
 from redrive.errors import IllegalMove, InstanceNotFound, MachineBusy
 from redrive.stores.operations import checks
@@ -53,6 +53,21 @@ def test_an_instance_is_reset_to_a_state(payments: Automaton):
     assert [("created", "paid", "Paid", "skipped"), ("created", "paid", None, "moved")] == payments.moves_of()[1:]
     assert ("reset", "ann") == (payments.history()[-1].source, payments.history()[-1].actor)
     assert InstanceStatus.COMPLETED is payments.reset("completed").status
+
+
+def test_a_reset_drops_the_event_of_a_failure(payments: Automaton):
+    """Resetting an instance that is about to move to the state of `failed_to` keeps it where it was put."""
+    payments.walk("Created", "Paid")
+    payments.send("Completed")
+    payments.queue("Expired")
+    payments.fail()
+    payments.reset("created")
+
+    assert [("Expired", "refused")] == [(turn.event, str(turn.status)) for turn in payments.turns()]
+    assert ("created", ["skipped", "skipped"]) == (
+        payments.get().state,
+        [str(move.status) for move in payments.history() if move.event in {FAILED, "Completed"}],
+    )
 
 
 def test_a_running_transition_is_not_taken_away(payments: Automaton):

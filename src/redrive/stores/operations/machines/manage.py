@@ -127,9 +127,15 @@ def counts(machine: str | None = None) -> Steps[tuple[InstanceCount, ...]]:
 
 @reads
 def history(machine: str, key: str, *, before: int = LAST, limit: int = 100) -> Steps[tuple[MoveRecord, ...]]:
-    """Return the events of an instance, the latest first."""
+    """Return the latest events of an instance, in the order in which they have ended, the last one first."""
     params = {"machine": machine, "key": key, "before": before, "count": limit}
-    return tuple((yield Query("moves_of", params, into=MoveRecord)))
+    rows: Sequence[MoveRecord] = yield Query("moves_of", params, into=MoveRecord)
+    return tuple(sorted(rows, key=_ended, reverse=True))
+
+
+# An event that waited for its turn has a smaller id than the events of the moves before its own.
+def _ended(move: MoveRecord) -> tuple[bool, datetime, int]:
+    return move.finished_at is None, move.finished_at or move.sent_at, move.id
 
 
 # --------------------------------------------------------------------------------------------------------------- acting
@@ -265,6 +271,10 @@ def _settle(instance: InstanceRecord, at: datetime) -> Steps[None]:
         return
     moves: Sequence[MoveRecord] = yield Query("moves_these", {"ids": [instance.job_id]}, into=MoveRecord)
     queries = [Query("caught", many=[{"job_id": instance.job_id, "now": at}])]
+    # The event of the failure, if it has not had its turn.
+    where = {"machine": instance.machine, "key": instance.key}
+    first: Sequence[MoveRecord] = yield Query("moves_next", many=[where], into=MoveRecord)
+    moves = [*moves, *(replace(each, finished_at=at) for each in first if each.source is EventSource.FAILED_TO)]
     if moves:
         queries.append(end_moves(replace(each, status=MoveStatus.SKIPPED) for each in moves))
     yield Batch(tuple(queries))
