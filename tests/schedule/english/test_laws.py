@@ -28,7 +28,8 @@ _NAMES = """
     balance bank bigtable blood board book bookings calendar commission court dashboard energy exchange feed fleet
     grading helpdesk index insurance inventory ledger lift list mailing map menu model occupancy order parking patient
     payroll plan positions price prices queue rates report sales search seat service sheet shift stock summary support
-    table tables thumbnailer ticket tide timesheets timetable trial vat ward weather send request
+    table tables thumbnailer ticket tide timesheets timetable trial vat ward weather send request roster tariff
+    orders figures r&d #7 customer\u2019s
 """
 # Words that may be left out, because the others say the same.
 FILLERS = frozenset(_FILLERS.split())
