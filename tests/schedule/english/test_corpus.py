@@ -28,9 +28,9 @@ def cases(entries: list[dict[str, Any]]) -> list[Any]:
     return [pytest.param(each, id=f"{number} {each['text'][:60]!r}") for number, each in enumerate(entries)]
 
 
-def reckoned(entry: dict[str, Any]) -> list[datetime]:
+def reckoned(entry: dict[str, Any], most: int = MOST) -> list[datetime]:
     """Return the first occurrences of a reading."""
-    return list(itertools.islice(occurrences(entry["slots"], entry.get("tz", "UTC"), SAVED.date(), END), MOST))
+    return list(itertools.islice(occurrences(entry["slots"], entry.get("tz", "UTC"), SAVED.date(), END), most))
 
 
 def listed(policy: RefreshPolicy) -> list[datetime]:
