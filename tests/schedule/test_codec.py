@@ -52,7 +52,7 @@ POLICIES = st.builds(
     give_up_after=st.one_of(st.none(), SPANS),
     catch_up=st.one_of(st.none(), SPANS),
     jitter=SPANS,
-    on_give_up=st.lists(ACTIONS, max_size=3).map(tuple),
+    on_give_up=st.lists(ACTIONS, max_size=3, unique=True).map(tuple),
 )
 DATA = RefreshPolicy.parse(
     'Refresh daily at noon; retry after 1 minute; give up after one week; mark the row with "stale"'
@@ -68,7 +68,7 @@ def test_every_policy_is_read_back_from_its_data(policy: RefreshPolicy):
     assert policy.to_dict() == data
 
 
-@given(st.lists(ACTIONS, min_size=1, max_size=3).map(tuple))
+@given(st.lists(ACTIONS, min_size=1, max_size=3, unique=True).map(tuple))
 def test_every_action_is_read_back_from_its_sentence(actions: tuple[Action, ...]):
     """Texts that would be parsed as another action are quoted."""
     policy = RefreshPolicy(on_give_up=actions)
@@ -196,6 +196,7 @@ def test_an_unknown_gap_or_frequency_is_refused():
         ({"schedule": "every day"}, "schedule='every day' is not a Schedule; RefreshPolicy.parse reads English"),
         ({"on_give_up": Action("panic")}, "write a list of actions"),
         ({"on_give_up": ["panic"]}, "write a list of actions"),
+        ({"on_give_up": [Action("panic"), Action("panic")]}, "has an action twice"),
     ],
 )
 def test_policies_that_cannot_be_stored_are_refused_at_once(given: dict[str, Any], problem: str):

@@ -91,7 +91,7 @@ def test_what(text: str, fields: dict):
     ("text", "message"),
     [
         ("", "line 1, column 1: not understood: there is nothing"),
-        ("Allow", "line 1, column 6: not understood: the end of the line: a span of time belongs here"),
+        ("Allow", "line 1, column 6: not understood: the end of the line after 'Allow': a span of time belongs here"),
         ("every 2 hours\n  - Panic\nevery blue moon", "line 3, column 7: not understood: 'blue moon'"),
         ("every day at 6", 'it could be in the morning or in the evening; write "6 AM" or "6 PM"'),
         ("every day at 6:75", "'6:75': it is not a time of day"),
@@ -109,7 +109,7 @@ def test_what(text: str, fields: dict):
         ("Refresh sometimes", "column 9: not understood: 'sometimes': it is missing how often"),
         ("Refresh at 9:00 in EST", "column 20: not understood: 'EST'"),
         ("Foo", "not understood: 'Foo': no sentence of a policy begins so; write \"Refresh every 2 hours\" or"),
-        ("on any further failure", "the end of the line: what is done after a failure belongs here"),
+        ("on any further failure", "the end of the line after 'on any further failure': what is done"),
         ("every hour starting 2026-02-31", "'2026-02-31' is not a time; write it as"),
         ("every hour starting soon", "'soon': a start is a date with its year"),
         ("every decade", "an interval is a number and a unit of time"),

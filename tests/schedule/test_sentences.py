@@ -81,6 +81,7 @@ EMPTY = frozenset(
         "weekly",
         "with",
         "yearly",
+        "starts",
         "zone",
     ]
 )

@@ -74,6 +74,8 @@ class RefreshPolicy(PolicyFields, frozen=True):
         actions = self.on_give_up
         if not isinstance(actions, list | tuple) or not all(isinstance(each, Action) for each in actions):
             raise ScheduleError(f"on_give_up={actions!r}: write a list of actions, such as [Action('disable')]")
+        if len(set(actions)) < len(actions):
+            raise ScheduleError(f"on_give_up={actions!r} has an action twice: each is carried out once")
         force_setattr(self, "on_give_up", tuple(actions))
 
     def _read_spans(self) -> None:

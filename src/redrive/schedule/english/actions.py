@@ -73,7 +73,10 @@ def action(reader: Reader, notes: Pieces) -> bool:
     begin = reader.place
     found = _plain(reader) or _mail(reader) or _mark(reader)
     if found and "actions" in notes:
-        notes.get("actions").extend(found)
+        known: list[Action] = notes.get("actions")
+        if any(each in known for each in found):
+            reader.refuse(begin, f"{reader.said(begin)} is there twice", "each of them once")
+        known.extend(found)
     elif found:
         notes.put("actions", found, reader.said(begin))
     return bool(found)

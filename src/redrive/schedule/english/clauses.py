@@ -25,7 +25,7 @@ _STRATEGIES = {
     "make retries even when they overlap with scheduled refreshes": Strategy.UNTIL_SUCCESS,
     "leave out retries that overlap with scheduled refreshes": Strategy.UNTIL_PLANNED,
     "retry or refresh whichever comes first": Strategy.WHICHEVER_FIRST,
-    "retry or refresh, whichever comes first": Strategy.WHICHEVER_FIRST,
+    "retry or refresh , whichever comes first": Strategy.WHICHEVER_FIRST,
 }
 _UP_TO = ("up to", "at most", "no more than", "a maximum of")
 _PER = tuple(f"{per} {what}" for per in ("for each", "per", "for every") for what in ("attempt", "refresh", "try"))
@@ -41,6 +41,7 @@ _LIMITS = tuple(
 _WHAT = ("each attempt", "a refresh", "an attempt", "each refresh", "every refresh", "the refresh", "it")
 _TIMES_OUT = ("time out after", "times out after", "timeout after", *(f"{what} times out after" for what in _WHAT))
 _MAY_TAKE = tuple(f"{what} may take" for what in _WHAT)
+_SPREADS = ("spread over", *(f"spread {the}{what} over" for the in ("", "the ") for what in ("starts", "refreshes")))
 _WHEN_GIVEN_UP = (
     "when it gives up", "if it gives up", "after giving up", "when giving up", "on giving up", "when it is given up",
 )  # fmt: skip
@@ -107,7 +108,7 @@ def clause(reader: Reader, notes: Pieces, numbered: Numbered, before: Before) ->
         return header if reader.take(":") else "ending"
     if reader.take(*_WHEN_GIVEN_UP):
         return _given_up(reader, notes)
-    if before.kind == "retries" and endings.waits(reader, notes):
+    if (before.kind == "retries" or "retry" in notes or "exhausted" in notes) and endings.waits(reader, notes):
         return "ending"
     if actions.action(reader, notes):
         _check_action(reader, before, begin)
@@ -188,7 +189,7 @@ def _heading(reader: Reader, notes: Pieces) -> bool:
         reader.place = begin
         return False
     if found:
-        notes.put("heading", "heading", reader.said(begin))
+        notes.put("heading", found.removesuffix(" :"), reader.said(begin))
     return found is not None
 
 
@@ -245,7 +246,7 @@ def _lateness(reader: Reader, notes: Pieces) -> bool:
 
 def _spread(reader: Reader, notes: Pieces) -> bool:
     begin = reader.place
-    if not reader.take("spread starts over"):
+    if not reader.take(*_SPREADS):
         return False
     notes.put("jitter", some(reader, "Spread starts over 5 minutes"), reader.said(begin))
     return True

@@ -37,7 +37,8 @@ def complete(found: Recurrence, whole: Pieces, start: datetime | None) -> Schedu
     except ScheduleSyntaxError:
         raise
     except ScheduleError as error:
-        wrong(place, str(error), *FORMS)
+        never = "it never occurs" if "never occurs" in str(error) else str(error)
+        wrong(place, never, *FORMS)
 
 
 def _is_exact(found: Recurrence) -> bool:

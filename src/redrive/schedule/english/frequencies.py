@@ -16,7 +16,8 @@ from redrive.schedule.english.words import DAY_PARTS, DAYS, MONTHS, UNITS
 # Words for an interval.
 _ADVERBS = {
     "hourly": ("hour", 1), "daily": ("day", 1), "everyday": ("day", 1), "nightly": ("day", 1), "weekly": ("week", 1),
-    "fortnightly": ("week", 2), "monthly": ("month", 1), "quarterly": ("quarter", 1), "yearly": ("year", 1),
+    "fortnightly": ("week", 2), "biweekly": ("week", 2), "bi-weekly": ("week", 2),
+    "monthly": ("month", 1), "quarterly": ("quarter", 1), "yearly": ("year", 1),
     "annually": ("year", 1),
 }  # fmt: skip
 _COUNTS = {"once": 1, "twice": 2, "thrice": 3}
@@ -45,6 +46,8 @@ def take(reader: Reader, pieces: Pieces) -> bool:
     adverb = reader.take(*_ADVERBS)
     if adverb:
         pieces.put("often", _ADVERBS[adverb], reader.said(begin))
+        if adverb in {"biweekly", "bi-weekly"}:
+            pieces.put("biweekly", adverb, reader.said(begin))
         if adverb == "nightly":
             pieces.put("part", "night", reader.said(begin))
         return True
@@ -207,6 +210,9 @@ def _interval(reader: Reader, pieces: Pieces, begin: int) -> None:
         if count is None and reader.word.endswith("s") and unit != "second":
             reader.lost("the number is missing", f"every {unit}", f"every 2 {unit}s", at=begin)
         reader.place += 1
+        if count is None and reader.take("and a half"):
+            _put_interval(reader, pieces, begin, 1.5, unit)
+            return
         if not reader.sees("and a half") and not _goes_on(reader):
             _put_interval(reader, pieces, begin, 1.0 if count is None else count, unit)
             return

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from redrive.schedule.english.days import MonthDay
 from redrive.schedule.english.notes import Pieces, wrong
-from redrive.schedule.english.times import Clock, Window, sure
+from redrive.schedule.english.times import Clock, Window, check_halves, sure
 from redrive.schedule.english.words import WORKDAYS
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 
@@ -153,6 +153,13 @@ def _dated(part: Pieces, base: RecurrenceRule, unit: str) -> list[RecurrenceRule
             "say on which day of the week",
             "every week on Monday at 9 AM",
             "every Monday at 9 AM",
+        )
+    if "biweekly" in part and len(part.get("days", ())) != 1:
+        wrong(
+            part.place("biweekly"),
+            "it is not clear whether it is twice a week or every two weeks",
+            "every 2 weeks on Monday",
+            "twice a week on Monday and Thursday",
         )
     if unit == "day" and days and base.interval > 1:
         wrong(
@@ -320,6 +327,8 @@ def _clocks(part: Pieces) -> _Times:
         wrong(
             said[twice].place, f"two times are the same: {first} and {said[twice].place}", "at 6 AM and 4 PM", "at 6 AM"
         )
+    if of_day is None:
+        check_halves(said)
     return sorted(found) or [(0, 0)]
 
 
@@ -383,7 +392,7 @@ def _elapsed(part: Pieces, whole: Pieces, base: RecurrenceRule, unit: str) -> li
                 if name != "month_days"
                 else ("every month on the 1st at 6 AM", "every hour on Mondays")
             )
-            wrong(part.place(name), problem, *forms)
+            wrong(part.place(name), f"{problem}: {part.place(name)}", *forms)
     if "minutes" in part and unit != "hour":
         wrong(part.place("minutes"), "minutes of an hour belong to hours", "every hour at :15", "every 2 hours at :30")
     if "count" in part and part.get("count")[0] != len(part.get("minutes", (0,))):
@@ -480,6 +489,8 @@ def bounds(window: Window, of_day: str | None = None) -> tuple[int, int]:
     """Return the first minute of a window in its day, and the first one after it."""
     assert window.begin is not None  # noqa: S101 - it is no window of business hours
     assert window.end is not None  # noqa: S101
+    if of_day is None:
+        check_halves([window.begin, window.end])
     (hour, minute), (last_hour, last_minute) = (sure(each, of_day) for each in (window.begin, window.end))
     begin, end = hour * _HOUR + minute, last_hour * _HOUR + last_minute
     if begin == end:

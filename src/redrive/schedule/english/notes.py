@@ -8,12 +8,13 @@ from typing import Any, NoReturn
 import msgspec
 
 from redrive.errors import ScheduleSyntaxError
-from redrive.schedule.english.tokens import Place, TextLine, written_forms
+from redrive.schedule.english.tokens import Place, TextLine, shortened, written_forms
 
 # The names of pieces in messages, in the plural.
 _PLURALS = {
     "often": "intervals",
     "count": "numbers of times",
+    "biweekly": "intervals",
     "days": "lists of days of the week",
     "clocks": "lists of times",
     "part": "parts of the day",
@@ -113,4 +114,6 @@ class Pieces:
 
 def wrong(place: Place, problem: str, *forms: str) -> NoReturn:
     """Raise `ScheduleSyntaxError` for a place, with forms that would work."""
+    if place.text and "'" not in problem and '"' not in problem:
+        problem = f"{problem}: {shortened(place.text)!r}"
     raise ScheduleSyntaxError.at(problem + written_forms(forms), place.line, place.column)

@@ -76,11 +76,12 @@ def phrases(reader: Reader, found: Recurrence, *, name_before: bool = False) -> 
 
 
 def days_begin(reader: Reader) -> bool:
-    """Return True if a day of the week or of a month is next, without a preposition."""
+    """Return True if one day of the week or one month is next, without a preposition."""
     begin = reader.place
     found = days.week_days(reader) is not None or days.months(reader) is not None
+    is_range = reader.place > begin + 1
     reader.place = begin
-    return found
+    return found and not is_range
 
 
 def _further(reader: Reader, found: Recurrence, begin: int) -> bool:
@@ -114,14 +115,7 @@ def phrase(reader: Reader, found: Recurrence, *, after_comma: bool = False) -> b
     """Take one phrase; return False if none is next."""
     begin = reader.place
     if reader.take("("):
-        if reader.word == "(" or not phrase(reader, found):
-            reader.place = begin
-            return False
-        if not reader.take(")"):
-            reader.lost(
-                "a parenthesis is not closed", "every day at 9 AM (Europe/Kyiv)", "every day at 9 AM in Europe/Kyiv"
-            )
-        return True
+        return _inside(reader, found, begin)
     if reader.kind == "word" and reader.word == "only":
         return _only(reader, found)
     for read in (_exactly, _except, _start, _until, _gap):
@@ -132,6 +126,19 @@ def phrase(reader: Reader, found: Recurrence, *, after_comma: bool = False) -> b
     if _minutes(reader, found) or _window(reader, found):
         return True
     return _when(reader, found, begin, after_comma=after_comma)
+
+
+def _inside(reader: Reader, found: Recurrence, begin: int) -> bool:
+    """Take phrases up to the end of a parenthesis; return False if it has another text."""
+    if reader.word == "(" or not phrase(reader, found):
+        reader.place = begin
+        return False
+    while not reader.take(")"):
+        at = reader.place
+        reader.take(",")
+        if reader.word == "(" or not phrase(reader, found):
+            reader.lost("a parenthesis is not closed", "every day at 9 AM (Europe/Kyiv)", FORMS[0], at=max(at - 1, 0))
+    return True
 
 
 def _only(reader: Reader, found: Recurrence) -> bool:
@@ -243,7 +250,21 @@ def _start(reader: Reader, found: Recurrence) -> bool:
             return False
         reader.lost("a start is a date with its year", "starting 2026-01-31", "starting January 31, 2026")
     found.whole.put("start", day, reader.said(begin))
+    at = reader.place
+    if reader.take("to", "through", "-"):
+        last = days.date(reader)
+        if last is None:
+            reader.place = at
+            return True
+        found.whole.put("until", _whole_day(reader, last), reader.said(at))
     return True
+
+
+def _whole_day(reader: Reader, day: datetime) -> datetime:
+    """Return the last second of a day that was written without a time."""
+    if day.time() == time.min and reader.line.tokens[reader.place - 1].kind != "quoted":
+        return day.replace(hour=23, minute=59, second=59)
+    return day
 
 
 def _until(reader: Reader, found: Recurrence) -> bool:
@@ -259,9 +280,7 @@ def _until(reader: Reader, found: Recurrence) -> bool:
             reader.place = begin
             return False
         reader.lost("an end is a date with its year", "until 2026-12-31", "until December 31, 2026", at=at)
-    if day.time() == time.min and reader.line.tokens[reader.place - 1].kind != "quoted":
-        day = day.replace(hour=23, minute=59, second=59)
-    found.whole.put("until", day, reader.said(begin))
+    found.whole.put("until", _whole_day(reader, day), reader.said(begin))
     return True
 
 

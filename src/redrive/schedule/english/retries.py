@@ -49,6 +49,7 @@ _UNTIL_SUCCESS = ("until it succeeds", "until success", "until it is successful"
 _UNTIL_PLANNED = tuple(
     f"until {the}next {planned} refresh" for the in ("", "the ") for planned in ("scheduled", "planned")
 )
+_BACKOFF = "Retry 5 times with exponential backoff starting at 1 minute up to 10 minutes"
 _ATTEMPTS = ("attempts in total", "attempts", "attempt", "tries")
 
 
@@ -136,9 +137,21 @@ def _spaced(reader: Reader, notes: Pieces, begin: int) -> bool:
         reader.take("wait for", "wait")
         delay = some(reader)
         if reader.take(*BETWEEN):
-            notes.put("spacing", delay, reader.said(begin))
+            if reader.line.tokens[reader.place - 1].word == "failure" and _then_again(reader):
+                notes.put("retry", Retries(every=delay), reader.said(begin))
+            else:
+                notes.put("spacing", delay, reader.said(begin))
             return True
     reader.place = begin
+    return False
+
+
+def _then_again(reader: Reader) -> bool:
+    """Take ``, then retry``; return False if another text is next."""
+    before = reader.place
+    if reader.take(*THEN) and reader.take(*AGAIN):
+        return True
+    reader.place = before
     return False
 
 
@@ -246,6 +259,8 @@ class Clause:
         reader, before = self._reader, self._reader.place
         opened = reader.take("(")
         comma = None if opened else reader.take(",")
+        if self._count is not None and not (comma or opened or self._delays):
+            reader.take(":")
         is_taken = self._take_count(before) or self._take_every(before)
         is_taken = is_taken or (not comma and self._take_delays(before))
         if not (is_taken or self._take_backoff() or self._take_strategy()):
@@ -297,8 +312,9 @@ class Clause:
         if found is None:
             return False
         if self._count is None or self._delays or self._every is not None:
-            form = "Retry 5 times with exponential backoff starting at 1 minute up to 10 minutes"
-            self._reader.refuse(at, "a backoff belongs to a number of retries", form, FORMS[1])
+            self._reader.refuse(at, "a backoff belongs to a number of retries", _BACKOFF, FORMS[1])
+        if found[0] > found[1]:
+            self._reader.refuse(at, "the first delay is longer than the longest one", _BACKOFF)
         self._delays = doubled(*found, self._count)
         return True
 
@@ -322,6 +338,8 @@ class Clause:
 
     def _made(self) -> Retries:
         """Return retries whose number and delays agree."""
+        if self._count == 0 and (self._delays or self._every is not None):
+            self._reader.refuse(self._begin, "no retry has a delay", "Do not retry", FORMS[1])
         if self._count is None or not self._delays:
             return Retries(self._delays, self._count, self._every)
         if len(self._delays) == 1:

@@ -51,8 +51,8 @@ _LONGEST = 8
 # Words that often follow, with the reason why they are not understood, and forms that work.
 _REASONS = {
     **dict.fromkeys(
-        ("biweekly", "bi-weekly", "semiweekly", "semi-weekly"),
-        ("it means twice a week or every two weeks", "every 2 weeks on Monday", "twice a week on Monday and Thursday"),
+        ("semiweekly", "semi-weekly"),
+        ("it means twice a week", "twice a week on Monday and Thursday", "every 2 weeks on Monday"),
     ),
     **dict.fromkeys(
         ("bimonthly", "bi-monthly", "semimonthly", "semi-monthly"),
@@ -95,7 +95,7 @@ def schedule(reader: Reader, notes: Pieces, *, is_first: bool) -> bool:
         return False
     name_before = is_named and reader.place > begin and reader.line.tokens[reader.place - 1].word not in _LAST_WORDS
     phrases(reader, found, name_before=name_before)
-    if not is_named and not found.is_empty and not label:
+    if not is_named and reader.place > begin and not label:
         reader.take(",")
         is_named = _verb(reader, notes, found)
         if not is_named and reader.line.tokens[reader.place - 1].text == ",":
@@ -124,6 +124,8 @@ def _verb(reader: Reader, notes: Pieces, found: Recurrence) -> bool:
         return True
     if reader.take(*_STARTS):
         at = reader.place
+        if reader.word in _STARTS:
+            reader.lost("there are two verbs", "Refresh every 2 hours", "Run every day at 9 AM")
         if _name(reader):
             notes.put("subject", reader.said(at).text, reader.said(at))
         reader.take("automatically")

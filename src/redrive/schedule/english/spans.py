@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from redrive.schedule.english.tokens import Reader
-from redrive.schedule.english.words import NUMBERS, ORDINALS, UNITS
+from redrive.schedule.english.words import NUMBERS, ORDINAL_VALUES, ORDINALS, UNITS
 from redrive.schedule.options import LONGEST
 
 _LONG = {
@@ -67,10 +67,15 @@ def ordinal(reader: Reader) -> int | None:
     """Take an ordinal such as ``first`` or ``2nd``; return None if there is none."""
     token = reader.take_kind("ordinal")
     if token is not None:
-        return int(token.text[:-2])
-    if reader.word in ORDINALS and reader.kind == "word":
+        value = int(token.text[:-2])
+        right = suffix(value)
+        if token.text[-2:].lower() != right:
+            reader.place -= 1
+            reader.lost("its ending does not belong to the number", f"{value}{right}")
+        return value
+    if reader.word in ORDINAL_VALUES and reader.kind == "word":
         reader.place += 1
-        return ORDINALS.index(reader.line.tokens[reader.place - 1].word) + 1
+        return ORDINAL_VALUES[reader.line.tokens[reader.place - 1].word]
     return None
 
 
@@ -85,7 +90,7 @@ def span(reader: Reader, *, commas: bool = True) -> timedelta | None:
     if iso is not None and any(iso.groups()):
         reader.place += 1
         parts = zip(_LONG.values(), iso.groups(), strict=True)
-        return _sum(reader, [(int(text or 0), size) for size, text in parts])
+        return _sum(reader, [(int(text or 0), size) for size, text in parts], reader.place - 1)
     half = reader.take(*_HALVES)
     if half:
         return _HALVES[half]
@@ -104,7 +109,7 @@ def span(reader: Reader, *, commas: bool = True) -> timedelta | None:
             reader.place = begin
             return total
         smallest = part[1]
-        total = _sum(reader, [(1, (total or timedelta(0)) + part[2])])
+        total = _sum(reader, [(1, (total or timedelta(0)) + part[2])], begin)
 
 
 def _part(reader: Reader) -> tuple[timedelta, timedelta, timedelta] | None:
@@ -116,7 +121,7 @@ def _part(reader: Reader) -> tuple[timedelta, timedelta, timedelta] | None:
         sizes = [size for _, size in pairs]
         if sorted(set(sizes), reverse=True) != sizes:
             reader.lost("its units are not in order", "1h30m", "90 minutes", at=begin)
-        return sizes[0], sizes[-1], _sum(reader, pairs)
+        return sizes[0], sizes[-1], _sum(reader, pairs, begin)
     count = 1.0 if reader.take("a", "an") else number(reader)
     if count is None:
         return None
@@ -131,12 +136,12 @@ def _part(reader: Reader) -> tuple[timedelta, timedelta, timedelta] | None:
         unit, count = "week", 2 * count
     if unit not in _LONG:
         reader.refuse(reader.place - 1, f"{unit} is not a fixed length: write a number of days", "30 days", "4 weeks")
-    return _LONG[unit], _LONG[unit], _sum(reader, [(count, _LONG[unit])])
+    return _LONG[unit], _LONG[unit], _sum(reader, [(count, _LONG[unit])], begin)
 
 
-def _sum(reader: Reader, parts: list[tuple[float, timedelta]]) -> timedelta:
+def _sum(reader: Reader, parts: list[tuple[float, timedelta]], at: int) -> timedelta:
     if any(count > LONGEST / max(size, timedelta(microseconds=1)) for count, size in parts):
-        reader.refuse(reader.place - 1, "longer than a hundred years", "1 week", "30 days")
+        reader.refuse(at, "longer than a hundred years", "1 week", "30 days")
     return sum((count * size for count, size in parts), timedelta(0))
 
 
@@ -167,5 +172,10 @@ def written_ordinal(value: int) -> str:
     """Format an ordinal from 1 on, such as ``first`` or ``21st``."""
     if value <= len(ORDINALS):
         return ORDINALS[value - 1]
+    return f"{value}{suffix(value)}"
+
+
+def suffix(value: int) -> str:
+    """Return the ending of an ordinal in digits."""
     teen = value // 10 % 10 == 1
-    return f"{value}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(value % 10, 'th')}"
+    return "th" if teen else {1: "st", 2: "nd", 3: "rd"}.get(value % 10, "th")

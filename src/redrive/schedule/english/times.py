@@ -11,7 +11,8 @@ from redrive.schedule.english.spans import number
 from redrive.schedule.english.tokens import Place, Reader
 from redrive.schedule.english.words import DAY_PARTS, UNITS
 
-_CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?h?(?: ?([ap])\.? ?m\.?)?")
+_CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?h?(?: *([ap])\.? *m\.?)?")
+_HALF = re.compile(r"[ap]\.? ?m\.?$", re.IGNORECASE)
 _MILITARY = re.compile(r"(\d{2})(\d{2})h")
 _NAMED = {
     "noon": 12, "midday": 12, "12 noon": 12, "midnight": 0, "12 midnight": 0, "12:00 noon": 12, "12:00 midnight": 0,
@@ -63,11 +64,18 @@ def clocks(reader: Reader) -> list[Clock] | None:
             return found
         opened = reader.take("at") or opened
         following = clock(reader, bare=opened is not None)
-        # "9 AM to 5 PM" is a window.
-        if following is None or reader.sees("to", "-", "until", "till"):
+        if following is None or _begins_window(reader):
             reader.place = begin
             return found
         found.append(following)
+
+
+def _begins_window(reader: Reader) -> bool:
+    """Return True if the time before is the first one of a window, as in ``9 AM to 5 PM``; not: until 2026-12-31."""
+    begin = reader.place
+    found = reader.take("to", "-", "until", "till") is not None and clock(reader, bare=True) is not None
+    reader.place = begin
+    return found
 
 
 def _joins(reader: Reader) -> bool:
@@ -169,6 +177,31 @@ def sure(said: Clock, part: str | None) -> tuple[int, int]:
             *forms,
         )
     return said.hour, said.minute
+
+
+def check_halves(said: list[Clock]) -> None:
+    """Refuse a time without AM or PM beside times that have it, if it could be in the other half of the day.
+
+    In "3:30 and 4:30 PM" it could be, in "9:30 and 4 PM" it could not: the times would not be in order.
+    """
+    from redrive.schedule.english.notes import wrong
+
+    explicit = [place for place, each in enumerate(said) if _HALF.search(each.place.text)]
+    for place, each in enumerate(said):
+        if not each.is_open or each.is_bare or each.hour >= _NOON or each.place.text.startswith("0"):
+            continue
+        following = next((said[after] for after in explicit if after > place), None)
+        later = (each.hour + _NOON, each.minute)
+        if (following is not None and later < (following.hour, following.minute)) or min(
+            explicit, default=place
+        ) < place:
+            clock = f"{each.hour}:{each.minute:02}"
+            wrong(
+                each.place,
+                f"not understood: {each.place.text!r}: it could be in the morning or in the evening",
+                f"{clock} AM",
+                f"{clock} PM",
+            )
 
 
 def window(reader: Reader) -> Window | None:

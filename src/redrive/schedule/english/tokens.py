@@ -15,17 +15,20 @@ from redrive.schedule.english.words import DAYS, MONTHS
 _SAME = str.maketrans(
     {"“": '"', "”": '"', "„": '"', "\u2019": "'", "\u00a0": " ", "`": " ", "\t": " ", "\u2013": "-", "\u2014": "-"}
 )
+_SPACES = str.maketrans(dict.fromkeys(filter(str.isspace, map(chr, range(128, 0x3001))), " ") | {"\ufeff": " "})
+# A dash between two clauses.
+_DASH = re.compile(r"(?<=\s)\u2014(?=\s)")
 _BULLET = re.compile(r"(?:[-*•]|\d+[.)])(?=\s)\s*")
 _TOKEN = re.compile(
     r"""(?P<quoted>"(?:\\.|[^"\\])*")
-    |(?P<clock>\d{1,2}(?::\d{2})?\ ?[ap](?:m\b|\.\ ?m\b\.?)|\d{1,2}:\d{2}(?:h\b|(?![\d:])))
+    |(?P<clock>\d{1,2}(?::\d{2})?\ *[ap](?:m\b|\.\ *m\b\.?)|\d{1,2}:\d{2}(?:h\b|(?![\d:])))
     |(?P<past>:\d{2}\b)
     |(?P<ordinal>\d+(?:st|nd|rd|th)\b)
     |(?P<date>\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?(?![\w-]))
     |(?P<span>(?:\d+(?:\.\d+)?(?:weeks?|w|days?|d|hours?|hrs?|h|minutes?|mins?|m|seconds?|secs?|s))+\b)
-    |(?P<number>\d{1,3}(?:,\d{3})+(?![\d,])|\d+(?:\.\d+)?(?!,?\d))
+    |(?P<number>\d{1,3}(?:,\d{3})+(?![\d,])|\d+(?:\.\d+)?(?![,./:]?\d))
     |(?P<odd>\d[\d.,:/]*\w*)
-    |(?P<word>[^\W\d][\w'@/+_-]*(?:\.[\w@/+_-]+)*)
+    |(?P<word>\#\w+|[^\W\d][\w'@/+&_-]*(?:\.[\w@/+_-]+)*)
     |(?P<mark>\S)""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -37,6 +40,8 @@ _ESCAPE = re.compile(r'\\(?:u\{((?:10|[0-9a-f])?[0-9a-f]{1,4})\}|(["\\]))')
 ENDS = frozenset({".", ";", "!"})
 # At most so many words are quoted in a message.
 _QUOTED = 4
+# A message quotes at most so many characters.
+_LONGEST = 80
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -73,14 +78,14 @@ class Place(msgspec.Struct, frozen=True):
     column: int
 
     def __str__(self) -> str:
-        return f'"{self.text}" (line {self.line}, column {self.column})'
+        return f'"{shortened(self.text)}" (line {self.line}, column {self.column})'
 
 
 def lines(text: str) -> list[TextLine]:
     """Split a text, perhaps a list, into its lines that are not empty."""
     found = []
     for number, raw in enumerate(text.splitlines(), 1):
-        plain = raw.translate(_SAME).replace("**", "  ")
+        plain = _DASH.sub(";", raw.translate(_SPACES)).translate(_SAME).replace("**", "  ")
         indent = len(plain) - len(plain.lstrip())
         bullet = _BULLET.match(plain, indent)
         tokens = tuple(_tokens(plain, bullet.end() if bullet else indent))
@@ -109,7 +114,7 @@ def _ends_sentence(plain: str, end: int) -> bool:
     if after is None or not after[1]:
         return after is not None
     word = after[1].lower()
-    return after[1][0].isupper() and "/" not in word and not (word == "utc" or word in DAYS or word in MONTHS)
+    return after[1][0].isupper() and "/" not in word and word not in {*DAYS, *MONTHS, "utc", "and", "to", "until", "or"}
 
 
 def _are_names(names: list[str]) -> bool:
@@ -137,7 +142,7 @@ def quoted(text: str) -> str:
 def _escaped(char: str) -> str:
     if char in {'"', "\\"}:
         return f"\\{char}"
-    plain = char.isprintable() and ord(char) not in _SAME and char != "*"
+    plain = char.isprintable() and ord(char) not in _SAME and ord(char) not in _SPACES and char != "*"
     return char if plain else f"\\u{{{ord(char):x}}}"
 
 
@@ -229,6 +234,8 @@ class Reader:
         tokens = self.line.tokens
         here = tokens[min(at, len(tokens) - 1)]
         column = here.column if at < len(tokens) else here.column + len(here.text)
+        if "'" not in problem and '"' not in problem:
+            problem = f"{problem}: {shortened(self.said(at).text)!r}"
         raise ScheduleSyntaxError.at(problem + written_forms(forms), self.line.number, column)
 
     def lost(self, why: str, *forms: str, at: int | None = None) -> NoReturn:
@@ -243,11 +250,26 @@ class Reader:
             if each.kind == "mark" and each.text in {*ENDS, ",", ":", "(", ")"}:
                 break
             end += 1
-        if end == begin:
-            return repr(self.line.tokens[begin].text) if begin < len(self.line.tokens) else "the end of the line"
+        if end > begin:
+            return f"'{self._text(begin, end)}'"
+        is_over = begin >= len(self.line.tokens) or self.line.tokens[begin].text in ENDS
+        if not is_over:
+            return repr(self.line.tokens[begin].text)
+        return (
+            f"the end of the line after '{self._text(max(begin - _QUOTED, 0), begin)}'"
+            if begin
+            else "the end of the line"
+        )
+
+    def _text(self, begin: int, end: int) -> str:
+        """Return the words from a position up to another one, as they were written."""
         last = self.line.tokens[end - 1]
-        text = self.line.text[self.line.tokens[begin].column - 1 : last.column - 1 + len(last.text)]
-        return f"'{text}'"
+        return shortened(self.line.text[self.line.tokens[begin].column - 1 : last.column - 1 + len(last.text)])
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text that is too long for a message."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 # Advice where no single sentence is a remedy: it is not in quotes.

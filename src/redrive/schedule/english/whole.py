@@ -39,6 +39,7 @@ class Whole:
         else:
             self._check_schedule()
         delays = self._kept(self._limited(self._delays()), schedule)
+        self._check_heading(delays)
         exhausted = self._ending(schedule, delays)
         given = {name: notes.get(name) for name in ("timeout", "catch_up", "jitter", "give_up_after")}
         try:
@@ -66,6 +67,19 @@ class Whole:
                 f"it is not clear when {place} is done, because there is a schedule beside it",
                 f"{place.text} every 2 hours",
                 "Email the customer that it was disabled",
+            )
+
+    def _check_heading(self, delays: tuple[timedelta, ...]) -> None:
+        """Refuse the announcement of retries that are not described."""
+        about = ("retry", "strategy", "give_up_after", "attempts", "last_failure", "never", "exhausted")
+        if self._notes.get("heading") in {None, "refresh policy"} or delays:
+            return
+        if not any(each in self._notes for each in about):
+            wrong(
+                self._notes.place("heading"),
+                "it is missing how often it is retried",
+                "Retry 3 times every 5 minutes",
+                "Retry every 5 minutes",
             )
 
     def _check_schedule(self) -> None:

@@ -55,6 +55,10 @@ ORDINALS = (
     "nineteenth",
     "twentieth",
 )
+# Ordinals in words up to the last day of a month.
+ORDINAL_VALUES = {word: value for value, word in enumerate(ORDINALS, 1)}
+ORDINAL_VALUES |= {f"twenty-{word}": value + 20 for value, word in enumerate(ORDINALS[:9], 1)}
+ORDINAL_VALUES |= {"thirtieth": 30, "thirty-first": 31}
 
 DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _SHORT_DAYS = ("mon", "tue tues", "wed weds", "thu thur thurs", "fri", "sat", "sun")
@@ -120,4 +124,4 @@ _NO_NAMES = """
     weekly-ish weeknight weeknights when whenever where which whichever while with within without work working
     would yearly yesterday yet you zero
 """
-NO_NAMES = frozenset(_NO_NAMES.split()) | {*NUMBERS, *ORDINALS, *DAYS, *MONTHS, *UNITS, *DAY_PARTS}
+NO_NAMES = frozenset(_NO_NAMES.split()) | {*NUMBERS, *ORDINAL_VALUES, *DAYS, *MONTHS, *UNITS, *DAY_PARTS}
