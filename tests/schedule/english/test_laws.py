@@ -35,7 +35,7 @@ _NAMES = """
 FILLERS = frozenset(_FILLERS.split())
 # Words that may be left out in some sentences, where another word says the same.
 _REDUNDANT = {
-    "am": r"\d:\d\d am",
+    "am": r"\d:\d\d am|night",
     "pm": r"12:\d\d pm|night",
     "1": r"\b1 (hour|minute)\b|^1[.)]",
     "2": r"^2[.)]|^ +2[.)]",

@@ -122,9 +122,10 @@ def _verb(reader: Reader, notes: Pieces, found: Recurrence) -> bool:
     reader.take("automatically")
     if reader.take(*_SUBJECTS_RUN):
         return True
-    if reader.take(*_STARTS):
+    verb = reader.take(*_STARTS)
+    if verb:
         at = reader.place
-        if reader.word in _STARTS:
+        if reader.word == verb or (verb == "refresh" and reader.word in _STARTS):
             reader.lost("there are two verbs", "Refresh every 2 hours", "Run every day at 9 AM")
         if _name(reader):
             notes.put("subject", reader.said(at).text, reader.said(at))
@@ -218,7 +219,10 @@ def lost_phrase(reader: Reader) -> NoReturn:
             "a name has no words that have a meaning of their own; put it into quotes",
             'Refresh "the daily report" every day',
         )
-    if reader.kind == "odd" or (word == "at" and "." in reader.ahead(1)):
+    kinds = [each.kind for each in reader.line.tokens[reader.place : reader.place + 2]]
+    if word == "on" and kinds[1:] == ["odd"]:
+        reader.lost("a date has its month in words", "on December 25", "on the 25th of the month")
+    if kinds[0] == "odd" or (word == "at" and (kinds[1:] == ["odd"] or "." in reader.ahead(1))):
         reader.lost(
             "a time has a colon, a fraction has a point, and a list has blanks after its commas", "14:30", "1.5 hours"
         )
