@@ -93,6 +93,10 @@ def months(reader: Reader) -> tuple[int, ...] | None:
     if reader.take(*_TO) and reader.word in MONTHS:
         last = MONTHS[reader.word]
         reader.place += 1
+        # "In March until October 9, 2026" has an end.
+        if reader.kind in {"number", "ordinal"}:
+            reader.place = begin
+            return (first,)
         return tuple((first - 1 + step) % 12 + 1 for step in range((last - first) % 12 + 1))
     reader.place = begin
     return (first,)

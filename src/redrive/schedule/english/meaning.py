@@ -164,7 +164,9 @@ def _dated(part: Pieces, base: RecurrenceRule, unit: str) -> list[RecurrenceRule
     if unit == "day" and days and base.interval > 1:
         wrong(
             part.place("days", "except_days"),
-            "days of the week go with weeks: every 2 weeks on Friday",
+            "days of the week go with weeks: every 2 weeks on Friday"
+            if "days" in part
+            else "it is not clear whether a day that is left out is counted",
             "every 2 weeks on Friday",
             "every 2 days",
         )

@@ -73,7 +73,8 @@ def clocks(reader: Reader) -> list[Clock] | None:
 def _begins_window(reader: Reader) -> bool:
     """Return True if the time before is the first one of a window, as in ``9 AM to 5 PM``; not: until 2026-12-31."""
     begin = reader.place
-    found = reader.take("to", "-", "until", "till") is not None and clock(reader, bare=True) is not None
+    opened = reader.take("to", "-", "until", "till")
+    found = opened is not None and clock(reader, bare=opened in {"to", "-"}) is not None
     reader.place = begin
     return found
 
