@@ -20,6 +20,9 @@ _STARTS = (
     "start the refresh",
     "start a refresh",
     "start refresh",
+    "run the refresh",
+    "run a refresh",
+    "run refresh",
     "start",
     "refresh",
     "run",
@@ -122,10 +125,9 @@ def _verb(reader: Reader, notes: Pieces, found: Recurrence) -> bool:
     reader.take("automatically")
     if reader.take(*_SUBJECTS_RUN):
         return True
-    verb = reader.take(*_STARTS)
-    if verb:
+    if reader.take(*_STARTS):
         at = reader.place
-        if reader.word == verb or (verb == "refresh" and reader.word in _STARTS):
+        if reader.word in _STARTS:
             reader.lost("there are two verbs", "Refresh every 2 hours", "Run every day at 9 AM")
         if _name(reader):
             notes.put("subject", reader.said(at).text, reader.said(at))
