@@ -150,7 +150,7 @@ def test_a_restarted_run_is_due_at_once():
     """Runs that begin again are due now, with their new arguments."""
     after = decide(claim(), Restarted(b'{"n": 2}', b"{}"), NOW, 0.0)
 
-    assert (NOW, RunChange((), b"{}", b'{"n": 2}')) == (after.scheduled_at, after.run)
+    assert (NOW, RunChange((), b"{}", arguments=b'{"n": 2}')) == (after.scheduled_at, after.run)
 
 
 def test_a_held_run_is_tried_again_ever_more_rarely():

@@ -74,12 +74,15 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
         steps: rows to be written in the same transaction, such as that of a step that failed for now. The run is due
             at the earliest of their due times, and at once if one of them has failed for good.
         values: the values of ``flow.set`` as a JSON object, if they have changed.
+        waits: the paths of the waits for signals, values and child runs that are open; other rows that wait for these,
+            such as those of a branch that lost against another one, are deleted. None keeps them all.
     """
 
     until: datetime | None
     why: str
     steps: tuple[StepEnd, ...] = ()
     values: bytes | None = None
+    waits: tuple[str, ...] | None = None
 
 
 class Restarted(msgspec.Struct, frozen=True, gc=False):
@@ -139,6 +142,7 @@ class RunChange(msgspec.Struct, frozen=True, gc=False):
 
     steps: tuple[StepRecord, ...] = ()
     values: bytes | None = None
+    waits: tuple[str, ...] | None = None  # paths of the open waits; None if all rows that wait are open
     arguments: bytes | None = None  # of a restart, which deletes the steps
     held: str | None = None
 

@@ -232,11 +232,11 @@ def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: da
                 hold=Hold.SNOOZE,
                 note=closed.verdict,
             )
-        case Parked(until, why, steps, values):
+        case Parked(until, why, steps, values, waits):
             rows = tuple(resolve(each, claim.id, claim.lease_id, now) for each in steps)
-            return _parked(claim, _due(until, rows, now), why, RunChange(rows, values))
+            return _parked(claim, _due(until, rows, now), why, RunChange(rows, values, waits))
         case Restarted(arguments, values):
-            return _parked(claim, now, "begins again with new arguments", RunChange((), values, arguments))
+            return _parked(claim, now, "begins again with new arguments", RunChange((), values, arguments=arguments))
         case Held(why):  # pragma: no branch - the last one; mypy proves that all are here
             return _held(claim, why, now)
 

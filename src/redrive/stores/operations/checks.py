@@ -25,6 +25,7 @@ rule           is violated if
 ``refreshes``  a tracked item waits for the wrong job, or an attempt for no item
 ``crons``      the last job of a cron was made for something else
 ``machines``   an instance waits for a transition that has ended or is not its own, or has left one behind
+``runs``       a run and its job do not belong together, or a step, signal or wait of it leads nowhere
 =============  ======================================================================================================
 
 A check sees rows, so it cannot see: that a limit or a rate was exceeded by attempts that have ended (history does not
@@ -88,6 +89,7 @@ def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
         Query("check_orphans", window, into=Finding),
         Query("check_superseded", window, into=Finding),
         Query("check_moves", window, into=Finding),
+        Query("check_runs", window, into=Finding),
     ]
     found: list[Finding] = []
     for query in queries:

@@ -11,8 +11,8 @@ from redrive.engine.records import Filter, Hold
 from redrive.engine.runs import FAR, RESULT_LIMIT, RunFlags, StepKind, StepOutcome
 from redrive.engine.steps import NewStep
 from redrive.errors import IllegalMove, JobNotFound, ResultTooLarge, RunNotFound
+from redrive.stores.operations import checks, retention
 from redrive.stores.operations import managing_runs as manage
-from redrive.stores.operations import retention
 from redrive.stores.operations.audit import audit
 from redrive.stores.operations.retention import RetentionTimes
 from redrive.stores.operations.runs import gate
@@ -315,3 +315,49 @@ def test_a_child_is_kept_while_its_parent_needs_it(store: Harness):
     assert () == needed
     assert {parent.id, child.job_id} == set(store.do(retention.survey(0, keep, now=store.now)).ids)
     assert rows(store)
+
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+
+def busy(store: Harness) -> None:
+    """Make a run with steps, a received signal and a child."""
+    parent = begun(store)
+    (child,) = begin(store, replace(run("a"), parent_id=parent.id, parent_path="2"))
+    number = signal(store)
+    received = replace(wait("1"), outcome=StepOutcome.OK, result=b"7", ref=number)
+    record(store, parent, received)
+    park(store, parent, call(child.job_id, "2"))
+
+
+BREAKAGES = {
+    "UPDATE redrive_jobs SET origin = NULL WHERE id = 1": ["has job 1, which is not there or was made for something"],
+    "DELETE FROM redrive_runs WHERE job_id = 1": ["job 1 is that of a run, which is not there"],
+    "UPDATE redrive_steps SET ref = 99 WHERE kind = 'call'": ["step 2 of job 1 waits for run 99, which is not there"],
+    "UPDATE redrive_signals SET path = '9' WHERE path IS NOT NULL": ["signal 1 was read by step 9 of job 1, which"],
+}
+"""Invalid changes of the database, and what is found."""
+
+
+def test_runs_of_the_engine_cause_no_finding(store: Harness):
+    """Runs with steps, signals and children violate no rule, also after a part of them has ended."""
+    busy(store)
+    store.end(store.take())
+    wake(store)
+
+    assert () == store.do(checks.check()).findings
+
+
+@pytest.mark.parametrize(("statement", "texts"), BREAKAGES.items())
+def test_invalid_changes_of_runs_are_found(statement: str, texts: list[str]):
+    """Each invalid change of a run is found by the rule of runs."""
+    store = Harness("memory://", "sync")
+    try:
+        busy(store)
+        store.raw.script(lambda cursor: cursor.execute(statement))
+        found = store.do(checks.check()).findings
+
+        assert {"runs"} == {each.rule for each in found}
+        assert any(text in each.text for text in texts for each in found)
+    finally:
+        store.close()

@@ -336,6 +336,23 @@ def test_no_wake_up_is_lost_in_a_race(shared: Harness):
         shared.end(claimed(shared)[0])
 
 
+def test_a_wait_that_was_dropped_does_not_wake_its_run(store: Harness):
+    """Waits that are no longer open when a run is parked are deleted, so that their signals do not wake it."""
+    begin(store, run("a"), run("b"))
+    a, b = store.claim(2)
+    record(store, a, wait("1.0.1"), event("1.1.1"), step("2"))
+    record(store, b, wait("1.0.1"))
+    signal(store, id="a")
+    emit(store)
+    park(store, a, wait("3", "other"), waits=("3",))
+    park(store, b, waits=("1.0.1",))
+    wake(store)
+
+    assert ["2", "3"] == [each.path for each in timeline(store, "a").steps]
+    assert ["1.0.1"] == [each.path for each in timeline(store, "b").steps]
+    assert () == store.claim(2)
+
+
 def test_a_paused_run_is_not_woken(store: Harness):
     """Signals do not wake a paused run; it finds them when it is resumed."""
     park(store, begun(store), wait())

@@ -240,6 +240,11 @@ def park(moved: Iterable[Transition], at: datetime) -> Steps[None]:
     restarted = [(each.job_id, each.run) for each in changed if each.run is not None and each.run.arguments is not None]
     if restarted:
         yield from _restart(restarted)
+    pruned = {each.job_id: each.run.waits for each in changed if each.run is not None and each.run.waits is not None}
+    if pruned:
+        # A row that no branch waits for any more would wake the run again and again.
+        still_open = [f"{number}:{path}" for number, paths in pruned.items() for path in paths]
+        yield Query("waits_drop", {"ids": list(pruned), "open": still_open})
     parked = [each.job_id for each in changed if each.run is not None and each.run.held is None]
     if parked:
         yield Query("runs_parked", {"ids": parked, "now": at, "far": FAR})
