@@ -15,15 +15,18 @@ if TYPE_CHECKING:
     from redrive.app.collection import Tasks
     from redrive.app.context import Context, Pending, Stop
     from redrive.app.cron import Cron
+    from redrive.app.flow import Flow, SyncFlow
     from redrive.app.instance import MachineInstance
     from redrive.app.job import Job
     from redrive.app.machine import Machine
     from redrive.app.refresh import Refresh
+    from redrive.app.run import Run
     from redrive.app.task import Task
+    from redrive.app.workflow import Workflow
     from redrive.engine.items import Disabled
     from redrive.engine.machine import FailedTransition
     from redrive.engine.records import Filter
-    from redrive.errors import Cancel, GiveUp, RedriveError, RetryAfter, Snooze, SoftTimeout
+    from redrive.errors import Cancel, CancelRequested, GiveUp, RedriveError, RetryAfter, Snooze, SoftTimeout
     from redrive.policy import Backoff, Policy, Rule
     from redrive.retrying import (
         Deferred,
@@ -44,6 +47,7 @@ __all__ = [
     "App",
     "Backoff",
     "Cancel",
+    "CancelRequested",
     "CatchRequest",
     "Context",
     "Cron",
@@ -51,6 +55,7 @@ __all__ = [
     "Disabled",
     "FailedTransition",
     "Filter",
+    "Flow",
     "GaveUp",
     "GiveUp",
     "Job",
@@ -65,11 +70,14 @@ __all__ = [
     "RetryAfter",
     "RetryDetails",
     "Rule",
+    "Run",
     "Snooze",
     "SoftTimeout",
     "Stop",
+    "SyncFlow",
     "Task",
     "Tasks",
+    "Workflow",
     "attempt",
     "deadline",
     "disable",
@@ -86,6 +94,7 @@ _HOMES = {
     "App": "redrive.app.app",
     "Backoff": "redrive.policy",
     "Cancel": "redrive.errors",
+    "CancelRequested": "redrive.errors",
     "CatchRequest": "redrive.app.catch",
     "Context": "redrive.app.context",
     "Cron": "redrive.app.cron",
@@ -93,6 +102,7 @@ _HOMES = {
     "Disabled": "redrive.engine.items",
     "FailedTransition": "redrive.engine.machine",
     "Filter": "redrive.engine.records",
+    "Flow": "redrive.app.flow",
     "GaveUp": "redrive.retrying",
     "GiveUp": "redrive.errors",
     "Job": "redrive.app.job",
@@ -107,11 +117,14 @@ _HOMES = {
     "RetryAfter": "redrive.errors",
     "RetryDetails": "redrive.retrying",
     "Rule": "redrive.policy",
+    "Run": "redrive.app.run",
     "Snooze": "redrive.errors",
     "SoftTimeout": "redrive.errors",
     "Stop": "redrive.app.context",
+    "SyncFlow": "redrive.app.flow",
     "Task": "redrive.app.task",
     "Tasks": "redrive.app.collection",
+    "Workflow": "redrive.app.workflow",
     "attempt": "redrive.retrying",
     "deadline": "redrive.retrying",
     "disable": "redrive.retrying",

@@ -16,6 +16,7 @@ OPTIONS: dict[tuple[str, ...], list[list[str]]] = {
     ("jobs", "redrive"): [["--task", "{task}"], ["--task", "{task}", "--dry-run"]],
     ("jobs", "repolicy"): [["--task", "{task}"]],
     ("queues", "limit"): [["--concurrency", "3"]],
+    ("runs", "fork"): [["--workflow", "{task}"]],
     ("topics", "prune"): [["--keep-for", "7d"]],
     ("schedules", "backfill"): [["--since", "2026-03-01", "--until", "2026-03-02"]],
 }

@@ -35,7 +35,7 @@ MODULE = f'''
 import os, signal
 from dataclasses import dataclass
 
-from redrive import App, CatchRequest, Context, GiveUp
+from redrive import App, CatchRequest, Context, Flow, GiveUp
 
 EVIL = {EVIL!r}
 
@@ -68,6 +68,21 @@ def dies(text: str) -> None:
 async def stop() -> None:
     """Stop the worker."""
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+@app.workflow(name="flow" + EVIL, queue=EVIL)
+async def flow(flow: Flow) -> None:
+    """Wait for a hostile signal after a hostile failure."""
+    flow.set(EVIL, EVIL)
+    try:
+        await flow.step(broken)
+    except GiveUp:
+        await flow.wait_for(EVIL)
+
+
+def broken() -> None:
+    """Give up with a hostile text."""
+    raise GiveUp(EVIL)
 
 
 @dataclass
@@ -117,6 +132,10 @@ WORDS = {
     "subscription": EVIL,
     "to": "end",
     "event": "1",
+    "run": EVIL,
+    "value": json.dumps(EVIL),
+    "step": EVIL,
+    "names": EVIL,
 }
 
 
@@ -140,6 +159,7 @@ def hostile(
     hostile.charge.options(priority=0).enqueue(EVIL)
     hostile.dies.options(priority=0).enqueue(EVIL)
     hostile.prices.track(EVIL, EVIL)
+    hostile.flow.start(id=EVIL)
     hostile.machine.send(EVIL, hostile.Event(EVIL), key=EVIL)
     hostile.machine.send(EVIL, hostile.Event(EVIL), busy="queue")
     app.queue(EVIL).limit(concurrency=7)

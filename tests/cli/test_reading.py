@@ -26,6 +26,8 @@ READING = [
     ("machines", "migrate", "shop:app", "payment", "a=b", "--dry-run"),
     ("topics", "list", "shop:app"),
     ("topics", "show", "shop:app", "payments", "receipts"),
+    ("runs", "list", "shop:app"),
+    ("runs", "retrying", "shop:app"),
     ("workers", "list", "shop:app"),
     ("db", "check", "shop:app"),
 ]

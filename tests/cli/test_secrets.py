@@ -97,6 +97,10 @@ WORDS = {
     "subscription": "receipts",
     "to": "end",
     "event": "1",
+    "run": "order-1",
+    "value": "1",
+    "step": "charge",
+    "names": "order-1",
 }
 """Values for the arguments of commands, by their names."""
 

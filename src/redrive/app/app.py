@@ -16,10 +16,11 @@ from redrive.app.collection import Tasks
 from redrive.app.database import Database, Workers, default_actor
 from redrive.app.declarations import Declarations
 from redrive.app.enqueue import Enqueuer
+from redrive.app.flow_calls import checked_event, long_span
 from redrive.app.job import Job
 from redrive.app.jobs import Jobs
 from redrive.app.machines import Machines
-from redrive.app.payload import Signature, UnknownSignature
+from redrive.app.payload import Signature, UnknownSignature, write_result
 from redrive.app.protocol import arun, run
 from redrive.app.queues import Queue, Queues, queue_change
 from redrive.app.refreshes import Refreshes
@@ -29,6 +30,7 @@ from redrive.app.registry import (
     retention_time,
 )
 from redrive.app.resources import F, Hooks
+from redrive.app.runs import Runs
 from redrive.app.schedules import Schedules
 from redrive.app.steps import StepGate
 from redrive.app.task import Task
@@ -46,6 +48,8 @@ from redrive.stores.drivers.forks import ForkSafeLock
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin
 from redrive.stores.operations.retention import RetentionTimes
+from redrive.stores.operations.runs import waits
+from redrive.stores.query import Operation
 from redrive.stores.store import Store
 
 P = ParamSpec("P")
@@ -81,6 +85,7 @@ class App(Declarations):
         machines: the machines and their instances.
         topics: topics and their subscriptions.
         steps: the low-level gate of single steps.
+        runs: the runs of workflows.
         workers: the workers.
         hooks: the functions of `on_start` and `on_stop`.
         database: the audit log, and a check of the database.
@@ -119,6 +124,7 @@ class App(Declarations):
         self.refreshes = Refreshes(self)
         self.machines = Machines(self)
         self.steps = StepGate(self)
+        self.runs = Runs(self)
         self.workers = Workers(self)
         self.database = Database(self)
         self.hooks = Hooks()
@@ -418,6 +424,49 @@ class App(Declarations):
         end, wanted = waiting.until(timeout), [job.identity for job in jobs]
         steps = waiting.collect(self, wanted, timeout, end, return_exceptions=return_exceptions)
         return await waiting.await_(self.store, steps, end, "some of the jobs")
+
+    def emit(
+        self,
+        name: str,
+        value: object = None,
+        *,
+        keep_for: Duration = "30d",
+        using: Any = None,  # noqa: ANN401 - a connection of any library
+    ) -> bool:
+        """Publish a value for every run that waits for this name by ``flow.wait_for_event``, now or later.
+
+        The first value of a name wins; later ones are dropped until it is deleted.
+
+        Args:
+            name: such as ``"invoice-7 paid"``.
+            value: anything that can be written as JSON.
+            keep_for: how long runs that begin to wait later receive it: a ``timedelta``, seconds, or text.
+            using: your own connection to the same database; the value is published if its transaction commits.
+
+        Returns:
+            False if the name has a value already.
+
+        Raises:
+            PayloadError: the value cannot be written.
+            ConfigurationError: the name is empty or begins with a colon.
+        """
+        return self.store.run(self._emit(name, value, keep_for), using=using)
+
+    async def aemit(
+        self,
+        name: str,
+        value: object = None,
+        *,
+        keep_for: Duration = "30d",
+        using: Any = None,  # noqa: ANN401 - a connection of any library
+    ) -> bool:
+        """Publish a value for every run that waits for this name; see `emit`."""
+        return await self.store.arun(self._emit(name, value, keep_for), using=using)
+
+    def _emit(self, name: str, value: object, keep_for: Duration) -> Operation[bool]:
+        checked_event(name, "app.emit(): the name")
+        keep = long_span(keep_for, "app.emit(): keep_for")
+        return waits.emit(name, write_result(value), keep=keep, now=self.now())
 
     def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
         """Read a stored result by the return annotation of its task; as plain JSON if there is no such task."""

@@ -1,4 +1,4 @@
-"""The declarations of tasks, crons, refreshes and topics: of an App, and of a collection that an App includes."""
+"""What an App declares, and a collection that it includes: tasks, workflows, crons, refreshes and topics."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 from redrive.app.arguments import checked_count
 from redrive.app.context import Context, Pending
-from redrive.app.decorators import AnyArgument, ContextInside, CronDecorator, RefreshDecorator, TaskDecorator
+from redrive.app.decorators import (
+    AnyArgument,
+    ContextInside,
+    CronDecorator,
+    RefreshDecorator,
+    TaskDecorator,
+    WorkflowDecorator,
+)
 from redrive.app.registry import Declaration, Registry, retention_time
 from redrive.app.task import Task
 from redrive.app.topic import Retention, Topic
 from redrive.engine.recurring import CatchUp, Overlap
+from redrive.engine.runs import MAX_STEPS
 from redrive.errors import TaskDefinitionError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
@@ -116,6 +124,55 @@ class Declarations:
             return self._registry.task(target, declaration)
 
         return register if function is None else register(function)
+
+    def workflow(  # noqa: PLR0913 - the options of a workflow, by keyword
+        self,
+        *,
+        version: int = 1,
+        retry: Policy | str | None = None,
+        steps: Policy | str | None = None,
+        deadline: Duration | None = None,
+        timeout: Duration | None = None,
+        max_steps: int = MAX_STEPS,
+        queue: str = "default",
+        name: str | None = None,
+        priority: int = 0,
+        keep_for: Duration | None = None,
+        aka: str | Iterable[str] = (),
+    ) -> WorkflowDecorator:
+        """Register a function whose steps are recorded, so that a run of it continues where it was after a crash.
+
+        The first parameter of the function is a `Flow` (``async def``) or a `SyncFlow` (``def``), which makes steps,
+        waits and branches. `Workflow.start` starts a run. The function is replayed from its beginning when a worker
+        continues a run; recorded steps return their recorded results.
+
+        Args:
+            version: of the code. A run continues with the function of the version that started it. Keep the earlier
+                function, under the same ``name`` and its own version, until its runs have ended.
+            retry: the policy of the run: what follows when an error leaves the body. Another attempt replays what is
+                recorded. It may have a catch. Without it, such an error is final.
+            steps: the policy of steps that have none of their own; without it their first failure is final.
+            deadline: the time from the first attempt of a run after which it is not continued: it is dead.
+            timeout: the time limit of one pass of the body, without the time in which the run is parked; an hour by
+                default.
+            max_steps: the number of recorded steps at which a run fails.
+            queue: the queue of its runs.
+            name: unique in the app; by default the name of the function.
+            priority: runs with a smaller one are continued first.
+            keep_for: how long its runs are kept after they ended; by default as for the app.
+            aka: earlier names of a renamed workflow.
+
+        Raises:
+            PolicyError: a directive cannot be read.
+            TaskDefinitionError: the name is taken, with this version, or has a slash; or the function does not take
+                the flow first.
+        """
+        declaration = Declaration(retry, queue, timeout, name, priority, None, None, keep_for, aka, deadline)
+
+        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `WorkflowDecorator`
+            return self._registry.workflow(target, declaration, version=version, steps=steps, max_steps=max_steps)
+
+        return register
 
     def cron(  # noqa: PLR0913 - the options of a cron, by keyword
         self,

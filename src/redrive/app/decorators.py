@@ -19,8 +19,10 @@ from typing import Any, Concatenate, Never, ParamSpec, Protocol, TypeAlias, Type
 
 from redrive.app.context import Context, Pending
 from redrive.app.cron import Cron
+from redrive.app.flow import Flow, SyncFlow
 from redrive.app.refresh import Refresh
 from redrive.app.task import Task
+from redrive.app.workflow import Workflow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,3 +167,14 @@ class CronDecorator(Protocol):
     ) -> Cron[P, None, Coroutine[Any, Any, None]]: ...
     @overload
     def __call__(self, function: Callable[P, None], /) -> Cron[P, None, None]: ...
+
+
+class WorkflowDecorator(Protocol):
+    """The type of ``@app.workflow(...)``, which takes the flow from the front of the parameters."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Flow, P], Coroutine[Any, Any, R]], /
+    ) -> Workflow[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[SyncFlow, P], R], /) -> Workflow[P, R, R]: ...

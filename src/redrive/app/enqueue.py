@@ -263,19 +263,24 @@ class Enqueuer(Generic[P, R]):
                 raise PayloadError(f"call {index}: {error}") from error
         return new
 
-    def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
+    def new_job(self, payload: bytes) -> NewJob:
+        """Return a job with these arguments as JSON, without keys and partition."""
         options = self._options
-        new = NewJob(
+        return NewJob(
             task=self.name,
             queue=options.queue,
             priority=options.priority,
-            payload=self.signature.write(args, kwargs),
+            payload=payload,
             policy=options.policy,
             delay=options.delay,
             due_at=options.due_at,
             expires=options.expires,
             tags=options.tags,
         )
+
+    def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
+        options = self._options
+        new = self.new_job(self.signature.write(args, kwargs))
         if options.key is None and options.idempotency_key is None and options.partition is None:
             return new
         key = self._name("key", options.key, args, kwargs)
@@ -334,7 +339,9 @@ class Enqueuer(Generic[P, R]):
         ]
 
 
-def durable_policy(retry: Policy | str | None, where: str, *, instead_of: Policy | None = None) -> Policy:
+def durable_policy(
+    retry: Policy | str | None, where: str, *, instead_of: Policy | None = None, kind: str = "task"
+) -> Policy:
     """Return the complete policy of a task or of some of its jobs. Open fields get the durable defaults.
 
     The policy ``instead_of``, which it replaces, gives ``idempotent`` and ``attempt_timeout`` if they are open.
@@ -348,7 +355,7 @@ def durable_policy(retry: Policy | str | None, where: str, *, instead_of: Policy
         changes = {name: getattr(instead_of, name) for name in kept if getattr(policy, name) is None}
         return (policy.with_(**changes) if changes else policy).durable()
     except PolicyError as error:
-        raise error.within(f"task {where}") from error
+        raise error.within(f"{kind} {where}") from error
 
 
 def _timing(

@@ -21,7 +21,7 @@ import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -38,6 +38,8 @@ _NOTHING = (Pending, typing.NoReturn, typing.Never)
 """Return annotations without a type of the result."""
 
 _AWAITABLE = (collections.abc.Awaitable, collections.abc.Coroutine)
+
+KeyOrder: TypeAlias = Literal["deterministic"] | None
 
 _KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -88,9 +90,10 @@ class Signature:
     known = True
     """False if this process does not have the function."""
 
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
+    def __init__(self, function: Callable[..., Any], name: str, *, injected: tuple[type, ...] = (Context,)) -> None:
         self.function = function
         self.name = name
+        self._injected = injected
         self.parameters = inspect.signature(function).parameters
         for parameter in self.parameters.values():
             if parameter.kind not in _KINDS:
@@ -128,8 +131,8 @@ class Signature:
 
     @cached_property
     def context(self) -> str | None:
-        """The name of the parameter for the `Context`, if there is one."""
-        return next((name for name in self.parameters if self.hints.get(name) is Context), None)
+        """The name of the parameter for what the worker passes, such as the `Context`, if there is one."""
+        return next((name for name in self.parameters if self.hints.get(name) in self._injected), None)
 
     @cached_property
     def payload(self) -> tuple[str, ...]:
@@ -163,11 +166,14 @@ class Signature:
     def _timed(self) -> tuple[str, ...]:
         return tuple(name for name in self.payload if holds_time(self.hints.get(name, Any)))
 
-    def write(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """Return the arguments of a call, without the context, as JSON that was read again as a check."""
+    def write(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, order: KeyOrder = None) -> bytes:
+        """Return the arguments of a call, without the context, as JSON that was read again as a check.
+
+        With ``order="deterministic"`` equal arguments have equal JSON: the members of objects and sets are sorted.
+        """
         bound = self._bind(args, kwargs)
         try:
-            raw = msgspec.json.encode(bound, enc_hook=enc_hook)
+            raw = msgspec.json.encode(bound, enc_hook=enc_hook, order=order)
             arrived = self.read(raw)
         except Exception as error:
             # Serialisers and validators are the user's and may raise anything, which must not stop a worker.
@@ -255,7 +261,7 @@ class UnknownSignature(Signature):
         """No annotations."""
         return {}
 
-    def write(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+    def write(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, order: KeyOrder = None) -> bytes:
         """Return the arguments as JSON, after a check that JSON does not change them."""
         if args:
             raise PayloadError(
@@ -263,7 +269,7 @@ class UnknownSignature(Signature):
                 f"{_cut(repr(args))}"
             )
         try:
-            raw = msgspec.json.encode(kwargs, enc_hook=enc_hook)
+            raw = msgspec.json.encode(kwargs, enc_hook=enc_hook, order=order)
             arrived = msgspec.json.decode(raw)
         except Exception as error:
             # As in `Signature.write`.

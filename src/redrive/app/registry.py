@@ -22,6 +22,7 @@ from redrive.app.refresh import Refresh
 from redrive.app.subscription import Subscription
 from redrive.app.task import Task, Traits
 from redrive.app.topic import Retention, Topic
+from redrive.app.workflow import Workflow
 from redrive.clock import SystemClock
 from redrive.engine.frozen import freeze
 from redrive.engine.lease import limit_of
@@ -62,6 +63,7 @@ class Declaration:
     soft_timeout: Duration | None = None
     keep_for: Duration | None = None
     aka: str | Iterable[str] = ()
+    deadline: Duration | None = None
 
 
 class Registry:
@@ -99,6 +101,20 @@ class Registry:
             cron.check_signature()
         self._warn_if_over(f"cron {cron.name!r}", cron.definition.schedule)
         return cron
+
+    def workflow(
+        self, function: Callable[..., Any], declaration: Declaration, **settings: Any
+    ) -> Workflow[Any, Any, Any]:
+        """Register a function as a workflow, or as another version of one."""
+        _check_function(function, "workflow", declaration.name)
+        made: Workflow[Any, Any, Any] = self._define(function, declaration, Workflow, **settings)
+        try:
+            _ = made.signature.hints
+        except TaskDefinitionError:
+            pass  # annotations that name what is defined further down are checked at the first use
+        else:
+            made.check_flow()
+        return made
 
     def refresh(
         self, function: Callable[..., Any], declaration: Declaration, **settings: Any
@@ -234,7 +250,11 @@ class Registry:
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
     def _add(self, task: K) -> K:
-        self._check_names(task)
+        other = self.tasks.get(task.name)
+        if isinstance(task, Workflow) and isinstance(other, Workflow):
+            task.join(other)
+        else:
+            self._check_names(task)
         if "using" in task.signature.parameters:
             raise TaskDefinitionError(
                 f"task {task.name!r}: a parameter cannot be called 'using', which enqueue() takes itself"
@@ -245,7 +265,8 @@ class Registry:
             # Annotations that name what is defined further down are checked at the first use.
             if task.signature.resolved:
                 raise
-        self.tasks[task.name] = task
+        if not isinstance(task, Workflow) or task.version == max(task.versions):
+            self.tasks[task.name] = task
         self._check_catches_of(task)
         return task
 
@@ -370,6 +391,8 @@ def _policy(declaration: Declaration, where: str) -> Policy:
     changes: dict[str, Any] = {"idempotent": False} if declaration.idempotent is False else {}
     if declaration.timeout is not None:
         changes["attempt_timeout"] = declaration.timeout
+    if declaration.deadline is not None:
+        changes["deadline"] = declaration.deadline
     try:
         return policy.with_(**changes) if changes else policy
     except PolicyError as error:

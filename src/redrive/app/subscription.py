@@ -16,7 +16,7 @@ import msgspec
 
 from redrive.app.arguments import checked_count, shown
 from redrive.app.enqueue import Options
-from redrive.app.payload import Signature
+from redrive.app.payload import KeyOrder, Signature
 from redrive.app.protocol import AppProtocol
 from redrive.app.task import Task, Traits
 from redrive.app.types import type_name
@@ -125,9 +125,9 @@ class EventSignature(Signature):
         """The type of the request in a `CatchRequest`: that of one event."""
         return self._topic.hint
 
-    def write(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+    def write(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, order: KeyOrder = None) -> bytes:
         """Raise `PayloadError`: jobs of a subscription are made of events."""
-        del args, kwargs
+        del args, kwargs, order
         raise PayloadError(
             f"{self.name} is a subscription and gets its events from the topic {self._topic.name!r}: publish the event"
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 from msgspec import UNSET, UnsetType
 
 from redrive.app.arguments import checked_policy
-from redrive.app.context import Pending
+from redrive.app.context import Context, Pending
 from redrive.app.enqueue import Enqueuer, Options
 from redrive.app.payload import Returns, Signature
 from redrive.app.protocol import AppProtocol
@@ -67,6 +67,9 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
     #: True for workflows, which have runs.
     is_workflow: ClassVar[bool] = False
 
+    #: The annotations of the parameter that the worker passes.
+    injected: ClassVar[tuple[type, ...]] = (Context,)
+
     def __class_getitem__(cls, parts: Any) -> Any:  # noqa: ANN401 - the parts of a type
         """Return the type with these parts; a missing fourth part is the first one."""
         full = (*parts, parts[0]) if isinstance(parts, tuple) and len(parts) == _PARTS - 1 else parts
@@ -75,7 +78,7 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
     def __init__(
         self, app: AppProtocol, name: str, function: Callable[Q, C], options: Options, *, traits: Traits | None = None
     ) -> None:
-        super().__init__(app, name, Signature(function, name), options)
+        super().__init__(app, name, Signature(function, name, injected=self.injected), options)
         self.function = function
         self.traits = traits or Traits()
         self.returns = Returns(self.signature)

@@ -40,6 +40,7 @@ class _Root(Commands):
         "schedules": "redrive.cli.schedules:schedules",
         "machines": "redrive.cli.machines:machines",
         "topics": "redrive.cli.topics:topics",
+        "runs": "redrive.cli.runs:runs",
     }
 
 

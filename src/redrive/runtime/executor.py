@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor as Pool
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.app.app import App
 from redrive.app.attempt_handle import AttemptHandle, Stop
@@ -30,6 +30,7 @@ from redrive.app.subscription import Subscription, envelopes
 from redrive.app.task import Task
 from redrive.app.transition import TransitionHandle
 from redrive.app.types import type_name
+from redrive.app.workflow import Workflow
 from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of
 from redrive.engine.outcome import Expired, Failed, Outcome, Released, Succeeded, Suspended, Unreadable
@@ -47,6 +48,9 @@ from redrive.runtime.handlers import AttemptTimeout, Threads, outcome_of, softly
 from redrive.runtime.tracing import traced
 from redrive.stores.operations import jobs, workers
 from redrive.stores.operations.attempts import ProgressReport
+
+if TYPE_CHECKING:
+    from redrive.runtime.runs.attempt import RunAttempts
 
 _SUCCEEDED = Succeeded()
 
@@ -86,6 +90,7 @@ class Executor:
     ) -> None:
         self._app = app
         self._write_steps = write_steps
+        self._attempts: RunAttempts | None = None
         self.threads = None if pool is None else Threads(pool)
         #: The functions of the policies of jobs.
         self.functions = PolicyFunctions(app)
@@ -119,12 +124,7 @@ class Executor:
 
     # ---------------------------------------------------------------- one attempt
 
-    async def run(
-        self,
-        claim: Claim,
-        delivery: Delivery | None = None,
-        state: RunState | None = None,  # noqa: ARG002 - of a run, for its body
-    ) -> Outcome:
+    async def run(self, claim: Claim, delivery: Delivery | None = None, state: RunState | None = None) -> Outcome:
         """Run the handler of a claimed job and return how it ended; ``state`` is what is stored of a run.
 
         Raise `asyncio.CancelledError` if the caller has cancelled the attempt, which so has no outcome.
@@ -132,8 +132,13 @@ class Executor:
         task = self._app.find(claim.task)
         if task is None:
             return await self._feed(claim)
-        if _expired(claim):
-            return Expired()
+        expired = _expired(claim)
+        if isinstance(task, Workflow):
+            return await self._run(task, claim, state, expired=expired)
+        return Expired() if expired else await self._call(task, claim, delivery)
+
+    async def _call(self, task: Task[Any, Any, Any], claim: Claim, delivery: Delivery | None) -> Outcome:
+        """Call the handler of a task that is no workflow."""
         limit = limit_of(task.policy if claim.catching else claim.policy)
         effects, transition = Effects(), None
         try:
@@ -178,6 +183,35 @@ class Executor:
             return task.signature.read(claim.payload or b"{}")
         await self._prolong(claim, limit)
         return {task.signature.payload[0]: await self._catch_request(task, claim.parent_id)}
+
+    async def _run(
+        self, workflow: Workflow[Any, Any, Any], claim: Claim, state: RunState | None, *, expired: bool
+    ) -> Outcome:
+        """Continue the run of a workflow; one that has passed its deadline only takes its steps back."""
+        if state is None or self._write_steps is None:
+            return Unreadable(f"job {claim.id} is no run: a run of {workflow.name} is started by its start()")
+        if self._attempts is None:
+            # Most workers have no workflow, and need not load what runs them.
+            from redrive.runtime.runs.attempt import RunAttempts
+
+            self._attempts = RunAttempts(self._app, self.threads, self._write_steps, self.functions, self._cut_off)
+        admission = admit(self._app, workflow, claim)
+        if isinstance(admission, Released):
+            return admission
+        attempts = self._attempts
+        self._begins(claim)
+        try:
+            if heard("redrive.jobs", DEBUG):
+                outcome = await traced(
+                    self._app.store, claim, lambda: attempts.run(workflow, claim, state, expired=expired)
+                )
+            else:
+                outcome = await attempts.run(workflow, claim, state, expired=expired)
+        except BaseException:
+            admission.drop()
+            raise
+        admission.record(outcome)
+        return outcome
 
     async def _outcome(
         self,

@@ -21,27 +21,30 @@ class Threads:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._running: dict[int, Future[Any]] = {}
+        # The leases of the attempts by the futures of their threads. One operation on a dictionary needs no lock.
+        self._running: dict[Future[Any], int] = {}
 
     @property
     def running(self) -> Collection[int]:
         """The leases of the handlers that run, whether or not their attempts have ended."""
-        return self._running.keys()
+        return set(self._running.copy().values())
 
     def start(self, lease_id: int, call: Callable[[], Any]) -> Future[Any]:
-        """Call a handler in a thread, and return the future of its result."""
+        """Call a handler, or a step of one, in a thread, and return the future of its result."""
         future = self._pool.submit(call)
-        self._running[lease_id] = future
-        future.add_done_callback(lambda _: self._running.pop(lease_id, None))
+        self._running[future] = lease_id
+        future.add_done_callback(lambda ended: self._running.pop(ended, None))
         return future
 
     def when_stopped(self, lease_id: int, call: Callable[[], object]) -> None:
-        """Call a function when the handler of an attempt has stopped; at once if it has. Any thread may call it."""
-        future = self._running.get(lease_id)
+        """Call a function when the threads of an attempt have stopped; at once if they have. Any thread may call it."""
+        running = self._running.copy().items()
+        future = next((each for each, lease in running if lease == lease_id and not each.done()), None)
         if future is None:
             call()
         else:
-            future.add_done_callback(lambda _: call())
+            # Another thread of the attempt may still run then.
+            future.add_done_callback(lambda _: self.when_stopped(lease_id, call))
 
 
 T = TypeVar("T")

@@ -3,6 +3,7 @@
 * `using_app` gives an app an empty database in memory and a virtual clock, for the time of a test;
 * `VirtualClock` advances instead of sleeping;
 * `drain` runs the jobs of an app until none is left, and advances the clock from one due time to the next;
+* `replay` compares the code of a workflow with the history of a run, without a database;
 * `retries` makes retried calls of this process not wait, and limits their attempts;
 * `using` gives retried calls another clock, or other random numbers.
 
@@ -22,5 +23,6 @@ from redrive.retrying.context import using
 from redrive.testing.app import using_app
 from redrive.testing.clock import VirtualClock
 from redrive.testing.drain import Drained, adrain, drain
+from redrive.testing.replay import areplay, replay
 
-__all__ = ["Drained", "VirtualClock", "adrain", "drain", "retries", "using", "using_app"]
+__all__ = ["Drained", "VirtualClock", "adrain", "areplay", "drain", "replay", "retries", "using", "using_app"]

@@ -16,8 +16,11 @@ from redrive.app.app import App
 from redrive.app.cron import Cron
 from redrive.app.events import emit_cancelled, emit_moved, emit_settled
 from redrive.app.refresh import Refresh
+from redrive.engine import outcome as outcomes
 from redrive.engine.outcome import Outcome
 from redrive.engine.records import Claim
+from redrive.engine.runs import RunState, is_far
+from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
 from redrive.runtime import machines, rng
@@ -31,6 +34,7 @@ from redrive.runtime.tracing import kept
 from redrive.stores.operations import attempts, leases, queues, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
+from redrive.stores.operations.runs import waits
 from redrive.stores.operations.topics import feed
 from redrive.testing.clock import VirtualClock
 
@@ -121,6 +125,7 @@ async def _drain(
     )
     attempts = 0
     scans: list[QueueScan] = []
+    held = Held()
     feeding = Feeding(app, clock, worker, sample, resources)
     try:
         while attempts < MAX_ATTEMPTS:
@@ -128,8 +133,13 @@ async def _drain(
             attempts += delivered
             if delivered:
                 continue
-            ran, rest = await _step(app, clock, worker, sample, scans, resources=resources)
+            ran, rest = await _step(app, clock, worker, sample, scans, held=held, resources=resources)
             attempts += ran
+            if rest is not None and is_far(clock.now() + rest):
+                # Only runs are left that wait for what a test has to send.
+                rest = None
+            if held.all_again:
+                return Drained(attempts, clock.now() - began, None if rest is None else clock.now() + rest)
             if rest is None or (horizon is not None and clock.now() + rest > horizon):
                 return Drained(attempts, clock.now() - began, None if rest is None else clock.now() + rest)
             clock.advance(rest)
@@ -140,6 +150,25 @@ async def _drain(
         await feeding.stop()
         await app.store.arun(workers.leave(worker, now=clock.now()))
         await app.finish()
+
+
+class Held:
+    """The runs whose code does not fit their steps, which a drain would look at again without end."""
+
+    def __init__(self) -> None:
+        self._jobs: set[int] = set()
+        self._in_a_row = 0
+
+    def see(self, job_id: int, *, is_held: bool) -> None:
+        """Note the end of an attempt."""
+        self._in_a_row = self._in_a_row + 1 if is_held and job_id in self._jobs else 0
+        if is_held:
+            self._jobs.add(job_id)
+
+    @property
+    def all_again(self) -> bool:
+        """True if nothing but runs that were held before has run since all of them were looked at."""
+        return bool(self._jobs) and self._in_a_row >= len(self._jobs)
 
 
 class Feeding:
@@ -197,6 +226,7 @@ async def _step(  # noqa: PLR0913 - the state of the drain
     sample: Callable[[], float],
     scans: list[QueueScan],
     *,
+    held: Held,
     resources: Mapping[str, Any],
 ) -> tuple[int, timedelta | None]:
     """Run a due job, if there is one; return the number of jobs, and the time until the next one if there is one."""
@@ -208,7 +238,8 @@ async def _step(  # noqa: PLR0913 - the state of the drain
     for claim in claimed.claims:
         functions = PolicyFunctions(app)
         claim = functions.present(claim)  # noqa: PLW2901 - the same claim
-        outcome, trace = await _attempt(app, claim, resources, functions)
+        outcome, trace = await _attempt(app, claim, claimed.runs.get(claim.id), resources, functions)
+        held.see(claim.id, is_held=isinstance(outcome, outcomes.Held))
         ending = Ending(claim, outcome, sample(), trace)
         settled = await app.store.arun(leases.settle([ending], now=clock.now()))
         emit_settled([ending], settled)
@@ -216,6 +247,8 @@ async def _step(  # noqa: PLR0913 - the state of the drain
         functions.report([ending], settled.moved)
         await functions.finish()
         return 1, timedelta(0)
+    if (await app.store.arun(waits.wake(now=clock.now()))).runs:
+        return 0, timedelta(0)
     lapsed = await app.store.arun(attempts.expire_waits(1, iter(sample, None), now=clock.now()))
     emit_moved(lapsed)
     if lapsed:
@@ -239,17 +272,28 @@ async def _step(  # noqa: PLR0913 - the state of the drain
 
 
 async def _attempt(
-    app: App, claim: Claim, resources: Mapping[str, Any], functions: PolicyFunctions
+    app: App, claim: Claim, state: RunState | None, resources: Mapping[str, Any], functions: PolicyFunctions
 ) -> tuple[Outcome, str | None]:
     """Run an attempt in a task of its own: a handler that cancels its task must not end the drain."""
     drain = asyncio.current_task()
-    executor = Executor(app, None, cut_off=lambda _: drain is not None and drain.cancelling() > 0, resources=resources)
+    executor = Executor(
+        app,
+        None,
+        cut_off=lambda _: drain is not None and drain.cancelling() > 0,
+        resources=resources,
+        write_steps=lambda batch: _write_steps(app, batch),
+    )
     executor.functions = functions
 
     async def run() -> tuple[Outcome, str | None]:
-        return await executor.run(claim), kept()
+        return await executor.run(claim, state=state), kept()
 
     return await asyncio.create_task(run())
+
+
+async def _write_steps(app: App, batch: StepBatch) -> StepsWritten:
+    settled = await app.store.arun(leases.settle([], steps=[batch], now=app.now()))
+    return settled.steps[0]
 
 
 def _recurs(app: App) -> bool:

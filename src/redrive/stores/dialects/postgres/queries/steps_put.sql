@@ -34,7 +34,10 @@ written AS (
         history = excluded.history,
         ref = excluded.ref
     WHERE redrive_steps.outcome = 'waiting'
-        AND (excluded.outcome <> 'waiting' OR excluded.tries > redrive_steps.tries)
+        AND (
+        excluded.outcome <> 'waiting' OR excluded.tries > redrive_steps.tries
+        OR excluded.lease_id <> redrive_steps.lease_id  -- a snooze counts no try
+    )
     RETURNING run_id, path, lease_id, at
 )
 SELECT

@@ -21,7 +21,10 @@ ON CONFLICT (run_id, path) DO UPDATE SET
     history = excluded.history,
     ref = excluded.ref
 WHERE redrive_steps.outcome = 'waiting'
-    AND (excluded.outcome <> 'waiting' OR excluded.tries > redrive_steps.tries)
+    AND (
+        excluded.outcome <> 'waiting' OR excluded.tries > redrive_steps.tries
+        OR excluded.lease_id <> redrive_steps.lease_id  -- a snooze counts no try
+    )
 RETURNING
     run_id, path, lease_id,
     (SELECT cancel_why FROM redrive_runs WHERE job_id = redrive_steps.run_id) AS cancel_why,

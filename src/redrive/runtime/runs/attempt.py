@@ -1,0 +1,122 @@
+"""One attempt of a run: from its claim to its outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from redrive.app.app import App
+from redrive.app.effects import CURRENT as EFFECTS
+from redrive.app.failures import ERROR_TEXT, clean, permanent
+from redrive.app.workflow import Workflow
+from redrive.clock import SystemClock
+from redrive.engine.lease import limit_of
+from redrive.engine.outcome import Failed, Held, Outcome, Succeeded, Unreadable
+from redrive.engine.records import Claim
+from redrive.engine.replay import describe_run
+from redrive.engine.runs import RunState, check_size
+from redrive.engine.steps import StepBatch, StepsWritten
+from redrive.errors import ConfigurationError, PayloadError, ResultTooLarge
+from redrive.runtime.functions import PolicyFunctions
+from redrive.runtime.handlers import AttemptTimeout, Threads
+from redrive.runtime.runs.conductor import Conductor, RunEnded
+from redrive.runtime.runs.passes import new_pass
+from redrive.runtime.runs.recorder import StoreRecorder
+
+
+class RunAttempts:
+    """Runs the bodies of workflows in one worker.
+
+    Args:
+        app: the app with the workflows.
+        threads: for ``def`` bodies and steps; None in drain mode.
+        write: writes rows of running runs.
+        functions: the functions of policies.
+        cut_off: returns True if the caller has cancelled the attempt of a lease.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        threads: Threads | None,
+        write: Callable[[StepBatch], Awaitable[StepsWritten]],
+        functions: PolicyFunctions,
+        cut_off: Callable[[int], bool],
+    ) -> None:
+        self._app = app
+        self._threads = threads
+        self._write = write
+        self._functions = functions
+        self._cut_off = cut_off
+
+    async def run(
+        self, workflow: Workflow[Any, Any, Any], claim: Claim, state: RunState, *, expired: bool = False
+    ) -> Outcome:
+        """Continue a run, and return how its attempt ended; an ``expired`` one only runs its undos.
+
+        Raise `asyncio.CancelledError` if the caller has cancelled the attempt, which so has no outcome.
+        """
+        version = state.run.version
+        code = workflow.of_version(version)
+        if code is None:
+            known = ", ".join(map(str, sorted(workflow.versions)))
+            return Held(f"{describe_run(state.run)}: this worker has the code of version {known} only")
+        try:
+            arguments = code.signature.read(claim.payload or b"{}")
+        except (PayloadError, ConfigurationError) as error:
+            return Unreadable(clean(error, ERROR_TEXT))
+        conductor = self._conductor(claim, code, state)
+        token = EFFECTS.set(None)
+        limit = limit_of(claim.policy)
+        scope = asyncio.timeout(limit.total_seconds())
+        try:
+            async with scope:
+                result = await conductor.run(arguments, expired=expired)
+        except RunEnded as end:
+            return end.outcome
+        except BaseException as error:
+            if issubclass(type(error), asyncio.CancelledError) and self._cut_off(claim.lease_id):
+                raise
+            if isinstance(error, TimeoutError) and scope.expired():
+                error = AttemptTimeout(limit)
+            outcome = conductor.outcome_of(error)
+            return await self._functions.failure(claim, arguments, error, outcome)
+        finally:
+            EFFECTS.reset(token)
+        return _result(code, state, result)
+
+    def _conductor(self, claim: Claim, code: Workflow[Any, Any, Any], state: RunState) -> Conductor:
+        clock, threads = self._app.clock, self._threads
+        began = SystemClock.monotonic()
+        loop = asyncio.get_running_loop()
+
+        def start_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
+            assert threads is not None  # noqa: S101 - it is passed only then
+            return asyncio.wrap_future(threads.start(claim.lease_id, call), loop=loop)
+
+        in_thread = None if threads is None else start_thread
+        recorder = StoreRecorder(self._app, claim, self._write, clock or SystemClock(), in_thread=in_thread)
+        # The clock of the database was read for the claim, and time has passed since: the sum is never ahead of it.
+        return new_pass(
+            claim,
+            code,
+            state,
+            recorder,
+            app=self._app,
+            now=lambda: self._app.now() or claim.claimed_at + timedelta(seconds=SystemClock.monotonic() - began),
+            start_thread=in_thread,
+            asleep=(clock or SystemClock()).asleep,
+        )
+
+
+def _result(code: Workflow[Any, Any, Any], state: RunState, result: Any) -> Succeeded | Failed:  # noqa: ANN401 - of the user
+    try:
+        raw = code.returns.check(result)
+        check_size(describe_run(state.run), raw)
+    except (PayloadError, ConfigurationError) as error:
+        return permanent("BAD_RESULT", str(error))
+    except ResultTooLarge as error:
+        return permanent("RESULT_TOO_LARGE", str(error))
+    return Succeeded(raw)

@@ -1,0 +1,109 @@
+"""The concurrent lines of a body, and what each of them waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from redrive.app.rng import FlowRandom
+from redrive.engine.runs import StepRecord
+from redrive.engine.steps import StepEnd
+
+
+class Branch:
+    """One line of a body: the body itself, or a branch of a gather.
+
+    Attributes:
+        path: "" for the body itself, ``4.0`` for the first branch of the fourth call.
+        position: of the last call that it has made.
+        at: the time of the last row that it has reached.
+        wait: what it waits for; None while it does something.
+        joining: True while it waits for branches of its own.
+        shields: the number of open ``flow.shield()`` blocks.
+        delivered: True if it has received the cancellation of the run.
+        dropped: True if its result is not needed any more.
+        replay_only: True if it may take no new step.
+    """
+
+    def __init__(self, path: str, at: datetime, seed: str, parent: Branch | None = None) -> None:
+        self.path = path
+        self.position = 0
+        self.at = at
+        self.wait: Wait | None = None
+        self.joining = False
+        self.parent = parent
+        self.shields: int = 0 if parent is None else parent.shields
+        self.delivered: bool = parent is not None and parent.delivered
+        self.replay_only: bool = parent is not None and parent.replay_only
+        self.dropped = False
+        self.task: asyncio.Task[object] | None = None
+        self.thread: int | None = None
+        self._seed = seed
+        self._random: FlowRandom | None = None
+
+    @property
+    def random(self) -> FlowRandom:
+        """The random number generator of the branch, made at its first use."""
+        if self._random is None:
+            self._random = FlowRandom(f"{self._seed} {self.path}")
+        return self._random
+
+    @property
+    def is_current(self) -> bool:
+        """True if the caller runs in the task or thread of the branch."""
+        if self.thread is not None:
+            return self.thread == threading.get_ident()
+        try:
+            return self.task is asyncio.current_task()
+        except RuntimeError:
+            # A thread without an event loop.
+            return False
+
+    @property
+    def is_idle(self) -> bool:
+        """True if it does nothing until something happens outside."""
+        return self.joining or self.wait is not None
+
+    def reached(self, at: datetime) -> None:
+        """Note the time of a row that the branch has reached."""
+        self.at = max(self.at, at)
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """What a branch waits for.
+
+    Attributes:
+        due_at: when to look again; None if only something from outside ends the wait.
+        why: a text for the screen.
+        row: the row that stores the wait, until its write begins.
+        written: the row as it was written.
+        woken: set when the branch should look again.
+    """
+
+    branch: Branch
+    due_at: datetime | None
+    why: str
+    row: StepEnd | None = None
+    written: StepRecord | None = None
+    woken: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def wake(self) -> None:
+        """Let the branch look again."""
+        if not self.woken.done():
+            self.woken.set_result(None)
+
+    def throw(self, error: BaseException) -> None:
+        """End the wait with an exception."""
+        if not self.woken.done():
+            self.woken.set_exception(error)
+
+
+#: The branch whose code runs.
+CURRENT: ContextVar[Branch | None] = ContextVar("redrive_branch", default=None)
+
+#: The name of the step whose function runs.
+IN_STEP: ContextVar[str | None] = ContextVar("redrive_step", default=None)

@@ -1,0 +1,696 @@
+"""One pass of a body: from its beginning to its end, or to the point where every branch waits.
+
+The conductor answers what the body asks for: with a recorded value, by carrying it out, or by a wait. When every branch
+waits, it tears the body down: it throws `Parking` into each wait, in the order of the branches, and the body ends. A
+body is not torn down while a branch does something else, because the effect of that would be repeated; until then this
+process keeps the due times of the other branches. After the teardown has begun, every call raises the interrupt again
+and does nothing.
+"""
+
+# ruff: noqa: ANN401 - results of the user's functions
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NoReturn, Protocol, TypeAlias
+
+import msgspec
+
+from redrive.app.app import App
+from redrive.app.flow import Flow, FlowCall, SyncFlow
+from redrive.app.flow_calls import Asked, ChildCall, StepCall, StepFunction, Undo
+from redrive.app.rng import FlowRandom
+from redrive.app.run_errors import rebuilt
+from redrive.app.workflow import Workflow
+from redrive.engine.outcome import Cancelled, Expired, Failed, Held, Outcome, Parked, Restarted
+from redrive.engine.records import Claim
+from redrive.engine.replay import Answer, Replay, Request, describe_run
+from redrive.engine.runs import FAR, RunFlags, RunState, StepError, StepKind, StepRecord
+from redrive.engine.settle import DEADLINE
+from redrive.engine.steps import NewStep, StepEnd, resolve
+from redrive.errors import (
+    BranchDropped,
+    CancelRequested,
+    FlowInterrupt,
+    FlowMisused,
+    LeaseLost,
+    Parking,
+    ParkingSwallowed,
+    TooManySteps,
+)
+from redrive.policy import Policy
+from redrive.runtime import log
+from redrive.runtime.functions import PolicyFunctions
+from redrive.runtime.handlers import outcome_of
+from redrive.runtime.runs.branches import CURRENT, IN_STEP, Branch, Wait
+from redrive.runtime.runs.inbox import Inbox
+from redrive.runtime.runs.recorder import Recorder
+
+#: The name of the rows that record where a cancellation was delivered.
+CANCEL_MARK = ":cancel"
+
+#: The path and the name of the row that records that a cancellation has to wait.
+CANCEL_SEEN = ":cancel-seen"
+
+# Seconds between two looks for signals, while a branch waits for one and another branch does something.
+_LOOK = 0.5
+
+
+StartThread: TypeAlias = Callable[[Callable[[], Any]], asyncio.Future[Any]]
+"""Starts a function in a thread."""
+
+
+class UndoList(Protocol):
+    """The undos of a run; see `redrive.runtime.runs.undo`."""
+
+    @property
+    def begun(self) -> bool:
+        """True if the undos of the run have begun."""
+
+    def add(self, row: StepRecord, undo: Undo, policy: Policy, step: StepFunction) -> None:
+        """Note the undo of a finished step."""
+
+    async def run(self, main: Branch, error: BaseException, *, reason: str | None = None) -> None:
+        """Run the undos if the run ends with this error, and raise what it ends with."""
+
+
+class RunEnded(BaseException):
+    """Carries the outcome of a pass that is neither a result nor an error of the body."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+class Conductor:
+    """One pass of the body of a run.
+
+    Args:
+        claim: the claimed job of the run.
+        workflow: its code.
+        state: what is stored of the run.
+        recorder: writes rows.
+        carry_out: carries out what a branch asks for.
+        app: the app.
+        now: returns the present instant of the store's clock, or an earlier one.
+        start_thread: starts a function in a thread; None runs functions of steps on the event loop.
+        asleep: waits for so many seconds.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a worker that a run needs
+        self,
+        claim: Claim,
+        workflow: Workflow[Any, Any, Any],
+        state: RunState,
+        recorder: Recorder,
+        carry_out: Callable[[Conductor, Branch, Asked], Coroutine[Any, Any, Any]],
+        *,
+        app: App,
+        now: Callable[[], datetime],
+        start_thread: StartThread | None,
+        asleep: Callable[[float], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.claim = claim
+        self.workflow = workflow
+        self.run_record = state.run
+        self.seed = f"{state.run.workflow} {state.run.id} {state.run.epoch}"
+        self.app = app
+        self.functions = PolicyFunctions(app)
+        self.recorder = recorder
+        self.now_at = now
+        self.start_thread = start_thread
+        self.inbox = Inbox(state)
+        self.replay = Replay(state.run, state.steps)
+        self.undos: UndoList
+        self._carry_out = carry_out
+        self.loop = asyncio.get_running_loop()
+        #: Errors that were recorded: another pass would raise them again.
+        self.recorded_errors: list[BaseException] = []
+        self._flags = state.flags
+        #: What the body has asked for last.
+        self.asked: Request | None = None
+        self._asleep = asleep
+        self._end: Outcome | None = None
+        self._interrupt: FlowInterrupt | None = None
+        self._lost = self._expired = False
+        self._branches: list[Branch] = []
+        self._announced: set[FlowCall[Any]] = set()
+        self._queue: dict[str, StepEnd] = {}
+        self._written: dict[str, StepRecord] = {}
+        self._lock = asyncio.Lock()
+        self._values: dict[str, msgspec.Raw] = (
+            {} if state.run.values is None else msgspec.json.decode(state.run.values, type=dict[str, msgspec.Raw])
+        )
+        self._count = len(state.steps)
+        self._marks = {row.path.removeprefix(f"{CANCEL_MARK} ") for row in state.steps if row.kind is StepKind.CANCEL}
+        self._cancel_seen = any(row.kind is StepKind.CANCEL for row in state.steps)
+        self._looking = self._values_changed = False
+        self._helpers: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.Task[None] | None = None
+
+    # ---------------------------------------------------------------- one pass
+
+    async def run(self, arguments: Mapping[str, Any], *, replay_only: bool = False, expired: bool = False) -> Any:
+        """Run the body and return its result, raise its error, or raise `RunEnded`.
+
+        With ``replay_only`` it takes no new step, and raises `BranchDropped` where it would. One that has ``expired``
+        runs its undos and ends.
+        """
+        began = self.claim.started_at
+        main = Branch("", began, self.seed)
+        main.replay_only = replay_only or expired or self.undos.begun
+        self._expired = expired
+        try:
+            try:
+                result = await self.run_branch(main, functools.partial(self._body, arguments))
+            except BaseException as error:  # noqa: BLE001 - the body may raise anything
+                return await self._failed(main, error)
+            return await self._returned(main, result)
+        finally:
+            self._forget()
+
+    def _body(self, arguments: Mapping[str, Any]) -> Any:
+        flow = (Flow if self.workflow.is_async else SyncFlow)(self)
+        name = self.workflow.signature.context
+        assert name is not None  # noqa: S101 - a workflow takes a flow
+        return self.workflow.function(**{name: flow}, **arguments)
+
+    async def run_branch(self, branch: Branch, start: Callable[[], Any]) -> Any:
+        """Run the code of a branch in the current task, or in a thread if the body is no coroutine."""
+        self._branches.append(branch)
+        branch.task = asyncio.current_task()
+        token = CURRENT.set(branch)
+        try:
+            if self.workflow.is_async:
+                return await start()
+            return await self._in_thread(branch, start)
+        finally:
+            CURRENT.reset(token)
+            self._branches.remove(branch)
+            if branch.parent is not None:
+                # Until it has taken note of this end, the parent does something.
+                branch.parent.joining = False
+
+    async def _in_thread(self, branch: Branch, start: Callable[[], Any]) -> Any:
+        context = contextvars.copy_context()
+
+        def call() -> Any:
+            branch.thread = threading.get_ident()
+            return context.run(start)
+
+        if self.start_thread is not None:
+            return await self.start_thread(call)
+        # In drain mode `def` handlers run on the event loop, but this one would wait for what the loop does.
+        return await asyncio.to_thread(call)
+
+    async def _returned(self, main: Branch, result: Any) -> Any:
+        """Return the result of a body that has ended, unless its end does not fit."""
+        if self._end is not None:
+            raise RunEnded(
+                Held(
+                    f"{self.describe()}: its body caught the exception that parks it, and went on "
+                    f"({ParkingSwallowed.__name__}): let exceptions pass that are no Exception"
+                )
+            )
+        self._check_lost()
+        if self._announced:
+            lost = next(iter(self._announced))
+            raise FlowMisused(f"a call of the flow was never awaited: {lost.asked.line}")
+        missing = self.replay.missing()
+        if missing is not None:
+            raise RunEnded(Held(missing))
+        if self._expired:
+            return await self._failed(main, BranchDropped())
+        if self._flags.cancel_why is not None and not main.delivered:
+            return await self._failed(main, CancelRequested(self._flags.cancel_why))
+        return result
+
+    async def _failed(self, main: Branch, error: BaseException) -> NoReturn:
+        """Raise the error of a body, or the outcome of its pass."""
+        self._check_lost()
+        if self._end is not None:
+            if not _is_interrupt(error):
+                log.warning("%s: its body raised while it was torn down: %r", describe_run(self.run_record), error)
+            if not self.undos.begun:
+                raise RunEnded(self._end)
+        elif isinstance(error, asyncio.CancelledError) and self._is_cut_off():
+            raise error
+        elif not isinstance(error, CancelRequested):
+            missing = None if self.undos.begun else self.replay.missing()
+            if missing is not None:
+                raise RunEnded(Held(missing)) from error
+        if self._expired:
+            late = TimeoutError("the deadline of the run has passed")
+            await self.undos.run(main, late, reason=DEADLINE)
+            raise RunEnded(Expired())
+        if isinstance(error, BranchDropped) and not self.undos.begun:
+            raise error
+        await self.undos.run(main, error)
+        if isinstance(error, CancelRequested):
+            raise RunEnded(Cancelled(str(error)))
+        raise error
+
+    def ends_with(self, outcome: Outcome) -> NoReturn:
+        """End the pass with an outcome."""
+        raise RunEnded(outcome)
+
+    @contextlib.contextmanager
+    def listed(self, branch: Branch) -> Iterator[None]:
+        """Count a branch as one that runs, and open the flow for it again."""
+        self._end = self._interrupt = None
+        self._branches[:] = [branch]
+        branch.task, branch.thread = asyncio.current_task(), None
+        try:
+            yield
+        except Parking:
+            assert self._end is not None  # noqa: S101 - the cause of the interrupt
+            raise RunEnded(self._end) from None
+        finally:
+            self._branches.clear()
+
+    def outcome_of(self, error: BaseException) -> Outcome:
+        """Return the outcome of the run for an error that leaves its body."""
+        outcome = outcome_of(error)
+        if isinstance(outcome, Failed) and self.is_recorded(error):
+            # Another pass would raise it again.
+            message = outcome.failure.permanent or outcome.failure.message
+            return msgspec.structs.replace(outcome, failure=outcome.failure._replace(permanent=message))
+        return outcome
+
+    def is_recorded(self, error: BaseException) -> bool:
+        """Return True if an error, or one of its causes, was recorded, so that another pass would raise it again."""
+        seen: set[int] = set()
+        link: BaseException | None = error
+        while link is not None and id(link) not in seen:
+            if any(link is each for each in self.recorded_errors):
+                return True
+            seen.add(id(link))
+            link = link.__cause__
+        return False
+
+    def recorded(self, row: StepRecord) -> Exception:
+        """Return the error of a step that has failed for good, for the body to receive."""
+        error = rebuilt(row.name, row.error or StepError((), "no error was recorded", "ERROR"))
+        self.recorded_errors.append(error)
+        return error
+
+    def describe(self) -> str:
+        """Return the workflow, the id and the version of the run, for a message."""
+        return describe_run(self.run_record)
+
+    def forget(self, work: object) -> None:
+        """Take a branch that was never started out of the calls that must be awaited."""
+        if isinstance(work, FlowCall):
+            self._announced.discard(work)
+        elif inspect.iscoroutine(work):
+            work.close()
+
+    def _is_cut_off(self) -> bool:
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+
+    def _check_lost(self) -> None:
+        if self._lost:
+            raise LeaseLost(f"{describe_run(self.run_record)}: another worker continues it")
+
+    def _forget(self) -> None:
+        """Stop what would outlive the pass."""
+        for helper in self._helpers:
+            helper.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # ---------------------------------------------------------------- what the body asks for
+
+    @property
+    def parking(self) -> bool:
+        """True while the body is torn down."""
+        return self._end is not None
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """The workflow, the id and the version of the run."""
+        return self.run_record.workflow, self.run_record.id, self.run_record.version
+
+    def announce(self, call: FlowCall[Any]) -> None:
+        """Record that the body has made a call that it must await."""
+        self._announced.add(call)
+
+    async def perform(self, asked: Asked, call: FlowCall[Any] | None = None) -> Any:
+        """Carry out what a coroutine asks for."""
+        if call is not None:
+            if call not in self._announced:
+                raise FlowMisused(f"{asked.line}: a call of the flow can be awaited once")
+            self._announced.discard(call)
+        branch = self._current(asked.line)
+        return await self._answer(branch, asked)
+
+    def perform_in_thread(self, asked: Asked) -> Any:
+        """Carry out what a thread asks for."""
+        branch = self._current(asked.line)
+        return asyncio.run_coroutine_threadsafe(self._in_helper(branch, asked), self.loop).result()
+
+    async def _in_helper(self, branch: Branch, asked: Asked) -> Any:
+        branch.task = helper = asyncio.current_task()
+        assert helper is not None  # noqa: S101 - a coroutine runs in a task
+        self._helpers.add(helper)
+        try:
+            return await self._answer(branch, asked)
+        finally:
+            self._helpers.discard(helper)
+
+    def _current(self, line: str) -> Branch:
+        """Return the branch whose code calls, or raise why it must not."""
+        step = IN_STEP.get()
+        if step is not None:
+            raise FlowMisused(
+                f"{line}: a step inside the step {step!r}: only the body and its branches call the flow; return from "
+                "the step first"
+            )
+        branch = CURRENT.get()
+        if branch is None or not branch.is_current or branch not in self._branches:
+            raise FlowMisused(
+                f"{line}: called from a task or a thread that the flow does not know, so that the order of its steps "
+                "would change; use flow.gather(), flow.map() or flow.first() in place of asyncio.create_task(), "
+                "asyncio.gather() and threads"
+            )
+        return branch
+
+    async def _answer(self, branch: Branch, asked: Asked) -> Any:
+        self.check_open(branch)
+        return await self._carry_out(self, branch, asked)
+
+    def check_open(self, branch: Branch) -> None:
+        """Raise the interrupt again after the teardown has begun."""
+        if branch.dropped:
+            raise BranchDropped
+        if self._interrupt is not None:
+            raise type(self._interrupt)(str(self._interrupt))
+
+    # ---------------------------------------------------------------- identity
+
+    def ask(self, branch: Branch, request: Request) -> Answer:
+        """Find the recorded step; hold the run if the code does not fit."""
+        self.asked = request
+        answer = self.replay.ask(branch.path, branch.position + 1, request)
+        branch.position = answer.position
+        if answer.mismatch is not None:
+            self.close(Held(answer.mismatch))
+            self.check_open(branch)
+        if answer.path in self._marks:
+            branch.delivered = True
+            raise CancelRequested(self._flags.cancel_why)
+        if answer.row is not None and answer.row.is_final:
+            branch.reached(answer.row.at)
+        return answer
+
+    async def edge(self, branch: Branch, path: str) -> None:
+        """Check at the edge of a new step, or after a wait, whether it may go on."""
+        self.check_open(branch)
+        if branch.replay_only:
+            raise BranchDropped
+        cancel = self._flags.cancel_why
+        if cancel is not None and not branch.delivered and not branch.shields:
+            branch.delivered = self._cancel_seen = True
+            await self.record(NewStep(f"{CANCEL_MARK} {path}", StepKind.CANCEL, CANCEL_MARK))
+            raise CancelRequested(cancel)
+        while self._flags.paused:
+            await self.wait(branch, None, "paused")
+        most = self.workflow.max_steps
+        if self._count >= most:
+            raise TooManySteps(
+                f"{describe_run(self.run_record)} has {self._count:,} recorded steps, and the limit is {most:,}: "
+                "begin anew by flow.restart()"
+            )
+
+    # ---------------------------------------------------------------- writes
+
+    def expected(self, end: StepEnd) -> StepRecord:
+        """Return the row that would be written now, by the time of this process."""
+        return resolve(end, self.claim.id, self.claim.lease_id, self.now_at())
+
+    def attach(self, end: StepEnd) -> None:
+        """Write a row with the next one."""
+        self._queue[end.path] = end
+
+    async def record(self, end: StepEnd, *more: StepEnd) -> StepRecord:
+        """Write rows, with those that were attached and the changed values; return the first one as written."""
+        for each in (end, *more):
+            self._queue[each.path] = each
+        async with self._lock:
+            # The holder of the lock before may have written them.
+            if self._queue:
+                await self._write()
+        self._check_lost()
+        return self._written.pop(end.path)
+
+    async def _write(self) -> None:
+        batch = tuple(self._queue.values())
+        self._queue.clear()
+        values, self._values_changed = self._changed_values(), False
+        try:
+            rows, flags = await self.recorder.record(batch, values)
+        except LeaseLost:
+            self._lose()
+            raise
+        self._written.update({row.path: row for row in rows})
+        self._grew(len(batch))
+        self._take(flags)
+
+    async def start_child(self, path: str, call: ChildCall) -> StepRecord:
+        """Start a child run, and write the row of its call."""
+        row = await self._written_by(self.recorder.start_child(self.run_record, path, call))
+        self._grew(1)
+        return row
+
+    async def transact(self, branch: Branch, path: str, call: StepCall) -> StepRecord:
+        """Call the function of a step with a connection, and write its row in the same transaction."""
+        await self.edge(branch, path)
+        if self._queue or self._values_changed:
+            await self._flush()
+        row = await self._written_by(self.recorder.transacted(path, call))
+        branch.reached(row.at)
+        self._grew(1)
+        return row
+
+    async def _flush(self) -> None:
+        async with self._lock:
+            await self._write()
+
+    async def _written_by(self, work: Coroutine[Any, Any, StepRecord]) -> StepRecord:
+        try:
+            return await work
+        except LeaseLost:
+            self._lose()
+            raise
+
+    def _changed_values(self) -> bytes | None:
+        return msgspec.json.encode(self._values) if self._values_changed else None
+
+    def _grew(self, count: int) -> None:
+        warn = self.workflow.warn_steps
+        if self._count < warn <= self._count + count:
+            log.warning(
+                "%s has %d recorded steps; each continuation replays all of them: flow.restart() begins anew",
+                describe_run(self.run_record),
+                warn,
+            )
+        self._count += count
+
+    def _lose(self) -> None:
+        self._lost = True
+        if self._end is None:
+            self.close(Held("its lease is lost"))
+
+    def _take(self, flags: RunFlags) -> None:
+        changed = flags != self._flags
+        self._flags = flags
+        if changed:
+            for branch in self._branches:
+                if branch.wait is not None:
+                    branch.wait.wake()
+
+    # ---------------------------------------------------------------- waits
+
+    async def wait(self, branch: Branch, due_at: datetime | None, why: str) -> None:
+        """Wait until something has changed, or raise `Parking`; the caller looks again."""
+        wait = branch.wait = Wait(branch, due_at, why)
+        self.consider()
+        try:
+            await wait.woken
+        finally:
+            branch.wait = None
+
+    async def wait_with(self, branch: Branch, end: StepEnd, why: str) -> StepRecord:
+        """Wait with a row that is not written yet: alone, or together with the parking of the run.
+
+        Return the row as written, if something has changed before the run could park.
+        """
+        wait = branch.wait = Wait(branch, self.expected(end).due_at, why, end)
+        self.consider()
+        try:
+            await wait.woken
+        finally:
+            branch.wait = None
+        if wait.row is not None:
+            wait.row = None
+            return await self.record(end)
+        return wait.written or self.expected(end)
+
+    def consider(self) -> None:
+        """Look soon whether every branch waits."""
+        if len(self._branches) == 1:
+            self._look()
+        elif not self._looking:
+            self._looking = True
+            self.loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        if self._end is not None or not self._branches:
+            return
+        waits = [branch.wait for branch in self._branches if branch.wait is not None]
+        if any(wait.woken.done() for wait in waits) or not waits:
+            return
+        if all(branch.is_idle for branch in self._branches):
+            self._park(waits)
+            return
+        for wait in waits:
+            if wait.row is not None:
+                self._spawn(self._write_wait(wait, wait.row))
+                wait.row = None
+        if self._timer is None or self._timer.done():
+            self._timer = self.loop.create_task(self._keep_times())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        helper = self.loop.create_task(work)
+        self._helpers.add(helper)
+        helper.add_done_callback(self._helpers.discard)
+
+    async def _write_wait(self, wait: Wait, end: StepEnd) -> None:
+        # The next call of the branch raises it.
+        with contextlib.suppress(LeaseLost):
+            wait.written = await self.record(end)
+            wait.due_at = wait.written.due_at
+            if wait.written.is_final and end.kind is not StepKind.SLEEP:
+                wait.wake()
+
+    def _park(self, waits: list[Wait]) -> None:
+        due = min((wait.due_at for wait in waits if wait.due_at is not None and wait.row is None), default=None)
+        for wait in waits:
+            if wait.row is not None:
+                self._queue[wait.row.path] = wait.row
+        if self._flags.cancel_why is not None and not self._cancel_seen:
+            # Behind a shield, and while undos run. Without the row the run would be due at once to receive it.
+            self._queue[CANCEL_SEEN] = NewStep(CANCEL_SEEN, StepKind.CANCEL, CANCEL_SEEN)
+        why = "; ".join(sorted({wait.why for wait in waits}))
+        rows = tuple(self._queue.values())
+        self._queue.clear()
+        self.close(Parked(None if due is None or due >= FAR else due, why, rows, self._changed_values()))
+
+    def close(self, end: Outcome) -> None:
+        """Tear the body down: throw the interrupt into each wait, in the order of the branches."""
+        if self._end is None:
+            self._end = end
+            self._interrupt = Parking(getattr(end, "why", None))
+            for branch in sorted(self._branches, key=lambda each: each.path):
+                if branch.wait is not None:
+                    branch.wait.throw(Parking(str(self._interrupt)))
+
+    async def _keep_times(self) -> None:
+        """Wake branches at their due times, and look for signals, while another branch does something."""
+        while self._end is None:
+            waits = [branch.wait for branch in self._branches if branch.wait is not None]
+            if not waits:
+                return
+            now = self.now_at()
+            due = min((wait.due_at for wait in waits if wait.due_at is not None), default=None)
+            left = _LOOK if due is None else min(max((due - now).total_seconds(), 0.0), _LOOK)
+            await self._asleep(left)
+            await self._refresh()
+            now = self.now_at()
+            for wait in waits:
+                if wait.due_at is not None and wait.due_at <= now:
+                    wait.wake()
+
+    async def _refresh(self) -> None:
+        """Read what has arrived for the run, and wake its waits if something has."""
+        fresh = await self.recorder.arrived()
+        if fresh is None:
+            return
+        self._take(fresh.flags)
+        if self.inbox.add(fresh.arrived):
+            for branch in self._branches:
+                if branch.wait is not None:
+                    branch.wait.wake()
+
+    # ---------------------------------------------------------------- small services
+
+    def set(self, name: str, raw: bytes) -> None:
+        """Store a value of the run with its next row."""
+        self._values[name] = msgspec.Raw(raw)
+        self._values_changed = True
+
+    def now(self) -> datetime:
+        """Return the time of the last row that the branch has reached."""
+        return self._current("flow.now()").at
+
+    def random(self) -> FlowRandom:
+        """Return the random number generator of the branch."""
+        return self._current("flow.random").random
+
+    @contextlib.contextmanager
+    def shield(self) -> Iterator[None]:
+        """Return a block in which no cancellation is delivered."""
+        branch = self._current("flow.shield()")
+        branch.shields += 1
+        try:
+            yield
+        finally:
+            branch.shields -= 1
+
+    def patched(self, name: str, line: str) -> bool:
+        """Return True if the run takes a patch."""
+        branch = self._current(line)
+        self.check_open(branch)
+        request = Request(StepKind.PATCH, name, line=line)
+        answer = self.replay.ask(branch.path, branch.position + 1, request)
+        if answer.row is not None:
+            branch.position = answer.position
+            return True
+        if not self.replay.is_new(branch.path, answer.position) or branch.replay_only:
+            return False
+        branch.position = answer.position
+        self.attach(NewStep(answer.path, StepKind.PATCH, name, result=b"true"))
+        return True
+
+    def restart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+        """End this epoch of the run, and begin the next one with these arguments."""
+        branch = self._current("flow.restart()")
+        self.check_open(branch)
+        if branch.path:
+            raise FlowMisused("flow.restart() belongs into the body itself, not into a branch")
+        payload = self.workflow.signature.write(args, kwargs)
+        self.close(Restarted(payload, self._changed_values()))
+        raise Parking
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Return True for an interrupt, for a group of them, and for an error that was raised while one passed."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_interrupt(each) for each in error.exceptions)
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        if isinstance(link, FlowInterrupt):
+            return True
+        seen.add(id(link))
+        link = link.__context__
+    return False

@@ -1,0 +1,181 @@
+"""Branches that run at once: gather, map and first.
+
+A branch is a task of its own. Each branch counts its calls by itself, so the order in which branches progress does not
+change the path of a step. Which branch has won, or which one has failed first, is recorded before the body goes on. A
+replay that finds such a row replays the other branches as far as they are recorded, because their undos belong to the
+run, and drops them where they ask for more.
+"""
+
+# ruff: noqa: ANN401 - results of the user's functions
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+
+from redrive.app.flow_calls import GatherCall, OnError
+from redrive.engine.replay import Request
+from redrive.engine.runs import StepKind, branch_path
+from redrive.engine.steps import NewStep
+from redrive.errors import BranchDropped, CancelRequested, FlowInterrupt
+from redrive.runtime.runs.branches import Branch
+from redrive.runtime.runs.conductor import Conductor
+
+
+async def run_group(conductor: Conductor, branch: Branch, call: GatherCall) -> Any:
+    """Run the branches of a call, and return what it promises."""
+    answer = conductor.ask(branch, Request(StepKind.GATHER, call.name, line=call.line))
+    decided = None if answer.row is None else int(msgspec.json.decode(answer.row.result or b"0"))
+    group = _Group(conductor, branch, call, answer.path, decided)
+    try:
+        return await group.run()
+    except BaseException:
+        await group.stop()
+        raise
+    finally:
+        group.close()
+
+
+class _Group:
+    def __init__(self, conductor: Conductor, parent: Branch, call: GatherCall, path: str, decided: int | None) -> None:
+        self._conductor = conductor
+        self._parent = parent
+        self._call = call
+        self._path = path
+        self._decided = decided
+        self._started = 0
+        self._tasks: dict[asyncio.Task[Any], int] = {}
+        self._children: dict[int, Branch] = {}
+        self._ended: dict[int, asyncio.Task[Any]] = {}
+
+    @property
+    def _races(self) -> bool:
+        return self._call.name == "first"
+
+    async def run(self) -> Any:
+        """Start branches and wait for them, until the result is decided."""
+        count, most = len(self._call.branches), self._call.at_once or len(self._call.branches)
+        while len(self._ended) < count:
+            while self._started < count and len(self._tasks) < most:
+                self._start(self._started)
+                self._started += 1
+            self._parent.joining = True
+            self._conductor.consider()
+            done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            self._parent.joining = False
+            for task in sorted(done, key=self._tasks.__getitem__):
+                number = self._tasks.pop(task)
+                self._ended[number] = task
+                child = self._children[number]
+                self._parent.reached(child.at)
+                if self._decided is None and self._decides(task):
+                    await self._decide(number, task)
+                    return self._result(number)
+        self._parent.joining = False
+        return self._all() if self._decided is None else self._result(self._decided)
+
+    def _start(self, number: int) -> None:
+        conductor = self._conductor
+        child = Branch(branch_path(self._path, number), self._parent.at, conductor.seed, self._parent)
+        if self._decided not in (None, number):
+            child.replay_only = True
+        self._children[number] = child
+        work = self._call.branches[number]
+        context = contextvars.copy_context()
+
+        async def run() -> Any:
+            return await conductor.run_branch(child, lambda: _begin(work))
+
+        task = conductor.loop.create_task(run(), context=context)
+        self._tasks[task] = number
+
+    def _decides(self, task: asyncio.Task[Any]) -> bool:
+        """Return True if the end of this branch decides the call; raise the interrupt of the run."""
+        if task.cancelled():
+            return False
+        error = task.exception()
+        if isinstance(error, FlowInterrupt) and not isinstance(error, BranchDropped):
+            # The others receive it, too, at their next step.
+            return False
+        if error is None:
+            return self._races
+        return not isinstance(error, BranchDropped) and self._call.on_error is OnError.FIRST
+
+    async def _decide(self, number: int, task: asyncio.Task[Any]) -> None:
+        """Record the branch that has won or failed first, and drop the others."""
+        await self.stop()
+        error = task.exception()
+        if error is not None and not self._conductor.is_recorded(error):
+            # An error of the code itself may not come again in the next attempt of the run.
+            return
+        end = NewStep(self._path, StepKind.GATHER, self._call.name, result=msgspec.json.encode(number))
+        row = await self._conductor.record(end)
+        self._parent.reached(row.at)
+
+    async def stop(self) -> None:
+        """Drop the branches that have not ended, and wait for their ends."""
+        for task, number in self._tasks.items():
+            child = self._children[number]
+            child.dropped = True
+            if child.wait is not None:
+                child.wait.throw(BranchDropped())
+            else:
+                task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for task in self._tasks:
+            # Without this, asyncio would report the exception of the interrupt.
+            _ = task.cancelled() or task.exception()
+        for number, child in self._children.items():
+            if number not in self._ended:
+                self._conductor.replay.drop(child.path)
+        self._tasks.clear()
+
+    def _result(self, number: int) -> Any:
+        self._raise_interrupt()
+        value = self._ended[number].result()
+        return (number, value) if self._races else value
+
+    def _raise_interrupt(self) -> None:
+        """Raise the interrupt that a branch has received."""
+        found = [each.exception() for each in self._ended.values() if not each.cancelled()]
+        for error in found:
+            if isinstance(error, CancelRequested):
+                self._parent.delivered = True
+                raise error
+        for error in found:
+            if isinstance(error, FlowInterrupt) and not isinstance(error, BranchDropped):
+                raise error
+
+    def _all(self) -> list[Any]:
+        """Return the results of all branches in their order."""
+        self._raise_interrupt()
+        if self._call.on_error is OnError.COLLECT:
+            return [self._collected(self._ended[number]) for number in range(len(self._ended))]
+        return [self._ended[number].result() for number in range(len(self._ended))]
+
+    def _collected(self, task: asyncio.Task[Any]) -> Any:
+        error = task.exception()
+        if error is None:
+            return task.result()
+        if isinstance(error, Exception):
+            return error
+        raise error
+
+    def close(self) -> None:
+        """Close coroutines that were never started, so that Python does not warn about them."""
+        for number, work in enumerate(self._call.branches):
+            if number >= self._started:
+                self._conductor.forget(work)
+
+
+async def _awaited(work: Awaitable[Any]) -> Any:
+    return await work
+
+
+def _begin(work: Any) -> Any:
+    return _awaited(work) if isinstance(work, Awaitable) else work()

@@ -1,0 +1,156 @@
+"""The writes of one run to its store, and what it reads while it runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from redrive.app.app import App
+from redrive.app.flow_calls import ChildCall, StepCall
+from redrive.clock import Clock
+from redrive.engine.records import Claim
+from redrive.engine.runs import RunFlags, RunRecord, StepKind, StepRecord, check_size
+from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten
+from redrive.errors import LeaseLost, StoreOutcomeUnknown
+from redrive.runtime.runs.branches import IN_STEP
+from redrive.runtime.supervision import rest
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Settled
+from redrive.stores.operations.runs import calls, waits
+from redrive.stores.operations.runs.waits import RunNews
+from redrive.stores.query import Operation
+
+
+class Recorder(Protocol):
+    """What one pass of a run writes and reads."""
+
+    async def record(self, ends: Sequence[StepEnd], values: bytes | None) -> tuple[Sequence[StepRecord], RunFlags]:
+        """Write rows and values, and return the rows as written; raise `LeaseLost` if another worker has the run."""
+
+    async def arrived(self) -> RunNews | None:
+        """Read what has arrived for the run, and what operators ask of it."""
+
+    async def start_child(self, run: RunRecord, path: str, call: ChildCall) -> StepRecord:
+        """Start a child run and write the row of its call in one transaction."""
+
+    async def transacted(self, path: str, call: StepCall) -> StepRecord:
+        """Call the function of a step with a connection, and commit its writes with the row."""
+
+
+class StoreRecorder:
+    """The writes of a run to the store of an app.
+
+    Args:
+        app: the app.
+        claim: the claimed run.
+        write: writes rows of running runs, with others in one transaction where it can.
+        clock: for the rests between two tries.
+        in_thread: runs a function in a thread; None runs it on the event loop.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        claim: Claim,
+        write: Callable[[StepBatch], Awaitable[StepsWritten]],
+        clock: Clock,
+        *,
+        in_thread: Callable[[Callable[[], Any]], Awaitable[Any]] | None,
+    ) -> None:
+        self._app = app
+        self._claim = claim
+        self._write = write
+        self._clock = clock
+        self._in_thread = in_thread
+
+    async def record(self, ends: Sequence[StepEnd], values: bytes | None) -> tuple[Sequence[StepRecord], RunFlags]:
+        """Write rows and values; a run that another transaction has locked is tried again."""
+        batch, tries = StepBatch(self._claim.id, self._claim.lease_id, tuple(ends), values), 0
+        while True:
+            written = await self._write(batch)
+            if written.answer is StepsAnswer.WRITTEN:
+                return written.steps, written.flags
+            if written.answer is StepsAnswer.LOST:
+                raise self._lost()
+            tries += 1
+            await self._clock.asleep(rest(tries))
+
+    def _lost(self) -> LeaseLost:
+        return LeaseLost(f"the attempt {self._claim.id}.{self._claim.lease_id} is over: another worker has the run")
+
+    async def arrived(self) -> RunNews | None:
+        """Read what has arrived for the run."""
+        news = await self._app.store.arun(waits.news([self._claim.id], now=self._app.now()))
+        return news.get(self._claim.id)
+
+    async def start_child(self, run: RunRecord, path: str, call: ChildCall) -> StepRecord:
+        """Start a child run; its id is that of its parent with the path of the call, and so the same in each try."""
+        epoch = f".{run.epoch}" if run.epoch else ""
+        new = call.workflow.new_run(f"{run.id}/{path}{epoch}", call.payload, (self._claim.id, path))
+        end = NewStep(path, StepKind.CALL, call.workflow.name, digest=call.digest)
+        started: StepRecord = await self._app.store.arun(
+            calls.call(self._claim.id, self._claim.lease_id, end, new, now=self._app.now())
+        )
+        return started
+
+    # ---------------------------------------------------------------- steps in the user's transaction
+
+    async def transacted(self, path: str, call: StepCall) -> StepRecord:
+        """Call the function of a step with a connection, and commit its writes with the row.
+
+        If the reply to the commit was lost, the row says whether it took effect.
+        """
+        try:
+            if inspect.iscoroutinefunction(call.step.function):
+                return await self._transacted(path, call)
+            if self._in_thread is None:
+                return self._transacted_here(path, call)
+            row: StepRecord = await self._in_thread(lambda: self._transacted_here(path, call))
+            return row
+        except StoreOutcomeUnknown:
+            found = await self._app.store.arun(calls.recorded(self._claim.id, path))
+            if found is None or found.lease_id != self._claim.lease_id:
+                raise
+            return found
+
+    async def _transacted(self, path: str, call: StepCall) -> StepRecord:
+        loan = await self._app.store.abegin()
+        token = IN_STEP.set(call.step.name)
+        try:
+            value = await call.step.function(loan.connection, *call.args, **call.kwargs)
+            row = self._checked(await loan.run(self._operation(path, call, value)))
+        except BaseException:
+            await loan.rollback()
+            raise
+        finally:
+            IN_STEP.reset(token)
+        await loan.commit()
+        return row
+
+    def _transacted_here(self, path: str, call: StepCall) -> StepRecord:
+        loan = self._app.store.begin()
+        token = IN_STEP.set(call.step.name)
+        try:
+            value = call.step.function(loan.connection, *call.args, **call.kwargs)
+            row = self._checked(loan.run(self._operation(path, call, value)))
+        except BaseException:
+            loan.rollback()
+            raise
+        finally:
+            IN_STEP.reset(token)
+        loan.commit()
+        return row
+
+    def _operation(self, path: str, call: StepCall, value: object) -> Operation[Settled]:
+        raw = call.step.returns.check(value)
+        check_size(f"step {call.step.name}", raw)
+        end = NewStep(path, StepKind.STEP, call.step.name, tries=1, digest=call.digest, result=raw)
+        batch = StepBatch(self._claim.id, self._claim.lease_id, (end,))
+        return leases.settle([], steps=[batch], now=self._app.now())
+
+    def _checked(self, settled: Settled) -> StepRecord:
+        (answer,) = settled.steps
+        if answer.answer is not StepsAnswer.WRITTEN:
+            raise self._lost()
+        return answer.steps[0]

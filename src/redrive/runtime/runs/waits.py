@@ -1,0 +1,139 @@
+"""Sleeps, and waits for signals, for emitted values and for child runs."""
+
+# ruff: noqa: ANN401 - values of the user
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from redrive.app.flow_calls import ChildCall, SleepCall, WaitCall, read_value
+from redrive.engine.lifecycle import State
+from redrive.engine.replay import Request, shown
+from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord
+from redrive.engine.steps import NewStep, StepEnd
+from redrive.errors import ChildFailed, TimedOut
+from redrive.policy import format_duration
+from redrive.runtime.runs.branches import Branch
+from redrive.runtime.runs.conductor import Conductor
+
+
+async def sleep(conductor: Conductor, branch: Branch, call: SleepCall) -> None:
+    """Wait until the recorded end of a sleep. Its row is final at once: only the due time matters."""
+    answer = conductor.ask(branch, Request(StepKind.SLEEP, "sleep", line=call.line))
+    row = answer.row
+    if row is None:
+        await conductor.edge(branch, answer.path)
+        end = NewStep(answer.path, StepKind.SLEEP, "sleep", delay=call.span, due_at=call.until)
+        if _is_over(conductor, conductor.expected(end)):
+            row = await conductor.record(end)
+        else:
+            row = await conductor.wait_with(branch, end, "sleeps")
+    while not _is_over(conductor, row):
+        await conductor.edge(branch, answer.path)
+        await conductor.wait(branch, row.due_at, "sleeps")
+    branch.reached(row.due_at or row.at)
+
+
+def _is_over(conductor: Conductor, row: StepRecord) -> bool:
+    return row.due_at is None or row.due_at <= conductor.now_at()
+
+
+async def wait_for(conductor: Conductor, branch: Branch, call: WaitCall) -> Any:
+    """Return the value of the next unread signal of a name, or of an emitted value; raise `TimedOut` without one."""
+    answer = conductor.ask(branch, Request(call.kind, call.name, line=call.line))
+    row = answer.row
+    if row is None or not row.is_final:
+        row = await _received(conductor, branch, answer.path, call, row)
+    if row.outcome is StepOutcome.TIMED_OUT:
+        error = TimedOut(f"{conductor.describe()}: {shown(call.kind, call.name)} ended without an answer")
+        conductor.recorded_errors.append(error)
+        raise error
+    return read_value(row.result, call.hint, f"the value of {call.name!r}")
+
+
+async def _received(
+    conductor: Conductor, branch: Branch, path: str, call: WaitCall, row: StepRecord | None
+) -> StepRecord:
+    """Wait for the end of a wait, and return its row, which is written."""
+    made: StepEnd
+    while True:
+        # What has arrived in time is received, although the run has continued later.
+        found = _found(conductor, path, call, row)
+        if found is not None:
+            made = found
+            break
+        if row is not None and row.due_at is not None and row.due_at <= conductor.now_at():
+            made = NewStep(path, call.kind, call.name, StepOutcome.TIMED_OUT, due_at=row.due_at)
+            break
+        await conductor.edge(branch, path)
+        why = f"waits for {_what(call)}" + (
+            "" if call.timeout is None else f", {format_duration(call.timeout)} at most"
+        )
+        if row is None:
+            end = NewStep(path, call.kind, call.name, StepOutcome.WAITING, delay=call.timeout)
+            row = await conductor.wait_with(branch, end, why)
+        else:
+            await conductor.wait(branch, row.due_at, why)
+    written = await conductor.record(made)
+    branch.reached(written.at)
+    return written
+
+
+def _what(call: WaitCall) -> str:
+    return f"the {'signal' if call.kind is StepKind.WAIT else 'event'} {call.name!r}"
+
+
+def _found(conductor: Conductor, path: str, call: WaitCall, row: StepRecord | None) -> NewStep | None:
+    """Take what the wait is for, if it has arrived in time."""
+    if call.kind is StepKind.EVENT:
+        emit = conductor.inbox.emits.get(call.name)
+        if emit is None or _is_late(emit.at, row):
+            return None
+        return NewStep(path, call.kind, call.name, result=emit.payload)
+    for signal in conductor.inbox.signals:
+        if signal.name == call.name and not _is_late(signal.at, row):
+            conductor.inbox.signals.remove(signal)
+            return NewStep(path, call.kind, call.name, result=signal.payload, ref=signal.id)
+    return None
+
+
+def _is_late(at: datetime, row: StepRecord | None) -> bool:
+    return row is not None and row.due_at is not None and at > row.due_at
+
+
+async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> Any:
+    """Start a child run, wait for its end, and return its result."""
+    answer = conductor.ask(branch, Request(StepKind.CALL, call.workflow.name, call.digest, call.line))
+    row = answer.row
+    if row is None:
+        await conductor.edge(branch, answer.path)
+        row = await conductor.start_child(answer.path, call)
+    if not row.is_final:
+        row = await _ended(conductor, branch, row)
+    if row.outcome is StepOutcome.FAILED:
+        raise conductor.recorded(row)
+    return call.workflow.returns.read(row.result)
+
+
+async def _ended(conductor: Conductor, branch: Branch, row: StepRecord) -> StepRecord:
+    """Wait for the end of a child run, and return the row of the call, which is written."""
+    while True:
+        end = None if row.ref is None else conductor.inbox.children.get(row.ref)
+        if end is not None:
+            break
+        await conductor.edge(branch, row.path)
+        await conductor.wait(branch, None, f"waits for the run {row.ref} of {row.name}")
+    if end.state is State.SUCCEEDED:
+        made = NewStep(row.path, row.kind, row.name, digest=row.digest, result=end.result, ref=row.ref)
+    else:
+        word = "was cancelled" if end.state is State.CANCELLED else "failed for good"
+        text = f"the child run {end.job_id} of {row.name} {word}: {end.error or 'no reason was given'}"
+        error = StepError((_CHILD_FAILED,), text, end.reason or "ERROR")
+        made = NewStep(row.path, row.kind, row.name, StepOutcome.FAILED, digest=row.digest, error=error, ref=row.ref)
+    written = await conductor.record(made)
+    branch.reached(written.at)
+    return written
+
+
+_CHILD_FAILED = f"{ChildFailed.__module__}.{ChildFailed.__qualname__}"

@@ -1,0 +1,254 @@
+"""Branches: gather, map and first."""
+
+from __future__ import annotations
+
+import asyncio
+import random  # noqa: TID251 - seeded
+from datetime import timedelta
+
+import pytest
+
+from redrive import App, Flow
+from redrive.errors import JobDead
+from redrive.testing import drain
+from tests.runtime.runs.conftest import Calls, turn
+
+
+def test_a_gather_returns_the_results_of_its_branches_in_their_order(app: App):
+    """Branches that wait for different times are joined in their order."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[str]:
+        async def branch(name: str, span: str) -> str:
+            await flow.sleep(span)
+            return name
+
+        return await flow.gather(branch("a", "3h"), branch("b", "1h"), branch("c", "2h"))
+
+    run = body.start()
+
+    assert timedelta(hours=3) == drain(app).took
+    assert ["a", "b", "c"] == run.result("2s")
+    assert ["1.0.1", "1.1.1", "1.2.1"] == [row.path for row in run.timeline()]
+
+
+@pytest.mark.case("W1")
+@pytest.mark.parametrize("seed", range(20))
+def test_paths_do_not_depend_on_the_order_of_the_branches(app: App, seed: int):
+    """Each finished step runs once, and paths are the same, whatever the order of branches in each pass."""
+    chance = random.Random(seed)
+    ran: list[str] = []
+
+    async def act(name: str) -> str:
+        for _ in range(chance.randrange(6)):
+            await turn()
+        ran.append(name)
+        return name
+
+    class Crash(BaseException):
+        """Ends the process of a worker, as far as a test in one process can."""
+
+    crashes = [True]
+
+    @app.workflow(retry="5 1s")
+    async def body(flow: Flow) -> list[str]:
+        async def branch(name: str) -> str:
+            first = await flow.step(act, f"{name}1")
+            if name == chance.choice("abc") and crashes:
+                crashes.pop()
+                raise OSError("the pass ends here")
+            return first + await flow.step(act, f"{name}2")
+
+        return await flow.gather(branch("a"), branch("b"), branch("c"), on_error="first")
+
+    run = body.start()
+    drain(app)
+
+    assert ["a1a2", "b1b2", "c1c2"] == run.result("2s")
+    assert [f"1.{branch}.{position}" for branch in range(3) for position in (1, 2)] == [
+        row.path for row in run.timeline()
+    ]
+
+
+@pytest.mark.case("W5")
+def test_a_branch_is_retried_while_another_one_works(app: App):
+    """A step that fails in one branch is tried again at its time by the live process; the other is not cut off."""
+    began = app.clock.now()
+    ran: list[tuple[str, float]] = []
+    done = asyncio.Event()
+
+    def note(name: str) -> None:
+        ran.append((name, (app.clock.now() - began).total_seconds()))
+
+    async def fails_once() -> None:
+        note("a")
+        if len(ran) < 3:
+            raise OSError("no route")
+        done.set()
+
+    async def long() -> str:
+        note("b")
+        await done.wait()
+        return "done"
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[str | None]:
+        return await flow.gather(flow.step(fails_once, retry="1 5s 5s"), flow.step(long))
+
+    run = body.start()
+    drain(app)
+
+    assert [None, "done"] == run.result("2s")
+    assert ["a", "b", "a"] == [name for name, _ in ran]
+    assert 5.0 <= ran[2][1] < 7.0
+    assert 1 == len(run.job.attempts)
+
+
+def test_the_first_error_drops_the_other_branches(app: App, calls: Calls):
+    """By default a gather raises the first error at once; the decision is recorded, and stays so."""
+    fails, later = calls.step("fails", OSError("no route")), calls.step("later")
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        async def slow() -> None:
+            await flow.sleep("1h")
+            await flow.step(later)
+
+        try:
+            await flow.gather(slow(), flow.step(fails))
+        except OSError as error:
+            await flow.sleep("2h")
+            return str(error)
+        return ""
+
+    run = body.start()
+    drain(app)
+
+    assert "no route" == run.result("2s")
+    assert ["fails"] == calls
+    assert ["1", "1.0.1", "1.1.1", "2"] == [row.path for row in run.timeline()]
+
+
+def test_a_gather_waits_for_all_and_raises_the_first_in_order(app: App, calls: Calls):
+    """With `on_error="wait"` all branches end, and the error of the first failed one is raised."""
+    one, two, three = calls.step("one", OSError("b")), calls.step("two", OSError("a")), calls.step("three")
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        async def slow() -> None:
+            await flow.sleep("1h")
+            await flow.step(one)
+
+        await flow.gather(slow(), flow.step(two), flow.step(three), on_error="wait")
+
+    run = body.start()
+    drain(app)
+
+    with pytest.raises(JobDead, match="gave up: b"):
+        run.result("2s")
+    assert ["two", "three", "one"] == calls
+
+
+def test_a_gather_collects_errors(app: App, calls: Calls):
+    """With `on_error="collect"` errors are in the places of results."""
+    one, two = calls.step("one", OSError("no route")), calls.step("two")
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[str]:
+        return [str(each) for each in await flow.gather(flow.step(one), flow.step(two, 2), on_error="collect")]
+
+    run = body.start()
+    drain(app)
+
+    assert ["no route", "2"] == run.result("2s")
+
+
+def test_a_map_runs_so_many_at_once(app: App):
+    """Maps start the next item when one has ended, and return results in the order of the items."""
+    running: list[int] = []
+    most: list[int] = []
+
+    async def work(item: int) -> int:
+        running.append(item)
+        most.append(len(running))
+        await turn()
+        running.remove(item)
+        return item * 10
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[int]:
+        return await flow.map(work, range(7), at_once=3)
+
+    run = body.start()
+    drain(app)
+
+    assert [0, 10, 20, 30, 40, 50, 60] == run.result("2s")
+    assert 3 == max(most)
+
+
+def test_the_winner_of_first_is_recorded(app: App, calls: Calls):
+    """The first branch that ends wins in each pass, also when the other one would end earlier in a later pass."""
+    fast, slow = calls.step("fast"), calls.step("slow")
+
+    @app.workflow()
+    async def body(flow: Flow) -> tuple[int, int]:
+        async def late() -> int:
+            await flow.sleep("1h")
+            return await flow.step(slow, 1)
+
+        winner = await flow.first(late(), flow.step(fast, 2))
+        await flow.sleep("3h")
+        return winner
+
+    run = body.start()
+    drain(app)
+
+    assert (1, 2) == run.result("2s")
+    assert ["fast"] == calls
+
+
+def test_an_empty_gather_is_an_empty_list(app: App):
+    """Gathers without branches return at once."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[int]:
+        return await flow.gather()
+
+    run = body.start()
+    drain(app)
+
+    assert [] == run.result("2s")
+
+
+def plain(number: int) -> int:
+    """Return the number."""
+    return number
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda flow: flow.gather(1), "a branch is an awaitable"),
+        (lambda flow: flow.gather(on_error="never"), "on_error is 'first', 'wait', 'collect', not 'never'"),
+        (lambda flow: flow.first(), "takes at least one branch"),
+        (lambda flow: flow.map(plain, {1, 2}), "pass sorted"),
+        (lambda flow: flow.map(plain, [], at_once=0), "at_once must be a whole number above zero"),
+        (lambda flow: flow.gather(asyncio.get_running_loop().create_future()), "which runs already"),
+    ],
+)
+def test_wrong_branches_are_refused(app: App, make, text: str):
+    """Branches and options that cannot be used are errors at the line of the call."""
+    seen: list[str] = []
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        try:
+            make(flow)
+        except Exception as error:  # noqa: BLE001 - any
+            seen.append(str(error))
+
+    body.start()
+    drain(app)
+
+    assert 1 == len(seen)
+    assert text in seen[0]

@@ -1,0 +1,515 @@
+"""Steps: their records, their tries, their results and their errors."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive import App, Flow, GiveUp, Policy, Snooze, SyncFlow
+from redrive.errors import (
+    FlowMisused,
+    JobDead,
+    PayloadError,
+    PolicySyntaxError,
+    ResultTooLarge,
+    StepFailed,
+    TaskDefinitionError,
+)
+from redrive.testing import drain
+from tests.runtime.runs.conftest import Calls
+
+
+def test_a_step_runs_once_in_all_passes(app: App, calls: Calls):
+    """Recorded steps return their results without a call when the body is replayed."""
+    first, second = calls.step("first"), calls.step("second")
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[int]:
+        one = await flow.step(first, 1)
+        await flow.sleep("1d")
+        return [one, await flow.step(second, 2)]
+
+    run = body.start()
+    drain(app)
+
+    assert [1, 2] == run.result("2s")
+    assert ["first", "second"] == calls
+
+
+def test_a_step_waits_for_its_next_try_without_a_worker(app: App, calls: Calls):
+    """Failed steps are tried again at the delays of their own policy; the run is parked meanwhile."""
+    charge = calls.step("charge", OSError("no route"), OSError("busy"))
+
+    @app.workflow()
+    async def body(flow: Flow) -> int:
+        return await flow.step(charge, 7, retry=Policy.parse("5 1m").with_(jitter="none"))
+
+    run = body.start()
+    drained = drain(app, within="1s")
+
+    assert ["charge"] == calls
+    assert run.why.startswith("parked: due in 1m")
+    assert "step charge is tried again after no route" in run.why
+    assert drained.next_due_at is not None
+    assert timedelta(minutes=3) - timedelta(seconds=1) <= drain(app).took <= timedelta(minutes=3)
+    assert 7 == run.result("2s")
+    assert [3, "ok", ["no route", "busy"]] == [
+        run.timeline()[0].tries,
+        run.timeline()[0].outcome,
+        [each.error.message for each in run.timeline()[0].history.tries],
+    ]
+
+
+def test_the_policy_of_the_workflow_is_for_steps_without_one(app: App, calls: Calls):
+    """Steps without a policy have the one of `steps=`; without that, their first failure is final."""
+    once, twice = calls.step("once", OSError("a")), calls.step("twice", OSError("b"))
+
+    @app.workflow(steps="1 1s")
+    async def patient(flow: Flow) -> int:
+        return await flow.step(twice, 1)
+
+    @app.workflow()
+    async def strict(flow: Flow) -> int:
+        return await flow.step(once, 1)
+
+    patience, strictness = patient.start(), strict.start()
+    drain(app)
+
+    assert 1 == patience.result("2s")
+    assert "dead" == strictness.state
+    assert ["twice", "once", "twice"] == calls
+
+
+def test_the_error_of_a_step_is_the_same_live_and_replayed(app: App):
+    """A body receives an exception of the same class with the same arguments in each pass."""
+    seen: list[tuple[str, tuple[Any, ...]]] = []
+
+    def look_up(name: str) -> None:
+        raise KeyError(name)
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        try:
+            await flow.step(look_up, "x")
+        except KeyError as error:
+            seen.append((type(error).__name__, error.args))
+        await flow.sleep("1h")
+
+    body.start()
+    drain(app)
+
+    assert [("KeyError", ("x",))] * 2 == seen
+
+
+def test_an_error_without_an_importable_class_becomes_step_failed(app: App):
+    """Errors of local classes are `StepFailed` with the name of the class, also in the first pass."""
+
+    class Local(Exception):
+        """A class that no other process can import."""
+
+    seen: list[str] = []
+
+    def fail() -> None:
+        raise Local("gone")
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        try:
+            await flow.step(fail)
+        except StepFailed as error:
+            seen.append(f"{error} {error.reason} {error.error_type.endswith('Local')}")
+        await flow.sleep("1h")
+
+    body.start()
+    drain(app)
+
+    assert 2 == len(seen)
+    assert 1 == len(set(seen))
+    assert seen[0].startswith("step fail failed: ")
+    assert seen[0].endswith("Local: gone ERROR True")
+
+
+def test_values_always_pass_through_the_codec(app: App):
+    """Results are decoded at once, so that a tuple without annotation is a list in each pass."""
+    kinds: list[str] = []
+
+    def pair() -> Any:
+        return (1, 2)
+
+    def typed() -> tuple[int, int]:
+        return (1, 2)
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        kinds.append(type(await flow.step(pair)).__name__ + type(await flow.step(typed)).__name__)
+        await flow.sleep("1h")
+
+    body.start()
+    drain(app)
+
+    assert ["listtuple", "listtuple"] == kinds
+
+
+@pytest.mark.case("W8")
+def test_a_result_that_is_too_large_is_final(app: App, calls: Calls):
+    """A step with a result of 3 MiB is called once, whatever its policy, and the body can catch the error."""
+
+    def dump() -> str:
+        calls.append("dump")
+        return "x" * 3 * 1024 * 1024
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        try:
+            await flow.step(dump, retry="5 1s")
+        except ResultTooLarge as error:
+            return str(error)
+        return ""
+
+    run = body.start()
+    drain(app)
+
+    assert ["dump"] == calls
+    assert "the result of step dump has 3,145,730 bytes of JSON, and the limit is 1,048,576" in run.result("2s")
+
+
+def test_a_result_that_does_not_fit_is_final(app: App, calls: Calls):
+    """A step with a result that its annotation does not describe is called once."""
+
+    def weigh() -> int:
+        calls.append("weigh")
+        return "heavy"  # type: ignore[return-value]
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        try:
+            await flow.step(weigh, retry="5 1s")
+        except PayloadError as error:
+            return str(error)
+        return ""
+
+    run = body.start()
+    drain(app)
+
+    assert ["weigh"] == calls
+    assert 'the result "heavy" does not match -> int' in run.result("2s")
+
+
+def test_a_step_has_a_timeout(app: App):
+    """A try that takes longer than its timeout has failed, and the body receives a TimeoutError."""
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        try:
+            await flow.step(hang, timeout="20ms")
+        except TimeoutError as error:
+            return str(error)
+        return ""
+
+    run = body.start()
+    drain(app)
+
+    assert "the attempt took longer than 0.02 s" == run.result("2s")
+
+
+def test_signals_of_handlers_work_in_steps(app: App, calls: Calls):
+    """`GiveUp` fails a step at once, and `Snooze` waits without counting a try."""
+    final, later = calls.step("final", GiveUp("no such card")), calls.step("later", Snooze("1h", "closed"))
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        await flow.step(later)
+        try:
+            await flow.step(final, retry="5 1s")
+        except GiveUp as error:
+            return str(error)
+        return ""
+
+    run = body.start()
+    drained = drain(app)
+
+    assert "no such card" == run.result("2s")
+    assert ["later", "later", "final"] == calls
+    assert 1 == run.timeline()[0].tries
+    assert timedelta(hours=1) == drained.took
+
+
+def test_an_error_of_a_step_that_leaves_the_body_is_final(app: App, calls: Calls):
+    """Runs are not repeated for a recorded error, which would be raised again."""
+    charge = calls.step("charge", OSError("no route"))
+
+    @app.workflow(retry="5 1s")
+    async def body(flow: Flow) -> int:
+        return await flow.step(charge)
+
+    run = body.start()
+    drain(app)
+
+    with pytest.raises(JobDead, match="no route"):
+        run.result("2s")
+    assert ["charge"] == calls
+    assert 1 == len(run.job.attempts)
+
+
+def test_an_error_of_the_body_is_retried_by_the_policy_of_the_run(app: App, calls: Calls):
+    """Errors outside of steps are attempts of the run; recorded steps are not repeated."""
+    charge, flaky = calls.step("charge"), calls.step("flaky", OSError("no route"))
+
+    @app.workflow(retry="5 1s")
+    async def body(flow: Flow) -> int:
+        await flow.step(charge)
+        return flaky(3)
+
+    run = body.start()
+    drain(app)
+
+    assert 3 == run.result("2s")
+    assert ["charge", "flaky", "flaky"] == calls
+
+
+def test_a_def_workflow_runs_in_a_thread(app: App, calls: Calls):
+    """Bodies of `def` workflows make steps, waits and branches as coroutines do."""
+    one, two = calls.step("one"), calls.step("two")
+
+    async def three(number: int) -> int:
+        calls.append("three")
+        return number
+
+    @app.workflow()
+    def body(flow: SyncFlow) -> list[int]:
+        first = flow.step(one, 1)
+        flow.sleep("1h")
+        both = flow.gather(lambda: flow.step(two, 2), lambda: flow.step(three, 3))
+        return [first, *both, *flow.map(one, [4, 5], at_once=1)]
+
+    run = body.start()
+    drain(app)
+
+    assert [1, 2, 3, 4, 5] == run.result("2s")
+    assert ["one", "two", "three", "one", "one"] == [calls[0], *sorted(calls[1:3], reverse=True), *calls[3:]]
+
+
+def test_a_step_inside_a_step_is_refused(app: App):
+    """Functions of steps cannot call the flow."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        async def outer() -> None:
+            await flow.step(inner)
+
+        def inner() -> None:
+            """Do nothing."""
+
+        try:
+            await flow.step(outer)
+        except FlowMisused as error:
+            return str(error)
+        return ""
+
+    run = body.start()
+    drain(app)
+
+    assert "a step inside the step 'outer'" in run.result("2s")
+
+
+@pytest.mark.parametrize("how", ["create_task", "gather", "thread"])
+def test_branches_that_the_flow_does_not_know_are_refused(app: App, calls: Calls, how: str):
+    """Steps in tasks and threads of the body's own are refused with the remedy."""
+    step = calls.step("step")
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        async def branch() -> None:
+            await flow.step(step)
+
+        async def wrong() -> None:
+            if how == "create_task":
+                await asyncio.create_task(branch())
+            elif how == "gather":
+                await asyncio.gather(flow.step(step), flow.step(step))
+            else:
+                await asyncio.to_thread(flow.now)
+
+        try:
+            await wrong()
+        except FlowMisused as error:
+            return str(error)
+        return ""
+
+    run = body.start()
+    drain(app)
+
+    assert "use flow.gather(), flow.map() or flow.first() in place of asyncio.create_task()" in run.result("2s")
+    assert [] == calls
+
+
+def test_a_call_that_is_never_awaited_is_an_error(app: App, calls: Calls):
+    """Bodies that forget an await fail with the line of the call."""
+    step = calls.step("step")
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        flow.step(step)
+
+    run = body.start()
+    drain(app)
+
+    with pytest.raises(JobDead, match=r"a call of the flow was never awaited: runs/test_steps\.py:\d+"):
+        run.result("2s")
+
+
+def test_a_call_is_awaited_once(app: App, calls: Calls):
+    """Calls of the flow cannot be awaited twice."""
+    step = calls.step("step")
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        call = flow.step(step)
+        await call
+        try:
+            await call
+        except FlowMisused as error:
+            return str(error)
+        return ""
+
+    run = body.start()
+    drain(app)
+
+    assert run.result("2s").endswith("a call of the flow can be awaited once")
+
+
+def reserved(retry: int) -> int:
+    """Have a parameter that flow.step() takes."""
+    return retry
+
+
+def plain(number: int) -> int:
+    """Return the number."""
+    return number
+
+
+def numbers() -> Any:
+    """Be a generator function."""
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda flow: flow.step(3), TaskDefinitionError, "takes a function, got 3"),
+        (lambda flow: flow.step(lambda: 1), TaskDefinitionError, "has no name"),
+        (lambda flow: flow.step(numbers), TaskDefinitionError, "is a generator function"),
+        (lambda flow: flow.step(reserved, 1), TaskDefinitionError, "a parameter cannot be called 'retry'"),
+        (lambda flow: flow.step(plain), PayloadError, "missing required field"),
+        (lambda flow: flow.step(plain, 1, retry="often"), PolicySyntaxError, "step 'plain'"),
+        (lambda flow: flow.step(plain, 1, retry="5 1s catch refund"), TaskDefinitionError, "a step has no catch"),
+        (lambda flow: flow.step(plain, 1, undo=3), TaskDefinitionError, "undo= takes a function of the result"),
+        (lambda flow: flow.step(plain, 1, timeout="soon"), PolicySyntaxError, "step 'plain': timeout"),
+        (lambda flow: flow.step(plain, "x"), PayloadError, "Expected `int`, got `str`"),
+        (lambda flow: flow.step(len, "x"), TaskDefinitionError, "step 'len': parameter 'obj' cannot be part"),
+        (lambda flow: flow.call(len), TaskDefinitionError, "takes a workflow"),
+    ],
+)
+def test_wrong_steps_are_refused_where_they_are_made(app: App, make: Any, error: type[Exception], text: str):
+    """Functions, arguments and options that cannot be used are errors at the line of the call."""
+    seen: list[str] = []
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        try:
+            make(flow)
+        except error as wrong:
+            seen.append(str(wrong))
+
+    body.start()
+    drain(app)
+
+    assert 1 == len(seen)
+    assert text in seen[0]
+
+
+def test_now_random_and_uuid_are_the_same_in_each_pass(app: App, calls: Calls):
+    """Times, random numbers and UUIDs of the flow do not change when the body is replayed."""
+    step = calls.step("step")
+    seen: list[tuple[Any, ...]] = []
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        begin = flow.now()
+        await flow.sleep("1h")
+        await flow.step(step)
+        seen.append((begin, flow.now(), flow.random.random(), flow.uuid(), flow.id, flow.version, flow.workflow))
+        await flow.sleep("1h")
+
+    body.start(id="r")
+    drain(app)
+
+    assert 2 == len(seen)
+    assert seen[0] == seen[1]
+    assert timedelta(hours=1) == seen[0][1] - seen[0][0]
+    assert ("r", 1, "body") == seen[0][4:]
+
+
+def test_two_runs_have_different_random_numbers(app: App):
+    """Random numbers depend on the run."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> float:
+        return flow.random.random()
+
+    runs = [body.start(id="a"), body.start(id="b")]
+    drain(app)
+
+    assert 2 == len({run.result("2s") for run in runs})
+
+
+def test_values_are_readable_from_outside(app: App, calls: Calls):
+    """Values that the body sets are stored with its next row, also when it parks."""
+    step = calls.step("step")
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        flow.set("state", "charging")
+        await flow.step(step)
+        flow.set("state", {"parcels": 2})
+        await flow.sleep("1h")
+
+    run = body.start()
+    assert run.value("state") is None
+    drain(app, within="1m")
+
+    assert {"parcels": 2} == run.value("state")
+    assert {"state": {"parcels": 2}} == run.values()
+
+
+def test_a_long_run_is_warned_about_and_stopped(app: App, calls: Calls, caplog: pytest.LogCaptureFixture):
+    """Runs fail at the limit of recorded steps, and continue with `flow.restart`."""
+    step = calls.step("step")
+
+    @app.workflow(max_steps=5)
+    async def endless(flow: Flow) -> None:
+        while True:
+            await flow.step(step)
+
+    @app.workflow(max_steps=5)
+    async def counts(flow: Flow, begin: int) -> int:
+        for number in range(begin, begin + 3):
+            await flow.step(step, number)
+        if begin < 9:
+            flow.restart(begin + 3)
+        return begin
+
+    stopped, counted = endless.start(), counts.start(0)
+    drain(app)
+
+    with pytest.raises(JobDead, match="has 5 recorded steps, and the limit is 5: begin anew by flow.restart"):
+        stopped.result("2s")
+    assert 9 == counted.result("2s")
+    assert 3 == counted.record.epoch
+    assert "has 5 recorded steps" in caplog.text

@@ -1,0 +1,242 @@
+"""Sleeps, signals, emitted values and child runs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redrive import App, Flow
+from redrive.errors import ChildFailed, PayloadError, TimedOut
+from redrive.testing import drain
+from tests.runtime.runs.conftest import Calls
+
+
+def test_a_year_of_sleeps_is_a_jump(app: App):
+    """Sleeps end at their due times by the virtual clock, without a real wait."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        for _ in range(73):
+            await flow.sleep("5 days")
+
+    run = body.start()
+
+    assert timedelta(days=365) == drain(app).took
+    assert "succeeded" == run.state
+
+
+@pytest.mark.case("D51")
+def test_a_sleep_is_not_begun_anew(app: App):
+    """Attempts that fail during a sleep wait for the rest of it only."""
+    errors = [OSError("no route")]
+
+    @app.workflow(retry="5 10m")
+    async def body(flow: Flow) -> None:
+        async def other() -> None:
+            await flow.sleep("30m")
+            if errors:
+                raise errors.pop()
+
+        await flow.gather(flow.sleep("1h"), other())
+
+    began = app.clock.now()
+    run = body.start()
+    drain(app)
+
+    assert "succeeded" == run.state
+    assert timedelta(hours=1) == app.clock.now() - began
+    assert 2 == len(run.job.attempts)
+
+
+def test_a_run_sleeps_until_an_instant(app: App):
+    """Sleeps until an instant end there; one that has passed does not wait."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await flow.sleep_until(datetime(2025, 1, 1, tzinfo=UTC))
+        await flow.sleep_until(datetime(2026, 3, 1, tzinfo=UTC))
+
+    body.start()
+    drain(app)
+
+    assert datetime(2026, 3, 1, tzinfo=UTC) == app.clock.now()
+
+
+def test_a_signal_wakes_a_parked_run(app: App):
+    """Runs that wait for a signal continue with its value, read as a type."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[object]:
+        return [await flow.wait_for("shipped", int), await flow.wait_for("note")]
+
+    run = body.start()
+    drain(app)
+    assert "waits for the signal 'shipped'" in run.why
+    run.signal("note", {"a": 1})
+    run.signal("shipped", 3)
+    drain(app)
+
+    assert [3, {"a": 1}] == run.result("2s")
+
+
+@pytest.mark.case("D52")
+def test_signals_are_received_in_their_order_each_once(app: App):
+    """Signals of one name are kept before the run waits, in the order of their sending; equal keys are one signal."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[int]:
+        received = []
+        for _ in range(3):
+            received.append(await flow.wait_for("tick", int))
+            await flow.sleep("1m")
+        return received
+
+    run = body.start()
+    assert [True, True, False, True] == [
+        run.signal("tick", 1),
+        run.signal("tick", 2, key="k"),
+        run.signal("tick", 9, key="k"),
+        run.signal("tick", 3),
+    ]
+    drain(app)
+
+    assert [1, 2, 3] == run.result("2s")
+
+
+@pytest.mark.case("W2")
+def test_a_timeout_is_recorded_and_stays(app: App, calls: Calls):
+    """After a recorded timeout the body takes the same branch in each pass; the late signal stays unread."""
+    late = calls.step("late")
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        try:
+            return await flow.wait_for("shipped", str, timeout="1m")
+        except TimedOut:
+            await flow.sleep("1h")
+            await flow.step(late)
+        return "lost"
+
+    run = body.start()
+    drain(app, within="2m")
+    assert "timed_out" == run.timeline()[0].outcome
+    run.signal("shipped", "here")
+    drain(app)
+
+    assert "lost" == run.result("2s")
+    assert ["late"] == calls
+    assert ["shipped"] == [each.name for each in run.signals()]
+
+
+def test_a_signal_that_came_in_time_is_received_late(app: App):
+    """Signals that arrive before the end of the wait count, although no worker was there."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        return await flow.wait_for("shipped", str, timeout="1m")
+
+    run = body.start()
+    drain(app, within="1s")
+    app.clock.advance("30s")
+    run.signal("shipped", "here")
+    app.clock.advance("1h")
+    drain(app)
+
+    assert "here" == run.result("2s")
+
+
+def test_a_value_that_does_not_fit_is_an_error_of_the_wait(app: App):
+    """Signals with a value of another type raise where the body waits."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        try:
+            await flow.wait_for("shipped", int)
+        except PayloadError as error:
+            return str(error)
+        return ""
+
+    run = body.start()
+    run.signal("shipped", "three")
+    drain(app)
+
+    assert "the value of 'shipped' does not fit int" in run.result("2s")
+
+
+def test_an_emitted_value_reaches_every_waiter(app: App):
+    """The first value of a name wins; runs that waited and runs that wait later receive it."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> int:
+        return await flow.wait_for_event("opened", int)
+
+    early = [body.start(), body.start()]
+    drain(app)
+    assert [True, False] == [app.emit("opened", 1), app.emit("opened", 2)]
+    late = body.start()
+    drain(app)
+
+    assert [1, 1, 1] == [run.result("2s") for run in (*early, late)]
+
+
+def test_a_wait_for_an_event_has_a_timeout(app: App):
+    """Waits for a value that is not emitted in time raise `TimedOut`."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        try:
+            await flow.wait_for_event("opened", timeout="1m")
+        except TimedOut as error:
+            return str(error)
+        return ""
+
+    run = body.start(id="r")
+    drain(app)
+
+    assert "body r (version 1): a wait for the event `opened` ended without an answer" == run.result("2s")
+
+
+def test_a_child_run_returns_its_result(app: App, calls: Calls):
+    """Parents wait for their children without a worker; a child has an id of its own and runs once."""
+    step = calls.step("step")
+
+    @app.workflow()
+    async def child(flow: Flow, number: int) -> int:
+        await flow.sleep("1h")
+        return await flow.step(step, number)
+
+    @app.workflow()
+    async def parent(flow: Flow) -> list[int]:
+        return await flow.gather(flow.call(child, 1), flow.call(child, 2))
+
+    run = parent.start(id="p")
+    drain(app)
+
+    assert [1, 2] == run.result("2s")
+    assert ["step", "step"] == calls
+    assert ["p/1.0.1", "p/1.1.1"] == sorted(each.id for each in app.runs.select(workflow="child"))
+
+
+def test_a_child_that_fails_raises_in_its_parent(app: App):
+    """Errors of children are `ChildFailed` with the job and the reason of the child."""
+
+    def fail() -> None:
+        raise OSError("no route")
+
+    @app.workflow()
+    async def child(flow: Flow) -> None:
+        await flow.step(fail)
+
+    @app.workflow()
+    async def parent(flow: Flow) -> str:
+        try:
+            await flow.call(child)
+        except ChildFailed as error:
+            return str(error)
+        return ""
+
+    run = parent.start()
+    drain(app)
+
+    assert "of child failed for good: no route" in run.result("2s")
