@@ -162,6 +162,8 @@ class Storm:
     def end(self) -> None:
         """End the workers in good order."""
         for each in self._living:
+            # One that is still starting would not handle the signal yet.
+            self.stage.until(lambda each=each: each.logged("serves all queues"))
             each.send(signal.SIGTERM)
 
         assert [0] * len(self._living) == [each.ended() for each in self._living]

@@ -164,7 +164,7 @@ class Claimer:
             self._registration.extended(began)
         claims = await self._one_suspect(claimed.claims)
         take = self._attempts.give_back if self._stopped else self._attempts.start
-        self._quota.took(sum(not is_feeder(claim.origin) for claim in claims))
+        self._quota.took(len(claims) - sum(claim.origin is not None and is_feeder(claim.origin) for claim in claims))
         for claim in claims:
             take(claim, claimed.runs.get(claim.id))
         if not known:

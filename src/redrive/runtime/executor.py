@@ -142,10 +142,12 @@ class Executor:
         limit = limit_of(task.policy if claim.catching else claim.policy)
         effects, transition = Effects(), None
         try:
-            arguments = await self._arguments(task, claim, limit)
-            if isinstance(task, StateTask):
-                transition = await task.begin(claim.origin, effects)
-            delivery = _delivery(claim, task, arguments, delivery)
+            if type(task) is Task and claim.parent_id is None:  # hot path
+                arguments = task.signature.read(claim.payload or b"{}")
+            else:
+                arguments = await self._arguments(task, claim, limit)
+                transition = await task.begin(claim.origin, effects) if isinstance(task, StateTask) else None
+                delivery = _delivery(claim, task, arguments, delivery)
         except _UnknownTask as error:
             return _unknown(str(error))
         except (PayloadError, ConfigurationError, JobNotFound) as error:
