@@ -183,6 +183,28 @@ def test_a_bad_name_is_refused(app: App, name: str, text: str):
         app.machine(name)
 
 
+@pytest.mark.parametrize("options", [{"retry": "3 1x"}, {"busy": "wait"}])
+def test_a_bad_option_of_a_machine_is_refused_at_once(app: App, options: dict[str, Any]):
+    """Policies and other options of a machine are read when it is declared, and a refused one leaves no machine."""
+    with pytest.raises(ConfigurationError):
+        app.machine("payment", **options)
+
+    app.machine("payment")
+
+
+def test_a_bad_timeout_is_refused_at_its_state(app: App):
+    """Times that cannot be read are refused when the state is declared; words are a time."""
+    machine = app.machine("payment")
+
+    with pytest.raises(
+        ConfigurationError, match="machine 'payment': state 'nothing': timeout: the number 3 has no unit"
+    ):
+        machine.start(timeout=("3 dayz", Paid()))(nothing)
+    assert {} == machine.tasks
+    machine.start(timeout=("2 weeks", Paid()))(nothing)
+    assert (timedelta(days=14), Paid()) == machine.tasks["nothing"].timeout_event
+
+
 def two_events(event: Created, other: Paid) -> None:
     """Take too much."""
 

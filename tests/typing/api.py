@@ -301,3 +301,30 @@ async def crons() -> None:
     await nightly_slowly()
     assert_type([each.note for each in await nightly.aoccurrences(limit=1)], list[str | None])
     assert_type((await nightly.aresume()).paused_at, datetime | None)
+
+
+# --- state machines ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class PaymentBegun:
+    """An event."""
+
+
+machine = redrive.App("memory://").machine("payment", retry="10 1s", busy="queue")
+assert_type(machine, redrive.Machine)
+begun = machine.start(lambda event: None)
+
+
+@machine.state(after=[begun], timeout=("3 days", PaymentBegun()), within=timedelta(hours=2), when=lambda event: True)
+def payment_paid(event: PaymentBegun, ctx: redrive.Context) -> None:
+    """Send the next event."""
+    ctx.next(PaymentBegun())
+
+
+assert_type(machine.get("invoice-42"), redrive.MachineInstance)
+assert_type(machine.get("invoice-42").state, str | None)
+assert_type(machine.get("invoice-42").events(), tuple[type, ...])
+machine.send("invoice-42", PaymentBegun(), key="webhook-981")
+machine.send("invoice-42", PaymentBegun(), busy="later")  # type: ignore[arg-type]
+machine.state(after=[7])  # type: ignore[list-item]

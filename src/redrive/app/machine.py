@@ -184,6 +184,7 @@ class Machine:
 
     def _check_added(self, added: StateTask) -> None:
         """Check what can be checked before all states are known."""
+        _ = added.timeout_event
         known = [task for task in self.tasks.values() if task.signature.resolved]
         self._check_event_names(known)
         states = {task.label: task.defined(self._name_of, None) for task in known}

@@ -134,6 +134,8 @@ class Registry:
             raise MachineDefinitionError(
                 f"the machine {name!r} has a slash in its name, which separates the name from the key of an instance"
             )
+        if declaration.retry is not None:
+            _read_default(declaration.retry, f"app.machine({name!r}, retry=...)")
         place = _caller()
         other = self.machines.get(name)
         if other is not None:

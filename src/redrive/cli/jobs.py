@@ -12,7 +12,6 @@ from redrive.cli.loading import AsJson, Target, load_existing
 from redrive.cli.screen import Grid, document, print_document, say, say_lines, utc
 from redrive.engine.explain import Circumstances, span, why_not_running
 from redrive.engine.lifecycle import State
-from redrive.engine.origin import read_origin
 from redrive.engine.records import AttemptRecord, Filter, Hold, JobRecord
 from redrive.stores.operations import jobs as operations
 from redrive.stores.operations import queues
@@ -92,9 +91,6 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     say(f"enqueued {utc(job.enqueued_at)}, due {utc(job.scheduled_at)}{expires}")
     if tags:
         say(f"tags: {', '.join(tags)}")
-    origin = read_origin(job.origin)
-    if origin is not None:
-        say(f"origin: {origin.described}")
     if job.parent_id is not None:
         say(f"catches job {job.parent_id}")
     say(f"policy: {job.policy.explain()}")
