@@ -21,10 +21,12 @@ STEPS = 5
 SUBJECTS = {
     "sqlite": {
         "raw sqlite3": "raw_sqlite:RawRunsOnSQLite",
+        "redrive": "redrive:RedriveRunsOnSQLite",
         "dbos": "dbos:DBOSRunsOnSQLite",
     },
     "postgres": {
         "raw asyncpg": "raw_postgres:RawRunsOnPostgres",
+        "redrive": "redrive:RedriveRunsOnPostgres",
         "absurd": "absurd:AbsurdRuns",
         "pgqrs": "pgqrs:PgQRSRuns",
         "dbos": "dbos:DBOSRunsOnPostgres",
@@ -32,7 +34,7 @@ SUBJECTS = {
 }
 """The subjects by store and name, the limit first."""
 
-COUNTS = {"raw sqlite3": 10_000, "raw asyncpg": 10_000, "absurd": 600, "pgqrs": 300, "dbos": 300}
+COUNTS = {"raw sqlite3": 10_000, "raw asyncpg": 10_000, "redrive": 3_000, "absurd": 600, "pgqrs": 300, "dbos": 300}
 """The runs that a subject drains: work for some seconds each, because their speeds differ by two orders of size."""
 
 
