@@ -252,3 +252,33 @@ def test_wrong_branches_are_refused(app: App, make, text: str):
 
     assert 1 == len(seen)
     assert text in seen[0]
+
+
+def test_a_dropped_wait_does_not_continue_the_run(app: App, calls: Calls):
+    """Signals for a wait that lost against another branch do not continue the run, which waits for another one."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        calls.append("pass")
+
+        async def signalled() -> str:
+            return await flow.wait_for("never", str)
+
+        async def slept() -> str:
+            await flow.sleep("1h")
+            return "slept"
+
+        await flow.first(signalled(), slept())
+        return await flow.wait_for("go", str)
+
+    run = body.start()
+    drain(app)
+    before = calls.count("pass")
+    run.signal("never", "late")
+    drain(app)
+    unread = calls.count("pass")
+    run.signal("go", "went")
+    drain(app)
+
+    assert "went" == run.result("2s")
+    assert before == unread

@@ -79,6 +79,7 @@ class Wait:
     Attributes:
         due_at: when to look again; None if only something from outside ends the wait.
         why: a text for the screen.
+        path: of the row that the wait belongs to.
         row: the row that stores the wait, until its write begins.
         written: the row as it was written.
         woken: set when the branch should look again.
@@ -87,6 +88,7 @@ class Wait:
     branch: Branch
     due_at: datetime | None
     why: str
+    path: str
     row: StepEnd | None = None
     written: StepRecord | None = None
     woken: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())

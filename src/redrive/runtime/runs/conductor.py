@@ -422,7 +422,7 @@ class Conductor:
             await self.record(NewStep(f"{CANCEL_MARK} {path}", StepKind.CANCEL, CANCEL_MARK))
             raise CancelRequested(cancel)
         while self._flags.paused:
-            await self.wait(branch, None, "paused")
+            await self.wait(branch, None, "paused", path)
         most = self.workflow.max_steps
         if self._count >= most:
             raise TooManySteps(
@@ -519,9 +519,9 @@ class Conductor:
 
     # ---------------------------------------------------------------- waits
 
-    async def wait(self, branch: Branch, due_at: datetime | None, why: str) -> None:
-        """Wait until something has changed, or raise `Parking`; the caller looks again."""
-        wait = branch.wait = Wait(branch, due_at, why)
+    async def wait(self, branch: Branch, due_at: datetime | None, why: str, path: str) -> None:
+        """Wait with the row at this path until something has changed, or raise `Parking`; the caller looks again."""
+        wait = branch.wait = Wait(branch, due_at, why, path)
         self.consider()
         try:
             await wait.woken
@@ -533,7 +533,7 @@ class Conductor:
 
         Return the row as written, if something has changed before the run could park.
         """
-        wait = branch.wait = Wait(branch, self.expected(end).due_at, why, end)
+        wait = branch.wait = Wait(branch, self.expected(end).due_at, why, end.path, end)
         self.consider()
         try:
             await wait.woken
@@ -593,7 +593,10 @@ class Conductor:
         why = "; ".join(sorted({wait.why for wait in waits}))
         rows = tuple(self._queue.values())
         self._queue.clear()
-        self.close(Parked(None if due is None or due >= FAR else due, why, rows, self._changed_values()))
+        # Waits of branches that were dropped are not among these, and their rows go.
+        open_waits = tuple(wait.path for wait in waits)
+        until = None if due is None or due >= FAR else due
+        self.close(Parked(until, why, rows, self._changed_values(), open_waits))
 
     def close(self, end: Outcome) -> None:
         """Tear the body down: throw the interrupt into each wait, in the order of the branches."""

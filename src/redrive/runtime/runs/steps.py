@@ -111,7 +111,7 @@ class Tries:
             if self._kind is StepKind.STEP:
                 await conductor.edge(branch, self._path)
             if row is not None and row.due_at is not None and row.due_at > conductor.now_at():
-                await conductor.wait(branch, row.due_at, self._why(row))
+                await conductor.wait(branch, row.due_at, self._why(row), self._path)
                 continue
             end = await self._once(row, call, step)
             expected = conductor.expected(end)

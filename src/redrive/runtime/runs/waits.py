@@ -31,7 +31,7 @@ async def sleep(conductor: Conductor, branch: Branch, call: SleepCall) -> None:
             row = await conductor.wait_with(branch, end, "sleeps")
     while not _is_over(conductor, row):
         await conductor.edge(branch, answer.path)
-        await conductor.wait(branch, row.due_at, "sleeps")
+        await conductor.wait(branch, row.due_at, "sleeps", answer.path)
     branch.reached(row.due_at or row.at)
 
 
@@ -74,7 +74,7 @@ async def _received(
             end = NewStep(path, call.kind, call.name, StepOutcome.WAITING, delay=call.timeout)
             row = await conductor.wait_with(branch, end, why)
         else:
-            await conductor.wait(branch, row.due_at, why)
+            await conductor.wait(branch, row.due_at, why, path)
     written = await conductor.record(made)
     branch.reached(written.at)
     return written
@@ -123,7 +123,7 @@ async def _ended(conductor: Conductor, branch: Branch, row: StepRecord) -> StepR
         if end is not None:
             break
         await conductor.edge(branch, row.path)
-        await conductor.wait(branch, None, f"waits for the run {row.ref} of {row.name}")
+        await conductor.wait(branch, None, f"waits for the run {row.ref} of {row.name}", row.path)
     if end.state is State.SUCCEEDED:
         made = NewStep(row.path, row.kind, row.name, digest=row.digest, result=end.result, ref=row.ref)
     else:
