@@ -32,7 +32,7 @@ from redrive.stores.operations.machines import manage, rows, turns
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines.rows import Choice, NewEvent, Start
 from redrive.stores.operations.machines.send import Busy, Sent
-from redrive.stores.operations.machines.turns import Look, Turn
+from redrive.stores.operations.machines.turns import Known, Look, Turn
 from redrive.stores.query import Query, Steps, writes
 from tests.stores.helpers import FATAL, Harness, new
 
@@ -88,6 +88,13 @@ class Automaton:
             found = step(self.definition, instance.state, event, failed, None)
             return Start(found.to.name, self.job(instance.key, found.to.name)) if isinstance(found, Move) else found
         return self.choose(instance, instance.key, event, payload)
+
+    @property
+    def known(self) -> Known:
+        """The states of the code and the classes of their events."""
+        states = self.definition.states.values()
+        events = tuple(sorted({f"payment/{each.event}" for each in states}))
+        return Known(("payment",), tuple(f"payment/{each.name}" for each in states), events)
 
     # ------------------------------------------------------------------------------------------------- acting
 
@@ -148,11 +155,11 @@ class Automaton:
 
     def turns(self, budget: int = 100) -> tuple[Turn, ...]:
         """Take the turns of due timeouts and waiting events."""
-        return self.store.do(turns.take_turns(["payment"], self.resolve, budget=budget, now=self.store.now))
+        return self.store.do(turns.take_turns(self.known, self.resolve, budget=budget, now=self.store.now))
 
     def turn(self, key: str = "a") -> tuple[Turn, ...]:
         """Take the turn of one instance."""
-        return self.store.do(turns.take_turn("payment", key, self.resolve, now=self.store.now))
+        return self.store.do(turns.take_turn(self.known, "payment", key, self.resolve, now=self.store.now))
 
     def entered(self, state: str) -> Entered:
         """Return the properties of a state."""
@@ -195,7 +202,7 @@ class Automaton:
 
     def look(self) -> Look:
         """Read what is due."""
-        return self.store.do(turns.look(["payment"], now=self.store.now))
+        return self.store.do(turns.look(self.known, now=self.store.now))
 
 
 @writes

@@ -26,7 +26,6 @@ from redrive.engine.machine import (
     MoveStatus,
     NextEvent,
     StateTimeout,
-    no_transition,
     step,
 )
 from redrive.errors import MachineDefinitionError, NoTransition
@@ -37,7 +36,7 @@ from redrive.stores.operations.machines import manage, turns
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines.rows import Choice, NewEvent, Start
 from redrive.stores.operations.machines.send import Busy, Sent, SentStatus
-from redrive.stores.operations.machines.turns import Turn
+from redrive.stores.operations.machines.turns import Known, Turn
 from redrive.stores.query import Operation
 
 if TYPE_CHECKING:
@@ -349,7 +348,7 @@ class Machine:
             return self._chosen(instance, None if found is None else found.state, name, event, payload, data)
 
         def turn() -> Operation[tuple[Turn, ...]]:
-            return turns.take_turn(self.name, instance, self.resolve, now=self.app.now())
+            return turns.take_turn(self.known, self.name, instance, self.resolve, now=self.app.now())
 
         queues = tuple({task.defaults.queue for task in self.tasks.values()})
         return sending.send(new, choose, busy=how, queues=queues, now=self.app.now()), turn
@@ -375,11 +374,15 @@ class Machine:
             return found
         return Start(found.to.name, self.tasks[found.to.name].job(key, payload), found.to.failed_to)
 
+    @property
+    def known(self) -> Known:
+        """The states of the code and the classes of their events."""
+        states = tuple(f"{self.name}/{label}" for label in self.tasks)
+        return Known((self.name,), states, tuple({f"{self.name}/{task.event}" for task in self.tasks.values()}))
+
     def resolve(self, instance: InstanceRecord, event: str, payload: bytes) -> Choice:
         """Choose the transition of a stored event."""
-        codec = next((task for task in self.tasks.values() if task.event == event), None)
-        if codec is None:
-            return no_transition(self.definition, instance.state, event)
+        codec = next(task for task in self.tasks.values() if task.event == event)
         value, data = codec.read_event(payload), self.read_data(instance.data)
         return self._chosen(instance.key, instance.state, event, value, payload, data)
 

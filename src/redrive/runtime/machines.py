@@ -82,7 +82,13 @@ async def turn(app: App, *, budget: int = BUDGET) -> tuple[Turn, bool]:
     names = sorted(app.machines.declared)
     if not names:
         return Turn(0, None), False
-    look = await app.store.arun(turns.look(names, now=app.now()))
+    machines = [app.machines.declared[name].known for name in names]
+    known = turns.Known(
+        tuple(names),
+        tuple(state for each in machines for state in each.states),
+        tuple(event for each in machines for event in each.events),
+    )
+    look = await app.store.arun(turns.look(known, now=app.now()))
     rest = None if look.timeout_at is None else look.timeout_at - look.now
     if not look.startable and (rest is None or rest > timedelta(0)):
         return Turn(0, rest, look.now), look.waiting
@@ -90,7 +96,7 @@ async def turn(app: App, *, budget: int = BUDGET) -> tuple[Turn, bool]:
     def resolve(instance: InstanceRecord, event: str, payload: bytes) -> Choice:
         return app.machines.declared[instance.machine].resolve(instance, event, payload)
 
-    done = await app.store.arun(turns.take_turns(names, resolve, budget=budget, now=app.now()))
+    done = await app.store.arun(turns.take_turns(known, resolve, budget=budget, now=app.now()))
     for each in done:
         if each.status is MoveStatus.REFUSED:
             what = "timeout" if each.source is EventSource.TIMEOUT else "event"

@@ -54,7 +54,7 @@ def test_a_timeout_and_an_event_make_one_transition(payments: Automaton, busy: B
         payments.store.wait(3 * 86_400)
         one, other = payments.store.at_once(
             [
-                turns.take_turns(["payment"], payments.resolve, budget=10, now=payments.store.now),
+                turns.take_turns(payments.known, payments.resolve, budget=10, now=payments.store.now),
                 payments.sending("Completed", key, busy=busy),
             ]
         )
@@ -189,7 +189,7 @@ def test_a_failure_moves_the_instance_once_after_its_catch(payments: Automaton):
 
     assert ("paid", InstanceStatus.FAILED) == (payments.get().state, payments.get().status)
     done = payments.store.at_once(
-        [turns.take_turns(["payment"], payments.resolve, budget=9, now=payments.store.now) for _ in range(2)]
+        [turns.take_turns(payments.known, payments.resolve, budget=9, now=payments.store.now) for _ in range(2)]
     )
     assert [MoveStatus.RUNNING] == [turn.status for each in done for turn in each]
     payments.run()

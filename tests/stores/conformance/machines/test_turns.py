@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from redrive.engine.machine import EventSource, InstanceStatus, MoveStatus, StateTimeout
+from redrive.engine.machine import (
+    EventSource,
+    InstanceStatus,
+    MachineDefinition,
+    MachineState,
+    MoveStatus,
+    StateTimeout,
+)
 from redrive.errors import EventConflict
 from redrive.stores.operations.machines.send import Sent, SentStatus
+from redrive.stores.operations.machines.turns import Turn
 from tests.stores.helpers import Harness, failed
 from tests.stores.machines import DAY, Automaton, payment, statuses
 
@@ -95,7 +105,7 @@ def test_a_timeout_without_a_transition_is_refused_once(store: Harness):
     payments.walk("Created", "Paid", key="a")
     payments.walk("Created", "Paid", key="b")
     store.wait(3 * 86_400)
-    states = {name: state for name, state in payments.definition.states.items() if name != "expired"}
+    states = {**payments.definition.states, "expired": MachineState("expired", "Expired", after=("completed",))}
     payments.definition = type(payments.definition)("payment", states)
     (first, _) = payments.turns()
 
@@ -261,3 +271,41 @@ def test_a_direct_event_finds_the_instance_of_a_waiting_one(payments: Automaton)
     payments.queue("Paid")
 
     assert "created" == payments.send("Created").to_state
+
+
+def test_code_without_a_state_leaves_its_timeout(store: Harness):
+    """Timeouts of states that a worker's code does not have stay for the workers of other code."""
+    new = Automaton(store)
+    new.walk("Created", "Paid")
+    old = Automaton(store, MachineDefinition("payment", {"created": MachineState("created", "Created", start=True)}))
+    store.wait(4 * 86_400)
+
+    assert (None, False) == (old.look().timeout_at, old.look().startable)
+    assert () == old.turns()
+    assert ["expired"] == [turn.to_state for turn in new.turns()]
+
+
+@pytest.mark.parametrize("turns", [Automaton.turns, Automaton.turn])
+def test_code_without_an_event_leaves_it_in_line(store: Harness, turns: Callable[[Automaton], tuple[Turn, ...]]):
+    """Waiting events that a worker's code does not have stay first in their line until other code takes them."""
+    new = Automaton(store)
+    new.walk("Created")
+    old = Automaton(store, MachineDefinition("payment", {"created": MachineState("created", "Created", start=True)}))
+    new.queue("Paid")
+    new.queue("Created")
+
+    assert (False, True) == (old.look().startable, old.look().waiting)
+    assert () == turns(old)
+    assert new.look().startable
+    assert ["paid"] == [turn.to_state for turn in turns(new)]
+
+
+def test_code_without_the_state_leaves_waiting_events(store: Harness):
+    """Events that wait for an instance in a state that a worker's code does not have stay in line."""
+    new = Automaton(store)
+    new.walk("Created", "Paid")
+    old = Automaton(store, MachineDefinition("payment", {"created": MachineState("created", "Created", start=True)}))
+    old.queue("Created")
+
+    assert ((), ()) == (old.turns(), old.turn())
+    assert [MoveStatus.REFUSED] == [turn.status for turn in new.turns()]

@@ -1,7 +1,8 @@
 """Starts the transitions of due timeouts and of waiting events. PURE.
 
 Timeouts and waiting events have no sender that could receive an error: an event without a transition is recorded as
-refused, and an error of a guard is recorded with it.
+refused, and an error of a guard is recorded with it. While versions of the code differ, as during a deployment, a state
+or a class of event may be new to this code: the event stays where it is until a worker with other code takes it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,23 @@ Resolve: TypeAlias = Callable[[InstanceRecord, str, bytes], Choice]
 """Chooses the transition of a stored event, given by the name of its type and its JSON."""
 
 
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """The machines of the code, with their states and the classes of their events.
+
+    Attributes:
+        states: as ``machine/state``.
+        events: as ``machine/event``.
+    """
+
+    machines: tuple[str, ...]
+    states: tuple[str, ...]
+    events: tuple[str, ...]
+
+    def params(self) -> dict[str, object]:
+        """Return the parameters of queries."""
+        return {"machines": list(self.machines), "states": list(self.states), "events": list(self.events)}
+
+
 class Look(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``machines_look``."""
 
@@ -65,37 +83,37 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def look(machines: Sequence[str], *, now: datetime | None = None) -> Steps[Look]:
-    """Return when the next timeout of these machines is due, and whether events wait."""
-    rows: Sequence[Look] = yield Query("machines_look", {"machines": list(machines), "now": now}, into=Look)
+def look(known: Known, *, now: datetime | None = None) -> Steps[Look]:
+    """Return when the next timeout is due that the code can start, and whether events wait."""
+    rows: Sequence[Look] = yield Query("machines_look", known.params() | {"now": now}, into=Look)
     return rows[0]
 
 
 # Instances that another transaction has locked are skipped, so no worker waits for a transaction of a user.
 @wakes
-def take_turns(
-    machines: Sequence[str], resolve: Resolve, *, budget: int, now: datetime | None = None
-) -> Steps[tuple[Turn, ...]]:
+def take_turns(known: Known, resolve: Resolve, *, budget: int, now: datetime | None = None) -> Steps[tuple[Turn, ...]]:
     """Start the transitions of due timeouts, and then of waiting events whose instances are free."""
     at = yield from instant(now)
-    done = yield from _time_out(machines, resolve, budget, at)
-    params = {"machines": list(machines), "count": budget}
+    done = yield from _time_out(known, resolve, budget, at)
+    params = known.params() | {"count": budget}
     free: Sequence[InstanceRecord] = yield Query("machines_free", params, into=InstanceRecord)
-    more = yield from _take(free, resolve, at)
+    more = yield from _take(free, known, resolve, at)
     return (*done, *more)
 
 
 @wakes
-def take_turn(machine: str, key: str, resolve: Resolve, *, now: datetime | None = None) -> Steps[tuple[Turn, ...]]:
+def take_turn(
+    known: Known, machine: str, key: str, resolve: Resolve, *, now: datetime | None = None
+) -> Steps[tuple[Turn, ...]]:
     """Start the transition of the first waiting event of an instance, if it is free and not locked."""
     at = yield from instant(now)
-    params = {"machine": machine, "key": key}
+    params = {"machine": machine, "key": key, "states": list(known.states)}
     free: Sequence[InstanceRecord] = yield Query("instance_free", params, into=InstanceRecord)
-    return tuple((yield from _take(free, resolve, at)))
+    return tuple((yield from _take(free, known, resolve, at)))
 
 
-def _time_out(machines: Sequence[str], resolve: Resolve, budget: int, at: datetime) -> Steps[list[Turn]]:
-    params = {"machines": list(machines), "count": budget, "now": at}
+def _time_out(known: Known, resolve: Resolve, budget: int, at: datetime) -> Steps[list[Turn]]:
+    params = known.params() | {"count": budget, "now": at}
     due: Sequence[InstanceRecord] = yield Query("machines_overdue", params, into=InstanceRecord)
     ids = yield from jobs.take("job", len(due)) if due else _none()
     result = _Turns()
@@ -129,13 +147,15 @@ def _none() -> Steps[list[int]]:
     return []
 
 
-def _take(free: Sequence[InstanceRecord], resolve: Resolve, at: datetime) -> Steps[list[Turn]]:
+def _take(free: Sequence[InstanceRecord], known: Known, resolve: Resolve, at: datetime) -> Steps[list[Turn]]:
     """Start the first waiting event of each of these instances, which are locked and free."""
     many = [{"machine": each.machine, "key": each.key} for each in free]
     waiting: Sequence[MoveRecord] = (yield Query("moves_next", many=many, into=MoveRecord)) if many else ()
     instances = {(each.machine, each.key): each for each in free}
     result = _Turns()
     for move in waiting:
+        if f"{move.machine}/{move.event}" not in known.events:
+            continue
         instance = instances[move.machine, move.key]
         if instance.status is InstanceStatus.FAILED:
             instance = _released(instance)

@@ -1,4 +1,4 @@
--- Lock instances of these machines that are free for a waiting event, without those that others have locked.
+-- Lock instances of these machines that are free for a waiting event that the code has, without locked ones.
 -- Called by take_turns.
 SELECT
     instance.machine, instance.key, instance.state, instance.to_state, instance.status, instance.job_id,
@@ -11,7 +11,10 @@ FROM (
     GROUP BY machine, key
 ) AS waiting
 JOIN redrive_instances AS instance ON instance.machine = waiting.machine AND instance.key = waiting.key
-WHERE instance.job_id IS NULL OR (instance.status = 'failed' AND waiting.failed)
+JOIN redrive_moves AS head ON head.id = waiting.id
+WHERE (instance.job_id IS NULL OR (instance.status = 'failed' AND waiting.failed))
+    AND (instance.state IS NULL OR instance.machine || '/' || instance.state = ANY (:states::text[]))
+    AND head.machine || '/' || CASE WHEN waiting.failed THEN 'FailedTransition' ELSE head.event END = ANY (:events::text[])
 ORDER BY waiting.id
 LIMIT :count::bigint
 FOR UPDATE OF instance SKIP LOCKED

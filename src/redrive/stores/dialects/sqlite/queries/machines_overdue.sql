@@ -1,4 +1,4 @@
--- Lock idle instances of machines with due timeouts, the earliest first, without those that others have locked.
+-- Lock idle instances of machines with due timeouts that the code has, the earliest first, without locked ones.
 -- Called by take_turns.
 SELECT
     machine, key, state, to_state, status, job_id, event, moves, created_at, entered_at, timeout_at, timeout_event,
@@ -6,5 +6,7 @@ SELECT
 FROM redrive_instances
 WHERE timeout_at IS NOT NULL AND timeout_at <= :now AND job_id IS NULL
     AND machine IN (SELECT value FROM json_each(:machines))
+    AND machine || '/' || state IN (SELECT value FROM json_each(:states))
+    AND machine || '/' || timeout_event IN (SELECT value FROM json_each(:events))
 ORDER BY timeout_at
 LIMIT :count
