@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from redrive.engine.outcome import Succeeded
 from redrive.errors import MachineBusy
 from redrive.stores.operations.machines import turns
 from redrive.stores.operations.machines.send import Busy
@@ -81,7 +82,21 @@ def test_turns_skip_a_locked_instance(payments: Automaton):
     with postgres.connect(autocommit=False) as mine:
         within(payments.store, payments, "Completed", mine)
         assert ["b"] == [turn.key for turn in payments.turns()]
-        assert () == payments.store.do(turns.take_turn("payment", "a", payments.resolve, now=payments.store.now))
+        assert () == payments.store.do(
+            turns.take_turn(payments.known, "payment", "a", payments.resolve, now=payments.store.now)
+        )
         mine.rollback()
 
     assert ["a"] == [turn.key for turn in payments.turns()]
+
+
+@pytest.mark.parametrize(("event_key", "busy"), [("k1", Busy.RAISE), (None, Busy.DROP)])
+def test_an_event_that_starts_nothing_holds_up_no_settle(payments: Automaton, event_key: str | None, busy: Busy):
+    """Repeated and dropped events lock no instance, so the transition that runs can end at once."""
+    payments.send("Created", event_key="k1")
+    claim = payments.take()
+    with postgres.connect(autocommit=False) as mine:
+        payments.store.raw.run(payments.sending("Created", event_key=event_key, busy=busy), using=mine)
+        payments.store.end(claim, Succeeded(effects=payments.effects(claim)))
+        assert "created" == payments.get().state
+        mine.rollback()

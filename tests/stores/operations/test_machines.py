@@ -15,7 +15,8 @@ from redrive.stores.operations.jobs import NumberBlock
 from redrive.stores.operations.machines import manage
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines.finish import finish_all
-from redrive.stores.operations.machines.rows import NewEvent, Start
+from redrive.stores.operations.machines.rows import MaybeLocked, NewEvent, Start
+from redrive.stores.operations.machines.send import Busy, SentStatus
 from redrive.stores.operations.redriving import JobFamily
 from redrive.stores.query import Steps, writes
 from tests.engine.helpers import job
@@ -31,6 +32,12 @@ FREE = replace(INSTANCE, status=InstanceStatus.RUNNING, to_state=None, job_id=No
 
 EVENT = NewEvent("payment", "a", "Paid", b"{}", "x")
 
+
+def as_read(instance: InstanceRecord, *, locked: bool) -> MaybeLocked:
+    """Return an instance as a sender reads it."""
+    return MaybeLocked(**{name: getattr(instance, name) for name in instance.__struct_fields__}, locked=locked)
+
+
 DEAD = job(state=State.DEAD, reason="ERROR", finished_at=T0, origin="machine:payment/a")
 
 
@@ -39,10 +46,22 @@ def test_an_instance_that_was_created_in_between_is_locked():
     start = Start("paid", new())
     block = [NumberBlock(T0, 7, 7)]
     operation = sending.send(EVENT, lambda _: start)
-    sent, asked = converse(operation, block, [], [], [FREE], [])
+    sent, asked = converse(operation, block, [], [], [as_read(FREE, locked=True)], [])
 
     assert ("created", "paid") == (sent.from_state, sent.to_state)
-    assert ["gate", "instances_lock", "instance_insert", "instances_lock"] == names(asked)[:4]
+    assert ["gate", "instance_lock_idle", "instance_insert", "instance_lock_idle"] == names(asked)[:4]
+
+
+def test_an_instance_that_became_busy_before_the_lock_is_read_again():
+    """Rows that are idle and not locked are older than the transition that has begun since, and are read again."""
+    running = replace(INSTANCE, status=InstanceStatus.RUNNING, error=None)
+    operation = sending.send(EVENT, lambda _: Start("paid", new()), busy=Busy.DROP)
+    sent, asked = converse(
+        operation, [NumberBlock(T0, 8, 8)], [as_read(FREE, locked=False)], [as_read(running, locked=False)]
+    )
+
+    assert (SentStatus.DROPPED, "created") == (sent.status, sent.from_state)
+    assert ["gate", "instance_lock_idle", "instance_lock_idle"] == names(asked)
 
 
 def test_a_changed_instance_is_not_acted_on():

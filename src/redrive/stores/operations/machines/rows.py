@@ -67,6 +67,25 @@ def lock(pairs: Iterable[tuple[str, str]]) -> Steps[dict[tuple[str, str], Instan
     return {(row.machine, row.key): row for row in rows}
 
 
+class MaybeLocked(InstanceRecord, frozen=True, gc=False):
+    """A row of the query ``instance_lock_idle``."""
+
+    locked: bool
+
+
+def lock_idle(machine: str, key: str) -> Steps[InstanceRecord | None]:
+    """Lock an instance unless a transition of it runs, and return it; None if it does not exist."""
+    while True:
+        params = {"machine": machine, "key": key}
+        rows: Sequence[MaybeLocked] = yield Query("instance_lock_idle", params, into=MaybeLocked)
+        if not rows:
+            return None
+        # A row that is neither locked nor busy was busy when the lock was granted, and idle in the snapshot before.
+        is_busy = rows[0].busy and rows[0].status is not InstanceStatus.FAILED
+        if rows[0].locked or is_busy:
+            return rows[0]
+
+
 def lock_one(machine: str, key: str) -> Steps[InstanceRecord]:
     """Lock an instance and return it; raise `InstanceNotFound`."""
     found = yield from lock([(machine, key)])

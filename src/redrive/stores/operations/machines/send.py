@@ -1,6 +1,8 @@
 """Sends events to instances: starts their transitions, or puts the events into line. PURE.
 
-A transition of an instance runs alone. An event that arrives meanwhile is refused, waits for its turn, or is dropped.
+A transition of an instance runs alone. An event that arrives meanwhile is refused, waits for its turn, or is dropped;
+its sender does not lock the instance then, because the end of the transition would wait for the sender's transaction,
+and other ends of attempts with it.
 An event that waits is only inserted: its sender locks no existing instance, so a transaction of a user that stays open
 holds up no other event. `redrive.stores.operations.machines.turns` starts it.
 """
@@ -31,7 +33,7 @@ from redrive.stores.operations.machines.rows import (
     Start,
     began,
     insert_moves,
-    lock,
+    lock_idle,
     new_move,
     put,
     write,
@@ -109,7 +111,7 @@ def send(
 
 
 def _send(event: NewEvent, choose: Choose, number: int, at: datetime, *, drop: bool) -> Steps[Sent]:
-    instance = (yield from lock([(event.machine, event.key)])).get((event.machine, event.key))
+    instance = yield from lock_idle(event.machine, event.key)
     if instance is None:
         choice = choose(None)
         if isinstance(choice, NoTransition):
@@ -117,7 +119,8 @@ def _send(event: NewEvent, choose: Choose, number: int, at: datetime, *, drop: b
         if isinstance(choice, Start) and (yield from _create(event, choice, number, at)):
             return _started(event, number, choice, None)
         # Another transaction has created it in between.
-        instance = (yield from lock([(event.machine, event.key)]))[event.machine, event.key]
+        instance = yield from lock_idle(event.machine, event.key)
+        assert instance is not None  # noqa: S101 - an instance that conflicts is committed
     answer = yield from _answer(event)
     if answer is not None:
         return answer
