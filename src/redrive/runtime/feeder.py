@@ -52,7 +52,7 @@ R = TypeVar("R")
 FLUSH_EVENTS = 1000
 
 # Seconds after which the position is written at the latest.
-FLUSH_FOR = 1.0
+FLUSH_FOR = 0.25
 
 # Seconds between two questions whether held lines have become free.
 ASK_EVERY = 0.1
@@ -252,7 +252,10 @@ class Feeder:
         full = window.at_id - self._flushed_id >= FLUSH_EVENTS
         urgent = bool(self._diverted or self._effects) or full
         late = window.at_id > self._flushed_id and now >= self._since + FLUSH_FOR
-        if urgent or late or (finished and window.at_id > self._flushed_id and not self._tasks and late):
+        if late and finished and not urgent and not self._stopping and not self._paused:
+            # The end of a window is written as its end, so that an idle subscription has none open.
+            return await self._next_window()
+        if urgent or late:
             await self._turn(None)
             return True
         return False
