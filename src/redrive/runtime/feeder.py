@@ -151,8 +151,9 @@ class Feeder:
         """Deliver events until the feeder is stopped, or its shard is gone."""
         try:
             ended = await self._go(endless=True)
-        except LeaseLost as error:
-            return Released(str(error))
+        except LeaseLost:
+            # The shard does not exist any more, or another worker has it; then this end is not written.
+            return Succeeded()
         finally:
             await self._cancel()
         assert ended is not None  # noqa: S101 - only a drain returns otherwise
@@ -162,12 +163,16 @@ class Feeder:
     async def drain(self) -> Outcome | None:
         """Deliver the events that can be delivered now; return how the feeder ended, None if it has not."""
         self._looked = True
-        return await self._go(endless=False)
+        try:
+            return await self._go(endless=False)
+        except LeaseLost:
+            return Succeeded()
 
     async def leave(self) -> None:
         """Write the position at the end of a drain."""
         if self._shard is not None and not self._moved:
-            await self._turn(None)
+            with contextlib.suppress(LeaseLost):
+                await self._turn(None)
 
     # ---------------------------------------------------------------- the loop
 
@@ -196,8 +201,8 @@ class Feeder:
             if self._stopping and not self._tasks:
                 return await self._release("its worker shut down")
             self._start()
-            if self._stuck is not None and not self._tasks and not self._window.unfinished and not self._diverted:
-                return await self._release(self._stuck[1], STUCK_FOR)
+            if self._is_stuck:
+                return await self._give_up_event(endless=endless)
             if await self._advance():
                 continue
             # Nothing can be delivered now: no event is new, its line is held, or the subscription is paused.
@@ -209,6 +214,19 @@ class Feeder:
                 continue
             await self._rest()
             self.idle = False
+
+    @property
+    def _is_stuck(self) -> bool:
+        """True if only an event is left that this code cannot read."""
+        return self._stuck is not None and not self._tasks and not self._window.unfinished and not self._diverted
+
+    async def _give_up_event(self, *, endless: bool) -> Outcome | None:
+        """Leave an event that this code cannot read to a worker with other code."""
+        assert self._stuck is not None  # noqa: S101 - the caller has checked
+        if endless:
+            return await self._release(self._stuck[1], STUCK_FOR)
+        await self._turn(None)
+        return None
 
     async def _rest(self) -> None:
         seconds = NET
@@ -276,12 +294,9 @@ class Feeder:
 
     async def _end_shard(self) -> None:
         """End a shard whose subscription gets another number of shards; the last one makes the new ones."""
-        place = (self._record.topic, self._record.name)
-        definition = self._subscription.definition
-        await self._stored(lambda: subscriptions.end_reshard(*place, definition.policy, now=self._app.now()))
-        self._moved = True
-        if not self._stopping:
-            await self._clock.asleep(ASK_EVERY)
+        place, policy = (self._record.topic, self._record.name), self._subscription.definition.policy
+        # If another shard has not ended, the next look is the reason to ask again.
+        self._moved = await self._stored(lambda: subscriptions.end_reshard(*place, policy, now=self._app.now()))
 
     # ---------------------------------------------------------------- reading and writing
 
