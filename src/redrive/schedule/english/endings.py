@@ -139,6 +139,8 @@ def _limit(reader: Reader, notes: Pieces, begin: int) -> str:
     reader.place = at
     found = span(reader)
     if found is not None:
+        if not found:
+            reader.refuse(at, "the time must be positive", "Give up after one week", "Do not retry")
         reader.take(*_TAILS)
         notes.put("give_up_after", found, reader.said(begin))
         return "time"

@@ -220,18 +220,14 @@ def _interval(reader: Reader, pieces: Pieces, begin: int) -> None:
     length = _one_and(reader) if count is None and unit is not None else span(reader, commas=False)
     if length is None:
         _lost_interval(reader, at)
-    for name, size in _LENGTHS.items():
-        if length % size == timedelta(0) or name == "second":
-            _put_interval(reader, pieces, begin, length / size, name)
-            return
+    name, size = next(each for each in _LENGTHS.items() if each[0] == "second" or not length % each[1])
+    _put_interval(reader, pieces, begin, length / size, name)
 
 
 def _one_and(reader: Reader) -> timedelta | None:
-    """Take ``hour and a half``, ``hour and 30 minutes``."""
-    size = SIZES.get(reader.word)
+    """Take ``hour and 30 minutes``."""
+    size = SIZES.get(reader.word, timedelta(0))
     reader.place += 1
-    if size is None or reader.take("and a half"):
-        return size * 1.5 if size else None
     reader.take("and")
     more = span(reader, commas=False)
     return size + more if more is not None and more < size else None

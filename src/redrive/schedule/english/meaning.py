@@ -480,20 +480,18 @@ def _hours(part: Pieces, whole: Pieces) -> tuple[tuple[int, ...], tuple[int, int
     """Return the days that a window implies, and its first and last minute."""
     window: Window = part.get("window")
     days: tuple[int, ...] = ()
-    of_day: str | None = part.get("part")
     if window.begin is None or window.end is None:
         days, found = whole.get("business", _BUSINESS)
         return (() if "days" in part else days), found
-    return days, bounds(window, of_day)
+    return days, bounds(window)
 
 
-def bounds(window: Window, of_day: str | None = None) -> tuple[int, int]:
+def bounds(window: Window) -> tuple[int, int]:
     """Return the first minute of a window in its day, and the first one after it."""
     assert window.begin is not None  # noqa: S101 - it is no window of business hours
     assert window.end is not None  # noqa: S101
-    if of_day is None:
-        check_halves([window.begin, window.end])
-    (hour, minute), (last_hour, last_minute) = (sure(each, of_day) for each in (window.begin, window.end))
+    check_halves([window.begin, window.end])
+    (hour, minute), (last_hour, last_minute) = (sure(each, None) for each in (window.begin, window.end))
     begin, end = hour * _HOUR + minute, last_hour * _HOUR + last_minute
     if begin == end:
         wrong(window.end.place, "the window has no length", "between 9 AM and 5 PM", "every hour")

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from redrive.errors import ScheduleError
 from redrive.schedule.english.combining import complete
-from redrive.schedule.english.failures import MOST, Numbered
+from redrive.schedule.english.failures import Numbered
 from redrive.schedule.english.notes import Limit, Pieces, wrong
 from redrive.schedule.english.recurrences import FORMS
 from redrive.schedule.english.retries import Retries
@@ -42,18 +41,15 @@ class Whole:
         self._check_heading(delays)
         exhausted = self._ending(schedule, delays)
         given = {name: notes.get(name) for name in ("timeout", "catch_up", "jitter", "give_up_after")}
-        try:
-            return make(
-                schedule=schedule,
-                delays=delays,
-                repeat_last=self._repeats,
-                strategy=notes.get("strategy", Strategy.ALIGN),
-                on_exhausted=exhausted,
-                on_give_up=tuple(notes.get("actions", ())),
-                **{name: value for name, value in given.items() if value is not None},
-            )
-        except ScheduleError as error:
-            wrong(self._at("exhausted", "timeout"), str(error).rpartition("': ")[2])
+        return make(
+            schedule=schedule,
+            delays=delays,
+            repeat_last=self._repeats,
+            strategy=notes.get("strategy", Strategy.ALIGN),
+            on_exhausted=exhausted,
+            on_give_up=tuple(notes.get("actions", ())),
+            **{name: value for name, value in given.items() if value is not None},
+        )
 
     def _at(self, *names: str) -> Place:
         return self._notes.place(*names) if any(each in self._notes for each in names) else self._place
@@ -161,8 +157,6 @@ class Whole:
             ("last_failure", notes.place("last_failure")) if attempts is None else ("attempts", notes.place("attempts"))
         )
         count = (last or 1) - 1 if attempts is None else attempts - 1
-        if count > MOST:
-            wrong(place, f"there are at most {MOST:,} retries", "Keep retrying until it succeeds")
         if self._repeats:
             return self._bounded(delays, count, place)
         if not delays and "spacing" in notes:
