@@ -6,6 +6,7 @@ import itertools
 import re
 import sys
 from collections.abc import Callable
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -241,7 +242,16 @@ LONG: dict[str, Callable[[int], str]] = {
     "spaces": lambda size: f"Refresh {' ' * size} every day at 6 AM",
     "empty lines": lambda size: "\n" * size,
     "the same sentence": lambda size: "Refresh every day at 6 AM.\n" * (size // 27),
-    "failures": lambda size: "".join(f"On failure {n}, retry after 1 minute\n" for n in range(1, size // 34)),
+    "failures": lambda size: "".join(f"On the {n}0th failure, retry after 1 minute\n" for n in range(1, size // 43)),
+    "actions": lambda size: "".join(f"Email user{n}@example.com\n" for n in range(size // 27)),
+    "recipients": lambda size: "Email ops" + "".join(f", user{n}@example.com" for n in range(size // 23)),
+    "dates": lambda size: (
+        "Daily at noon except " + ", ".join(f"{date(2027, 1, 1) + n * timedelta(days=1)}" for n in range(size // 12))
+    ),
+    "times of recurrences": lambda size: (
+        "Refresh every day at 0:00"
+        + "".join(f" and every Monday at {n // 60}:{n % 60:02}" for n in range(1, min(size // 25, 1440)))
+    ),
     "delays": lambda size: "Retry after 1 minute" + ", 5 minutes" * (size // 11),
     "times": lambda size: "Refresh every day at 6 AM" + " and 4 PM" * (size // 9),
     "days": lambda size: "Refresh on Monday" + ", Tuesday" * (size // 9),
@@ -268,7 +278,7 @@ def steps(text: str) -> int:
     former = sys.getprofile()
     sys.setprofile(counted)
     try:
-        shown(text)
+        refusal(text)
     finally:
         sys.setprofile(former)
     return count

@@ -73,12 +73,12 @@ def action(reader: Reader, notes: Pieces) -> bool:
     begin = reader.place
     found = _plain(reader) or _mail(reader) or _mark(reader)
     if found and "actions" in notes:
-        known: list[Action] = notes.get("actions")
+        known: dict[Action, None] = notes.get("actions")
         if any(each in known for each in found):
             reader.refuse(begin, f"{reader.said(begin)} is there twice", "each of them once")
-        known.extend(found)
+        known.update(dict.fromkeys(found))
     elif found:
-        notes.put("actions", found, reader.said(begin))
+        notes.put("actions", dict.fromkeys(found), reader.said(begin))
     return bool(found)
 
 

@@ -37,8 +37,9 @@ def complete(found: Recurrence, whole: Pieces, start: datetime | None) -> Schedu
     except ScheduleSyntaxError:
         raise
     except ScheduleError as error:
-        never = "it never occurs" if "never occurs" in str(error) else str(error)
-        wrong(place, never, *FORMS)
+        if "never occurs" in str(error):
+            wrong(place, "it never occurs", "on the last day of the month", FORMS[0])
+        wrong(place, str(error), *FORMS)
 
 
 def _is_exact(found: Recurrence) -> bool:

@@ -84,6 +84,10 @@ def refuse_place(reader: Reader) -> None:
         reader.lost("it is not clear of which place", *_FORMS)
     cities = _cities()
     found = cities.get(f"{reader.word}_{reader.ahead(1)}") or cities.get(reader.word)
+    # "Europe Kyiv" lacks its slash.
+    after = cities.get(reader.ahead(1))
+    if found is None and after is not None and after.lower().startswith(f"{reader.word}/"):
+        found = after
     if found:
         reader.lost("a time zone has the name of an area and of a place in it", f"in {found}", "in UTC")
 

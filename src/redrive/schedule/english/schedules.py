@@ -228,4 +228,9 @@ def lost_phrase(reader: Reader) -> NoReturn:
         reader.lost(
             "a time has a colon, a fraction has a point, and a list has blanks after its commas", "14:30", "1.5 hours"
         )
+    if word == "at" and reader.ahead(1) in _REASONS:
+        why, *forms = _REASONS[reader.ahead(1)]
+        reader.lost(why, *forms)
+    if word == "at" and reader.ahead(1) not in {"least", "most"}:
+        reader.lost('a time of day belongs after "at"', "at 9 AM", "at 16:30")
     reader.lost("it belongs neither to a schedule nor to another clause", *FORMS)
