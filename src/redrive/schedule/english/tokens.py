@@ -273,7 +273,9 @@ def shortened(text: str) -> str:
 
 
 # Advice where no single sentence is a remedy: it is not in quotes.
-_ADVICE = frozenset({"one of them only", "each of them once", "each date once", "each recurrence once"})
+_ADVICE = frozenset(
+    {"one of them only", "each of them once", "each date once", "each recurrence once", "one of the recurrences only"}
+)
 
 
 def written_forms(forms: tuple[str, ...]) -> str:
