@@ -7,8 +7,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import msgspec
+
 from redrive import Filter
 from redrive.engine.machine import MoveRecord
+from redrive.engine.runs import StepOutcome
+from redrive.stores.operations import jobs, managing_runs
 from tests.acceptance.chaos import EVERYTHING, enough, marks, sized
 from tests.acceptance.processes import Deployment
 from tests.acceptance.servers import own
@@ -188,7 +192,80 @@ producers.append(publish)
                 assert {key: sorted(found) for key, found in by_key.items()} == by_key
 
 
-PARTS: tuple[Part, ...] = (Jobs(), Instances(), Events())
+class Runs(Part):
+    """Runs of a workflow with steps that fail, a sleep, branches, a signal and a child run."""
+
+    work = """
+
+from redrive import Flow
+
+tried = set()
+
+
+async def charge(number: int) -> int:
+    note("charge", number, os.getpid())
+    return number * 2
+
+
+async def book(number: int) -> int:
+    note("book", number, os.getpid())
+    if number not in tried:
+        tried.add(number)
+        raise ConnectionError("not yet")
+    return number + 1
+
+
+@app.workflow()
+async def packing(flow: Flow, number: int) -> int:
+    return await flow.step(book, number, retry="20 20ms")
+
+
+@app.workflow()
+async def checkout(flow: Flow, number: int) -> list[int]:
+    paid = await flow.step(charge, number)
+    await flow.sleep("50ms")
+    booked, again = await flow.gather(flow.step(book, number, retry="20 20ms"), flow.step(charge, number + 1))
+    packed = await flow.call(packing, number) if number % 4 == 0 else 0
+    parcel = await flow.wait_for("shipped", int)
+    return [paid, booked, again, packed, parcel]
+"""
+    producer = """
+def order(number):
+    insist(lambda: work.checkout.start(number, id=f"order-{number}"), "ordered", number)
+    insist(lambda: work.checkout.run(f"order-{number}").signal("shipped", number, key="parcel"), "shipped", number)
+
+
+producers.append(order)
+"""
+
+    def settled(self, stage: Deployment) -> bool:
+        """Return True if each run has ended."""
+        tasks = ("checkout", "packing")
+        return not any(
+            stage.app.jobs.select(Filter(task=task, state=state, limit=1)) for task in tasks for state in OPEN
+        )
+
+    def audit(self, stage: Deployment, storm: Storm) -> None:
+        """Check that each run has its result, and each of its steps one row, which the run went on with."""
+        ordered = [int(number) for number in acknowledged(stage, "ordered")]
+        ran = {tuple(words.split()[:1]) for words in stage.noted("charge")}
+
+        assert 50 < len(ordered)
+        for number in ordered:
+            found = stage.app.store.run(managing_runs.timeline("checkout", f"order-{number}"))
+            result = msgspec.json.decode(stage.app.store.run(jobs.result(found.job.id)) or b"null")
+            rows = {row.path: msgspec.json.decode(row.result or b"null") for row in found.steps}
+            packed = number + 1 if number % 4 == 0 else 0
+
+            expected = [number * 2, number + 1, number * 2 + 2, packed, number]
+            assert expected == result, [each.traceback for each in found.attempts]
+            assert {StepOutcome.OK} == {row.outcome for row in found.steps}
+            assert (number * 2, number + 1, number * 2 + 2) == (rows["1"], rows["3.0.1"], rows["3.1.1"])
+            assert {(str(number),), (str(number + 1),)} <= ran
+            assert [None] != [signal.path for signal in found.signals]
+
+
+PARTS: tuple[Part, ...] = (Jobs(), Instances(), Events(), Runs())
 
 
 def _ride_out(stage: Deployment, storm: Storm) -> None:

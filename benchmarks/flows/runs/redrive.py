@@ -16,7 +16,7 @@ from redrive.stores.operations.runs import start
 __all__ = ["RedriveRunsOnPostgres", "RedriveRunsOnSQLite", "app"]
 
 
-def nothing() -> None:
+async def nothing() -> None:
     """Do nothing."""
 
 

@@ -17,6 +17,7 @@ import contextvars
 import functools
 import inspect
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NoReturn, Protocol, TypeAlias
@@ -139,11 +140,12 @@ class Conductor:
         self._asleep = asleep
         self._end: Outcome | None = None
         self._interrupt: FlowInterrupt | None = None
-        self._lost = self._expired = False
+        self._lost = self._expired = self._looking = self._values_changed = False
         self._branches: list[Branch] = []
         self._announced: set[FlowCall[Any]] = set()
         self._queue: dict[str, StepEnd] = {}
         self._written: dict[str, StepRecord] = {}
+        self._readers: Counter[str] = Counter()  # calls that wait for the written row of a path
         self._lock = asyncio.Lock()
         self._values: dict[str, msgspec.Raw] = (
             {} if state.run.values is None else msgspec.json.decode(state.run.values, type=dict[str, msgspec.Raw])
@@ -151,7 +153,6 @@ class Conductor:
         self._count = len(state.steps)
         self._marks = {row.path.removeprefix(f"{CANCEL_MARK} ") for row in state.steps if row.kind is StepKind.CANCEL}
         self._cancel_seen = any(row.kind is StepKind.CANCEL for row in state.steps)
-        self._looking = self._values_changed = False
         self._helpers: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.Task[None] | None = None
 
@@ -444,12 +445,20 @@ class Conductor:
         """Write rows, with those that were attached and the changed values; return the first one as written."""
         for each in (end, *more):
             self._queue[each.path] = each
-        async with self._lock:
-            # The holder of the lock before may have written them.
-            if self._queue:
-                await self._write()
-        self._check_lost()
-        return self._written.pop(end.path)
+        # The row of a failed try may still be under way when the next try ends: then both read the later row.
+        self._readers[end.path] += 1
+        try:
+            async with self._lock:
+                # The holder of the lock before may have written them.
+                if self._queue:
+                    await self._write()
+            self._check_lost()
+            return self._written[end.path]
+        finally:
+            self._readers[end.path] -= 1
+            if not self._readers[end.path]:
+                del self._readers[end.path]
+                self._written.pop(end.path, None)
 
     async def _write(self) -> None:
         batch = tuple(self._queue.values())
