@@ -13,6 +13,7 @@ import contextvars
 import functools
 import inspect
 from datetime import timedelta
+from types import FunctionType
 from typing import Any
 
 from msgspec import structs
@@ -36,6 +37,9 @@ from redrive.runtime.runs.branches import IN_STEP, Branch
 from redrive.runtime.runs.conductor import Conductor
 
 monotonic = SystemClock.monotonic
+
+# Hot path: asking takes as long as the rest of the call.
+_is_async = functools.lru_cache(maxsize=1024)(inspect.iscoroutinefunction)
 
 
 async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
@@ -68,7 +72,7 @@ async def call_function(conductor: Conductor, name: str, function: Any, *args: A
     """Call a function as a step: a coroutine here, another one in a thread."""
     token = IN_STEP.set(name)
     try:
-        if inspect.iscoroutinefunction(function):
+        if _is_async(function) if isinstance(function, FunctionType) else inspect.iscoroutinefunction(function):
             return await function(*args, **kwargs)
         call = functools.partial(function, *args, **kwargs)
         if conductor.start_thread is None:
