@@ -9,6 +9,8 @@ import threading
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from redrive import App
 from redrive.stores.operations import leases, workers
 from tests.runtime.helpers import PATIENCE, app_on, until, working
@@ -73,6 +75,7 @@ def test_the_result_of_a_stopped_handler_is_ignored(filed: App, caplog):
     assert ("cancelled", "ordered twice") == (filed.job(1).state, filed.job(1).record.note)
 
 
+@pytest.mark.case("probe-15")
 def test_a_blocked_event_loop_costs_no_lease(filed: App, tmp_path: Path):
     """Handlers that block the event loop beyond the lease keep it: the heartbeat has its own thread (D22)."""
     observer = app_on(tmp_path)

@@ -109,11 +109,11 @@ def test_an_attempt_that_ends_without_an_outcome_is_ended_by_its_worker(filed: A
     """If the coroutine of an attempt breaks, its slot is freed and its job runs again."""
     attempt, broken = Attempts._attempt, [RuntimeError("a bug")]
 
-    async def flaky(self, claim):
+    async def flaky(self, claim, state=None):
         """Break once."""
         if broken:
             raise broken.pop()
-        await attempt(self, claim)
+        await attempt(self, claim, state)
 
     monkeypatch.setattr(Attempts, "_attempt", flaky)
     task = filed.task(name="send")(lambda: None)

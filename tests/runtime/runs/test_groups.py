@@ -282,3 +282,28 @@ def test_a_dropped_wait_does_not_continue_the_run(app: App, calls: Calls):
 
     assert "went" == run.result("2s")
     assert before == unread
+
+
+def test_a_short_wait_is_overtaken_by_the_next_try(app: App, calls: Calls):
+    """A step may succeed before the row of its failed try is written, because another branch writes meanwhile."""
+    quick = calls.step("quick", OSError("a"), OSError("b"))
+
+    async def busy(number: int) -> int:
+        for _ in range(number):
+            await turn()
+        return number
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[int]:
+        async def many() -> int:
+            for number in range(12):
+                await flow.step(busy, number)
+            return 12
+
+        return await flow.gather(flow.step(quick, 1, retry="5 1ms 1ms"), many())
+
+    run = body.start()
+    drain(app)
+
+    assert [1, 12] == run.result("2s")
+    assert 3 == calls.count("quick")
