@@ -165,11 +165,14 @@ class Whole:
         if not delays and "retry" not in notes and ((limit is not None and limit.is_plan) or is_planned):
             return (timedelta(0),) * count
         if count != len(delays):
-            end = f"failure {last} ends the retries" if name == "last_failure" else f"give up after {attempts} attempts"
-            described = {0: "no retry is", 1: "1 retry is"}.get(len(delays), f"{len(delays)} retries are")
+            said = (
+                f"failure {last} ends the retries, but {len(delays)} retries are described"
+                if name == "last_failure"
+                else f"give up after {attempts} attempts, but {len(delays)} retries are described"
+            )
             wrong(
                 place,
-                f"{end}, but {described} described",
+                said,
                 f"Retry {count} times every 5 minutes" if count > 1 else "Retry after 5 minutes",
                 f"Give up after {len(delays) + 1} attempts" if delays else "Do not retry",
             )
