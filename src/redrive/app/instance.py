@@ -6,15 +6,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redrive.app.state import event_name
+from redrive.app.transition import MachineProtocol
 from redrive.engine.machine import InstanceRecord, InstanceStatus, Move, MoveRecord, step
 from redrive.stores.operations.machines import manage
 from redrive.stores.operations.machines.rows import LAST
-
-if TYPE_CHECKING:
-    from redrive.app.machine import Machine
 
 
 class MachineInstance:
@@ -24,7 +22,7 @@ class MachineInstance:
         record: its row.
     """
 
-    def __init__(self, machine: Machine, record: InstanceRecord) -> None:
+    def __init__(self, machine: MachineProtocol, record: InstanceRecord) -> None:
         self._machine = machine
         self.record = record
 
@@ -107,9 +105,11 @@ class MachineInstance:
             before: only events with smaller ids, such as the smallest one of the previous page.
         """
         operation = manage.history(self.record.machine, self.record.key, before=before, limit=limit)
-        return self._machine.app.store.run(operation)
+        found: tuple[MoveRecord, ...] = self._machine.app.store.run(operation)
+        return found
 
     async def ahistory(self, *, limit: int = 100, before: int = LAST) -> tuple[MoveRecord, ...]:
         """Read its events and moves; see `history`."""
         operation = manage.history(self.record.machine, self.record.key, before=before, limit=limit)
-        return await self._machine.app.store.arun(operation)
+        found: tuple[MoveRecord, ...] = await self._machine.app.store.arun(operation)
+        return found

@@ -8,15 +8,17 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import structs
 
 from redrive.app.arguments import checked_function, checked_text, shown
 from redrive.app.instance import MachineInstance
+from redrive.app.machines import Machines, MigrationResult
 from redrive.app.protocol import AppProtocol
 from redrive.app.refreshes import checked_key
 from redrive.app.state import DataCodec, StateDeclaration, StateTask, event_name
+from redrive.app.task import Task
 from redrive.engine.diagram import as_mermaid
 from redrive.engine.machine import (
     InstanceRecord,
@@ -34,15 +36,22 @@ from redrive.policy.duration import Duration
 from redrive.schedule.timezone import member
 from redrive.stores.operations.machines import manage, turns
 from redrive.stores.operations.machines import send as sending
+from redrive.stores.operations.machines.manage import InstanceCount
 from redrive.stores.operations.machines.rows import Choice, NewEvent, Start
 from redrive.stores.operations.machines.send import Busy, Sent, SentStatus
 from redrive.stores.operations.machines.turns import Known, Turn
 from redrive.stores.query import Operation
 
-if TYPE_CHECKING:
-    from redrive.app.machines import Machines, MigrationResult
-    from redrive.app.registry import Declaration, Registry
-    from redrive.stores.operations.machines.manage import InstanceCount
+
+class Registrar(Protocol):
+    """The part of the registry of an app that machines use; the registry imports this module."""
+
+    @property
+    def tasks(self) -> dict[str, Task[Any, Any, Any]]:
+        """The tasks by name."""
+
+    def state(self, function: Callable[..., Any], declaration: Any, changes: Mapping[str, Any], **settings: Any) -> Any:
+        """Register a function as a state."""
 
 
 class Machine:
@@ -59,8 +68,8 @@ class Machine:
     def __init__(  # noqa: PLR0913 - the options of a machine, by keyword
         self,
         app: AppProtocol,
-        registry: Registry,
-        declaration: Declaration,
+        registry: Registrar,
+        declaration: Any,
         name: str,
         *,
         place: str,
@@ -168,7 +177,8 @@ class Machine:
             raise MachineDefinitionError(
                 f"machine {self.name!r} has two states called {label!r}: give one another name"
             )
-        task = self._registry.state(function, self._declaration, changes, machine=self, label=label, state=state)
+        settings = {"machine": self, "label": label, "state": state}
+        task: StateTask = self._registry.state(function, self._declaration, changes, **settings)
         self.tasks[label] = task
         self.__dict__.pop("definition", None)
         if task.signature.resolved:
@@ -244,7 +254,7 @@ class Machine:
         parts = (f"{state.name}<{state.event}<{','.join(state.after)}" for state in self.definition.states.values())
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
 
-    def adopted(self, app: AppProtocol, registry: Registry) -> None:
+    def adopted(self, app: AppProtocol, registry: Registrar) -> None:
         """Become a machine of an app; its states are adopted as tasks."""
         self.app, self._registry = app, registry
 

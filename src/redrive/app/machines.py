@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.refreshes import checked_key
+from redrive.app.transition import MachineProtocol
 from redrive.engine.machine import InstanceRecord, InstanceStatus, MoveRecord, entered
 from redrive.errors import IllegalMove, MachineDefinitionError
 from redrive.schedule.timezone import member
@@ -18,9 +19,6 @@ from redrive.stores.operations.machines import manage
 from redrive.stores.operations.machines.manage import InstanceCount
 from redrive.stores.operations.machines.rows import LAST
 from redrive.stores.query import Operation
-
-if TYPE_CHECKING:
-    from redrive.app.machine import Machine
 
 BATCH = 1000
 """Instances that one transaction of a migration moves."""
@@ -49,7 +47,7 @@ class Machines:
 
     def __init__(self, app: AppProtocol) -> None:
         self._app = app
-        self.declared: dict[str, Machine] = {}
+        self.declared: dict[str, Any] = {}
         """The machines of the code, by name."""
 
     # ---------------------------------------------------------------- reading
@@ -309,7 +307,7 @@ class Machines:
                 return number
             after = batch.last
 
-    def find(self, machine: str) -> Machine:
+    def find(self, machine: str) -> Any:  # noqa: ANN401 - a machine, whose module imports this one
         """Return a machine of the code.
 
         Raises:
@@ -335,7 +333,7 @@ def _select(
     return manage.select(machine, state=state, status=wanted, after=after, limit=limit)
 
 
-def _check_state(machine: Machine, state: str) -> None:
+def _check_state(machine: MachineProtocol, state: str) -> None:
     if state not in machine.definition.states:
         known = ", ".join(machine.definition.states)
         raise MachineDefinitionError(f"machine {machine.name!r} has no state {state!r}; known states: {known}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ from redrive.app.enqueue import Options
 from redrive.app.payload import dec_hook, enc_hook
 from redrive.app.protocol import AppProtocol
 from redrive.app.task import Task, Traits
-from redrive.app.transition import TransitionHandle
+from redrive.app.transition import MachineProtocol, TransitionHandle
 from redrive.app.types import type_name, unsupported
 from redrive.engine.machine import Guard, MachineState, StateTimeout, entered
 from redrive.engine.origin import Kind, of_machine, read_origin
@@ -27,9 +27,6 @@ from redrive.errors import MachineDefinitionError, PayloadError, TaskDefinitionE
 from redrive.policy.duration import wordy
 from redrive.policy.fields import span
 from redrive.stores.operations.machines import manage
-
-if TYPE_CHECKING:
-    from redrive.app.machine import Machine
 
 _TWO = 2
 
@@ -65,7 +62,7 @@ class StateTask(Task[..., Any, Any, ...]):
         options: Options,
         *,
         traits: Traits | None = None,
-        machine: Machine,
+        machine: MachineProtocol,
         label: str,
         state: StateDeclaration,
     ) -> None:
@@ -162,7 +159,7 @@ class StateTask(Task[..., Any, Any, ...]):
         data = None
         if machine.codec is not None:
             data = machine.read_data(await self.app.store.arun(manage.data(found.name, found.part)))
-        return TransitionHandle(self, found.part, data, effects)
+        return TransitionHandle(machine, self.label, found.part, data=data, effects=effects)
 
     # ---------------------------------------------------------------- definition
 

@@ -94,7 +94,9 @@ async def turn(app: App, *, budget: int = BUDGET) -> tuple[Turn, bool]:
         return Turn(0, rest, look.now), look.waiting
 
     def resolve(instance: InstanceRecord, event: str, payload: bytes) -> Choice:
-        return app.machines.declared[instance.machine].resolve(instance, event, payload)
+        """Choose the transition of a stored event."""
+        choice: Choice = app.machines.declared[instance.machine].resolve(instance, event, payload)
+        return choice
 
     done = await app.store.arun(turns.take_turns(known, resolve, budget=budget, now=app.now()))
     for each in done:
