@@ -106,6 +106,9 @@ async def _replay(app: App, history: RunHistory) -> None:
 def _problem(history: RunHistory, conductor: Conductor, error: BaseException) -> str | None:
     """Return why an end of the body does not fit the history."""
     run, succeeded = history.run, history.state is State.SUCCEEDED
+    if isinstance(error.__cause__, NonDeterminism):
+        # The body used what is refused, and has ended early therefore.
+        return str(error.__cause__)
     match error:
         case RunEnded(outcome=Held(why)):
             return why

@@ -12,7 +12,7 @@ from redrive.clock import Clock
 from redrive.engine.records import Claim
 from redrive.engine.runs import RunFlags, RunRecord, StepKind, StepRecord, check_size
 from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten
-from redrive.errors import LeaseLost, StoreOutcomeUnknown
+from redrive.errors import LeaseLost, StoreBusy, StoreOutcomeUnknown
 from redrive.runtime.runs.branches import IN_STEP
 from redrive.runtime.supervision import rest
 from redrive.stores.operations import leases
@@ -89,10 +89,15 @@ class StoreRecorder:
         epoch = f".{run.epoch}" if run.epoch else ""
         new = call.workflow.new_run(f"{run.id}/{path}{epoch}", call.payload, (self._claim.id, path))
         end = NewStep(path, StepKind.CALL, call.workflow.name, digest=call.digest)
-        started: StepRecord = await self._app.store.arun(
-            calls.call(self._claim.id, self._claim.lease_id, end, new, now=self._app.now())
-        )
-        return started
+        tries = 0
+        while True:
+            try:
+                return await self._app.store.arun(
+                    calls.call(self._claim.id, self._claim.lease_id, end, new, now=self._app.now())
+                )
+            except StoreBusy:
+                tries += 1
+                await self._clock.asleep(rest(tries))
 
     # ---------------------------------------------------------------- steps in the user's transaction
 

@@ -34,10 +34,14 @@ def call(run_id: int, lease_id: int, end: NewStep, new: NewRun, *, now: datetime
     waiting = replace(end, outcome=StepOutcome.WAITING, ref=started.job_id)
     row = resolve(waiting, run_id, lease_id, started.at)
     (written,) = yield from write([RunRows(run_id, lease_id, (row,))], started.at)
-    if written.answer is StepsAnswer.LATER:
-        raise StoreBusy(f"job {run_id} is locked by another transaction")
-    if written.answer is StepsAnswer.LOST:
-        raise LeaseLost(f"the attempt {run_id}.{lease_id} is over: another worker has the run")
+    if written.answer is not StepsAnswer.WRITTEN:
+        # The exception takes the child back.
+        locked = written.answer is StepsAnswer.LATER
+        raise (
+            StoreBusy(f"job {run_id} is locked by another transaction")
+            if locked
+            else LeaseLost(f"the attempt {run_id}.{lease_id} is over: another worker has the run")
+        )
     return written.steps[0]
 
 
