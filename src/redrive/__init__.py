@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from redrive.app.machine import Machine
     from redrive.app.refresh import Refresh
     from redrive.app.run import Run
+    from redrive.app.subscription import Subscription
     from redrive.app.task import Task
+    from redrive.app.topic import Topic
     from redrive.app.workflow import Workflow
     from redrive.engine.items import Disabled
     from redrive.engine.machine import FailedTransition
@@ -122,9 +124,11 @@ _HOMES = {
     "SoftTimeout": "redrive.errors",
     "Stop": "redrive.app.context",
     "SyncFlow": "redrive.app.flow",
+    "Subscription": "redrive.app.subscription",
     "Task": "redrive.app.task",
     "Tasks": "redrive.app.collection",
     "Workflow": "redrive.app.workflow",
+    "Topic": "redrive.app.topic",
     "attempt": "redrive.retrying",
     "deadline": "redrive.retrying",
     "disable": "redrive.retrying",

@@ -1,7 +1,7 @@
 """Subscriptions: what the code declares, what operators change, and how far they are. PURE.
 
-Lock order: the subscription, then its shards, then jobs that are inserted for new shards. A feeder locks its own job
-and its shard; it never locks the subscription, except to end a reshard, when it has no shard locked.
+Lock order: the subscription, then the jobs of feeders, then shards, then the jobs of deliveries. A feeder locks its own
+job and its shard; it never locks the subscription, except to end a reshard, when it has no shard locked.
 """
 
 from __future__ import annotations
@@ -424,11 +424,13 @@ def forget(topic: str, name: str, *, actor: str = UNKNOWN, now: datetime | None 
     """Delete a subscription and its cursors, and end its feeders; its jobs stay. Raise `SubscriptionNotFound`."""
     at = yield from instant(now)
     known = yield from lock(topic, name)
-    shards: Sequence[Shard] = yield Query("shards_lock", _key(known), into=Shard)
+    shards: Sequence[Shard] = yield Query("shards_of", _key(known), into=Shard)
+    # A feeder locks its job and then its shard: so the jobs come first here, too.
     for each in shards:
         feeder: Sequence[JobRecord] = yield Query("job_lock", {"id": each.job_id}, into=JobRecord)
         for job in feeder:
             yield from transitions.end(job, at, "the subscription was deleted")
+    yield Query("shards_lock", _key(known), into=Shard)
     yield Query("subscription_delete", {"topic": topic, "name": name})
     yield from record(at, actor, "forget", topic=topic, subscription=name)
 
