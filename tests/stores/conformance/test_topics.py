@@ -12,7 +12,7 @@ from redrive.engine.origin import of_topic
 from redrive.engine.records import Claim, Filter, Hold
 from redrive.engine.topics import Dead, NewEvent, Order, Publish, StoredEvent, line_of
 from redrive.errors import IllegalMove, LeaseLost, SubscriptionNotFound, TopicsRestored
-from redrive.stores.operations import admin, events, jobs, redriving
+from redrive.stores.operations import admin, checks, events, jobs, redriving
 from redrive.stores.operations.topics import cluster, feed, retention, subscriptions
 from redrive.stores.operations.topics.feed import Diverted, Lease, Progress, Reading, Turned
 from redrive.stores.operations.topics.subscriptions import SubscriptionDefinition, SubscriptionStatus
@@ -499,3 +499,24 @@ def test_a_redriven_delivery_runs_again(store: Harness):
     done = store.do(redriving.redrive(Filter(task="pay.log", state=State.DEAD), now=store.now))
 
     assert (1, State.READY) == (len(done.ids), store.do(jobs.get(done.ids[0])).state)
+
+
+@writes
+def spoiled() -> Steps[None]:
+    """Give the shard a feeder of another subscription."""
+    where = {"topic": "pay", "subscription": "log", "shard": 0}
+    yield Query("shard_feeder", many=[{**where, "job_id": 10**9}])
+
+
+def test_a_check_finds_a_shard_without_its_feeder(store: Harness):
+    """Find nothing wrong with a healthy subscription, and the shard whose feeder is not there."""
+    publish(store, 1, 2)
+    reader = Reader(store)
+    first, _ = reader.read()
+    reader.turn(first.id, diverted=(reader.job(first, failed()),))
+    healthy = store.do(checks.check()).findings
+    store.do(spoiled())
+    (found,) = store.do(checks.check()).findings
+
+    assert ((), "topics") == (healthy, found.rule)
+    assert f"shard 0 of pay.log has job {10**9} as its feeder, which is not there" == found.text

@@ -25,6 +25,7 @@ rule           is violated if
 ``refreshes``  a tracked item waits for the wrong job, or an attempt for no item
 ``crons``      the last job of a cron was made for something else
 ``machines``   an instance waits for a transition that has ended or is not its own, or has left one behind
+``topics``     a shard of a subscription has no feeder of its own, or a position outside of a window
 ``runs``       a run and its job do not belong together, or a step, signal or wait of it leads nowhere
 =============  ======================================================================================================
 
@@ -71,6 +72,7 @@ def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
             Query("check_refreshes", bound, into=Finding),
             Query("check_crons", bound, into=Finding),
             Query("check_machines", bound, into=Finding),
+            Query("check_topics", bound, into=Finding),
         ]
     window = bound | {"after_id": after_id, "until": until}
     queries += [

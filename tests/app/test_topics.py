@@ -1,0 +1,264 @@
+"""Topics in the code: what may be declared, published and subscribed, and how events of older versions are read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from redrive import App, Context, Tasks
+from redrive.app.delivery import Delivery
+from redrive.engine.topics import Envelope
+from redrive.errors import ConfigurationError, PayloadError, RedriveError, TaskDefinitionError
+from redrive.testing import VirtualClock, drain
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Paid:
+    """An event."""
+
+    n: int
+
+
+@dataclass
+class Refunded:
+    """Another event."""
+
+    n: int
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    """Yield an app in virtual time."""
+    app = App("memory://", clock=VirtualClock())
+    yield app
+    app.close()
+
+
+def subscribing(**options: Any) -> Callable[[App], object]:
+    """Return a function that subscribes with these options."""
+
+    def subscribe(app: App) -> object:
+        return app.topic("pay", Paid).subscribe("log", **options)(lambda paid: None)
+
+    return subscribe
+
+
+WRONG: dict[str, tuple[Callable[[App], object], str]] = {
+    "name": (lambda app: app.topic("a/b", Paid), "must not contain any of / # @, got 'a/b'"),
+    "blank": (lambda app: app.topic(" ", Paid), "must not contain"),
+    "number": (lambda app: app.topic(7, Paid), "must be a text"),
+    "type": (lambda app: app.topic("pay", complex), "its events cannot be stored"),
+    "twice": (lambda app: [app.topic("pay", Paid), app.topic("pay", Paid)], "two topics are called 'pay'"),
+    "version": (lambda app: app.topic("pay", Paid, version=0), "version must be a whole number above zero"),
+    "keep": (lambda app: app.topic("pay", Paid, keep_for="0s"), "keep_for must be positive"),
+    "bytes": (lambda app: app.topic("pay", Paid, keep_bytes=-1), "keep_bytes must be a whole number above zero"),
+    "unions": (lambda app: app.topic("pay", list[int] | list[str]), "two of its types are called 'list'"),
+    "order": (subscribing(order="odd"), "order is 'strict', 'key', 'none'"),
+    "dead": (subscribing(dead="stop"), "dead is 'continue', 'hold'"),
+    "strict": (subscribing(at_once=3), "leave out at_once= and shards="),
+    "shards": (subscribing(order="none", shards=0), "shards must be a whole number above zero"),
+    "batch": (subscribing(batch=10_001), "batch is at most 10000"),
+    "start": (subscribing(start="now"), "start is 'beginning', 'latest' or a datetime"),
+    "naive": (subscribing(start=datetime(2026, 1, 1)), "has no time zone"),  # noqa: DTZ001 - wrong on purpose
+    "types": (subscribing(types=Paid), "types= is a list of types"),
+    "missing": (subscribing(types=[Refunded]), "types= has Refunded, and the topic has Paid"),
+    "none": (subscribing(types=[]), "types= has no type"),
+    "retry": (subscribing(retry="often"), "often"),
+    "catch": (lambda app: [subscribing(retry="1 1s catch gone")(app), app.check()], "there is no such task"),
+    "method": (lambda app: app.topic("pay", Paid).subscribe("log")(7), "7 is no function"),
+    "upcast": (lambda app: app.topic("pay", Paid, version=2).upcast(2), "takes an older one"),
+    "upcasts": (
+        lambda app: [(topic := app.topic("pay", Paid, version=2)).upcast(1)(lambda data: data), topic.upcast(1)],
+        "two functions that upcast version 1",
+    ),
+    "prune": (lambda app: app.topics.prune("pay"), "takes keep_for= or keep_bytes="),
+    "key": (lambda app: app.topic("pay", Paid).publish(Paid(1), key=""), "the key of an event must be a text"),
+    "keys": (lambda app: app.topic("pay", Paid).publish_many([], key="k"), "is a function of an event"),
+    "place": (lambda app: app.topic("pay", Paid).publish_many([Paid(1), 2]), "event 1: topic 'pay' takes events"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_topics_are_refused(app: App, case: str):
+    """State what was wrong at the declaration or the call, and write nothing."""
+    act, text = WRONG[case]
+
+    with pytest.raises(RedriveError) as caught:
+        act(app)
+    assert text in str(caught.value)
+    assert () == app.topics.sizes()
+
+
+def test_a_subscription_twice_is_refused(app: App):
+    """Refuse a subscription as the function of another one, and its use as a task with arguments of its own."""
+    topic = app.topic("pay", Paid)
+
+    @topic.subscribe("log")
+    def log(paid: Paid) -> None: ...
+
+    with pytest.raises(TaskDefinitionError, match="is a subscription already"):
+        topic.subscribe("other")(log)
+    with pytest.raises(PayloadError, match="publish the event"):
+        log.enqueue(Paid(1))
+    assert ("<subscription pay.log>", "<topic pay>", None) == (repr(log), repr(topic), log(Paid(1)))
+    assert "<subscription pay.gone>" == repr(app.topics.subscription("pay", "gone"))
+
+
+def test_events_of_an_older_version_are_upcast(app: App):
+    """Read events of older versions through the functions of their versions, in order."""
+    topic = app.topic("pay", Paid)
+    topic.publish(Paid(1))
+    newer = App("memory://", clock=app.clock)
+    newer._store = app.store
+    topic = newer.topic("pay", Paid | Refunded, version=3)
+    seen: list[object] = []
+
+    @topic.upcast(1)
+    def add(data: dict[str, int]) -> dict[str, int]:
+        return {"n": data["n"] + 10}
+
+    @topic.upcast(2, type=Paid)
+    def double(data: dict[str, int]) -> dict[str, int]:
+        return {"n": data["n"] * 2}
+
+    @topic.subscribe("log")
+    def log(event: Paid | Refunded) -> None:
+        seen.append(event)
+
+    topic.publish(Refunded(5))
+    drain(newer)
+
+    assert [Paid(22), Refunded(5)] == seen
+
+
+def test_a_subscription_takes_some_types(app: App):
+    """Deliver only the types that the subscription takes, and pass the others."""
+    topic = app.topic("pay", Paid | Refunded)
+    seen: list[Refunded] = []
+
+    @topic.subscribe("refunds", types=[Refunded])
+    def refunds(event: Refunded) -> None:
+        seen.append(event)
+
+    topic.publish_many([Paid(1), Refunded(2), Paid(3)])
+    drain(app)
+
+    assert ([Refunded(2)], 0) == (seen, refunds.status().lag.events)
+
+
+def test_an_upcast_that_fails_sets_its_event_aside(app: App):
+    """Make a job of an event that cannot be read, which waits as every job with unreadable arguments."""
+    topic = app.topic("pay", Paid, version=1)
+    topic.publish(Paid(1))
+    topic.version = 2
+    topic.upcast(1)(lambda data: data["gone"])
+
+    @topic.subscribe("log", order="none")
+    def log(event: Paid) -> None: ...
+
+    drain(app, within="1s")
+    (job,) = (each for each in app.jobs.select() if each.task == "pay.log")
+
+    assert ("bad_payload", True) == (job.hold, "an event does not match Paid" in (job.note or ""))
+
+
+def test_events_published_in_a_handler_commit_with_its_attempt(app: App):
+    """Publish nothing of an attempt that fails, and everything of the one that succeeds, once."""
+    topic = app.topic("pay", Paid)
+    seen: list[int] = []
+
+    @topic.subscribe("log")
+    def log(event: Paid) -> None:
+        seen.append(event.n)
+
+    @app.task(retry="2 1s")
+    async def charge(ctx: Context) -> None:
+        await topic.apublish(Paid(ctx.attempt))
+        await topic.apublish_many([Paid(10), Paid(11)])
+        if ctx.attempt == 1:
+            raise ValueError("no")
+
+    charge.enqueue()
+    drain(app)
+
+    assert [2, 10, 11] == seen
+
+
+def test_a_collection_has_topics(app: App):
+    """Include the topics of a collection with its tasks."""
+    tasks = Tasks()
+    topic = tasks.topic("pay", Paid)
+    seen: list[int] = []
+
+    @topic.subscribe("log")
+    def log(event: Paid) -> None:
+        seen.append(event.n)
+
+    app.include(tasks)
+    topic.publish(Paid(1))
+    drain(app)
+
+    assert ([1], {"pay"}) == (seen, set(app.topics.declared))
+
+
+def test_a_context_outside_of_a_delivery_has_no_events(app: App):
+    """Refuse to fail an event outside of a delivery, or one that the delivery does not have."""
+    context = Context(1, "task", 1, 0, "1.1", "key", T0, None)
+    with pytest.raises(ConfigurationError, match="belongs to the delivery of a topic"):
+        context.fail(1)
+    delivery = Delivery([Envelope(7, "k", "int", 1, T0, b"1")], redelivered=True)
+    delivery.values = [1]
+    context = Context(1, "task", 1, 0, "1.1", "key", T0, None, delivery=delivery)
+    with pytest.raises(ConfigurationError, match="takes an event of this delivery"):
+        context.fail(2)
+    context.fail(1)
+
+    assert ((7,), True, "the handler has marked the event as failed") == (
+        tuple(each.id for each in context.events),
+        context.redelivered,
+        str(delivery.failed[0]),
+    )
+
+
+def test_positions_are_checked(app: App):
+    """Refuse a position of a cursor that has none of the forms."""
+    handle = app.topics.subscription("pay", "log")
+    for wrong, text in [("now", "the id of an event"), (0, "the id"), (datetime(2026, 1, 1), "no time zone")]:  # noqa: DTZ001 - wrong on purpose
+        with pytest.raises(ConfigurationError, match=text):
+            handle.move(wrong)
+    with pytest.raises(ConfigurationError, match="the number of shards must be"):
+        handle.reshard(0)
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_handles_act_in_both_colours(app: App, colour: str):
+    """Pause, resume, move, skip, redrive, reshard and delete by a handle, with and without await."""
+    topic = app.topic("pay", Paid)
+
+    @topic.subscribe("log", order="none")
+    def log(event: Paid) -> None:
+        raise ValueError("no")
+
+    topic.publish(Paid(1))
+    drain(app)
+
+    def act(name: str, *words: Any) -> Any:
+        if colour == "sync":
+            return getattr(log, name)(*words)
+        return asyncio.run(getattr(log, f"a{name}")(*words))
+
+    assert app.clock.now() == act("pause").paused_at
+    assert None is act("resume").paused_at
+    assert 0 == act("move", app.clock.now() + timedelta(days=1))
+    assert 1 == len(act("redrive").ids)
+    assert 2 == act("reshard", 2).reshard
+    assert 0 == act("status").lag.events
+    act("forget")
+    assert () == app.topics.select()

@@ -1,0 +1,277 @@
+"""Feeders: what they deliver, what they write, and what stops them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from redrive import App, Context, observe
+from redrive.app.context import Stop
+from redrive.clock import SystemClock
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Lost, Released, Succeeded
+from redrive.engine.records import Claim, Filter
+from redrive.engine.settle import decide
+from redrive.errors import StoreUnreachable
+from redrive.policy import Policy
+from redrive.runtime.feeder import Feeder
+from redrive.runtime.feeders import Feeders
+from redrive.stores.operations import leases, workers
+from redrive.stores.operations.topics import feed
+from redrive.testing import VirtualClock, drain
+from tests.runtime.helpers import PATIENCE, working
+from tests.stores.helpers import LONG
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    """Yield an app in virtual time."""
+    app = App("memory://", clock=VirtualClock())
+    yield app
+    app.close()
+
+
+def claimed(app: App, **changes: Any) -> Claim:
+    """Create the subscriptions, and claim the only feeder."""
+    app.topics.declare()
+    now = app.now()
+    worker = app.store.run(workers.register("w", concurrency=1, lease_for=LONG, tasks=app.served(), now=now))
+    found = app.store.run(leases.claim(worker, 1, lease_for=LONG, now=now))
+    return replace(found.claims[0], **changes)
+
+
+def fed(app: App, claim: Claim) -> tuple[Feeder, Feeders]:
+    """Return a feeder that is not running; called on an event loop."""
+    feeders = Feeders(app, app.clock or SystemClock(), None, {})
+    return feeders.feeder(claim, app.topics.fed_by(claim.task)), feeders
+
+
+def test_events_that_may_have_killed_their_worker_become_jobs(app: App):
+    """Make jobs of the events that were being delivered in two crashes in a row, and deliver later ones."""
+    topic = app.topic("numbers", int)
+    seen: list[int] = []
+
+    @topic.subscribe("log", order="none")
+    def log(number: int) -> None:
+        seen.append(number)
+
+    topic.publish_many([1, 2])
+    claim = claimed(app, crashes=2)
+    # An earlier lease has opened the window, and died.
+    lease = feed.Lease(claim.id, claim.lease_id, claim.worker_id)
+    attached = app.store.run(feed.attach(lease))
+    app.store.run(feed.turn(lease, attached.subscription, feed.Progress(0, 0, 1), feed.Reading()))
+    topic.publish(3)
+
+    async def run() -> None:
+        feeder, _ = fed(app, claim)
+        assert None is await feeder.drain()
+
+    asyncio.run(run())
+    jobs = app.jobs.select(Filter(task="numbers.log", oldest_first=True))
+
+    assert ([3], [(State.READY, 0), (State.READY, 0)]) == (seen, [(job.state, job.attempt) for job in jobs])
+
+
+def test_a_feeder_never_dies_of_crashes(app: App):
+    """Run a feeder again after any number of crashes, later after many."""
+    app.topic("numbers", int).subscribe("log")(lambda number: None)
+    claim = claimed(app)
+    first = decide(claim, Lost("gone"), app.now(), 0.0)
+    tenth = decide(replace(claim, crashes=9), Lost("gone"), app.now(), 0.0)
+
+    assert (State.READY, State.READY) == (first.state, tenth.state)
+    assert (0.0, 30.0) == tuple((each.scheduled_at - app.now()).total_seconds() for each in (first, tenth))
+
+
+def test_a_feeder_without_its_shard_ends(app: App):
+    """End the job of a feeder whose subscription was deleted."""
+    topic = app.topic("numbers", int)
+    topic.subscribe("log")(lambda number: None)
+    claim = claimed(app)
+    app.topics.subscription("numbers", "log").forget()
+
+    async def run() -> object:
+        feeder, _ = fed(app, claim)
+        return await feeder.run()
+
+    assert Succeeded() == asyncio.run(run())
+
+
+def test_a_feeder_waits_for_a_busy_database(app: App, monkeypatch: pytest.MonkeyPatch):
+    """Repeat a write while the database is unreachable."""
+    topic = app.topic("numbers", int)
+    seen: list[int] = []
+
+    @topic.subscribe("log")
+    def log(number: int) -> None:
+        seen.append(number)
+
+    topic.publish(1)
+    claim = claimed(app)
+    arun, failures = app.store.arun, [1, 2]
+
+    async def flaky(operation: Any, **options: Any) -> Any:
+        if failures:
+            failures.pop()
+            raise StoreUnreachable("down")
+        return await arun(operation, **options)
+
+    monkeypatch.setattr(app.store, "arun", flaky)
+
+    async def run() -> None:
+        feeder, _ = fed(app, claim)
+        await feeder.drain()
+
+    asyncio.run(run())
+
+    assert ([1], []) == (seen, failures)
+
+
+def test_a_stopped_feeder_gives_its_shard_back():
+    """Finish the running delivery at a shutdown, write the position, and start no further one."""
+    app = App("memory://")
+    topic = app.topic("numbers", int)
+    seen: list[tuple[int, bool]] = []
+    began = asyncio.Event()
+
+    @topic.subscribe("log")
+    async def log(number: int, ctx: Context) -> None:
+        began.set()
+        while not ctx.should_stop:
+            await SystemClock().asleep(0.001)
+        seen.append((number, ctx.stop_reason is Stop.SHUTDOWN))
+
+    topic.publish_many([1, 2])
+
+    async def run() -> None:
+        async with working(app) as worker, asyncio.timeout(PATIENCE):
+            await began.wait()
+            worker.stop()
+            while worker.abandoned:
+                await SystemClock().asleep(0.001)
+
+    asyncio.run(run())
+    status = app.topics.select()[0]
+    app.close()
+
+    assert ([(1, True)], 1, State.READY) == (seen, status.lag.events, status.feeders[0].state)
+
+
+def test_deliveries_emit_events(app: App):
+    """Emit an event for each delivery, with the number of events that failed."""
+    topic = app.topic("numbers", int)
+
+    @topic.subscribe("log", order="none", batch=5)
+    def log(numbers: list[int], ctx: Context) -> None:
+        ctx.fail(numbers[0], "odd")
+
+    seen: list[observe.TopicDelivered] = []
+    topic.publish_many([1, 2, 3])
+    with observe.only(lambda event: seen.append(event) if isinstance(event, observe.TopicDelivered) else None):
+        drain(app)
+
+    assert [("numbers", "log", 3, 1, "numbers.log")] == [
+        (each.topic, each.subscription, each.count, each.failed, each.name) for each in seen
+    ]
+    assert "numbers.log got 3 events in 0.000 s, 1 of them failed" == str(seen[0])
+
+
+def test_the_hooks_of_a_policy_see_failed_events(app: App):
+    """Call the retry hook of the policy after the first attempt of an event, as after that of a job."""
+    topic = app.topic("numbers", int)
+    seen: list[tuple[int, str]] = []
+    policy = Policy.parse("1 1s").with_(on_retry=lambda details: seen.append((details.attempt, str(details.error))))
+
+    @topic.subscribe("log", retry=policy)
+    def log(number: int, ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise ValueError("no")
+
+    topic.publish(1)
+    drain(app)
+
+    assert [(1, "no")] == seen
+
+
+def test_a_batch_that_raises_is_delivered_event_by_event(app: App):
+    """Deliver the events of a failed batch alone, so that only those that fail become jobs."""
+    topic = app.topic("numbers", int)
+    calls: list[list[int]] = []
+
+    @topic.subscribe("log", batch=3)
+    def log(numbers: list[int]) -> None:
+        calls.append(numbers)
+        if 2 in numbers:
+            raise ValueError("two")
+
+    topic.publish_many([1, 2, 3, 4])
+    drain(app)
+
+    assert [[1, 2, 3], [1], [2], [3], [4]] == calls
+    assert 1 == len(app.jobs.select(Filter(task="numbers.log", state=State.DEAD)))
+
+
+def test_a_subscription_cannot_wait_for_an_answer(app: App):
+    """Fail an event whose handler returns `Pending`: no job waits for the answer."""
+    from redrive import Pending
+
+    topic = app.topic("numbers", int)
+    topic.subscribe("log")(lambda number: Pending("1h"))
+    topic.publish(1)
+    drain(app)
+    (job,) = app.jobs.select(Filter(task="numbers.log"))
+
+    assert (State.DEAD, "BAD_RESULT") == (job.state, job.reason)
+
+
+def test_an_error_of_the_worker_makes_a_job(app: App, monkeypatch: pytest.MonkeyPatch):
+    """Make a job of an event whose delivery failed by a defect of the worker itself."""
+    topic = app.topic("numbers", int)
+    topic.subscribe("log")(lambda number: None)
+    topic.publish(1)
+    claim = claimed(app)
+
+    async def run() -> None:
+        feeder, feeders = fed(app, claim)
+
+        async def broken(*_: object) -> None:
+            raise KeyError("defect")
+
+        monkeypatch.setattr(feeders.executor, "run", broken)
+        await feeder.drain()
+
+    asyncio.run(run())
+
+    assert ["KeyError"] == [job.reason and job.error.partition(":")[0] and "KeyError" for job in _dead(app)]
+
+
+def _dead(app: App) -> tuple[Any, ...]:
+    return app.jobs.select(Filter(task="numbers.log", state=State.DEAD))
+
+
+def test_looks_wake_feeders_in_time(app: App):
+    """Look for the feeders of a worker after a change, and stop only those that were asked to."""
+    app.topic("numbers", int).subscribe("log")(lambda number: None)
+    claim = claimed(app)
+
+    async def run() -> tuple[object, int]:
+        _, feeders = fed(app, claim)
+        subscription = app.topics.fed_by(claim.task)
+        running = asyncio.create_task(feeders.run(claim, subscription))
+        async with asyncio.timeout(PATIENCE):
+            while not feeders.resting:
+                feeders.wake()
+                await SystemClock().asleep(await feeders.duty.step())
+        feeders.stop(Stop.SHUTDOWN, [claim.lease_id + 1])
+        count = feeders.count
+        feeders.stop(Stop.SHUTDOWN)
+        return await running, count
+
+    ended, count = asyncio.run(run())
+
+    assert (True, 1) == (isinstance(ended, Released), count)
