@@ -255,7 +255,7 @@ def finish(app: App, done: Callable[[], bool]) -> None:
 def test_a_crash_repeats_only_what_was_not_written(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Deliver again what lies between the written position and the crash, marked; later events come once."""
     with opened(kind, tmp_path) as url:
-        app = App(url, heartbeat_every="50ms", lease_for="400ms")
+        app = App(url, heartbeat_every="200ms", lease_for="2s")
         topic = app.topic("payments", Payment)
         seen: list[tuple[int, bool]] = []
         go_on = threading.Event()
@@ -292,7 +292,7 @@ def test_effects_in_the_transaction_of_a_delivery_are_not_doubled(
 ):
     """Commit the writes of a handler with the end of the delivery, so that a crash repeats none of them."""
     path = tmp_path / "jobs.db"
-    app = App(f"sqlite:///{path}?synchronous=normal", heartbeat_every="50ms", lease_for="400ms")
+    app = App(f"sqlite:///{path}?synchronous=normal", heartbeat_every="200ms", lease_for="2s")
     topic = app.topic("payments", Payment)
     out = app.topic("out", int)
     with contextlib.closing(sqlite3.connect(path)) as mine, mine:

@@ -215,6 +215,7 @@ def test_events_done_in_transactions_are_remembered_until_the_position_has_passe
     _, second = reader.read()
     effect = Publish(NewEvent("other", b"1", "P"))
     assert store.do(feed.commit(reader.lease, reader.record, [second.id], [effect], now=store.now))
+    assert store.do(feed.commit(reader.lease, reader.record, [second.id], now=store.now))
     reader.attach(reader.claims[0])
     before = reader.done
     reader.turn(second.id, done=(second.id,), healthy=True)
@@ -462,6 +463,27 @@ def test_a_database_in_a_file_needs_no_rebase(store: Harness):
 def elsewhere() -> Steps[None]:
     """Store the identity of another server."""
     yield Query("meta_put", many=[{"key": cluster.KEY, "value": "another server"}])
+
+
+def test_a_moved_feeder_writes_nothing(store: Harness):
+    """Write nothing under the epoch before a move."""
+    publish(store, 1)
+    reader = Reader(store)
+    (first,) = reader.read()
+    store.do(subscriptions.move("pay", "log", "end", now=store.now))
+
+    assert (True, 1) == (reader.turn(first.id).moved, reader.shard.epoch)
+
+
+def test_a_database_without_subscriptions_takes_the_identity_of_its_server(store: Harness):
+    """Store the identity of another server while no cursor depends on it, and rebase all shards of a topic."""
+    publish(store, 1)
+    store.do(elsewhere())
+    reader = Reader(store, Order.NONE, shards=2)
+    rebased = store.do(cluster.rebase(now=store.now))
+
+    assert len(rebased) in {0, 2}
+    assert "log" == reader.status.subscription.name
 
 
 def test_a_restored_database_is_refused_until_it_is_rebased(store: Harness):

@@ -106,6 +106,4 @@ def _rebase_events(topic: str) -> Steps[None]:
     last = (yield Query("topic_size", {"topic": topic, "count": 1}))[0][2]
     while last is not None and after < last:
         rows = yield Query("rebase_events", {"topic": topic, "after": after, "last_id": last, "count": PAGE})
-        if not rows:
-            return
-        after = max(row[0] for row in rows)
+        after = max((row[0] for row in rows), default=last)
