@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from redrive.engine.outcome import Held, Parked, Restarted, RunChange
 from redrive.engine.records import Hold
@@ -14,6 +15,8 @@ from redrive.engine.runs import (
     FAR,
     KEPT_TRIES,
     RESULT_LIMIT,
+    RunFlags,
+    RunRecord,
     StepError,
     StepHistory,
     StepKind,
@@ -24,10 +27,12 @@ from redrive.engine.runs import (
     check_gate_name,
     check_size,
     digest_of,
+    is_far,
     kept_tries,
     next_path,
     parent_path,
     path_order,
+    rows_before,
     undo_path,
 )
 from redrive.engine.settle import decide
@@ -163,3 +168,41 @@ def test_a_held_run_is_tried_again_ever_more_rarely():
     assert (NOW, Hold.HELD, "step 3 was book_out") == (first.unreadable_at, first.hold, first.note)
     assert timedelta(0) < first.scheduled_at - NOW < later.scheduled_at - NOW == timedelta(minutes=1)
     assert RunChange(held="step 3 was book_out") == first.run
+
+
+def row(path: str, outcome: StepOutcome = StepOutcome.OK) -> StepRecord:
+    """Return a recorded step."""
+    return StepRecord(7, path, StepKind.STEP, "charge", outcome, 41, NOW)
+
+
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        ("3", ["1", "2", "2.0.1", "2.0.2", "2.1.1"]),
+        ("2.0.2", ["1", "2.0.1", "2.1.1"]),
+        ("2", ["1"]),
+        ("u2", ["1", "2", "2.0.1", "2.0.2", "2.1.1", "3"]),
+        ("charge", ["1", "2", "2.0.1", "2.0.2", "2.1.1", "3", "u2"]),
+        ("1", []),
+    ],
+)
+def test_a_fork_copies_what_comes_before_its_step(before: str, kept: list[str]):
+    """Forks copy the final rows of earlier calls, and of the other branches of the call that the step is in."""
+    rows = [row(path) for path in ("1", "2", "2.0.1", "2.0.2", "2.1.1", "3", "u2")]
+    waiting = row("1.5.1", StepOutcome.WAITING)
+
+    assert kept == [each.path for each in rows_before([*rows, waiting], before)]
+
+
+def test_a_due_time_without_limit_stays_far_when_the_clock_is_set():
+    """Due times without a limit are recognized after the clock of the database was set."""
+    assert [True, True, False] == [is_far(each) for each in (FAR, FAR - timedelta(days=300), NOW)]
+
+
+def test_a_pause_ends_at_its_time():
+    """Runs are paused until the end of their pause, or without a time until they are resumed."""
+    paused = RunRecord(7, "checkout", "order-42", 1, 9, paused_at=NOW, paused_why="closed")
+    until = replace(paused, paused_until=NOW + timedelta(hours=1))
+
+    assert [RunFlags(), RunFlags(None, paused=True)] == [replace(paused, paused_at=None).flags(NOW), paused.flags(NOW)]
+    assert [True, False] == [until.flags(NOW).paused, until.flags(NOW + timedelta(hours=1)).paused]

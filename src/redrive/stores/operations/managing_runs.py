@@ -150,8 +150,6 @@ def cancel(
     at = yield from instant(now)
     run = yield from find(workflow, run_id)
     family = yield Query("run_family", {"id": run.job_id})
-    if not family:
-        return False
     locked: Sequence[JobRecord] = yield Query("jobs_lock", {"ids": [row[0] for row in family]}, into=JobRecord)
     asked_before = (yield from find(workflow, run_id)).cancel_at is not None
     text = why or "cancelled by an operator"

@@ -150,6 +150,8 @@ def test_a_fork_from_the_beginning_has_no_steps(store: Harness):
     (named, _, _) = store.do(manage.select(RunFilter()))
 
     assert {} == without
+    store.do(start.fork("checkout", {"order-42": "empty"}, before="1", now=store.now))
+    assert {} == rows(store, "empty")
     assert f"run-{named.run.job_id}" == named.run.id
     assert ["1"] == list(rows(store, named.run.id))
 
