@@ -328,3 +328,52 @@ assert_type(machine.get("invoice-42").events(), tuple[type, ...])
 machine.send("invoice-42", PaymentBegun(), key="webhook-981")
 machine.send("invoice-42", PaymentBegun(), busy="later")  # type: ignore[arg-type]
 machine.state(after=[7])  # type: ignore[list-item]
+
+
+# --------------------------------------------------------------------------------------------------------- workflows
+
+
+def charge_order(order: int, cents: int = 0) -> str:
+    """Charge."""
+    return f"{order}"
+
+
+async def ship_order(order: int) -> float:
+    """Ship."""
+    return 1.0
+
+
+def refund_order(charge: str) -> None:
+    """Refund."""
+
+
+@app.workflow(version=2, steps="5 1s", deadline="30d")
+async def sell(flow: redrive.Flow, order: int) -> str:
+    """Sell an order."""
+    charge = await flow.step(charge_order, order, cents=3)
+    assert_type(charge, str)
+    assert_type(await flow.step(ship_order, order, retry="5 1s", timeout="1m"), float)
+    assert_type(await flow.step(charge_order, order, undo=refund_order), str)
+    assert_type(await flow.wait_for("shipped", int, timeout="7d"), int)
+    assert_type(await flow.gather(flow.step(ship_order, 1), flow.step(ship_order, 2)), list[float])
+    assert_type(await flow.map(charge_order, [1, 2]), list[str])
+    assert_type(await flow.first(flow.step(ship_order, 1)), tuple[int, float])
+    assert_type(await flow.call(pack, order), int)
+    return charge
+
+
+@app.workflow()
+def pack(flow: redrive.SyncFlow, order: int) -> int:
+    """Pack an order."""
+    assert_type(flow.step(charge_order, order), str)
+    assert_type(flow.gather(lambda: flow.step(ship_order, 1)), list[float])
+    flow.sleep("1d")
+    return 1
+
+
+sale = sell.start(7)
+assert_type(sale, redrive.Run[str])
+assert_type(sale.result(), str)
+assert_type(sell.start(7, id="order-7"), redrive.Run[str])
+assert_type(sale.value("state", str), str | None)
+sell.start("x")  # type: ignore[call-overload]
