@@ -31,7 +31,6 @@ from redrive.engine.origin import OriginResult
 from redrive.engine.records import NewJob
 from redrive.stores.operations import jobs
 from redrive.stores.operations.machines.rows import (
-    MoveEnd,
     NewEvent,
     Start,
     began,
@@ -40,6 +39,7 @@ from redrive.stores.operations.machines.rows import (
     lock,
     new_move,
     put,
+    put_moved,
     write,
 )
 from redrive.stores.query import Query, Steps
@@ -51,7 +51,9 @@ class _Ended(msgspec.Struct):
     """The rows to be written after the ends of transitions."""
 
     instances: list[InstanceRecord] = []
-    ended: list[MoveRecord | MoveEnd] = []
+    moved: list[InstanceRecord] = []  # of which only the state has changed
+    done: dict[int, list[int]] = {}  # the events of transitions that succeeded, by the number of attempts
+    ended: list[MoveRecord] = []
     added: list[MoveRecord] = []
     new: dict[int, NewJob] = {}
     caught: list[int] = []
@@ -119,7 +121,7 @@ def _moved(
     following, change = _only(NextEvent, effects), _only(DataChange, effects)
     data = instance.data if change is None else change.data
     after = entering(instance, instance.to_state, _only(Entered, effects), at, data=data)
-    result.ended.append(MoveEnd(instance.job_id, MoveStatus.MOVED, at, report.attempt))
+    result.done.setdefault(report.attempt, []).append(instance.job_id)
     if following is not None:
         number = next(ids)
         start = Start(following.to_state, following.job, following.failed_to)
@@ -129,7 +131,9 @@ def _moved(
         )
         after = began(after, number, start, following.event)
         result.new[number] = following.job
-    result.instances.append(after)
+    # Hot path: most moves change the state only.
+    is_plain = following is None and change is None and instance.timeout_at is None and after.timeout_at is None
+    (result.moved if is_plain else result.instances).append(after)
 
 
 def entering(
@@ -197,7 +201,13 @@ def _only(kind: type[E], effects: Sequence[Effect]) -> E | None:
 
 
 def _write(result: _Ended, at: datetime) -> Steps[None]:
-    queries = [put(result.instances)]
+    queries = []
+    if result.moved:
+        queries.append(put_moved(result.moved))
+    if result.instances:
+        queries.append(put(result.instances))
+    for attempts, numbers in result.done.items():
+        queries.append(Query("moves_done", {"ids": numbers, "attempts": attempts, "now": at}))
     if result.ended:
         queries.append(end_moves(result.ended))
     if result.added:

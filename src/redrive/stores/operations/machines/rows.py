@@ -50,16 +50,6 @@ class NewEvent(msgspec.Struct, frozen=True, gc=False):
     event_key: str | None = None
 
 
-class MoveEnd(msgspec.Struct, frozen=True, gc=False):
-    """The end of an event whose row has not been read; the fields are as in `MoveRecord`."""
-
-    id: int
-    status: MoveStatus
-    finished_at: datetime | None
-    attempts: int
-    error: str | None = None
-
-
 def lock(pairs: Iterable[tuple[str, str]]) -> Steps[dict[tuple[str, str], InstanceRecord]]:
     """Lock instances, given by their machines and keys, and return those that exist."""
     many = [{"machine": machine, "key": key} for machine, key in sorted(set(pairs))]
@@ -162,15 +152,24 @@ def put(instances: Iterable[InstanceRecord]) -> Query:
     return Query("instance_put", many=[{name: getattr(each, name) for name in _MUTABLE} for each in instances])
 
 
+def put_moved(instances: Iterable[InstanceRecord]) -> Query:
+    """Return the query that writes that instances, as they are then, have entered their states.
+
+    It writes fewer columns than `put`: the data and the timeout, of which there is none before and after, stay.
+    """
+    names = ("machine", "key", "status", "entered_at", "version")
+    return Query("instance_move", many=[{name: getattr(each, name) for name in names} for each in instances])
+
+
 def insert_moves(moves: Iterable[MoveRecord]) -> Query:
     """Return the query that inserts events."""
     names = MoveRecord.__struct_fields__
     return Query("move_insert", many=[{name: getattr(each, name) for name in names} for each in moves])
 
 
-def end_moves(moves: Iterable[MoveRecord | MoveEnd]) -> Query:
+def end_moves(moves: Iterable[MoveRecord]) -> Query:
     """Return the query that writes that events have ended."""
-    names = MoveEnd.__struct_fields__
+    names = ("id", "status", "finished_at", "attempts", "error")
     return Query("move_end", many=[{name: getattr(each, name) for name in names} for each in moves])
 
 
