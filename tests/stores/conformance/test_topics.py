@@ -176,6 +176,29 @@ def test_a_failed_event_becomes_a_job_with_its_first_attempt(store: Harness):
     assert (1, 1, 0) == (reader.status.lag.events, reader.status.lag.failed, reader.status.lag.dead)
 
 
+def test_published_events_are_written_with_the_position(store: Harness):
+    """Write what handlers have published in the transaction that moves the position."""
+    publish(store, 1)
+    reader = Reader(store)
+    (first,) = reader.read()
+    turned = reader.turn(first.id, effects=(Publish(NewEvent("other", b"1", "P")),))
+
+    assert (first.id, ()) == (turned.shard.at_id, turned.settled)
+    assert ["other", "pay"] == [each.topic for each in store.do(retention.topics())]
+
+
+def test_a_forced_deletion_of_events_that_were_read_leaves_nothing_behind(store: Harness):
+    """Count nothing for a subscription that has read what is deleted by force."""
+    publish(store, 1)
+    reader = Reader(store)
+    (first,) = reader.read()
+    reader.turn(first.id, closes=True)
+    store.wait(100)
+    done = store.do(retention.prune("pay", keep_for=timedelta(seconds=50), force=True, now=store.now))
+
+    assert (1, (), 0) == (done.deleted, done.behind, reader.status.subscription.behind)
+
+
 def test_a_repeated_turn_writes_nothing_twice(store: Harness):
     """Recognize a write whose reply was lost."""
     publish(store, 1)
