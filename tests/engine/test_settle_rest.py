@@ -348,3 +348,12 @@ def test_a_policy_that_raises_ends_the_job_and_runs_its_catch_again(attempt: Cla
 
     assert state is moved.state
     assert "KeyError: 0" in moved.closed.error + (moved.closed.verdict or "")
+
+
+def test_a_feeder_runs_again_after_any_number_of_crashes():
+    """Feeders never die of crashes: they run again at once, and later after many."""
+    feeders = [claim(origin="topic:payments/log@0", crashes=crashes) for crashes in (0, 2, 9)]
+    decided = [decide(each, Lost("gone"), NOW, 0.0) for each in feeders]
+
+    assert [State.READY] * 3 == [each.state for each in decided]
+    assert [0.0, 0.0, 30.0] == [(each.scheduled_at - NOW).total_seconds() for each in decided]
