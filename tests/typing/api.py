@@ -359,6 +359,7 @@ async def sell(flow: redrive.Flow, order: int) -> str:
     assert_type(await flow.map(charge_order, [1, 2]), list[str])
     assert_type(await flow.first(flow.step(ship_order, 1)), tuple[int, float])
     assert_type(await flow.call(pack, order), int)
+    flow.step(charge_order, "x")  # type: ignore[call-overload]
     return charge
 
 

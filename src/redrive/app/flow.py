@@ -198,12 +198,42 @@ class Flow(_FlowBase):
     @overload
     def step(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> FlowCall[R]: ...
     @overload
-    def step(  # type: ignore[overload-cannot-match]  # with options, the arguments are checked when the step is made
+    def step(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[..., Coroutine[Any, Any, R]],
         /,
         *args: Any,
-        retry: Policy | str | None = None,
+        retry: Policy | str | None,
+        timeout: Duration | None = None,
+        undo: Callable[[R], Any] | None = None,
+        **kwargs: Any,
+    ) -> FlowCall[R]: ...
+    @overload
+    def step(  # type: ignore[overload-cannot-match]
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        /,
+        *args: Any,
+        timeout: Duration | None,
+        undo: Callable[[R], Any] | None = None,
+        **kwargs: Any,
+    ) -> FlowCall[R]: ...
+    @overload
+    def step(  # type: ignore[overload-cannot-match]
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        /,
+        *args: Any,
+        undo: Callable[[R], Any] | None,
+        **kwargs: Any,
+    ) -> FlowCall[R]: ...
+    @overload
+    def step(  # type: ignore[overload-cannot-match]
+        self,
+        function: Callable[..., R],
+        /,
+        *args: Any,
+        retry: Policy | str | None,
         timeout: Duration | None = None,
         undo: Callable[[R], Any] | None = None,
         **kwargs: Any,
@@ -214,9 +244,17 @@ class Flow(_FlowBase):
         function: Callable[..., R],
         /,
         *args: Any,
-        retry: Policy | str | None = None,
-        timeout: Duration | None = None,
+        timeout: Duration | None,
         undo: Callable[[R], Any] | None = None,
+        **kwargs: Any,
+    ) -> FlowCall[R]: ...
+    @overload
+    def step(  # type: ignore[overload-cannot-match]
+        self,
+        function: Callable[..., R],
+        /,
+        *args: Any,
+        undo: Callable[[R], Any] | None,
         **kwargs: Any,
     ) -> FlowCall[R]: ...
     def step(
@@ -421,12 +459,42 @@ class SyncFlow(_FlowBase):
     @overload
     def step(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
-    def step(  # type: ignore[overload-cannot-match]  # with options, the arguments are checked when the step is made
+    def step(  # type: ignore[overload-cannot-match]
         self,
         function: Callable[..., Coroutine[Any, Any, R]],
         /,
         *args: Any,
-        retry: Policy | str | None = None,
+        retry: Policy | str | None,
+        timeout: Duration | None = None,
+        undo: Callable[[R], Any] | None = None,
+        **kwargs: Any,
+    ) -> R: ...
+    @overload
+    def step(  # type: ignore[overload-cannot-match]
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        /,
+        *args: Any,
+        timeout: Duration | None,
+        undo: Callable[[R], Any] | None = None,
+        **kwargs: Any,
+    ) -> R: ...
+    @overload
+    def step(  # type: ignore[overload-cannot-match]
+        self,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        /,
+        *args: Any,
+        undo: Callable[[R], Any] | None,
+        **kwargs: Any,
+    ) -> R: ...
+    @overload
+    def step(  # type: ignore[overload-cannot-match]
+        self,
+        function: Callable[..., R],
+        /,
+        *args: Any,
+        retry: Policy | str | None,
         timeout: Duration | None = None,
         undo: Callable[[R], Any] | None = None,
         **kwargs: Any,
@@ -437,9 +505,17 @@ class SyncFlow(_FlowBase):
         function: Callable[..., R],
         /,
         *args: Any,
-        retry: Policy | str | None = None,
-        timeout: Duration | None = None,
+        timeout: Duration | None,
         undo: Callable[[R], Any] | None = None,
+        **kwargs: Any,
+    ) -> R: ...
+    @overload
+    def step(  # type: ignore[overload-cannot-match]
+        self,
+        function: Callable[..., R],
+        /,
+        *args: Any,
+        undo: Callable[[R], Any] | None,
         **kwargs: Any,
     ) -> R: ...
     def step(
