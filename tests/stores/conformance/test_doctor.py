@@ -14,6 +14,7 @@ def test_the_database_is_described(store: Harness):
     found = store.do(doctor.examine(store.now))
 
     assert found.server["version"]
+    assert "on" != found.server.get("read_only")
     assert (store.now, (), {}, (), (), (), ()) == (
         found.now,
         found.workers,

@@ -6,4 +6,7 @@ SELECT 'version_number', current_setting('server_version_num')
 UNION ALL
 SELECT 'synchronous_commit', current_setting('synchronous_commit')
 UNION ALL
-SELECT 'read_only', current_setting('transaction_read_only')
+-- The setting of the transaction does not count: this query runs in one that only reads.
+SELECT
+    'read_only',
+    CASE WHEN pg_is_in_recovery() THEN 'on' ELSE current_setting('default_transaction_read_only') END
