@@ -250,6 +250,7 @@ WRONG_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "within": ({"within": "0s"}, "within must be positive"),
     "when": ({"when": 7}, "when= takes a function of the event and the data, got 7"),
+    "guard": ({"when": lambda a, b, c: a}, "or of the event and the data, got one with the parameters \\(a, b, c\\)"),
     "ignore": ({"ignore": "Paid"}, "ignore takes a list of classes of events, got 'Paid'"),
     "ignored": ({"ignore": [Paid()]}, "ignore takes classes of events, and Paid"),
     "failed_to": ({"failed_to": "gone"}, "failed_to='gone', but there is no state 'gone'"),
@@ -398,6 +399,11 @@ def test_bad_arguments_are_refused(app: App):
         machine.send("a", Created(), busy="wait")  # type: ignore[arg-type]
     with pytest.raises(InstanceNotFound):
         machine.get("a")
+    with pytest.raises(ConfigurationError, match="takes the new state for each old one"):
+        machine.migrate(["created"])  # type: ignore[arg-type]
+    for read in (machine.select, machine.overdue, lambda limit: app.machines.history("payment", "a", limit=limit)):
+        with pytest.raises(ConfigurationError, match="limit must be a whole number above zero, got -1"):
+            read(limit=-1)
 
 
 def test_a_repeated_key_has_the_first_answer(app: App):
@@ -407,7 +413,7 @@ def test_a_repeated_key_has_the_first_answer(app: App):
     drain(app, within=0)
 
     assert first == machine.send("a", Created(1), key="webhook-1")
-    with pytest.raises(EventConflict, match="a Created with other content"):
+    with pytest.raises(EventConflict, match="Created with other content"):
         machine.send("a", Created(2), key="webhook-1")
 
 

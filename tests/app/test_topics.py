@@ -41,6 +41,10 @@ def app() -> Iterator[App]:
     app.close()
 
 
+def print_event(n: int) -> None:
+    """Do nothing."""
+
+
 def subscribing(**options: Any) -> Callable[[App], object]:
     """Return a function that subscribes with these options."""
 
@@ -63,6 +67,11 @@ WRONG: dict[str, tuple[Callable[[App], object], str]] = {
     "order": (subscribing(order="odd"), "order is 'strict', 'key', 'none'"),
     "dead": (subscribing(dead="stop"), "dead is 'continue', 'hold'"),
     "strict": (subscribing(at_once=3), "leave out at_once= and shards="),
+    "held": (subscribing(order="none", dead="hold"), "with order='none' no event waits for another"),
+    "feeder": (
+        lambda app: [subscribing()(app), app.task(name="pay.log.feeder")(print_event), app.check()],
+        "'pay.log.feeder', which is the name of the feeder",
+    ),
     "shards": (subscribing(order="none", shards=0), "shards must be a whole number above zero"),
     "batch": (subscribing(batch=10_001), "batch is at most 10000"),
     "start": (subscribing(start="now"), "start is 'beginning', 'latest' or a datetime"),

@@ -53,7 +53,7 @@ async def reserved(flow: Flow, id: int) -> None:
     [
         (no_flow, r"annotated with redrive\.Flow; got order: int"),
         (wrong_colour, r"of an async def workflow is the flow, annotated with redrive\.Flow; got flow: SyncFlow"),
-        (wrong_thread, r"of an def workflow is the flow, annotated with redrive\.SyncFlow; got flow: Flow"),
+        (wrong_thread, r"of a def workflow is the flow, annotated with redrive\.SyncFlow; got flow: Flow"),
         (second, "got order: int"),
         (two, "its parameter 'other' cannot be stored"),
         (reserved, "a parameter cannot be called 'id', which start"),
@@ -103,6 +103,10 @@ def test_runs_are_started_once_for_each_id(app: App):
             body.start(1, id=wrong)
     with pytest.raises(PayloadError, match="Expected `int`"):
         body.start("x")
+    with pytest.raises(PayloadError, match=r"run.signal\(\): the value cannot be stored"):
+        first.signal("go", object())
+    with pytest.raises(PayloadError, match=r"app.emit\(\): the value cannot be stored"):
+        app.emit("go", object())
     assert "<run a of body>" == repr(body.run("a"))
 
 

@@ -138,6 +138,7 @@ def test_an_instance_is_shown_with_its_history(bank: ModuleType, redrive: Redriv
     assert [
         "payment/b  paid, running, since 2h",
         "created 2026-03-28 12:00:00 UTC, 2 moves",
+        "waits for: Paid (to paid), Expired (to expired), Created (to booked)",
         "timeout: Expired at 2026-03-31 12:00:00 UTC, in 2d 22h",
         'data: {"amount":7}',
         "2026-03-28 12:00:00 UTC  moved  created -> paid, on Paid, by send, key webhook-5",

@@ -466,7 +466,7 @@ class App(Declarations):
     def _emit(self, name: str, value: object, keep_for: Duration) -> Operation[bool]:
         checked_event(name, "app.emit(): the name")
         keep = long_span(keep_for, "app.emit(): keep_for")
-        return waits.emit(name, write_result(value), keep=keep, now=self.now())
+        return waits.emit(name, write_result(value, "app.emit(): the value"), keep=keep, now=self.now())
 
     def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
         """Read a stored result by the return annotation of its task; as plain JSON if there is no such task."""

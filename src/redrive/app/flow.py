@@ -138,7 +138,9 @@ class _FlowBase:
             PayloadError: the value cannot be written.
             ConfigurationError: the name is empty.
         """
-        self._conductor.set(checked_text(name, "flow.set(): the name"), write_result(value) or b"null")
+        self._conductor.set(
+            checked_text(name, "flow.set(): the name"), write_result(value, "flow.set(): the value") or b"null"
+        )
 
     def now(self) -> datetime:
         """Return the time of the last recorded step, which is the same in each replay; the start of the run at first.

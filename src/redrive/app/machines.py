@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from redrive.app.arguments import checked_count, shown
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.refreshes import checked_key
 from redrive.app.transition import MachineProtocol
 from redrive.engine.machine import InstanceRecord, InstanceStatus, MoveRecord, entered
-from redrive.errors import IllegalMove, MachineDefinitionError
+from redrive.errors import ConfigurationError, IllegalMove, MachineDefinitionError
 from redrive.schedule.timezone import member
 from redrive.stores.operations import clock, redriving
 from redrive.stores.operations.machines import manage
@@ -113,11 +114,15 @@ class Machines:
             before: only events with smaller ids, such as the smallest one of the previous page.
             limit: the largest number of events.
         """
-        return self._app.store.run(manage.history(machine, checked_key(key), before=before, limit=limit))
+        return self._app.store.run(
+            manage.history(machine, checked_key(key), before=before, limit=checked_count(limit, "history(): limit"))
+        )
 
     async def ahistory(self, machine: str, key: str, *, before: int = LAST, limit: int = 100) -> tuple[MoveRecord, ...]:
         """Read the events and moves of an instance; see `history`."""
-        return await self._app.store.arun(manage.history(machine, checked_key(key), before=before, limit=limit))
+        return await self._app.store.arun(
+            manage.history(machine, checked_key(key), before=before, limit=checked_count(limit, "history(): limit"))
+        )
 
     def overdue(self, machine: str, *, limit: int = 100) -> tuple[InstanceRecord, ...]:
         """Read instances that have been in a state for longer than its ``within=``, the longest there first.
@@ -135,7 +140,9 @@ class Machines:
         definition = self.find(machine).definition
         at: datetime = self._app.now() or (yield clock.present())
         limits = [(each.name, at - each.within) for each in definition.states.values() if each.within is not None]
-        found: tuple[InstanceRecord, ...] = yield manage.since(machine, limits, limit=limit)
+        found: tuple[InstanceRecord, ...] = yield manage.since(
+            machine, limits, limit=checked_count(limit, "overdue(): limit")
+        )
         return found
 
     def stranded(self, machine: str) -> dict[str, int]:
@@ -258,6 +265,10 @@ class Machines:
         self, machine: str, states: Mapping[str, str], actor: str | None, *, dry_run: bool
     ) -> Procedure[MigrationResult]:
         found = self.find(machine)
+        if not isinstance(states, Mapping):
+            raise ConfigurationError(
+                f"migrate() takes the new state for each old one, {{old: new}}, got {shown(states)}"
+            )
         for new in states.values():
             _check_state(found, new)
         rows: Sequence[InstanceCount] = yield manage.counts(machine)
@@ -330,7 +341,9 @@ def _select(
     limit: int,
 ) -> Operation[tuple[InstanceRecord, ...]]:
     wanted = None if status is None else member(InstanceStatus, "status", status)
-    return manage.select(machine, state=state, status=wanted, after=after, limit=limit)
+    return manage.select(
+        machine, state=state, status=wanted, after=after, limit=checked_count(limit, "select(): limit")
+    )
 
 
 def _check_state(machine: MachineProtocol, state: str) -> None:

@@ -283,15 +283,15 @@ class UnknownSignature(Signature):
         return raw
 
 
-def write_result(value: Any) -> bytes | None:
-    """Return a result as JSON; None for None. Raise `PayloadError` if it cannot be written."""
+def write_result(value: Any, what: str = "the result") -> bytes | None:
+    """Return a result as JSON; None for None. Raise `PayloadError`, which names `what`, if it cannot be written."""
     if value is None:
         return None
     try:
         return msgspec.json.encode(value, enc_hook=enc_hook)
     except Exception as error:
         # As in `Signature.write`.
-        raise PayloadError(f"the result cannot be stored: {_text(error)}") from error
+        raise PayloadError(f"{what} cannot be stored: {_text(error)}") from error
 
 
 class Returns:

@@ -312,6 +312,11 @@ class Registry:
             _import(module)
         for task in self.tasks.values():
             task.check()
+            if isinstance(task, Subscription) and self._named(task.feeder) is not None:
+                raise TaskDefinitionError(
+                    f"a task is called {task.feeder!r}, which is the name of the feeder of the subscription "
+                    f"{task.name!r}: give the task another name"
+                )
         self._checked = len(self.tasks)
 
     def check_policy(self, policy: Policy, signature: Signature) -> None:

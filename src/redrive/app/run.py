@@ -195,7 +195,9 @@ class Run(Generic[R]):
         checked_event(name, "run.signal(): the name")
         if key is not None:
             checked_text(key, "run.signal(): the key")
-        return waits.signal(self.workflow, self.id, name, write_result(value), key=key, now=self._app.now())
+        return waits.signal(
+            self.workflow, self.id, name, write_result(value, "run.signal(): the value"), key=key, now=self._app.now()
+        )
 
     # ---------------------------------------------------------------- actions
 

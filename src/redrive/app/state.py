@@ -227,9 +227,23 @@ def _guard(given: Any, where: str) -> Guard:
     if inspect.iscoroutinefunction(given):
         raise MachineDefinitionError(f"{where}: when= takes a plain function: a guard is evaluated under a lock")
     by_position = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    if not _takes(given, _TWO) and not _takes(given, 1):
+        raise MachineDefinitionError(
+            f"{where}: when= takes a function of the event, or of the event and the data, got one with the parameters "
+            f"{inspect.signature(given)}"
+        )
     if len(by_position) == 1 and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return lambda event, _: given(event)
     return given  # type: ignore[no-any-return]
+
+
+def _takes(function: Any, count: int) -> bool:
+    """Return True if a function can be called with so many arguments by position."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 class DataCodec:

@@ -327,11 +327,7 @@ class Topic(Generic[E]):
         """
         label = task_name(self.name, _checked_name(name, f"topic {self.name!r}: the name of a subscription"))
         ordering = member(Order, "order", order)
-        if ordering is Order.STRICT and (at_once is not None or shards != 1):
-            raise TaskDefinitionError(
-                f"subscription {label!r}: with order='strict' events are delivered one after the other: leave out "
-                "at_once= and shards=, or give order='key' or order='none'"
-            )
+        _check_order(label, ordering, dead, is_shared=at_once is not None or shards != 1)
         if batch is not None and checked_count(batch, f"subscription {label!r}: batch") > MOST:
             raise ConfigurationError(f"subscription {label!r}: batch is at most {MOST}, got {batch}")
         settings = {
@@ -407,6 +403,20 @@ def name_of(kind: Any) -> str:
 
 def _is_union(hint: Any) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _check_order(label: str, order: Order, dead: str, *, is_shared: bool) -> None:
+    """Check that options fit the order of a subscription."""
+    if order is Order.STRICT and is_shared:
+        raise TaskDefinitionError(
+            f"subscription {label!r}: with order='strict' events are delivered one after the other: leave out "
+            "at_once= and shards=, or give order='key' or order='none'"
+        )
+    if order is Order.NONE and dead == "hold":
+        raise TaskDefinitionError(
+            f"subscription {label!r}: with order='none' no event waits for another: leave out dead='hold', or give "
+            "order='key' or order='strict'"
+        )
 
 
 def _checked_name(name: Any, what: str) -> str:

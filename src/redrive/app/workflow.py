@@ -178,13 +178,13 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
     def check_flow(self) -> None:
         """Check that the function takes a flow of its colour first."""
         colour = Flow if self.is_async else SyncFlow
-        what = "async def" if self.is_async else "def"
+        what = "an async def" if self.is_async else "a def"
         first = next(iter(self.signature.parameters), None)
         hint = None if first is None else self.signature.hints.get(first)
         if hint is not colour:
             found = "nothing" if first is None else f"{first}: {type_name(hint) if hint else '?'}"
             raise TaskDefinitionError(
-                f"workflow {self.name!r}: the first parameter of an {what} workflow is the flow, annotated with "
+                f"workflow {self.name!r}: the first parameter of {what} workflow is the flow, annotated with "
                 f"redrive.{colour.__name__}; got {found}"
             )
         taken = [each for each in _RESERVED if each in self.signature.parameters]

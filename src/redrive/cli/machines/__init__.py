@@ -125,7 +125,10 @@ def show(app: Target, machine: Name, key: OrKey = None, *, json: AsJson = False)
     at = _now(loaded)
     state = instance.state or "(new)"
     say(f"  {state}, {instance.status}, since {span(at - instance.entered_at)}", head=f"{machine}/{key}")
-    say(f"created {utc(instance.created_at)}, {instance.moves} moves")
+    say(f"created {utc(instance.created_at)}, {instance.moves} move{'' if instance.moves == 1 else 's'}")
+    waits = _waits_for(loaded, instance)
+    if waits:
+        say(f"waits for: {waits}")
     if instance.timeout_at is not None:
         say(f"timeout: {instance.timeout_event} {_when(instance, at)}")
     if instance.job_id is not None:
@@ -301,6 +304,16 @@ def _job(app: App, number: int) -> str:
         return "its job was deleted: skip it, or reset the instance"
 
 
+def _waits_for(app: App, instance: InstanceRecord) -> str:
+    """Return the classes of events that an idle instance takes."""
+    machine = app.machines.declared.get(instance.machine)
+    if machine is None or instance.busy:
+        return ""
+    if instance.state is not None and instance.state not in machine.definition.states:
+        return "nothing: the code does not have its state; move it by redrive machines migrate"
+    return ", ".join(f"{each.event} (to {each.name})" for each in machine.definition.following(instance.state))
+
+
 def _when(instance: InstanceRecord, at: datetime) -> str:
     assert instance.timeout_at is not None  # noqa: S101 - the caller has checked
     if instance.busy:
@@ -310,7 +323,9 @@ def _when(instance: InstanceRecord, at: datetime) -> str:
 
 
 def _described(move: MoveRecord) -> str:
-    moved = f"{move.from_state or '(new)'} -> {move.to_state}" if move.to_state else f"in {move.from_state or '(new)'}"
+    moved = f"  {move.from_state or '(new)'} -> {move.to_state}" if move.to_state else ""
+    if not moved and move.from_state is not None:
+        moved = f"  in {move.from_state}"
     parts = {
         f"on {move.event}": move.event,
         f"by {move.source}": move.source,
@@ -319,7 +334,7 @@ def _described(move: MoveRecord) -> str:
         f"{move.attempts} attempts": move.attempts > 1,
         f"error: {move.error}": move.error,
     }
-    return ", ".join([f"{move.status}  {moved}", *(text for text, given in parts.items() if given)])
+    return ", ".join([f"{move.status}{moved}", *(text for text, given in parts.items() if given)])
 
 
 def _plain(instance: InstanceRecord) -> dict[str, object]:

@@ -203,7 +203,7 @@ def test_a_waiting_event_has_a_key(payments: Automaton):
     begun = payments.queue("Created", event_key="e")
 
     assert (first, first.id, "created") == (again, begun.id, begun.to_state)
-    with pytest.raises(EventConflict, match="this one is a Paid"):
+    with pytest.raises(EventConflict, match="this one is Paid"):
         payments.queue("Paid", event_key="e")
     assert begun == payments.send("Created", event_key="e")
 

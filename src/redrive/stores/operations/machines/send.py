@@ -213,10 +213,10 @@ def _answer(event: NewEvent) -> Steps[Sent | None]:
 
 def _repeated(move: MoveRecord, event: NewEvent) -> Sent:
     if move.digest != event.digest:
-        other = f"a {move.event}" if move.event != event.event else f"a {move.event} with other content"
+        other = f"{move.event}" if move.event != event.event else f"{move.event} with other content"
         raise EventConflict(
             f"machine {event.machine!r}: the key {event.event_key!r} belongs to another event of {event.key!r}, "
-            f"{other} of {move.sent_at:%Y-%m-%d %H:%M:%S} UTC; this one is a {event.event}"
+            f"{other} of {move.sent_at:%Y-%m-%d %H:%M:%S} UTC; this one is {event.event}"
         )
     if move.status is MoveStatus.IGNORED:
         return Sent(event.machine, event.key, None, SentStatus.IGNORED, move.from_state)
