@@ -5,7 +5,7 @@ FROM unnest(:run_id::bigint[], :lease_id::bigint[], :set_values::bytea[], :at::t
     run_id, lease_id, set_values, at
 )
 WHERE run.job_id = given.run_id
-    AND EXISTS (SELECT FROM redrive_jobs WHERE id = given.run_id AND lease_id = given.lease_id AND state = 'running')
+    AND EXISTS (SELECT FROM redrive_jobs WHERE id = given.run_id AND lease_id = given.lease_id AND state <> 'waiting')
 RETURNING
     run.job_id, given.lease_id, run.cancel_why,
     run.paused_at IS NOT NULL AND (run.paused_until IS NULL OR run.paused_until > given.at) AS paused

@@ -3,7 +3,7 @@
 SELECT
     given.run_id, given.path, given.lease_id,
     EXISTS (
-        SELECT FROM redrive_jobs WHERE id = given.run_id AND lease_id = given.lease_id AND state = 'running'
+        SELECT FROM redrive_jobs WHERE id = given.run_id AND lease_id = given.lease_id AND state <> 'waiting'
     ) AS is_current,
     step.lease_id AS recorded_by, step.outcome, step.at, step.due_at
 FROM unnest(:run_id::bigint[], :path::text[], :lease_id::bigint[]) AS given (run_id, path, lease_id)

@@ -13,7 +13,8 @@ WITH given AS MATERIALIZED (
 ),
 mine AS MATERIALIZED (
     SELECT id, lease_id FROM redrive_jobs
-    WHERE id = ANY (:run_id) AND lease_id = ANY (:lease_id) AND state = 'running'
+    -- As in settle_succeeded: the planner must not use the index of running jobs.
+    WHERE id = ANY (:run_id) AND lease_id = ANY (:lease_id) AND state <> 'waiting'
     ORDER BY id
     FOR SHARE SKIP LOCKED
 ),
