@@ -46,6 +46,10 @@ nitpick_ignore_regex = [
     # Sphinx cuts nested generics at the comma.
     (r"py:.*", r"EllipsisType|msgspec\.(Struct|UnsetType)|tuple\[(str|~redrive\.stores\.query\.Query)"),
     (r"py:.*", r"(couchbase\.exceptions\.)?CouchbaseException"),
+    # Constructor arguments of topics and subscriptions, which the decorators make.
+    (r"py:.*", r"redrive\.app\.(delivery\.Delivery|subscription\.EventReader|topic\.(Registrar|Retention))"),
+    (r"py:.*", r"msgspec\.Raw"),
+    (r"py:.*", r"redrive\.(engine\.topics\.StoredEvent|.*\.SubscriptionDefinition)"),
     (r"py:.*", r"redis\.(asyncio\.)?client\.Redis|grpc\..*"),
     (r"py:.*", r"prometheus_client\..*|(opentelemetry\..*\.)?(Tracer|Meter)Provider"),
     (r"py:.*", r"(redrive\..*\.)?(_\w+|~?[A-Z])"),  # type variables
