@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.engine.replay import Replay, Request, in_order, shown
+from redrive.engine.replay import Replay, StepRequest, in_order, shown
 from redrive.engine.runs import RunRecord, StepKind, StepOutcome, StepRecord, branch_path, next_path
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -21,9 +21,9 @@ def row(path: str, name: str = "", kind: StepKind = StepKind.STEP, digest: int |
     return StepRecord(7, path, kind, name or f"s{path}", StepOutcome.OK, 3, NOW, digest=digest)
 
 
-def request(name: str, kind: StepKind = StepKind.STEP, digest: int | None = None) -> Request:
+def request(name: str, kind: StepKind = StepKind.STEP, digest: int | None = None) -> StepRequest:
     """Return a request from a line of a body."""
-    return Request(kind, name, digest, "flows/checkout.py:31")
+    return StepRequest(kind, name, digest, "flows/checkout.py:31")
 
 
 def test_a_recorded_step_is_found_by_branch_and_position():
@@ -54,7 +54,7 @@ def test_another_name_is_a_mismatch_with_both_names_and_the_line():
 
 def test_another_kind_is_a_mismatch():
     """Steps of another kind with the same name do not fit."""
-    answer = Replay(RUN, [row("1", "shipped", StepKind.WAIT)]).ask("", 1, Request(StepKind.EVENT, "shipped"))
+    answer = Replay(RUN, [row("1", "shipped", StepKind.WAIT)]).ask("", 1, StepRequest(StepKind.EVENT, "shipped"))
 
     assert answer.mismatch is not None
     assert "step 1 was a wait for the signal `shipped`; the code now asks for a wait for the event `shipped`. " in (
@@ -183,13 +183,13 @@ bodies = st.recursive(
 )
 
 
-def calls(body: Body, branch: str = "") -> Iterator[tuple[str, int, Request]]:
+def calls(body: Body, branch: str = "") -> Iterator[tuple[str, int, StepRequest]]:
     """Yield the requests of a body: of each branch in its order, one branch after the other."""
     for position, part in enumerate(body, 1):
         if isinstance(part, int):
-            yield branch, position, Request(StepKind.STEP, f"s{part}")
+            yield branch, position, StepRequest(StepKind.STEP, f"s{part}")
         else:
-            yield branch, position, Request(StepKind.GATHER, "gather")
+            yield branch, position, StepRequest(StepKind.GATHER, "gather")
             for number, inner in enumerate(part):
                 yield from calls(inner, branch_path(next_path(branch, position), number))
 

@@ -64,7 +64,7 @@ def test_events_that_may_have_killed_their_worker_become_jobs(app: App):
     # An earlier lease has opened the window, and died.
     lease = feed.Lease(claim.id, claim.lease_id, claim.worker_id)
     attached = app.store.run(feed.attach(lease))
-    app.store.run(feed.turn(lease, attached.subscription, feed.Progress(0, 0, 1), feed.Reading()))
+    app.store.run(feed.turn(lease, attached.subscription, feed.FeedProgress(0, 0, 1), feed.Reading()))
     topic.publish(3)
 
     async def run() -> None:

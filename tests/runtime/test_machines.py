@@ -15,7 +15,7 @@ from redrive.engine.machine import MoveStatus
 from redrive.runtime.machines import turn, warn_of_stranded
 from redrive.runtime.worker import Worker
 from redrive.stores.operations.machines import send as sending
-from redrive.stores.operations.machines.rows import NewEvent
+from redrive.stores.operations.machines.rows import InstanceEvent
 from redrive.testing import VirtualClock, drain
 from tests.runtime.helpers import app_on, until, working
 
@@ -74,7 +74,7 @@ def test_a_worker_that_ends_when_idle_takes_turns_first(tmp_path: Path):
     """Workers with ``until_empty`` end only after a look has found no event to start."""
     app = app_on(tmp_path)
     machine = doors(app)
-    waits = NewEvent("door", "a", "Begin", b"{}", "x")
+    waits = InstanceEvent("door", "a", "Begin", b"{}", "x")
     app.store.run(sending.send(waits, lambda _: pytest.fail("it only waits"), busy=sending.Busy.QUEUE))
     asyncio.run(Worker(app, until_empty=True).run())
 
@@ -103,7 +103,7 @@ def test_refused_events_are_logged(app: App, caplog: pytest.LogCaptureFixture):
         task.state = type(task.state)(after="opened")
     assert app.clock is not None
     app.clock.sleep(1)
-    waits = NewEvent("door", "a", "Begin", b"{}", "x")
+    waits = InstanceEvent("door", "a", "Begin", b"{}", "x")
     app.store.run(sending.send(waits, lambda _: pytest.fail("it only waits"), busy=sending.Busy.QUEUE, now=app.now()))
     caplog.clear()
     done, waiting = asyncio.run(turn(app))

@@ -30,9 +30,9 @@ from redrive.engine.outcome import Outcome, Succeeded
 from redrive.engine.records import Claim, NewJob
 from redrive.stores.operations.machines import manage, rows, turns
 from redrive.stores.operations.machines import send as sending
-from redrive.stores.operations.machines.rows import Choice, NewEvent, Start
+from redrive.stores.operations.machines.rows import Choice, InstanceEvent, Start
 from redrive.stores.operations.machines.send import Busy, Sent
-from redrive.stores.operations.machines.turns import Known, Look, Turn
+from redrive.stores.operations.machines.turns import DueTurns, EventTurn, Known
 from redrive.stores.query import Query, Steps, writes
 from tests.stores.helpers import FATAL, Harness, new
 
@@ -108,7 +108,7 @@ class Automaton:
         busy: Busy = Busy.RAISE,
     ) -> Any:
         """Return the operation that sends an event."""
-        given = NewEvent("payment", key, event, payload, f"{event}{payload.decode()}", event_key)
+        given = InstanceEvent("payment", key, event, payload, f"{event}{payload.decode()}", event_key)
         return sending.send(given, lambda found: self.choose(found, key, event, payload), busy=busy, now=self.store.now)
 
     def send(self, event: str, key: str = "a", **options: Any) -> Sent:
@@ -153,11 +153,11 @@ class Automaton:
         failed_to = self.definition.states[state].failed_to
         return NextEvent(state, event, f"{event}{{}}", self.job(key, state), failed_to)
 
-    def turns(self, budget: int = 100) -> tuple[Turn, ...]:
+    def turns(self, budget: int = 100) -> tuple[EventTurn, ...]:
         """Take the turns of due timeouts and waiting events."""
         return self.store.do(turns.take_turns(self.known, self.resolve, budget=budget, now=self.store.now))
 
-    def turn(self, key: str = "a") -> tuple[Turn, ...]:
+    def turn(self, key: str = "a") -> tuple[EventTurn, ...]:
         """Take the turn of one instance."""
         return self.store.do(turns.take_turn(self.known, "payment", key, self.resolve, now=self.store.now))
 
@@ -200,7 +200,7 @@ class Automaton:
         """Return the states, the event and the status of each event."""
         return [(each.from_state, each.to_state, each.event, str(each.status)) for each in self.history(key)]
 
-    def look(self) -> Look:
+    def look(self) -> DueTurns:
         """Read what is due."""
         return self.store.do(turns.look(self.known, now=self.store.now))
 

@@ -1,6 +1,6 @@
 """What the body of a workflow works with: `Flow` in an ``async def``, `SyncFlow` in a ``def``.
 
-Both describe what the body asks for and pass the description to the `Conductor` of the run, which is the worker's.
+Both describe what the body asks for and pass the description to the conductor of the run, which is the worker's.
 They differ only in their colour: a method of `Flow` returns a `FlowCall` to be awaited, one of `SyncFlow` its result.
 """
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 OnErrorName = Literal["first", "wait", "collect"]
 
 
-class Conductor(Protocol):
+class ConductorProtocol(Protocol):
     """The worker's side of one run, as the body uses it."""
 
     @property
@@ -89,7 +89,7 @@ class FlowCall(Awaitable[R], Generic[R]):
 
     __slots__ = ("_conductor", "asked")
 
-    def __init__(self, conductor: Conductor, asked: Asked) -> None:
+    def __init__(self, conductor: ConductorProtocol, asked: Asked) -> None:
         self._conductor = conductor
         self.asked = asked
         conductor.announce(self)
@@ -104,7 +104,7 @@ class FlowCall(Awaitable[R], Generic[R]):
 class _FlowBase:
     """What both colours of a flow share."""
 
-    def __init__(self, conductor: Conductor) -> None:
+    def __init__(self, conductor: ConductorProtocol) -> None:
         self._conductor = conductor
 
     @property

@@ -268,12 +268,12 @@ def _without_first(step: StepFunction) -> Signature:
         )
     function, first = step.function, names[0]
 
-    class Rest(Signature):
+    class _Rest(Signature):
         @functools.cached_property
         def payload(self) -> tuple[str, ...]:
             return tuple(name for name in self.parameters if name != first)
 
-    return Rest(function, step.name)
+    return _Rest(function, step.name)
 
 
 def wait_call(kind: StepKind, name: Any, hint: Any, timeout: Duration | None, line: str) -> WaitCall:

@@ -37,13 +37,13 @@ from redrive.schedule.timezone import member
 from redrive.stores.operations.machines import manage, turns
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines.manage import InstanceCount
-from redrive.stores.operations.machines.rows import Choice, NewEvent, Start
+from redrive.stores.operations.machines.rows import Choice, InstanceEvent, Start
 from redrive.stores.operations.machines.send import Busy, Sent, SentStatus
-from redrive.stores.operations.machines.turns import Known, Turn
+from redrive.stores.operations.machines.turns import EventTurn, Known
 from redrive.stores.query import Operation
 
 
-class Registrar(Protocol):
+class MachineRegistrar(Protocol):
     """The part of the registry of an app that machines use; the registry imports this module."""
 
     @property
@@ -68,7 +68,7 @@ class Machine:
     def __init__(  # noqa: PLR0913 - the options of a machine, by keyword
         self,
         app: AppProtocol,
-        registry: Registrar,
+        registry: MachineRegistrar,
         declaration: Any,
         name: str,
         *,
@@ -254,7 +254,7 @@ class Machine:
         parts = (f"{state.name}<{state.event}<{','.join(state.after)}" for state in self.definition.states.values())
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
 
-    def adopted(self, app: AppProtocol, registry: Registrar) -> None:
+    def adopted(self, app: AppProtocol, registry: MachineRegistrar) -> None:
         """Become a machine of an app; its states are adopted as tasks."""
         self.app, self._registry = app, registry
 
@@ -338,7 +338,7 @@ class Machine:
 
     def _sending(
         self, instance: str, event: Any, key: str | None, busy: str | None
-    ) -> tuple[Operation[Sent], Callable[[], Operation[tuple[Turn, ...]]]]:
+    ) -> tuple[Operation[Sent], Callable[[], Operation[tuple[EventTurn, ...]]]]:
         """Return the operation that sends an event, and the one that starts it if it waits for its turn."""
         self.app.check()
         checked_key(instance)
@@ -351,13 +351,13 @@ class Machine:
             raise self._refused(name)
         payload = b"" if codec is None else codec.write_event(event)
         digest = hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=12).hexdigest()
-        new = NewEvent(self.name, instance, name, payload, digest, key)
+        new = InstanceEvent(self.name, instance, name, payload, digest, key)
 
         def choose(found: InstanceRecord | None) -> Choice:
             data = None if found is None else self.read_data(found.data)
             return self._chosen(instance, None if found is None else found.state, name, event, payload, data)
 
-        def turn() -> Operation[tuple[Turn, ...]]:
+        def turn() -> Operation[tuple[EventTurn, ...]]:
             return turns.take_turn(self.known, self.name, instance, self.resolve, now=self.app.now())
 
         queues = tuple({task.defaults.queue for task in self.tasks.values()})
@@ -368,7 +368,7 @@ class Machine:
         return NoTransition(f"machine {self.name!r} takes no {event}; its events: {known}", event_type=event)
 
     @staticmethod
-    def _after_turn(sent: Sent, done: tuple[Turn, ...]) -> Sent:
+    def _after_turn(sent: Sent, done: tuple[EventTurn, ...]) -> Sent:
         """Return the answer to an event that was put into line, after the first event of the line had its turn."""
         mine = next((each for each in done if each.id == sent.id), None)
         if mine is None or mine.status is not MoveStatus.RUNNING:

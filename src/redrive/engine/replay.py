@@ -42,7 +42,7 @@ _REMEDY = (
 )
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
+class StepRequest(msgspec.Struct, frozen=True, gc=False):
     """A step that the body asks for.
 
     Attributes:
@@ -96,7 +96,7 @@ class Replay:
             if size < len(parts):
                 self._opened.add(".".join(parts[:size]))
 
-    def ask(self, branch: str, position: int, request: Request) -> Answer:
+    def ask(self, branch: str, position: int, request: StepRequest) -> Answer:
         """Find the step that a branch asks for at a position, from 1."""
         path = next_path(branch, position)
         row = self._rows.get(path)
@@ -122,7 +122,7 @@ class Replay:
         """Return True if no step of a branch is recorded at this position or behind it."""
         return self._last.get(branch, 0) < position
 
-    def _new(self, branch: str, position: int, request: Request) -> str | None:
+    def _new(self, branch: str, position: int, request: StepRequest) -> str | None:
         """Return why a step without a row does not fit; None if it does."""
         # A gather has no row of its own while its branches run, and none if they record nothing.
         if request.kind is StepKind.GATHER or self.is_new(branch, position):
@@ -157,7 +157,7 @@ class Replay:
             f"without it{place}. {_REMEDY}"
         )
 
-    def _text(self, problem: str, request: Request) -> str:
+    def _text(self, problem: str, request: StepRequest) -> str:
         place = f" ({request.line})" if request.line else ""
         asked = shown(request.kind, request.name)
         return f"{describe_run(self._run)}: {problem}; the code now asks for {asked}{place}. {_REMEDY}"
@@ -179,7 +179,7 @@ def _shown(row: StepRecord) -> str:
     return shown(row.kind, row.name)
 
 
-def _is_same(row: StepRecord, request: Request) -> bool:
+def _is_same(row: StepRecord, request: StepRequest) -> bool:
     return (row.kind, row.name) == (request.kind, request.name)
 
 

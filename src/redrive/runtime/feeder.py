@@ -43,7 +43,7 @@ from redrive.runtime.supervision import rest
 from redrive.runtime.tracing import kept
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.topics import feed, subscriptions
-from redrive.stores.operations.topics.feed import Attached, Diverted, Lease, Look, Progress, Reading, Turned
+from redrive.stores.operations.topics.feed import Attached, Diverted, FeederLook, FeedProgress, Lease, Reading, Turned
 from redrive.stores.query import Operation
 
 R = TypeVar("R")
@@ -98,7 +98,7 @@ class Feeder:
         self._sample = sample
         self.lease = Lease(claim.id, claim.lease_id, claim.worker_id)
         self.idle = False
-        self.notice: Look | None = None
+        self.notice: FeederLook | None = None
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._stopping = False
@@ -125,7 +125,7 @@ class Feeder:
 
     # ---------------------------------------------------------------- called by the worker
 
-    def see(self, look: Look) -> None:
+    def see(self, look: FeederLook) -> None:
         """Receive a look; wake the feeder if it has something to do."""
         self.notice = look
         self._paused = look.paused
@@ -346,7 +346,7 @@ class Feeder:
         """Write the progress, and read."""
         diverted, effects = tuple(self._diverted), tuple(self._effects)
         at_id = self._window.at_id
-        progress = Progress(
+        progress = FeedProgress(
             epoch=self._here.epoch,
             at_id=at_id,
             turn=self._here.turns + 1,

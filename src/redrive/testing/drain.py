@@ -125,7 +125,7 @@ async def _drain(
     )
     attempts = 0
     scans: list[QueueScan] = []
-    held = Held()
+    held = HeldRuns()
     feeding = Feeding(app, clock, worker, sample, resources)
     try:
         while attempts < MAX_ATTEMPTS:
@@ -152,7 +152,7 @@ async def _drain(
         await app.finish()
 
 
-class Held:
+class HeldRuns:
     """The runs whose code does not fit their steps, which a drain would look at again without end."""
 
     def __init__(self) -> None:
@@ -226,7 +226,7 @@ async def _step(  # noqa: PLR0913 - the state of the drain
     sample: Callable[[], float],
     scans: list[QueueScan],
     *,
-    held: Held,
+    held: HeldRuns,
     resources: Mapping[str, Any],
 ) -> tuple[int, timedelta | None]:
     """Run a due job, if there is one; return the number of jobs, and the time until the next one if there is one."""

@@ -14,7 +14,7 @@ from redrive.engine.topics import Dead, NewEvent, Order, Publish, StoredEvent, l
 from redrive.errors import IllegalMove, LeaseLost, SubscriptionNotFound, TopicsRestored
 from redrive.stores.operations import admin, checks, events, jobs, redriving
 from redrive.stores.operations.topics import cluster, feed, retention, subscriptions
-from redrive.stores.operations.topics.feed import Diverted, Lease, Progress, Reading, Turned
+from redrive.stores.operations.topics.feed import Diverted, FeedProgress, Lease, Reading, Turned
 from redrive.stores.operations.topics.subscriptions import SubscriptionDefinition, SubscriptionStatus
 from redrive.stores.query import Query, Steps, writes
 from tests.stores.helpers import Harness, failed, new
@@ -43,7 +43,7 @@ class Reader:
     def turn(self, at_id: int | None = None, *, reading: Reading | None = None, **changes: object) -> Turned:
         """Write progress and read."""
         at = self.shard.at_id if at_id is None else at_id
-        progress = Progress(self.shard.epoch, at, self.shard.turns + 1, **changes)
+        progress = FeedProgress(self.shard.epoch, at, self.shard.turns + 1, **changes)
         turned = self.store.do(feed.turn(self.lease, self.record, progress, reading, now=self.store.now))
         self.shard = turned.shard
         return turned
@@ -204,7 +204,7 @@ def test_a_repeated_turn_writes_nothing_twice(store: Harness):
     publish(store, 1)
     reader = Reader(store)
     (first,) = reader.read()
-    progress = Progress(
+    progress = FeedProgress(
         0,
         first.id,
         reader.shard.turns + 1,

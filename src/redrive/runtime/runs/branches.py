@@ -32,7 +32,7 @@ class Branch:
         self.path = path
         self.position = 0
         self.at = at
-        self.wait: Wait | None = None
+        self.wait: BranchWait | None = None
         self.joining = False
         self.parent = parent
         self.shields: int = 0 if parent is None else parent.shields
@@ -73,7 +73,7 @@ class Branch:
 
 
 @dataclass(slots=True, eq=False)
-class Wait:
+class BranchWait:
     """What a branch waits for.
 
     Attributes:

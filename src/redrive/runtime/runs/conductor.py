@@ -32,7 +32,7 @@ from redrive.app.run_errors import rebuilt
 from redrive.app.workflow import Workflow
 from redrive.engine.outcome import Cancelled, Expired, Failed, Held, Outcome, Parked, Restarted
 from redrive.engine.records import Claim
-from redrive.engine.replay import Answer, Replay, Request, describe_run
+from redrive.engine.replay import Answer, Replay, StepRequest, describe_run
 from redrive.engine.runs import FAR, RunFlags, RunState, StepError, StepKind, StepRecord
 from redrive.engine.settle import DEADLINE
 from redrive.engine.steps import NewStep, StepEnd, resolve
@@ -50,7 +50,7 @@ from redrive.policy import Policy
 from redrive.runtime import log
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import outcome_of
-from redrive.runtime.runs.branches import CURRENT, IN_STEP, Branch, Wait
+from redrive.runtime.runs.branches import CURRENT, IN_STEP, Branch, BranchWait
 from redrive.runtime.runs.inbox import Inbox
 from redrive.runtime.runs.recorder import Recorder
 
@@ -136,7 +136,7 @@ class Conductor:
         self.recorded_errors: list[BaseException] = []
         self._flags = state.flags
         #: What the body has asked for last.
-        self.asked: Request | None = None
+        self.asked: StepRequest | None = None
         self._asleep = asleep
         self._end: Outcome | None = None
         self._interrupt: FlowInterrupt | None = None
@@ -397,7 +397,7 @@ class Conductor:
 
     # ---------------------------------------------------------------- identity
 
-    def ask(self, branch: Branch, request: Request) -> Answer:
+    def ask(self, branch: Branch, request: StepRequest) -> Answer:
         """Find the recorded step; hold the run if the code does not fit."""
         self.asked = request
         answer = self.replay.ask(branch.path, branch.position + 1, request)
@@ -530,7 +530,7 @@ class Conductor:
 
     async def wait(self, branch: Branch, due_at: datetime | None, why: str, path: str) -> None:
         """Wait with the row at this path until something has changed, or raise `Parking`; the caller looks again."""
-        wait = branch.wait = Wait(branch, due_at, why, path)
+        wait = branch.wait = BranchWait(branch, due_at, why, path)
         self.consider()
         try:
             await wait.woken
@@ -542,7 +542,7 @@ class Conductor:
 
         Return the row as written, if something has changed before the run could park.
         """
-        wait = branch.wait = Wait(branch, self.expected(end).due_at, why, end.path, end)
+        wait = branch.wait = BranchWait(branch, self.expected(end).due_at, why, end.path, end)
         self.consider()
         try:
             await wait.woken
@@ -583,7 +583,7 @@ class Conductor:
         self._helpers.add(helper)
         helper.add_done_callback(self._helpers.discard)
 
-    async def _write_wait(self, wait: Wait, end: StepEnd) -> None:
+    async def _write_wait(self, wait: BranchWait, end: StepEnd) -> None:
         # The next call of the branch raises it.
         with contextlib.suppress(LeaseLost):
             wait.written = await self.record(end)
@@ -591,7 +591,7 @@ class Conductor:
             if wait.written.is_final and end.kind is not StepKind.SLEEP:
                 wait.wake()
 
-    def _park(self, waits: list[Wait]) -> None:
+    def _park(self, waits: list[BranchWait]) -> None:
         due = min((wait.due_at for wait in waits if wait.due_at is not None and wait.row is None), default=None)
         for wait in waits:
             if wait.row is not None:
@@ -672,7 +672,7 @@ class Conductor:
         """Return True if the run takes a patch."""
         branch = self._current(line)
         self.check_open(branch)
-        request = Request(StepKind.PATCH, name, line=line)
+        request = StepRequest(StepKind.PATCH, name, line=line)
         answer = self.replay.ask(branch.path, branch.position + 1, request)
         if answer.row is not None:
             branch.position = answer.position

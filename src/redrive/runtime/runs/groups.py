@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from redrive.app.flow_calls import GatherCall, OnError
-from redrive.engine.replay import Request
+from redrive.engine.replay import StepRequest
 from redrive.engine.runs import StepKind, branch_path
 from redrive.engine.steps import NewStep
 from redrive.errors import BranchDropped, CancelRequested, FlowInterrupt
@@ -28,7 +28,7 @@ from redrive.runtime.runs.conductor import Conductor
 
 async def run_group(conductor: Conductor, branch: Branch, call: GatherCall) -> Any:
     """Run the branches of a call, and return what it promises."""
-    answer = conductor.ask(branch, Request(StepKind.GATHER, call.name, line=call.line))
+    answer = conductor.ask(branch, StepRequest(StepKind.GATHER, call.name, line=call.line))
     decided = None if answer.row is None else int(msgspec.json.decode(answer.row.result or b"0"))
     group = _Group(conductor, branch, call, answer.path, decided)
     try:

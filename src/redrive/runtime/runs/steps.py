@@ -25,7 +25,7 @@ from redrive.clock import SystemClock
 from redrive.engine.lease import limit_of
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded
 from redrive.engine.records import Claim
-from redrive.engine.replay import Request
+from redrive.engine.replay import StepRequest
 from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord, check_size
 from redrive.engine.steps import FailedTry, NewStep, StepEnd
 from redrive.errors import BranchDropped, ConfigurationError, FlowInterrupt, PayloadError, ResultTooLarge
@@ -44,7 +44,7 @@ _is_async = functools.lru_cache(maxsize=1024)(inspect.iscoroutinefunction)
 
 async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
     """Return the recorded result of a step, or call its function until it succeeds or fails for good."""
-    request = Request(StepKind.STEP, call.step.name, call.digest, call.line)
+    request = StepRequest(StepKind.STEP, call.step.name, call.digest, call.line)
     answer = conductor.ask(branch, request)
     policy = call.policy or conductor.workflow.step_policy
     row = answer.row

@@ -9,7 +9,7 @@ from typing import Any
 
 from redrive.app.flow_calls import ChildCall, SleepCall, WaitCall, read_value
 from redrive.engine.lifecycle import State
-from redrive.engine.replay import Request, shown
+from redrive.engine.replay import StepRequest, shown
 from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord
 from redrive.engine.steps import NewStep, StepEnd
 from redrive.errors import ChildFailed, TimedOut
@@ -20,7 +20,7 @@ from redrive.runtime.runs.conductor import Conductor
 
 async def sleep(conductor: Conductor, branch: Branch, call: SleepCall) -> None:
     """Wait until the recorded end of a sleep. Its row is final at once: only the due time matters."""
-    answer = conductor.ask(branch, Request(StepKind.SLEEP, "sleep", line=call.line))
+    answer = conductor.ask(branch, StepRequest(StepKind.SLEEP, "sleep", line=call.line))
     row = answer.row
     if row is None:
         await conductor.edge(branch, answer.path)
@@ -41,7 +41,7 @@ def _is_over(conductor: Conductor, row: StepRecord) -> bool:
 
 async def wait_for(conductor: Conductor, branch: Branch, call: WaitCall) -> Any:
     """Return the value of the next unread signal of a name, or of an emitted value; raise `TimedOut` without one."""
-    answer = conductor.ask(branch, Request(call.kind, call.name, line=call.line))
+    answer = conductor.ask(branch, StepRequest(call.kind, call.name, line=call.line))
     row = answer.row
     if row is None or not row.is_final:
         row = await _received(conductor, branch, answer.path, call, row)
@@ -104,7 +104,7 @@ def _is_late(at: datetime, row: StepRecord | None) -> bool:
 
 async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> Any:
     """Start a child run, wait for its end, and return its result."""
-    answer = conductor.ask(branch, Request(StepKind.CALL, call.workflow.name, call.digest, call.line))
+    answer = conductor.ask(branch, StepRequest(StepKind.CALL, call.workflow.name, call.digest, call.line))
     row = answer.row
     if row is None:
         await conductor.edge(branch, answer.path)

@@ -40,7 +40,7 @@ def _never(reader: Reader, notes: Pieces, begin: int) -> bool:
 
 def _business(reader: Reader, notes: Pieces, begin: int) -> None:
     days: tuple[int, ...] | None = None
-    window: times.Window | None = None
+    window: times.DayWindow | None = None
     while days is None or window is None:
         at = reader.place
         reader.take(",")

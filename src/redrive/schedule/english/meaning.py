@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from redrive.schedule.english.days import MonthDay
 from redrive.schedule.english.notes import Pieces, wrong
-from redrive.schedule.english.times import Clock, Window, check_halves, sure
+from redrive.schedule.english.times import DayWindow, TimeOfDay, check_halves, sure
 from redrive.schedule.english.words import WORKDAYS
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 
@@ -305,7 +305,7 @@ def _one(base: RecurrenceRule, group: list[MonthDay], weekly: tuple[int, ...]) -
 
 def _clocks(part: Pieces) -> _Times:
     """Return the times of day in order; midnight if none is given."""
-    said: list[Clock] = part.get("clocks", [])
+    said: list[TimeOfDay] = part.get("clocks", [])
     of_day: str | None = part.get("part")
     if not said and of_day not in {None, "night"}:
         place = part.place("part")
@@ -478,7 +478,7 @@ def _listed(base: RecurrenceRule, slots: _Times, *, place_of: Pieces) -> list[Re
 
 def _hours(part: Pieces, whole: Pieces) -> tuple[tuple[int, ...], tuple[int, int]]:
     """Return the days that a window implies, and its first and last minute."""
-    window: Window = part.get("window")
+    window: DayWindow = part.get("window")
     days: tuple[int, ...] = ()
     if window.begin is None or window.end is None:
         days, found = whole.get("business", _BUSINESS)
@@ -486,7 +486,7 @@ def _hours(part: Pieces, whole: Pieces) -> tuple[tuple[int, ...], tuple[int, int
     return days, bounds(window)
 
 
-def bounds(window: Window) -> tuple[int, int]:
+def bounds(window: DayWindow) -> tuple[int, int]:
     """Return the first minute of a window in its day, and the first one after it."""
     assert window.begin is not None  # noqa: S101 - it is no window of business hours
     assert window.end is not None  # noqa: S101

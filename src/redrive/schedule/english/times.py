@@ -30,7 +30,7 @@ _FORMS = ("6 AM", "16:30")
 _COUNTED = frozenset({*UNITS, "times", "time", "retries", "retry", "attempts", "attempt", "failures", "failure"})
 
 
-class Clock(msgspec.Struct, frozen=True):
+class TimeOfDay(msgspec.Struct, frozen=True):
     """A time of day as it was written."""
 
     hour: int
@@ -42,14 +42,14 @@ class Clock(msgspec.Struct, frozen=True):
     place: Place
 
 
-class Window(msgspec.Struct, frozen=True):
+class DayWindow(msgspec.Struct, frozen=True):
     """The hours of a day between two times, the second one excluded; from the business hours if both are None."""
 
-    begin: Clock | None = None
-    end: Clock | None = None
+    begin: TimeOfDay | None = None
+    end: TimeOfDay | None = None
 
 
-def clocks(reader: Reader) -> list[Clock] | None:
+def clocks(reader: Reader) -> list[TimeOfDay] | None:
     """Take times of day in a list; return None if none is next."""
     begin = reader.place
     opened = reader.take("at")
@@ -83,7 +83,7 @@ def _joins(reader: Reader) -> bool:
     return reader.take(",", "and", ", and") is not None
 
 
-def clock(reader: Reader, *, bare: bool) -> Clock | None:
+def clock(reader: Reader, *, bare: bool) -> TimeOfDay | None:
     """Take a time of day; return None if none is next. ``bare`` allows a number alone."""
     begin = reader.place
     found = _clock(reader, bare=bare)
@@ -91,11 +91,11 @@ def clock(reader: Reader, *, bare: bool) -> Clock | None:
         reader.place = begin
         return None
     part = reader.take(*_IN_PART)
-    made = Clock(*found, reader.said(begin))
+    made = TimeOfDay(*found, reader.said(begin))
     return (
         made
         if part is None
-        else Clock(*in_part(made, _IN_PART[part]), is_open=False, is_bare=False, place=reader.said(begin))
+        else TimeOfDay(*in_part(made, _IN_PART[part]), is_open=False, is_bare=False, place=reader.said(begin))
     )
 
 
@@ -155,7 +155,7 @@ def _checked(reader: Reader, hour: int, minute: int, half: str | None) -> tuple[
     return hour % _NOON + (_NOON if half == "p" else 0), minute
 
 
-def in_part(said: Clock, part: str) -> tuple[int, int]:
+def in_part(said: TimeOfDay, part: str) -> tuple[int, int]:
     """Return the hour and minute of a time in a part of the day; raise `ScheduleSyntaxError` if it is not in it."""
     hours = [said.hour] if not said.is_open else [said.hour % _DAY, (said.hour + _NOON) % _DAY]
     fitting = [each for each in hours if each in DAY_PARTS[part]]
@@ -165,7 +165,7 @@ def in_part(said: Clock, part: str) -> tuple[int, int]:
     return fitting[0], said.minute
 
 
-def sure(said: Clock, part: str | None) -> tuple[int, int]:
+def sure(said: TimeOfDay, part: str | None) -> tuple[int, int]:
     """Return the hour and minute of a time; raise `ScheduleSyntaxError` if it could be two times."""
     if part is not None:
         return in_part(said, part)
@@ -180,7 +180,7 @@ def sure(said: Clock, part: str | None) -> tuple[int, int]:
     return said.hour, said.minute
 
 
-def check_halves(said: list[Clock]) -> None:
+def check_halves(said: list[TimeOfDay]) -> None:
     """Refuse a time without AM or PM beside times that have it, if it could be in the other half of the day.
 
     In "3:30 and 4:30 PM" it could be, in "9:30 and 4 PM" it could not: the times would not be in order.
@@ -205,12 +205,12 @@ def check_halves(said: list[Clock]) -> None:
             )
 
 
-def window(reader: Reader) -> Window | None:
+def window(reader: Reader) -> DayWindow | None:
     """Take a window of hours; return None if none is next."""
     if reader.take(*(f"{word} {what}" for word in ("during", "in", "within") for what in _BUSINESS)):
-        return Window()
+        return DayWindow()
     if reader.take(*_BUSINESS):
-        return Window()
+        return DayWindow()
     begin = reader.place
     opened = reader.take("between", "from", "during")
     first = clock(reader, bare=opened is not None)
@@ -220,7 +220,7 @@ def window(reader: Reader) -> Window | None:
         reader.place = begin
         return None
     end = _end(reader)
-    return Window(first, end)
+    return DayWindow(first, end)
 
 
 _BUSINESS = tuple(
@@ -228,10 +228,10 @@ _BUSINESS = tuple(
 )
 
 
-def _end(reader: Reader) -> Clock:
+def _end(reader: Reader) -> TimeOfDay:
     begin = reader.place
     if reader.take("24:00"):
-        return Clock(0, 0, is_open=False, is_bare=False, place=reader.said(begin))
+        return TimeOfDay(0, 0, is_open=False, is_bare=False, place=reader.said(begin))
     end = clock(reader, bare=True)
     return reader.lost("a time of day belongs here", "5 PM", "17:00") if end is None else end
 

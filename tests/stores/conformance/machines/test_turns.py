@@ -16,7 +16,7 @@ from redrive.engine.machine import (
 )
 from redrive.errors import EventConflict
 from redrive.stores.operations.machines.send import Sent, SentStatus
-from redrive.stores.operations.machines.turns import Turn
+from redrive.stores.operations.machines.turns import EventTurn
 from tests.stores.helpers import Harness, failed
 from tests.stores.machines import DAY, Automaton, payment, statuses
 
@@ -286,7 +286,7 @@ def test_code_without_a_state_leaves_its_timeout(store: Harness):
 
 
 @pytest.mark.parametrize("turns", [Automaton.turns, Automaton.turn])
-def test_code_without_an_event_leaves_it_in_line(store: Harness, turns: Callable[[Automaton], tuple[Turn, ...]]):
+def test_code_without_an_event_leaves_it_in_line(store: Harness, turns: Callable[[Automaton], tuple[EventTurn, ...]]):
     """Waiting events that a worker's code does not have stay first in their line until other code takes them."""
     new = Automaton(store)
     new.walk("Created")

@@ -31,7 +31,7 @@ from redrive.engine.origin import OriginResult
 from redrive.engine.records import NewJob
 from redrive.stores.operations import jobs
 from redrive.stores.operations.machines.rows import (
-    NewEvent,
+    InstanceEvent,
     Start,
     began,
     end_moves,
@@ -125,7 +125,7 @@ def _moved(
     if following is not None:
         number = next(ids)
         start = Start(following.to_state, following.job, following.failed_to)
-        event = NewEvent(instance.machine, instance.key, following.event, b"", following.digest)
+        event = InstanceEvent(instance.machine, instance.key, following.event, b"", following.digest)
         result.added.append(
             new_move(event, number, at, source=EventSource.NEXT, status=MoveStatus.RUNNING, instance=after, start=start)
         )
@@ -191,7 +191,7 @@ def _to_failure(instance: InstanceRecord, move: MoveRecord, error: str, number: 
         move.id,
     )
     key = f"failed:{move.id}"
-    event = NewEvent(instance.machine, instance.key, FAILED, msgspec.json.encode(what), key, key)
+    event = InstanceEvent(instance.machine, instance.key, FAILED, msgspec.json.encode(what), key, key)
     return new_move(event, number, at, source=EventSource.FAILED_TO, status=MoveStatus.QUEUED, instance=instance)
 
 

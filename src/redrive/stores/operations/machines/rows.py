@@ -32,7 +32,7 @@ Choose: TypeAlias = Callable[[InstanceRecord | None], Choice]
 """Chooses the transition of one event under the lock of its instance, which is None if it does not exist."""
 
 
-class NewEvent(msgspec.Struct, frozen=True, gc=False):
+class InstanceEvent(msgspec.Struct, frozen=True, gc=False):
     """An event for an instance.
 
     Attributes:
@@ -107,7 +107,7 @@ def began(
 
 
 def new_move(  # noqa: PLR0913 - the columns that differ
-    event: NewEvent,
+    event: InstanceEvent,
     number: int,
     at: datetime,
     *,

@@ -29,7 +29,7 @@ from redrive.stores.operations.jobs import NumberBlock, numbers
 from redrive.stores.operations.machines.rows import (
     Choice,
     Choose,
-    NewEvent,
+    InstanceEvent,
     Start,
     began,
     insert_moves,
@@ -86,7 +86,7 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
 # Round trips on PostgreSQL: one for the numbers, and BEGIN, lock, all writes, COMMIT.
 @wakes
 def send(
-    event: NewEvent,
+    event: InstanceEvent,
     choose: Choose,
     *,
     busy: Busy = Busy.RAISE,
@@ -110,7 +110,7 @@ def send(
     return (yield from _send(event, choose, number, rows[0].now, drop=busy is Busy.DROP))
 
 
-def _send(event: NewEvent, choose: Choose, number: int, at: datetime, *, drop: bool) -> Steps[Sent]:
+def _send(event: InstanceEvent, choose: Choose, number: int, at: datetime, *, drop: bool) -> Steps[Sent]:
     instance = yield from lock_idle(event.machine, event.key)
     if instance is None:
         choice = choose(None)
@@ -131,7 +131,7 @@ def _send(event: NewEvent, choose: Choose, number: int, at: datetime, *, drop: b
     return (yield from _chosen(event, instance, choose(instance), number, at))
 
 
-def _chosen(event: NewEvent, instance: InstanceRecord, choice: Choice, number: int, at: datetime) -> Steps[Sent]:
+def _chosen(event: InstanceEvent, instance: InstanceRecord, choice: Choice, number: int, at: datetime) -> Steps[Sent]:
     match choice:
         case NoTransition():
             raise choice
@@ -147,7 +147,7 @@ def _chosen(event: NewEvent, instance: InstanceRecord, choice: Choice, number: i
             return _started(event, number, choice, instance.state)
 
 
-def _create(event: NewEvent, start: Start, number: int, at: datetime) -> Steps[bool]:
+def _create(event: InstanceEvent, start: Start, number: int, at: datetime) -> Steps[bool]:
     """Insert an instance with its first transition; return False if the instance exists now."""
     row = {"machine": event.machine, "key": event.key, "now": at}
     row |= {"to_state": start.to_state, "job_id": number, "event": event.event}
@@ -158,7 +158,7 @@ def _create(event: NewEvent, start: Start, number: int, at: datetime) -> Steps[b
     return True
 
 
-def begin(event: NewEvent, instance: InstanceRecord, start: Start, number: int, at: datetime) -> Steps[None]:
+def begin(event: InstanceEvent, instance: InstanceRecord, start: Start, number: int, at: datetime) -> Steps[None]:
     """Begin the transition of an event that was sent now; the instance is locked and free."""
     moves = [
         new_move(event, number, at, source=EventSource.SEND, status=MoveStatus.RUNNING, instance=instance, start=start)
@@ -176,11 +176,11 @@ def late(instance: InstanceRecord, at: datetime) -> Steps[MoveRecord]:
     return new_move(event, number, at, source=EventSource.TIMEOUT, status=MoveStatus.LATE, instance=instance)
 
 
-def timeout_of(instance: InstanceRecord) -> NewEvent:
+def timeout_of(instance: InstanceRecord) -> InstanceEvent:
     """Return the event of the timeout of an instance; its key names the move that has set it."""
     assert instance.timeout_event is not None and instance.timeout_payload is not None  # noqa: S101, PT018 - the caller has checked
     key = f"timeout:{instance.moves}"
-    return NewEvent(instance.machine, instance.key, instance.timeout_event, instance.timeout_payload, key, key)
+    return InstanceEvent(instance.machine, instance.key, instance.timeout_event, instance.timeout_payload, key, key)
 
 
 def refusal(instance: InstanceRecord) -> MachineBusy | MachineFailed:
@@ -198,11 +198,11 @@ def refusal(instance: InstanceRecord) -> MachineBusy | MachineFailed:
     )
 
 
-def _started(event: NewEvent, number: int, start: Start, state: str | None) -> Sent:
+def _started(event: InstanceEvent, number: int, start: Start, state: str | None) -> Sent:
     return Sent(event.machine, event.key, number, SentStatus.STARTED, state, start.to_state)
 
 
-def _answer(event: NewEvent) -> Steps[Sent | None]:
+def _answer(event: InstanceEvent) -> Steps[Sent | None]:
     """Return the answer to an event with the same key; None if there is none."""
     if event.event_key is None:
         return None
@@ -211,7 +211,7 @@ def _answer(event: NewEvent) -> Steps[Sent | None]:
     return _repeated(rows[0], event) if rows else None
 
 
-def _repeated(move: MoveRecord, event: NewEvent) -> Sent:
+def _repeated(move: MoveRecord, event: InstanceEvent) -> Sent:
     if move.digest != event.digest:
         other = f"{move.event}" if move.event != event.event else f"{move.event} with other content"
         raise EventConflict(
@@ -228,7 +228,7 @@ def _repeated(move: MoveRecord, event: NewEvent) -> Sent:
 # -------------------------------------------------------------------------------------------------------------- waiting
 
 
-def _wait(event: NewEvent, number: int, at: datetime) -> Steps[Sent]:
+def _wait(event: InstanceEvent, number: int, at: datetime) -> Steps[Sent]:
     """Put an event into line."""
     row = {"machine": event.machine, "key": event.key, "now": at, "to_state": None, "job_id": None, "event": None}
     yield Query("instance_insert", row)

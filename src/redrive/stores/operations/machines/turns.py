@@ -53,7 +53,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
         return {"machines": list(self.machines), "states": list(self.states), "events": list(self.events)}
 
 
-class Look(msgspec.Struct, frozen=True, gc=False):
+class DueTurns(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``machines_look``."""
 
     now: datetime
@@ -62,7 +62,7 @@ class Look(msgspec.Struct, frozen=True, gc=False):
     waiting: bool  # True if an event waits
 
 
-class Turn(msgspec.Struct, frozen=True, gc=False):
+class EventTurn(msgspec.Struct, frozen=True, gc=False):
     """An event that had its turn.
 
     Attributes:
@@ -83,15 +83,17 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def look(known: Known, *, now: datetime | None = None) -> Steps[Look]:
+def look(known: Known, *, now: datetime | None = None) -> Steps[DueTurns]:
     """Return when the next timeout is due that the code can start, and whether events wait."""
-    rows: Sequence[Look] = yield Query("machines_look", known.params() | {"now": now}, into=Look)
+    rows: Sequence[DueTurns] = yield Query("machines_look", known.params() | {"now": now}, into=DueTurns)
     return rows[0]
 
 
 # Instances that another transaction has locked are skipped, so no worker waits for a transaction of a user.
 @wakes
-def take_turns(known: Known, resolve: Resolve, *, budget: int, now: datetime | None = None) -> Steps[tuple[Turn, ...]]:
+def take_turns(
+    known: Known, resolve: Resolve, *, budget: int, now: datetime | None = None
+) -> Steps[tuple[EventTurn, ...]]:
     """Start the transitions of due timeouts, and then of waiting events whose instances are free."""
     at = yield from instant(now)
     done = yield from _time_out(known, resolve, budget, at)
@@ -104,7 +106,7 @@ def take_turns(known: Known, resolve: Resolve, *, budget: int, now: datetime | N
 @wakes
 def take_turn(
     known: Known, machine: str, key: str, resolve: Resolve, *, now: datetime | None = None
-) -> Steps[tuple[Turn, ...]]:
+) -> Steps[tuple[EventTurn, ...]]:
     """Start the transition of the first waiting event of an instance, if it is free and not locked."""
     at = yield from instant(now)
     params = {"machine": machine, "key": key, "states": list(known.states)}
@@ -112,7 +114,7 @@ def take_turn(
     return tuple((yield from _take(free, known, resolve, at)))
 
 
-def _time_out(known: Known, resolve: Resolve, budget: int, at: datetime) -> Steps[list[Turn]]:
+def _time_out(known: Known, resolve: Resolve, budget: int, at: datetime) -> Steps[list[EventTurn]]:
     params = known.params() | {"count": budget, "now": at}
     due: Sequence[InstanceRecord] = yield Query("machines_overdue", params, into=InstanceRecord)
     ids = yield from jobs.take("job", len(due)) if due else _none()
@@ -147,7 +149,7 @@ def _none() -> Steps[list[int]]:
     return []
 
 
-def _take(free: Sequence[InstanceRecord], known: Known, resolve: Resolve, at: datetime) -> Steps[list[Turn]]:
+def _take(free: Sequence[InstanceRecord], known: Known, resolve: Resolve, at: datetime) -> Steps[list[EventTurn]]:
     """Start the first waiting event of each of these instances, which are locked and free."""
     many = [{"machine": each.machine, "key": each.key} for each in free]
     waiting: Sequence[MoveRecord] = (yield Query("moves_next", many=many, into=MoveRecord)) if many else ()
@@ -199,7 +201,7 @@ class _Turns:
     """The rows to be written for several turns."""
 
     def __init__(self) -> None:
-        self.turns: list[Turn] = []
+        self.turns: list[EventTurn] = []
         self.instances: list[InstanceRecord] = []
         self.moves: list[MoveRecord] = []
         self.started: list[tuple[int, InstanceRecord, Start]] = []
@@ -215,7 +217,7 @@ class _Turns:
         self, instance: InstanceRecord, number: int, event: str, source: EventSource, choice: Start | Ignored | str
     ) -> None:
         """Add a turn to the result."""
-        turn = Turn(instance.machine, instance.key, number, event, source, _status(choice), instance.state)
+        turn = EventTurn(instance.machine, instance.key, number, event, source, _status(choice), instance.state)
         if isinstance(choice, Start):
             turn = replace(turn, to_state=choice.to_state)
         elif isinstance(choice, str):

@@ -32,7 +32,7 @@ Ends: TypeAlias = tuple[tuple[Claim, Transition], ...]
 """Claims of first attempts, and how they ended."""
 
 
-class Look(msgspec.Struct, frozen=True, gc=False):
+class FeederLook(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``feed_look``.
 
     Attributes:
@@ -75,7 +75,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     worker_id: int
 
 
-class Progress(msgspec.Struct, frozen=True, gc=False):
+class FeedProgress(msgspec.Struct, frozen=True, gc=False):
     """What a feeder writes.
 
     Attributes:
@@ -144,9 +144,9 @@ class Attached(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def look(job_ids: Sequence[int]) -> Steps[tuple[Look, ...]]:
+def look(job_ids: Sequence[int]) -> Steps[tuple[FeederLook, ...]]:
     """Return what these feeders have to do; a feeder without a shard is left out."""
-    return tuple((yield Query("feed_look", {"job_ids": list(job_ids)}, into=Look)))
+    return tuple((yield Query("feed_look", {"job_ids": list(job_ids)}, into=FeederLook)))
 
 
 @writes
@@ -171,7 +171,7 @@ def attach(lease: Lease) -> Steps[Attached | None]:
 def turn(
     lease: Lease,
     subscription: SubscriptionRecord,
-    progress: Progress,
+    progress: FeedProgress,
     reading: Reading | None = None,
     *,
     now: datetime | None = None,
@@ -203,7 +203,7 @@ def turn(
     return replace(read, shard=shard, settled=settled, free=free)
 
 
-def _progressed(shard: Shard, progress: Progress) -> Shard:
+def _progressed(shard: Shard, progress: FeedProgress) -> Shard:
     if shard.until is None:
         return shard
     return shard.closed() if progress.closes else replace(shard, at_id=progress.at_id)
@@ -224,7 +224,7 @@ def _shard(row: _Locked) -> Shard:
     return Shard(**{name: getattr(row, name) for name in Shard.__struct_fields__})
 
 
-def _noted(shard: Shard, events: Sequence[StoredEvent], progress: Progress) -> Shard:
+def _noted(shard: Shard, events: Sequence[StoredEvent], progress: FeedProgress) -> Shard:
     """Return the shard with the last event that may be handed out from now on, and the event that cannot be read."""
     ahead = events[-1].id if events else shard.at_id if progress.resting else shard.ahead_id
     stuck_id, stuck_why = progress.stuck or (None, None)
@@ -258,7 +258,7 @@ def _read(shard: Shard, subscription: SubscriptionRecord, reading: Reading, edge
     return Turned(window, events=tuple(events), complete=len(events) < PAGE, large=True)
 
 
-def _write_rest(lease: Lease, shard: Shard, progress: Progress, now: datetime | None) -> Steps[Ends]:
+def _write_rest(lease: Lease, shard: Shard, progress: FeedProgress, now: datetime | None) -> Steps[Ends]:
     """Write what belongs to the progress besides the cursor."""
     if progress.healthy:
         yield Query("feed_healthy", _where(lease))
