@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from redrive.app.app import App
 from redrive.app.flow_calls import ChildCall, StepCall
@@ -12,7 +12,7 @@ from redrive.clock import Clock
 from redrive.engine.records import Claim
 from redrive.engine.runs import RunFlags, RunRecord, StepKind, StepRecord, check_size
 from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten
-from redrive.errors import LeaseLost, StoreBusy, StoreOutcomeUnknown
+from redrive.errors import LeaseLost, StoreBusy, StoreFull, StoreOutcomeUnknown, StoreUnreachable
 from redrive.runtime.runs.branches import IN_STEP
 from redrive.runtime.supervision import rest
 from redrive.stores.operations import leases
@@ -20,6 +20,8 @@ from redrive.stores.operations.leases import Settled
 from redrive.stores.operations.runs import calls, waits
 from redrive.stores.operations.runs.waits import RunNews
 from redrive.stores.query import Operation
+
+R = TypeVar("R")
 
 
 class Recorder(Protocol):
@@ -81,23 +83,29 @@ class StoreRecorder:
 
     async def arrived(self) -> RunNews | None:
         """Read what has arrived for the run."""
-        news = await self._app.store.arun(waits.news([self._claim.id], now=self._app.now()))
+        news = await self._stored(lambda: waits.news([self._claim.id], now=self._app.now()))
         return news.get(self._claim.id)
+
+    # Only for operations that can be repeated after a lost reply. A database that does not answer is no failure of the
+    # run: an attempt whose lease has ended meanwhile is cancelled by its worker.
+    async def _stored(self, operation: Callable[[], Operation[R]]) -> R:
+        """Run an operation, again and again while the database is busy, full or unreachable."""
+        tries = 0
+        while True:
+            try:
+                return await self._app.store.arun(operation())
+            except (StoreBusy, StoreFull, StoreOutcomeUnknown, StoreUnreachable):
+                tries += 1
+                await self._clock.asleep(rest(tries))
 
     async def start_child(self, run: RunRecord, path: str, call: ChildCall) -> StepRecord:
         """Start a child run; its id is that of its parent with the path of the call, and so the same in each try."""
         epoch = f".{run.epoch}" if run.epoch else ""
         new = call.workflow.new_run(f"{run.id}/{path}{epoch}", call.payload, (self._claim.id, path))
         end = NewStep(path, StepKind.CALL, call.workflow.name, digest=call.digest)
-        tries = 0
-        while True:
-            try:
-                return await self._app.store.arun(
-                    calls.call(self._claim.id, self._claim.lease_id, end, new, now=self._app.now())
-                )
-            except StoreBusy:
-                tries += 1
-                await self._clock.asleep(rest(tries))
+        return await self._stored(
+            lambda: calls.call(self._claim.id, self._claim.lease_id, end, new, now=self._app.now())
+        )
 
     # ---------------------------------------------------------------- steps in the user's transaction
 
@@ -114,7 +122,7 @@ class StoreRecorder:
             row: StepRecord = await self._in_thread(lambda: self._transacted_here(path, call))
             return row
         except StoreOutcomeUnknown:
-            found = await self._app.store.arun(calls.recorded(self._claim.id, path))
+            found = await self._stored(lambda: calls.recorded(self._claim.id, path))
             if found is None or found.lease_id != self._claim.lease_id:
                 raise
             return found
