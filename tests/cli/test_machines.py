@@ -144,6 +144,7 @@ def test_an_instance_is_shown_with_its_history(bank: ModuleType, redrive: Redriv
         "2026-03-28 12:00:00 UTC  moved  created -> paid, on Paid, by send, key webhook-5",
         "2026-03-28 12:00:00 UTC  moved  (new) -> created, on Created, by send",
     ] == paid
+    assert "it goes on by redrive machines retry, skip or reset" in failed
     assert "transition: to paid on Paid, job 5: negative [b]amount: dead: " in failed
     assert "failed  created -> paid, on Paid, by send, key webhook--1, error: negative [b]amount" in failed
     document = json.loads(redrive("machines", "show", "bank:app", "payment", "c", "--json").out)

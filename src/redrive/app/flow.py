@@ -298,7 +298,7 @@ class Flow(_FlowBase):
         return FlowCall(self._conductor, call)
 
     def sleep(self, span: Duration) -> FlowCall[None]:
-        """Wait for a time. The run holds no worker meanwhile, and a restart does not begin the wait anew.
+        """Wait for a time. The run holds no worker while it waits, and a restart does not begin the wait anew.
 
         Args:
             span: a ``timedelta``, seconds, or text such as ``"90s"`` or ``"1 day"``.
@@ -415,7 +415,7 @@ class Flow(_FlowBase):
         return FlowCall(self._conductor, _first(_awaitables("first", branches)))
 
     def call(self, workflow: Task[P, R, Any, ...], /, *args: P.args, **kwargs: P.kwargs) -> FlowCall[R]:
-        """Start a child run, wait for its end, and return its result. The run holds no worker meanwhile.
+        """Start a child run, wait for its end, and return its result. The run holds no worker while it waits.
 
         The child has the id of this run and the path of the call. A cancellation of this run cancels it.
 

@@ -296,7 +296,7 @@ class Machine:
             key: identifies the event among those of the instance, such as the id of a webhook: an event with the same
                 key and content is not stored again, and the answer is that of the first one.
             busy: what happens while a transition of the instance runs: `MachineBusy` is raised (``"raise"``), the event
-                waits for its turn (``"queue"``), or it is dropped (``"drop"``); by default as the machine says.
+                waits for its turn (``"queue"``), or it is dropped (``"drop"``); by default the option of the machine.
             using: your own connection to the same database; the event is sent if and only if its transaction commits.
 
         Returns:

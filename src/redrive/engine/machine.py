@@ -315,7 +315,7 @@ class EventSource(StrEnum):
     FAILED_TO = "failed_to"
     """The final failure of a transition."""
     RESET = "reset"
-    """An operator, who set the state."""
+    """A reset by an operator."""
     MIGRATE = "migrate"
     """A migration of a renamed or dropped state."""
 

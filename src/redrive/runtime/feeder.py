@@ -115,7 +115,7 @@ class Feeder:
         self._done: set[int] = set()
         """Events that an earlier lease has finished beyond the position."""
         self._passed: set[int] = set()
-        """Events of this shard with rows that say so, to be deleted when the position has passed them."""
+        """Events of this shard with a row in ``redrive_done``, to be deleted when the position has passed them."""
         self._again: set[int] = set()
         self._redelivered_until = self._suspect_until = 0
         self._healthy = claim.crashes == 0

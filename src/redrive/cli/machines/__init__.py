@@ -133,6 +133,8 @@ def show(app: Target, machine: Name, key: OrKey = None, *, json: AsJson = False)
         say(f"timeout: {instance.timeout_event} {_when(instance, at)}")
     if instance.job_id is not None:
         say(f"transition: {_transition(instance)}: {_job(loaded, instance.job_id)}")
+        if instance.status is InstanceStatus.FAILED:
+            say("it goes on by redrive machines retry, skip or reset")
     if instance.data is not None:
         say(f"data: {instance.data.decode(errors='replace')}")
     for each in history:

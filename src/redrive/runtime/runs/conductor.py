@@ -378,7 +378,7 @@ class Conductor:
         branch = CURRENT.get()
         if branch is None or not branch.is_current or branch not in self._branches:
             raise FlowMisused(
-                f"{line}: called from a task or a thread that the flow does not know, so that the order of its steps "
+                f"{line}: called from a task or a thread outside the flow, so that the order of its steps "
                 "would change; use flow.gather(), flow.map() or flow.first() in place of asyncio.create_task(), "
                 "asyncio.gather() and threads"
             )

@@ -112,7 +112,7 @@ class StoreRecorder:
     async def transacted(self, path: str, call: StepCall) -> StepRecord:
         """Call the function of a step with a connection, and commit its writes with the row.
 
-        If the reply to the commit was lost, the row says whether it took effect.
+        If the reply to the commit was lost, the row shows if it took effect.
         """
         try:
             if inspect.iscoroutinefunction(call.step.function):

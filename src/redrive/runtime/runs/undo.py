@@ -62,7 +62,7 @@ class Undos:
     async def run(self, main: Branch, error: BaseException, *, reason: str | None = None) -> None:
         """Run the undos if the run ends with this error, and raise what it ends with.
 
-        A ``reason`` is given if the run ends whatever its policy says.
+        A ``reason`` is given if the run ends independently of its policy.
         """
         conductor = self._conductor
         if not self._entries or not (self.begun or reason is not None or self._is_final(error)):

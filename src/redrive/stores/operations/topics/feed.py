@@ -104,7 +104,7 @@ class FeedProgress(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False):
-    """The events that a feeder wants to read.
+    """The events that a feeder reads.
 
     Attributes:
         after: read the events of the window beyond this id.
