@@ -33,8 +33,8 @@ EXAMPLES = {"engine": 25, "policy": 25, "schedule": 10_000}
 
 
 def is_property(item: pytest.Item) -> bool:
-    """Return whether a test is one of Hypothesis."""
-    return bool(getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
+    """Return whether a test is one of Hypothesis with a function that can be measured; a state machine has none."""
+    return hasattr(getattr(item, "obj", None), "hypothesis")
 
 
 def is_measured(item: pytest.Item) -> bool:
