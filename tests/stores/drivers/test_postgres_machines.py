@@ -9,6 +9,7 @@ import pytest
 
 from redrive.engine.outcome import Succeeded
 from redrive.errors import MachineBusy
+from redrive.stores.operations import checks
 from redrive.stores.operations.machines import turns
 from redrive.stores.operations.machines.send import Busy
 from tests import postgres
@@ -100,3 +101,17 @@ def test_an_event_that_starts_nothing_holds_up_no_settle(payments: Automaton, ev
         payments.store.end(claim, Succeeded(effects=payments.effects(claim)))
         assert "created" == payments.get().state
         mine.rollback()
+
+
+def test_a_check_finds_an_event_that_was_committed_after_the_delete(payments: Automaton):
+    """Waiting events of instances that were deleted before their commits are found; the next instance takes them."""
+    payments.walk("Created")
+    with postgres.connect(autocommit=False) as mine:
+        within(payments.store, payments, "Created", mine, Busy.QUEUE)
+        payments.delete()
+        mine.commit()
+
+    (found,) = payments.store.do(checks.check()).findings
+    assert "payment/a was deleted, and its event" in found.text
+    payments.queue("Created")
+    assert ["created"] == [turn.to_state for turn in payments.turns()]
