@@ -33,6 +33,9 @@ BINARIES = os.environ.get("REDRIVE_TEST_POSTGRES")
 
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200", "autovacuum=off")
 
+ADMINISTRATION = "administration of the tests"
+"""The application name of the session that empties schemas."""
+
 LARGE = 1_000_000
 """Bytes of a table of jobs after which its schema is not lent again."""
 
@@ -117,6 +120,8 @@ def _administration() -> psycopg.Connection:
     connection = connect()
     atexit.register(connection.close)
     connection.execute("SET lock_timeout = '1s'")
+    # Tests that end all sessions leave this one alone; see `tests/stores/drivers/test_postgres.py`.
+    connection.execute(f"SET application_name = '{ADMINISTRATION}'")
     return connection
 
 

@@ -171,3 +171,8 @@ def test_directives_of_ftl_are_valid_directives(text: str):
     except PolicyError:
         return
     assert policy == Policy.parse(text)
+
+
+def test_blanks_before_a_directive_are_skipped():
+    """Blanks in front of a directive do not change it."""
+    assert Policy.parse("5 1s", strict=True) == Policy.parse("  5 1s", strict=True)

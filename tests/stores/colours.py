@@ -50,6 +50,12 @@ BOTH = {
     "test_items_are_counted",
     "test_an_untracked_item_is_deleted",
     "test_workers_that_left_long_ago_are_forgotten",
+    "test_the_data_of_an_instance_are_read_alone",
+    "test_a_lease_can_be_extended",
+    "test_timeouts_are_computed_again_on_request",
+    "test_a_child_and_the_row_of_its_call_are_written_together",
+    "test_waiting_retries_are_listed_by_their_time",
+    "test_the_longest_waiting_instances_come_first",
 }
 """Tests that use PostgreSQL in both colours."""
 

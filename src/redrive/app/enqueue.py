@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 
 from msgspec import structs
 
+# Before an app has threads: a process that is forked while a thread imports this module could never log.
 from redrive.app.arguments import check_name, checked_policy, checked_priority, checked_text
 from redrive.app.job import Job
 from redrive.app.payload import Signature

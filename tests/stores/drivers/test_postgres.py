@@ -51,9 +51,11 @@ def schema(store: Store) -> str:
 
 
 def kill_sessions() -> None:
-    """End all sessions of the server but this one, as a restart of the server does."""
+    """End all sessions of the server but those of the tests themselves, as a restart of the server does."""
+    others = "pid <> pg_backend_pid() AND application_name <> %s"
     with postgres.connect() as connection:
-        connection.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        statement = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {others}"  # noqa: S608 - made here
+        connection.execute(statement, (postgres.ADMINISTRATION,))
 
 
 # ------------------------------------------------------------------------------------------------------------ settings

@@ -164,7 +164,7 @@ def test_an_event_key_has_one_answer(payments: Automaton):
 
     assert first == second == third
     assert ["moved"] * 3 == statuses(payments.history())
-    with pytest.raises(EventConflict, match="a Paid with other content"):
+    with pytest.raises(EventConflict, match="of 'a', Paid with other content"):
         payments.send("Paid", event_key="evt-1", payload=b'{"n":2}')
 
 

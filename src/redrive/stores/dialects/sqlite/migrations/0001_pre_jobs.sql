@@ -577,7 +577,7 @@ CREATE TABLE redrive_done (
 -- Runs of workflows, one row each; the job of a run executes it and has its state.
 CREATE TABLE redrive_runs (
     -- deferred, because a job is inserted after its run
-    job_id INTEGER NOT NULL UNIQUE REFERENCES redrive_jobs (id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
+    job_id INTEGER NOT NULL REFERENCES redrive_jobs (id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
     workflow TEXT NOT NULL CHECK (workflow <> ''),
     id TEXT NOT NULL CHECK (id <> ''),
     version INTEGER NOT NULL CHECK (version > 0), -- of the code that started it
@@ -599,6 +599,9 @@ CREATE TABLE redrive_runs (
     CHECK (paused_until IS NULL OR paused_at IS NOT NULL),
     CHECK ((cancel_at IS NULL) = (cancel_why IS NULL))
 ) STRICT, WITHOUT ROWID;
+
+-- Not UNIQUE in the table: Turso does not open a file of SQLite with such a table without rowids.
+CREATE UNIQUE INDEX redrive_runs_job ON redrive_runs (job_id);
 
 CREATE INDEX redrive_runs_children ON redrive_runs (parent_id) WHERE parent_id IS NOT NULL;
 
