@@ -67,9 +67,9 @@ nitpick_ignore_regex = [
     # Internal types of signatures.
     (r"py:.*", r"redrive\.app\.(protocol\.AppProtocol|attempt_handle\.AttemptHandle|payload\.Signature)"),
     (r"py:.*", r"redrive\.contrib\.django\.app\.DjangoApp"),
-    (r"py:.*", r"redrive\.app\.(flow\.Conductor|flow_calls\.\w+|rng\.FlowRandom)|uuid\.UUID"),
+    (r"py:.*", r"redrive\.app\.(flow\.ConductorProtocol|flow_calls\.\w+|rng\.FlowRandom)|uuid\.UUID"),
     (r"py:.*", r"AppProtocol|Registrar|Options|Traits|StateDeclaration|MachineProtocol"),
-    (r"py:.*", r"redrive\.app\.(transition\.\w+|machine\.Registrar|state\.StateDeclaration)"),
+    (r"py:.*", r"redrive\.app\.(transition\.\w+|machine\.MachineRegistrar|state\.StateDeclaration)"),
     (r"py:.*", r"redrive\.app\.((decorators|registry|enqueue|schedules)\.\w+|task\.Traits)|Interrupted"),
 ]
 
