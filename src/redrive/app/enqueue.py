@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 
 from msgspec import structs
 
-# Before an app has threads: a process that is forked while a thread imports this module could never log.
 from redrive.app.arguments import check_name, checked_policy, checked_priority, checked_text
 from redrive.app.job import Job
 from redrive.app.payload import Signature
@@ -20,6 +19,7 @@ from redrive.app.protocol import AppProtocol
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.records import KeyUntil, NewJob, OnConflict
 from redrive.errors import ConfigurationError, PayloadError, PolicyError
+from redrive.observe import logs as _logs  # noqa: F401 - see below
 from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
@@ -27,6 +27,9 @@ from redrive.policy.fields import span
 from redrive.stores.operations import jobs
 from redrive.stores.operations.jobs import EnqueueResult
 from redrive.stores.query import Operation
+
+# The loggers are imported with this module, before an app has threads: in a process that is forked while a thread
+# imports them, the import would never end.
 
 if TYPE_CHECKING:
     from redrive.app.events import EnqueueEvents
