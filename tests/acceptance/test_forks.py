@@ -112,3 +112,10 @@ def test_the_workers_of_gunicorn_enqueue_after_a_preload(database: str):
 
     assert len(set(numbers)) == len(answers)
     assert numbers == found
+
+
+def test_an_app_loads_its_loggers_at_once():
+    """Loggers are imported with an app: a child that is forked during a later import of a thread could never log."""
+    code = "import sys, redrive; redrive.App; assert 'redrive.observe.logs' in sys.modules"
+
+    assert 0 == subprocess.run([sys.executable, "-c", code], check=False).returncode

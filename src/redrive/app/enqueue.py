@@ -19,7 +19,9 @@ from redrive.app.protocol import AppProtocol
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.records import KeyUntil, NewJob, OnConflict
 from redrive.errors import ConfigurationError, PayloadError, PolicyError
-from redrive.observe import logs as _logs  # noqa: F401 - see below
+
+# Imported before an app has threads: in a process that is forked while a thread imports it, the import never ends.
+from redrive.observe import logs as _logs  # noqa: F401 - for the import alone
 from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
@@ -27,9 +29,6 @@ from redrive.policy.fields import span
 from redrive.stores.operations import jobs
 from redrive.stores.operations.jobs import EnqueueResult
 from redrive.stores.query import Operation
-
-# The loggers are imported with this module, before an app has threads: in a process that is forked while a thread
-# imports them, the import would never end.
 
 if TYPE_CHECKING:
     from redrive.app.events import EnqueueEvents

@@ -132,7 +132,7 @@ class Machine:
             timeout: a time, which may be in words (``"3 days"``), and an event: an instance that is still in this state
                 after the time receives the event. The instant is computed when the instance enters the state.
             within: the time after which an instance in this state is listed as overdue, which changes nothing.
-            failed_to: the state of an instance whose transition to this one has failed for good, after the catch task.
+            failed_to: the state of an instance after a transition to this one has failed for good, catch included.
                 Its handler takes a `redrive.FailedTransition`.
             ignore: classes of events that change nothing in this state, and raise no error.
             retry: the policy of the transition; it replaces the one of the machine whole.

@@ -27,7 +27,7 @@ NOTED, WRONG = timedelta(seconds=2), timedelta(seconds=30)
 
 
 def doctor(app: Target, *, json: AsJson = False) -> None:
-    """Examine the database and its workers, and say what to do about each finding; it only reads.
+    """Examine the database and its workers, and print what to do about each finding; it only reads.
 
     The exit status is 1 if something needs a person.
     """

@@ -1,4 +1,4 @@
-"""Two background duties that take leases from dead workers: from silent ones, and from those whose process is gone.
+"""Two background duties that take leases from dead workers: from silent ones, and from ended processes.
 
 If a living worker is taken for dead by mistake, nothing is lost: its writes are refused, it registers again, and its
 jobs run again, as after any crash. Every worker does this; no leader is needed, because a sweep is guarded row by row

@@ -104,8 +104,8 @@ class BranchWait:
             self.woken.set_exception(error)
 
 
-#: The branch whose code runs.
+#: The branch that runs.
 CURRENT: ContextVar[Branch | None] = ContextVar("redrive_branch", default=None)
 
-#: The name of the step whose function runs.
+#: The name of the step that runs.
 IN_STEP: ContextVar[str | None] = ContextVar("redrive_step", default=None)

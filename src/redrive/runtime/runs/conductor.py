@@ -83,7 +83,7 @@ class UndoList(Protocol):
 
 
 class RunEnded(BaseException):
-    """Carries the outcome of a pass that is neither a result nor an error of the body."""
+    """The end of a pass with an outcome that is neither a result nor an error of the body."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
@@ -368,7 +368,7 @@ class Conductor:
             self._helpers.discard(helper)
 
     def _current(self, line: str) -> Branch:
-        """Return the branch whose code calls, or raise why it must not."""
+        """Return the branch that calls, or raise the reason why it must not."""
         step = IN_STEP.get()
         if step is not None:
             raise FlowMisused(

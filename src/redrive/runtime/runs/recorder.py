@@ -87,7 +87,7 @@ class StoreRecorder:
         return news.get(self._claim.id)
 
     # Only for operations that can be repeated after a lost reply. A database that does not answer is no failure of the
-    # run: an attempt whose lease has ended meanwhile is cancelled by its worker.
+    # run: an attempt that has lost its lease since is cancelled by its worker.
     async def _stored(self, operation: Callable[[], Operation[R]]) -> R:
         """Run an operation, again and again while the database is busy, full or unreachable."""
         tries = 0

@@ -1,6 +1,6 @@
 """Sends events to instances: starts their transitions, or puts the events into line. PURE.
 
-A transition of an instance runs alone. An event that arrives meanwhile is refused, waits for its turn, or is dropped;
+A transition of an instance runs alone. An event that arrives during one is refused, waits for its turn, or is dropped;
 its sender does not lock the instance then, because the end of the transition would wait for the sender's transaction,
 and other ends of attempts with it.
 An event that waits is only inserted: its sender locks no existing instance, so a transaction of a user that stays open

@@ -58,7 +58,7 @@ class DueTurns(msgspec.Struct, frozen=True, gc=False):
 
     now: datetime
     timeout_at: datetime | None  # when the next timeout is due
-    startable: bool  # True if an event waits whose instance is free
+    startable: bool  # True if an event waits for an instance that is free
     waiting: bool  # True if an event waits
 
 
@@ -94,7 +94,7 @@ def look(known: Known, *, now: datetime | None = None) -> Steps[DueTurns]:
 def take_turns(
     known: Known, resolve: Resolve, *, budget: int, now: datetime | None = None
 ) -> Steps[tuple[EventTurn, ...]]:
-    """Start the transitions of due timeouts, and then of waiting events whose instances are free."""
+    """Start the transitions of due timeouts, and then of waiting events of free instances."""
     at = yield from instant(now)
     done = yield from _time_out(known, resolve, budget, at)
     params = known.params() | {"count": budget}
