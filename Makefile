@@ -11,8 +11,8 @@ PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL = $(PIP) install --no-compile
 ARGS =
 
-# Processes for the tests: one more than there are cores, because tests of real processes mostly wait.
-JOBS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Processes for the tests: two more than there are cores, because tests of real processes mostly wait.
+JOBS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 # Tests write thousands of small databases. Where the system has a folder in memory, with 4 GB free, they go there.
 MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print $$4 }') -gt 4000000 && echo /dev/shm)
@@ -21,7 +21,7 @@ MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help venv compiled demo test soak chaos check lint types layers docstrings pages docs bench bench-backlog bench-peers format pins wheel clean
+.PHONY: help venv compiled demo test soak chaos check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,7 +59,7 @@ compiled: $(VENV)/test.stamp
 
 # --- use -------------------------------------------------------------------------------------------------------------
 
-demo: $(VENV)/demo.stamp ## run the demo: a durable webhook sender against an unreliable server
+demo: $(VENV)/demo.stamp ## run the demo: durable webhooks to an unreliable server; ARGS=--open shows it in a browser
 	@$(BIN)/python -m redrive demo $(ARGS)
 
 # Each process starts a PostgreSQL server of its own.
@@ -101,11 +101,15 @@ docstrings: $(VENV)/check.stamp
 	$(BIN)/interrogate src
 	$(BIN)/interrogate --whitelist-regex "^test_" tests
 
+# Sphinx copies all tables of contents for the sidebar of each page; those with objects are for readers (`make docs`).
 pages: $(VENV)/check.stamp
-	$(BIN)/python -m sphinx -q -E -W -n --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -j 2 -q -E -W -n --keep-going -D toc_object_entries=0 -b html docs docs/_build/check
 
 docs: $(VENV)/check.stamp ## build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W -n --keep-going -b html docs docs/_build/html
+
+screenshots: $(VENV)/test.stamp ## make the pictures of the dashboard anew, into docs/screenshots; needs Chromium
+	$(BIN)/python docs/screenshots.py $(ARGS)
 
 bench: $(VENV)/bench.stamp ## measure redrive, its peers and the raw limit side by side
 	@$(BIN)/python -m benchmarks $(ARGS)
@@ -142,6 +146,9 @@ pins: $(BIN)/python ## resolve requirements/*.in anew into requirements/*.txt
 		../../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-header --no-annotate \
 			--no-emit-index-url --no-emit-find-links --output-file $${name%.in}.txt $$name || exit 1; \
 	done
+
+openapi: $(VENV)/check.stamp ## write docs/reference/openapi.json anew, from the routes of the dashboard
+	@$(BIN)/python docs/generate.py
 
 wheel: $(VENV)/demo.stamp ## build the wheel into dist/
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

@@ -17,7 +17,9 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
 
 _markdown = Sybil(
-    parsers=[PythonCodeBlockParser(), SkipParser()], patterns=["README.md", "docs/**/*.md"], excludes=["docs/_build/**"]
+    parsers=[PythonCodeBlockParser(), SkipParser()],
+    patterns=["README.md", "docs/*.md", "docs/**/*.md"],
+    excludes=["docs/_build/**"],
 )
 _docstrings = Sybil(
     parsers=[DocTestParser()],

@@ -7,7 +7,7 @@ import sys
 
 __all__ = ["PARTS", "main"]
 
-PARTS = ("benchmarks.inprocess", "benchmarks.schedule", "benchmarks.queue", "benchmarks.flows")
+PARTS = tuple(f"benchmarks.{part}" for part in ("inprocess", "schedule", "queue", "start", "flows", "workers"))
 
 
 def main() -> int:

@@ -105,7 +105,6 @@ def _print_buffers(app: App, url: str) -> None:
     asked: dict[str, dict[str, Any]] = {
         "next_due": where | {"now": None},
         "claim": where | {"now": now, "worker_id": worker, "count": AT_ONCE},
-        "close_succeeded": held | {"now": now},
         "settle_succeeded": held | {"now": now},
     }
     for name, params in asked.items():

@@ -75,12 +75,27 @@ WEIGHTY = tuple(
     for condition in ("a million waiting", "ten million finished", "held snapshot")
 )
 
+PLAIN = Goal("settled", "redrive", at_least=0.6, of="redrive, def handlers")
+DEFAULT = Goal("settled", "redrive, best concurrency", at_least=0.85)
+
+
+def _singles(raw: str, peer: str) -> tuple[Goal, ...]:
+    return tuple(
+        Goal("single", against, at_least=bound, of=of)
+        for of in ("redrive", "redrive, awaited")
+        for against, bound in ((raw, 0.6), (peer, 1.0))
+    )
+
+
 GOALS = {
     "sqlite": (
         Goal("settled", "raw sqlite3", at_least=0.20),
         Goal("settled", "huey", at_least=8.0),
         Goal("settled", "dbos", at_least=100.0),
         Goal("bulk", "raw sqlite3", at_least=0.30),
+        DEFAULT,
+        PLAIN,
+        *_singles("raw sqlite3", "huey"),
         *LATENCY,
         *WEIGHTY,
     ),
@@ -89,6 +104,9 @@ GOALS = {
         Goal("settled", "procrastinate", at_least=20.0),
         Goal("settled", "pgqueuer", at_least=1.5),
         Goal("bulk", "raw asyncpg", at_least=0.30),
+        *_singles("raw asyncpg", "pgqueuer"),
+        DEFAULT,
+        PLAIN,
         *LATENCY,
         *WEIGHTY,
     ),

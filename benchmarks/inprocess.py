@@ -115,7 +115,7 @@ class InProcessReport:
 def by_hand(function: Any) -> Any:
     """Return a loop as programmers write it."""
 
-    def loop():
+    def loop() -> Any:
         for attempt in range(3):
             try:
                 return function()
@@ -130,7 +130,7 @@ def by_hand(function: Any) -> Any:
 def by_hand_async(function: Any) -> Any:
     """Return the loop with ``await``."""
 
-    async def loop():
+    async def loop() -> Any:
         for attempt in range(3):
             try:
                 return await function()
@@ -154,7 +154,7 @@ def flaky() -> Any:
     """Return a function of which every third call succeeds."""
     calls = 0
 
-    def call():
+    def call() -> None:
         nonlocal calls
         calls += 1
         if calls % 3:
@@ -167,7 +167,7 @@ def aflaky() -> Any:
     """Return a coroutine function of which every third call succeeds."""
     calls = 0
 
-    async def call():
+    async def call() -> None:
         nonlocal calls
         calls += 1
         if calls % 3:

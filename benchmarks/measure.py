@@ -27,7 +27,10 @@ from benchmarks.place import Place, PostgresCounters, Server, fresh
 from benchmarks.processes import Process, cpu_seconds, running, wait
 from benchmarks.subjects import Subject
 
-__all__ = ["NOTHING", "Drained", "Figures", "Sizes", "drain", "latency", "measure", "singles"]
+__all__ = [
+    "NOTHING", "Drained", "Figures", "Sizes", "drain", "fresh_subject", "latency", "measure", "run_dry",
+    "send", "singles",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Sizes:
     """How much is measured.
 
     Attributes:
-        jobs: that are drained.
+        jobs: that are drained; with 0, only enqueueing one by one is measured.
         singles: that are enqueued one by one.
         latencies: that are sent at a steady rate.
         rate: jobs per second of these.
@@ -119,6 +122,8 @@ def measure(subject: Subject, sizes: Sizes, home: Path, server: Server | None = 
         Stuck: its worker got nowhere.
     """
     single = singles(subject, sizes, home, server)
+    if sizes.jobs == 0:
+        return Figures(single)
     one = drain(subject, sizes, home, server)
     two = drain(subject, sizes, home, server, workers=2)
     p50, p99 = latency(subject, sizes, home, server)
@@ -133,8 +138,17 @@ def measure(subject: Subject, sizes: Sizes, home: Path, server: Server | None = 
 
 
 @contextmanager
-def _fresh(subject: Subject, home: Path, server: Server | None) -> Iterator[Place]:
-    """Make a new database that contains the tables of the subject."""
+def fresh_subject(subject: Subject, home: Path, server: Server | None) -> Iterator[Place]:
+    """Make a new database that contains the tables of the subject.
+
+    Args:
+        subject: what.
+        home: a folder on the disk that is meant.
+        server: PostgreSQL, where the subject wants it.
+
+    Yields:
+        The place.
+    """
     with fresh(home, server) as place:
         subject.create(place)
         with closing(subject):
@@ -153,7 +167,7 @@ def singles(subject: Subject, sizes: Sizes, home: Path, server: Server | None) -
     Returns:
         Jobs per second.
     """
-    with _fresh(subject, home, server):
+    with fresh_subject(subject, home, server):
         subject.enqueue(0.0)
         began = time.monotonic()
         for _ in range(sizes.singles):
@@ -177,16 +191,31 @@ def drain(subject: Subject, sizes: Sizes, home: Path, server: Server | None = No
     Raises:
         Stuck: a worker got nowhere.
     """
-    with _fresh(subject, home, server) as place:
+    with fresh_subject(subject, home, server) as place:
         began = time.monotonic()
         subject.enqueue_many(sizes.jobs)
         filled = time.monotonic() - began
         subject.prepare(place)
         place.settle_down()
-        return _run_dry(subject, sizes, place, sizes.jobs / filled, workers)
+        return run_dry(subject, sizes, place, sizes.jobs / filled, workers)
 
 
-def _run_dry(subject: Subject, sizes: Sizes, place: Place, bulk: float, workers: int) -> Drained:
+def run_dry(subject: Subject, sizes: Sizes, place: Place, bulk: float, workers: int) -> Drained:
+    """Let worker processes drain a filled database.
+
+    Args:
+        subject: what.
+        sizes: how much.
+        place: the database.
+        bulk: the rate at which it was filled, for the result.
+        workers: how many processes.
+
+    Returns:
+        What it showed.
+
+    Raises:
+        Stuck: a worker got nowhere.
+    """
     meters = [Meter.create(place.folder / f"meter-{number}") for number in range(workers)]
     command, env = subject.worker()
     with ExitStack() as stack:
@@ -196,6 +225,7 @@ def _run_dry(subject: Subject, sizes: Sizes, place: Place, bulk: float, workers:
             )
             for number in range(workers)
         ]
+        subject.started(processes)
         before = place.tally()
         wait("the first job", lambda: any(meter.count for meter in meters), *processes)
         used = _cpu(processes)
@@ -231,20 +261,25 @@ def latency(subject: Subject, sizes: Sizes, home: Path, server: Server | None) -
     Raises:
         Stuck: the worker got nowhere.
     """
-    with _fresh(subject, home, server) as place:
+    with fresh_subject(subject, home, server) as place:
         meter = Meter.create(place.folder / "meter")
         command, env = subject.worker()
         with running(command, {**env, METER: str(place.folder / "meter")}, place.folder / "log") as process:
             subject.enqueue(0.0)
             wait("the first job", lambda: meter.count > 0, process)
-            _send(subject, sizes)
+            send(subject, sizes)
             wait("the last job", lambda: meter.count > sizes.latencies, process)
         cuts = statistics.quantiles(meter.latencies, n=100)
         return cuts[49] * 1e3, cuts[98] * 1e3
 
 
-def _send(subject: Subject, sizes: Sizes) -> None:
-    """Enqueue at a steady rate: each job has its instant, so that a slow one does not thin the stream out."""
+def send(subject: Subject, sizes: Sizes) -> None:
+    """Enqueue at a steady rate: each job has its instant, so that a slow one does not thin the stream out.
+
+    Args:
+        subject: what.
+        sizes: how many, and the rate.
+    """
     began = time.monotonic()
     for number in range(sizes.latencies):
         time.sleep(max(0.0, began + number / sizes.rate - time.monotonic()))

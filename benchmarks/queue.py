@@ -7,6 +7,8 @@ an environment is left out, and named.
 Each round measures every subject once, in turns, because the speed of a shared machine varies from minute to minute.
 Figures are medians over the rounds.
 
+``--singles`` measures only how fast jobs are enqueued one by one, synchronously and by coroutines.
+
 ``--deep`` adds redrive under load: with a million jobs that wait for tomorrow, with ten million finished ones, and (on
 PostgreSQL) while another session holds a snapshot open.
 """
@@ -31,8 +33,9 @@ from rich.table import Table
 
 from benchmarks.goals import GOALS, Met, judge
 from benchmarks.measure import Figures, Sizes
+from benchmarks.page import PAGE, markdown, slower, written
 from benchmarks.place import Server
-from benchmarks.subjects import DEEP, SUBJECTS
+from benchmarks.subjects import AWAITED, DEEP, SUBJECTS
 
 __all__ = ["PEERS", "QueueReport", "formatted", "home", "main", "python", "run", "server_for", "turned"]
 
@@ -96,7 +99,8 @@ def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep
     Raises:
         subprocess.CalledProcessError: a subject failed; its output stands above.
     """
-    names = [name for name in SUBJECTS[store] if (deep or name not in DEEP) and (not only or name in only)]
+    hidden = (frozenset() if deep else DEEP) | (frozenset() if sizes.jobs == 0 else {AWAITED})
+    names = [name for name in SUBJECTS[store] if name not in hidden and (not only or name in only)]
     missing = [name for name in names if not python(name).exists()]
     chosen = [name for name in names if name not in missing]
     measured, kept = [], {}
@@ -199,6 +203,19 @@ def _show(report: QueueReport) -> None:
         console.print(f"{name}: left out, it has no {PEERS / name}: make bench-peers")
 
 
+def _write(report: QueueReport) -> None:
+    """Write the medians of a report into the page of the documentation."""
+    titles = ["subject", *HEADINGS.values(), "kept of a finished job"]
+    medians = {name: asdict(figures) for name, figures in report.medians.items()}
+    rows = [
+        [name, *(formatted(figures[each]) for each in HEADINGS), report.kept[name]] for name, figures in medians.items()
+    ]
+    about = f"{report.sizes.jobs:,} no-op jobs; medians of {len(report.rounds)} rounds."
+    lines = [about, "", markdown(titles, rows), "", "Compared with redrive:", "", *slower(medians, HEADINGS)]
+    text = written(PAGE.read_text(encoding="utf-8"), report.store, "queue", "\n".join(lines))
+    PAGE.write_text(text, encoding="utf-8", newline="\n")
+
+
 def formatted(value: float) -> str:
     """Format a figure for a table.
 
@@ -224,10 +241,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a table")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument(
+        "--singles", action="store_true", help="only enqueue one by one, the synchronous and the other way"
+    )
     parser.add_argument("--deep", action="store_true", help="redrive under load, too; takes long")
+    parser.add_argument("--docs", action="store_true", help="write the table into the page of the documentation")
     parser.add_argument("--only", action="append", default=[], metavar="SUBJECT", help="may be repeated")
     chosen = parser.parse_args(arguments)
-    report = run(chosen.store, Sizes(jobs=chosen.jobs), chosen.rounds, chosen.only, deep=chosen.deep)
+    report = run(
+        chosen.store, Sizes(jobs=0 if chosen.singles else chosen.jobs), chosen.rounds, chosen.only, deep=chosen.deep
+    )
+    if chosen.docs:
+        _write(report)
     if chosen.json:
         print(msgspec.json.encode(report).decode())
     else:

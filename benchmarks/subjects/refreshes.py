@@ -61,7 +61,7 @@ define(app)
 
 
 class _Refreshes(Redrive):
-    """One worker process with default settings; only the concurrency is chosen."""
+    """One worker process with the settings that a user gets."""
 
     name = "refreshes"
     kept = "row, a line of history, and the thing"

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from redrive.app.collection import Tasks
     from redrive.app.context import Context, Pending, Stop
     from redrive.app.cron import Cron
-    from redrive.app.flow import Flow, SyncFlow
+    from redrive.app.flow import Flow
     from redrive.app.instance import MachineInstance
     from redrive.app.job import Job
     from redrive.app.machine import Machine
     from redrive.app.refresh import Refresh
     from redrive.app.run import Run
     from redrive.app.subscription import Subscription
+    from redrive.app.sync_flow import SyncFlow
     from redrive.app.task import Task
     from redrive.app.topic import Topic
     from redrive.app.workflow import Workflow
@@ -125,7 +126,7 @@ _HOMES = {
     "Snooze": "redrive.errors",
     "SoftTimeout": "redrive.errors",
     "Stop": "redrive.app.context",
-    "SyncFlow": "redrive.app.flow",
+    "SyncFlow": "redrive.app.sync_flow",
     "Subscription": "redrive.app.subscription",
     "Task": "redrive.app.task",
     "Tasks": "redrive.app.collection",

@@ -161,15 +161,19 @@ class Storm:
 
     def end(self) -> None:
         """End the workers in good order."""
+        self._living = [self._serving(each) for each in self._living]
         for each in self._living:
-            # One that is still starting would not handle the signal yet.
-            self.stage.until(lambda each=each: each.logged("serves all queues"))
             each.send(signal.SIGTERM)
 
         assert [0] * len(self._living) == [each.ended() for each in self._living]
 
     def _worker(self) -> WorkerProcess:
         return self.stage.worker("--concurrency", "20")
+
+    def _serving(self, worker: WorkerProcess) -> WorkerProcess:
+        """Wait until a worker handles signals; one that found no server when it started is started again."""
+        self.stage.until(lambda: worker.logged("serves all queues") or worker.popen.poll() is not None)
+        return worker if worker.popen.poll() is None else self._serving(self._worker())
 
     def _moves(self, lines: int) -> None:
         """Wait until handlers have written so many bytes more."""
@@ -185,7 +189,8 @@ class Storm:
 
     def _stop(self) -> None:
         """Suspend a worker for longer than its lease."""
-        victim = self.rng.choice(self._living)
+        chosen = self.rng.randrange(len(self._living))
+        victim = self._living[chosen] = self._serving(self._living[chosen])
         self.stopped.add(victim.popen.pid)
         self.stage.stop(victim)
         over = time.monotonic() + 1.5 * float(self.stage.lease_for.removesuffix("s"))

@@ -20,7 +20,7 @@ from tests.acceptance.servers import PostgresServer, own
 pytestmark = marks
 
 CLAIMING = "%redrive_jobs AS job SET%state = 'running'%"
-SETTLING = "%INSERT INTO%redrive_attempts%"
+SETTLING = "%redrive_jobs%SET%state = 'succeeded'%"
 LISTENING = "%pg_try_advisory_lock%"
 
 

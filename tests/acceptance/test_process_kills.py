@@ -53,7 +53,7 @@ def recover(request: CatchRequest) -> None: ...
 @app.task
 async def slow(number: int) -> int:
     import asyncio
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.1)
     return number
 """
 

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from msgspec import json
 
 from redrive import Run
 from redrive.engine.lifecycle import FINAL
@@ -26,15 +27,19 @@ pytestmark = pytest.mark.acceptance
 FLOWS = '''
 """Workflows of the tests of kills."""
 
+import asyncio
 import os
+import random
 import signal
+import time
+import uuid
 from pathlib import Path
 
 from redrive import App, Flow, GiveUp
 from redrive.errors import TimedOut
 
 HERE = Path(__file__).parent
-app = App((HERE / "url").read_text(), heartbeat_every="200ms", lease_for="1s")
+app = App((HERE / "url").read_text(), heartbeat_every="200ms", lease_for="3s")
 
 
 def note(word: str) -> None:
@@ -129,7 +134,7 @@ async def steps(flow: Flow) -> str:
 
 
 def flaky() -> int:
-    """Fail twice, a second apart."""
+    """Fail twice."""
     note("flaky")
     tries = (HERE / "executions.log").read_text().count("flaky")
     if tries < 3:
@@ -138,23 +143,60 @@ def flaky() -> int:
 
 
 def long() -> None:
-    """Outlive the failure of the other branch, and die."""
+    """Die once the failure of the other branch is recorded."""
     note("long")
+    while not any("flaky" == row.name and row.tries for row in app.runs.get("retries", "r").timeline()):
+        time.sleep(0.01)
     die_once("long")
 
 
 @app.workflow()
 async def retries(flow: Flow) -> int:
     """Wait for the tries of one step, and die meanwhile."""
-    number, _ = await flow.gather(flow.step(flaky, retry="5 1s 1s"), other(flow))
+    number, _ = await flow.gather(flow.step(flaky, retry="5 3s"), other(flow))
     return number
 
 
 async def other(flow: Flow) -> None:
     """Die while the other branch waits."""
-    await flow.sleep("500ms")
     await flow.step(long)
+
+
+receiver = os.open(HERE / "tokens.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def token(number: int, name: str) -> str:
+    """Write a token that no other execution has, and return it."""
+    made = uuid.uuid4().hex
+    os.write(receiver, f"{number} {name} {made}\\n".encode())
+    return made
+
+
+async def act(number: int, name: str) -> str:
+    """Take a random time on the event loop."""
+    await asyncio.sleep(random.random() / 50)
+    return token(number, name)
+
+
+def act_in_thread(number: int, name: str) -> str:
+    """Take a random time in a thread."""
+    time.sleep(random.random() / 50)
+    return token(number, name)
+
+
+@app.workflow()
+async def orders(flow: Flow, number: int) -> list[list[str]]:
+    """Take two steps in each of three branches, which end in another order in each pass."""
+
+    async def branch(name: str, step: object) -> list[str]:
+        return [await flow.step(step, number, f"{name}{each}") for each in (1, 2)]
+
+    return await flow.gather(branch("a", act), branch("b", act_in_thread), branch("c", act))
 '''
+
+
+STEPS = {f"1.{branch}.{number}": f"{'abc'[branch]}{number}" for branch in range(3) for number in (1, 2)}
+"""The paths of the steps of ``orders``, and their names in its log."""
 
 
 class Stage:
@@ -185,7 +227,23 @@ class Stage:
         finally:
             worker.send_signal(signal.SIGTERM)
             worker.wait(PATIENCE)
-        assert kills == killed
+        assert kills == killed, run.why
+
+    def finish(self, runs: Sequence[Run[object]]) -> None:
+        """Run one worker until all runs have ended."""
+        worker, until = self.worker(), time.monotonic() + PATIENCE
+        while open_ones := [run for run in runs if run.state not in FINAL]:
+            assert time.monotonic() < until, open_ones[0].why
+            time.sleep(0.05)
+        worker.send_signal(signal.SIGTERM)
+        assert 0 == worker.wait(PATIENCE)
+
+    @property
+    def tokens(self) -> list[tuple[int, str, str]]:
+        """The run, the step and the token of each execution."""
+        file = self.folder / "tokens.log"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [(int(number), name, token) for number, name, token in map(str.split, lines)]
 
     @property
     def ran(self) -> list[str]:
@@ -233,6 +291,37 @@ def test_a_recorded_timeout_survives_a_kill(stage: Stage):
     assert "lost" == run.result("5s")
     assert ["one"] == stage.ran
     assert ["shipped"] == [each.name for each in run.signals()]
+
+
+@pytest.mark.case("W1")
+def test_branches_in_random_orders_survive_kills(stage: Stage):
+    """Recorded steps ran to their records once, under the same paths, in 200 random orders and through two kills."""
+    runs = [stage.flows.orders.start(number, id=f"r{number}") for number in range(200)]
+    # What is recorded after each kill: the token of a step, and how many executions it has had.
+    recorded: dict[tuple[int, str], tuple[str, int]] = {}
+    for lines in (400, 900):
+        worker, until = stage.worker(), time.monotonic() + PATIENCE
+        while len(stage.tokens) < lines and time.monotonic() < until:
+            time.sleep(0.005)
+        worker.kill()
+        worker.wait(PATIENCE)
+        executions = Counter((number, name) for number, name, _ in stage.tokens)
+        for number, run in enumerate(runs):
+            rows = [(row.path, json.decode(row.result)) for row in run.timeline()]
+            recorded |= {(number, path): (token, executions[number, STEPS[path]]) for path, token in rows}
+    stage.finish(runs)
+    executions = Counter((number, name) for number, name, _ in stage.tokens)
+    tokens = {token: (number, name) for number, name, token in stage.tokens}
+
+    assert 400 < len(recorded) < 1200
+    assert 1200 < executions.total()
+    for number, run in enumerate(runs):
+        rows = {row.path: json.decode(row.result) for row in run.timeline()}
+        assert STEPS == {path: tokens[token][1] for path, token in rows.items()}
+        assert {number} == {tokens[token][0] for token in rows.values()}
+        assert sorted(rows.values()) == sorted(token for pair in run.result("5s") for token in pair)
+        found = {path: (token, executions[number, STEPS[path]]) for path, token in rows.items()}
+        assert all(before == found[path] for (of, path), before in recorded.items() if of == number)
 
 
 @pytest.mark.case("D49")

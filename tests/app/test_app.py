@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from pathlib import Path
@@ -67,6 +68,20 @@ def test_an_app_can_be_opened_before_it_is_used(tmp_path: Path):
 
 def _recover(request: CatchRequest) -> None:
     """Catch."""
+
+
+def test_a_coroutine_can_open_an_app(tmp_path: Path):
+    """aopen() does what open() does, and a second call nothing."""
+    app = App(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
+    app.task(retry="1 1s catch recover")(send)
+    with pytest.raises(CatchDefinitionError):
+        asyncio.run(app.aopen())
+    app.task(name="recover")(_recover)
+
+    assert app is asyncio.run(app.aopen())
+    store = app.store
+    assert (app, store) == (asyncio.run(app.aopen()), app.store)
+    app.close()
 
 
 def test_a_closed_app_opens_again(tmp_path: Path):

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from redrive import App
+from redrive import App, Flow
 from redrive.app import jobs as jobs_module
 from redrive.engine.records import Filter
-from redrive.errors import ArchiveError, ConfigurationError, GiveUp
+from redrive.errors import ArchiveError, ConfigurationError, GiveUp, RunNotFound
 from redrive.testing import VirtualClock, drain
 
 ALL = Filter(all=True)
@@ -68,6 +68,38 @@ def test_an_archive_is_a_file_of_lines(app: App, send, tmp_path: Path, monkeypat
     assert [3] == [job.id for job in app.jobs.select()]
     newest = app.database.audit()[0]
     assert ("archive", str(file)) == (newest.action, json.loads(newest.details)["to"])
+
+
+def test_the_archive_of_a_run_has_its_steps(app: App):
+    """Lines of runs have the run, its steps in their order with their results, and the signals that it has not read."""
+
+    def charge(order: int) -> int:
+        return order * 2
+
+    @app.workflow(keep_for="1h")
+    async def checkout(flow: Flow, order: int) -> int:
+        flow.set("state", "open")
+        paid = await flow.step(charge, order)
+        return paid + await flow.wait_for("shipped", int)
+
+    checkout.start(7, id="order-7").signal("shipped", 1)
+    checkout.run("order-7").signal("late", {"parcel": 2})
+    drain(app)
+    app.clock.advance("1m")
+    stored: list[bytes] = []
+    app.jobs.archive(ALL, stored.extend)
+    (job,) = map(json.loads, stored)
+
+    assert ("checkout", "order-7", {"state": "open"}) == tuple(
+        job["run"][each] for each in ("workflow", "id", "values")
+    )
+    assert [("1", "charge", 14), ("2", "shipped", 1)] == [
+        (each["path"], each["name"], each["result"]) for each in job["steps"]
+    ]
+    assert [("late", {"parcel": 2})] == [(each["name"], each["payload"]) for each in job["signals"]]
+    assert 15 == job["result"]
+    with pytest.raises(RunNotFound):
+        checkout.run("order-7").timeline()
 
 
 def test_an_archive_may_be_a_function(app: App, send):

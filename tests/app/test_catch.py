@@ -244,5 +244,5 @@ def test_a_caught_job_is_dead_and_has_the_time_of_the_catch(app: App):
     job.refresh()
 
     assert ("dead", app.clock.now()) == (job.state, job.caught_at)
-    assert "caught: 1 of 1 attempts failed" == job.why
+    assert "caught: 1 of 1 attempts failed (ConnectionError: no route)" == job.why
     assert (0, 1, 1) == (app.jobs.stats().dead, app.jobs.stats().caught, app.jobs.stats().succeeded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.app.effects import Effects
-from redrive.engine.effects import Effect
+from redrive.engine.origin import Effect
 from redrive.errors import LeaseLost
 
 

@@ -6,13 +6,15 @@ import asyncio
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from redrive import App, CatchRequest, Context, FailedTransition, Machine, Pending, Policy, Tasks
+from redrive import App, CatchRequest, Context, FailedTransition, Machine, Pending, Policy, Tasks, observe
 from redrive.app.machines import MigrationResult
 from redrive.app.state import DataCodec
 from redrive.engine.machine import InstanceStatus, MoveStatus
@@ -183,7 +185,7 @@ def test_a_bad_name_is_refused(app: App, name: str, text: str):
         app.machine(name)
 
 
-@pytest.mark.parametrize("options", [{"retry": "3 1x"}, {"busy": "wait"}])
+@pytest.mark.parametrize("options", [{"retry": "3 1x"}, {"busy": "wait"}, {"keep_completed_for": "0s"}])
 def test_a_bad_option_of_a_machine_is_refused_at_once(app: App, options: dict[str, Any]):
     """Policies and other options of a machine are read when it is declared, and a refused one leaves no machine."""
     with pytest.raises(ConfigurationError):
@@ -770,7 +772,101 @@ def test_timeouts_are_computed_again_on_request(app: App):
     drain(app, within=0)
     before = machine.get("a").timeout_at
     machine.tasks["paid"].state = type(machine.tasks["paid"].state)(after="created", timeout=("5d", Expired()))
-    del machine.__dict__["definition"]
+    del machine._states.__dict__["definition"]
 
     assert (1, before) == (machine.rearm("paid"), (machine.get("a").timeout_at or before) - timedelta(days=2))  # type: ignore[operator]
     assert isinstance(MachineError(), Exception)
+
+
+def test_a_name_with_a_control_character_is_refused(app: App):
+    """Names of machines and states are printed on one line, so a line break or an escape in one is refused."""
+    with pytest.raises(ConfigurationError, match="the name of a machine must have no line break"):
+        app.machine("pay\nment")
+    machine = app.machine("payment")
+    with pytest.raises(ConfigurationError, match="'payment': the name of a state must have no line break"):
+        machine.start(name="crea\x1bted")(nothing)
+
+
+def test_data_are_not_assigned(app: App):
+    """Handlers that assign the data of the instance fail with the name of the method that replaces them."""
+    machine = app.machine("order", data=Order)
+
+    @machine.start
+    def priced(event: Created, ctx: Context) -> None:
+        ctx.data = Order(7)
+
+    machine.send("7", Created())
+    drain(app)
+
+    assert "ctx.data cannot be assigned: ctx.set_data(value) replaces the data" in (machine.get("7").record.error or "")
+
+
+def test_a_context_cannot_be_changed(app: App):
+    """Assignments to the context of an attempt fail with the name of the attribute."""
+
+    @app.task
+    def changes(ctx: Context) -> None:
+        ctx.key = "x"  # type: ignore[misc]
+
+    job = changes.enqueue()
+    drain(app)
+
+    assert "cannot assign key = 'x': the context of an attempt cannot be changed" == job.attempts[-1].error
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_each_new_transition_emits_the_event_of_a_new_job(app: App, asynchronous: bool):
+    """Sends and turns emit an event for the job of each transition that they begin, and none for a repetition."""
+    machine = payment(app)
+    emitted: list[observe.Event] = []
+
+    def send(event: object, **options: Any) -> None:
+        if asynchronous:
+            asyncio.run(machine.asend("a", event, **options))
+        else:
+            machine.send("a", event, **options)
+
+    with observe.only(emitted.append):
+        send(Created(), key="k1")
+        send(Created(), key="k1")
+        send(Paid(), busy="queue")
+        drain(app, within=0)
+        send(Completed(), busy="queue")
+
+    begun = [each for each in emitted if isinstance(each, observe.JobEnqueued)]
+    assert ["payment.created", "payment.paid", "payment.completed"] == [each.task for each in begun]
+    assert [move.id for move in reversed(machine.get("a").history())] == [each.job_id for each in begun]
+    assert {("machine:payment/a", False)} == {(each.origin, each.in_transaction) for each in begun}
+
+
+def test_renamed_classes_of_events_are_findings(tmp_path: Path):
+    """Timeouts and waiting events of classes that the code no longer has are problems of a diagnosis, with remedies."""
+    clock, url = VirtualClock(), f"sqlite:///{tmp_path}/app.db"
+    with closing(App(url, clock=clock)) as before:
+        machine = payment(before)
+        for event in (Created(), Paid()):
+            machine.send("a", event)
+            drain(before, within=0)
+        machine.send("b", Created())
+        machine.send("b", Paid(), busy="queue")
+    with closing(App(url, clock=clock)) as after:
+        renamed = after.machine("payment")
+
+        @renamed.start
+        def created(event: Created) -> None: ...
+
+        @renamed.state(after=[created], timeout=("1 day", Completed()))
+        def paid(event: Order) -> None: ...
+
+        @renamed.state(after=[paid])
+        def completed(event: Completed) -> None: ...
+
+        found = [each for each in after.database.diagnose(app="shop:app") if each.check == "machines"]
+        assert 1 == renamed.rearm("paid")
+        left = [each.text for each in after.database.diagnose() if each.check == "machines"]
+
+    event = "machine 'payment': 1 event of the class Paid waits, which the code does not have"
+    timeout = "machine 'payment': 1 instance in 'paid' waits for a timeout with the event Expired, which the code"
+    assert [event, f"{timeout} does not have"] == [each.text for each in found]
+    assert "deploy code that takes it, or redrive machines rearm shop:app payment paid" == found[1].advice
+    assert [event] == left

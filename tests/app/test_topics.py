@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from redrive import App, Context, Tasks
+from redrive import App, Context, Filter, Tasks
 from redrive.app.delivery import Delivery
 from redrive.engine.topics import Envelope
 from redrive.errors import ConfigurationError, PayloadError, RedriveError, TaskDefinitionError
@@ -64,8 +64,8 @@ WRONG: dict[str, tuple[Callable[[App], object], str]] = {
     "keep": (lambda app: app.topic("pay", Paid, keep_for="0s"), "keep_for must be positive"),
     "bytes": (lambda app: app.topic("pay", Paid, keep_bytes=-1), "keep_bytes must be a whole number above zero"),
     "unions": (lambda app: app.topic("pay", list[int] | list[str]), "two of its types are called 'list'"),
-    "order": (subscribing(order="odd"), "order is 'strict', 'key', 'none'"),
-    "dead": (subscribing(dead="stop"), "dead is 'continue', 'hold'"),
+    "order": (subscribing(order="odd"), "subscription 'pay.log': order is one of 'strict', 'key', 'none', got 'odd'"),
+    "dead": (subscribing(dead="stop"), "dead is one of 'continue', 'hold', got 'stop'"),
     "strict": (subscribing(at_once=3), "leave out at_once= and shards="),
     "held": (subscribing(order="none", dead="hold"), "with order='none' no event waits for another"),
     "feeder": (
@@ -73,6 +73,21 @@ WRONG: dict[str, tuple[Callable[[App], object], str]] = {
         "'pay.log.feeder', which is the name of the feeder",
     ),
     "shards": (subscribing(order="none", shards=0), "shards must be a whole number above zero"),
+    "many shards": (subscribing(order="none", shards=1000), "shards is at most 256, got 1000"),
+    "types number": (subscribing(types=5), "types= is a list of types of the topic, got 5"),
+    "upcast type": (
+        lambda app: app.topic("pay", Paid, version=2).upcast(1, type=int),
+        "topic 'pay' has no events of the type int; it has Paid",
+    ),
+    "no list": (lambda app: app.topic("pay", Paid).publish_many(3), "takes a list of events, got 3; publish() takes"),
+    "text": (lambda app: app.topic("pay", str).publish_many("abc"), "takes a list of events, got 'abc'"),
+    "prune bytes": (lambda app: app.topics.prune("pay", keep_bytes=-1), "keep_bytes=) is a whole number, zero or more"),
+    "prune force": (lambda app: app.topics.prune("pay", keep_bytes=1, force="no"), "prune(force=) is True or False"),
+    "prune name": (lambda app: app.topics.prune(5, keep_bytes=1), "the name of a topic must be a text"),
+    "far": (lambda app: app.topics.subscription("pay", "log").move(1 << 63), "or the id of an event, got 922337203"),
+    "skip": (lambda app: app.topics.subscription("pay", "log").skip("7"), "the id of an event must be a whole number"),
+    "handle": (lambda app: app.topics.subscription("pay", ""), "the name of a subscription must be a text"),
+    "reshard": (lambda app: app.topics.subscription("pay", "log").reshard(300), "shards is at most 256, got 300"),
     "batch": (subscribing(batch=10_001), "batch is at most 10000"),
     "start": (subscribing(start="now"), "start is 'beginning', 'latest' or a datetime"),
     "naive": (subscribing(start=datetime(2026, 1, 1)), "has no time zone"),  # noqa: DTZ001 - wrong on purpose
@@ -271,3 +286,31 @@ def test_handles_act_in_both_colours(app: App, colour: str):
     assert 0 == act("status").lag.events
     act("forget")
     assert () == app.topics.select()
+
+
+def test_a_redriven_event_is_marked_in_its_context(app: App):
+    """Show the handler that later events of the key were delivered before, and no handler of another event."""
+    topic = app.topic("pay", Paid)
+    seen: list[tuple[int, bool, bool]] = []
+    healed: list[bool] = []
+
+    @topic.subscribe("log", order="key", retry="1 1s")
+    def log(paid: Paid, ctx: Context) -> None:
+        seen.append((paid.n, ctx.out_of_order, ctx.redelivered))
+        if paid.n == 1 and not healed:
+            raise ValueError("not yet")
+
+    @app.task
+    def plain(ctx: Context) -> None:
+        seen.append((0, ctx.out_of_order, ctx.redelivered))
+
+    topic.publish_many([Paid(1), Paid(2)], key=lambda _: "k")
+    drain(app)
+    healed.append(True)
+    log.redrive()
+    plain.enqueue()
+    drain(app)
+
+    assert [(1, False, False), (1, False, True), (2, False, False)] == seen[:3]
+    assert {(1, True, True), (0, False, False)} == set(seen[3:])
+    assert ["out of order"] == [tag for job in app.jobs.select(Filter(task="pay.log")) for tag in app.job(job.id).tags]

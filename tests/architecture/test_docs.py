@@ -5,19 +5,24 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from docs.generate import commands
 from redrive import App, errors
 from redrive.cli import cli
 from redrive.stores.drivers.sqlite import SQLiteSettings
+from redrive.web.routes import ROUTES, sections
 from tests.architecture.source import DOCS, ROOT, headings, markdown, name
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+LARGEST = 2_000_000
+"""Bytes of all pictures of the dashboard."""
 
 
 @pytest.mark.parametrize("error", errors.__all__)
@@ -85,6 +90,39 @@ def test_the_architecture_names_files_that_exist():
     ]
 
 
+def test_tests_that_pages_name_exist():
+    """Each ``file::test`` on a page is a test function; the page about failures names one in each row of its tables."""
+    named = {
+        found: name(page) for page in markdown() for found in re.findall(r"`(tests/[\w/]+\.py::\w+)`", page.read_text())
+    }
+    rows = re.findall(r"^\| (?!what happens|---)(.*) \|$", _failures().read_text(), re.MULTILINE)
+
+    assert {} == {found: page for found, page in named.items() if not _is_test(found)}
+    assert len(named) >= len(rows) - 1
+    assert [] == [row for row in rows if "::test_" not in row]
+
+
+def _failures() -> Path:
+    return DOCS / "explanation" / "what-happens-when.md"
+
+
+def _is_test(found: str) -> bool:
+    path, _, function = found.partition("::")
+    return (ROOT / path).exists() and f"def {function}(" in (ROOT / path).read_text()
+
+
+def test_the_tour_shows_the_dashboard():
+    """Each entry of the navigation has a light and a dark picture, all pictures are shown, and take less than 2 MB."""
+    pictures = {path.name: path.stat().st_size for path in (DOCS / "screenshots").iterdir()}
+    entries = {path for _, path in sections()}
+    pages = {route.template.removesuffix(".html") for route in ROUTES if route.template and route.path in entries}
+    shown = re.findall(r"{{ picture_(\w+) }}", (DOCS / "how-to" / "tour.md").read_text())
+
+    assert set() == pages - set(shown)
+    assert {f"{page}-{scheme}.webp" for page in shown for scheme in ("light", "dark")} == pictures.keys()
+    assert sum(pictures.values()) < LARGEST
+
+
 def test_each_page_is_in_the_index():
     """Each folder of the documentation has an index that lists its pages."""
     folders = {page.parent for page in DOCS.rglob("*.md") if "_build" not in page.parts}
@@ -104,3 +142,30 @@ def _languages(text: str) -> list[str]:
     """Return the languages of the opening fences of a page."""
     marks = re.findall(r"^\s*```(.*)$", text, re.MULTILINE)
     return [mark.strip() for mark in marks[::2]]
+
+
+def test_commands_on_pages_exist():
+    """Each command on a page is a command of redrive, with options that it has."""
+    group = get_command(cli)
+    shown = {
+        line: name(page)
+        for page in markdown()
+        for line in re.findall(r"(?:^\s*\$ |`)(redrive [a-z][^`\n|#>]*)", page.read_text(), re.MULTILINE)
+    }
+    wrong = {f"{page}: {line}": found for line, page in shown.items() if (found := _not_accepted(group, line))}
+
+    assert {} == wrong
+    assert len(shown) > len(commands())
+
+
+def _not_accepted(command: Any, line: str) -> list[str]:
+    """Return the words of a command line that are neither a command nor an option of it."""
+    words = line.split()[1:]
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    if getattr(command, "commands", {}) and words and not words[0].startswith("-"):
+        return words[:1]
+    known = {"--help", "--version", "--install-completion"} | {
+        each for one in command.params for each in (*one.opts, *one.secondary_opts)
+    }
+    return [each for each in words if re.fullmatch(r"--[a-z-]+", each) and each not in known]

@@ -76,8 +76,12 @@ def test_import_redrive_loads_only_what_is_needed():
     assert set() == PAID_LATER & set(loaded)
 
 
+MODULES_OF_A_WORKER = 225
+"""Of redrive, before the app and its database."""
+
+
 def test_a_worker_loads_no_other_command_and_no_english():
-    """`redrive worker` imports no other command, no parser of English and no pydantic."""
+    """`redrive worker` imports no other command, no parser of English, no tables, no pydantic, and no database yet."""
     code = (
         "import sys\n"
         "from redrive.cli import main\n"
@@ -90,5 +94,16 @@ def test_a_worker_loads_no_other_command_and_no_english():
 
     assert "2" == code
     assert "redrive.cli.worker" in loaded
+    # Each module costs every worker a part of a millisecond until its first job.
+    assert len([name for name in loaded if name.startswith("redrive")]) <= MODULES_OF_A_WORKER
     unused = "redrive.cli.plan", "redrive.cli.simulate", "redrive.cli.demo", "redrive.schedule.english", "pydantic"
+    unused += (
+        "redrive.plan",
+        "redrive.drawing",
+        "rich",
+        "redrive.runtime.processes",
+        "redrive.stores.drivers.postgres",
+        "asyncpg",
+        "psycopg",
+    )
     assert [] == [name for name in loaded if name.startswith(unused)]

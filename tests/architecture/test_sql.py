@@ -13,6 +13,7 @@ from tests.architecture.source import PACKAGE, name
 DIALECTS = PACKAGE / "stores" / "dialects"
 OPERATIONS = PACKAGE / "stores" / "operations"
 QUERIES = sorted(DIALECTS.glob("*/queries/*.sql"))
+FRAGMENTS = sorted(DIALECTS.glob("*/fragments/*.sql"))
 SCHEMAS = sorted([*DIALECTS.glob("*/schema.sql"), *DIALECTS.glob("*/migrations/*.sql")])
 
 CLOCK = re.compile(
@@ -98,14 +99,16 @@ def test_a_query_file_holds_one_statement(path: Path):
 def test_a_query_file_states_its_result_and_its_callers(path: Path):
     """Query files begin with two comment lines: the result, and the callers."""
     promise, callers, *rest = path.read_text().splitlines()
-    code = next(line for line in rest if not re.fullmatch(r"-- (?:(?:transaction|many): \w+|include \w+\.sql)", line))
+    code = next(
+        line for line in rest if not re.fullmatch(r"-- (?:(?:transaction|many): \w+|(?:include|first:) \w+\.sql)", line)
+    )
 
     assert re.fullmatch(r"-- [A-Z].*[.?]", promise)
     assert re.fullmatch(r"-- Called .*[.?]", callers)
     assert not code.startswith("--")
 
 
-@pytest.mark.parametrize("path", QUERIES, ids=name)
+@pytest.mark.parametrize("path", [*QUERIES, *FRAGMENTS], ids=name)
 def test_a_query_reads_no_clock_and_draws_no_random_numbers(path: Path):
     """Queries take the time from the schema's clock view or a parameter, and random numbers from a parameter."""
     clocks = [] if path.stem in COMPARED_WITH_SERVER_TIMES else CLOCK.findall(bare(path.read_text()))

@@ -23,6 +23,10 @@ OPTIONS: dict[tuple[str, ...], list[list[str]]] = {
 """Options without which a command does nothing, beside its plain form."""
 
 
+SERVERS = {("web",), ("dev",)}
+"""Commands that serve until they are stopped; tests/cli/test_health.py and tests/cli/test_dev.py start them."""
+
+
 def walk(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Generate all commands, each with its path."""
     command = typer.main.get_command(cli) if command is None else command
@@ -43,7 +47,7 @@ def lines(words: Mapping[str, str]) -> Iterator[list[str]]:
         KeyError: a command has an argument that is unknown here."""
     for path, command in walk():
         arguments = [each for each in command.params if each.param_type_name == "argument"]
-        if "app" not in {each.name for each in arguments}:
+        if "app" not in {each.name for each in arguments} or path in SERVERS:
             continue
         given = [words[each.name] for each in arguments]
         needed = [words[each.name] for each in arguments if each.required]

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from redrive import App
+from redrive import App, __version__
 from redrive.cli import cli
 from redrive.errors import StoreOpenError
+from redrive.stores.dialects import loader
 from redrive.stores.operations import leases, workers
 
 
@@ -68,7 +69,9 @@ def test_a_redrive_can_have_a_rate_and_another_queue(three: App):
     table = run_command("jobs", "audit", "shop:app").stdout
     assert table.index("bob") < table.index("ann")
     lines = [json.loads(line) for line in run_command("jobs", "audit", "shop:app", "--json").stdout.splitlines()]
-    assert [("bob", "redrive"), ("ann", "cancel")] == [(line["actor"], line["action"]) for line in lines]
+    assert [("bob", "redrive"), ("ann", "cancel"), ("ann", "start_cancel")] == [
+        (line["actor"], line["action"]) for line in lines
+    ]
     assert ([1, 2, 3], "slow", 0.5) == tuple(lines[0]["details"][name] for name in ("ids", "queue", "spacing"))
 
 
@@ -121,6 +124,63 @@ def test_a_schema_is_json(shop: App):
 
     assert {"schema": 1, "compatible": 1, "latest": 1, "fits": True} == fit
     assert (9, False) == (unfit["schema"], unfit["fits"])
+
+
+def _release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add a migration of each phase, as a later release does."""
+    more = (
+        loader.Migration(2, "0002_pre_more", "pre", "CREATE TABLE more (x);\n"),
+        loader.Migration(3, "0003_post_more", "post", "DROP TABLE more;\n"),
+    )
+    both = (*loader.migrations("sqlite"), *more)
+    monkeypatch.setattr(loader, "migrations", lambda _: both)
+
+
+def test_a_schema_is_migrated_around_a_deployment(shop: App, monkeypatch: pytest.MonkeyPatch):
+    """The phase post is refused while an old worker lives, and `db check` and `doctor` name it until it has run."""
+    run_command("db", "migrate", "shop:app")
+    old = shop.store.run(workers.register("old", concurrency=1, lease_for=timedelta(hours=1), version="0.0.1"))
+    _release(monkeypatch)
+    unfit = run_command("db", "check", "shop:app", status=1).stderr
+    early = CliRunner().invoke(cli, ["db", "migrate", "shop:app", "--phase", "post"])
+    before = run_command("db", "migrate", "shop:app", "--phase", "pre").stdout
+    fit = run_command("db", "check", "shop:app").stdout
+    refused = run_command("db", "migrate", "shop:app", "--phase", "post", status=1).stderr
+    noted = CliRunner().invoke(cli, ["doctor", "shop:app"]).stdout
+    shop.store.run(workers.leave(old))
+    after = run_command("db", "migrate", "shop:app", "--phase", "post").stdout
+
+    assert "has schema 1, and this redrive needs 2: redrive db migrate" in unfit
+    assert "the phase post begins at 2" in str(early.exception)
+    assert "has schema 2, with which this redrive can work" in before
+    assert before == fit
+    assert f"workers of another version than {__version__} are alive: old (0.0.1)" in refused
+    assert "migrations of the phase post lead to 3" in noted
+    assert "redrive db migrate shop:app --phase post" in noted
+    assert "has schema 3, which is the present one" in after
+
+
+def test_a_schema_is_migrated_without_a_deployment(shop: App, monkeypatch: pytest.MonkeyPatch):
+    """Without a phase all migrations run at once."""
+    run_command("db", "migrate", "shop:app")
+    _release(monkeypatch)
+
+    assert "has schema 3, which is the present one" in run_command("db", "migrate", "shop:app").stdout
+
+
+def test_printed_migrations_make_a_database(shop: App, monkeypatch: pytest.MonkeyPatch):
+    """The printed SQL writes the version too, so that the database can be used; each phase is printed by itself."""
+    _release(monkeypatch)
+    first = run_command("db", "sql", "sqlite").stdout
+    pre = run_command("db", "sql", "sqlite", "--after", "1", "--phase", "pre").stdout
+    post = run_command("db", "sql", "sqlite", "--after", "2", "--phase", "post").stdout
+    with tables(shop) as connection:
+        connection.executescript(first)
+
+    assert "has schema 3, which is the present one" in run_command("db", "check", "shop:app").stdout
+    assert "('schema', '2'), ('compatible', '1')" in pre
+    assert "('schema', '3'), ('compatible', '3')" in post
+    assert "" == run_command("db", "sql", "sqlite", "--after", "3").stdout
 
 
 def test_a_check_does_not_create_a_missing_database(shop: App):

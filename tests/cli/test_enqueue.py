@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from redrive import App
 from redrive.cli import cli
+from tests.cli.conftest import Output
 
 
 def invoke(*words: str) -> str:
@@ -67,3 +70,15 @@ def test_wrong_jobs_are_refused(redrive, shop: App, words, status: int, message:
     assert (status, "") == (output.status, output.out)
     assert message in output.err
     assert () == shop.jobs.select()
+
+
+@pytest.mark.usefixtures("shop")
+def test_a_database_in_memory_is_refused(tmp_path: Path, redrive: Callable[..., Output]):
+    """No worker would get the job: its database ends with the command."""
+    (tmp_path / "passing.py").write_text(
+        "from redrive import App\napp = App('memory://')\n@app.task\ndef charge(): ...\n"
+    )
+    output = redrive("enqueue", "passing:app", "charge")
+
+    assert (2, "") == (output.status, output.out)
+    assert "the database memory://, which ends with this command" in output.err

@@ -97,6 +97,14 @@ def test_a_url_that_is_not_understood_is_status_2(redrive):
     assert output.err.startswith("redrive: the store URL 'mysql://x' is not understood; forms: sqlite:///relative.db, ")
 
 
+@pytest.mark.parametrize("prefix", ["ops/", "ops", "/ops/", "//ops", "https://ops.example.com"])
+def test_a_prefix_of_the_dashboard_is_a_path(redrive, prefix: str):
+    """What is no path, or ends with a slash, is refused before the App is loaded."""
+    output = redrive("web", "late:payments", "--prefix", prefix)
+
+    assert (2, True) == (output.status, output.err.endswith(" is not a path such as /ops/redrive\n"))
+
+
 def test_an_unreachable_database_is_status_1(redrive, folder: Path):
     """Exit with 1 if the call is correct and the database is unreachable."""
     output = redrive("jobs", "list", "nowhere:app")
@@ -157,6 +165,17 @@ def test_help_is_there_for_each_command(redrive, words):
     output = redrive(*words)
 
     assert (0, "", True) == (output.status, output.err, "Usage: " in output.out)
+
+
+def test_commands_without_their_extra_name_it(redrive, monkeypatch: pytest.MonkeyPatch):
+    """The help lists all commands without the extra of the dashboard; those that need it name it in one line."""
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    for name in ("redrive.cli.web", "redrive.cli.server"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    listed, refused = redrive("--help"), redrive("web", "shop:app", "--port", "7")
+
+    assert (0, 2) == (listed.status, refused.status)
+    assert refused.err.startswith('redrive: this needs a package that is not installed: pip install "redrive[web]"')
 
 
 @pytest.mark.parametrize("words", [[], ["jobs"]])

@@ -90,16 +90,16 @@ class Event:
     text: str
 
 
-machine = app.machine("machine" + EVIL, data=str, queue=EVIL)
+machine = app.machine("machine", data=str, queue=EVIL)
 
 
-@machine.start(name=EVIL, timeout=("1d", Event(EVIL)), within="1ms")
+@machine.start(name="begun", timeout=("1d", Event(EVIL)), within="1ms")
 def begin(event: Event, ctx: Context) -> None:
     """Store hostile data."""
     ctx.set_data(EVIL)
 
 
-@machine.state(after=EVIL, name="next" + EVIL)
+@machine.state(after="begun", name="next")
 def go_on(event: Event) -> None:
     """Give up with a hostile text."""
     raise GiveUp(EVIL)
@@ -125,7 +125,8 @@ WORDS = {
     "numbers": "1",
     "key": EVIL,
     "task": EVIL,
-    "machine": "machine" + EVIL,
+    "group": EVIL,
+    "machine": "machine",
     "state": EVIL,
     "moves": f"{EVIL}={EVIL}",
     "topic": EVIL,

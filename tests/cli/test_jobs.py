@@ -15,8 +15,12 @@ from typer.testing import CliRunner
 
 from redrive import App, CatchRequest, Context, Job, Pending
 from redrive.cli import cli
+from redrive.cli.jobs import say_remedy
+from redrive.engine.explain import Circumstances
+from redrive.engine.lifecycle import State
 from redrive.errors import JobDead
 from redrive.runtime.worker import Worker
+from tests.engine import helpers
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -178,17 +182,34 @@ def test_lists_fit_80_columns(ran: App, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_job_is_shown_with_its_history(ran: App):
-    """Why it waits, its policy in words, its arguments, and each attempt with what was decided."""
+    """Why it waits and what clears that, its policy in words, its arguments, and each attempt with what was decided."""
     lines = invoke("show", "shop:app", "2").splitlines()
 
     assert "job 2  charge on default, priority 0" == lines[0]
     assert lines[1].startswith("ready: retrying: due in ")
-    assert lines[4].startswith("policy: Calls up to 6 times; waits 1h")
-    assert 'payload: {"cents":13}' == lines[5]
-    assert "last error: ConnectionError: no route [/b] to the bank" == lines[2]
-    assert lines[6].startswith("attempt 1  failed after ")
-    assert "  ERROR, answered: ConnectionError: no route [/b] to the bank" == lines[7]
-    assert "  then: retry in 1h (backoff)" == lines[8]
+    assert "to clear it: redrive jobs retry shop:app 2" == lines[2]
+    assert lines[5].startswith("policy: Calls up to 6 times; waits 1h")
+    assert 'payload: {"cents":13}' == lines[6]
+    assert "last error: ConnectionError: no route [/b] to the bank" == lines[3]
+    assert lines[7].startswith("attempt 1  failed after ")
+    assert "  ERROR, answered: ConnectionError: no route [/b] to the bank" == lines[8]
+    assert "  then: retry in 1h (backoff)" == lines[9]
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("ERROR", "to clear it: redrive jobs retry shop:app 7\n"),
+        ("LOST_IN_FLIGHT", "to clear it, after you have found that it had no effect: redrive jobs retry shop:app 7\n"),
+    ],
+)
+def test_the_advice_to_repeat_a_job_in_doubt_comes_with_a_caution(
+    capsys: pytest.CaptureFixture[str], reason: str, advice: str
+):
+    """Jobs that were lost with their worker may have had their effect."""
+    say_remedy("shop:app", helpers.job(id=7, state=State.DEAD, reason=reason), Circumstances(helpers.T0))
+
+    assert advice == capsys.readouterr().out
 
 
 def test_a_shown_job_has_the_traceback_of_its_last_error(ran: App):

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from redrive import CatchRequest
 from redrive.testing import drain
 from tests.cli.conftest import Output
 
@@ -144,7 +146,7 @@ def test_an_instance_is_shown_with_its_history(bank: ModuleType, redrive: Redriv
         "2026-03-28 12:00:00 UTC  moved  created -> paid, on Paid, by send, key webhook-5",
         "2026-03-28 12:00:00 UTC  moved  (new) -> created, on Created, by send",
     ] == paid
-    assert "it goes on by redrive machines retry, skip or reset" in failed
+    assert "it goes on by redrive machines retry (unless it was caught), skip or reset" in failed
     assert "transition: to paid on Paid, job 5: negative [b]amount: dead: " in failed
     assert "failed  created -> paid, on Paid, by send, key webhook--1, error: negative [b]amount" in failed
     document = json.loads(redrive("machines", "show", "bank:app", "payment", "c", "--json").out)
@@ -175,18 +177,21 @@ def test_a_machine_is_shown(bank: ModuleType, redrive: Redrive):
     document = json.loads(redrive("machines", "show", "bank:app", "payment", "--json").out)
 
     assert out.startswith("machine payment\n  (start)      -- Created ")
-    assert "failed: c: to paid on Paid, job 5: negative [b]amount: negative [b]amount\n" in out
+    assert "failed: c: to paid on Paid, job 5: negative [b]amount\n" in out
     assert {"from": None, "to": "created", "on": "Created"} == document["transitions"][0]
 
 
 def test_instances_without_code_are_shown(bank: ModuleType, redrive: Redrive):
     """Print machines and states that only the database has."""
     del bank.payment.tasks["created"]
-    del bank.payment.__dict__["definition"]
+    del bank.payment._states.__dict__["definition"]
     bank.payment.tasks["paid"].state = type(bank.payment.tasks["paid"].state)(start=True)
     assert "created (stranded)" in redrive("machines", "list", "bank:app").out
     stranded = redrive("machines", "show", "bank:app", "payment")
-    assert "stranded: 2 in 'created', which the code does not have: redrive machines migrate\n" == stranded.err
+    assert (
+        "stranded: 2 instances are in the state 'created', which the code does not have: deploy code that has it, or "
+        "redrive machines migrate bank:app payment created=STATE\n"
+    ) == stranded.err
     bank.app.machines.declared.clear()
 
     assert "payment  created" in redrive("machines", "list", "bank:app").out
@@ -244,7 +249,7 @@ def test_instances_are_migrated(bank: ModuleType, redrive: Redrive):
 def test_migrations_list_what_is_stranded(bank: ModuleType, redrive: Redrive):
     """Print the instances in other states that the code does not have."""
     del bank.payment.tasks["created"]
-    del bank.payment.__dict__["definition"]
+    del bank.payment._states.__dict__["definition"]
     bank.payment.tasks["paid"].state = type(bank.payment.tasks["paid"].state)(start=True)
     output = redrive("machines", "migrate", "bank:app", "payment", "paid=expired", "--dry-run")
 
@@ -289,4 +294,74 @@ def test_a_deleted_job_is_named(bank: ModuleType, redrive: Redrive):
     assert (
         "its job was deleted: skip it, or reset the instance"
         in redrive("machines", "show", "bank:app", "payment", "c").out
+    )
+
+
+def test_an_unknown_state_is_refused(bank: ModuleType, redrive: Redrive):
+    """Lists of instances in a state that nothing has end with the states that there are."""
+    refused = redrive("machines", "list", "bank:app", "payment", "--state", "piad")
+
+    assert "machine 'payment' has no state 'piad'; known states: created, paid, expired, booked, review" in refused.err
+    assert ["key"] == rows(redrive("machines", "list", "bank:app", "payment", "--state", "booked").out)[0][:1]
+
+
+def test_a_timeout_is_computed_again(bank: ModuleType, redrive: Redrive):
+    """Print how many instances have a new timeout."""
+    done = redrive("machines", "rearm", "bank:app", "payment", "paid")
+
+    assert "payment: the timeout of 1 instance in paid is computed again\n" == done.out
+
+
+def test_keys_are_printed_on_one_line(bank: ModuleType, redrive: Redrive):
+    """Control characters in a key are escaped in tables, details and errors, and quoted in the next command."""
+    key = "x\ny\x1b[31m z"
+    bank.payment.send(key, bank.Created(7))
+    shown = "x\\ny\\u001b[31m z"
+    listed = redrive("machines", "list", "bank:app", "payment", "--after", "c", "--limit", "1")
+
+    assert listed.out.splitlines()[1].startswith(shown)
+    assert f"--after '{shown}' or --limit" in listed.err
+    assert f"payment/{shown}  (new), running" in redrive("machines", "show", "bank:app", "payment", key).out
+    for command in ("skip", "delete"):
+        refused = redrive("machines", command, "bank:app", "payment", key).err
+        assert 1 == len(refused.splitlines())
+        assert shown.replace("z", "z'") in refused or "\\n" in refused
+
+
+def test_a_transition_that_waits_for_a_retry_shows_its_last_error(bank: ModuleType, redrive: Redrive):
+    """Details of an instance whose transition waits for a retry have the error of the attempt before."""
+    retried = bank.app.machine("retried", retry="3 1h")
+
+    def begun(event: Any) -> None:
+        raise ValueError("no [b]bank")
+
+    begun.__annotations__["event"] = bank.Paid
+    retried.start(begun)
+    retried.send("a", bank.Paid())
+    drain(bank.app, within=0)
+
+    assert "last error: no [b]bank\n" in redrive("machines", "show", "bank:app", "retried", "a").out
+
+
+def test_a_caught_transition_is_skipped_or_reset(bank: ModuleType, redrive: Redrive):
+    """Retries of a transition that its catch task has dealt with are refused with the commands that help."""
+
+    @bank.app.task
+    def mend(request: CatchRequest[Any]) -> None: ...
+
+    caught = bank.app.machine("caught", retry="0 catch mend")
+
+    def begun(event: Any) -> None:
+        raise ValueError("no")
+
+    begun.__annotations__["event"] = bank.Paid
+    caught.start(begun)
+    caught.send("a", bank.Paid())
+    drain(bank.app, within=0)
+    refused = redrive("machines", "retry", "bank:app", "caught", "a").err
+
+    assert "was caught: its catch task has dealt with it; redrive machines skip or reset lets 'a' go on" in refused
+    assert (
+        "it goes on by redrive machines retry (unless it was caught), skip or reset"
+        in redrive("machines", "show", "bank:app", "caught", "a").out
     )

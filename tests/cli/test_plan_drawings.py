@@ -9,14 +9,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from redrive.cli.drawing import ASCII, BLOCKS, glyphs_for
-from redrive.cli.plan.layout import Axis, axis_of
-from redrive.cli.plan.mermaid import as_mermaid
-from redrive.cli.plan.plain import as_json
-from redrive.cli.plan.rows import PolicyPlan, plan_of
-from redrive.cli.plan.svg import as_svg
-from redrive.cli.plan.text import as_text
-from redrive.cli.plan.words import shown
+from redrive.drawing import ASCII, BLOCKS, glyphs_for
+from redrive.plan.layout import Axis, axis_of
+from redrive.plan.mermaid import as_mermaid
+from redrive.plan.plain import as_json
+from redrive.plan.rows import PolicyPlan, plan_of
+from redrive.plan.svg import as_svg
+from redrive.plan.text import as_text
+from redrive.plan.words import shown
 from redrive.policy import Backoff, Policy, Rule
 
 SVG = "{http://www.w3.org/2000/svg}"

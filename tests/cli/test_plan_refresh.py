@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from redrive.cli import cli
-from redrive.cli.plan.gantt import is_english
 from redrive.errors import ConfigurationError, ScheduleSyntaxError
+from redrive.plan.gantt import is_english
 
 POLICY = """- Refresh the model every 2 hours in Europe/Kyiv
 - Allow 1 hour for a response

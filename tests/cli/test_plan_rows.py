@@ -8,8 +8,8 @@ from itertools import count
 
 import pytest
 
-from redrive.cli.plan.kinds import kinds
-from redrive.cli.plan.rows import Band, InTime, PolicyPlan, Row, plan_of
+from redrive.plan.kinds import kinds
+from redrive.plan.rows import Band, InTime, PolicyPlan, Row, plan_of
 from redrive.policy import Backoff, Failure, History, Jitter, Policy, Retry, Rule
 
 START = datetime(2025, 1, 1, tzinfo=UTC)

@@ -15,6 +15,8 @@ READING = [
     ("jobs", "show", "shop:app", "1"),
     ("jobs", "audit", "shop:app"),
     ("jobs", "redrive", "shop:app", "1", "--dry-run"),
+    ("errors", "list", "shop:app"),
+    ("errors", "show", "shop:app", "1-0"),
     ("queues", "list", "shop:app"),
     ("queues", "show", "shop:app", "default"),
     ("schedules", "list", "shop:app"),

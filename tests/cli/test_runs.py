@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -81,19 +82,20 @@ def test_runs_are_listed_with_the_reason_why_they_wait(store: ModuleType, redriv
 
 
 def test_a_run_is_shown_with_its_timeline(store: ModuleType, redrive: Redrive):
-    """Steps, failed tries, waits and attempts are one list by time; JSON has all of it."""
+    """Steps, failed tries, waits, signals and attempts are one list by time; JSON has all of it."""
     store.broken.append("no route")
     run = store.checkout.start(100, id="order-1")
     drain(store.app, within="1m")
-    assert (
-        "1        charge: try 1 failed: no route; waits until 2026-01-01 0"
-        in redrive("runs", "show", "store:app", "order-1").out
+    waiting = redrive("runs", "show", "store:app", "order-1").out
+    assert re.search(
+        r"1 +charge: try 1 failed: no route \(at .*store.py:12 in charge\); waits until 2026-01-01 0", waiting
     )
     drain(store.app, within="2h")
     run.signal("shipped", 7)
     run.signal("late", 8)
     drain(store.app)
-    lines = redrive("runs", "show", "store:app", "order-1").out.splitlines()
+    shown = redrive("runs", "show", "store:app", "order-1").out
+    lines = re.sub(r" \(at .*store.py:12 in charge\)", "", shown).splitlines()
     document = json.loads(redrive("runs", "show", "store:app", "checkout/order-1", "--json").out)
 
     assert "run order-1  checkout, version 1, job 1" == lines[0]
@@ -103,10 +105,12 @@ def test_a_run_is_shown_with_its_timeline(store: ModuleType, redrive: Redrive):
     assert 'result: "charge-100, parcel 7"' in lines
     assert [
         "1        charge: try 1 failed: no route, next in",
+        "signal shipped was sent, read by step 2, 7",
+        "signal late was sent, not read yet, 8",
         '1        charge: ok at try 2, "charge-100"',
         "2        wait shipped: ok, 7",
         "attempt 1: succeeded",
-    ] == [line[27:].split(" 5", 1)[0].split(" 1h")[0] if "next" in line else line[27:] for line in lines[-4:]]
+    ] == [line[27:].split(" 5", 1)[0].split(" 1h")[0] if "next" in line else line[27:] for line in lines[-6:]]
     assert ["charge", "shipped"] == [step["name"] for step in document["steps"]]
     assert ("succeeded", "charge-100, parcel 7") == (document["state"], document["result"])
 
@@ -131,7 +135,9 @@ def test_signals_pauses_and_cancellations_are_sent(store: ModuleType, redrive: R
     drain(store.app, within="1m")
 
     assert "run order-1 is paused\n" == redrive("runs", "pause", "store:app", "order-1", "--why", "closed").out
-    assert "paused: closed" in redrive("runs", "show", "store:app", "order-1").out
+    shown = redrive("runs", "show", "store:app", "order-1").out
+    assert "paused: closed" in shown
+    assert "to clear it: redrive runs resume store:app checkout/order-1\n" in shown
     assert "run order-1 goes on\n" == redrive("runs", "resume", "store:app", "order-1").out
     assert "run order-1 was not paused\n" == redrive("runs", "resume", "store:app", "order-1").out
     assert (
@@ -161,6 +167,8 @@ def test_dead_runs_are_supplied_with_a_value_or_forked(store: ModuleType, redriv
     assert "run order-1 goes on with this result of charge\n" == supplied.out
     assert "run order-2 of checkout\n" == dry.out
     assert "run order-2 is forked as run-3, job 3\n" == forked.out
+    (line,) = [json.loads(each.details) for each in store.app.database.audit() if each.action == "fork_run"]
+    assert ([3], [2]) == (line["ids"], line["forked_from"])
     assert 2 == redrive("runs", "fork", "store:app").status
     assert "name the runs, or give --workflow, --state or --hold" in redrive("runs", "fork", "store:app").err
     assert (
@@ -216,3 +224,28 @@ def test_restarts_children_and_forks_are_shown(redrive: Redrive, store: ModuleTy
     assert "children: p/1.1 (job 2)" in shown
     assert "called by job 1 at its step 1" in redrive("runs", "show", "store:app", "p/1.1").out
     assert "forked from job 1" in redrive("runs", "show", "store:app", "f").out
+
+
+def test_cancellations_and_undos_are_shown_as_such(redrive: Redrive, store: ModuleType):
+    """The timeline names where a cancellation was delivered, and when the undos began."""
+
+    def refund(_: str) -> None:
+        """Refund."""
+
+    @store.app.workflow()
+    async def undone(flow: Flow) -> None:
+        await flow.step(store.charge, 1, undo=refund)
+        with flow.shield():
+            await flow.sleep("1h")
+        await flow.sleep("1h")
+
+    run = undone.start(id="u")
+    drain(store.app, within="1m")
+    run.cancel("not wanted")
+    drain(store.app)
+    lines = [line[25:].strip() for line in redrive("runs", "show", "store:app", "u").out.splitlines()]
+
+    assert "the cancellation waits for a shield or for undos" in lines
+    assert "3        cancelled here" in lines
+    assert "undos begin: not wanted" in lines
+    assert "u1       undo refund: ok" in lines

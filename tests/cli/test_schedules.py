@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from redrive.testing import drain
+from redrive.web import NoAuth, create_app
 from tests.cli.conftest import Output
+from tests.web.client import Client
 
 MARKET = '''
 from datetime import UTC, datetime
@@ -115,6 +117,25 @@ def test_schedules_that_no_worker_has_declared_are_listed(shown: Callable[..., s
     ] == [cells(line) for line in lines]
 
 
+def test_the_dashboard_shows_what_the_command_line_shows(
+    market: ModuleType, parsed: Callable[..., list[dict[str, Any]]]
+):
+    """Over a change of the clocks and an outage, both have the same occurrences, reasons and next times."""
+    drain(market.app, within="20h")
+    market.app.clock.advance("3d")
+    drain(market.app, within="1h")
+    (printed,) = parsed("show", "night")
+    page = Client(create_app(market.app, auth=NoAuth())).get("/api/v1/schedules/night").json()
+    same = ("occurs_at", "decided_at", "decision", "note")
+
+    assert [[each[name] for name in same] for each in printed["occurrences"]] == [
+        [each[name] for name in same] for each in page["past"]
+    ]
+    assert printed["next"] == page["line"]["next"][: len(printed["next"])]
+    assert ["2026-04-01T00:30:00Z", "2026-03-29T01:00:00Z"] == [each["occurs_at"] for each in page["past"]]
+    assert "those since 2026-03-30 00:30:00 UTC are left out" in page["past"][0]["note"]
+
+
 @pytest.mark.usefixtures("worked")
 def test_schedules_are_listed_with_their_next_and_last_occurrence(shown: Callable[..., str]):
     """Show the latest occurrence of a cron, and the number of items in trouble of a refresh."""
@@ -173,7 +194,7 @@ def test_a_cron_is_shown(shown: Callable[..., str]):
     assert [
         "cron night: active",
         "declared 2026-03-28 12:00:00 UTC",
-        "when: 30 3 * * * in Europe/Kyiv",
+        "when: 30 3 * * * in Europe/Kyiv, at 03:30 every day",
         "overlap: skip, catch-up: one",
         "jobs: night on default, priority 0; Calls up to 3 times; waits 1s, 2s; at most 3s of waiting in all.",
         "next: 2026-03-30 00:30:00 UTC",
@@ -328,6 +349,8 @@ def test_a_paused_schedule_shows_its_next_occurrence(worked: ModuleType, shown: 
     worked.app.clock.advance("3d")
     lines = shown("show", "night").splitlines()
 
+    assert lines[11].startswith("to clear it: redrive schedules resume ")
+    assert lines[11].endswith(":app night")
     assert ["next: -", "  2026-04-02 00:30:00 UTC   Thu 2026-04-02 03:30:00 EEST"] == lines[5:7]
 
 

@@ -90,6 +90,7 @@ WORDS = {
     "numbers": "42",
     "key": "berlin",
     "task": "charge",
+    "group": "1-0",
     "machine": "payment",
     "state": "created",
     "moves": "created=paid",

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from redrive import App
 from redrive.cli import cli
-from redrive.cli.worker import _stuck
+from redrive.cli.worker import stuck
 from redrive.contrib import prometheus
 from redrive.runtime.worker import Worker
 
@@ -143,7 +143,7 @@ def test_idle_threads_are_not_stuck(shop: App):
     done.start()
     done.join()
 
-    assert False is _stuck()
+    assert False is stuck()
 
 
 @pytest.mark.acceptance

@@ -7,8 +7,8 @@ A group has up to three kinds of cases, and the listing must place each case exa
 * ``hand_written = ["D01", ...]``: a hand-written test covers them. The tests carry ``@pytest.mark.case("D01")``.
 * ``not_yet = [{part = 3, reason = "...", cases = ["D12"]}]``: nothing runs them until that part of the series is
   built. Instead of ``cases``, an entry may name ``words``: it takes every case that contains one of them, as a value or
-  as the name of a field, also new ones. An entry with neither takes the rest of the group. ``part = "later"`` is a part
-  after the five that are planned.
+  as the name of a field, also new ones. An entry with neither takes the rest of the group. ``part = "later"`` is
+  not planned; its reason is what the system has in its place.
 
 Another folder of cases may have groups that are not in the listing. Nothing runs their cases, and the report counts
 them as not yet; in the project's own files they are an error (test_listing.py).

@@ -72,11 +72,13 @@ def scan_source(source: str, *, place: str, is_collected: bool) -> MarkedCases:
     Returns:
         The ids with their places, and the problems.
     """
-    tree = ast.parse(source, filename=place)
+    if "mark.case" not in source:  # to parse all sources takes seconds
+        return MarkedCases({}, ())
+    nodes = list(ast.walk(ast.parse(source, filename=place)))
     places: dict[str, tuple[str, ...]] = {}
     problems = []
-    expected = {id(call): test for test in _tests(tree) for call in test.decorator_list}
-    for call in _marker_calls(tree):
+    expected = {id(call): test for test in _tests(nodes) for call in test.decorator_list}
+    for call in _marker_calls(nodes):
         where = f"{place}:{call.lineno}"
         test = expected.get(id(call))
         if problem := _problem(call, test, is_collected=is_collected):
@@ -100,15 +102,15 @@ def _problem(call: ast.Call, test: _Test | None, *, is_collected: bool) -> str |
     return None
 
 
-def _tests(tree: ast.AST) -> Iterator[_Test]:
-    for node in ast.walk(tree):
+def _tests(nodes: Iterable[ast.AST]) -> Iterator[_Test]:
+    for node in nodes:
         is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test")
         if is_function or (isinstance(node, ast.ClassDef) and node.name.startswith("Test")):
             yield node
 
 
-def _marker_calls(tree: ast.AST) -> Iterator[ast.Call]:
-    for node in ast.walk(tree):
+def _marker_calls(nodes: Iterable[ast.AST]) -> Iterator[ast.Call]:
+    for node in nodes:
         if isinstance(node, ast.Call) and _marker_name(node) == "case":
             yield node
 

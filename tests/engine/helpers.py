@@ -1,4 +1,4 @@
-"""Values that the tests of the engine share: one ordinary claim and one ordinary job, to be changed field by field."""
+"""Values that tests share: one ordinary claim, job and bulk operation, to be changed field by field."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import structs
 from msgspec.structs import replace
 
+from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, OperationState
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Outcome, Transition
-from redrive.engine.records import AttemptRecord, Claim, JobRecord, WorkerRecord
+from redrive.engine.records import NEWEST, AttemptRecord, Claim, Filter, JobRecord, WorkerRecord
 from redrive.engine.settle import decide
 from redrive.policy import Failure, Policy, Stage
 
@@ -19,6 +20,27 @@ T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 NOW = T0 + timedelta(seconds=1)
 """When it ended."""
+
+OPERATION = BulkOperation(
+    id=7,
+    action=BulkAction.REDRIVE,
+    wanted=Filter(state=State.DEAD, caught=False, limit=NEWEST, oldest_first=True),
+    options=BulkOptions(),
+    undoes=None,
+    undone_by=None,
+    actor="ann",
+    rate=None,
+    state=OperationState.RUNNING,
+    bound_id=99,
+    frozen_at=NOW,
+    matched=40,
+    last_id=0,
+    done=0,
+    kept=0,
+    next_at=NOW,
+    ended_at=None,
+    last_error=None,
+)
 
 
 def seconds(count: float) -> timedelta:

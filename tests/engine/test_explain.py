@@ -21,6 +21,16 @@ CAUGHT_BY = replace(DEAD, policy=policy("2 1s catch mend"))
 LATER = job(scheduled_at=T0 + seconds(90))
 
 
+def test_a_job_that_was_claimed_ahead_is_not_running():
+    """A job whose worker has more jobs than slots has not started, unless its lease is among the first."""
+    around = Circumstances(T0 + seconds(1), ahead_from=7)
+
+    assert "running for 1s: attempt 2 on worker 9" == why_not_running(replace(RUNNING, lease_id=6), around)
+    assert "claimed ahead for 1s by worker 9: it starts when a slot is free, or is given back" == why_not_running(
+        replace(RUNNING, lease_id=7), around
+    )
+
+
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
@@ -29,12 +39,16 @@ LATER = job(scheduled_at=T0 + seconds(90))
         (job(state=State.SUCCEEDED), "finished"),
         (job(state=State.CANCELLED), "cancelled: by an operator"),
         (job(state=State.CANCELLED, note="no longer wanted"), "cancelled: no longer wanted"),
-        (DEAD, "dead: 3 of 3 attempts failed"),
+        (DEAD, "dead: 3 of 3 attempts failed (boom)"),
+        (replace(DEAD, error="\nboom\nat line 7"), "dead: 3 of 3 attempts failed (boom)"),
+        (replace(DEAD, error="b" * 201), f"dead: 3 of 3 attempts failed ({'b' * 200}...)"),
+        (replace(DEAD, error=""), "dead: 3 of 3 attempts failed (ERROR)"),
+        (replace(DEAD, note="never retried: boom"), "dead: never retried: boom"),
         (replace(DEAD, note=None), "dead: boom"),
         (replace(DEAD, note=None, error=None), "dead: ERROR"),
-        (CAUGHT_BY, "dead: 3 of 3 attempts failed"),
-        (replace(CAUGHT_BY, caught_at=T0), "caught: 3 of 3 attempts failed"),
-        (replace(DEAD, skipped_at=T0), "dead, and skipped: 3 of 3 attempts failed"),
+        (CAUGHT_BY, "dead: 3 of 3 attempts failed (boom)"),
+        (replace(CAUGHT_BY, caught_at=T0), "caught: 3 of 3 attempts failed (boom)"),
+        (replace(DEAD, skipped_at=T0), "dead, and skipped: 3 of 3 attempts failed (boom)"),
         (job(), "due since 1m 30s, waiting for a free worker"),
         (job(note="unused"), "due since 1m 30s, waiting for a free worker"),
         (job(hold=Hold.LOST), "due since 1m 30s, waiting for a free worker; its worker was lost"),
@@ -66,7 +80,20 @@ def test_the_line_of_a_dead_job_names_its_catch(state: State, expected: str):
     """It is being caught only while its catch job has not ended."""
     around = Circumstances(T0, catch=CatchJob(7, 8, "mend", state))
 
-    assert f"{expected}: 3 of 3 attempts failed" == why_not_running(CAUGHT_BY, around)
+    assert f"{expected}: 3 of 3 attempts failed (boom)" == why_not_running(CAUGHT_BY, around)
+
+
+@pytest.mark.parametrize(
+    ("error_type", "error", "expected"),
+    [
+        ("builtins.KeyError", "'id'", "dead: 3 of 3 attempts failed (KeyError: 'id')"),
+        ("shop.Declined", "no credit", "dead: 3 of 3 attempts failed (shop.Declined: no credit)"),
+        ("shop.Declined", "", "dead: 3 of 3 attempts failed (shop.Declined)"),
+    ],
+)
+def test_the_line_of_a_dead_job_names_its_last_error(error_type: str, error: str, expected: str):
+    """Dead jobs show the class and the message of the last exception beside the decision."""
+    assert expected == why_not_running(replace(DEAD, error=error), Circumstances(T0, error_type=error_type))
 
 
 @pytest.mark.parametrize(
@@ -96,15 +123,15 @@ def test_the_line_of_a_due_job_names_a_missing_worker(workers: tuple[WorkerRecor
 @pytest.mark.parametrize(
     ("busy", "expected"),
     [
-        ((), "waiting for a free worker"),
-        (((9, 3),), "waiting for a free worker"),
-        (((9, 4),), "waiting for a free worker: all are busy (4 of 4 slots)"),
-        (((8, 4),), "waiting for a free worker"),
+        ((0, 0), "waiting for a free worker"),
+        ((3, 0), "waiting for a free worker"),
+        ((4, 0), "waiting for a free worker: all are busy (4 of 4 slots)"),
+        ((0, 4), "waiting for a free worker"),
     ],
 )
-def test_the_line_of_a_due_job_has_the_busy_slots(busy: tuple[tuple[int, int], ...], expected: str):
+def test_the_line_of_a_due_job_has_the_busy_slots(busy: tuple[int, int], expected: str):
     """Slots are full if the workers that have its task run as many attempts as they may."""
-    around = Circumstances(T0 + seconds(90), (worker(), worker(id=8, tasks=("print",))), busy=busy)
+    around = Circumstances(T0 + seconds(90), (worker(running=busy[0]), worker(id=8, tasks=("print",), running=busy[1])))
 
     assert f"due since 1m 30s, {expected}" == why_not_running(job(), around)
 

@@ -40,7 +40,7 @@ def cron(pattern: str = "30 * * * *", **changes: Any) -> CronDefinition:
 
 CRONS = st.builds(
     cron,
-    st.sampled_from(["30 * * * *", "* * * * *", "0 3 * * *", "0 30 22 28 3 * 2026", "*/7 * * * * *"]),
+    st.sampled_from(["30 * * * *", "* * * * *", "0 3 * * *", "0 30 22 28 3 * 2026", "*/20 * * * * *"]),
     overlap=st.sampled_from(Overlap),
     catch_up=st.sampled_from(CatchUp),
     window=st.sampled_from([timedelta(0), HOUR, 10 * HOUR]),

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.engine.origin import Kind, Origin, of_cron, of_machine, of_refresh, of_run, of_topic, read_origin
+from redrive.engine.origin import (
+    Kind,
+    Origin,
+    of_cron,
+    of_feeder,
+    of_machine,
+    of_refresh,
+    of_run,
+    of_topic,
+    read_origin,
+)
 
 NAMES = st.text(min_size=1).filter(lambda name: "/" not in name)
 SPAN = (datetime(1970, 1, 1), datetime(2200, 1, 1))  # noqa: DTZ001 - Hypothesis wants naive bounds
@@ -71,6 +81,7 @@ def test_an_origin_is_described():
         "attempt at customer-42 of refresh tables",
         "transition of invoice-42 of machine payment",
         "delivery of event 812 of topic payments to processing",
+        "feeder of shard 0 of subscription processing of topic payments",
         "run order-42 of workflow checkout",
     ] == [
         origin.described
@@ -79,6 +90,7 @@ def test_an_origin_is_described():
             of_refresh("tables", "customer-42"),
             of_machine("payment", "invoice-42"),
             of_topic("payments", "processing", 812),
+            of_feeder("payments", "processing", 0),
             of_run("checkout", "order-42"),
         )
         if (origin := read_origin(text)) is not None

@@ -52,6 +52,15 @@ def test_another_name_is_a_mismatch_with_both_names_and_the_line():
     ) == answer.mismatch
 
 
+def test_a_row_with_an_earlier_name_fits():
+    """Requests receive rows with their earlier names, and no others."""
+    replay, renamed = Replay(RUN, [row("1", "charge")]), StepRequest(StepKind.STEP, "pay", aka=("take", "charge"))
+
+    assert row("1", "charge") == replay.ask("", 1, renamed).row
+    assert replay.ask("", 1, StepRequest(StepKind.STEP, "pay", aka=("take",))).mismatch is not None
+    assert replay.ask("", 1, StepRequest(StepKind.WAIT, "pay", aka=("charge",))).mismatch is not None
+
+
 def test_another_kind_is_a_mismatch():
     """Steps of another kind with the same name do not fit."""
     answer = Replay(RUN, [row("1", "shipped", StepKind.WAIT)]).ask("", 1, StepRequest(StepKind.EVENT, "shipped"))

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from msgspec.structs import replace
 
 from redrive.engine.outcome import Held, Parked, Restarted, RunChange
@@ -42,6 +43,11 @@ from redrive.policy import Failure
 from tests.engine.helpers import NOW, claim, policy
 
 ERROR = StepError(("builtins.ValueError",), "boom", "ERROR")
+
+
+def test_an_error_of_a_step_is_shown_with_its_place():
+    """Texts of failed steps name the place in the user's code where it is known."""
+    assert ("boom", "boom (at a.py:1 in f)") == (str(ERROR), str(structs.replace(ERROR, place="a.py:1 in f")))
 
 
 def test_paths_name_positions_and_branches():
@@ -125,7 +131,7 @@ def test_a_parked_run_is_due_at_its_earliest_wait():
     sleep = NewStep("1", StepKind.SLEEP, "1d", delay=timedelta(days=1))
     after = decide(claim(crashes=1), Parked(NOW + timedelta(days=2), "sleeps", (sleep,), b"{}"), NOW, 0.0)
     due = NOW + timedelta(days=1)
-    row = StepRecord(7, "1", StepKind.SLEEP, "1d", StepOutcome.OK, 41, NOW, due_at=due)
+    row = NewStep("1", StepKind.SLEEP, "1d", due_at=due)
 
     assert (due, Hold.PARKED, "sleeps", None) == (after.scheduled_at, after.hold, after.note, after.closed)
     assert RunChange((row,), b"{}") == after.run

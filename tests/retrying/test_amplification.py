@@ -16,6 +16,8 @@ from redrive import Backoff, Policy
 from redrive.retrying import RatioBudget, SharedBudget, ThrottleBudget, TokenBudget
 from redrive.testing import VirtualClock, using
 
+pytestmark = pytest.mark.slow
+
 ANY = Policy(on=ConnectionError, attempts=3, backoff=Backoff.exponential("50ms", "1s"))
 
 
@@ -227,9 +229,9 @@ def through_changing_health(clients, clock, target):
     first = later = 0
     for health in HEALTH:
         target.health = health
-        succeeded = drive(clients, clock, 3000)
+        succeeded = drive(clients, clock, 1000, gap="60ms")
         first, later = first + succeeded[0], later + succeeded[1]
-    return 3000 * len(HEALTH), first, later
+    return 1000 * len(HEALTH), first, later
 
 
 @pytest.mark.case("budget.invariants.05")

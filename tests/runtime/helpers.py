@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from redrive.policy import Failure
 from redrive.runtime.executor import Executor
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty, Supervisor
+from redrive.runtime.threads import ThreadPool
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import leases, workers
 
@@ -32,8 +32,19 @@ LONG = timedelta(days=1000)
 LOOK = 0.001
 """Seconds between two polls of `until`."""
 
-PATIENCE = 30
+PATIENCE = 90
 """Seconds after which a waiting test fails."""
+
+
+class ManualClock:
+    """A monotonic clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        """Return the present second."""
+        return self.seconds
 
 
 class UserBaseException(BaseException):
@@ -114,7 +125,7 @@ def take(app: App, count: int = 1, *, worker: int | None = None, lease_for: time
     return app.store.run(leases.claim(holder, count, lease_for=lease_for, now=app.now())).claims
 
 
-def run_due(app: App, pool: ThreadPoolExecutor | None = None) -> Outcome:
+def run_due(app: App, pool: ThreadPool | None = None) -> Outcome:
     """Claim the job that is due and run its handler."""
     (claim,) = take(app)
     return asyncio.run(Executor(app, pool).run(claim))

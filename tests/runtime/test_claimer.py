@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +14,7 @@ from redrive.engine.outcome import Lost, Succeeded
 from redrive.engine.records import Claim
 from redrive.engine.runs import RunState
 from redrive.errors import StoreBusy
+from redrive.runtime.ahead import Ahead
 from redrive.runtime.claimer import Claimer
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
@@ -35,11 +36,24 @@ class ClaimerFixture:
         self.claimer = Claimer(app, self.rests, self.registration, self)
         self.claim_again = asyncio.Event()
         self.doubted = self.runs_suspect = False
-        self.count = 0
+        self.count = self.room_ahead = 0
+        self.ahead = Ahead(app, self.rests, self.registration)
+        self.feeders = self
+        self.children: int | None = None
 
-    def start(self, claim: Claim, _: RunState | None = None) -> None:
-        """Record it."""
-        self.started.append(claim)
+    def apart(self, room: int) -> tuple[int, frozenset[str]] | None:
+        """Return the children without a job of the task ``compute``."""
+        share = room if self.children is None else self.children - sum(each.task == "compute" for each in self.started)
+        return None if share >= room else (share, frozenset({"compute"}))
+
+    def claimable(self, tasks: frozenset[str]) -> frozenset[str]:
+        """Return all tasks: no feeder was given back."""
+        return tasks
+
+    def start(self, claims: Sequence[Claim], _: Mapping[int, RunState]) -> list[Claim]:
+        """Record them."""
+        self.started.extend(claims)
+        return []
 
     def give_back(self, claim: Claim, _: RunState | None = None) -> None:
         """Record it."""
@@ -220,6 +234,71 @@ def test_an_unregistered_worker_registers_again(app: App):
     asyncio.run(bench.until(1))
 
     assert (1, [1]) == (bench.registration.renewals, bench.jobs)
+
+
+# ----------------------------------------------------------------------------------------------------- child processes
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of the sizes of claims."""
+    seen: list[int] = []
+    claim = leases.claim
+
+    def noted(worker: int, count: int, **options: Any) -> Any:
+        seen.append(count)
+        return claim(worker, count, **options)
+
+    monkeypatch.setattr(leases, "claim", noted)
+    return seen
+
+
+def test_jobs_for_child_processes_are_left_to_workers_with_free_children(app: App):
+    """Each of two workers claims such jobs for its own children, and jobs of other tasks for its other slots."""
+    first, second = ClaimerFixture(app), ClaimerFixture(app)
+    first.children, second.children = 2, 1
+    enqueue(app, 5)
+    app.task(name="compute")(lambda number: None).enqueue_many(range(4))
+    asyncio.run(first.until(7))
+    asyncio.run(second.until(1))
+
+    assert ([1, 2, 3, 4, 5, 6, 7], [8]) == (sorted(first.jobs), second.jobs)
+    assert 1 == app.jobs.stats().due
+
+
+def test_a_claim_for_children_that_has_taken_enough_is_followed_by_one_for_the_other_slots(
+    app: App, counted: list[int]
+):
+    """Slots are filled by one claim of other tasks, however few children are free."""
+    bench = ClaimerFixture(app)
+    bench.children = 1
+    enqueue(app, 9)
+    asyncio.run(bench.until(9))
+
+    assert [1, 9] == counted[:2]
+
+
+def test_a_worker_of_child_processes_alone_claims_nothing_while_all_are_busy(app: App, counted: list[int]):
+    """Its claimer waits for the end of an attempt, and sends no statement."""
+    bench = ClaimerFixture(app)
+    bench.children = 1
+    app.task(name="compute")(lambda number: None).enqueue_many(range(3))
+    asyncio.run(bench.until(1))
+
+    assert ([1], [1]) == (bench.jobs, counted)
+
+
+def test_a_worker_that_ends_when_no_job_is_due_has_looked_for_jobs_of_all_tasks(app: App):
+    """A claim without the tasks of child processes does not end it."""
+    bench = ClaimerFixture(app)
+    bench.children = 1
+    bench.claimer._quota.until_empty = True
+    enqueue(app, 1)
+    compute = app.task(name="compute")(lambda number: None)
+    compute.enqueue(1)
+    asyncio.run(asyncio.wait_for(repeat(bench.claimer.duty, bench.rests), PATIENCE))
+
+    assert [1, 2] == bench.jobs
 
 
 # ------------------------------------------------------------------------------------------------------------ suspects

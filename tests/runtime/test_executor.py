@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -17,23 +17,22 @@ from redrive import App, Cancel, CatchRequest, Context, GiveUp, RetryAfter, Snoo
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded
 from redrive.errors import TaskDefinitionError
 from redrive.policy import Stage
-from redrive.runtime import executor as executor_module
 from redrive.runtime.executor import Executor
+from redrive.runtime.handlers import TimeLimits
+from redrive.runtime.threads import ThreadPool
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
 from tests.runtime.helpers import PATIENCE, UserBaseException, failure, raising, run_due, take
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
+def pool() -> Iterator[ThreadPool]:
     """Return the thread pool in which ``def`` handlers run."""
-    with ThreadPoolExecutor(2, "handler") as pool:
+    with contextlib.closing(ThreadPool(2, "handler")) as pool:
         yield pool
 
 
-def run_handler(
-    app: App, handler: Callable[..., Any], pool: ThreadPoolExecutor | None = None, **options: Any
-) -> Outcome:
+def run_handler(app: App, handler: Callable[..., Any], pool: ThreadPool | None = None, **options: Any) -> Outcome:
     """Make a task of a handler without arguments, and run one job of it."""
     app.task(name="handler", **options)(handler).enqueue()
     return run_due(app, pool)
@@ -447,14 +446,14 @@ def test_a_timeout_error_of_the_handler_is_an_ordinary_error(app: App, timeout):
 def test_an_attempt_without_a_timeout_has_an_hour(app: App, monkeypatch: pytest.MonkeyPatch):
     """Without a timeout of the task an attempt ends after an hour; a task may set a longer one, but not none."""
     limits: list[timedelta] = []
-    within, seen = executor_module._within, []
+    within, seen = TimeLimits.within, []
 
-    def noted(running: Any, limit: timedelta) -> Any:
+    def noted(self: TimeLimits, limit: timedelta, running: Any) -> Any:
         """Remember by which limit the handler runs."""
         limits.append(limit)
-        return within(running, limit)
+        return within(self, limit, running)
 
-    monkeypatch.setattr(executor_module, "_within", noted)
+    monkeypatch.setattr(TimeLimits, "within", noted)
 
     def send(context: Context) -> None:
         """Remember the limit."""

@@ -14,18 +14,7 @@ from redrive.app.attempt_handle import EVERY, AttemptHandle
 from redrive.errors import LeaseLost, PayloadError, StoreBusy
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.testing import drain
-from tests.runtime.helpers import PATIENCE, Recorded, Registered, take, until, working
-
-
-class ManualClock:
-    """A monotonic clock that is moved by hand."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def __call__(self) -> float:
-        """Return the present second."""
-        return self.seconds
+from tests.runtime.helpers import PATIENCE, ManualClock, Recorded, Registered, take, until, working
 
 
 @pytest.fixture
@@ -67,6 +56,49 @@ def test_a_heartbeat_is_seen(app: App):
     assert after is not None
     assert (job.attempts[0].lease_id, app.now()) == (after.lease_id, after.at)
     assert {"done": 1, "of": 2} == last_progress(app)
+
+
+def test_the_last_report_is_written_with_the_end(app: App):
+    """What is reported in the last second is not lost, so the next attempt can continue there."""
+    found = []
+
+    @app.task(retry="1 1m")
+    async def work(context: Context) -> None:
+        """Continue after the last page that was reported; the first attempt fails there."""
+        found.append(last_progress(app))
+        for page in range(3):
+            await context.aheartbeat(page)
+        if context.attempt == 1:
+            raise OSError("the line is cut")
+
+    work.enqueue()
+    drain(app)
+
+    assert [None, 2] == found
+
+
+def test_a_last_report_that_cannot_be_written_costs_no_attempt(app: App, monkeypatch, caplog):
+    """The handler has done its work: the job succeeds, and the log names it."""
+    arun = app.store.arun
+
+    async def refuse_reports(operation, **kwargs: object) -> object:
+        """Refuse the second report, as a database does that is briefly away."""
+        if operation.name == "report":
+            raise StoreBusy("locked")
+        return await arun(operation, **kwargs)
+
+    @app.task
+    async def work(context: Context) -> None:
+        """Report twice."""
+        await context.aheartbeat(0)
+        monkeypatch.setattr(app.store, "arun", refuse_reports)
+        await context.aheartbeat(1)
+
+    job = work.enqueue()
+    drain(app)
+
+    assert (["succeeded"], 0) == ([each.outcome for each in job.attempts], last_progress(app))
+    assert f"job {job.id}: its last progress report could not be written: locked" in caplog.text
 
 
 def test_a_heartbeat_can_be_awaited(app: App):

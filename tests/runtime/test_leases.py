@@ -163,14 +163,17 @@ def test_a_worker_whose_row_was_deleted_continues(filed: App, tmp_path: Path):
             return await job.aresult(timeout=PATIENCE)
 
     assert "second" == asyncio.run(run())
-    assert [("lost", 1), ("succeeded", 2)] == [(each.outcome, each.worker_id) for each in filed.job(1).attempts]
+    lost, succeeded = filed.job(1).attempts
+    assert ["lost", "succeeded"] == [lost.outcome, succeeded.outcome]
+    # A busy machine may lose it again before it claims, so its number is not always the next one.
+    assert lost.worker_id == 1 < succeeded.worker_id
 
 
 def test_an_attempt_in_a_hanging_thread_fails_at_its_timeout(filed: App):
     """At its timeout the attempt fails, while the thread hangs on: the retry runs beside it."""
     go, calls = threading.Event(), []
 
-    @filed.task(retry="1 0s 0s", timeout="20ms")
+    @filed.task(retry="1 0s 0s", timeout="200ms")
     def send() -> str:
         """Hang, at first."""
         calls.append(None)

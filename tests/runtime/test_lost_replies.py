@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from redrive import App
-from redrive.errors import StoreUnreachable
+from redrive import App, Flow
+from redrive.errors import StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.store import Store
 from tests.runtime.helpers import PATIENCE, working
+from tests.stores.helpers import STORES
 
 
 def lose_a_reply(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[object]:
@@ -49,3 +51,51 @@ def test_leases_of_a_claim_with_a_lost_reply_are_given_back(filed: App, monkeypa
     assert f"the reply to a claim was lost; {min(slots, 3)} jobs are given back" in caplog.messages
     assert [1, 1, 1] == [len(job.attempts) for job in map(filed.job, (1, 2, 3))]
     assert [(1, 0)] * 3 == [(job.record.attempt, job.record.crashes) for job in map(filed.job, (1, 2, 3))]
+
+
+@pytest.mark.case("W3")
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("kind", list(STORES))
+def test_a_step_with_a_lost_reply_runs_once(kind: str, tmp_path: Path, monkeypatch, committed: bool):
+    """Bodies go on with the value of a step whose commit lost its reply, or was not made; its function runs once."""
+    app = App(STORES[kind](tmp_path))
+    ran: list[str] = []
+    lost: list[bool] = []
+    arun = app.store.arun
+
+    async def losing(operation, **options):
+        # The first write of the row of a step: its function has run, and the run goes on.
+        loses = operation.name == "settle" and ran and not lost
+        if loses:
+            lost.append(committed)
+        if loses and not committed:
+            operation.steps.close()
+        else:
+            result = await arun(operation, **options)
+        if loses:
+            message = "the connection was lost"
+            raise StoreOutcomeUnknown(message)
+        return result
+
+    def act(name: str) -> str:
+        ran.append(name)
+        return f"{name} {len(ran)}"
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[str]:
+        return [await flow.step(act, "one"), await flow.step(act, "two")]
+
+    async def run() -> list[str]:
+        started = await body.astart()
+        async with working(app):
+            return await started.aresult(timeout=PATIENCE)
+
+    monkeypatch.setattr(app.store, "arun", losing)
+    found = asyncio.run(run())
+    rows = app.runs.get("body", app.runs.select()[0].id).timeline()
+    app.close()
+
+    assert [committed] == lost
+    assert ["one", "two"] == ran
+    assert ["one 1", "two 2"] == found
+    assert [b'"one 1"', b'"two 2"'] == [row.result for row in rows]

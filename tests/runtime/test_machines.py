@@ -97,7 +97,7 @@ def test_refused_events_are_logged(app: App, caplog: pytest.LogCaptureFixture):
     drain(app, within=0)
     machine.send("a", Go())
     drain(app, within=0)
-    machine.__dict__.pop("definition")
+    machine._states.__dict__.pop("definition")
     for name in ("held", "closed"):
         task = machine.tasks[name]
         task.state = type(task.state)(after="opened")
@@ -128,7 +128,7 @@ def test_stranded_instances_are_logged(app: App, caplog: pytest.LogCaptureFixtur
     machine.send("a", Begin())
     drain(app, within=0)
     del machine.tasks["opened"]
-    machine.__dict__.pop("definition")
+    machine._states.__dict__.pop("definition")
     held = machine.tasks["held"]
     held.state = type(held.state)(start=True)
     with caplog.at_level(logging.WARNING):

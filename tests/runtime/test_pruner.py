@@ -86,6 +86,26 @@ def test_a_pass_continues_until_no_row_is_left(app: App, monkeypatch: pytest.Mon
     assert ["keep"] == tasks(app)
 
 
+def test_completed_instances_are_deleted_if_their_machine_sets_a_time(app: App):
+    """Completed instances of a machine with a retention go after it; those of other machines are kept."""
+    for name, options in {"kept": {}, "pruned": {"keep_completed_for": "2h"}}.items():
+        machine = app.machine(name, **options)
+
+        @machine.start(name="done")
+        def done(event: timedelta) -> None: ...
+
+        machine.send("a", timedelta(0))
+    drain(app)
+    worker = register(app)
+    app.clock.advance("1h")
+    passes(app, worker)
+    assert 2 == len(app.machines.counts())
+    app.clock.advance("1h")
+    passes(app, worker)
+
+    assert ["kept"] == [each.machine for each in app.machines.counts()]
+
+
 def test_only_one_worker_prunes(app: App):
     """Only the longest-running worker prunes; when it has left, the next one does."""
     first, second = register(app), register(app)

@@ -16,6 +16,7 @@ from redrive import App, Context
 from redrive.engine.occurrence import OccurrenceDecision
 from redrive.errors import StoreBusy
 from redrive.runtime import scheduler as module
+from redrive.runtime.fleet import Fleet
 from redrive.runtime.scheduler import BUSY, NET, Scheduler, Turn, turn
 from redrive.stores.operations import schedules
 from redrive.testing import VirtualClock
@@ -252,7 +253,7 @@ def test_the_scheduler_waits_at_most_a_second(app: App, clock: SettableClock):
     app.cron("0 * * * *")(nothing)
 
     assert [NET.total_seconds()] == rested(app, clock, 1)
-    assert NET.total_seconds() == module._seconds(Turn(0, None))
+    assert NET.total_seconds() == module._seconds(Turn(0, None), NET, Fleet())
 
 
 def test_the_scheduler_continues_at_once_after_work(app: App, clock: SettableClock):

@@ -11,19 +11,15 @@ import pytest
 from redrive import App, Backoff, CatchRequest, Policy
 from redrive.engine.outcome import Failed, Succeeded
 from redrive.engine.records import Claim
-from redrive.engine.runs import StepKind
-from redrive.engine.steps import NewStep, StepBatch, StepsAnswer, StepsWritten
 from redrive.errors import StoreBusy, StoreError
 from redrive.policy import Failure
 from redrive.runtime import settler as module
 from redrive.runtime.settler import Settler
-from redrive.stores.operations import admin, leases
+from redrive.runtime.step_writer import StepWriter
+from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
-from redrive.stores.operations.runs import start
-from redrive.stores.query import writes
 from redrive.testing import VirtualClock
 from tests.runtime.helpers import PATIENCE, repeat, take
-from tests.stores.runs import run
 
 BOOM = Failed(Failure(("builtins.ValueError", "builtins.Exception"), "boom"))
 
@@ -34,12 +30,13 @@ class SettlerFixture:
     def __init__(self, app: App) -> None:
         self.app = app
         self.rests = VirtualClock()
-        self.count = 0
+        self.count, self.linger = 0, 0.25
         self.claim_again = asyncio.Event()
         self.batches: list[list[int]] = []
         self.answers: dict[int, Settled] = {}
         self.refuse: Callable[[Sequence[Ending]], Exception | None] = lambda endings: None
-        self.settler = Settler(app, self.rests, self)
+        self.steps = StepWriter(app, self.rests)
+        self.settler = Settler(app, self.rests, self, self.steps)
 
     def settle(self, endings: Sequence[Ending], **options):
         """Run in place of the store operation."""
@@ -120,7 +117,7 @@ def test_while_other_attempts_run_their_outcomes_are_collected(app: App, bench: 
     asyncio.run(bench.until(1, 2))
 
     assert [[1, 2]] == bench.batches
-    assert module.LINGER == moment.monotonic()
+    assert bench.linger == moment.monotonic()
 
 
 def test_a_batch_has_a_limit(app: App, bench: SettlerFixture, monkeypatch: pytest.MonkeyPatch):
@@ -255,135 +252,3 @@ def test_an_outcome_under_a_lost_lease_changes_nothing(app: App, bench: SettlerF
 
     assert frozenset({claim.lease_id}) == bench.answers[claim.id].lost
     assert "cancelled" == app.job(claim.id).state
-
-
-# ------------------------------------------------------------------------------------------------------ steps of runs
-
-
-def run_of(app: App, name: str = "order-42") -> Claim:
-    """Start a run, and claim it."""
-    app.store.run(start.start([run(name)], now=app.now()))
-    (claim,) = take(app)
-    return claim
-
-
-def step_of(claim: Claim, path: str = "1") -> StepBatch:
-    """Return the row of a step."""
-    return StepBatch(claim.id, claim.lease_id, (NewStep(path, StepKind.STEP, "charge", tries=1),))
-
-
-def answers(
-    bench: SettlerFixture, *batches: StepBatch, settled: int | None = None
-) -> list[StepsWritten | BaseException]:
-    """Write steps while the settler runs, until a job is settled too, and return the answers or errors."""
-
-    async def write() -> list[StepsWritten | BaseException]:
-        written = [asyncio.create_task(bench.settler.write_steps(each)) for each in batches]
-        await VirtualClock().asleep(0)
-        running = asyncio.create_task(repeat(bench.settler.duty, bench.rests))
-        try:
-            async with asyncio.timeout(PATIENCE):
-                found = list(await asyncio.gather(*written, return_exceptions=True))
-                while settled is not None and settled not in bench.answers:
-                    await VirtualClock().asleep(0)
-                return found
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    return asyncio.run(write())
-
-
-def test_steps_travel_with_the_ends_of_attempts(app: App, bench: SettlerFixture):
-    """Steps of running runs and ends of attempts are one transaction."""
-    claim = run_of(app)
-    (other,) = claims(app, 1)
-    bench.settler.put(Ending(other, Succeeded(), 0.0))
-    waiting = bench.settler.waiting
-    written = answers(bench, step_of(claim), step_of(claim, "2"))
-
-    assert [StepsAnswer.WRITTEN] * 2 == [each.answer for each in written]
-    assert ([[other.id]], 1, 0) == (bench.batches, waiting, bench.settler.waiting)
-    assert bench.claim_again.is_set()
-
-
-def test_steps_alone_wake_no_claimer(app: App, bench: SettlerFixture):
-    """Steps of running runs free no slot, so that the claimer need not look."""
-    answers(bench, step_of(run_of(app)))
-
-    assert [[]] == bench.batches
-    assert not bench.claim_again.is_set()
-
-
-def test_a_run_that_waits_for_its_rows_is_not_waited_for(app: App, bench: SettlerFixture):
-    """Rows are written at once if every attempt of the worker waits for them."""
-    batches = [step_of(run_of(app, name)) for name in ("a", "b")]
-    bench.count = 2
-    answers(bench, *batches)
-
-    assert 0 == bench.rests.monotonic()
-
-
-def test_rows_of_a_lost_run_are_answered_as_lost(app: App, bench: SettlerFixture):
-    """Rows of a run that was cancelled are answered as lost, beside others that are written."""
-    lost, mine = run_of(app, "a"), run_of(app, "b")
-    app.store.run(admin.cancel(lost.id, now=app.now()))
-
-    assert [StepsAnswer.LOST, StepsAnswer.WRITTEN] == [
-        each.answer for each in answers(bench, step_of(lost), step_of(mine))
-    ]
-
-
-def test_rows_of_a_locked_run_are_written_later(app: App, bench: SettlerFixture, monkeypatch: pytest.MonkeyPatch):
-    """Rows of a run that another transaction has locked are written again, until they are written or lost."""
-    monkeypatch.setattr(module, "LATER", 0.0)
-    claim = run_of(app)
-    locked = [Settled((), frozenset(), steps=(StepsWritten(StepsAnswer.LATER),))] * 2
-    real = bench.real
-
-    @writes
-    def settle(endings: Sequence[Ending], **options):
-        """Answer that the run is locked, twice."""
-        if locked:
-            yield from ()
-            return locked.pop()
-        return (yield from real(endings, **options).steps)
-
-    bench.real = settle
-
-    assert [StepsAnswer.WRITTEN] == [each.answer for each in answers(bench, step_of(claim))]
-    assert 3 == len(bench.batches)
-
-
-def test_rows_that_cannot_be_written_are_an_error_of_their_run(app: App, bench: SettlerFixture):
-    """Rows that the database refuses are an error of their run; the rows and ends beside them are written."""
-    claim = run_of(app)
-    (other,) = claims(app, 1)
-    bench.settler.put(Ending(other, Succeeded(), 0.0))
-    bad = StepBatch(claim.id, claim.lease_id, (NewStep("", StepKind.STEP, "charge", tries=1),))
-    first, second = answers(bench, bad, step_of(claim, "2"), settled=other.id)
-
-    assert isinstance(first, StoreError)
-    assert StepsAnswer.WRITTEN is second.answer
-    assert 1 == app.jobs.stats().succeeded
-
-
-def test_a_run_that_no_longer_waits_for_its_rows_delays_no_other(app: App, bench: SettlerFixture):
-    """Rows of a run whose task was cancelled are written like others, and their answer is dropped."""
-
-    async def write() -> StepsWritten:
-        gone = asyncio.create_task(bench.settler.write_steps(step_of(claim)))
-        refused = asyncio.create_task(bench.settler.write_steps(bad))
-        await VirtualClock().asleep(0)
-        gone.cancel()
-        refused.cancel()
-        running = asyncio.create_task(repeat(bench.settler.duty, bench.rests))
-        answer = await bench.settler.write_steps(step_of(claim, "2"))
-        running.cancel()
-        await asyncio.gather(running, gone, refused, return_exceptions=True)
-        return answer
-
-    claim = run_of(app)
-    bad = StepBatch(claim.id, claim.lease_id, (NewStep("", StepKind.STEP, "charge", tries=1),))
-
-    assert StepsAnswer.WRITTEN is asyncio.run(write()).answer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +12,8 @@ from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Claim
 from redrive.runtime.attempts import Attempts
 from redrive.runtime.settler import Settler
+from redrive.runtime.step_writer import StepWriter
+from redrive.runtime.threads import ThreadPool
 from redrive.runtime.worker import Worker
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.testing import VirtualClock
@@ -23,7 +24,7 @@ def attempts_of(app: App) -> Attempts:
     """Return the attempts of a worker with three slots."""
 
     async def make() -> Attempts:
-        return Attempts(app, VirtualClock(), Registered(app), concurrency=3, pool=ThreadPoolExecutor(1))
+        return Attempts(app, VirtualClock(), Registered(app), concurrency=3, pool=ThreadPool(1, "handler"))
 
     return asyncio.run(make())
 
@@ -89,7 +90,7 @@ def test_the_claimer_is_woken_before_a_batch_is_written(app: App):
     order: list[str] = []
 
     async def run(claims: Sequence[Claim]) -> None:
-        settler = Settler(app, VirtualClock(), OrderedAttempts(order))
+        settler = Settler(app, VirtualClock(), OrderedAttempts(order), StepWriter(app, VirtualClock()))
         for claim in claims:
             settler.put(Ending(claim, Succeeded(), 0.0))
         settling = asyncio.create_task(repeat(settler.duty, VirtualClock()))

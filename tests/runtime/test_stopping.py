@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from redrive.policy import Stage
 from redrive.runtime import heartbeat as heartbeat_module
 from redrive.runtime.executor import Executor
 from redrive.runtime.heartbeat import LOOK, Heartbeat
+from redrive.runtime.threads import ThreadPool
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
 from tests.runtime.helpers import (
@@ -301,7 +302,7 @@ def test_a_thread_sees_its_soft_timeout(app: App):
         return str(context.stop_reason)
 
     work.enqueue()
-    with ThreadPoolExecutor(1) as pool:
+    with contextlib.closing(ThreadPool(1, "handler")) as pool:
         assert Succeeded(b'"timeout"') == run_due(app, pool)
 
 
@@ -318,7 +319,7 @@ def test_a_thread_that_outlives_its_hard_timeout_is_notified(app: App):
         ended.set()
 
     work.enqueue()
-    with ThreadPoolExecutor(1) as pool:
+    with contextlib.closing(ThreadPool(1, "handler")) as pool:
         failed = failure(run_due(app, pool))
         assert ended.wait(PATIENCE)
 
@@ -373,3 +374,14 @@ def failure_of(message: str):
     from redrive.policy import Failure
 
     return Failure((), message)
+
+
+def test_an_idle_worker_opens_the_connection_of_its_heartbeat_once(app: App, monkeypatch: pytest.MonkeyPatch):
+    """Idle workers open it at their first check, so that the first jobs do not wait for the import of a driver."""
+    heartbeat = Heartbeat(app, Registered(app), Recorded())
+    asked: list[str] = []
+    monkeypatch.setattr(app.store, "run", lambda operation, *, timeout: asked.append(operation.name))
+    monkeypatch.setattr(heartbeat, "_stop", _Waits([], 9))
+    heartbeat._run()
+
+    assert ["held"] == asked

@@ -7,7 +7,6 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from redrive.engine.outcome import Failed, Outcome, Succeeded
 from redrive.engine.records import Filter
 from redrive.errors import ConfigurationError, LeaseLost, StoreBusy
 from redrive.runtime.executor import Executor
+from redrive.runtime.threads import ThreadPool
 from redrive.stores.drivers.sqlite.transactions import SQLiteTransaction
 from redrive.testing import VirtualClock, drain
 from tests.runtime.helpers import PATIENCE, came, ended, run_due, take, until, working
@@ -172,7 +172,7 @@ def test_a_write_outside_the_transaction_is_refused_at_once(app: App, write: str
         following.enqueue()
 
     work.enqueue()
-    with ThreadPoolExecutor(1) as pool:
+    with contextlib.closing(ThreadPool(1, "handler")) as pool:
         run_due(app, pool)
 
     assert [("work", State.SUCCEEDED), *[("following", State.READY)] * 2] == [
@@ -243,7 +243,7 @@ def test_a_write_of_another_handler_is_allowed(app: App):
 
     async def run() -> list[Outcome]:
         """Run both handlers at the same time."""
-        with ThreadPoolExecutor(2) as pool:
+        with contextlib.closing(ThreadPool(2, "handler")) as pool:
             return await asyncio.gather(*[Executor(app, pool).run(claim) for claim in take(app, 2)])
 
     assert [Succeeded(None)] * 2 == asyncio.run(run())
@@ -463,7 +463,7 @@ def test_a_thread_past_its_timeout_commits_nothing(app: App):
             ended.set()
 
     work.enqueue()
-    with ThreadPoolExecutor(1) as pool:
+    with contextlib.closing(ThreadPool(1, "handler")) as pool:
         outcome = run_due(app, pool)
         go.set()
         assert ended.wait(PATIENCE)

@@ -50,6 +50,13 @@ def test_a_worker_runs_sync_and_async_handlers(request: pytest.FixtureRequest, k
     assert ["1 MainThread", "2 redrive-handler_0"] == asyncio.run(run())
 
 
+def test_a_worker_without_tasks_logs_a_warning(caplog: pytest.LogCaptureFixture):
+    """Log how its tasks are found: such a worker is alive, and no job would ever run."""
+    asyncio.run(Worker(App("memory://"), until_empty=True).run())
+
+    assert "the app has no tasks, so this worker runs no job: name the modules" in caplog.text
+
+
 def test_a_worker_runs_what_is_enqueued_while_it_is_idle(filed: App):
     """Wake the worker by the change of the file."""
     task = filed.task(name="double")(lambda number: 2 * number)

@@ -266,3 +266,20 @@ def test_an_expression_accepts_the_earliest_instant():
     """Occurrences are found in the first year of the calendar, too."""
     begin = datetime(1, 1, 1, 6, tzinfo=UTC)
     assert begin == next(CronExpression.parse("0 * * * *").since(begin, zone("UTC")))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0 3 * * *", "at 03:00 every day"),
+        ("@hourly", "at the start of every hour"),
+        ("30s", "every 30th second of every minute"),
+        ("Mon", "at 00:00 on Monday"),
+        ("0 0 * * 5L", "at 00:00 on the last Friday of the month"),
+        ("0 0 1 1 * 2027", "at 00:00 on January 1 in 2027"),
+        ("0 0 0 1 1 * 2030-2060/2", "at 00:00 on January 1 in 16 years between 2030 and 2060"),
+    ],
+)
+def test_expressions_have_words(text: str, words: str):
+    """Expressions of each form are written in words."""
+    assert words == CronExpression.parse(text).words

@@ -72,3 +72,15 @@ def test_an_ending_may_be_a_text():
     assert AttemptEnd.TIMEOUT is SimulatedAnswer("timeout").ending  # type: ignore[arg-type]
     with pytest.raises(ScheduleError, match="ending is 'success', 'failure', 'timeout', not 'ok'"):
         SimulatedAnswer("ok")  # type: ignore[arg-type]
+
+
+def test_a_dry_run_goes_on_from_a_state():
+    """With the state of an item the attempts are those that it has left, and an overdue one starts at the beginning."""
+    policy = RefreshPolicy.parse("every day at 8 AM; allow 10 minutes; retry after 20 minutes and 1 hour; then give up")
+    timeouts = [SimulatedAnswer(AttemptEnd.TIMEOUT)] * 5
+    first = dry_run(policy, timeouts[:1], start=T0).state
+    rest = dry_run(policy, timeouts, start=T0 + 40 * MINUTE, state=first)
+
+    assert T0 + 30 * MINUTE == first.refresh_at
+    assert [(2, T0 + 40 * MINUTE), (3, T0 + 110 * MINUTE)] == [(each.number, each.began) for each in rest.attempts]
+    assert rest.state.disabled_until_update

@@ -151,6 +151,7 @@ def test_a_sentence_is_refused(text: str, expected: list[str]):
     assert "; write " in refused.value.problem
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("text", [text for text, _ in READ])
 def test_no_word_is_dropped(text: str):
     """Sentences with a word twice, or without a word that has a meaning, mean something else or are refused."""

@@ -142,6 +142,15 @@ _OF_ALL = ("stall", "lost_reply", "lost_request")
 
 PROFILES = {
     "default": DEFAULT,
+    # Workers stop for longer than their leases, or die while messages of theirs are under way: late writes are stale.
+    "stale": Profile(
+        ("crash", "freeze", "stall"),
+        handlers=("ok", "long"),
+        stores=("memory",),
+        tasks=("plain", "threaded"),
+        workers=(2, 3),
+        count=(3, 6),
+    ),
     # One heartbeat is never answered: the next one has to be sent on another connection, before the lease ends.
     "heartbeat": Profile(
         ("mute",),

@@ -269,7 +269,7 @@ class Search:
         return self._cursor.execute(statement).fetchone()
 
     def _history(self) -> list[tuple[int, str]]:
-        return self._cursor.execute("SELECT number, outcome FROM redrive_attempts ORDER BY lease_id").fetchall()
+        return self._cursor.execute("SELECT number, outcome FROM redrive_history ORDER BY lease_id").fetchall()
 
     def _expired(self, worker: int | None, now: Any) -> bool:
         micros = int((now - EPOCH).total_seconds() * 1e6)
@@ -308,7 +308,7 @@ class Search:
         )
 
     def _line(self, lease: int) -> str | None:
-        row = self._cursor.execute("SELECT outcome FROM redrive_attempts WHERE lease_id = ?", (lease,)).fetchone()
+        row = self._cursor.execute("SELECT outcome FROM redrive_history WHERE lease_id = ?", (lease,)).fetchone()
         return None if row is None else row[0]
 
 

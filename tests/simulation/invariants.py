@@ -318,7 +318,7 @@ class Observer:
 
     def _history(self) -> None:
         last: dict[int, tuple[int, str]] = {}
-        statement = "SELECT job_id, lease_id, number, outcome FROM redrive_attempts ORDER BY job_id, lease_id"
+        statement = "SELECT job_id, lease_id, number, outcome FROM redrive_history ORDER BY job_id, lease_id"
         for job, lease, number, outcome in self._read(statement):
             before, how = last.get(job, (0, ""))
             if number != before + 1 and not (how in ("snoozed", "released") and number == before):
@@ -337,7 +337,7 @@ def _leases(queries: Iterable[Query]) -> frozenset[int]:
     for query in queries:
         if query.name in ("settle", "suspend"):
             found.update(params["lease_id"] for params in query.many or ())
-        elif query.name in ("close_succeeded", "settle_succeeded"):
+        elif query.name == "settle_succeeded":
             found.update(query.params["lease_ids"])
         elif query.name == "worker_release" and query.params["leases"]:
             found.update(query.params["leases"])

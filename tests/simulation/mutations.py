@@ -44,7 +44,6 @@ def _settle_without_lease() -> AbstractContextManager[None]:
     return _sql(
         ("settle", "AND lease_id = :lease_id AND state", "AND state"),
         ("settle_succeeded", _BY_LEASES, ""),
-        ("close_succeeded", _BY_LEASES, ""),
     )
 
 
@@ -150,8 +149,8 @@ def _lending_in_the_default_executor() -> Iterator[None]:
 
 
 MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str, str]] = {
-    SETTLE: (_settle_without_lease, "stale_write", "default"),
-    "progress without the lease check": (_progress_without_lease, "stale_write", "default"),
+    SETTLE: (_settle_without_lease, "stale_write", "stale"),
+    "progress without the lease check": (_progress_without_lease, "stale_write", "stale"),
     "a dead worker's heartbeat is accepted": (_beat_of_the_dead, "not_drained", "default"),
     "running attempts are not counted against the limit": (_limit_uncounted, "limit_exceeded", "default"),
     "the rescuer ignores when a lease ends": (_expiry_ignored, "lease_taken_early", "default"),

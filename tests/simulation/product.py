@@ -177,7 +177,7 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
         (redrive.stores.dialects.rng, "random", Random(f"drawn {simulation.plan.seed}")),
         (redrive.runtime.heartbeat, "threading", threads),
         (redrive.runtime.process, "present", here),
-        (redrive.runtime.worker, "ThreadPoolExecutor", lambda size, _: SimulatedThreadPool(scheduler, size)),
+        (redrive.runtime.worker, "ThreadPool", lambda size, _: SimulatedThreadPool(scheduler, size)),
         (sqlite.store, "POLL", LOOK),
         (sqlite.store, "connect", connect),
         (sqlite.store, "threading", threads),

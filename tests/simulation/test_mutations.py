@@ -13,8 +13,8 @@ from tests.simulation.shrink import shrink
 SEEDS = 1000
 
 FOUND = {
-    "settle without the lease check": 175,
-    "progress without the lease check": 268,
+    "settle without the lease check": 10,
+    "progress without the lease check": 10,
     "a dead worker's heartbeat is accepted": 189,
     "running attempts are not counted against the limit": 43,
     "cancelled handlers are not counted against the limit": 6,
@@ -25,9 +25,9 @@ FOUND = {
     "lent transactions share the default executor": 0,
     "a clock that is set is followed at once": 5,
     "the heartbeat has no deadline": 4,
-    "the stop waits for the heartbeat": 0,
+    "the stop waits for the heartbeat": 1,
     "every cancellation is a release": 0,
-    "attempts outlive the lease": 13,
+    "attempts outlive the lease": 0,
 }
 """The seed that found it last, which is tried first; the others follow."""
 

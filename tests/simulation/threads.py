@@ -5,6 +5,7 @@ strand loses the processor only where it parks."""
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -87,6 +88,11 @@ class Threads:
                 super().__init__(scheduler, **options)
 
         self.Event, self.Lock, self.Thread = Event, Lock, Thread
+        self._scheduler = scheduler
+
+    def get_ident(self) -> int:
+        """Return the identity of the strand that runs."""
+        return id(self._scheduler.current)
 
 
 class _Event:
@@ -185,6 +191,9 @@ class _Queue:
         self._condition = Condition(scheduler)
         self._items: deque[Any] = deque()
 
+    def empty(self) -> bool:
+        return not self._items
+
     def put(self, item: object) -> None:
         self._items.append(item)
         self._condition.notify()
@@ -200,7 +209,7 @@ class _Queue:
 
 
 class SimulatedThreadPool:
-    """Stands in for `concurrent.futures.ThreadPoolExecutor`.
+    """Stands in for `concurrent.futures.ThreadPoolExecutor` and for `redrive.runtime.threads.ThreadPool`.
 
     Args:
         scheduler: that runs its threads.
@@ -221,6 +230,16 @@ class SimulatedThreadPool:
             self._running += 1
             self._scheduler.spawn(self._scheduler.current.process, self._work, "pool")
         return future
+
+    def start(self, call: Callable[[], Any], ended: Callable[[], object]) -> asyncio.Future[Any]:
+        """Call a function in a thread, as `redrive.runtime.threads.ThreadPool` does."""
+        future = self.submit(call)
+        future.add_done_callback(lambda _: ended())
+        return asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """Accept no more functions."""
+        self.shutdown(cancel_futures=True)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more functions; running ones continue."""

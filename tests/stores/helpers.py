@@ -139,6 +139,10 @@ class Harness:
             return _in_threads(openings, operations)
         return self._runner.run(_in_tasks(openings, operations))
 
+    def trials(self, count: int) -> int:
+        """Return the number of trials of a race: a quarter where one opening, which is all there is, orders them."""
+        return count if self.url.startswith(("sqlite", "postgresql")) else count // 4
+
     def _note(self, operation: Operation[Any]) -> None:
         # Operations that a test has written itself are not counted.
         if self.url.startswith("postgresql:") and operation.steps.gi_code.co_filename.startswith(PACKAGE):
@@ -174,6 +178,10 @@ class Harness:
         """Let a worker leave."""
         return self.do(workers.leave(worker, now=self.now))
 
+    def give_back(self, *claims: Claim) -> list[int]:
+        """Give back jobs that were claimed and have not started."""
+        return self.do(workers.give_back(claims[0].worker_id, [each.lease_id for each in claims], "late", now=self.now))
+
     def enqueue(self, *wanted: NewJob) -> list[int]:
         """Enqueue jobs together."""
         return self.do(jobs.enqueue(wanted, now=self.now)).ids
@@ -187,6 +195,7 @@ class Harness:
         self,
         count: int = 1,
         *,
+        ahead: int = 0,
         worker: int | None = None,
         queues: Sequence[str] | None = None,
         excluded: Sequence[str] | None = None,
@@ -199,6 +208,7 @@ class Harness:
             leases.claim(
                 worker_id,
                 count,
+                ahead=ahead,
                 lease_for=lease_for,
                 queues=queues,
                 excluded=excluded,

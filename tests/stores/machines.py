@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.effects import Effect
 from redrive.engine.machine import (
     FAILED,
     Entered,
@@ -25,14 +24,14 @@ from redrive.engine.machine import (
     entered,
     step,
 )
-from redrive.engine.origin import of_machine
+from redrive.engine.origin import Effect, of_machine
 from redrive.engine.outcome import Outcome, Succeeded
 from redrive.engine.records import Claim, NewJob
 from redrive.stores.operations.machines import manage, rows, turns
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines.rows import Choice, InstanceEvent, Start
 from redrive.stores.operations.machines.send import Busy, Sent
-from redrive.stores.operations.machines.turns import DueTurns, EventTurn, Known
+from redrive.stores.operations.machines.turns import DueTurns, EventTurn, Known, TurnsTaken
 from redrive.stores.query import Query, Steps, writes
 from tests.stores.helpers import FATAL, Harness, new
 
@@ -155,6 +154,10 @@ class Automaton:
 
     def turns(self, budget: int = 100) -> tuple[EventTurn, ...]:
         """Take the turns of due timeouts and waiting events."""
+        return self.taken(budget).turns
+
+    def taken(self, budget: int = 100) -> TurnsTaken:
+        """Take these turns, and return all that this has changed."""
         return self.store.do(turns.take_turns(self.known, self.resolve, budget=budget, now=self.store.now))
 
     def turn(self, key: str = "a") -> tuple[EventTurn, ...]:

@@ -11,11 +11,11 @@ from redrive.engine.records import Claim
 from redrive.engine.runs import NewRun, RunState, StepError, StepKind, StepOutcome, StepRecord
 from redrive.engine.steps import FailedTry, NewStep, StepBatch, StepEnd, StepsWritten
 from redrive.policy import Failure, Policy
-from redrive.stores.operations import leases
 from redrive.stores.operations import managing_runs as manage
 from redrive.stores.operations.managing_runs import RunView, Timeline
 from redrive.stores.operations.runs import start, waits
 from redrive.stores.operations.runs.start import StartedRun
+from redrive.stores.operations.runs.steps import record as write
 from tests.stores.helpers import Harness, new, seconds
 
 ERROR = StepError(("builtins.ValueError", "builtins.Exception"), "boom", "ERROR")
@@ -82,7 +82,7 @@ def tried(path: str = "1", *, tries: int = 1, retry: str = "3 1s", last: StepRec
 def record(store: Harness, claim: Claim, *steps: StepEnd, values: bytes | None = None) -> StepsWritten:
     """Write rows of a running run."""
     batch = StepBatch(claim.id, claim.lease_id, steps, values)
-    (answer,) = store.do(leases.settle([], steps=[batch], now=store.now)).steps
+    (answer,) = store.do(write([batch], now=store.now))
     return answer
 
 

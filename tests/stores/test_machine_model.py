@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -211,5 +212,5 @@ class MachineModel(RuleBasedStateMachine):
 
 MachineModel.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 
-TestMachines = MachineModel.TestCase
+TestMachines = pytest.mark.slow(MachineModel.TestCase)
 """Instances agree with their model after each step."""

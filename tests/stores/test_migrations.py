@@ -13,13 +13,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from redrive.errors import SchemaTooNew, StoreError
+from redrive.errors import SchemaTooNew, StoreError, StoreOpenError
 from redrive.stores import dialects, migrate
 from redrive.stores.dialects import loader
-from redrive.stores.migrate import _split, latest
+from redrive.stores.migrate import Phase, _split
 from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
 from redrive.stores.operations.admin import identify
+from redrive.stores.operations.schema import Schema, Versions, found, mismatch
 from tests import postgres
 from tests.stores.helpers import T0, new
 
@@ -59,7 +60,7 @@ def test_migrations_are_numbered_without_gaps(dialect: str):
     numbers = [step.number for step in loader.migrations(dialect)]
 
     assert list(range(1, len(numbers) + 1)) == numbers
-    assert len(numbers) == latest(dialect)
+    assert len(numbers) == migrate.versions(dialect).latest
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -135,7 +136,9 @@ def _described(connection: psycopg.Connection, schema: str) -> list[tuple[str, .
 def test_a_new_database_gets_all_migrations(cursor: sqlite3.Cursor):
     """Databases without redrive's tables get every migration, in order, and the latest version."""
     assert [step.name for step in loader.migrations("sqlite")] == migrate.migrate(cursor, "sqlite", "a.db")
-    assert (str(latest("sqlite")),) == cursor.execute("SELECT value FROM redrive_meta WHERE key = 'schema'").fetchone()
+    assert (str(migrate.versions("sqlite").latest),) == cursor.execute(
+        "SELECT value FROM redrive_meta WHERE key = 'schema'"
+    ).fetchone()
 
 
 def test_a_migrated_database_is_not_changed(cursor: sqlite3.Cursor):
@@ -213,7 +216,7 @@ def test_a_newer_schema_is_refused(cursor: sqlite3.Cursor):
         migrate.migrate(cursor, "sqlite", "a.db")
 
     assert str(refused.value) == (
-        f"a.db has schema 99, and this redrive supports schemas up to {latest('sqlite')}: "
+        f"a.db has schema 99, and this redrive supports schemas up to {migrate.versions('sqlite').latest}: "
         "a newer redrive has migrated it. Install that version; nothing was changed"
     )
 
@@ -240,6 +243,97 @@ def test_a_post_migration_excludes_older_code(cursor: sqlite3.Cursor, monkeypatc
     noted = dict(cursor.execute("SELECT key, value FROM redrive_meta WHERE key IN ('schema', 'compatible')").fetchall())
 
     assert {"schema": str(first[-1].number + 3), "compatible": str(first[-1].number + 2)} == noted
+
+
+def _later(monkeypatch: pytest.MonkeyPatch, *phases: str) -> None:
+    """Add migrations of these phases, from number 2 on, as a later release does."""
+    first = loader.migrations("sqlite")[:1]
+    more = [
+        loader.Migration(number, f"000{number}_{phase}_more", phase, f"CREATE TABLE more{number} (x bigint);\n")
+        for number, phase in enumerate(phases, 2)
+    ]
+    monkeypatch.setattr(loader, "migrations", lambda _: (*first, *more))
+
+
+def _schema(cursor: sqlite3.Cursor) -> Schema:
+    query = "SELECT value FROM redrive_meta WHERE key IN ('schema', 'compatible') ORDER BY key DESC"
+    return found(*(value for (value,) in cursor.execute(query)))
+
+
+def test_a_deployment_migrates_in_two_phases(cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch):
+    """Old and new code work after the phase pre; after the phase post only the new code does."""
+    old = migrate.versions("sqlite")
+    migrate.migrate(cursor, "sqlite", "a.db")
+    _later(monkeypatch, "pre", "post")
+    new = migrate.versions("sqlite")
+    fits = [(_schema(cursor).suits(old), _schema(cursor).suits(new))]
+    run = []
+    for phase in Phase:
+        run.append(migrate.migrate(cursor, "sqlite", "a.db", phase=phase))
+        fits.append((_schema(cursor).suits(old), _schema(cursor).suits(new)))
+
+    assert Versions(needed=2, latest=3) == new
+    assert [["0002_pre_more"], ["0003_post_more"]] == run
+    assert [(True, False), (True, True), (False, True)] == fits
+    assert [[], []] == [migrate.migrate(cursor, "sqlite", "a.db", phase=phase) for phase in Phase]
+
+
+def test_code_refuses_a_schema_with_what_to_do():
+    """A schema before what code needs is to be migrated; for one that is too new another version is installed."""
+    code = Versions(needed=2, latest=3)
+    refusals = {each: mismatch(each, code, "a.db") for each in (Schema(1, 1), Schema(2, 1), Schema(4, 2), Schema(4, 4))}
+
+    assert [StoreOpenError, type(None), type(None), SchemaTooNew] == [type(each) for each in refusals.values()]
+    assert "this redrive works with schema 2: redrive db migrate brings it there" in str(refusals[Schema(1, 1)])
+
+
+def test_the_phase_post_comes_after_the_phase_pre(cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch):
+    """Phases in the wrong order are refused, and nothing is changed."""
+    migrate.migrate(cursor, "sqlite", "a.db")
+    _later(monkeypatch, "pre", "post")
+    with pytest.raises(StoreOpenError, match="has version 1, and the phase post begins at 2: run redrive db migrate"):
+        migrate.migrate(cursor, "sqlite", "a.db", phase=Phase.POST)
+
+    assert Schema(1, 1) == _schema(cursor)
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_new_database_gets_all_migrations_in_each_phase(
+    cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch, phase: Phase
+):
+    """No program uses a new database, so that nothing has to wait for a deployment."""
+    _later(monkeypatch, "pre", "post")
+    migrate.migrate(cursor, "sqlite", "a.db", phase=phase)
+
+    assert Schema(3, 3) == _schema(cursor)
+
+
+def test_the_phase_pre_includes_what_an_earlier_release_has_left(
+    cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch
+):
+    """Migrations run in the order of their numbers, so that a post of an earlier release runs before a later pre."""
+    migrate.migrate(cursor, "sqlite", "a.db")
+    _later(monkeypatch, "post", "pre", "post")
+
+    assert ["0002_post_more", "0003_pre_more"] == migrate.migrate(cursor, "sqlite", "a.db", phase=Phase.PRE)
+    assert Schema(3, 2) == _schema(cursor)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "turso", "postgres"])
+def test_opening_a_store_runs_only_the_phase_pre(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Programs that open a database leave to older workers what they need; all migrations run if that is asked for."""
+    url = postgres.url() if kind == "postgres" else f"{kind}:///{tmp_path}/a.db"
+    open_store(url).close()
+    _later(monkeypatch, "pre", "post")
+    store = open_store(url)
+    found = store.schema()[0], store.check_schema()
+    store.close()
+    store = open_store(url, phase=None)
+    after = store.schema()[0]
+    store.close()
+
+    assert (Schema(2, 1), 0) == found
+    assert Schema(3, 3) == after
 
 
 FOREIGN = [

@@ -7,23 +7,21 @@ invariant checker must find no problem."""
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Claim
 from redrive.schedule import Exhausted, RefreshOutcome, RefreshPolicy, RefreshState, Schedule, Strategy, refresh
 from redrive.stores.operations import checks
 from redrive.stores.operations.refresh import items
-from tests.stores.helpers import FATAL, LEASE, failed, harness
+from tests.stores.helpers import FATAL, LEASE, failed
 from tests.stores.recurring import HOUR, HOURLY, MINUTE, Clockwork, keeping
-from tests.stores.test_state_machine import budget
+from tests.stores.walking import Walk, walks
 
 KEYS = ("a", "b")
 
@@ -40,16 +38,11 @@ LATE = st.sampled_from([0, 60, 601, 2000, 8000])
 OUTCOMES = {"success": Succeeded(), "failure": failed(), "fatal": FATAL}
 
 
-class RefreshMachine(RuleBasedStateMachine):
+class RefreshMachine(Walk):
     """A store and its model, compared after each step."""
-
-    kind = "memory"
 
     def __init__(self) -> None:
         super().__init__()
-        self.opened = contextlib.ExitStack()
-        folder = Path(self.opened.enter_context(tempfile.TemporaryDirectory()))
-        self.store = self.opened.enter_context(harness(self.kind, "sync", folder))
         self.clockwork = Clockwork(self.store, keeping(schedule=HOURLY))
         self.clockwork.declare(self.clockwork.definition)
         self.model: dict[str, RefreshState] = {}
@@ -60,10 +53,6 @@ class RefreshMachine(RuleBasedStateMachine):
     def policy(self) -> RefreshPolicy:
         """Return the present policy of the items."""
         return self.clockwork.definition.policy
-
-    def teardown(self) -> None:
-        """Close the store."""
-        self.opened.close()
 
     def moved(self, key: str, how: Any, **given: Any) -> RefreshOutcome:
         """Apply a transition to the model, and return its result."""
@@ -239,13 +228,5 @@ class RefreshMachine(RuleBasedStateMachine):
         assert () == self.store.do(checks.check()).findings
 
 
-class PostgresRefreshMachine(RefreshMachine):
-    """The state machine on PostgreSQL, which has other statements."""
-
-    kind = "postgres"
-
-
-TestMemory = RefreshMachine.TestCase
-TestMemory.settings = budget(60)
-TestPostgres = PostgresRefreshMachine.TestCase
-TestPostgres.settings = budget(5)
+TestMemory = pytest.mark.slow(walks(RefreshMachine, "memory", 60, steps=40))
+TestPostgres = walks(RefreshMachine, "postgres", 5, steps=40)

@@ -7,15 +7,12 @@ invariant checker must find no problem. At the end workers return and finish all
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
 from redrive.engine.outcome import Cancelled, Expired, Outcome, Released, Snoozed, Succeeded, Suspended
@@ -25,8 +22,9 @@ from redrive.errors import DuplicateJob, IllegalMove, LeaseLost
 from redrive.stores.operations import checks, jobs, queues, retention
 from redrive.stores.operations.admin import BulkResult
 from redrive.stores.operations.leases import Claimed
-from tests.stores.helpers import FATAL, T0, failed, harness, new, seconds
+from tests.stores.helpers import FATAL, T0, failed, new, seconds
 from tests.stores.model import FINAL, KINDS, Ending, HeldLease, Model
+from tests.stores.walking import Walk, walks
 
 QUEUES = ("a", "b")
 
@@ -48,18 +46,11 @@ def outcome(how: str, delay: int) -> Any:
     return made[how]
 
 
-class StoreMachine(RuleBasedStateMachine):
+class StoreMachine(Walk):
     """A store and its model, compared after each step."""
-
-    kind = "memory"
-    gives_numbers_back = True
-    """Does an enqueue that is refused take no number? Where numbers come from a sequence it does."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.opened = contextlib.ExitStack()
-        folder = Path(self.opened.enter_context(tempfile.TemporaryDirectory()))
-        self.store = self.opened.enter_context(harness(self.kind, "sync", folder))
         self.model = Model(T0)
         self.claims: list[Claim] = []
         self.known: list[int] = []
@@ -125,14 +116,15 @@ class StoreMachine(RuleBasedStateMachine):
         number = self.model.debounce(KINDS["plain"], queue, key, payload)
         self._place(number, job)
         if number is not None:
-            assert payload == self.store.do(jobs.payload(number))
+            assert payload == self.store.do(jobs.payloads([number])).get(number)
 
     def _place(self, expected: int | None, job: NewJob) -> None:
         try:
             actual = self.store.put(job)
         except DuplicateJob:
             actual = None
-            if self.gives_numbers_back:
+            # On PostgreSQL numbers come from a sequence, which a refused enqueue advances.
+            if self.kind != "postgres":
                 self.model.numbers -= 1
 
         assert expected == actual
@@ -415,39 +407,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert job.closed == closed
 
 
-class FileMachine(StoreMachine):
-    """The same in a file."""
-
-    kind = "file"
-
-
-class PostgresMachine(StoreMachine):
-    """The state machine on PostgreSQL, with sequences: a transaction that fails does not give its ids back."""
-
-    kind = "postgres"
-    gives_numbers_back = False
-
-
-class TursoMachine(StoreMachine):
-    """The same on Turso, where each operation is a transaction of its own."""
-
-    kind = "turso"
-
-
-def budget(walks: int) -> settings:
-    """Return settings with the same walks each time, or with deeper ones on request."""
-    if settings.get_current_profile_name() == "deep":
-        return settings(suppress_health_check=[HealthCheck.too_slow])
-    return settings(
-        max_examples=walks, stateful_step_count=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-    )
-
-
-TestMemory = StoreMachine.TestCase
-TestMemory.settings = budget(200)
-TestFile = FileMachine.TestCase
-TestFile.settings = budget(80)
-TestTurso = TursoMachine.TestCase
-TestTurso.settings = budget(5)
-TestPostgres = PostgresMachine.TestCase
-TestPostgres.settings = budget(20)
+TestMemory = pytest.mark.slow(walks(StoreMachine, "memory", 200, steps=40))
+TestFile = walks(StoreMachine, "file", 80, steps=40)
+TestTurso = walks(StoreMachine, "turso", 5, steps=40)
+TestPostgres = walks(StoreMachine, "postgres", 20, steps=40)

@@ -7,11 +7,12 @@ import importlib
 import itertools
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
 
-from redrive import App, Backoff, Cancel, CatchRequest, Context, Policy, Snooze
+from redrive import App, Backoff, Cancel, CatchRequest, Context, FailedTransition, Policy, Snooze
 from redrive.errors import CatchDefinitionError, ConfigurationError, PolicySyntaxError
 from redrive.testing import Drained, VirtualClock, adrain, drain
 
@@ -255,6 +256,53 @@ def test_jobs_of_other_tasks_are_left_alone(app: App):
     app.tasks["send"] = code
     drain(app)
     assert 7 == job.result()
+
+
+@dataclass
+class Ordered:
+    """The first event of an order."""
+
+
+@dataclass
+class Paid:
+    """The event of a transition that fails."""
+
+
+@dataclass
+class Lapsed:
+    """The event of a timeout."""
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_timeouts_occur_after_failures_of_other_instances(app: App, count: int):
+    """Draining goes on to the timeout of an instance although the last transitions were those of failures."""
+    order = app.machine("order")
+
+    @order.start(timeout=("1 day", Lapsed()))
+    def ordered(event: Ordered) -> None:
+        pass
+
+    @order.state(after=[ordered], failed_to="review")
+    def paid(event: Paid) -> None:
+        raise ValueError("refused")
+
+    @order.state()
+    def review(event: FailedTransition) -> None:
+        pass
+
+    @order.state(after=[ordered])
+    def lapsed(event: Lapsed) -> None:
+        pass
+
+    refused = [f"refused-{number}" for number in range(count)]
+    for key in ("unpaid", *refused):
+        order.send(key, Ordered())
+    drain(app, within=0)
+    for key in refused:
+        order.send(key, Paid())
+
+    assert timedelta(days=1) == drain(app).took
+    assert ["lapsed", *["review"] * count] == [order.get(key).state for key in ("unpaid", *refused)]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])

@@ -60,7 +60,7 @@ define(app)
 
 
 class _Transitions:
-    """One worker process with default settings; only the concurrency is chosen."""
+    """One worker process with the settings that a user gets."""
 
     name = "transitions"
     kept = "rows of the job, the instance and the move, and a line of history"
@@ -103,4 +103,4 @@ class TransitionsOnPostgres(_Transitions, RedriveOnPostgres):
 
     def connect(self) -> psycopg.Connection:
         """Open a connection of the user."""
-        return psycopg.connect(self._url)
+        return psycopg.connect(self.url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Any
 
 from benchmarks.flows.runs import STEPS
 from benchmarks.flows.runs.redrive import RedriveRunsOnPostgres, RedriveRunsOnSQLite, nothing
@@ -23,7 +24,7 @@ WAITS = -1.0
 """The argument of a run that waits."""
 
 
-def define(app: App) -> Workflow:
+def define(app: App) -> Workflow[..., Any, Any]:
     """Register the workflow.
 
     Args:
@@ -62,7 +63,7 @@ class _AmongParked:
 
     module = __name__
     _app: App
-    _workflow: Workflow
+    _workflow: Workflow[..., Any, Any]
 
     def __init__(self, parked: int = PARKED) -> None:
         self._parked = parked

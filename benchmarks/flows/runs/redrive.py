@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 from benchmarks.flows.runs import STEPS
 from benchmarks.meter import Meter
@@ -20,7 +21,7 @@ async def nothing() -> None:
     """Do nothing."""
 
 
-def define(app: App) -> Workflow:
+def define(app: App) -> Workflow[..., Any, Any]:
     """Register the workflow of the benchmark.
 
     Args:

@@ -85,7 +85,7 @@ class _Topic:
     kept = "the event"
     module = __name__
     _app: App
-    _url: str
+    url: str
 
     def __init__(self, subscriptions: int, *, single: bool = False) -> None:
         self._subscriptions, self._single = subscriptions, single
@@ -109,7 +109,7 @@ class _Topic:
 
     def worker(self) -> tuple[Sequence[str], dict[str, str]]:
         """``redrive worker``."""
-        given = {URL: self._url, SUBSCRIPTIONS: str(self._subscriptions), SINGLE: "1" if self._single else ""}
+        given = {URL: self.url, SUBSCRIPTIONS: str(self._subscriptions), SINGLE: "1" if self._single else ""}
         return (sys.executable, "-m", "redrive", "worker", f"{__name__}:app"), given
 
     def unfinished(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -20,6 +20,7 @@ from redrive.app.flow_calls import checked_event, long_span
 from redrive.app.job import Job
 from redrive.app.jobs import Jobs
 from redrive.app.machines import Machines
+from redrive.app.operations import Operations
 from redrive.app.payload import Signature, UnknownSignature, write_result
 from redrive.app.protocol import arun, run
 from redrive.app.queues import Queue, Queues, queue_change
@@ -45,14 +46,13 @@ from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
 from redrive.stores.drivers.forks import ForkSafeLock
-from redrive.stores.opening import open_store
+from redrive.stores.opening import aopen_store, open_store
 from redrive.stores.operations import admin
 from redrive.stores.operations.retention import RetentionTimes
 from redrive.stores.operations.runs import waits
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -69,7 +69,7 @@ class App(Declarations):
         include: modules to import before work starts, for tasks that are defined elsewhere.
         clock: for tests; without it the database's clock is used.
         keep_for: how long jobs are kept that succeeded, were cancelled, or were caught; ``"forever"`` keeps them all.
-        keep_cancelled_for: how long cancelled jobs are kept; by default as ``keep_for`` says.
+        keep_cancelled_for: how long cancelled jobs are kept; by default as long as ``keep_for``.
         keep_dead_for: how long other dead jobs are kept; by default for ever.
         retry: the policy of tasks and crons without one of their own, and without one of their queue; a directive or a
             `Policy`. Nothing is merged: a policy of a task or of a queue replaces it whole. The catch task that it
@@ -79,6 +79,7 @@ class App(Declarations):
 
     Attributes:
         jobs: jobs by filter.
+        operations: bulk operations: actions on many jobs that other processes carry on.
         queues: the settings of queues.
         schedules: crons and refreshes.
         refreshes: the items of refreshes.
@@ -119,6 +120,7 @@ class App(Declarations):
         self.terms = LeaseTerms(span(heartbeat_every, "heartbeat_every"), span(lease_for, "lease_for"))
         self.clock: Clock | None = checked_clock(clock)
         self.jobs = Jobs(self)
+        self.operations = Operations(self)
         self.queues = Queues(self)
         self.schedules = Schedules(self)
         self.refreshes = Refreshes(self)
@@ -185,7 +187,7 @@ class App(Declarations):
             The function.
 
         Raises:
-            TaskDefinitionError: it is no function, or takes something else.
+            TaskDefinitionError: it is no function, or takes other parameters.
         """
         return self.hooks.add_start(function)
 
@@ -203,14 +205,14 @@ class App(Declarations):
             The function.
 
         Raises:
-            TaskDefinitionError: it is no function, yields, or takes something else.
+            TaskDefinitionError: it is no function, yields, or takes other parameters.
         """
         return self.hooks.add_stop(function)
 
     # ---------------------------------------------------------------- tasks
 
     def named(self, name: str) -> Enqueuer[..., Any]:
-        """Return the enqueueing methods of a task by its name, also of one whose code this process does not have.
+        """Return the enqueueing methods of a task by its name, also of one without code in this process.
 
         A task that this process has is the same as without the name: its options, and the check of its arguments. Any
         other is enqueued with arguments by name that JSON does not change; the workers that have the task check them.
@@ -358,6 +360,22 @@ class App(Declarations):
                 self._store = store
         return self
 
+    async def aopen(self) -> App:
+        """Open the database as `open` does, in a coroutine.
+
+        Raises:
+            ConfigurationError: a task is not complete.
+            StoreError: the database cannot be opened.
+        """
+        self.check()
+        if self._store is None:
+            store = await aopen_store(self.url)
+            with self._lock:
+                self._store, spare = self._store or store, self._store and store
+            if spare is not None:
+                spare.close()
+        return self
+
     def close(self) -> None:
         """Finish what is queued and close the database. A later use opens it again."""
         with self._lock:
@@ -491,7 +509,7 @@ class App(Declarations):
         Raises:
             TokenError: the token does not name an attempt.
             JobNotFound: there is no such job.
-            LeaseLost: the attempt is over: its wait ended, or the job was cancelled or runs again, as the message says.
+            LeaseLost: the attempt is over: its wait ended, or the job was cancelled or runs again.
             PayloadError: the result does not match the annotation; the attempt goes on waiting.
             StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat the call.
         """
@@ -515,7 +533,7 @@ class App(Declarations):
         Raises:
             TokenError: the token does not name an attempt.
             JobNotFound: there is no such job.
-            LeaseLost: the attempt is over, as the message says.
+            LeaseLost: the attempt is over; the message names the cause.
             PayloadError: the error is none: a `Snooze` or a `Cancel`.
             StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat the call.
         """

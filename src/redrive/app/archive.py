@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from redrive.engine.replay import in_order
+from redrive.engine.runs import RunRecord, RunState, StepRecord
 from redrive.errors import ArchiveError
 from redrive.stores.operations.deleting import ArchiveEntry
 
@@ -39,9 +41,19 @@ def name(to: Archive) -> str:
 def _line(entry: ArchiveEntry) -> bytes:
     job: dict[str, Any] = {field: getattr(entry.job, field) for field in entry.job.__struct_fields__}
     job |= {"policy": entry.job.policy.to_dict(), "tags": entry.tags}
-    return msgspec.json.encode(
-        job | {"payload": _json(entry.payload), "result": _json(entry.result), "history": entry.history}
-    )
+    job |= {"payload": _json(entry.payload), "result": _json(entry.result), "history": entry.history}
+    return msgspec.json.encode(job if entry.run is None else job | _of_run(entry.run))
+
+
+def _of_run(state: RunState) -> dict[str, object]:
+    """Return the run of a workflow, its steps in the order of their calls, and its unread signals."""
+    run = {name: getattr(state.run, name) for name in RunRecord.__struct_fields__}
+    steps = [
+        {name: getattr(row, name) for name in StepRecord.__struct_fields__} | {"result": _json(row.result)}
+        for row in in_order(state.steps)
+    ]
+    signals = [{"name": each.name, "at": each.at, "payload": _json(each.payload)} for each in state.signals]
+    return {"run": run | {"values": _json(state.run.values)}, "steps": steps, "signals": signals}
 
 
 def _json(raw: bytes | None) -> object:

@@ -12,6 +12,7 @@ from typing import Any
 from redrive.engine.records import Filter
 from redrive.errors import ConfigurationError, PolicyValueError, TaskDefinitionError
 from redrive.policy import Policy
+from redrive.visible import visible
 
 TEXT_BYTES = 2000
 """The longest name or key in UTF-8: an entry of an index of PostgreSQL has at most 2704 bytes."""
@@ -39,6 +40,12 @@ def checked_text(value: Any, what: str) -> str:
         f"{what} must be a text that is not empty, has no zero byte, and is no longer than {TEXT_BYTES} bytes, "
         f"got {shown(value)}"
     )
+
+
+def check_printable(name: str, what: str) -> None:
+    """Check a name of the code, which commands, logs and diagrams print on one line."""
+    if visible(name) != name:
+        raise ConfigurationError(f"{what} must have no line break and no control character, got {shown(name)}")
 
 
 def checked_priority(value: Any, what: str) -> int:
@@ -70,6 +77,17 @@ def checked_texts(value: Any, what: str) -> tuple[str, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise ConfigurationError(f"{what} must be a list of texts, as in [{shown(value)}], got {shown(value)}")
     return tuple(checked_text(each, f"a name in {what}") for each in value)
+
+
+def earlier_names(kind: str, name: str, aka: Any) -> tuple[str, ...]:
+    """Return the earlier names of a renamed task or step: one text, or several."""
+    names = (aka,) if not isinstance(aka, Iterable) or isinstance(aka, str) else tuple(aka)
+    for each in names:
+        if not isinstance(each, str) or not each or each == name or names.count(each) > 1:
+            raise TaskDefinitionError(
+                f"{kind} {name!r}: aka= takes earlier names of the {kind}, each another text and once, got {aka!r}"
+            )
+    return names
 
 
 def checked_policy(value: Any, what: str = "retry") -> Policy | str:

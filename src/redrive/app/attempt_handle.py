@@ -48,6 +48,7 @@ class AttemptHandle:
         ended: True if the handler's transaction has ended the attempt.
         result: the result that the transaction stores.
         effects: what commits with the end of the attempt.
+        forward: passes each request to stop on to the child process of the handler, if it runs in one.
     """
 
     # Three threads use an object: the event loop, the handler, and the heartbeat. It needs no lock, because each field
@@ -73,6 +74,7 @@ class AttemptHandle:
         self.lent = False
         self.ended = False
         self.result: bytes | None = None
+        self.forward: Callable[[Stop], None] | None = None
         self._soft_until = None if soft_for is None else _monotonic() + soft_for
         self._stop: Stop | None = None
         self._reported_at: float | None = None
@@ -95,6 +97,8 @@ class AttemptHandle:
         # No other reason replaces a lost lease.
         if self._stop is not Stop.LOST:
             self._stop = why
+        if self.forward is not None:
+            self.forward(why)
 
     def close(self) -> None:
         """Record that the handler's transaction has ended the attempt."""
@@ -134,12 +138,26 @@ class AttemptHandle:
         self._pending.clear()
         return report
 
+    def keep_report(self, report: ProgressReport) -> None:
+        """Keep a report from the child process of the handler, which the worker writes."""
+        self._pending.append(report)
+
     def due_report(self) -> ProgressReport | None:
         """Return the report that is still to be written, if one is due."""
         if not self._pending or (self._reported_at is not None and _monotonic() < self._reported_at + EVERY):
             return None
         self._reported_at = _monotonic()
-        return self._pending.pop()
+        return self._take_pending()
+
+    def last_report(self) -> ProgressReport | None:
+        """Return the report that is still to be written when the handler has ended, if its lease still allows that."""
+        return None if self.ended or self._stop is Stop.LOST else self._take_pending()
+
+    def _take_pending(self) -> ProgressReport | None:
+        try:
+            return self._pending.pop()
+        except IndexError:  # taken by another thread
+            return None
 
     def heartbeat(self, details: object, *, force: bool) -> None:
         """Report progress; see `Context.heartbeat`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import FrozenInstanceError, dataclass, field
 from datetime import datetime
 from types import TracebackType
 from typing import Any
@@ -78,6 +78,14 @@ class Context:
     def redelivered(self) -> bool:
         """True if an earlier call of the subscription may have got an event of this delivery."""
         return self.delivery is not None and self.delivery.redelivered
+
+    @property
+    def out_of_order(self) -> bool:
+        """True if an operator has redriven the event, and later ones of its key may have been delivered before.
+
+        With ``order="strict"``, later ones of the topic. Such a job has the tag ``out of order``.
+        """
+        return self.delivery is not None and self.delivery.out_of_order
 
     def fail(self, event: object, error: BaseException | str | None = None) -> None:
         """Mark one event of a delivery as failed, in a subscription with ``batch=``; the other events succeed.
@@ -361,3 +369,13 @@ class Pending:
 
     def __repr__(self) -> str:
         return f"Pending({self.timeout!r})"
+
+
+def _refuse(_: Context, name: str, value: object) -> None:
+    if name == "data":
+        raise ConfigurationError("ctx.data cannot be assigned: ctx.set_data(value) replaces the data of the instance")
+    raise FrozenInstanceError(f"cannot assign {name} = {value!r}: the context of an attempt cannot be changed")
+
+
+# The method of a frozen dataclass with slots raises a TypeError about super() for the name of a property.
+Context.__setattr__ = _refuse  # type: ignore[method-assign, assignment]

@@ -7,10 +7,9 @@ import getpass
 import os
 import socket
 
-from redrive import __version__
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.engine.records import AuditEntry, Diagnosis, Finding, WorkerRecord
-from redrive.stores.operations import audit, checks, doctor, workers
+from redrive.stores.operations import audit, checks, workers
 
 
 @functools.cache
@@ -37,14 +36,6 @@ class Workers:
     async def aselect(self) -> tuple[WorkerRecord, ...]:
         """Read the workers that have not left; see `select`."""
         return await self._app.store.arun(workers.workers())
-
-    def busy(self) -> dict[int, int]:
-        """Read the number of attempts that each worker runs, by its id; idle workers are left out."""
-        return self._app.store.run(workers.busy())
-
-    async def abusy(self) -> dict[int, int]:
-        """Read the number of attempts that each worker runs; see `busy`."""
-        return await self._app.store.arun(workers.busy())
 
 
 class Database:
@@ -74,7 +65,7 @@ class Database:
         return await arun(self._app.store, _verify(limit))
 
     def diagnose(self, *, app: str = "APP") -> tuple[Diagnosis, ...]:
-        """Return the state of the database and its workers: what is not served, stuck or late, and what to do.
+        """Return the state of the database, its schema, its clock and its workers, and what to do, as `redrive doctor`.
 
         Args:
             app: the name of this app in the commands of the advice, such as ``payments.jobs:app``.
@@ -86,8 +77,11 @@ class Database:
         return await arun(self._app.store, self._diagnose(app))
 
     def _diagnose(self, app: str) -> Procedure[tuple[Diagnosis, ...]]:
-        found = yield doctor.examine(self._app.now())
-        return tuple(doctor.diagnose(found, self._app.served(), __version__, app=app))
+        # A worker does not load what only its operators use.
+        from redrive.app.diagnosis import diagnosis, examined
+
+        found = yield from examined(self._app)
+        return (yield from diagnosis(self._app, app, found))
 
 
 def _verify(limit: int) -> Procedure[tuple[Finding, ...]]:

@@ -15,8 +15,9 @@ from redrive.app.decorators import (
     TaskDecorator,
     WorkflowDecorator,
 )
-from redrive.app.registry import Declaration, Registry, retention_time
-from redrive.app.task import Task
+from redrive.app.flow_steps import declare_step
+from redrive.app.registry import FOREVER, Declaration, Registry, retention_time
+from redrive.app.task import Executor, Task
 from redrive.app.topic import Retention, Topic
 from redrive.engine.recurring import CatchUp, Overlap
 from redrive.engine.runs import MAX_STEPS
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 E = TypeVar("E")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Declarations:
@@ -78,6 +80,7 @@ class Declarations:
         soft_timeout: Duration | None = None,
         keep_for: Duration | None = None,
         aka: str | Iterable[str] = (),
+        executor: Executor = "thread",
     ) -> TaskDecorator: ...
     def task(  # noqa: PLR0913 - the options of a task, by keyword
         self,
@@ -92,10 +95,11 @@ class Declarations:
         soft_timeout: Duration | None = None,
         keep_for: Duration | None = None,
         aka: str | Iterable[str] = (),
+        executor: Executor = "thread",
     ) -> Any:
         """Register a function that can run durably, and return the task, which can still be called as the function.
 
-        ``async def`` runs on the worker's event loop, ``def`` in a thread.
+        ``async def`` runs on the worker's event loop, ``def`` in a thread or in a child process.
 
         Args:
             function: if used without parentheses.
@@ -111,14 +115,19 @@ class Declarations:
                 def`` handler gets a `SoftTimeout`, and ``ctx.should_stop`` is true.
             keep_for: how long its jobs are kept after they ended; by default as for the app.
             aka: earlier names of a renamed task: jobs that are stored under them run as jobs of this task.
+            executor: ``"process"`` runs a ``def`` function in a child process of the worker, for computing that would
+                hold up the other handlers. Its timeout kills it, and if it dies, the worker goes on. The function
+                stands at the top of a module. Its context has no resources and no transaction.
 
         Raises:
             PolicyError: the directive cannot be read; the message names the function.
-            TaskDefinitionError: a name is taken, the parameters cannot be stored, or the soft timeout is not shorter
-                than the hard one.
+            TaskDefinitionError: a name is taken, the parameters cannot be stored, the soft timeout is not shorter than
+                the hard one, or a child process cannot import the function.
             CatchDefinitionError: the catch task takes another request, or returns something.
         """
-        declaration = Declaration(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for, aka)
+        declaration = Declaration(
+            retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for, aka, executor=executor
+        )
 
         def register(target: Callable[..., Any]) -> Task[Any, Any, Any]:
             return self._registry.task(target, declaration)
@@ -140,7 +149,7 @@ class Declarations:
         keep_for: Duration | None = None,
         aka: str | Iterable[str] = (),
     ) -> WorkflowDecorator:
-        """Register a function whose steps are recorded, so that a run of it continues where it was after a crash.
+        """Register a function with recorded steps, so that a run of it continues where it was after a crash.
 
         The first parameter of the function is a `Flow` (``async def``) or a `SyncFlow` (``def``), which makes steps,
         waits and branches. `Workflow.start` starts a run. The function is replayed from its beginning when a worker
@@ -174,6 +183,34 @@ class Declarations:
 
         return register
 
+    @overload
+    def step(self, function: F, /) -> F: ...
+    @overload
+    def step(self, *, name: str | None = None, aka: str | Iterable[str] = ()) -> Callable[[F], F]: ...
+    def step(
+        self, function: Callable[..., Any] | None = None, *, name: str | None = None, aka: str | Iterable[str] = ()
+    ) -> Any:
+        """Give a function the name under which ``flow.step`` records it, and return the function as it is.
+
+        Only a function that was renamed, or that must have another name than its own, needs this: without it, a step
+        is recorded by the name of its function.
+
+        Args:
+            function: if used without parentheses.
+            name: of the step; by default the name of the function.
+            aka: earlier names of the step. Runs that have recorded one of them continue with this function.
+
+        Raises:
+            TaskDefinitionError: an earlier name is none, or the function is a task, which has a name of its own.
+            ConfigurationError: the name is no text, is empty, or begins with a colon.
+        """
+
+        def declare(target: Callable[..., Any]) -> Callable[..., Any]:
+            declare_step(target, name, aka)
+            return target
+
+        return declare if function is None else declare(function)
+
     def cron(  # noqa: PLR0913 - the options of a cron, by keyword
         self,
         pattern: str,
@@ -194,7 +231,7 @@ class Declarations:
     ) -> CronDecorator:
         """Register a function that runs at the occurrences of a cron expression.
 
-        Each occurrence makes one job with retries of its own, whatever the number of workers. The worker that started
+        Each occurrence makes one job with retries of its own, with any number of workers. The worker that started
         last declares the crons of its code; crons that its code no longer has do not occur.
 
         Args:
@@ -312,6 +349,7 @@ class Declarations:
         attempt_timeout: Duration | None = None,
         soft_timeout: Duration | None = None,
         keep_for: Duration | None = None,
+        keep_completed_for: Duration = FOREVER,
     ) -> Machine:
         """Return a new state machine; `Machine.start` and `Machine.state` register its states.
 
@@ -327,15 +365,18 @@ class Declarations:
             idempotent: as for `task`.
             attempt_timeout: the time limit of one attempt of a transition; by default an hour.
             soft_timeout: as for `task`.
-            keep_for: how long the jobs of transitions are kept, as for `task`. Instances and their history are kept
-                until `Machine.delete`.
+            keep_for: how long the jobs of transitions are kept, as for `task`.
+            keep_completed_for: how long completed instances are kept with their history, from their last move on. Then
+                workers delete them, and the next event of the key creates a new instance. By default for ever. Other
+                instances are kept until `Machine.delete`.
 
         Raises:
             MachineDefinitionError: another machine has the name, the name has a slash, or the data cannot be stored.
-            ConfigurationError: the name is empty, or ``busy`` is another word.
+            ConfigurationError: the name is empty, ``busy`` is another word, or ``keep_completed_for`` is not positive.
+            PolicyError: a time cannot be read.
         """
         declaration = Declaration(retry, queue, attempt_timeout, None, priority, idempotent, soft_timeout, keep_for)
-        return self._registry.machine(declaration, name, data=data, busy=busy)
+        return self._registry.machine(declaration, name, data=data, busy=busy, keep_completed_for=keep_completed_for)
 
     @overload
     def topic(

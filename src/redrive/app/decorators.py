@@ -19,8 +19,9 @@ from typing import Any, Concatenate, Never, ParamSpec, Protocol, TypeAlias, Type
 
 from redrive.app.context import Context, Pending
 from redrive.app.cron import Cron
-from redrive.app.flow import Flow, SyncFlow
+from redrive.app.flow import Flow
 from redrive.app.refresh import Refresh
+from redrive.app.sync_flow import SyncFlow
 from redrive.app.task import Task
 from redrive.app.workflow import Workflow
 

@@ -52,6 +52,7 @@ class Delivery:
     Attributes:
         events: the events, in the order in which the handler gets them.
         redelivered: True if an earlier call may have got one of them.
+        out_of_order: True if the event was redriven after later ones of its line had been delivered.
         failed: the errors of the events that the handler has marked as failed, by their places.
         feed: the feeder; None in the job of a failed event.
         committed: True if the handler's transaction has written that its events are done.
@@ -62,6 +63,7 @@ class Delivery:
         self.committed = False
         self.events = tuple(EventInfo(each.id, each.key, each.at, each.type, each.version) for each in events)
         self.redelivered = redelivered
+        self.out_of_order = False
         self.failed: dict[int, BaseException] = {}
         self.values: Sequence[Any] = ()
 

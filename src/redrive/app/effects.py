@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-from redrive.engine.effects import Effect
+from redrive.engine.origin import Effect
 from redrive.errors import LeaseLost
 
 

@@ -109,7 +109,7 @@ class Enqueuer(Generic[P, R]):
                 now.
             expires: when the job is cancelled if it has not started, with the reason ``EXPIRED``: a time from the
                 enqueue on, or a ``datetime`` with a time zone. Its catch task does not run. A job that has started is
-                retried as its policy says.
+                retried by its policy.
             tags: texts by which jobs are found: ``Filter(tag=...)``, ``redrive jobs list --tag``. They replace those
                 of earlier options.
             priority: smaller runs first.
@@ -305,7 +305,7 @@ class Enqueuer(Generic[P, R]):
 
     def _operation(self, new: list[NewJob], trace: str | None = None) -> Operation[EnqueueResult]:
         self.app.check()
-        # The catch task of a task without code here is known to the workers that have the code.
+        # Only the workers that have the code of the task have its catch task.
         if self.signature.known:
             self.app.check_policy(self._options.policy.policy, self.signature)
         return jobs.enqueue(new, trace=trace, now=self.app.now())
@@ -364,7 +364,7 @@ def durable_policy(
 def _timing(
     task: str, now: Options, *, delay: Duration | None, at: datetime | None, expires: Duration | datetime | None
 ) -> dict[str, Any]:
-    """Return the options that say when a job may start, changed by those that are given."""
+    """Return the options of the start of a job, changed by those that are given."""
     if at is not None and delay is not None:
         raise ConfigurationError(f"{task}: options(at=..., delay=...): give one of them, for both set the due time")
     if at is not None and now.latest is not None:
@@ -405,6 +405,7 @@ def _tags(task: str, given: str | Iterable[str]) -> tuple[str, ...]:
     for each in tags:
         if not isinstance(each, str) or not each.strip():
             raise ConfigurationError(f"{task}: a tag is a text that is not empty, got {each!r}")
+        checked_text(each, f"{task}: a tag")
     return tuple(dict.fromkeys(tags))
 
 

@@ -13,12 +13,8 @@ ERROR_TEXT = 4_000
 TRACEBACK_TEXT = 16_000
 """Characters that are stored: the first ones of an error, the last ones of a traceback."""
 
-_OURS = (
-    "redrive.runtime.executor",
-    "redrive.runtime.handlers",
-    "redrive.runtime.handlers",
-    "concurrent.futures.thread",
-)
+_OURS = "redrive.runtime."
+"""The modules that call handlers, bodies and steps."""
 
 
 def failed(error: BaseException) -> Failed:
@@ -57,10 +53,11 @@ def _failure(error: BaseException) -> Failure:
 
 
 def _users(frames: TracebackType | None) -> TracebackType | None:
-    """Remove the frames that lead to the handler, which are the same for every error."""
-    while frames is not None and frames.tb_frame.f_globals.get("__name__") in _OURS:
-        frames = frames.tb_next
-    return frames
+    """Remove the frames that lead to the handler, which are the same for every error; an error of redrive keeps all."""
+    rest = frames
+    while rest is not None and str(rest.tb_frame.f_globals.get("__name__")).startswith(_OURS):
+        rest = rest.tb_next
+    return rest or frames
 
 
 def permanent(reason: str, why: str) -> Failed:

@@ -1,4 +1,4 @@
-"""What the body of a workflow works with: `Flow` in an ``async def``, `SyncFlow` in a ``def``.
+"""What the body of an ``async def`` workflow works with, and what it shares with `SyncFlow` in a ``def``.
 
 Both describe what the body asks for and pass the description to the conductor of the run, which is the worker's.
 They differ only in their colour: a method of `Flow` returns a `FlowCall` to be awaited, one of `SyncFlow` its result.
@@ -10,28 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Generic, Literal, NoReturn, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
-from redrive.app.arguments import checked_count, checked_text, shown
+from redrive.app.arguments import checked_text, shown
 from redrive.app.flow_calls import (
     Asked,
-    ChildCall,
-    GatherCall,
-    OnError,
     SleepCall,
+    aware,
     caller,
+    child_call,
+    first_call,
+    gather_call,
     long_span,
-    step_call,
-    step_function,
+    ordered,
     wait_call,
 )
+from redrive.app.flow_steps import map_call, step_call
 from redrive.app.payload import write_result
 from redrive.app.rng import FlowRandom
 from redrive.app.task import Task
-from redrive.engine.runs import StepKind, digest_of
-from redrive.errors import ConfigurationError, TaskDefinitionError
+from redrive.engine.runs import StepKind
+from redrive.errors import ConfigurationError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 
@@ -101,11 +102,23 @@ class FlowCall(Awaitable[R], Generic[R]):
         return f"<a call of flow, to be awaited, in {self.asked.line}>"
 
 
-class _FlowBase:
+class FlowBase:
     """What both colours of a flow share."""
 
+    _conductor: ConductorProtocol
+
     def __init__(self, conductor: ConductorProtocol) -> None:
-        self._conductor = conductor
+        object.__setattr__(self, "_conductor", conductor)
+
+    # A body is replayed: what it assigns here would be lost when the run continues in another process.
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(
+            f"flow.{name} cannot be assigned: a flow stores nothing in attributes; flow.set({name!r}, ...) stores a "
+            "value of the run, which Run.value reads, and a local variable belongs to the body"
+        )
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"flow.{name} cannot be deleted: a flow stores nothing in attributes")
 
     @property
     def workflow(self) -> str:
@@ -185,7 +198,7 @@ class _FlowBase:
         self._conductor.restart(args, kwargs)
 
 
-class Flow(_FlowBase):
+class Flow(FlowBase):
     """What an ``async def`` workflow works with; its first parameter has this annotation.
 
     The body is replayed from its beginning whenever a worker continues the run. Steps that are recorded return their
@@ -278,7 +291,9 @@ class Flow(_FlowBase):
             *args: its arguments, which JSON must not change.
             retry: the policy of the step, a directive or a `Policy`; by default the ``steps=`` of the workflow, and
                 without that the first failure is final. While the step waits for its next try the run holds no worker.
-            timeout: the time limit of one try: a ``timedelta``, seconds, or text.
+                Its hooks are called after a failed try, before that is recorded: again if the process dies then.
+            timeout: the time limit of one try: a ``timedelta``, seconds, or text. Without it, and without one in the
+                policy, a try may take as long as the attempt of the run.
             undo: a function that receives the result and takes the effect back. If the run fails for good or is
                 cancelled, the undos of its steps run in reverse order.
             **kwargs: as ``args``.
@@ -291,7 +306,7 @@ class Flow(_FlowBase):
             PayloadError: the arguments do not fit the annotations, or cannot be written.
             PolicyError: the policy cannot be read.
             ResultTooLarge: awaited: the result is larger than a row may be. The step is not called again.
-            StepFailed: awaited: the step failed for good with an exception whose class cannot be imported. Otherwise
+            StepFailed: awaited: the step failed for good, and the class of its exception cannot be imported. Otherwise
                 an exception of that class is raised.
         """
         call = step_call(function, args, kwargs, retry=retry, timeout=timeout, undo=undo, line=caller())
@@ -310,7 +325,7 @@ class Flow(_FlowBase):
 
     def sleep_until(self, instant: datetime) -> FlowCall[None]:
         """Wait for an instant, which has a time zone; see `sleep`."""
-        return FlowCall(self._conductor, SleepCall(None, _aware(instant), caller()))
+        return FlowCall(self._conductor, SleepCall(None, aware(instant), caller()))
 
     @overload
     def wait_for(self, name: str, kind: type[T], /, *, timeout: Duration | None = None) -> FlowCall[T]: ...
@@ -372,7 +387,7 @@ class Flow(_FlowBase):
         Raises:
             ConfigurationError: ``on_error`` is another word, or a branch is no awaitable, or was started already.
         """
-        return FlowCall(self._conductor, _gather("gather", _awaitables("gather", branches), on_error, None))
+        return FlowCall(self._conductor, gather_call("gather", _awaitables("gather", branches), on_error, None))
 
     def map(  # noqa: PLR0913 - the options of a step, by keyword
         self,
@@ -398,10 +413,10 @@ class Flow(_FlowBase):
             undo: see `step`.
 
         Raises:
-            ConfigurationError: ``at_once`` is not positive, or the items are a set, whose order changes.
+            ConfigurationError: ``at_once`` is not positive, or the items are a set, which has no fixed order.
         """
-        calls = [self.step(function, item, retry=retry, timeout=timeout, undo=undo) for item in _ordered(items)]
-        return FlowCall(self._conductor, _gather(_map_name(function), calls, on_error, at_once))
+        calls = [self.step(function, item, retry=retry, timeout=timeout, undo=undo) for item in ordered(items)]
+        return FlowCall(self._conductor, map_call(function, calls, on_error, at_once))
 
     def first(self, *branches: Awaitable[R]) -> FlowCall[tuple[int, R]]:
         """Run branches at once, and return the number of the first that ends, from 0, and its result.
@@ -412,7 +427,7 @@ class Flow(_FlowBase):
         Args:
             *branches: as for `gather`; at least one.
         """
-        return FlowCall(self._conductor, _first(_awaitables("first", branches)))
+        return FlowCall(self._conductor, first_call(_awaitables("first", branches)))
 
     def call(self, workflow: Task[P, R, Any, ...], /, *args: P.args, **kwargs: P.kwargs) -> FlowCall[R]:
         """Start a child run, wait for its end, and return its result. The run holds no worker while it waits.
@@ -429,7 +444,7 @@ class Flow(_FlowBase):
             ChildFailed: awaited: the child failed for good, or was cancelled.
             PayloadError: the arguments do not fit the child.
         """
-        return FlowCall(self._conductor, _child(workflow, args, kwargs))
+        return FlowCall(self._conductor, child_call(workflow, args, kwargs))
 
     def transaction(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> FlowCall[Any]:
         """Call a function with a connection to the database of the app, and commit its writes and the record together.
@@ -449,170 +464,6 @@ class Flow(_FlowBase):
         return FlowCall(self._conductor, call)
 
 
-class SyncFlow(_FlowBase):
-    """What a ``def`` workflow works with; its first parameter has this annotation. It runs in a thread.
-
-    The methods are those of `Flow`, and return results instead of awaitables. A branch of `gather` and `first` is a
-    function without parameters, and runs in a thread of its own: ``flow.gather(lambda: flow.step(pack, order), ...)``.
-    """
-
-    @overload
-    def step(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    @overload
-    def step(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    @overload
-    def step(  # type: ignore[overload-cannot-match]
-        self,
-        function: Callable[..., Coroutine[Any, Any, R]],
-        /,
-        *args: Any,
-        retry: Policy | str | None,
-        timeout: Duration | None = None,
-        undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
-    ) -> R: ...
-    @overload
-    def step(  # type: ignore[overload-cannot-match]
-        self,
-        function: Callable[..., Coroutine[Any, Any, R]],
-        /,
-        *args: Any,
-        timeout: Duration | None,
-        undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
-    ) -> R: ...
-    @overload
-    def step(  # type: ignore[overload-cannot-match]
-        self,
-        function: Callable[..., Coroutine[Any, Any, R]],
-        /,
-        *args: Any,
-        undo: Callable[[R], Any] | None,
-        **kwargs: Any,
-    ) -> R: ...
-    @overload
-    def step(  # type: ignore[overload-cannot-match]
-        self,
-        function: Callable[..., R],
-        /,
-        *args: Any,
-        retry: Policy | str | None,
-        timeout: Duration | None = None,
-        undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
-    ) -> R: ...
-    @overload
-    def step(  # type: ignore[overload-cannot-match]
-        self,
-        function: Callable[..., R],
-        /,
-        *args: Any,
-        timeout: Duration | None,
-        undo: Callable[[R], Any] | None = None,
-        **kwargs: Any,
-    ) -> R: ...
-    @overload
-    def step(  # type: ignore[overload-cannot-match]
-        self,
-        function: Callable[..., R],
-        /,
-        *args: Any,
-        undo: Callable[[R], Any] | None,
-        **kwargs: Any,
-    ) -> R: ...
-    def step(
-        self,
-        function: Any,
-        /,
-        *args: Any,
-        retry: Any = None,
-        timeout: Any = None,
-        undo: Any = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Call a function once and record its result; see `Flow.step`."""
-        call = step_call(function, args, kwargs, retry=retry, timeout=timeout, undo=undo, line=caller())
-        return self._conductor.perform_in_thread(call)
-
-    def sleep(self, span: Duration) -> None:
-        """Wait for a time; see `Flow.sleep`."""
-        self._conductor.perform_in_thread(SleepCall(long_span(span, "flow.sleep()"), None, caller()))
-
-    def sleep_until(self, instant: datetime) -> None:
-        """Wait for an instant, which has a time zone; see `Flow.sleep`."""
-        self._conductor.perform_in_thread(SleepCall(None, _aware(instant), caller()))
-
-    @overload
-    def wait_for(self, name: str, kind: type[T], /, *, timeout: Duration | None = None) -> T: ...
-    @overload
-    def wait_for(self, name: str, /, *, timeout: Duration | None = None) -> Any: ...
-    def wait_for(self, name: str, kind: Any = Any, /, *, timeout: Duration | None = None) -> Any:
-        """Wait for a signal to this run, and return its value; see `Flow.wait_for`."""
-        return self._conductor.perform_in_thread(wait_call(StepKind.WAIT, name, kind, timeout, caller()))
-
-    @overload
-    def wait_for_event(self, name: str, kind: type[T], /, *, timeout: Duration | None = None) -> T: ...
-    @overload
-    def wait_for_event(self, name: str, /, *, timeout: Duration | None = None) -> Any: ...
-    def wait_for_event(self, name: str, kind: Any = Any, /, *, timeout: Duration | None = None) -> Any:
-        """Wait for a value that `App.emit` publishes, and return it; see `Flow.wait_for_event`."""
-        return self._conductor.perform_in_thread(wait_call(StepKind.EVENT, name, kind, timeout, caller()))
-
-    @overload
-    def gather(self, *branches: Callable[[], R], on_error: Literal["first", "wait"] = "first") -> list[R]: ...
-    @overload
-    def gather(self, *branches: Callable[[], R], on_error: Literal["collect"]) -> list[R | Exception]: ...
-    def gather(self, *branches: Callable[[], Any], on_error: OnErrorName = "first") -> Any:
-        """Run branches at once, each in a thread, and return their results in their order; see `Flow.gather`."""
-        return self._conductor.perform_in_thread(_gather("gather", _functions("gather", branches), on_error, None))
-
-    def map(  # noqa: PLR0913 - the options of a step, by keyword
-        self,
-        function: Callable[[T], R],
-        items: Iterable[T],
-        /,
-        *,
-        at_once: int = 20,
-        on_error: OnErrorName = "first",
-        retry: Policy | str | None = None,
-        timeout: Duration | None = None,
-        undo: Callable[[R], Any] | None = None,
-    ) -> list[R]:
-        """Run one step for each item, so many at once, and return the results; see `Flow.map`."""
-
-        def branch(item: T) -> Callable[[], R]:
-            return lambda: self.step(function, item, retry=retry, timeout=timeout, undo=undo)
-
-        branches = [branch(item) for item in _ordered(items)]
-        result: list[R] = self._conductor.perform_in_thread(_gather(_map_name(function), branches, on_error, at_once))
-        return result
-
-    def first(self, *branches: Callable[[], R]) -> tuple[int, R]:
-        """Run branches at once; return the number of the first that ends, and its result; see `Flow.first`."""
-        result: tuple[int, R] = self._conductor.perform_in_thread(_first(_functions("first", branches)))
-        return result
-
-    def call(self, workflow: Task[P, R, Any, ...], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Start a child run, wait for its end, and return its result; see `Flow.call`."""
-        result: R = self._conductor.perform_in_thread(_child(workflow, args, kwargs))
-        return result
-
-    def transaction(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
-        """Call a function with a connection, and commit its writes and the record together; see `Flow.transaction`."""
-        call = step_call(function, args, kwargs, retry=None, timeout=None, undo=None, line=caller(), transacted=True)
-        result: R = self._conductor.perform_in_thread(call)
-        return result
-
-
-def _aware(instant: Any) -> datetime:
-    if not isinstance(instant, datetime) or instant.utcoffset() is None:
-        raise ConfigurationError(
-            f"flow.sleep_until() takes a datetime with a time zone, got {shown(instant)}; a time from now on is "
-            "flow.sleep()"
-        )
-    return instant.astimezone(UTC)
-
-
 def _awaitables(method: str, branches: Sequence[Any]) -> list[Any]:
     import asyncio
 
@@ -626,47 +477,3 @@ def _awaitables(method: str, branches: Sequence[Any]) -> list[Any]:
                 f"flow.{method}(): a branch is an awaitable, such as flow.step(...) or a coroutine, got {shown(each)}"
             )
     return list(branches)
-
-
-def _functions(method: str, branches: Sequence[Any]) -> list[Any]:
-    for each in branches:
-        if not callable(each):
-            raise ConfigurationError(
-                f"flow.{method}(): in a def workflow a branch is a function without parameters, as in "
-                f"flow.{method}(lambda: flow.step(...)); got {shown(each)}"
-            )
-    return list(branches)
-
-
-def _gather(name: str, branches: list[Any], on_error: str, at_once: int | None) -> GatherCall:
-    words = [str(each) for each in OnError]
-    if on_error not in words:
-        raise ConfigurationError(f"on_error is {', '.join(map(repr, words))}, not {on_error!r}")
-    if at_once is not None:
-        checked_count(at_once, "flow.map(): at_once")
-    return GatherCall(name, branches, OnError(on_error), at_once, caller())
-
-
-def _first(branches: list[Any]) -> GatherCall:
-    if not branches:
-        raise ConfigurationError("flow.first() takes at least one branch")
-    return GatherCall("first", branches, OnError.FIRST, None, caller())
-
-
-def _map_name(function: Any) -> str:
-    return f"map {step_function(function).name}"
-
-
-def _ordered(items: Iterable[T]) -> Iterable[T]:
-    if isinstance(items, set | frozenset):
-        raise ConfigurationError("flow.map(): the order of a set is another one in each process; pass sorted(items)")
-    return items
-
-
-def _child(workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ChildCall:
-    if not isinstance(workflow, Task) or not workflow.is_workflow:
-        raise TaskDefinitionError(
-            f"flow.call() takes a workflow, got {shown(workflow)}; a function is called by flow.step()"
-        )
-    payload = workflow.signature.write(args, kwargs, order="deterministic")
-    return ChildCall(workflow, payload, digest_of(payload), None, caller())

@@ -9,21 +9,18 @@ The worker carries it out when the body awaits it.
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, TypeAlias
-from weakref import WeakKeyDictionary
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from redrive.app.arguments import checked_text, shown
-from redrive.app.enqueue import durable_policy
+from redrive.app.arguments import checked_count, checked_text, shown
 from redrive.app.payload import Returns, Signature, dec_hook
 from redrive.app.task import Task
 from redrive.app.types import type_name
@@ -33,8 +30,7 @@ from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
 
-#: The parameters that ``flow.step`` takes itself.
-RESERVED: Final = frozenset({"retry", "timeout", "undo"})
+T = TypeVar("T")
 
 _HERE: Final = str(Path(__file__).parents[1])
 
@@ -52,12 +48,13 @@ class OnError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepFunction:
-    """A function as a step: its name, its parameters and its result."""
+    """A function as a step: its name, its parameters, its result and its earlier names."""
 
     function: Callable[..., Any]
     name: str
     signature: Signature
     returns: Returns
+    aka: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +126,7 @@ class GatherCall:
     on_error: OnError
     at_once: int | None
     line: str
+    aka: tuple[str, ...] = ()
 
 
 Asked: TypeAlias = StepCall | SleepCall | WaitCall | ChildCall | GatherCall
@@ -149,133 +147,6 @@ def _short(file: str) -> str:
     return "/".join(Path(file).parts[-2:])
 
 
-_functions: WeakKeyDictionary[Callable[..., Any], StepFunction] = WeakKeyDictionary()
-
-
-def step_function(function: Any) -> StepFunction:
-    """Return a function as a step, after a check that its calls can be recorded."""
-    if isinstance(function, Task):
-        return _checked(StepFunction(function.function, function.name, function.signature, function.returns))
-    try:
-        known = _functions.get(function)
-    except TypeError:
-        known = None
-    if known is None:
-        known = _checked(_described(function))
-        # A bound method is made anew for each call.
-        if inspect.isfunction(function):
-            _functions[function] = known
-    return known
-
-
-def _described(function: Any) -> StepFunction:
-    if not callable(function):
-        hint = "; pass the function and its arguments, as in flow.step(charge, order)"
-        if inspect.isawaitable(function):
-            if inspect.iscoroutine(function):
-                function.close()
-            raise TaskDefinitionError(f"flow.step() takes a function, and got the call of one{hint}")
-        raise TaskDefinitionError(f"flow.step() takes a function, got {shown(function)}{hint}")
-    name = getattr(function, "__name__", None)
-    if not isinstance(name, str) or not name.isidentifier():
-        raise TaskDefinitionError(
-            f"flow.step(): {shown(function)} has no name, and a step is recorded by its name: write a def function"
-        )
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TaskDefinitionError(f"flow.step(): {name} is a generator function, and a step returns once")
-    try:
-        signature = Signature(function, name)
-    except TaskDefinitionError as error:
-        raise TaskDefinitionError(str(error).replace("task ", "step ", 1)) from None
-    return StepFunction(function, name, signature, Returns(signature))
-
-
-def _checked(step: StepFunction) -> StepFunction:
-    taken = RESERVED.intersection(step.signature.parameters)
-    if taken:
-        raise TaskDefinitionError(
-            f"step {step.name!r}: a parameter cannot be called {min(taken)!r}, which flow.step() takes itself"
-        )
-    if step.signature.context is not None:
-        raise TaskDefinitionError(
-            f"step {step.name!r} takes a redrive.Context, and a step is no job: leave that parameter out"
-        )
-    step.returns.check_type()
-    return step
-
-
-@functools.lru_cache(maxsize=1024)
-def _parsed(retry: Policy | str | None, timeout: timedelta | None, where: str) -> Policy:
-    kind, _, name = where.partition(" ")
-    policy = durable_policy(retry, name, kind=kind)
-    if policy.catch is not None:
-        raise TaskDefinitionError(
-            f"{where}: the policy of a step has no catch: write try/except around flow.step(), or give the catch to "
-            "@app.workflow(retry=...)"
-        )
-    return policy if timeout is None else policy.with_(attempt_timeout=timeout)
-
-
-def step_policy(retry: Policy | str | None, timeout: Duration | None, where: str) -> Policy:
-    """Return the complete policy of a step; without one, its first failure is final."""
-    limit = None if timeout is None else long_span(timeout, f"{where}: timeout")
-    try:
-        return _parsed(retry, limit, where)
-    except TypeError:
-        return _parsed.__wrapped__(retry, limit, where)
-
-
-def undo_of(undo: Any, where: str) -> Undo | None:
-    """Return the function that takes a step back."""
-    if undo is None:
-        return None
-    if isinstance(undo, Task):
-        return Undo(undo.function, undo.name)
-    name = getattr(undo, "__name__", None) or getattr(getattr(undo, "func", None), "__name__", None)
-    if not callable(undo) or not isinstance(name, str) or not name.isidentifier():
-        raise TaskDefinitionError(f"{where}: undo= takes a function of the result of the step, got {shown(undo)}")
-    return Undo(undo, name)
-
-
-def step_call(  # noqa: PLR0913 - the parts of the call
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    *,
-    retry: Policy | str | None,
-    timeout: Duration | None,
-    undo: Any,
-    line: str,
-    transacted: bool = False,
-) -> StepCall:
-    """Describe a step; raise if its function, its arguments or its policy cannot be used."""
-    step = step_function(function)
-    where = f"step {step.name!r}"
-    if transacted:
-        step = replace(step, signature=_without_first(step))
-    is_open = retry is None and timeout is None
-    policy = None if is_open else step_policy(retry, timeout, where)
-    digest = digest_of(step.signature.write(args, kwargs, order="deterministic"))
-    return StepCall(step, args, kwargs, policy, undo_of(undo, where), digest, line, transacted)
-
-
-def _without_first(step: StepFunction) -> Signature:
-    """Return the signature of a function without its first parameter, which receives the connection."""
-    names = list(step.signature.parameters)
-    if not names:
-        raise TaskDefinitionError(
-            f"flow.transaction(): {step.name} takes no parameter; its first one receives the connection"
-        )
-    function, first = step.function, names[0]
-
-    class _Rest(Signature):
-        @functools.cached_property
-        def payload(self) -> tuple[str, ...]:
-            return tuple(name for name in self.parameters if name != first)
-
-    return _Rest(function, step.name)
-
-
 def wait_call(kind: StepKind, name: Any, hint: Any, timeout: Duration | None, line: str) -> WaitCall:
     """Describe a wait; names of signals do not begin with a colon, which the engine uses."""
     method = "wait_for" if kind is StepKind.WAIT else "wait_for_event"
@@ -286,6 +157,50 @@ def wait_call(kind: StepKind, name: Any, hint: Any, timeout: Duration | None, li
         None if timeout is None else long_span(timeout, f"flow.{method}({name!r}): timeout"),
         line,
     )
+
+
+def gather_call(name: str, branches: list[Any], on_error: str, at_once: int | None) -> GatherCall:
+    """Describe branches that run at once."""
+    words = [str(each) for each in OnError]
+    if on_error not in words:
+        raise ConfigurationError(f"on_error is {', '.join(map(repr, words))}, not {on_error!r}")
+    if at_once is not None:
+        checked_count(at_once, "flow.map(): at_once")
+    return GatherCall(name, branches, OnError(on_error), at_once, caller())
+
+
+def first_call(branches: list[Any]) -> GatherCall:
+    """Describe branches of which the first to end wins."""
+    if not branches:
+        raise ConfigurationError("flow.first() takes at least one branch")
+    return GatherCall("first", branches, OnError.FIRST, None, caller())
+
+
+def ordered(items: Iterable[T]) -> Iterable[T]:
+    """Return items for branches; raise if their order may differ in a replay."""
+    if isinstance(items, set | frozenset):
+        raise ConfigurationError("flow.map(): the order of a set is another one in each process; pass sorted(items)")
+    return items
+
+
+def child_call(workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ChildCall:
+    """Describe a child run; raise if it is no workflow, or its arguments do not fit."""
+    if not isinstance(workflow, Task) or not workflow.is_workflow:
+        raise TaskDefinitionError(
+            f"flow.call() takes a workflow, got {shown(workflow)}; a function is called by flow.step()"
+        )
+    payload = workflow.signature.write(args, kwargs, order="deterministic")
+    return ChildCall(workflow, payload, digest_of(payload), None, caller())
+
+
+def aware(instant: Any) -> datetime:
+    """Return an instant in UTC; raise if it has no time zone."""
+    if not isinstance(instant, datetime) or instant.utcoffset() is None:
+        raise ConfigurationError(
+            f"flow.sleep_until() takes a datetime with a time zone, got {shown(instant)}; a time from now on is "
+            "flow.sleep()"
+        )
+    return instant.astimezone(UTC)
 
 
 def checked_event(name: Any, what: str) -> str:

@@ -11,15 +11,13 @@ from redrive.app import archive as archives
 from redrive.app.archive import Archive
 from redrive.app.arguments import checked_filter
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
+from redrive.engine.bulk import BATCH
 from redrive.engine.keys import idempotency_key
 from redrive.engine.queue import Rate
 from redrive.engine.records import Filter, JobRecord, Stats
 from redrive.observe.listeners import INFO, heard
 from redrive.stores.operations import admin, deleting, jobs, redriving
 from redrive.stores.operations.admin import BulkResult
-
-BATCH = 500
-"""Jobs that one transaction changes at most."""
 
 
 class Jobs:
@@ -43,7 +41,11 @@ class Jobs:
         return await self._app.store.arun(admin.select(Filter() if where is None else checked_filter(where)))
 
     def stats(self, *, after_id: int = 0, task: str | None = None) -> Stats:
-        """Count jobs by state: all, those with an id above ``after_id``, or those of one task."""
+        """Count jobs by state: all, those with an id above ``after_id``, or those of one task.
+
+        The cost does not depend on the size of the table: a count of 10,000 means that many or more, and succeeded and
+        cancelled jobs are counted among the newest 10,000 jobs.
+        """
         return self._app.store.run(admin.stats(after_id=after_id, task=task, now=self._app.now()))
 
     async def astats(self, *, after_id: int = 0, task: str | None = None) -> Stats:
@@ -297,8 +299,4 @@ class Jobs:
 
 
 def _spacing(rate: str | None) -> timedelta:
-    if rate is None:
-        return timedelta(0)
-    parsed = Rate.parse(rate)
-    # Rounded up: one microsecond too much keeps the rate, one too little exceeds it.
-    return -(-parsed.span // (parsed.count * timedelta(microseconds=1))) * timedelta(microseconds=1)
+    return timedelta(0) if rate is None else Rate.parse(rate).spacing

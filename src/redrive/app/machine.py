@@ -5,15 +5,16 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from datetime import timedelta
 from typing import Any, Literal, Protocol
 
 from msgspec import structs
 
-from redrive.app.arguments import checked_function, checked_text, shown
+from redrive import observe
+from redrive.app.arguments import check_printable, checked_function, checked_text
 from redrive.app.instance import MachineInstance
+from redrive.app.machine_states import MachineStates
 from redrive.app.machines import Machines, MigrationResult
 from redrive.app.protocol import AppProtocol
 from redrive.app.refreshes import checked_key
@@ -23,23 +24,23 @@ from redrive.engine.diagram import as_mermaid
 from redrive.engine.machine import (
     InstanceRecord,
     MachineDefinition,
-    MachineState,
     Move,
     MoveStatus,
     NextEvent,
-    StateTimeout,
     step,
 )
+from redrive.engine.origin import of_machine
 from redrive.errors import MachineDefinitionError, NoTransition
+from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.schedule.timezone import member
 from redrive.stores.operations.machines import manage, turns
 from redrive.stores.operations.machines import send as sending
 from redrive.stores.operations.machines.manage import InstanceCount
-from redrive.stores.operations.machines.rows import Choice, InstanceEvent, Start
+from redrive.stores.operations.machines.rows import Choice, InstanceEvent, Known, Start
 from redrive.stores.operations.machines.send import Busy, Sent, SentStatus
-from redrive.stores.operations.machines.turns import EventTurn, Known
+from redrive.stores.operations.machines.turns import EventTurn
 from redrive.stores.query import Operation
 
 
@@ -75,16 +76,18 @@ class Machine:
         place: str,
         data: Any = None,
         busy: Literal["raise", "queue", "drop"] = "raise",
+        keep_completed_for: timedelta | None = None,
     ) -> None:
+        self.keep_completed_for = keep_completed_for
         self.app = app
         self.name = name
         self.place = place
-        self.tasks: dict[str, StateTask] = {}
+        self._states = MachineStates(name)
+        self.tasks = self._states.tasks
         self._registry = registry
         self._declaration = declaration
         self._busy = member(Busy, "busy", busy)
         self.codec = None if data is None else DataCodec(data, name)
-        self._checked = 0
 
     def __repr__(self) -> str:
         return f"<machine {self.name}: {', '.join(self.tasks) or 'no states'}>"
@@ -173,90 +176,29 @@ class Machine:
         checked_function(function, "state", "@machine.state(after=[...]) above a function")
         label: str = getattr(function, "__name__", "") if name is None else name
         checked_text(label, f"machine {self.name!r}: the name of a state")
+        check_printable(label, f"machine {self.name!r}: the name of a state")
         if label in self.tasks:
             raise MachineDefinitionError(
                 f"machine {self.name!r} has two states called {label!r}: give one another name"
             )
         settings = {"machine": self, "label": label, "state": state}
         task: StateTask = self._registry.state(function, self._declaration, changes, **settings)
-        self.tasks[label] = task
-        self.__dict__.pop("definition", None)
-        if task.signature.resolved:
-            try:
-                task.check_handler()
-                self._check_added(task)
-            except BaseException:
-                del self.tasks[label]
-                self._registry.tasks.pop(task.name)
-                raise
+        try:
+            self._states.add(task)
+        except BaseException:
+            self._registry.tasks.pop(task.name)
+            raise
         return task
 
-    def _check_added(self, added: StateTask) -> None:
-        """Check what can be checked before all states are known."""
-        _ = added.timeout_event
-        known = [task for task in self.tasks.values() if task.signature.resolved]
-        self._check_event_names(known)
-        states = {task.label: task.defined(self._name_of, None) for task in known}
-        MachineDefinition(self.name, states).check_added(states[added.label])
-
-    def _name_of(self, given: Any, where: str) -> str:
-        if isinstance(given, StateTask):
-            if given.machine is not self:
-                raise MachineDefinitionError(f"{where}={given!r} is a state of another machine")
-            return given.label
-        if isinstance(given, str) and given:
-            return given
-        raise MachineDefinitionError(f"{where} takes states, or names of states, got {shown(given)}")
-
-    def _check_event_names(self, tasks: Iterable[StateTask]) -> None:
-        kinds: dict[str, Any] = {}
-        for task in tasks:
-            other = kinds.setdefault(task.event, task.event_type)
-            if other is not task.event_type:
-                raise MachineDefinitionError(
-                    f"machine {self.name!r}: two classes of events are called {task.event!r}: {other!r} and "
-                    f"{task.event_type!r}; give one another name"
-                )
-
-    @cached_property
+    @property
     def definition(self) -> MachineDefinition:
         """The states and their transitions."""
-        self._check_event_names(self.tasks.values())
-        states: dict[str, MachineState] = {}
-        for task in self.tasks.values():
-            task.check_handler()
-            states[task.label] = task.defined(self._name_of, self._timeout_of(task))
-        definition = MachineDefinition(self.name, states)
-        for state in states.values():
-            definition.check_added(state)
-        return definition
+        return self._states.definition
 
-    def _timeout_of(self, task: StateTask) -> StateTimeout | None:
-        given = task.timeout_event
-        if given is None:
-            return None
-        after, event = given
-        codec = self._codec_of(type(event))
-        if codec is None:
-            raise MachineDefinitionError(
-                f"machine {self.name!r}: the timeout of {task.label!r} sends {event_name(type(event))}, but no state "
-                "takes that"
-            )
-        return StateTimeout(after, codec.event, codec.write_event(event))
-
-    def _codec_of(self, kind: type) -> StateTask | None:
-        """Return a state that takes a class of events."""
-        return next((task for task in self.tasks.values() if task.event_type is kind), None)
-
-    @cached_property
+    @property
     def version(self) -> str:
         """The digest of the states and their transitions, which is stored with each move."""
-        parts = (f"{state.name}<{state.event}<{','.join(state.after)}" for state in self.definition.states.values())
-        return hashlib.blake2b("\n".join(parts).encode(), digest_size=6).hexdigest()
-
-    def adopted(self, app: AppProtocol, registry: MachineRegistrar) -> None:
-        """Become a machine of an app; its states are adopted as tasks."""
-        self.app, self._registry = app, registry
+        return self._states.version
 
     def check(self) -> None:
         """Check the definition; see `redrive.App.check`.
@@ -267,11 +209,11 @@ class Machine:
         Warns:
             RuntimeWarning: a state is never entered, or no final state can be reached from it.
         """
-        if self._checked == len(self.tasks):
-            return
-        for warning in self.definition.check():
-            warnings.warn(warning, RuntimeWarning, stacklevel=2)
-        self._checked = len(self.tasks)
+        self._states.check()
+
+    def adopted(self, app: AppProtocol, registry: MachineRegistrar) -> None:
+        """Become a machine of an app; its states are adopted as tasks."""
+        self.app, self._registry = app, registry
 
     # ---------------------------------------------------------------- events
 
@@ -313,8 +255,10 @@ class Machine:
             StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); with a ``key``, repeat the
                 call.
         """
-        sent, turn = self._sending(instance, event, key, busy)
+        sent, turn, begun = self._sending(instance, event, key, busy)
         answer = self.app.store.run(sent, using=using)
+        if begun:
+            self.emit_begun(instance, begun[0], answer.to_state, in_transaction=using is not None)
         if using is not None or answer.status is not SentStatus.QUEUED:
             return answer
         return self._after_turn(answer, self.app.store.run(turn()))
@@ -330,22 +274,24 @@ class Machine:
         using: Any = None,
     ) -> Sent:
         """Send an event to an instance; see `send`. On PostgreSQL ``using`` takes an asynchronous connection."""
-        sent, turn = self._sending(instance, event, key, busy)
+        sent, turn, begun = self._sending(instance, event, key, busy)
         answer = await self.app.store.arun(sent, using=using)
+        if begun:
+            self.emit_begun(instance, begun[0], answer.to_state, in_transaction=using is not None)
         if using is not None or answer.status is not SentStatus.QUEUED:
             return answer
         return self._after_turn(answer, await self.app.store.arun(turn()))
 
     def _sending(
         self, instance: str, event: Any, key: str | None, busy: str | None
-    ) -> tuple[Operation[Sent], Callable[[], Operation[tuple[EventTurn, ...]]]]:
-        """Return the operation that sends an event, and the one that starts it if it waits for its turn."""
+    ) -> tuple[Operation[Sent], Callable[[], Operation[tuple[EventTurn, ...]]], list[int]]:
+        """Return the operation that sends an event, the one that starts it if it waits, and a list for a new job."""
         self.app.check()
         checked_key(instance)
         if key is not None:
             checked_text(key, f"machine {self.name!r}: key, the key of an event,")
         how = self._busy if busy is None else member(Busy, "busy", busy)
-        codec = self._codec_of(type(event))
+        codec = self._states.codec_of(type(event))
         name = event_name(type(event))
         if codec is None and how is Busy.QUEUE:
             raise self._refused(name)
@@ -361,19 +307,39 @@ class Machine:
             return turns.take_turn(self.known, self.name, instance, self.resolve, now=self.app.now())
 
         queues = tuple({task.defaults.queue for task in self.tasks.values()})
-        return sending.send(new, choose, busy=how, queues=queues, now=self.app.now()), turn
+        begun: list[int] = []
+        sent = sending.send(new, choose, busy=how, queues=queues, begun=begun.append, now=self.app.now())
+        return sent, turn, begun
 
     def _refused(self, event: str) -> NoTransition:
         known = ", ".join(dict.fromkeys(task.event for task in self.tasks.values()))
         return NoTransition(f"machine {self.name!r} takes no {event}; its events: {known}", event_type=event)
 
-    @staticmethod
-    def _after_turn(sent: Sent, done: tuple[EventTurn, ...]) -> Sent:
+    def _after_turn(self, sent: Sent, done: tuple[EventTurn, ...]) -> Sent:
         """Return the answer to an event that was put into line, after the first event of the line had its turn."""
+        for each in done:
+            if each.status is MoveStatus.RUNNING:
+                self.emit_begun(each.key, each.id, each.to_state)
         mine = next((each for each in done if each.id == sent.id), None)
         if mine is None or mine.status is not MoveStatus.RUNNING:
             return sent
         return structs.replace(sent, status=SentStatus.STARTED, from_state=mine.from_state, to_state=mine.to_state)
+
+    def emit_begun(self, instance: str, job_id: int, state: str | None, *, in_transaction: bool = False) -> None:
+        """Emit the event of a new job, that of a transition which has begun."""
+        if state is None or not heard("redrive.jobs", DEBUG):
+            return
+        task = self.tasks[state]
+        observe.emit(
+            observe.JobEnqueued(
+                task=task.name,
+                queue=task.defaults.queue,
+                job_id=job_id,
+                origin=of_machine(self.name, instance),
+                delay=timedelta(0),
+                in_transaction=in_transaction,
+            )
+        )
 
     def _chosen(  # noqa: PLR0913, PLR0917 - what a choice depends on
         self, key: str, state: str | None, event_type: str, event: Any, payload: bytes, data: Any
@@ -398,7 +364,7 @@ class Machine:
 
     def next_event(self, key: str, state: str, event: Any, data: Any) -> NextEvent:
         """Return the effect that begins the next transition from a state; raise `NoTransition` if there is none."""
-        name, codec = event_name(type(event)), self._codec_of(type(event))
+        name, codec = event_name(type(event)), self._states.codec_of(type(event))
         found = step(self.definition, state, name, event, data)
         if not isinstance(found, Move) or codec is None:
             possible = ", ".join(f"{each.event} to {each.name}" for each in self.definition.following(state))

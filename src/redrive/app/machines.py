@@ -12,13 +12,13 @@ from redrive.app.arguments import checked_count, shown
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.refreshes import checked_key
 from redrive.app.transition import MachineProtocol
-from redrive.engine.machine import InstanceRecord, InstanceStatus, MoveRecord, entered
+from redrive.engine.machine import InstanceRecord, InstanceStatus, MoveRecord, StrandedCount, entered
 from redrive.errors import ConfigurationError, IllegalMove, MachineDefinitionError
 from redrive.schedule.timezone import member
 from redrive.stores.operations import clock, redriving
 from redrive.stores.operations.machines import manage
 from redrive.stores.operations.machines.manage import InstanceCount
-from redrive.stores.operations.machines.rows import LAST
+from redrive.stores.operations.machines.rows import LAST, Known
 from redrive.stores.query import Operation
 
 BATCH = 1000
@@ -50,6 +50,16 @@ class Machines:
         self._app = app
         self.declared: dict[str, Any] = {}
         """The machines of the code, by name."""
+
+    @property
+    def known(self) -> Known:
+        """The machines of the code, their states, and the classes of their events."""
+        each = [self.declared[name].known for name in sorted(self.declared)]
+        return Known(
+            tuple(name for known in each for name in known.machines),
+            tuple(state for known in each for state in known.states),
+            tuple(event for known in each for event in known.events),
+        )
 
     # ---------------------------------------------------------------- reading
 
@@ -158,9 +168,8 @@ class Machines:
         return await arun(self._app.store, self._stranded(machine))
 
     def _stranded(self, machine: str) -> Procedure[dict[str, int]]:
-        definition = self.find(machine).definition
-        rows: Sequence[InstanceCount] = yield manage.counts(machine)
-        return _summed((row.state, row.number) for row in rows if row.state and row.state not in definition.states)
+        rows: Sequence[StrandedCount] = yield manage.stranded(self.find(machine).known)
+        return {row.state: row.number for row in rows if row.what == "state" and row.state is not None}
 
     # ---------------------------------------------------------------- acting
 
@@ -318,7 +327,7 @@ class Machines:
                 return number
             after = batch.last
 
-    def find(self, machine: str) -> Any:  # noqa: ANN401 - a machine, whose module imports this one
+    def find(self, machine: str) -> Any:  # noqa: ANN401 - a machine; its module imports this one
         """Return a machine of the code.
 
         Raises:

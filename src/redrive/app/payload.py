@@ -16,6 +16,7 @@ An argument without a precise annotation (none, ``Any``, ``list``,
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -66,6 +67,15 @@ def dec_hook(kind: type, value: Any) -> Any:
     if validate is None:
         raise NotImplementedError(f"{type_name(kind)} cannot be read from JSON: use a dataclass, a struct, a TypedDict")
     return validate(value)
+
+
+def _schema(kind: type) -> dict[str, Any]:
+    """Return the JSON Schema of a type that msgspec does not have."""
+    describe = getattr(kind, "model_json_schema", None)
+    if describe is not None:
+        schema: dict[str, Any] = describe()
+        return schema
+    return {"type": "string"} if kind is ZoneInfo else {}
 
 
 def _is_open(hint: Any) -> bool:
@@ -159,6 +169,20 @@ class Signature:
         return msgspec.json.Decoder(arguments, dec_hook=dec_hook)
 
     @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of stored arguments: an object with a member for each parameter."""
+        found = msgspec.json.schema(self._decoder.type, schema_hook=_schema)
+        definitions = found["$defs"]
+        top = definitions.pop(found["$ref"].rpartition("/")[2])
+        for name, member in top["properties"].items():
+            default = self.parameters[name].default
+            # A default that cannot be written as JSON is left out: the schema describes, and does not check.
+            with contextlib.suppress(TypeError, NotImplementedError, ValueError):
+                if default is not inspect.Parameter.empty:
+                    member["default"] = msgspec.json.decode(msgspec.json.encode(default, enc_hook=enc_hook))
+        return {**top, "title": self.name, **({"$defs": definitions} if definitions else {})}
+
+    @cached_property
     def _free(self) -> tuple[str, ...]:
         return tuple(name for name in self.payload if _is_open(self.hints.get(name, Any)))
 
@@ -248,7 +272,7 @@ class Signature:
 
 
 class UnknownSignature(Signature):
-    """The signature of a task whose code this process does not have: any arguments by name, as plain JSON."""
+    """The signature of a task without code in this process: any arguments by name, as plain JSON."""
 
     known = False
 
@@ -302,7 +326,7 @@ class Returns:
 
     @cached_property
     def hint(self) -> Any:
-        """The return annotation without `Pending`; Any if nothing else is left."""
+        """The return annotation without `Pending`; Any if none is left."""
         hint = self._signature.hints.get("return", Any)
         parts = typing.get_args(hint)
         if typing.get_origin(hint) in _AWAITABLE and parts:

@@ -34,7 +34,7 @@ class AppProtocol(Protocol):
         """The registered tasks by name."""
 
     @property
-    def machines(self) -> Any:  # noqa: ANN401 - the component, whose module imports this one
+    def machines(self) -> Any:  # noqa: ANN401 - the component; its module imports this one
         """The machines and their instances."""
 
     @property
@@ -56,7 +56,7 @@ class AppProtocol(Protocol):
     def check_policy(self, policy: Policy, signature: Signature) -> None:
         """Check that the tasks that a policy names exist and fit."""
 
-    def find(self, name: str) -> Any:  # noqa: ANN401 - a task, whose module imports this one
+    def find(self, name: str) -> Any:  # noqa: ANN401 - a task; its module imports this one
         """Find a task by its name."""
 
     def named(self, name: str) -> Any:  # noqa: ANN401 - an enqueuer, as for `find`

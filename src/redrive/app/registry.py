@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redrive.app.arguments import checked_flag, checked_function, checked_text, checked_texts
+from redrive.app.arguments import (
+    check_printable,
+    checked_flag,
+    checked_function,
+    checked_text,
+    checked_texts,
+    earlier_names,
+)
 from redrive.app.catch import catches, check_catch
 from redrive.app.cron import Cron
 from redrive.app.enqueue import Options, durable_policy
@@ -20,7 +27,7 @@ from redrive.app.payload import Signature
 from redrive.app.protocol import AppProtocol
 from redrive.app.refresh import Refresh
 from redrive.app.subscription import Subscription
-from redrive.app.task import Task, Traits
+from redrive.app.task import Executor, Task, Traits
 from redrive.app.topic import Retention, Topic
 from redrive.app.workflow import Workflow
 from redrive.clock import SystemClock
@@ -64,6 +71,7 @@ class Declaration:
     keep_for: Duration | None = None
     aka: str | Iterable[str] = ()
     deadline: Duration | None = None
+    executor: Executor = "thread"
 
 
 class Registry:
@@ -87,6 +95,11 @@ class Registry:
     def task(self, function: Callable[..., Any], declaration: Declaration) -> Task[Any, Any, Any]:
         """Register a function as a task."""
         checked_function(function, "task", "@app.task or @app.task(retry=..., queue=...)")
+        if declaration.executor != "thread":
+            # Only few programs need it.
+            from redrive.app.importable import checked_executor
+
+            checked_executor(declaration.executor, function, declaration.name or function.__name__)
         return self._define(function, declaration, Task)
 
     def cron(self, function: Callable[..., Any], declaration: Declaration, **settings: Any) -> Cron[Any, Any, Any]:
@@ -125,11 +138,15 @@ class Registry:
         self._warn_if_over(f"refresh {refresh.name!r}", refresh.refresh_policy.schedule)
         return refresh
 
-    def machine(self, declaration: Declaration, name: str, **settings: Any) -> Machine:
+    def machine(self, declaration: Declaration, name: str, *, keep_completed_for: Duration, **settings: Any) -> Machine:
         """Register a machine."""
         from redrive.app.machine import Machine
 
+        settings["keep_completed_for"] = retention_time(
+            keep_completed_for, f"app.machine({name!r}, keep_completed_for=...)"
+        )
         checked_text(name, "the name of a machine")
+        check_printable(name, "the name of a machine")
         if "/" in name:
             raise MachineDefinitionError(
                 f"the machine {name!r} has a slash in its name, which separates the name from the key of an instance"
@@ -284,7 +301,7 @@ class Registry:
 
     def find(self, name: str) -> Task[Any, Any, Any] | None:
         """Find a task by ``task`` or by ``module.task``; see `redrive.App.find`."""
-        found = self._named(name)
+        found = self.tasks.get(name) or self._named(name)  # hot path
         if found is None:
             module, _, short = name.rpartition(".")
             found = self._named(short)
@@ -410,7 +427,8 @@ def _traits(name: str, declaration: Declaration, policy: Policy) -> Traits:
     retry, idempotent = declaration.retry, declaration.idempotent
     traits = Traits(
         idempotent=retry.idempotent if idempotent is None and isinstance(retry, Policy) else idempotent,
-        aka=_earlier_names(name, declaration.aka),
+        aka=earlier_names("task", name, declaration.aka),
+        executor=declaration.executor,
     )
     if declaration.keep_for is not None:
         traits = replace(traits, keep_for=retention_time(declaration.keep_for, f"task {name!r}: keep_for"))
@@ -422,16 +440,6 @@ def _traits(name: str, declaration: Declaration, policy: Policy) -> Traits:
             )
         traits = replace(traits, soft_timeout=soft)
     return traits
-
-
-def _earlier_names(name: str, aka: str | Iterable[str]) -> tuple[str, ...]:
-    names = (aka,) if not isinstance(aka, Iterable) or isinstance(aka, str) else tuple(aka)
-    for each in names:
-        if not isinstance(each, str) or not each or each == name or names.count(each) > 1:
-            raise TaskDefinitionError(
-                f"task {name!r}: aka= takes earlier names of the task, each another text and once, got {aka!r}"
-            )
-    return names
 
 
 def _check_function(function: object, kind: str, name: str | None) -> None:

@@ -166,7 +166,9 @@ class Run(Generic[R]):
 
     # ---------------------------------------------------------------- signals
 
-    def signal(self, name: str, value: object = None, *, key: str | None = None, using: Any = None) -> bool:
+    def signal(
+        self, name: str, value: object = None, *, key: str | None = None, using: Any = None, actor: str | None = None
+    ) -> bool:
         """Send a signal to the run, which ``flow.wait_for`` receives.
 
         Args:
@@ -175,6 +177,8 @@ class Run(Generic[R]):
             key: identifies the signal: another one of this name with the key is dropped.
             using: your own connection to the same database; the signal is sent if and only if its transaction commits.
                 It locks nothing of the run.
+            actor: the operator that sends it, for the audit log. Without it the application sends it, and the audit log
+                has no line.
 
         Returns:
             False if a signal of this name with this key was sent before.
@@ -185,19 +189,20 @@ class Run(Generic[R]):
             PayloadError: the value cannot be written.
             ConfigurationError: the name or the key is empty, or the name begins with a colon.
         """
-        return self._app.store.run(self._signal(name, value, key), using=using) is not None
+        return self._app.store.run(self._signal(name, value, key, actor), using=using) is not None
 
-    async def asignal(self, name: str, value: object = None, *, key: str | None = None, using: Any = None) -> bool:
+    async def asignal(
+        self, name: str, value: object = None, *, key: str | None = None, using: Any = None, actor: str | None = None
+    ) -> bool:
         """Send a signal to the run; see `signal`."""
-        return await self._app.store.arun(self._signal(name, value, key), using=using) is not None
+        return await self._app.store.arun(self._signal(name, value, key, actor), using=using) is not None
 
-    def _signal(self, name: str, value: object, key: str | None) -> Operation[int | None]:
+    def _signal(self, name: str, value: object, key: str | None, actor: str | None) -> Operation[int | None]:
         checked_event(name, "run.signal(): the name")
         if key is not None:
             checked_text(key, "run.signal(): the key")
-        return waits.signal(
-            self.workflow, self.id, name, write_result(value, "run.signal(): the value"), key=key, now=self._app.now()
-        )
+        payload = write_result(value, "run.signal(): the value")
+        return waits.signal(self.workflow, self.id, name, payload, key=key, actor=actor, now=self._app.now())
 
     # ---------------------------------------------------------------- actions
 
@@ -268,7 +273,7 @@ class Run(Generic[R]):
     def _resume(self, actor: str | None) -> Operation[bool]:
         return manage.resume(self.workflow, self.id, actor=actor or self._app.actor, now=self._app.now())
 
-    def fork(self, from_step: str | None = None, *, id: str | None = None) -> Run[R]:
+    def fork(self, from_step: str | None = None, *, id: str | None = None, actor: str | None = None) -> Run[R]:
         """Start a new run with the arguments of this one and its recorded steps before one of them.
 
         This run stays as it is. Its unread signals are not copied.
@@ -277,24 +282,26 @@ class Run(Generic[R]):
             from_step: the first step that runs again: its path, such as ``4.0.2``, or the name of the first step that
                 is called so. None copies no step.
             id: of the new run; by default one is made.
+            actor: for the audit log.
 
         Raises:
             RunNotFound: there is no such run.
             ConfigurationError: the run has no such step.
             DuplicateRun: a run has this id.
         """
-        return run(self._app.store, self._fork(from_step, id))
+        return run(self._app.store, self._fork(from_step, id, actor))
 
-    async def afork(self, from_step: str | None = None, *, id: str | None = None) -> Run[R]:
+    async def afork(self, from_step: str | None = None, *, id: str | None = None, actor: str | None = None) -> Run[R]:
         """Start a new run with recorded steps of this one; see `fork`."""
-        return await arun(self._app.store, self._fork(from_step, id))
+        return await arun(self._app.store, self._fork(from_step, id, actor))
 
-    def _fork(self, from_step: str | None, id: str | None) -> Procedure[Run[R]]:
+    def _fork(self, from_step: str | None, id: str | None, actor: str | None) -> Procedure[Run[R]]:
         if id is not None:
             checked_text(id, "run.fork(): the id")
         found = yield self._timeline()
         before = path_of(found, from_step)
-        (started,) = yield start.fork(self.workflow, {self.id: id}, before=before, now=self._app.now())
+        sources, by = {self.id: id}, actor or self._app.actor
+        (started,) = yield start.fork(self.workflow, sources, before=before, actor=by, now=self._app.now())
         return Run(self._app, self.workflow, started.id, job_id=started.job_id)
 
     def supply(self, step: str, value: object = None, *, actor: str | None = None) -> None:

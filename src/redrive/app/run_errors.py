@@ -2,8 +2,8 @@
 
 A replay raises an exception of the same class with the same arguments, if the class can be imported and the arguments
 are JSON; otherwise one of the class with the message; and `redrive.errors.StepFailed` if there is no such class. The
-first pass raises the same, so that a body sees one behaviour. Tracebacks are never stored with a step, because they
-change with the code.
+first pass raises the same, so that a body sees one behaviour. Of a traceback only the place in the user's code is
+stored, and is a note of the exception.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from redrive.app.failures import ERROR_TEXT, clean
+from redrive.engine.error_groups import place
 from redrive.engine.outcome import Failed
 from redrive.engine.runs import StepError
 from redrive.errors import StepFailed
@@ -27,7 +28,11 @@ def stored(outcome: Failed, error: BaseException | None = None) -> StepError:
     """Return the error of a failed try as it is stored; ``error`` gives its arguments."""
     failure = outcome.failure
     return StepError(
-        failure.types, clean(failure.message, ERROR_TEXT), failure.reason, None if error is None else _arguments(error)
+        failure.types,
+        clean(failure.message, ERROR_TEXT),
+        failure.reason,
+        None if error is None else _arguments(error),
+        place(outcome.traceback),
     )
 
 
@@ -41,7 +46,14 @@ def _arguments(error: BaseException) -> str | None:
 
 
 def rebuilt(step: str, error: StepError) -> Exception:
-    """Return the exception that a replay raises for a step that has failed for good."""
+    """Return the exception that a replay raises for a step that has failed for good, with a note of its place."""
+    made = _rebuilt(step, error)
+    if error.place is not None:
+        made.add_note(f"step {step} failed at {error.place}")
+    return made
+
+
+def _rebuilt(step: str, error: StepError) -> Exception:
     kind = _class(error.types[0]) if error.types else None
     made = None if kind is None else _made(kind, error)
     if made is not None:

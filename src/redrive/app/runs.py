@@ -130,6 +130,7 @@ class Runs:
         *,
         from_step: str | None = None,
         rate: str | None = None,
+        actor: str | None = None,
     ) -> list[Run[Any]]:
         """Fork many runs, so many in a time, and return the new runs in their order; see `Run.fork`.
 
@@ -137,12 +138,13 @@ class Runs:
             runs: the runs, for example those that have failed for one reason.
             from_step: the path or the name of the first step that runs again, looked up in each run.
             rate: how many of them may start in a time, such as ``"10/s"``; None starts all at once.
+            actor: for the audit log.
 
         Raises:
             RunNotFound: a run does not exist.
             ConfigurationError: the rate cannot be read, or a run has no such step. The runs before it are forked.
         """
-        return run(self._app.store, self._fork(runs, from_step, rate))
+        return run(self._app.store, self._fork(runs, from_step, rate, actor))
 
     async def afork(
         self,
@@ -150,15 +152,15 @@ class Runs:
         *,
         from_step: str | None = None,
         rate: str | None = None,
+        actor: str | None = None,
     ) -> list[Run[Any]]:
         """Fork many runs, so many in a time; see `fork`."""
-        return await arun(self._app.store, self._fork(runs, from_step, rate))
+        return await arun(self._app.store, self._fork(runs, from_step, rate, actor))
 
-    def _fork(self, runs: Sequence[Run[Any]], from_step: str | None, rate: str | None) -> Procedure[list[Run[Any]]]:
-        spacing = timedelta(0)
-        if rate is not None:
-            parsed = Rate.parse(rate)
-            spacing = parsed.span / parsed.count
+    def _fork(
+        self, runs: Sequence[Run[Any]], from_step: str | None, rate: str | None, actor: str | None
+    ) -> Procedure[list[Run[Any]]]:
+        spacing = timedelta(0) if rate is None else Rate.parse(rate).spacing
         groups: dict[tuple[str, str | None], list[Run[Any]]] = {}
         for each in runs:
             before = None
@@ -169,9 +171,8 @@ class Runs:
         for (workflow, before), group in groups.items():
             sources: dict[str, str | None] = {each.id: None for each in group}
             # Each group is a transaction of its own; together they keep the rate.
-            started = yield start.fork(
-                workflow, sources, before=before, spacing=spacing * len(groups), now=self._app.now()
-            )
+            apart, by = spacing * len(groups), actor or self._app.actor
+            started = yield start.fork(workflow, sources, before=before, spacing=apart, actor=by, now=self._app.now())
             for id, new in zip(sources, started, strict=True):
                 made[workflow, id] = Run(self._app, workflow, new.id, job_id=new.job_id)
         return [made[each.workflow, each.id] for each in runs]

@@ -86,13 +86,13 @@ class Schedules:
         """Create a cron at run time, such as one for each customer.
 
         The database has it until `delete`. Every worker starts its occurrences, also one that runs already and one
-        without the task, whose jobs then wait for a worker that has it. A cron with the same values stays as it is.
+        without the task; its jobs then wait for a worker that has it. A cron with the same values stays as it is.
 
         Args:
             name: unique among the schedules of the database; without a slash.
             when: a pattern, as for `redrive.App.cron`.
-            task: a task, or the name of one, also of one whose code this process does not have, as for
-                `redrive.App.named`. It may take a `Context`, whose ``occurs_at`` is the occurrence.
+            task: a task, or the name of one, also of one without code in this process, as for
+                `redrive.App.named`. It may take a `Context` with the occurrence as ``occurs_at``.
             arguments: the arguments of each job, by name.
             tz: the time zone of the pattern.
             retry: a directive or a `Policy` instead of the present one of the task.

@@ -56,7 +56,7 @@ class StepGuard:
     """The right to execute a step, until its lease ends.
 
     Each report names the lease. If it has ended and another caller has acquired the step, the report changes nothing
-    and raises `LeaseLost`. A report whose answer was lost can be repeated.
+    and raises `LeaseLost`. A report without an answer can be repeated.
     """
 
     def __init__(self, app: AppProtocol, step: StepRecord, policy: Policy) -> None:
@@ -171,7 +171,7 @@ class StepGuard:
 class StepGate:
     """The gate of single steps; it is `App.steps`.
 
-    Steps belong to a job, whose handler need not be a workflow, and are deleted with it. A step is executed by one
+    Steps belong to a job, with or without a workflow, and are deleted with it. A step is executed by one
     caller at a time: of any number of callers at the same instant one receives `Execute`, on every database.
     """
 

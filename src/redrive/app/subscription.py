@@ -34,9 +34,14 @@ from redrive.engine.topics import (
 )
 from redrive.errors import ConfigurationError, PayloadError, SubscriptionNotFound, TaskDefinitionError
 from redrive.stores.operations.admin import BulkResult
+from redrive.stores.operations.topics import lag
 from redrive.stores.operations.topics import subscriptions as operations
-from redrive.stores.operations.topics.subscriptions import SubscriptionDefinition, SubscriptionStatus
+from redrive.stores.operations.topics.lag import SubscriptionStatus
+from redrive.stores.operations.topics.subscriptions import MovePreview, SubscriptionDefinition
 from redrive.stores.query import Operation
+
+#: The most shards of a subscription.
+MOST_SHARDS = 256
 
 _ENVELOPES = msgspec.json.Decoder(tuple[Envelope, ...])
 
@@ -161,7 +166,7 @@ class _Name:
 
 
 class SubscriptionHandle:
-    """A handle on a subscription in the database, also on one whose code this process does not have.
+    """A handle on a subscription in the database, also on one without code in this process.
 
     ``actor`` is the name in the audit log, by default ``user@host`` of this process. Every method raises
     `redrive.errors.SubscriptionNotFound` if no worker has created the subscription yet.
@@ -183,7 +188,7 @@ class SubscriptionHandle:
         return _only(await self.app.store.arun(self._status()), self._place)
 
     def _status(self) -> Operation[tuple[SubscriptionStatus, ...]]:
-        return operations.status(self._place.topic, self._place.name, now=self.app.now())
+        return lag.status(self._place.topic, self._place.name, now=self.app.now())
 
     def pause(self, *, actor: str | None = None) -> SubscriptionRecord:
         """Deliver no further event until `resume`; calls that run go on."""
@@ -231,6 +236,18 @@ class SubscriptionHandle:
         position = checked_position(to)
         return operations.move(*self._where, position, actor=actor or self.app.actor, now=self.app.now())
 
+    def preview_move(self, to: Position) -> MovePreview:
+        """Return the number of events that `move` to this position would skip, deliver again and cancel.
+
+        Raises:
+            ConfigurationError: the position has none of the forms that `move` takes.
+        """
+        return self.app.store.run(operations.preview(*self._where, checked_position(to)))
+
+    async def apreview_move(self, to: Position) -> MovePreview:
+        """Return the number of events that `move` would skip, deliver again and cancel; see `preview_move`."""
+        return await self.app.store.arun(operations.preview(*self._where, checked_position(to)))
+
     def skip(self, event: int | None = None, *, actor: str | None = None) -> DeliveryRecord:
         """End the delivery that holds others: the event is dead with its last error, and those behind it follow.
 
@@ -241,15 +258,16 @@ class SubscriptionHandle:
         Raises:
             IllegalMove: no event holds others, or several do and none is given.
         """
-        return self.app.store.run(
-            operations.skip(*self._where, event, actor=actor or self.app.actor, now=self.app.now())
-        )
+        return self.app.store.run(self._skip(event, actor))
 
     async def askip(self, event: int | None = None, *, actor: str | None = None) -> DeliveryRecord:
         """End the delivery that holds others; see `skip`."""
-        return await self.app.store.arun(
-            operations.skip(*self._where, event, actor=actor or self.app.actor, now=self.app.now())
-        )
+        return await self.app.store.arun(self._skip(event, actor))
+
+    def _skip(self, event: int | None, actor: str | None) -> Operation[DeliveryRecord]:
+        if event is not None:
+            checked_count(event, "the id of an event")
+        return operations.skip(*self._where, event, actor=actor or self.app.actor, now=self.app.now())
 
     def redrive(self, *, limit: int = 1000, rate: str | None = None, actor: str | None = None) -> BulkResult:
         """Start dead deliveries again, oldest first; see `redrive.app.jobs.Jobs.redrive`.
@@ -282,11 +300,11 @@ class SubscriptionHandle:
         return await self.app.store.arun(self._reshard(shards, actor))
 
     def _reshard(self, shards: int, actor: str | None) -> Operation[SubscriptionRecord]:
-        number = checked_count(shards, "the number of shards")
+        number = checked_shards(shards, "the number of shards")
         return operations.reshard(*self._where, number, actor=actor or self.app.actor, now=self.app.now())
 
     def forget(self, *, actor: str | None = None) -> None:
-        """Delete the subscription with its cursor; a worker whose code has it creates it again when it starts."""
+        """Delete the subscription with its cursor; a worker that declares it creates it again when it starts."""
         self.app.store.run(operations.forget(*self._where, actor=actor or self.app.actor, now=self.app.now()))
 
     async def aforget(self, *, actor: str | None = None) -> None:
@@ -307,6 +325,13 @@ def _only(found: tuple[SubscriptionStatus, ...], place: _Name) -> SubscriptionSt
     return found[0]
 
 
+def checked_shards(number: Any, what: str) -> int:
+    """Return a number of shards: each has a feeder, which reads all events of the topic."""
+    if checked_count(number, what) > MOST_SHARDS:
+        raise ConfigurationError(f"{what} is at most {MOST_SHARDS}, got {number}")
+    return int(number)
+
+
 def checked_position(to: Any) -> Position:
     """Return a position to which a cursor can be moved."""
     if to in ("beginning", "end"):
@@ -315,7 +340,7 @@ def checked_position(to: Any) -> Position:
         if to.utcoffset() is None:
             raise ConfigurationError(f"move(to={to!r}): the instant has no time zone: add tzinfo=UTC")
         return to
-    if isinstance(to, int) and not isinstance(to, bool) and to > 0:
+    if isinstance(to, int) and not isinstance(to, bool) and 0 < to < 1 << 63:
         return to
     raise ConfigurationError(
         f"move(to=) is 'beginning', 'end', a datetime with a time zone, or the id of an event, got {shown(to)}"

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, cast
 
 from msgspec import UNSET, UnsetType
 
@@ -37,6 +37,9 @@ C = TypeVar("C")
 
 _PARTS = 4
 
+Executor: TypeAlias = Literal["thread", "process"]
+"""Where the worker runs a ``def`` function."""
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:
@@ -47,12 +50,14 @@ class Traits:
         idempotent: True if it may run twice; None if its definition leaves that open.
         keep_for: how long its ended jobs are kept, None for ever; unset for the default of the app.
         aka: earlier names of the task, under which jobs may be stored.
+        executor: where a ``def`` function runs.
     """
 
     soft_timeout: timedelta | None = None
     idempotent: bool | None = None
     keep_for: timedelta | UnsetType | None = UNSET
     aka: tuple[str, ...] = ()
+    executor: Executor = "thread"
 
 
 class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
@@ -166,7 +171,7 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         return result
 
     def _call_policy(self, given: Policy | str) -> Policy:
-        """Return the caller's policy with the properties that only the task can know."""
+        """Return the caller's policy with the properties that only the task has."""
         if "policy" in inspect.signature(self.function).parameters:
             raise TaskDefinitionError(f"task {self.name!r} has a parameter called 'policy', which call() takes itself")
         read = checked_policy(given, f"{self.name}: policy")

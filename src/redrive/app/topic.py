@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -18,19 +19,19 @@ from redrive.app.effects import CURRENT
 from redrive.app.enqueue import durable_policy
 from redrive.app.payload import dec_hook, enc_hook
 from redrive.app.protocol import AppProtocol
-from redrive.app.subscription import Subscription
+from redrive.app.subscription import Subscription, checked_shards
 from redrive.app.types import type_name, unsupported
 from redrive.engine.frozen import freeze
 from redrive.engine.topics import AT_ONCE, Dead, NewEvent, Order, Position, Publish, StoredEvent, task_name
 from redrive.errors import ConfigurationError, PayloadError, TaskDefinitionError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
-from redrive.schedule.timezone import member
 from redrive.stores.operations import events
 from redrive.stores.operations.topics.subscriptions import SubscriptionDefinition
 from redrive.stores.query import Operation
 
 E = TypeVar("E")
+C = TypeVar("C", bound=StrEnum)
 Upcast: TypeAlias = Callable[[Any], Any]
 U = TypeVar("U", bound=Upcast)
 
@@ -133,6 +134,10 @@ class Topic(Generic[E]):
                 f"{shown(version)}"
             )
         key = (version, None if type is None else name_of(type))
+        if key[1] is not None and key[1] not in self.types:
+            raise TaskDefinitionError(
+                f"topic {self.name!r} has no events of the type {key[1]}; it has {', '.join(self.types)}"
+            )
         if key in self._upcasts:
             raise TaskDefinitionError(f"topic {self.name!r} has two functions that upcast version {version}")
 
@@ -214,6 +219,10 @@ class Topic(Generic[E]):
             events: of the type of the topic.
             key: a function that returns the key of an event, or None.
             using: your own connection, as for `publish`.
+
+        Raises:
+            PayloadError: an event is not of the type of the topic, or cannot be stored; its place is named.
+            ConfigurationError: ``events`` is a single event, or a key is empty, too long or no text.
         """
         operation = self._publishing(self._many(events, key), using)
         if operation is not None:
@@ -230,6 +239,11 @@ class Topic(Generic[E]):
     def _many(self, given: Iterable[E], key: Callable[[E], str | None] | None) -> list[NewEvent]:
         if key is not None and not callable(key):
             raise ConfigurationError(f"publish_many(key=) is a function of an event, got {shown(key)}")
+        if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
+            raise ConfigurationError(
+                f"topic {self.name!r}: publish_many() takes a list of events, got {shown(given)}; "
+                "publish() takes one event"
+            )
         new = []
         for place, event in enumerate(given):
             try:
@@ -326,7 +340,7 @@ class Topic(Generic[E]):
             ConfigurationError: an option has no valid value.
         """
         label = task_name(self.name, _checked_name(name, f"topic {self.name!r}: the name of a subscription"))
-        ordering = member(Order, "order", order)
+        ordering = _chosen(Order, order, f"subscription {label!r}: order")
         _check_order(label, ordering, dead, is_shared=at_once is not None or shards != 1)
         if batch is not None and checked_count(batch, f"subscription {label!r}: batch") > MOST:
             raise ConfigurationError(f"subscription {label!r}: batch is at most {MOST}, got {batch}")
@@ -361,9 +375,11 @@ class Topic(Generic[E]):
         label = task_name(self.name, name)
         taken: tuple[str, ...] | None = None
         if wanted is not None:
-            if isinstance(wanted, type | str):
-                raise ConfigurationError(f"subscription {label!r}: types= is a list of types, as in types=[{wanted!r}]")
-            taken = tuple(name_of(each) for each in wanted)
+            if isinstance(wanted, type | str) or not isinstance(wanted, Iterable):
+                raise ConfigurationError(
+                    f"subscription {label!r}: types= is a list of types of the topic, got {shown(wanted)}"
+                )
+            taken = tuple(dict.fromkeys(name_of(each) for each in wanted))
             missing = [each for each in taken if each not in self.types]
             if missing or not taken:
                 raise ConfigurationError(
@@ -374,9 +390,9 @@ class Topic(Generic[E]):
             topic=self.name,
             name=name,
             ordering=order,
-            dead=member(Dead, "dead", dead),
+            dead=_chosen(Dead, dead, f"subscription {label!r}: dead"),
             types=taken,
-            shards=checked_count(shards, f"subscription {label!r}: shards"),
+            shards=checked_shards(shards, f"subscription {label!r}: shards"),
             start=checked_start(start, label),
             policy=freeze(durable_policy(FEEDING, label).with_(attempt_timeout="36500d")),
         )
@@ -399,6 +415,14 @@ def name_of(kind: Any) -> str:
     """Return the name under which events of a type are stored."""
     origin = typing.get_origin(kind) or kind
     return getattr(origin, "__name__", None) or str(origin)
+
+
+def _chosen(kind: type[C], value: Any, what: str) -> C:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(repr(str(each)) for each in kind)
+        raise ConfigurationError(f"{what} is one of {known}, got {shown(value)}") from None
 
 
 def _is_union(hint: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from redrive.app.arguments import checked_text
+from redrive.app.arguments import checked_text, shown
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.app.subscription import Subscription, SubscriptionHandle
 from redrive.app.topic import Topic
@@ -15,9 +15,9 @@ from redrive.errors import ConfigurationError
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
 from redrive.stores.operations import queues
-from redrive.stores.operations.topics import cluster, retention, subscriptions
+from redrive.stores.operations.topics import cluster, lag, retention, subscriptions
+from redrive.stores.operations.topics.lag import SubscriptionStatus
 from redrive.stores.operations.topics.retention import Pruned, TopicSize
-from redrive.stores.operations.topics.subscriptions import SubscriptionStatus
 from redrive.stores.query import Operation
 
 
@@ -39,12 +39,13 @@ class Topics:
             yield from tuple(topic.subscriptions.values())
 
     def fed_by(self, task: str) -> Subscription | None:
-        """Return the subscription whose feeders have a task of this name; None if there is none."""
+        """Return the subscription with feeders that have a task of this name; None if there is none."""
         return next((each for each in self._subscriptions() if each.feeder == task), None)
 
     def subscription(self, topic: str, name: str) -> SubscriptionHandle:
-        """Return a handle on a subscription by its names, also on one whose code this process does not have."""
-        return SubscriptionHandle(self._app, checked_text(topic, "the name of a topic"), checked_text(name, "its name"))
+        """Return a handle on a subscription by its names, also on one without code in this process."""
+        place = checked_text(topic, "the name of a topic"), checked_text(name, "the name of a subscription")
+        return SubscriptionHandle(self._app, *place)
 
     def declare(self) -> None:
         """Create the subscriptions of the code that do not exist yet; a worker does this when it starts.
@@ -71,11 +72,11 @@ class Topics:
 
     def select(self, topic: str | None = None) -> tuple[SubscriptionStatus, ...]:
         """Read the subscriptions of a topic, or of all: positions, lag, and events that hold others."""
-        return self._app.store.run(subscriptions.status(topic, now=self._app.now()))
+        return self._app.store.run(lag.status(topic, now=self._app.now()))
 
     async def aselect(self, topic: str | None = None) -> tuple[SubscriptionStatus, ...]:
         """Read the subscriptions of a topic, or of all; see `select`."""
-        return await self._app.store.arun(subscriptions.status(topic, now=self._app.now()))
+        return await self._app.store.arun(lag.status(topic, now=self._app.now()))
 
     def sizes(self) -> tuple[TopicSize, ...]:
         """Read the topics that have events or subscriptions, by name."""
@@ -125,8 +126,14 @@ class Topics:
     ) -> Operation[Pruned]:
         if keep_for is None and keep_bytes is None:
             raise ConfigurationError("prune() takes keep_for= or keep_bytes=: what is beyond it is deleted")
+        if keep_bytes is not None and (
+            isinstance(keep_bytes, bool) or not isinstance(keep_bytes, int) or keep_bytes < 0
+        ):
+            raise ConfigurationError(f"prune(keep_bytes=) is a whole number, zero or more, got {shown(keep_bytes)}")
+        if not isinstance(force, bool):
+            raise ConfigurationError(f"prune(force=) is True or False, got {shown(force)}")
         return retention.prune(
-            topic,
+            checked_text(topic, "the name of a topic"),
             keep_for=None if keep_for is None else span(keep_for, "keep_for"),
             keep_bytes=keep_bytes,
             force=force,

@@ -11,10 +11,11 @@ from typing import Any, ClassVar, Generic, Never, ParamSpec, TypeVar, overload
 
 from redrive.app.arguments import checked_count, checked_text
 from redrive.app.enqueue import Options
-from redrive.app.flow import Flow, SyncFlow
-from redrive.app.flow_calls import step_policy
+from redrive.app.flow import Flow
+from redrive.app.flow_steps import step_policy
 from redrive.app.protocol import AppProtocol
 from redrive.app.run import Run
+from redrive.app.sync_flow import SyncFlow
 from redrive.app.task import Task, Traits
 from redrive.app.types import type_name
 from redrive.engine.runs import MAX_STEPS, WARN_STEPS, NewRun, digest_of

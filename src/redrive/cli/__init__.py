@@ -13,7 +13,8 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import typer
 
@@ -27,21 +28,35 @@ class _Root(Commands):
     # Each start of a worker would otherwise import the drawings of `plan` and `simulate` and the demo.
     places: ClassVar = {
         "worker": "redrive.cli.worker:worker",
+        "dev": "redrive.cli.dev:dev",
         "demo": "redrive.cli.demo:demo",
         "plan": "redrive.cli.plan:plan",
         "simulate": "redrive.cli.simulate:simulate",
         "enqueue": "redrive.cli.enqueue:enqueue",
         "check": "redrive.cli.database:check",
         "doctor": "redrive.cli.doctor:doctor",
+        "health": "redrive.cli.health:health",
         "jobs": "redrive.cli.deleting:jobs",
         "db": "redrive.cli.database:db",
+        "errors": "redrive.cli.errors:errors",
         "queues": "redrive.cli.queues:queues",
         "workers": "redrive.cli.workers:workers",
         "schedules": "redrive.cli.schedules:schedules",
         "machines": "redrive.cli.machines:machines",
         "topics": "redrive.cli.topics:topics",
         "runs": "redrive.cli.runs:runs",
+        "operations": "redrive.cli.operations:operations",
+        "web": "redrive.cli.web:web",
     }
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer's context
+        """Return a command by its name; with --url one that acts through the JSON API."""
+        command, url = super().get_command(ctx, cmd_name), ctx.params.get("url")
+        if command is None or url is None:
+            return command
+        from redrive.cli.remote import through
+
+        return through(command, (cmd_name,), url, ctx.params.get("token_file"))
 
 
 cli = typer.Typer(
@@ -62,11 +77,16 @@ def _version(asked: bool) -> None:
 @cli.callback()
 def root(
     *,
-    version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    _: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version and exit."),
+    url: str | None = typer.Option(
+        None,
+        help="Act through the JSON API of a dashboard, such as https://ops.example.com; there is no MODULE:APP then.",
     ),
+    token_file: Path | None = typer.Option(None, metavar="FILE", help="The bearer token for --url, in a file."),
 ) -> None:
     """One retry policy, from a function call to a fleet."""
+    if token_file is not None and url is None:
+        raise typer.BadParameter("it is the token for --url, which is not given", param_hint="--token-file")
 
 
 def main(command: Callable[[], object] = cli) -> None:

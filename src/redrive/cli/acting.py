@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import typer
 
 from redrive.app.app import App
-from redrive.cli.jobs import ByError, ByHold, ByQueue, ByReason, ByTag, ByTask, Limit, Number, jobs
+from redrive.cli.jobs import ByError, ByGroup, ByHold, ByQueue, ByReason, ByTag, ByTask, Limit, Number, jobs
 from redrive.cli.known import check_names
 from redrive.cli.loading import Actor, AsJson, Target, load_existing
 from redrive.cli.screen import document, print_document, say, utc
+from redrive.engine.bulk import BulkAction
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter
 from redrive.errors import JobNotFound
+from redrive.stores.operations.bulk import BulkPreview
 from redrive.stores.urls import redacted
 
 Numbers = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of jobs.")]
@@ -58,10 +60,13 @@ def cancel(
         return
     _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold, "--state": state, "--tag": tag})
     check_names(loaded, task=task, queue=queue)
-    ids = tuple(numbers) if numbers else None
-    wanted = Filter(ids=ids, state=state, task=task, queue=queue, hold=hold, tag=tag, limit=limit)
-    done = loaded.jobs.cancel(wanted, why=why, actor=actor)
-    say(f"{count(done)} cancelled")
+    if numbers:
+        these = Filter(ids=tuple(numbers), limit=len(numbers))
+        say(f"{count(len(loaded.jobs.cancel(these, why=why, actor=actor)))} cancelled")
+        return
+    wanted = Filter(state=state, task=task, queue=queue, hold=hold, tag=tag, limit=limit)
+    found = loaded.operations.preview(BulkAction.CANCEL, wanted, why=why)
+    say(f"{count(_carry_out(loaded, found, actor=actor))} cancelled")
 
 
 @jobs.command()
@@ -73,6 +78,7 @@ def redrive(
     queue: ByQueue = None,
     reason: ByReason = None,
     error: ByError = None,
+    group: ByGroup = None,
     tag: ByTag = None,
     limit: Limit = 1000,
     rate: Annotated[str | None, typer.Option(help="How many are due within how long, for example 100/s.")] = None,
@@ -82,28 +88,24 @@ def redrive(
 ) -> None:
     """Start dead jobs again, by id or by filter, oldest first, with all their failures forgiven.
 
-    The same command again goes on with those that are still dead. What has not started can be cancelled: redrive jobs
-    cancel --hold redrive.
+    By filter it is an operation, which workers carry on if the command is interrupted: redrive operations stop ends it,
+    and redrive operations undo cancels what has not started.
     """
-    _demand(numbers, {"--task": task, "--queue": queue, "--reason": reason, "--error": error, "--tag": tag})
+    given = {"--task": task, "--queue": queue, "--reason": reason, "--error": error, "--group": group, "--tag": tag}
+    _demand(numbers, given)
     loaded = load_existing(app)
     check_names(loaded, task=task, queue=queue)
-    wanted = Filter(
-        ids=tuple(numbers) if numbers else None,
-        state=None if numbers else State.DEAD,
-        task=task,
-        queue=queue,
-        reason=reason,
-        error=error,
-        tag=tag,
-        caught=None if numbers else False,
-        oldest_first=True,
-        limit=limit,
-    )
-    done = loaded.jobs.redrive(wanted, rate=rate, queue=to, dry_run=dry_run, actor=actor)
-    say_kept(done.kept)
-    say(f"{count(done.ids, dry_run=dry_run)} redriven")
-    check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
+    if numbers:
+        wanted = Filter(ids=tuple(numbers), oldest_first=True, limit=limit)
+        done = loaded.jobs.redrive(wanted, rate=rate, queue=to, dry_run=dry_run, actor=actor)
+        say_kept(done.kept)
+        say(f"{count(len(done.ids), dry_run=dry_run)} redriven")
+        check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
+        return
+    wanted = Filter(task=task, queue=queue, reason=reason, error=error, group=group, tag=tag, limit=limit)
+    found = loaded.operations.preview(BulkAction.REDRIVE, wanted, queue=to)
+    changed = _carry_out(loaded, found, rate=rate, actor=actor, dry_run=dry_run)
+    say(f"{count(changed, dry_run=dry_run)} redriven")
 
 
 @jobs.command()
@@ -127,22 +129,31 @@ def repolicy(
     loaded = load_existing(app)
     check_names(loaded, task=task, queue=queue)
     loaded.check()
-    found = [State.READY, State.WAITING, State.RUNNING] if not numbers else [None]
-    ids: list[int] = []
-    for state in found:
-        wanted = Filter(
-            ids=tuple(numbers) if numbers else None,
-            state=state,
-            task=task,
-            queue=queue,
-            hold=hold,
-            tag=tag,
-            limit=limit,
-        )
+    if numbers:
+        wanted = Filter(ids=tuple(numbers), limit=len(numbers))
         done = loaded.jobs.repolicy(wanted, dry_run=dry_run, actor=actor)
         say_kept(done.kept)
-        ids += done.ids
-    say(f"{count(ids, dry_run=dry_run)} given the present policy")
+        changed = len(done.ids)
+    else:
+        wanted = Filter(task=task, queue=queue, hold=hold, tag=tag, limit=limit)
+        found = loaded.operations.preview(BulkAction.REPOLICY, wanted)
+        changed = _carry_out(loaded, found, actor=actor, dry_run=dry_run)
+    say(f"{count(changed, dry_run=dry_run)} given the present policy")
+
+
+def _carry_out(
+    app: App, found: BulkPreview, *, rate: str | None = None, actor: str | None, dry_run: bool = False
+) -> int:
+    """Carry out the operation of a preview, write the jobs that stay, and return the number of the changed ones."""
+    if dry_run or not found.changes:
+        say_kept(found.reasons)
+        return found.changes
+    begun = app.operations.start(found, rate=rate, actor=actor)
+    say(f"operation {begun.id}: workers carry it on if this command is interrupted", err=True)
+    ended = app.operations.finish(begun.id)
+    for each in app.operations.batches(begun.id):
+        say_kept(each.kept)
+    return ended.done
 
 
 @jobs.command()
@@ -158,7 +169,7 @@ def audit(app: Target, *, limit: Limit = 50, json: AsJson = False) -> None:
         say(f"  {line.actor}  {line.action}  {line.details}", head=utc(line.at))
 
 
-def _demand(numbers: list[int] | None, conditions: dict[str, object]) -> None:
+def _demand(numbers: list[int] | None, conditions: Mapping[str, object]) -> None:
     """Refuse a command without a filter, so that none acts on all jobs by accident."""
     if not numbers and all(given is None for given in conditions.values()):
         raise typer.BadParameter(f"give ids, or at least one of {', '.join(conditions)}")
@@ -170,9 +181,8 @@ def say_kept(kept: Iterable[tuple[int, str]]) -> None:
         say(f"job {number} {why}", err=True)
 
 
-def count(ids: Iterable[int], *, dry_run: bool = False) -> str:
+def count(found: int, *, dry_run: bool = False) -> str:
     """Return the number of jobs, with the verb of the sentence that follows."""
-    found = len(list(ids))
     what, are = ("1 job", "is") if found == 1 else (f"{found} jobs", "are")
     return f"{what} {'would be' if dry_run else are}"
 

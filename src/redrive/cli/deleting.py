@@ -114,8 +114,8 @@ def _is_confirmed(found: BulkResult) -> bool:
     if not found.ids:
         return True
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"{count(found.ids, dry_run=True)} deleted: add --yes to do it, or --dry-run")
-    return typer.confirm(f"{count(found.ids, dry_run=True)} deleted. Delete?")
+        raise typer.BadParameter(f"{count(len(found.ids), dry_run=True)} deleted: add --yes to do it, or --dry-run")
+    return typer.confirm(f"{count(len(found.ids), dry_run=True)} deleted. Delete?")
 
 
 def _show(done: BulkResult, what: str, *, dry_run: bool, json: bool) -> None:
@@ -123,4 +123,4 @@ def _show(done: BulkResult, what: str, *, dry_run: bool, json: bool) -> None:
         print_document({what: done.ids, "kept": dict(done.kept), "dry_run": dry_run})
         return
     say_kept(done.kept)
-    say(f"{count(done.ids, dry_run=dry_run)} {what}")
+    say(f"{count(len(done.ids), dry_run=dry_run)} {what}")

@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -51,9 +52,14 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the receiver's faults.")] = 7,
     db: Annotated[str, typer.Option(help="SQLite file; an existing one is continued.")] = _DATABASE,
     workers: Annotated[int, typer.Option(min=2, max=32, help="Worker processes; one is killed midway.")] = 2,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Serve the dashboard of what has happened at the end, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Deliver webhooks to an unreliable server, kill a worker midway, and prove that nothing was lost."""
     try:
+        if open_ and not _has_dashboard():
+            raise ConfigurationError('the dashboard is not installed: pip install "redrive[web]"')
         run = Demo(db, seed)
         result = run.perform(events, workers)
     except (RedriveError, OSError, msgspec.DecodeError) as error:
@@ -66,9 +72,28 @@ def demo(
     if result.unfinished:
         later = f"deliver them with: redrive demo --events 0 --db {db}"
         say(f"redrive demo: {result.unfinished} events are safe in the database; {later}", err=True)
+    if _has_dashboard() and (open_ or sys.stdout.isatty()):
+        _show_dashboard(db, serves=open_)
     if result.is_proof and run.interrupted:
         raise typer.Exit(_INTERRUPTED)
     raise typer.Exit(0 if result.is_proof and not (run.trouble or result.unfinished) else _LOST)
+
+
+def _has_dashboard() -> bool:
+    return all(importlib.util.find_spec(name) for name in ("itsdangerous", "jinja2", "starlette", "uvicorn"))
+
+
+def _show_dashboard(db: str, *, serves: bool) -> None:
+    """Serve the dashboard until Ctrl-C, or print how to."""
+    if not serves:
+        option = "" if db == _DATABASE else f" --db {shlex.quote(db)}"
+        say(f"see what happened at http://127.0.0.1:8765/ with: redrive demo --events 0 --open{option}")
+        return
+    from redrive.cli.web import web
+
+    # The server raises the signal again that has ended it.
+    with contextlib.suppress(KeyboardInterrupt):
+        web("delivery:app")
 
 
 def program_folder() -> Path:

@@ -38,6 +38,11 @@ def enqueue(
     loaded = load_app(app)
     loaded.check()
     found = find_task(loaded, app, task)
+    if loaded.url == "memory://":
+        raise ConfigurationError(
+            f"{app} has the database memory://, which ends with this command, so that no worker would get the job: "
+            "give the App another one, for example sqlite:///jobs.db"
+        )
     options = found.options(
         delay=delay, at=_instant(at), expires=expires, tags=tag, queue=queue, priority=priority, key=key
     )

@@ -10,7 +10,7 @@ import typer
 from redrive.cli.known import check_names
 from redrive.cli.loading import AsJson, Target, load_existing
 from redrive.cli.screen import Grid, document, print_document, say, say_lines, utc
-from redrive.engine.explain import Circumstances, span, why_not_running
+from redrive.engine.explain import Circumstances, obstacle, span, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptRecord, Filter, Hold, JobRecord
 from redrive.stores.operations import jobs as operations
@@ -29,6 +29,7 @@ ByTask = Annotated[str | None, typer.Option(help="Only jobs of this task.")]
 ByQueue = Annotated[str | None, typer.Option(help="Only jobs on this queue.")]
 ByReason = Annotated[str | None, typer.Option(help="Only jobs whose last attempt failed for this reason.")]
 ByError = Annotated[str | None, typer.Option(help="Only jobs whose last error contains this text.")]
+ByGroup = Annotated[str | None, typer.Option(help="Only jobs whose last error is in this error group.")]
 ByTag = Annotated[str | None, typer.Option(help="Only jobs with this tag.")]
 ByHold = Annotated[Hold | None, typer.Option(help="Only jobs that wait for this reason.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
@@ -43,6 +44,7 @@ def list_(
     queue: ByQueue = None,
     reason: ByReason = None,
     error: ByError = None,
+    group: ByGroup = None,
     hold: ByHold = None,
     tag: ByTag = None,
     limit: Limit = 50,
@@ -51,7 +53,19 @@ def list_(
     """List jobs, newest first, or with --hold by when they are due, each with the reason why it is not running."""
     loaded = load_existing(app)
     check_names(loaded, task=task, queue=queue)
-    wanted = Filter(state=state, task=task, queue=queue, reason=reason, error=error, hold=hold, tag=tag, limit=limit)
+    # Nothing is left to do for jobs that were caught, and the index of dead jobs by group is without them.
+    wanted = Filter(
+        state=state,
+        task=task,
+        queue=queue,
+        reason=reason,
+        error=error,
+        group=group,
+        caught=False if group is not None and state is State.DEAD else None,
+        hold=hold,
+        tag=tag,
+        limit=limit,
+    )
     found = loaded.jobs.select(wanted)
     around = loaded.store.run(queues.circumstances(found, now=loaded.now()))
     if json:
@@ -84,6 +98,7 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     job, why = material.job, why_not_running(material.job, around)
     say(f"  {job.task} on {job.queue}, priority {job.priority}", head=f"job {job.id}")
     say(why if why.startswith(job.state) else f"{job.state}: {why}")
+    say_remedy(app, job, around)
     last = next((each for each in reversed(material.attempts) if each.reason), None)
     if last is not None and job.state is not State.SUCCEEDED:
         say(f"last error: {_error(last)}")
@@ -102,6 +117,15 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     if progress_of is not None:
         say(f"progress, {span(around.now - progress_of.at)} ago: {progress_of.details}")
     _say_attempts(material.attempts)
+
+
+def say_remedy(app: str, job: JobRecord, around: Circumstances) -> None:
+    """Write the command that clears what keeps a job from running; a job in doubt may have taken effect."""
+    held_up = obstacle(job, around)
+    if held_up is None or held_up.command is None:
+        return
+    doubt = ", after you have found that it had no effect" if job.reason == "LOST_IN_FLIGHT" else ""
+    say(f"to clear it{doubt}: {held_up.advice(app)}")
 
 
 def _say_attempts(attempts: tuple[AttemptRecord, ...]) -> None:
@@ -136,7 +160,7 @@ def _error(each: AttemptRecord) -> str:
 def _why(job: JobRecord, around: Circumstances) -> str:
     """Return why a job is not running, with its last error if that is not part of it."""
     why = why_not_running(job, around)
-    if not job.error or job.error in why:
+    if not job.error or job.error in why or job.state is State.DEAD:
         return why
     error = job.error if len(job.error) <= ERROR_TEXT else f"{job.error[:ERROR_TEXT]}..."
     return f"{why}; last error: {error}"

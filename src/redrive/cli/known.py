@@ -34,10 +34,20 @@ def queues_of(app: App) -> set[str]:
     return {task.defaults.queue for task in app.tasks.values()} | set(app.queues.declared) | settings | served
 
 
-def _unknown(what: str, name: str, known: Iterable[str], otherwise: str = "") -> ConfigurationError:
+def check_topic(app: App, topic: str) -> None:
+    """Raise `ConfigurationError` for a topic that neither the code nor the database has."""
+    if topic not in app.topics.declared:
+        stored = {each.topic for each in app.topics.sizes()}
+        if topic not in stored:
+            raise _unknown("topic", topic, stored | set(app.topics.declared), has="event or subscription of")
+
+
+def _unknown(
+    what: str, name: str, known: Iterable[str], otherwise: str = "", *, has: str = "job with"
+) -> ConfigurationError:
     listed = sorted(known)
     more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
     names = ", ".join(listed[:_LISTED]) + more
     return ConfigurationError(
-        f"there is no {what} {name!r} in the code, and no job with it; known {what}s: {names or 'none'}{otherwise}"
+        f"there is no {what} {name!r} in the code, and no {has} it; known {what}s: {names or 'none'}{otherwise}"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -11,13 +10,15 @@ import typer
 
 from redrive.app.app import App
 from redrive.app.run import Run
+from redrive.app.run_events import EventKind, RunEvent, events_of
 from redrive.app.workflow import Workflow
+from redrive.cli.jobs import say_remedy
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
 from redrive.cli.screen import Grid, document, print_document, say, say_lines, utc
-from redrive.engine.explain import span, why_not_running
+from redrive.engine.explain import why_not_running
 from redrive.engine.lifecycle import State
-from redrive.engine.records import AttemptRecord, Hold
-from redrive.engine.runs import RunRecord, StepKind, StepOutcome, StepRecord, StepTry
+from redrive.engine.records import Hold
+from redrive.engine.runs import RunRecord, StepRecord
 from redrive.errors import ConfigurationError, RunNotFound
 from redrive.stores.operations import jobs as jobs_operations
 from redrive.stores.operations import managing_runs as manage
@@ -44,7 +45,7 @@ def list_(
     workflow: ByWorkflow = None,
     state: ByState = None,
     hold: ByHold = None,
-    held: Annotated[bool, typer.Option("--held", help="Only runs whose code does not fit their steps.")] = False,
+    held: Annotated[bool, typer.Option("--held", help="Only runs with code that does not fit their steps.")] = False,
     limit: Limit = 50,
     json: AsJson = False,
 ) -> None:
@@ -82,13 +83,14 @@ def show(app: Target, run: Named, *, json: AsJson = False) -> None:
     record, job = found.run, found.job
     say(f"  {record.workflow}, version {record.version}, job {job.id}", head=f"run {record.id}")
     say(why if why.startswith(job.state) else f"{job.state}: {why}")
+    say_remedy(app, job, around)
     _say_run(record, found)
     if job.error:
         say(f"last error: {job.error}")
     if job.state is State.SUCCEEDED:
         say(f"result: {'null' if result is None else result.decode(errors='replace')}")
-    for line in _timeline(found):
-        say(line)
+    for each in events_of(found):
+        say(_line(each))
 
 
 def _say_run(record: RunRecord, found: Timeline) -> None:
@@ -112,63 +114,12 @@ def _say_run(record: RunRecord, found: Timeline) -> None:
         say(f"children: {', '.join(f'{each.id} (job {each.job_id})' for each in found.children)}")
 
 
-# Steps, their failed tries and the attempts of the job are one list by time: so an operator reads what happened.
-def _timeline(found: Timeline) -> list[str]:
-    """Return the lines of the timeline."""
-    lines: list[tuple[datetime, int, str]] = []
-    for row in found.steps:
-        for number, tried in enumerate(_tries(row), 1):
-            lines.append((tried.at, 0, _try_line(row, tried, number)))
-        lines.append((row.at, 1, _step_line(row)))
-    lines += [(each.finished_at, 2, _attempt_line(each)) for each in found.attempts]
-    lines.sort(key=lambda line: line[:2])
-    return [text for _, _, text in lines]
-
-
-def _tries(row: StepRecord) -> Sequence[StepTry]:
-    """Return the failed tries of a step but the one that the line of the step shows."""
-    tries = () if row.history is None else row.history.tries
-    return tries[:-1] if row.outcome in (StepOutcome.FAILED, StepOutcome.WAITING) else tries
-
-
-def _try_line(row: StepRecord, tried: StepTry, number: int) -> str:
-    delay = "" if tried.delay is None else f", next in {span(tried.delay)}"
-    return f"  {utc(tried.at)}  {row.path:<8} {_name(row)}: try {number} failed: {tried.error.message}{delay}"
-
-
-def _step_line(row: StepRecord) -> str:
-    return f"  {utc(row.at)}  {row.path:<8} {_name(row)}: {_outcome(row)}"
-
-
-def _name(row: StepRecord) -> str:
-    return row.name if row.kind in (StepKind.STEP, StepKind.SLEEP) else f"{row.kind} {row.name}"
-
-
-def _outcome(row: StepRecord) -> str:
-    """Return what became of a step."""
-    due = "" if row.due_at is None else f" until {utc(row.due_at)}"
-    error = "" if row.error is None else f": {row.error.message}"
-    match row.outcome:
-        case StepOutcome.OK if row.kind is StepKind.SLEEP:
-            return f"sleeps{due}"
-        case StepOutcome.OK:
-            text = "" if row.result is None else row.result.decode(errors="replace")
-            shown = text if len(text) <= RESULT_TEXT else f"{text[:RESULT_TEXT]}..."
-            tries = f" at try {row.tries}" if row.tries > 1 else ""
-            return f"ok{tries}{f', {shown}' if shown else ''}"
-        case StepOutcome.WAITING if row.tries:
-            return f"try {row.tries} failed{error}; waits{due}"
-        case StepOutcome.FAILED:
-            return f"failed for good{error}"
-        case StepOutcome.TIMED_OUT:
-            return "timed out"
-        case _:
-            return f"{row.outcome}{due}"
-
-
-def _attempt_line(each: AttemptRecord) -> str:
-    error = f": {each.error}" if each.error else ""
-    return f"  {utc(each.finished_at)}  attempt {each.number}: {each.outcome}{error}"
+def _line(event: RunEvent) -> str:
+    """Return a line of the timeline."""
+    place = f"{event.path:<8} " if event.kind in (EventKind.STEP, EventKind.TRY) else ""
+    text = "" if event.result is None else event.result.decode(errors="replace")
+    shown = text if len(text) <= RESULT_TEXT else f"{text[:RESULT_TEXT]}..."
+    return f"  {utc(event.at)}  {place}{event.text}{f', {shown}' if shown else ''}"
 
 
 @runs.command()
@@ -206,10 +157,11 @@ def signal(
     value: Annotated[str, typer.Argument(metavar="[JSON]", help="Its value as JSON; by default null.")] = "null",
     *,
     key: Annotated[str | None, typer.Option(help="A signal with the name and the key of another is dropped.")] = None,
+    actor: Actor = None,
 ) -> None:
     """Send a signal to a run."""
     loaded = load_existing(app)
-    sent = find_run(loaded, run).signal(name, _json(value), key=key)
+    sent = find_run(loaded, run).signal(name, _json(value), key=key, actor=actor or loaded.actor)
     say(f"run {run} has received {name}" if sent else f"run {run} had a signal {name} with this key before")
 
 
@@ -284,6 +236,7 @@ def fork(
     rate: Annotated[str | None, typer.Option(help="How many start within how long, for example 10/s.")] = None,
     limit: Limit = 1000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
+    actor: Actor = None,
 ) -> None:
     """Start new runs with the arguments of these, and their recorded steps before one of them."""
     loaded = load_existing(app)
@@ -300,7 +253,8 @@ def fork(
         for each in found:
             say(f"run {each.id} of {each.workflow}")
         return
-    for old, new in zip(found, loaded.runs.fork(found, from_step=from_step, rate=rate), strict=True):
+    made = loaded.runs.fork(found, from_step=from_step, rate=rate, actor=actor)
+    for old, new in zip(found, made, strict=True):
         say(f"run {old.id} is forked as {new.id}, job {new.job.id}")
 
 

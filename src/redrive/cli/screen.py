@@ -9,19 +9,21 @@ from collections.abc import Collection, Mapping, MutableMapping
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import typer
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from redrive.errors import ConfigurationError
 from redrive.visible import hanging, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+# rich is imported where something is drawn, because a worker draws nothing and starts the sooner.
 
 
 def say(text: str, *, head: str = "", err: bool = False) -> None:
@@ -73,6 +75,8 @@ def utc(instant: datetime) -> str:
 
 def draw(console: Console, line: Text | str) -> None:
     """Write a line to a console without wrapping it. Its styles are lost if it has to be escaped."""
+    from rich.text import Text
+
     plain = line if isinstance(line, str) else line.plain
     shown = visible(plain)
     console.print(line if isinstance(line, Text) and shown == plain else Text(shown), soft_wrap=True, highlight=False)
@@ -101,6 +105,11 @@ class Grid:
 
     def show(self) -> None:
         """Write the table."""
+        from rich.cells import cell_len
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(box=None, pad_edge=False)
         for place, heading in enumerate(self._headings):
             longest = max(cell_len(row[place]) for row in [self._headings, *self._rows])
@@ -144,10 +153,13 @@ class Commands(TyperGroup):
     def _load(self, name: str) -> Any:  # noqa: ANN401 - a command of typer
         if name not in self._loaded:
             module, _, attribute = self.places[name].partition(":")
-            found = getattr(import_module(module), attribute)
+            try:
+                found = getattr(import_module(module), attribute)
+            except ModuleNotFoundError as error:
+                found = _uninstalled(error)
             if not isinstance(found, typer.Typer):
                 # A policy in English may begin with "- ".
-                settings = {"ignore_unknown_options": True} if name == "plan" else {}
+                settings = {"ignore_unknown_options": name == "plan" or found.__name__ == "uninstalled"}
                 function, found = found, typer.Typer()
                 found.command(name, context_settings=settings)(function)
             self._loaded[name] = get_command(found)
@@ -169,6 +181,17 @@ class Commands(TyperGroup):
         except Exception as error:
             _escape(error)
             raise
+
+
+def _uninstalled(error: ModuleNotFoundError) -> Any:  # noqa: ANN401 - a function for typer
+    """Return a command that raises the error: it needs an extra, and the other commands do not."""
+
+    def uninstalled(words: list[str] | None = typer.Argument(None, hidden=True)) -> None:  # noqa: ARG001 - ignored
+        raise ConfigurationError(str(error)) from error
+
+    # Help texts are markup, in which a word in brackets is a style.
+    uninstalled.__doc__ = str(error).replace("[", r"\[")
+    return uninstalled
 
 
 def _escape(error: Exception) -> None:

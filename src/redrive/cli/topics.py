@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC
 from typing import Annotated
 
 import typer
 
+from redrive.app import subscription_words as words
 from redrive.app.app import App
 from redrive.app.subscription import SubscriptionHandle
 from redrive.cli.acting import count, say_kept
+from redrive.cli.known import check_topic
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
-from redrive.cli.screen import Grid, print_document, say, utc
+from redrive.cli.screen import Grid, print_document, say
 from redrive.engine.explain import span
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import Hold
-from redrive.engine.topics import DeliveryRecord, Order, Position
-from redrive.stores.operations.topics.subscriptions import EXACT, Lag, SubscriptionStatus
+from redrive.engine.topics import Position
+from redrive.stores.operations.topics.lag import Lag, SubscriptionStatus
 
 topics = typer.Typer(help="Look at topics, and change subscriptions while workers run.", no_args_is_help=True)
+
+# Dead events that `show` writes.
+DEAD_SHOWN = 10
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 OptionalName = Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic; by default all.")]
@@ -26,7 +31,9 @@ Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name 
 
 
 def _handle(app: str, topic: str, subscription: str) -> SubscriptionHandle:
-    return load_existing(app).topics.subscription(topic, subscription)
+    loaded = load_existing(app)
+    check_topic(loaded, topic)
+    return loaded.topics.subscription(topic, subscription)
 
 
 @topics.command("list")
@@ -40,19 +47,19 @@ def list_(app: Target, topic: OptionalName = None, *, json: AsJson = False) -> N
         return
     sizes = [each for each in loaded.topics.sizes() if topic in (None, each.topic)]
     if not sizes:
-        say("no topic has events or subscriptions")
+        say("no topic has events or subscriptions" if topic is None else f"{topic} has no events and no subscriptions")
         return
     table = Grid("topic", "subscription", "order", "lag", "oldest", "failed", "dead", "state", wide=("state",))
     for each in found:
         lag = each.lag
         oldest = "-" if lag.oldest_at is None else span(each.at - lag.oldest_at)
         known = each.subscription
-        numbers = (_number(lag.events), oldest, str(lag.failed), str(lag.dead))
-        table.add(known.topic, known.name, known.ordering, *numbers, _state(each))
+        numbers = (words.number(lag.events), oldest, words.number(lag.failed), words.number(lag.dead))
+        table.add(known.topic, known.name, known.ordering, *numbers, words.state(each))
     subscribed = {each.subscription.topic for each in found}
     for size in sizes:
         if size.topic not in subscribed:
-            table.add(size.topic, "-", "-", "-", "-", "-", "-", f"{_number(size.events)} events, no subscription")
+            table.add(size.topic, "-", "-", "-", "-", "-", "-", f"{words.number(size.events)} events, no subscription")
     table.show()
 
 
@@ -65,8 +72,8 @@ def show(app: Target, topic: Name, subscription: Subscription, *, json: AsJson =
         return
     known = status.subscription
     types = "all types" if known.types is None else ", ".join(known.types)
-    say(f"subscription {known.task}: {_state(status)}")
-    say(f"order {known.ordering}, {types}, {_shards(known.shards)}; after a dead event: {known.dead}")
+    say(f"subscription {known.task}: {words.state(status)}")
+    say(f"order {known.ordering}, {types}, {words.shards(known.shards)}; after a dead event: {known.dead}")
     say(_lag(status.lag, status))
     if known.behind:
         say(f"behind: {known.behind} events were deleted before it had read them")
@@ -78,7 +85,30 @@ def show(app: Target, topic: Name, subscription: Subscription, *, json: AsJson =
         stuck = "" if shard.stuck_why is None else f"; waits: {shard.stuck_why}"
         say(f"shard {shard.shard}: {where}; {feeder}{stuck}")
     for each in status.held_by:
-        say(f"held by {_held(each)}")
+        say(f"held by {words.held(each)}")
+    _show_remedy(app, status)
+    _show_dead(status)
+
+
+def _show_remedy(app: str, status: SubscriptionStatus) -> None:
+    """Write the commands that let a subscription go on that is paused or held."""
+    place = shlex.join([app, status.subscription.topic, status.subscription.name])
+    if status.subscription.paused_at is not None:
+        say(f"to clear it: redrive topics resume {place}")
+    for each in status.held_by[:1]:
+        again = "topics redrive " + place if each.state is State.DEAD else f"jobs retry {shlex.quote(app)} {each.id}"
+        say(f"to clear it: redrive {again}, or redrive topics skip {place} {each.event_id}")
+
+
+def _show_dead(status: SubscriptionStatus) -> None:
+    """Write the latest dead events that hold no others; those that do stand above."""
+    holding = {each.id for each in status.held_by}
+    for each in status.dead[:DEAD_SHOWN]:
+        if each.id not in holding:
+            say(words.dead(each))
+    if status.lag.dead > DEAD_SHOWN:
+        task = status.subscription.task
+        say(f"these are the latest {DEAD_SHOWN}; all: redrive jobs list APP --task {task} --state dead --limit 1000")
 
 
 def _feeder(state: State) -> str:
@@ -108,9 +138,13 @@ def move(
     subscription: Subscription,
     to: Annotated[str, typer.Argument(metavar="POSITION", help="beginning, end, an instant, or the id of an event.")],
     *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what it would skip and repeat.")] = False,
     actor: Actor = None,
 ) -> None:
     """Put the cursor of a subscription at another position; failed events that wait for a retry are cancelled."""
+    if dry_run:
+        say(words.moved(_handle(app, topic, subscription).preview_move(_position(to))))
+        return
     ended = _handle(app, topic, subscription).move(_position(to), actor=actor)
     cancelled = f"; {ended} pending deliveries are cancelled" if ended else ""
     say(f"subscription {topic}.{subscription} goes on from {_place(to)}{cancelled}")
@@ -158,7 +192,7 @@ def redrive(
     handle.status()
     done = handle.redrive(limit=limit, rate=rate, actor=actor)
     say_kept(done.kept)
-    say(f"{count(done.ids)} redriven")
+    say(f"{count(len(done.ids))} redriven")
 
 
 @topics.command()
@@ -172,12 +206,16 @@ def reshard(
 ) -> None:
     """Give a subscription another number of shards, as soon as the present ones have read all events of now."""
     known = _handle(app, topic, subscription).reshard(number, actor=actor)
-    say(f"subscription {known.task} gets {_shards(number)}" if known.reshard else f"it has {_shards(number)} already")
+    say(
+        f"subscription {known.task} gets {words.shards(number)}"
+        if known.reshard
+        else f"it has {words.shards(number)} already"
+    )
 
 
 @topics.command()
 def forget(app: Target, topic: Name, subscription: Subscription, *, actor: Actor = None) -> None:
-    """Delete a subscription with its cursor; a worker whose code has it creates it again when it starts."""
+    """Delete a subscription with its cursor; a worker that declares it creates it again when it starts."""
     _handle(app, topic, subscription).forget(actor=actor)
     say(f"subscription {topic}.{subscription} is deleted")
 
@@ -194,6 +232,7 @@ def prune(
 ) -> None:
     """Delete old events of a topic that all subscriptions have read."""
     loaded = load_existing(app)
+    check_topic(loaded, topic)
     deleted, behind = 0, dict[str, int]()
     while True:
         done = loaded.topics.prune(topic, keep_for=keep_for, keep_bytes=keep_bytes, force=force, actor=actor)
@@ -219,51 +258,19 @@ def rebase(app: Target, *, actor: Actor = None) -> None:
     for shard, first in found:
         where = "has read all events" if first is None else f"goes on with event {first}"
         say(f"{shard.topic}.{shard.subscription}, shard {shard.shard}: {where}")
-    say(f"cursors of this server: {len(found)}")
+    say(f"cursors of this server: {len(found)}" if found else "no cursor needs a repair")
 
 
 def _holders(app: App, topic: str) -> list[str]:
     late = [each for each in app.topics.select(topic) if each.lag.oldest_at is not None]
     late.sort(key=lambda each: each.lag.oldest_at or each.at)
-    return [f"{each.subscription.name} ({_state(each)})" for each in late]
-
-
-def _number(number: int) -> str:
-    return f"{EXACT:,}+" if number > EXACT else str(number)
-
-
-def _shards(number: int) -> str:
-    return "1 shard" if number == 1 else f"{number} shards"
+    return [f"{each.subscription.name} ({words.state(each)})" for each in late]
 
 
 def _lag(lag: Lag, status: SubscriptionStatus) -> str:
     oldest = "" if lag.oldest_at is None else f", the oldest since {span(status.at - lag.oldest_at)}"
-    return f"lag: {_number(lag.events)} events{oldest}; {lag.failed} failed, {lag.dead} dead that hold others"
-
-
-def _state(status: SubscriptionStatus) -> str:
-    known = status.subscription
-    parts = []
-    if known.paused_at is not None:
-        parts.append(f"paused since {utc(known.paused_at)}")
-    parts += [f"waits: {shard.stuck_why}" for shard in status.shards if shard.stuck_why is not None][:1]
-    if known.reshard is not None:
-        parts.append(f"gets {_shards(known.reshard)}")
-    held = status.held_by
-    if held and known.ordering is Order.STRICT:
-        parts.append(f"held by {_held(held[0])}")
-    elif held:
-        parts.append(f"{len(held)} keys held")
-    if not any(job.state is State.RUNNING for job in status.feeders):
-        parts.append("no worker delivers")
-    return "; ".join(parts) or "open"
-
-
-def _held(each: DeliveryRecord) -> str:
-    if each.state is State.DEAD:
-        return f"dead event {each.event_id} (job {each.id})"
-    when = f", next at {utc(each.scheduled_at)}" if each.state is State.READY and each.hold is Hold.RETRY else ""
-    return f"event {each.event_id} (job {each.id}), attempt {max(each.attempt, 1)}{when}"
+    failed, dead = words.number(lag.failed), words.number(lag.dead)
+    return f"lag: {words.number(lag.events)} events{oldest}; {failed} failed, {dead} dead"
 
 
 def _plain(status: SubscriptionStatus) -> dict[str, object]:
@@ -282,6 +289,11 @@ def _plain(status: SubscriptionStatus) -> dict[str, object]:
         ],
         "held_by": [
             {"event": each.event_id, "job": each.id, "state": each.state, "next_at": each.scheduled_at}
+            | {"out_of_order": each.out_of_order}
             for each in status.held_by
+        ],
+        "dead": [
+            {"event": each.event_id, "job": each.id, "error": each.error, "out_of_order": each.out_of_order}
+            for each in status.dead
         ],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -11,6 +12,7 @@ import sys
 import threading
 from datetime import timedelta
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -27,6 +29,21 @@ MOMENT = 0.1
 
 # Objects that are made before the collector looks at the youngest; Python's own 700 fits programs that make few.
 NURSERY = 50_000
+
+
+_PROCESSES = 'Child processes for tasks with executor="process", by default one per processor.'
+
+_Metrics = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Let Prometheus scrape it there; without a host, on loopback only."),
+]
+_Health = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Answer /livez, /readyz and /startupz; without a host, on loopback."),
+]
+_WorkerFile = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Write the state of the worker there, for redrive health.")
+]
 
 
 def worker(
@@ -47,17 +64,17 @@ def worker(
     shutdown_timeout: Annotated[
         str, typer.Option(help="How long running handlers may take to finish after the first Ctrl-C or SIGTERM.")
     ] = "30s",
-    metrics: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Let Prometheus scrape it there; without a host, on loopback only."),
-    ] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help=_PROCESSES)] = None,
+    metrics: _Metrics = None,
+    health: _Health = None,
+    worker_file: _WorkerFile = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
 ) -> None:
     """Run the jobs of an app.
 
     Ctrl-C or SIGTERM once: no new jobs, the running ones finish. Twice: they are given back and run later.
     """
-    _start_log(logging.WARNING if quiet else logging.INFO)
+    start_log(logging.WARNING if quiet else logging.INFO)
     patience = _duration(shutdown_timeout, "--shutdown-timeout")
     loaded = load_app(app)
     if metrics is not None:
@@ -75,14 +92,15 @@ def worker(
         max_jobs=max_jobs,
         name=name,
         shutdown_timeout=patience,
+        processes=processes,
     )
     _calm_the_collector()
-    asyncio.run(_serve(loaded, runner))
-    if _stuck():
-        _leave("leaving; handlers in threads end with the process")
+    asyncio.run(_serve(loaded, runner, _observed(loaded, runner, health, worker_file)))
+    if stuck():
+        leave("leaving; handlers in threads end with the process")
 
 
-def _start_log(level: int) -> None:
+def start_log(level: int) -> None:
     """Write a log to standard error, unless the program has configured one."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(EntryFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
@@ -91,7 +109,7 @@ def _start_log(level: int) -> None:
 
 def _serve_metrics(app: App, address: str) -> None:
     try:
-        # By name, as the app is: an integration is nothing that the command line knows.
+        # By name, as the app is: the command line imports no integration.
         prometheus = import_module("redrive.contrib.prometheus")
     except ImportError as error:
         raise ConfigurationError(
@@ -119,19 +137,32 @@ def _duration(text: str, option: str) -> timedelta:
         raise typer.BadParameter(error.problem, param_hint=option) from error
 
 
-async def _serve(app: App, runner: Worker) -> None:
+def _observed(
+    app: App, runner: Worker, address: str | None, path: Path | None
+) -> contextlib.AbstractAsyncContextManager[object]:
+    """Return what lets a service manager observe the worker, around its run."""
+    if address is None and path is None and not os.environ.get("NOTIFY_SOCKET"):
+        return contextlib.nullcontext()
+    # Most workers on a developer's machine have no service manager.
+    from redrive.runtime.probes import Probes
+
+    return Probes(app, runner, address, path)
+
+
+async def _serve(app: App, runner: Worker, observed: contextlib.AbstractAsyncContextManager[object]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, runner.stop)
     try:
-        await runner.run()
+        async with observed:
+            await runner.run()
     finally:
         app.close()
     if runner.abandoned:
-        _leave("leaving; handlers that do not stop end with the process")
+        leave("leaving; handlers that do not stop end with the process")
 
 
-def _stuck() -> bool:
+def stuck() -> bool:
     """Return True if a ``def`` handler still runs in a thread.
 
     Idle threads end within moments, since the pool is closed.
@@ -144,7 +175,7 @@ def _stuck() -> bool:
     return False
 
 
-def _leave(why: str) -> NoReturn:
+def leave(why: str) -> NoReturn:
     """End now, without waiting for handlers that go on: their jobs have been given back already."""
     logger("redrive.worker").info(why)
     logging.shutdown()

@@ -24,19 +24,19 @@ def _group() -> None:
 def list_(app: Target, *, json: AsJson = False) -> None:
     """List the workers that have not shut down: what they serve, their slots, and when each was last heard from."""
     loaded = load_existing(app)
-    found, busy = loaded.workers.select(), loaded.workers.busy()
+    found = loaded.workers.select()
     now = loaded.store.run(clock.present(loaded.now()))
     if json:
         for each in found:
             plain = {name: getattr(each, name) for name in each.__struct_fields__}
-            print_document(plain | {"alive": each.expires_at > now, "running": busy.get(each.id, 0)})
+            print_document(plain | {"alive": each.expires_at > now})
         return
     if not found:
         say(f"no worker runs: redrive worker {app} starts one")
         return
     table = Grid("id", "worker", "state", "slots", "queues", "tasks", "heartbeat", "version", wide=("state", "queues"))
     for each in found:
-        slots = f"{busy.get(each.id, 0)}/{each.concurrency}"
+        slots = f"{each.running}/{each.concurrency}"
         queues = _queues(each)
         tasks = "all" if each.tasks is None else str(len(each.tasks))
         heard = f"{span(now - each.heartbeat_at)} ago"

@@ -24,8 +24,9 @@ from typing import Any
 from redrive import observe
 from redrive.clock import SystemClock
 from redrive.contrib import extra
+from redrive.engine.counters import BUCKETS
 from redrive.errors import Cancel, Snooze
-from redrive.observe.measures import BUCKETS, METRICS, measures
+from redrive.observe.measures import METRICS, measures
 from redrive.policy import Failure
 
 with extra("otel"):

@@ -20,10 +20,11 @@ from redrive import observe
 from redrive.app.app import App
 from redrive.clock import Clock, SystemClock
 from redrive.contrib import extra
+from redrive.engine.counters import BUCKETS
 from redrive.errors import ConfigurationError, StoreError
 from redrive.observe import Bounded, Event
 from redrive.observe.logs import logger
-from redrive.observe.measures import BUCKETS, METRICS, Metric, measures
+from redrive.observe.measures import METRICS, Metric, measures
 from redrive.stores.operations.clock import difference
 from redrive.stores.operations.queues import Depths, DepthState, depths
 

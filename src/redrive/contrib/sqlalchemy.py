@@ -34,7 +34,6 @@ S = TypeVar("S", bound=Session)
 A = TypeVar("A", bound=AsyncSession)
 
 Source: TypeAlias = Engine | AsyncEngine | sessionmaker[Any] | async_sessionmaker[Any]
-Open: TypeAlias = Connection | AsyncConnection | Session | AsyncSession
 
 
 def failure_of(error: BaseException) -> Failure | None:

@@ -7,7 +7,7 @@ Three facts about PostgreSQL are the basis of the table:
   can fail in it (a deferred constraint, the serialisability check) runs before the commit is written.
 * **The end of a session is no answer.** Codes of the classes 08 and 57P come when the connection ends, which can be
   after the commit was written and before it was reported. Alone they prove nothing (``ends_session``).
-* **Before COMMIT was sent nothing is stored**, also if the connection is lost. Code that knows that it was not sent
+* **Before COMMIT was sent nothing is stored**, also if the connection is lost. Code that has not sent it
   marks the exception (`mark`), as `redrive.contrib.transactions` does. Then every failure counts as answered.
 """
 

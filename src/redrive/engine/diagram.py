@@ -40,13 +40,13 @@ def _label(definition: MachineDefinition, source: str | None, state: MachineStat
     return label
 
 
-def counted(name: str, counts: Mapping[str | None, int]) -> str:
+def counted(name: str, counts: Mapping[str | None, int | str]) -> str:
     """Return the name of a state with the number of instances in it, if there are any."""
     number = counts.get(name, 0)
     return f"{name} ({number})" if number else name
 
 
-def as_text(definition: MachineDefinition, counts: Mapping[str | None, int]) -> str:
+def as_text(definition: MachineDefinition, counts: Mapping[str | None, int | str]) -> str:
     """Return a machine as lines of text, one for each transition, with a line break at the end."""
     rows = [
         (
@@ -66,13 +66,13 @@ def as_text(definition: MachineDefinition, counts: Mapping[str | None, int]) -> 
     return "\n".join([*map(visible, lines), ""])
 
 
-def as_mermaid(definition: MachineDefinition, counts: Mapping[str | None, int]) -> str:
+def as_mermaid(definition: MachineDefinition, counts: Mapping[str | None, int | str]) -> str:
     """Return a machine as a Mermaid ``stateDiagram-v2``, with a line break at the end."""
     return "\n".join(["stateDiagram-v2", *_mermaid(definition, counts), ""])
 
 
 # States have ids of their own, because a name may contain characters that end it.
-def _mermaid(definition: MachineDefinition, counts: Mapping[str | None, int]) -> Iterator[str]:
+def _mermaid(definition: MachineDefinition, counts: Mapping[str | None, int | str]) -> Iterator[str]:
     ids = {name: f"s{place}" for place, name in enumerate(definition.states)}
     for name, short in ids.items():
         yield f'    state "{_plain(counted(name, counts))}" as {short}'

@@ -35,7 +35,7 @@ class TrackedItem(msgspec.Struct, frozen=True, gc=False):
         payload: the arguments of its attempts, as JSON; None if the query left them out.
         own: its own policy, as JSON; None means that of the refresh.
         timing: digest of the policy by which its times were computed.
-        sweep_at: when a sweep has to look at it: at a deadline, or at the end of ``give_up_after``.
+        sweep_at: when a sweep has to examine it: at a deadline, or at the end of ``give_up_after``.
         job_id: the job of the running attempt; None if none runs.
     """
 
@@ -105,7 +105,7 @@ def columns(policy: RefreshPolicy, state: RefreshState) -> dict[str, object]:
 
 
 def sweep_at(policy: RefreshPolicy, state: RefreshState) -> datetime | None:
-    """Return when a sweep has to look at the item; None if time alone changes nothing."""
+    """Return when a sweep has to examine the item; None if time alone changes nothing."""
     if state.attempt_uid is not None:
         return state.deadline_at
     if state.disabled_until_update or state.paused or policy.give_up_after is None or state.failing_since is None:

@@ -140,12 +140,3 @@ def next_state(state: State, event: LifecycleEvent) -> State:
         possible = ", ".join(moves) or "nothing: it is finished for good"
         raise IllegalMove(f"a {state} job cannot {event}; possible from here: {possible}")
     return moves[event]
-
-
-def diagram() -> str:
-    """Return the table as a Mermaid ``stateDiagram-v2`` for the documentation."""
-    lines = ["stateDiagram-v2", "    [*] --> ready : enqueue"]
-    for state, moves in TABLE.items():
-        lines += [f"    {state} --> {target} : {event}" for event, target in moves.items()]
-    lines += [f"    {state} --> [*]" for state in TABLE if state in FINAL]
-    return "\n".join(lines)

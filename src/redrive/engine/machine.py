@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from redrive.engine.effects import Effect
+from redrive.engine.origin import Effect
 from redrive.engine.records import NewJob
 from redrive.errors import MachineDefinitionError, NoTransition
 
@@ -75,8 +75,8 @@ class MachineState:
         guard: None if the transition is always possible.
         timeout: None if an instance may stay in it for ever.
         within: the time after which an instance in it counts as overdue, which changes nothing.
-        failed_to: the state of an instance whose transition to this one has failed for good; None if it stays where it
-            was, with the status ``failed``.
+        failed_to: the state of an instance after a transition to this one has failed for good; None if it stays in
+            its state, with the status ``failed``.
         ignore: names of types of events that change nothing in this state.
     """
 
@@ -303,6 +303,15 @@ class InstanceStatus(StrEnum):
     instance is reset or deleted."""
 
 
+class Waiting(StrEnum):
+    """What an instance has to take next, when it is free."""
+
+    EVENT = "event"
+    """An event that waits for its turn."""
+    FAILURE = "failure"
+    """The event of its failed transition, for the state of ``failed_to=``; it comes before others."""
+
+
 class EventSource(StrEnum):
     """What made an event."""
 
@@ -357,6 +366,7 @@ class InstanceRecord(msgspec.Struct, frozen=True, gc=False):
         data: its data, as JSON.
         error: of its last failure; None after the next move.
         version: the digest of the definition at its last move.
+        waiting: what it has to take next; None if nothing waits, or a worker has not noted it yet.
     """
 
     machine: str
@@ -375,11 +385,48 @@ class InstanceRecord(msgspec.Struct, frozen=True, gc=False):
     data: bytes | None
     error: str | None
     version: str | None
+    waiting: Waiting | None
 
     @property
     def busy(self) -> bool:
         """Return True while a transition runs, waits for a retry, or has failed."""
         return self.job_id is not None
+
+
+class StrandedCount(msgspec.Struct, frozen=True, gc=False):
+    """The number of rows of a machine that wait for something which the code does not have.
+
+    Attributes:
+        what: ``state`` for instances in a state that the code does not have, ``timeout`` for instances with a timeout
+            of a class of events that it does not have, ``event`` for waiting events of such a class.
+        state: that of the instances.
+        event: the name of the class.
+    """
+
+    machine: str
+    what: str
+    state: str | None
+    event: str | None
+    number: int
+
+    @property
+    def text(self) -> str:
+        """Return the number and the name in a sentence."""
+        one = self.number == 1
+        if self.what == "state":
+            return f"{self.number} instance{' is' if one else 's are'} in the state {self.state!r}"
+        if self.what == "timeout":
+            where = f"instance{'' if one else 's'} in {self.state!r} wait{'s' if one else ''}"
+            return f"{self.number} {where} for a timeout with the event {self.event}"
+        return f"{self.number} event{'' if one else 's'} of the class {self.event} wait{'s' if one else ''}"
+
+    def advice(self, app: str) -> str:
+        """Return what to do, with the name of the app in commands."""
+        if self.what == "state":
+            return f"deploy code that has it, or redrive machines migrate {app} {self.machine} {self.state}=STATE"
+        if self.what == "timeout":
+            return f"deploy code that takes it, or redrive machines rearm {app} {self.machine} {self.state}"
+        return "deploy code that takes it: until then the events stay, and those behind them"
 
 
 class MoveRecord(msgspec.Struct, frozen=True, gc=False):
@@ -390,7 +437,7 @@ class MoveRecord(msgspec.Struct, frozen=True, gc=False):
         event: the name of its type; None for a change of the state by an operator.
         event_key: identifies the event among those of the instance.
         digest: of the type and the content of the event.
-        payload: the event as JSON while it waits for its turn.
+        payload: the event as JSON while it waits for its turn, and if it was refused then.
         sent_at: when it was stored.
         finished_at: when the instance moved, or the event ended otherwise.
         attempts: the executions of the handler.

@@ -20,8 +20,6 @@ from typing import Final
 
 import msgspec
 
-from redrive.engine.effects import Effect
-
 
 class Kind(StrEnum):
     """The kind of what created a job."""
@@ -69,6 +67,9 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
             case Kind.MACHINE:
                 return f"transition of {self.part} of machine {self.name}"
             case Kind.TOPIC:
+                subscription, _, shard = self.part.partition("@")
+                if shard:
+                    return f"feeder of shard {shard} of subscription {subscription} of topic {self.name}"
                 subscription, _, event = self.part.rpartition("#")
                 return f"delivery of event {event} of topic {self.name} to {subscription}"
             case Kind.RUN:  # pragma: no branch - the last one; mypy proves that all are here
@@ -78,6 +79,14 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     def occurs_at(self) -> datetime | None:
         """Return the occurrence of a cron; None for other kinds."""
         return datetime.fromisoformat(self.part) if self.kind is Kind.CRON else None
+
+
+class Effect(msgspec.Struct, frozen=True, gc=False):
+    """The base class of effects: changes that commit with the end of a successful attempt, or not at all.
+
+    A handler adds effects while it runs. If the attempt fails, they are discarded with it; if it succeeds, the store
+    writes them in the transaction that settles it (`redrive.stores.operations.origins`).
+    """
 
 
 class OriginResult(msgspec.Struct, frozen=True, gc=False):
@@ -136,7 +145,7 @@ def of_run(workflow: str, run_id: str) -> str:
 
 
 def read_origin(text: str | None) -> Origin | None:
-    """Parse a stored origin; return None for None, and for a kind that this version does not know."""
+    """Parse a stored origin; return None for None, and for a kind that this version does not have."""
     if text is None:
         return None
     kind, _, rest = text.partition(":")

@@ -6,17 +6,18 @@ The executor describes the end of a handler by an `Outcome`; `redrive.engine.set
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from redrive.engine.effects import Effect
 from redrive.engine.lifecycle import LifecycleEvent, State, next_state
-from redrive.engine.origin import OriginResult
+from redrive.engine.origin import Effect, OriginResult
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
-from redrive.engine.runs import StepRecord
-from redrive.engine.steps import StepEnd
+from redrive.engine.steps import NewStep, StepEnd
 from redrive.policy import Failure
+
+if TYPE_CHECKING:
+    from redrive.engine.error_groups import ErrorSeen
 
 
 class Succeeded(msgspec.Struct, frozen=True, gc=False):
@@ -140,7 +141,7 @@ Outcome: TypeAlias = (
 class RunChange(msgspec.Struct, frozen=True, gc=False):
     """The changes of a run that commit with the end of its attempt."""
 
-    steps: tuple[StepRecord, ...] = ()
+    steps: tuple[NewStep, ...] = ()  # with instants
     values: bytes | None = None
     waits: tuple[str, ...] | None = None  # paths of the open waits; None if all rows that wait are open
     arguments: bytes | None = None  # of a restart, which deletes the steps
@@ -180,6 +181,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     unreadable_at: datetime | None = None  # since when no worker has been able to decode the arguments of the job
     effects: tuple[Effect, ...] = ()  # of a successful attempt
     origin: str | None = None  # of the job
+    seen: ErrorSeen | None = None  # of a failure, in its error group
 
 
 def base(  # noqa: PLR0913 - the fields in which ends differ

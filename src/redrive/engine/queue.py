@@ -68,6 +68,12 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
             raise ConfigurationError(message)
         return rate
 
+    @property
+    def spacing(self) -> timedelta:
+        """The time between two starts that are spread evenly."""
+        # Rounded up: one microsecond too much keeps the rate, one too little exceeds it.
+        return -(-self.span // (self.count * timedelta(microseconds=1))) * timedelta(microseconds=1)
+
     def __str__(self) -> str:
         """Format the rate as `parse` reads it."""
         seconds = self.span.total_seconds()

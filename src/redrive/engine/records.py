@@ -167,6 +167,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
         reason: the reason of the last failure, one upper-case word; None once the job has succeeded.
         error: the text of the last error; None once the job has succeeded.
         expires_at: when the job is cancelled if it has not started.
+        fingerprint: the error group of the last failure; see `redrive.engine.error_groups`.
     """
 
     id: int
@@ -199,6 +200,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     error: str | None
     policy: Policy
     expires_at: datetime | None = None
+    fingerprint: str | None = None
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
@@ -245,7 +247,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stats(msgspec.Struct, frozen=True, gc=False):
-    """The number of jobs by state.
+    """The number of jobs by state, each at most 10,000; more are not counted.
 
     Attributes:
         due: ready, and due now.
@@ -291,6 +293,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, gc=False):
         stopped_at: when it shut down in order.
         trouble: the background duties that fail because of a defect, and why; None if none does.
         version: the version of its redrive; None if unknown.
+        running: the attempts that it runs, and those that it has claimed ahead.
     """
 
     id: int
@@ -310,6 +313,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, gc=False):
     trouble: str | None = None
     version: str | None = None
     excluded: tuple[str, ...] | None = None
+    running: int = 0
 
     def serves(self, queue: str, task: str | None = None) -> bool:
         """Return True if it claims from a queue, and there jobs of a task, if one is given."""
@@ -377,6 +381,10 @@ class Diagnosis(msgspec.Struct, frozen=True, gc=False):
 E = TypeVar("E", bound=StrEnum)
 
 
+#: An id above all ids of jobs.
+NEWEST = 2**63 - 1
+
+
 class Filter(msgspec.Struct, frozen=True, gc=False):
     """A selection of jobs; all given conditions must hold.
 
@@ -384,11 +392,13 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         hold: jobs that wait for this reason; unless ``oldest_first``, in the order in which they become due.
         reason: jobs that last failed for this reason.
         error: jobs with this text in their last error.
-        caught: jobs whose catch task has succeeded (True) or not (False).
+        group: jobs with a last failure in the error group of this fingerprint.
+        caught: jobs with a catch task that has succeeded (True) or not (False).
         tag: jobs with this tag.
         finished_before: jobs that ended before this instant, which is aware.
         all: for operations that change jobs: True if all jobs are meant. Without a condition they demand it.
         after_id: jobs enqueued after this one.
+        before_id: jobs enqueued before this one.
         oldest_first: in the order of enqueueing; otherwise newest first.
         limit: maximum number of jobs.
         refreshes: also failed attempts of refreshes, where dead jobs are read or started again. The schedule of the
@@ -406,11 +416,13 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     hold: Hold | None = None
     reason: str | None = None
     error: str | None = None
+    group: str | None = None
     caught: bool | None = None
     tag: str | None = None
     finished_before: datetime | None = None
     all: bool = False
     after_id: int = 0
+    before_id: int = NEWEST
     oldest_first: bool = False
     limit: int = 100
     refreshes: bool = False
@@ -420,11 +432,11 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         force_setattr(self, "hold", _member(Hold, "hold", self.hold))
         if self.finished_before is not None and self.finished_before.tzinfo is None:
             raise ConfigurationError(f"finished_before={self.finished_before!r} has no time zone: add tzinfo=UTC")
-        for field in ("task", "queue", "reason", "error", "tag"):
+        for field in ("task", "queue", "reason", "error", "group", "tag"):
             text: object = getattr(self, field)
             if text is not None and not isinstance(text, str):
                 raise ConfigurationError(f"Filter({field}=): a text, got {text!r}")
-        for field in ("after_id", "limit"):
+        for field in ("after_id", "before_id", "limit"):
             count: object = getattr(self, field)
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
                 raise ConfigurationError(f"Filter({field}=): a whole number, zero or more, got {count!r}")
@@ -443,7 +455,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             raise ConfigurationError("the filter has no condition: give one, or Filter(all=True) for all jobs")
 
 
-_NO_CONDITIONS = frozenset({"all", "after_id", "oldest_first", "limit", "refreshes"})
+_NO_CONDITIONS = frozenset({"all", "after_id", "before_id", "oldest_first", "limit", "refreshes"})
 
 
 def _member(kind: type[E], field: str, value: str | None) -> E | None:

@@ -50,12 +50,14 @@ class StepRequest(msgspec.Struct, frozen=True, gc=False):
         name: the name of the function, signal, event or workflow.
         digest: of its arguments; None if they are not compared.
         line: the place in the code, as ``file:number``.
+        aka: earlier names of the function.
     """
 
     kind: StepKind
     name: str
     digest: int | None = None
     line: str = ""
+    aka: tuple[str, ...] = ()
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -180,7 +182,7 @@ def _shown(row: StepRecord) -> str:
 
 
 def _is_same(row: StepRecord, request: StepRequest) -> bool:
-    return (row.kind, row.name) == (request.kind, request.name)
+    return row.kind == request.kind and (row.name == request.name or row.name in request.aka)
 
 
 def _is_behind(path: str, branch: str, position: int) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from redrive.engine.effects import Effect
 from redrive.engine.lifecycle import State
-from redrive.engine.origin import OriginResult, read_origin
+from redrive.engine.origin import Effect, OriginResult, read_origin
 from redrive.engine.outcome import Cancelled, Failed, Lost, Outcome, Released, Transition, Unreadable
 from redrive.engine.records import Claim, JobRecord
 

@@ -58,7 +58,7 @@ class StepKind(StrEnum):
     """The kind of a recorded step."""
 
     STEP = "step"
-    """A function of the application; also one whose effect commits with the row (``flow.transaction``)."""
+    """A function of the application; also one with an effect that commits with the row (``flow.transaction``)."""
     UNDO = "undo"
     """The compensation of a step."""
     SLEEP = "sleep"
@@ -102,12 +102,17 @@ class StepError(msgspec.Struct, frozen=True, gc=False):
         message: the text of the exception.
         reason: the reason of the classified failure, one upper-case word.
         args: the arguments of the exception as JSON, if all of them could be encoded.
+        place: the deepest frame in the user's code, as ``payments/client.py:41 in post``.
     """
 
     types: tuple[str, ...]
     message: str
     reason: str
     args: str | None = None
+    place: str | None = None
+
+    def __str__(self) -> str:
+        return self.message if self.place is None else f"{self.message} (at {self.place})"
 
 
 class StepTry(msgspec.Struct, frozen=True, gc=False):
@@ -324,6 +329,10 @@ def next_path(branch: str, position: int) -> str:
 def branch_path(path: str, number: int) -> str:
     """Return the branch with this number, from 0, that the call at this path opens."""
     return f"{path}.{number}"
+
+
+#: The path and the name of the row that records the beginning of the undos, with the error of the body.
+UNDO_MARK: Final = ":undo"
 
 
 def undo_path(path: str) -> str:

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -59,10 +60,13 @@ from redrive.engine.outcome import (
 )
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
 from redrive.engine.reports import report, succeeded
-from redrive.engine.runs import FAR, StepOutcome, StepRecord
-from redrive.engine.steps import resolve
+from redrive.engine.runs import FAR, StepOutcome
+from redrive.engine.steps import NewStep, decided
 from redrive.errors.foreign import summary, trace
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
+
+if TYPE_CHECKING:
+    from redrive.engine.error_groups import ErrorSeen
 
 #: The reason of a job that passed its deadline before its attempt could start; no failure is counted.
 DEADLINE = "DEADLINE"
@@ -115,6 +119,8 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, stat
         decided, outcome = _undecided(claim, outcome, now, error)
     if claim.origin is not None and decided.report is None and decided.state in FINAL:
         decided = replace(decided, report=report(claim, outcome, sample, decided))
+    if decided.reason is not None:
+        decided = replace(decided, seen=_seen(claim, decided, decided.reason, now))
     return decided if state is State.RUNNING else replace(decided, state=next_state(state, decided.event), before=state)
 
 
@@ -144,6 +150,15 @@ def _decided(  # noqa: PLR0911 - one for each outcome
             return replace(base(claim, LifecycleEvent.CANCEL, closed), note=why)
         case Expired():  # pragma: no branch - the last one; mypy proves that all are here
             return _expired(claim)
+
+
+def _seen(claim: Claim, decided: Transition, reason: str, now: datetime) -> ErrorSeen:
+    """Return the failure as a member of its error group."""
+    # A worker does not wait for this module before its first job.
+    from redrive.engine.error_groups import seen
+
+    kind, trace = (None, None) if decided.closed is None else (decided.closed.error_type, decided.closed.traceback)
+    return seen(claim, now, reason=reason, error_type=kind, error=decided.error, traceback=trace)
 
 
 def _undecided(claim: Claim, outcome: Failed | Lost, now: datetime, error: BaseException) -> tuple[Transition, Failed]:
@@ -233,7 +248,7 @@ def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: da
                 note=closed.verdict,
             )
         case Parked(until, why, steps, values, waits):
-            rows = tuple(resolve(each, claim.id, claim.lease_id, now) for each in steps)
+            rows = tuple(decided(each, now) for each in steps)
             return _parked(claim, _due(until, rows, now), why, RunChange(rows, values, waits))
         case Restarted(arguments, values):
             return _parked(claim, now, "begins again with new arguments", RunChange((), values, arguments=arguments))
@@ -253,7 +268,7 @@ def _parked(claim: Claim, until: datetime, why: str, change: RunChange) -> Trans
     )
 
 
-def _due(until: datetime | None, rows: Sequence[StepRecord], now: datetime) -> datetime:
+def _due(until: datetime | None, rows: Sequence[NewStep], now: datetime) -> datetime:
     """Return when a parked run is due: at its earliest wait, or at once if a step of it has failed for good."""
     if any(row.outcome is StepOutcome.FAILED for row in rows):
         return now

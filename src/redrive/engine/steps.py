@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from redrive.engine.runs import (
     RunFlags,
@@ -111,30 +112,37 @@ class StepsWritten(msgspec.Struct, frozen=True, gc=False):
 
 
 def resolve(end: StepEnd, run_id: int, lease_id: int, now: datetime) -> StepRecord:
-    """Return the row to be written at this instant, under this lease."""
-    if isinstance(end, FailedTry):
-        return failed_step(end, run_id, lease_id, now)
-    due_at = end.due_at if end.due_at is not None or end.delay is None else now + end.delay
+    """Return the row as it is written at this instant, under this lease."""
+    row = decided(end, now)
     return StepRecord(
         run_id,
-        end.path,
-        end.kind,
-        end.name,
-        end.outcome,
+        row.path,
+        row.kind,
+        row.name,
+        row.outcome,
         lease_id,
         now,
-        end.took,
-        end.tries,
-        due_at,
-        end.digest,
-        end.result,
-        end.error,
-        end.history,
-        end.ref,
+        row.took,
+        row.tries,
+        row.due_at,
+        row.digest,
+        row.result,
+        row.error,
+        row.history,
+        row.ref,
     )
 
 
-def failed_step(end: FailedTry, run_id: int, lease_id: int, now: datetime) -> StepRecord:
+def decided(end: StepEnd, now: datetime) -> NewStep:
+    """Return a row to be written at this instant, with its due time as an instant."""
+    if isinstance(end, FailedTry):
+        return failed_step(end, now)
+    if end.delay is None:
+        return end
+    return replace(end, delay=None, due_at=now + end.delay if end.due_at is None else end.due_at)
+
+
+def failed_step(end: FailedTry, now: datetime) -> NewStep:
     """Return the row of a step that failed: waiting for its next try, or failed for good.
 
     A policy that raises fails the step for good.
@@ -146,22 +154,17 @@ def failed_step(end: FailedTry, run_id: int, lease_id: int, now: datetime) -> St
     except BaseException as error:  # noqa: BLE001 - a backoff function of the application may raise anything
         delay, rule, by_rule = None, f"bad policy: {summary(error)}", ()
     tried = StepTry(now, end.took, end.error, delay, rule)
-    history = StepHistory(_started_at(end, now), delay, by_rule, kept_tries(end.history, tried))
-    return StepRecord(
-        run_id,
+    return NewStep(
         end.path,
         end.kind,
         end.name,
         StepOutcome.FAILED if delay is None else StepOutcome.WAITING,
-        lease_id,
-        now,
         end.took,
         end.tries,
-        None if delay is None else now + delay,
-        end.digest,
-        None,
-        end.error,
-        history,
+        due_at=None if delay is None else now + delay,
+        digest=end.digest,
+        error=end.error,
+        history=StepHistory(_started_at(end, now), delay, by_rule, kept_tries(end.history, tried)),
     )
 
 

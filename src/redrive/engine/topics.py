@@ -24,9 +24,8 @@ from zlib import crc32
 
 import msgspec
 
-from redrive.engine.effects import Effect
 from redrive.engine.lifecycle import State
-from redrive.engine.origin import Origin
+from redrive.engine.origin import Effect, Origin
 from redrive.engine.records import Hold
 
 
@@ -58,6 +57,12 @@ STRICT_LINE: Final = "strict"
 
 #: The partition of feeders in the queue of their subscription; no line has this name.
 FEEDER_LINE: Final = "feeder"
+
+#: The tag of the job of a delivery that was started again after later events of its line had been delivered.
+OUT_OF_ORDER: Final = "out of order"
+
+#: The lines of single events, which have no order, begin with this.
+ALONE: Final = "event:"
 
 #: Hashes of keys are smaller than this.
 SLOTS: Final = 1 << 31
@@ -182,7 +187,11 @@ class Shard(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):
-    """A job of a delivery that failed, or that waits behind one."""
+    """A job of a delivery that failed, or that waits behind one.
+
+    Attributes:
+        out_of_order: True if it was started again after later events of its line had been delivered.
+    """
 
     id: int
     origin: str
@@ -193,6 +202,7 @@ class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):
     scheduled_at: datetime
     error: str | None
     note: str | None
+    out_of_order: bool = False
 
     @property
     def event_id(self) -> int:
@@ -227,7 +237,7 @@ def line_of(order: Order, event: StoredEvent) -> str:
         return STRICT_LINE
     if order is Order.KEY and event.key is not None:
         return f"key:{event.key}"
-    return f"event:{event.id}"
+    return f"{ALONE}{event.id}"
 
 
 class Window:
@@ -362,11 +372,6 @@ class Window:
             self.at_id = self._ids.popleft()
             self._finished.remove(self.at_id)
             self._alone.discard(self.at_id)
-
-    @property
-    def done_ahead(self) -> frozenset[int]:
-        """The events beyond the position that are finished."""
-        return frozenset(self._finished)
 
 
 def _event_id(event: StoredEvent) -> int:

@@ -36,6 +36,7 @@ May import: nothing. Must never: contain behaviour.
     ├── SubscriptionNotFound            (also a LookupError) no worker has declared such a subscription
     ├── NotTracked                      (also a LookupError) no such tracked item
     ├── RunNotFound                     (also a LookupError) no such run
+    ├── OperationNotFound               (also a LookupError) no such bulk operation
     ├── DuplicateJob                    another job holds the key
     ├── DuplicateRun                    another run has the id, with other arguments
     ├── RunError                        raised inside a run, or by the gate of a step
@@ -131,6 +132,7 @@ __all__ = [
     "NoTransition",
     "NonDeterminism",
     "NotTracked",
+    "OperationNotFound",
     "OutcomeUnknown",
     "Overloaded",
     "Parking",
@@ -441,6 +443,10 @@ class SubscriptionNotFound(RedriveError, LookupError):
 
 class NotTracked(RedriveError, LookupError):
     """There is no such tracked item."""
+
+
+class OperationNotFound(RedriveError, LookupError):
+    """There is no such bulk operation."""
 
 
 class DuplicateJob(RedriveError):

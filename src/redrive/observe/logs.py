@@ -7,7 +7,7 @@ they reach a handler (`redrive.visible`). `facts` has the fields of an event for
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import TypeAlias
@@ -52,6 +52,27 @@ def logger(name: str) -> logging.Logger:
     # A filter that is there already is not added again.
     found.addFilter(_escape)
     return found
+
+
+def levels() -> dict[str, int]:
+    """Return the levels of the loggers of this process by name; that of the root under the empty name."""
+    known = logging.root.manager.loggerDict.items()
+    found = {name: each.level for name, each in known if isinstance(each, logging.Logger) and each.level}
+    return {"": logging.root.level} | found
+
+
+def forward(handler: logging.Handler, at: Mapping[str, int]) -> None:
+    """Pass what this process logs, at these levels, to a handler that sends it to another process."""
+    logging.getLogger().addHandler(handler)
+    for name, level in at.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def replay(record: logging.LogRecord) -> None:
+    """Log a record of another process here."""
+    found = logging.getLogger(record.name)
+    if found.isEnabledFor(record.levelno):
+        found.handle(record)
 
 
 def _escape(record: logging.LogRecord) -> bool:

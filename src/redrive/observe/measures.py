@@ -44,10 +44,6 @@ class Bounded:
             return value if value in known else OTHER
 
 
-#: Seconds, where histograms are cut: from a local query to an hour.
-BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
-
-
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A counter or a histogram."""

@@ -55,7 +55,7 @@ class Attempt:
         self.error: BaseException | None = None
         #: The wait after the attempt; None if there is none.
         self.delay: timedelta | None = None
-        #: The time from the failure until the server wants the next request; a lower bound of the wait.
+        #: The time from the failure until the server accepts the next request; a lower bound of the wait.
         self.hint: timedelta | None = None
         #: True if it was sent.
         self.dispatched = False

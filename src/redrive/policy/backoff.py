@@ -117,7 +117,7 @@ class Backoff(Value):
 
     @staticmethod
     def filling(window: Duration, attempts: int, factor: float = 2) -> Backoff:
-        """Return an exponential schedule whose delays between this many attempts add up to a window (as in opnieuw).
+        """Return an exponential schedule for this many attempts with delays that add up to a window (as in opnieuw).
 
         Args:
             window: the sum of the delays, without attempts and jitter.

@@ -89,7 +89,7 @@ class Ledger:
         """Count a call that succeeded, with the price of its last retry."""
 
     def fail(self, now: float) -> None:
-        """Count a call whose failure its policy would retry, but for which no retry was requested."""
+        """Count a call with a failure that its policy would retry, but for which no retry was requested."""
 
     def end(self, now: float) -> None:
         """Count the end of a call that began."""

@@ -86,7 +86,7 @@ def _field_in(stored: str | None, value: object, path: str) -> Any:  # noqa: ANN
         case "default span":
             return ... if value == "default" else value
         case "backoff":
-            return _backoff(value, path)
+            return backoff_from_dict(value, path)
         case "jitter":
             return _jitter(value, path)
         case "rules":
@@ -138,12 +138,8 @@ def backoff_to_dict(value: Backoff) -> dict[str, Any]:
     return data
 
 
-def backoff_from_dict(data: Mapping[str, Any]) -> Backoff:
-    """Build a backoff from the result of `backoff_to_dict`."""
-    return _backoff(data, "backoff")
-
-
-def _backoff(data: object, path: str) -> Backoff:
+def backoff_from_dict(data: object, path: str = "backoff") -> Backoff:
+    """Build a backoff from the result of `backoff_to_dict`; errors name the path."""
     mapping = _mapping(data, path)
     if "kind" not in mapping:
         raise PolicyValueError(f"{path}: the key 'kind' is missing")
@@ -155,7 +151,7 @@ def _backoff(data: object, path: str) -> Backoff:
     for name in cls._fields:
         value = found[name]
         if name in _PARTS:
-            arguments[name] = _backoff(value, f"{path}.{name}")
+            arguments[name] = backoff_from_dict(value, f"{path}.{name}")
         elif name == "values":
             arguments[name] = _list(value, f"{path}.{name}")
         elif name == "options":
@@ -176,7 +172,7 @@ def _rule_out(rule: Rule) -> dict[str, Any]:
 def _rule(data: object, path: str) -> Rule:
     found = _keys(data, Rule._fields, path)
     on = _names(found["on"], f"{path}.on")
-    schedule = None if found["backoff"] is None else _backoff(found["backoff"], f"{path}.backoff")
+    schedule = None if found["backoff"] is None else backoff_from_dict(found["backoff"], f"{path}.backoff")
     return _build(path, lambda: Rule(on, backoff=schedule, attempts=found["attempts"]))
 
 

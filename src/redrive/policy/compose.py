@@ -265,7 +265,7 @@ class UpTo(_Cut):
 
 
 _ENDS = ("below", "within", "past")
-#: Retries that are looked at one by one. Beyond them a schedule is taken not to fall, and for sums, not to rise.
+#: Retries that are examined one by one. Beyond them a schedule is taken not to fall, and for sums, not to rise.
 _HORIZON = 1_000
 
 

@@ -230,7 +230,7 @@ class Decider(PolicySettings):
         return _PLAIN
 
     def wait_for(self, kind: type[BaseException], attempts: int) -> Wait:
-        """Return the wait after this number of attempts if the class of the exception suffices to know it.
+        """Return the wait after this number of attempts if the class of the exception suffices for that.
 
         `NO_WAIT` leaves the failure to `decide`. Calls in process keep the waits; a test compares them with `decide`.
         """
@@ -333,7 +333,7 @@ class Decider(PolicySettings):
         failure: Failure,
         delay: timedelta,
         *,
-        now: datetime,  # noqa: ARG002 - only a combination has to know which of its parts decided
+        now: datetime,  # noqa: ARG002 - only a combination reports which of its parts decided
         sample: float,
     ) -> History:
         """Return the history of the next attempt, after this failure was retried."""

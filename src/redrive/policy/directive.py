@@ -94,7 +94,7 @@ def _is_number(word: str) -> bool:
 def count_of(digits: str) -> int | None:
     """Return the value of decimal digits, or None if it is above 2**63 - 1.
 
-    The length is looked at first: Python takes quadratic time for long numbers, and refuses more than 4,300 digits.
+    The length is checked first: Python takes quadratic time for long numbers, and refuses more than 4,300 digits.
     """
     short = digits.lstrip("0") or "0"
     value = int(short) if len(short) <= len(str(_MOST)) else _MOST + 1

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from redrive.policy.backoff import Backoff
 from redrive.policy.backoff_kinds import Exponential
 from redrive.policy.decider import Decider
-from redrive.policy.duration import ZERO, format_duration, span
+from redrive.policy.duration import LONGEST, ZERO, format_duration, span
 from redrive.policy.rule import Rule
 
 _N = TypeVar("_N", int, float)
@@ -133,7 +133,7 @@ def _combined(policy: Decider, sign: str, left: Decider, right: Decider) -> Wors
 
 
 def _ceilings(policy: Decider, retries: int | None) -> list[float] | None:
-    """Return the longest delay at each retry of a combination, whatever went before; None if unbounded."""
+    """Return the longest delay at each retry of a combination after any history; None if unbounded."""
     if policy.parts is None:
         if policy.backoff.draws:
             count = _HORIZON if retries is None else min(retries, _HORIZON)
@@ -194,7 +194,7 @@ class Explanation(NamedTuple):
 
     #: The most calls of the function; None if unbounded.
     executions: int | None
-    #: The longest total wait, without hints; None if unbounded.
+    #: The longest total wait, without hints; None if unbounded, or longer than a thousand years.
     waiting: timedelta | None
     #: The longest duration of the whole call, without hints; None if unbounded, for example because one attempt may
     #: take any time (no ``attempt_timeout``, no ``deadline``).
@@ -210,7 +210,7 @@ def explain(policy: Decider) -> Explanation:
     """See `redrive.policy.Policy.explain`."""
     retries, seconds = worst(policy)
     executions = None if retries is None else retries + 1
-    waiting = None if seconds is None else span(seconds)
+    waiting = _total_span(seconds)
     running = _running(policy, executions)
     limit = limit_of(policy)
     time = _bounded(None if waiting is None or running is None else waiting + running, limit)
@@ -220,7 +220,12 @@ def explain(policy: Decider) -> Explanation:
 def _running(policy: Decider, executions: int | None) -> timedelta | None:
     if policy.attempt_timeout is None or executions is None:
         return None
-    return span(min(policy.attempt_timeout.total_seconds() * executions, 1e15))
+    return _total_span(policy.attempt_timeout.total_seconds() * executions)
+
+
+def _total_span(seconds: float | None) -> timedelta | None:
+    # One delay is cut to the longest one; a sum that is longer has no useful bound.
+    return None if seconds is None or seconds > LONGEST.total_seconds() else span(seconds)
 
 
 def _bounded(value: timedelta | None, deadline: timedelta | None) -> timedelta | None:

@@ -7,7 +7,7 @@ pile up at the cap, cannot be written.
 from __future__ import annotations
 
 from math import isfinite
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from redrive.errors import PolicyValueError
 from redrive.policy.duration import Duration, seconds
@@ -129,5 +129,3 @@ def _limit(kind: str, span: float, within: Duration | None) -> float | None:
 Jitter.none = Jitter("none")
 Jitter.full = Jitter("full")
 Jitter.equal = Jitter("equal")
-
-JitterLike: TypeAlias = Jitter | str

@@ -182,7 +182,7 @@ class Frozen(metaclass=_ValueType):
 
 @dataclass_transform(frozen_default=True)
 class Value(Frozen):
-    """An immutable value, as type checkers know it from `dataclasses`."""
+    """An immutable value that type checkers read as a frozen dataclass."""
 
 
 def _rebuild(cls: type[_V], arguments: dict[str, Any]) -> _V:

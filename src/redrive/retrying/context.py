@@ -1,6 +1,6 @@
 """The scope of a call: what is in force around it, and the retried calls that enclose it.
 
-Both are per task and per thread. A call must know whether retries are switched off, which clock to use, how much time
+Both are per task and per thread. A call reads whether retries are switched off, which clock to use, how much time
 is left, and whether an enclosing call retries already (three layers of three attempts are 27 calls). All of this stands
 in the context variable `SCOPE`, with the exception that is described there.
 """

@@ -1,7 +1,7 @@
 """The decorator ``@redrive.retry`` for functions of every kind.
 
 The kind of a function is determined once, when it is decorated. Mistakes are errors at that time, with the name of the
-function: a policy that does not say what may be retried, a directive with a catch task, a class.
+function: a policy without the errors that may be retried, a directive with a catch task, a class.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Plan:
         self.has_hooks = bool(policy.retry_hooks or policy.give_up_hooks)
         #: The event that ends the waits of calls; None without one.
         self.stop = policy.stop
-        #: True if `quick` must not decide: a hook is called, or the event is looked at.
+        #: True if `quick` must not decide: a hook is called, or the event has a listener.
         self.is_slow = self.has_hooks or self.stop is not None
         indirect = self.is_slow or self.shares or self.hedged or self.checks_results or self.awaits
         #: True if a call needs no preparation; the compiled wrapper then makes the first attempt itself.

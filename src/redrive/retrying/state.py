@@ -52,7 +52,7 @@ _MONOTONIC: Callable[[], float] = SYSTEM.monotonic
 _CHANNEL = "redrive.calls"
 _OFF = GiveUp("retries are switched off", "disabled")
 _STOPPED = GiveUp("the stop event of the policy is set", "stopped")
-# Seconds between two looks of an awaited wait at the stop event.
+# Seconds between two checks of the stop event in an awaited wait.
 _LOOK = 0.1
 
 

@@ -18,7 +18,7 @@ from keyword import iskeyword
 from types import FunctionType
 from typing import Any, NamedTuple, cast
 
-# The globals of every such wrapper, and of nothing else: one ``is`` recognises a frame.
+# The globals of every such wrapper, and of no other function: one ``is`` recognises a frame.
 MARK: dict[str, Any] = {"__builtins__": builtins, "__name__": __name__}
 
 # The local variable of such a frame that holds its plan.

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor as Pool
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redrive.app.app import App
 from redrive.app.context import Stop
@@ -19,28 +18,33 @@ from redrive.app.events import emit_lost, emit_settled
 from redrive.app.failures import failed
 from redrive.app.resources import NO_RESOURCES
 from redrive.clock import Clock
-from redrive.engine.lease import POISON_LIMIT
 from redrive.engine.origin import is_feeder
 from redrive.engine.outcome import Lost, Outcome, Released
 from redrive.engine.records import Claim
 from redrive.engine.runs import RunState
 from redrive.engine.settle import BAD_POLICY
-from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.errors.foreign import trace
 from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import Block
 from redrive.runtime import log, rng
+from redrive.runtime.ahead import Ahead, is_suspect, may_wait
 from redrive.runtime.executor import Executor
 from redrive.runtime.feeders import Feeders
 from redrive.runtime.handlers import was_cancelled
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.settler import Settler
+from redrive.runtime.step_writer import StepWriter
+from redrive.runtime.threads import Pool
 from redrive.runtime.tracing import kept, log_undecided
 from redrive.stores.operations import leases
 from redrive.stores.operations.attempts import ProgressReport
 from redrive.stores.operations.leases import Ending, Settled
 
-# The delay of a job whose attempt could not start because the worker's own code raised an error.
+if TYPE_CHECKING:
+    from redrive.runtime.counting import Counting
+    from redrive.runtime.processes import Processes
+
+# The delay of a job when the worker's own code raised an error before its attempt could start.
 _RELEASED_FOR = timedelta(seconds=5)
 
 
@@ -48,20 +52,17 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-def is_suspect(claim: Claim) -> bool:
-    """Return True if one more crash of this job would be its last."""
-    return claim.crashes >= POISON_LIMIT - 1 and not is_feeder(claim.origin)
-
-
 # The event loop runs the attempts. The threads of the heartbeat call `lost`, `expired`, `held`, `reports` and `doubt`.
 class Attempts:
     """The attempts of one worker.
 
     Attributes:
+        ahead: the jobs that have no slot yet.
+        steps: the duty that writes the steps of running runs.
         settler: the duty that writes how attempts end.
         feeders: the feeders of subscriptions.
         claim_again: set when the claimer has a reason to claim: a free slot, a change, or an unknown lease.
-        doubted: True if the database may hold leases for this worker that it does not know.
+        doubted: True if the database may hold leases for this worker that it does not have.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
@@ -73,23 +74,29 @@ class Attempts:
         concurrency: int,
         pool: Pool,
         resources: Mapping[str, Any] = NO_RESOURCES,
+        processes: Processes | None = None,
     ) -> None:
         self.claim_again = asyncio.Event()
         self.doubted = self._closed = False
         self._app = app
         self._registration = registration
         self._concurrency = concurrency
+        self._processes = processes
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self.ahead = Ahead(app, clock, registration)
+        self.steps = StepWriter(app, clock)
         self._executor = Executor(
             app,
             pool,
             begins=self._begins,
             cut_off=self._is_cut_off,
             resources=resources,
-            write_steps=self._write_steps,
+            write_steps=self.steps.put,
+            processes=processes,
         )
         self.feeders = self._executor.feeders = Feeders(app, clock, pool, resources)
-        self.settler = Settler(app, clock, self, threads=self._executor.threads)
+        self.settler = Settler(app, clock, self, self.steps, threads=self._executor.threads)
         self._running: dict[int, asyncio.Task[None]] = {}
         self._open: dict[int, Claim] = {}
         """Attempts that have not ended, by their leases."""
@@ -102,22 +109,62 @@ class Attempts:
         #: Called after ends of attempts were written.
         self.after_settle: Callable[[], None] = _nothing
 
+    @functools.cached_property
+    def counting(self) -> Counting:
+        """The duty that writes how many attempts ended."""
+        # Not at the start of a command, which may end without a worker.
+        from redrive.runtime.counting import Counting
+
+        return Counting(self._app, self._registration)
+
     # ---------------------------------------------------------------- slots
 
     @property
     def free(self) -> int:
-        """The number of slots without a handler; 0 once the worker stops."""
+        """The number of slots without a handler that no claimed job waits for; 0 once the worker stops."""
+        return max(self._room(self._concurrency), 0)
+
+    @property
+    def room_ahead(self) -> int:
+        """The number of jobs to claim besides those for the free slots."""
+        wanted = self.ahead.wanted
+        return max(self._room(self._concurrency + wanted) - self.free, 0) if wanted else 0
+
+    # A further job would wait here, while another worker may have a child process for it.
+    def apart(self, room: int) -> tuple[int, frozenset[str]] | None:
+        """Return how many of so many jobs may be of tasks that need child processes, and the names of these tasks.
+
+        None if all may be.
+        """
+        if self._processes is None:
+            return None
+        claims = (*self._open.values(), *(each.claim for each in tuple(self.ahead.waiting)))
+        share = min(self._processes.room(claims), self.free)
+        return None if share >= room else (share, self._processes.tasks)
+
+    def _room(self, size: int) -> int:
         if self._closed:
             return 0
         # An attempt returns its slot when it ends and not when its end has been written, so that the next claim joins
-        # the transaction of the settle. If the store is slow, at most as many ends as there are slots are unwritten.
+        # the transaction of the settle. If the store is slow, at most as many ends as there are places are unwritten.
         held = self.count
-        return min(self._concurrency - held + self._ended, 2 * self._concurrency - held)
+        return min(size - held + self._ended, 2 * size - held)
+
+    @property
+    def _startable(self) -> int:
+        """The number of attempts that can start now."""
+        held = len(self._running) - self.feeders.count
+        return min(self._concurrency - held + self._ended, 2 * self._concurrency + self.ahead.size - held)
 
     @property
     def count(self) -> int:
-        """The number of attempts with ends that are not written, without feeders, which take no slots."""
-        return len(self._running) - self.feeders.count
+        """The number of claimed jobs with ends that are not written, without feeders, which take no slots."""
+        return len(self._running) + len(self.ahead.waiting) - self.feeders.count
+
+    @property
+    def linger(self) -> float:
+        """The seconds for which an end waits for others before it is written."""
+        return self.ahead.linger
 
     @property
     def quiet(self) -> bool:
@@ -135,8 +182,8 @@ class Attempts:
         return self._suspect in self._running
 
     def held(self) -> frozenset[int]:
-        """Return the leases of the attempts with ends that are not written. Safe to call from any thread."""
-        return frozenset(self._running)
+        """Return the leases of the claimed jobs with ends that are not written. Safe to call from any thread."""
+        return frozenset((*self._running, *self.ahead.leases()))
 
     def close(self) -> None:
         """Free no more slots, so that a stop during a claim is not followed by another claim."""
@@ -144,22 +191,52 @@ class Attempts:
 
     # ---------------------------------------------------------------- the life of one attempt
 
-    def start(self, claim: Claim, state: RunState | None = None) -> None:
-        """Start the attempt of a claimed job; ``state`` is what is stored of a run."""
+    def start(self, claims: Iterable[Claim], runs: Mapping[int, RunState]) -> list[Claim]:
+        """Start the attempts of claimed jobs; keep those without a slot until there is one.
+
+        Args:
+            claims: the claimed jobs.
+            runs: what is stored of those that are runs, by id.
+
+        Returns:
+            The jobs that have no slot and may not wait: they must be given back.
+        """
+        back = []
+        room = 0 if self.ahead.waiting else self._startable
+        for claim in claims:
+            if is_feeder(claim.origin):
+                self._start(claim, None)
+            elif room > 0:
+                self._start(claim, runs.get(claim.id))
+                room -= 1
+            elif may_wait(claim):
+                self.ahead.put(claim, runs.get(claim.id))
+            else:
+                back.append(claim)
+        return back
+
+    def _start_waiting(self) -> None:
+        """Start jobs that were claimed ahead, as many as there are slots."""
+        if self._closed:
+            return
+        for _ in range(self._startable):
+            waiting = self.ahead.pop()
+            if waiting is None:
+                return
+            self._start(waiting.claim, waiting.state)
+
+    def _start(self, claim: Claim, state: RunState | None) -> None:
         claim = self._executor.functions.present(claim)
         attempt = self._loop.create_task(self._attempt(claim, state))
         self._open[claim.lease_id] = claim
         self._running[claim.lease_id] = attempt
         attempt.add_done_callback(functools.partial(self._done, claim))
-        if is_suspect(claim):
+        if claim.crashes and is_suspect(claim):
             self._suspect = claim.lease_id
 
     def give_back(self, claim: Claim, _: RunState | None = None) -> None:
         """Return a claimed job to its queue without starting it."""
         self.settler.put(Ending(claim, Released(f"worker {self._registration.id} shut down"), 0.0))
-
-    async def _write_steps(self, batch: StepBatch) -> StepsWritten:
-        return await self.settler.write_steps(batch)
 
     def _begins(self, claim: Claim) -> None:
         self._begun[claim.lease_id] = claim
@@ -168,6 +245,7 @@ class Attempts:
         return lease_id in self._cancelled
 
     async def _attempt(self, claim: Claim, state: RunState | None) -> None:
+        began = self._clock.monotonic()
         try:
             outcome = await self._executor.run(claim, state=state)
         except asyncio.CancelledError:
@@ -179,10 +257,11 @@ class Attempts:
         except BaseException as error:  # noqa: BLE001 - one that leaves this task may end the event loop
             self._failed(claim, error)
         else:
+            self.ahead.ended(began)
             self._end(claim, outcome)
 
     def _failed(self, claim: Claim, error: BaseException) -> None:
-        """End an attempt whose outcome is unknown because the worker's own code raised an error."""
+        """End an attempt with an unknown outcome, because the worker's own code raised an error."""
         if claim.lease_id in self._begun:
             self._end(claim, Lost(f"worker {self._registration.id} itself failed during attempt {claim.attempt}"))
         else:
@@ -208,6 +287,7 @@ class Attempts:
             self._running.pop(claim.lease_id, None)
             self.settler.let_go(claim.lease_id)
             emit_lost(claim)
+            self._start_waiting()
             self.claim_again.set()
         else:
             why = f"worker {self._registration.id} {self._cancelled.get(claim.lease_id, 'shut down')}"
@@ -217,10 +297,13 @@ class Attempts:
         self._forget(claim)
         self._ended += 1
         self.settler.put(Ending(claim, outcome, rng.sample(), kept() if LISTENERS else None))
+        if self.ahead.waiting:
+            self._start_waiting()
 
     def _forget(self, claim: Claim) -> None:
         self._open.pop(claim.lease_id, None)
-        self._cancelled.pop(claim.lease_id, None)
+        if self._cancelled:
+            self._cancelled.pop(claim.lease_id, None)
 
     def settled(self, endings: Sequence[Ending], settled: Settled) -> None:
         """Free the slots of attempts with ends that are written; log the new states of their jobs and emit events."""
@@ -230,6 +313,9 @@ class Attempts:
                 self._ended -= 1
         if settled.lost or self._lost:
             self._lost.difference_update(ending.claim.lease_id for ending in endings)
+        self.ahead.measure()
+        self._start_waiting()
+        self.counting.add(settled.moved)
         emit_settled(endings, settled)
         self._app.settled(settled.moved, settled.lost)
         self._executor.functions.report(endings, settled.moved)
@@ -278,13 +364,14 @@ class Attempts:
         endings = [known.get(lease_id) or Ending(claim, cut, rng.sample()) for lease_id, claim in self._begun.items()]
         if endings:
             settled = await self._app.store.arun(leases.settle(endings, now=self._app.now()))
+            self.counting.add(settled.moved)
             emit_settled(endings, settled)
             self._app.settled(settled.moved, settled.lost)
 
     # ---------------------------------------------------------------- called in the threads of the heartbeat
 
     def doubt(self) -> None:
-        """Have the claimer give back leases that the database holds for this worker and the worker does not know."""
+        """Have the claimer give back leases that the database holds for this worker and the worker does not have."""
         self._loop.call_soon_threadsafe(self._doubt)
 
     def _doubt(self) -> None:
@@ -303,6 +390,8 @@ class Attempts:
         self._loop.call_soon_threadsafe(self._interrupt, lease_ids)
 
     def _interrupt(self, lease_ids: frozenset[int]) -> None:
+        for claim in self.ahead.drop(lease_ids):
+            log.info("job %d (%s) has lost its lease %d before it started", claim.id, claim.task, claim.lease_id)
         for lease_id in lease_ids:
             attempt = self._running.get(lease_id)
             if attempt is not None and not attempt.done():
@@ -319,11 +408,13 @@ class Attempts:
         # An attempt that must not run twice goes on: no other worker may start it, and the lease may be extended yet.
         ends = {each for each, claim in list(self._open.items()) if claim.policy.idempotent is not False}
         ends = {each for each in ends if each not in self._cancelled and not self._executor.ends_by_itself(each)}
+        ends.update(self.ahead.leases())
         if ends:
             self._executor.stop(Stop.LOST, ends)
             self._loop.call_soon_threadsafe(self._give_up, ends)
 
-    def _give_up(self, lease_ids: Iterable[int]) -> None:
+    def _give_up(self, lease_ids: Collection[int]) -> None:
+        self.ahead.drop(lease_ids)
         for lease_id in lease_ids:
             if lease_id in self._open:
                 why = "%s: its lease ends, since no heartbeat was written; its handler is stopped"

@@ -1,9 +1,10 @@
 """A background duty that claims due jobs, as many as there are free slots.
 
-One claimer serves the whole process, because several would only compete for the same rows. It claims no more than can
-start at once, so that a crash costs the jobs that were running and not those in a queue in memory. It claims again when
-the notifier saw a change, when an attempt has ended, when the next known job is due, and after `NET`, because every
-notification can get lost.
+One claimer serves the whole process, because several would only compete for the same rows. Besides the jobs for the
+free slots it claims those that will start within a moment (`redrive.runtime.ahead`). Jobs that need a child process
+are claimed only for free children. It claims again when the notifier saw a change, when an attempt has ended, when the
+next known job is due, and after `NET`, because every notification can get lost. Of workers with the same queues and
+tasks, one claims at once and the others a moment later (`redrive.runtime.fleet`).
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from redrive.app.app import App
 from redrive.app.events import emit_moved, emit_settled, is_first_hold
 from redrive.clock import Clock
 from redrive.engine.origin import is_feeder
-from redrive.engine.outcome import Released
+from redrive.engine.outcome import Released, Transition
 from redrive.engine.records import Claim
 from redrive.errors import StoreError
 from redrive.runtime import failpoints, log
-from redrive.runtime.attempts import Attempts, is_suspect
+from redrive.runtime.ahead import is_suspect, may_wait
+from redrive.runtime.attempts import Attempts
+from redrive.runtime.fleet import Fleet
 from redrive.runtime.quota import Quota
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
@@ -42,6 +46,14 @@ SCHEMA_CHECK = 10.0
 SUSPECT_DELAY = timedelta(seconds=1)
 
 
+class Scope(NamedTuple):
+    """What a claim may take: this number of jobs, of these tasks."""
+
+    room: int
+    tasks: frozenset[str]
+    left_out: frozenset[str] = frozenset()
+
+
 class Claimer:
     """The background duty that claims due jobs.
 
@@ -57,6 +69,7 @@ class Claimer:
         *,
         idle: asyncio.Event | None = None,
         quota: Quota | None = None,
+        fleet: Fleet | None = None,
     ) -> None:
         self._app = app
         self._clock = clock
@@ -64,10 +77,14 @@ class Claimer:
         self._attempts = attempts
         self._idle = idle or asyncio.Event()
         self._quota = quota or Quota()
+        self._fleet = fleet or Fleet()
         self._stopped = self._empty = False
-        self._scans: tuple[QueueScan, ...] = ()
+        # True if the last claim has taken as many jobs as it might, of all tasks.
+        self._filled = False
+        # The scans of the last claims, by the tasks that were left out.
+        self._scans: dict[frozenset[str], tuple[QueueScan, ...]] = {}
         self._cursors: tuple[leases.LaneCursor, ...] = ()
-        # Instants of the monotonic clock: the next look without cursors, and the next check of the schema.
+        # Instants of the monotonic clock: the next claim without cursors, and the next check of the schema.
         self._whole_at = float("-inf")
         self._fits_until = float("-inf")
         self._ahead = 0
@@ -86,12 +103,12 @@ class Claimer:
         if self._quota.used and quiet:
             self._quota.ended("it has run as many jobs as it should")
             return None
-        free = self._quota.room(self._attempts.free)
-        if free <= 0 and not self._attempts.doubted:
+        scope = self._scope(self._quota.room(self._attempts.free + self._attempts.room_ahead))
+        if scope.room <= 0 and not self._attempts.doubted:
             await self._attempts.claim_again.wait()
             return 0.0
         await self._return_unknown()
-        known = await self._claim(free, whole=quiet and self._quota.until_empty) if free > 0 else None
+        known = await self._claim(scope, whole=quiet and self._quota.until_empty) if scope.room > 0 else None
         if quiet and self._quota.until_empty and self._empty:
             if self._quota.scheduled():
                 self._quota.ended("no job is due")
@@ -100,17 +117,18 @@ class Claimer:
         await self._rest(known)
         return 0.0
 
-    # If the reply to a claim is lost, the database holds leases that the worker does not know, and no other worker may
+    # If the reply to a claim is lost, the database holds leases that the worker does not have, and no other worker may
     # take them while this one lives. The heartbeat sees such leases, but also those of a claim that is under way.
     # Between two claims the claimer can distinguish them, and gives back what the worker does not run.
     async def _return_unknown(self) -> None:
-        """Give back leases that the worker does not know. No claim is under way here."""
+        """Give back leases that the worker does not have. No claim is under way here."""
         if not self._attempts.doubted:
             return
         worker = self._registration.id
         unknown = await self._app.store.arun(workers.held(worker)) - self._attempts.held()
         if unknown:
-            given = await self._app.store.arun(workers.give_back(worker, unknown, now=self._app.now()))
+            why = f"the reply to the claim of worker {worker} was lost"
+            given = await self._app.store.arun(workers.give_back(worker, unknown, why, now=self._app.now()))
             log.warning("the reply to a claim was lost; %d jobs are given back", len(given))
         self._attempts.doubted = False
 
@@ -125,27 +143,44 @@ class Claimer:
             )
         self._fits_until, self._ahead = at + SCHEMA_CHECK, ahead
 
-    async def _claim(self, free: int, *, whole: bool = False) -> timedelta | None:
+    # If a worker has fewer free children than slots, a claim of all tasks that has taken as many jobs as there are free
+    # children is followed by one of the other tasks, for the other slots.
+    def _scope(self, room: int) -> Scope:
+        """Return what the next claim may take, if there is room for this number of jobs."""
+        tasks = self._attempts.feeders.claimable(self._app.served())
+        apart = self._attempts.apart(room)
+        if apart is None:
+            return Scope(room, tasks)
+        share, needing = apart
+        if needing.issuperset(tasks) or (share and not self._filled):
+            return Scope(share, tasks)
+        return Scope(room, tasks - needing, needing)
+
+    async def _claim(self, scope: Scope, *, whole: bool = False) -> timedelta | None:
         began = self._clock.monotonic()
         if began >= self._fits_until:
             await self._check_schema(began)
             began = self._clock.monotonic()
         known = self._cursors if began < self._whole_at and not whole else ()
+        free = min(self._attempts.free, scope.room)
         claimed = await self._app.store.arun(
             leases.claim(
                 self._registration.id,
                 free,
+                ahead=scope.room - free,
                 lease_for=self._app.terms.lease_for,
                 queues=self._registration.queues,
                 excluded=self._registration.excluded,
-                tasks=self._app.served(),
-                scans=self._scans,
+                tasks=scope.tasks,
+                scans=self._scans.get(scope.left_out, ()),
                 cursors=known,
                 now=self._app.now(),
             )
         )
-        self._scans = claimed.scans
-        self._empty = claimed.known and not claimed.claims and not claimed.held and not claimed.soon
+        self._scans[scope.left_out] = claimed.scans
+        unseen = bool(scope.left_out) and self._filled
+        self._filled = not scope.left_out and len(claimed.claims) == scope.room
+        self._empty = claimed.nothing and not unseen
         self._cursors = leases.advanced(self._cursors, claimed.claims)
         ended = self._clock.monotonic()
         if not known:
@@ -153,25 +188,32 @@ class Claimer:
         if not claimed.known:
             await self._registration.renew()
             return timedelta(0)
-        for held, trace in claimed.held:
-            # A held job is looked at again and again; one line in the log is enough.
-            if is_first_hold(held):
-                log_undecided(held, trace)
-        if claimed.held:
-            emit_moved([held for held, _ in claimed.held])
+        _report(claimed.held)
         if claimed.claims:
             failpoints.at("after_claim")
             self._registration.extended(began)
-        claims = await self._one_suspect(claimed.claims)
-        take = self._attempts.give_back if self._stopped else self._attempts.start
-        self._quota.took(len(claims) - sum(claim.origin is not None and is_feeder(claim.origin) for claim in claims))
-        for claim in claims:
-            take(claim, claimed.runs.get(claim.id))
+        await self._start(await self._one_suspect(claimed.claims), claimed)
+        if unseen:
+            return timedelta(0)
         if not known:
             return claimed.rest_for
-        # Jobs below the cursors may be due, so the claimer looks again when it is time to look without floors.
+        # Jobs below the cursors may be due, so the claimer claims again when it is time to claim without floors.
         look = timedelta(seconds=max(self._whole_at - ended, 0.0))
         return look if claimed.rest_for is None else min(claimed.rest_for, look)
+
+    async def _start(self, claims: Sequence[Claim], claimed: leases.Claimed) -> None:
+        """Start claimed jobs; give back those that have no slot and may not wait for one."""
+        if self._stopped:
+            for claim in claims:
+                self._attempts.give_back(claim)
+            return
+        back = self._attempts.start(claims, claimed.runs)
+        # While such jobs come first, a claim ahead would only take them to give them back.
+        self._attempts.ahead.scarce = claimed.scarce or bool(back) or not all(map(may_wait, claims))
+        if self._quota.left is not None:
+            self._quota.left -= len(claims) - len(back) - sum(is_feeder(claim.origin) for claim in claims)
+        why = f"worker {self._registration.id} has no free slot"
+        await self._attempts.ahead.give_back([claim.lease_id for claim in back], why)
 
     # A job with two lost leases in a row is a *suspect*: one more crash, and it is presumed to kill its workers. A
     # crash counts against every job that the worker was running, and no one can see which of them was the reason. So
@@ -179,7 +221,7 @@ class Claimer:
     # starts. The job that kills its worker dies alone, and the others prove that they are healthy.
     async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """Give back all suspects but the first, or all if one is running. Return the other claims."""
-        suspects = [claim for claim in claims if is_suspect(claim)]
+        suspects = [claim for claim in claims if claim.crashes and is_suspect(claim)]
         spare = suspects if self._attempts.runs_suspect else suspects[1:]
         if not spare:
             return claims
@@ -195,7 +237,10 @@ class Claimer:
         return [claim for claim in claims if claim not in spare]
 
     async def _rest(self, known: timedelta | None) -> None:
-        seconds = (NET if known is None else min(known, NET)).total_seconds()
+        rest = NET if known is None else min(known, NET)
+        # Not all idle workers claim at the instant at which the next job is due.
+        late = self._fleet.delay(self._clock.now() + rest) if rest > timedelta(0) else 0.0
+        seconds = rest.total_seconds() + late
         if seconds <= 0 or self._stopped:
             # Claimed jobs start before the next claim is prepared.
             await self._clock.asleep(0)
@@ -208,3 +253,13 @@ class Claimer:
             return
         finally:
             self._idle.clear()
+
+
+def _report(held: Sequence[tuple[Transition, str]]) -> None:
+    """Log and emit that jobs were held."""
+    for transition, trace in held:
+        # A held job is examined again and again; one line in the log is enough.
+        if is_first_hold(transition):
+            log_undecided(transition, trace)
+    if held:
+        emit_moved([transition for transition, _ in held])

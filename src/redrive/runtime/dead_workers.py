@@ -2,25 +2,27 @@
 
 If a living worker is taken for dead by mistake, nothing is lost: its writes are refused, it registers again, and its
 jobs run again, as after any crash. Every worker does this; no leader is needed, because a sweep is guarded row by row
-by the lease ids that it read: of two concurrent sweeps one finds nothing left to do.
+by the lease ids that it read: of two concurrent sweeps one finds nothing left to do. Younger workers poll less often
+(`redrive.runtime.fleet`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from redrive.app.app import App
 from redrive.engine.outcome import Transition
 from redrive.engine.records import Process, WorkerRecord
 from redrive.runtime import log
+from redrive.runtime.fleet import Fleet
 from redrive.runtime.process import is_gone
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
-from redrive.runtime.tracing import report_moved
+from redrive.runtime.tracing import report_moved, uncounted
 from redrive.stores.operations import leases, workers
 
-# Seconds between two looks.
+# Seconds between two polls of the oldest workers, and of one that suspects another.
 LOOK = 1.0
 
 # Leases of one transaction, so that a claim never waits long for a sweep.
@@ -30,9 +32,17 @@ BUDGET = 100
 class DeadWorkers:
     """The background duty that takes the leases of dead workers at once, before they run out."""
 
-    def __init__(self, app: App, registration: WorkerRegistration) -> None:
+    def __init__(
+        self,
+        app: App,
+        registration: WorkerRegistration,
+        fleet: Fleet | None = None,
+        counted: Callable[[Sequence[Transition]], None] = uncounted,
+    ) -> None:
         self._app = app
+        self._counted = counted
         self._registration = registration
+        self._fleet = fleet or Fleet()
         self._suspects: Mapping[int, datetime] = {}
         self.duty = Duty("detecting dead workers", self._step, shortest=LOOK)
 
@@ -40,18 +50,20 @@ class DeadWorkers:
         try:
             await self.look()
         except BaseException:
-            # A look that failed does not count as one of two in a row.
+            # A poll that failed does not count as one of two in a row.
             self._suspects = {}
             raise
-        return LOOK
+        return LOOK if self._suspects else self._fleet.interval(LOOK)
 
-    # A worker on this machine is dead if its process is gone (`redrive.runtime.process`); one look is enough. A worker
+    # A worker on this machine is dead if its process is gone (`redrive.runtime.process`); one poll is enough. A worker
     # with a session in the database holds a lock there, which is free a moment after its process has ended. A session
-    # can also be lost while the process lives, and is soon back, so that takes two looks in a row without a heartbeat
+    # can also be lost while the process lives, and is soon back, so that takes two polls in a row without a heartbeat
     # between them.
     async def look(self) -> None:
-        """Look once, and take the leases of dead workers."""
-        others = [each for each in await self._app.store.arun(workers.workers()) if each.id != self._registration.id]
+        """Read the heartbeats once, and take the leases of dead workers."""
+        found = await self._app.store.arun(workers.workers())
+        self._fleet.see(self._registration.id, found)
+        others = [each for each in found if each.id != self._registration.id]
         gone = {each.id: "its process is gone" for each in others if _process_is_gone(each)}
         gone |= dict.fromkeys(self._unlocked_twice(others), "its session in the database is gone")
         if not gone:
@@ -61,7 +73,7 @@ class DeadWorkers:
         swept = await self._app.store.arun(
             leases.sweep(BUDGET, every=self._app.terms.heartbeat_every, gone=gone, now=self._app.now())
         )
-        report_moved(self._app, swept)
+        report_moved(self._app, swept, self._counted)
 
     def _unlocked_twice(self, others: Sequence[WorkerRecord]) -> list[int]:
         unlocked = {each.id: each.heartbeat_at for each in others if each.locked is False}
@@ -79,8 +91,12 @@ def _process_is_gone(worker: WorkerRecord) -> bool:
 class Rescuer:
     """The background duty that takes leases from workers without a heartbeat."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(
+        self, app: App, fleet: Fleet | None = None, counted: Callable[[Sequence[Transition]], None] = uncounted
+    ) -> None:
         self._app = app
+        self._fleet = fleet or Fleet()
+        self._counted = counted
         self._every = app.terms.heartbeat_every.total_seconds()
         self.duty = Duty("sweeping", self.look, shortest=self._every)
 
@@ -89,7 +105,7 @@ class Rescuer:
         await self._free()
         while len(await self._sweep()) == BUDGET:
             pass
-        return self._every
+        return self._fleet.interval(self._every)
 
     # The duty also ends the database sessions of stopped processes, because their locks would block all workers.
     async def _free(self) -> None:
@@ -104,5 +120,5 @@ class Rescuer:
         swept = await self._app.store.arun(
             leases.sweep(BUDGET, every=self._app.terms.heartbeat_every, now=self._app.now())
         )
-        report_moved(self._app, swept)
+        report_moved(self._app, swept, self._counted)
         return swept

@@ -11,8 +11,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Executor as Pool
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,28 +30,45 @@ from redrive.app.task import Task
 from redrive.app.transition import TransitionHandle
 from redrive.app.types import type_name
 from redrive.app.workflow import Workflow
+from redrive.clock import SystemClock
 from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of
 from redrive.engine.outcome import Expired, Failed, Outcome, Released, Succeeded, Suspended, Unreadable
 from redrive.engine.records import Claim, Hold
 from redrive.engine.runs import RunState
 from redrive.engine.steps import StepBatch, StepsWritten
-from redrive.errors import ConfigurationError, JobNotFound, PayloadError
+from redrive.engine.topics import OUT_OF_ORDER
+from redrive.errors import ConfigurationError, JobNotFound, PayloadError, StoreError
 from redrive.errors.foreign import trace
 from redrive.observe.listeners import DEBUG, heard
 from redrive.observe.logs import Block
-from redrive.runtime import log
+from redrive.runtime import failpoints, log
 from redrive.runtime.breakers import Admission, admit
 from redrive.runtime.functions import PolicyFunctions
-from redrive.runtime.handlers import AttemptTimeout, Threads, outcome_of, softly
+from redrive.runtime.handlers import (
+    EndedInChild,
+    ExitInThread,
+    TimeLimits,
+    in_thread,
+    outcome_of,
+    softly,
+    task_is_cancelled,
+    undo_cancellation,
+)
+from redrive.runtime.threads import Pool, Threads
 from redrive.runtime.tracing import traced
+from redrive.stores.operations import attempts as handler_reports
 from redrive.stores.operations import jobs, workers
 from redrive.stores.operations.attempts import ProgressReport
 
 if TYPE_CHECKING:
+    from redrive.runtime.processes import Child, Processes
     from redrive.runtime.runs.attempt import RunAttempts
 
 _SUCCEEDED = Succeeded()
+
+# The wait for a free child process from which on the time limit of the attempt is written anew.
+WAITED = timedelta(seconds=1)
 
 
 class FeederRunner(Protocol):
@@ -76,6 +92,7 @@ class Executor:
             current task counts as the caller's.
         resources: what the start hooks have returned, for the contexts of handlers.
         write_steps: writes rows of running runs; None without workflows.
+        processes: the children for tasks with ``executor="process"``; None runs these as other ``def`` handlers.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
@@ -84,9 +101,10 @@ class Executor:
         pool: Pool | None,
         *,
         begins: Callable[[Claim], None] = lambda _: None,
-        cut_off: Callable[[int], bool] = lambda _: _task_is_cancelled(),
+        cut_off: Callable[[int], bool] = lambda _: task_is_cancelled(),
         resources: Mapping[str, Any] = NO_RESOURCES,
         write_steps: Callable[[StepBatch], Awaitable[StepsWritten]] | None = None,
+        processes: Processes | None = None,
     ) -> None:
         self._app = app
         self._write_steps = write_steps
@@ -98,6 +116,10 @@ class Executor:
         self._cut_off = cut_off
         self._resources = resources
         self._links: dict[int, AttemptHandle] = {}
+        self._processes = processes
+        self._limits = TimeLimits()
+        # The children of attempts, by their leases.
+        self._children: dict[int, Child] = {}
         #: Runs the feeders of subscriptions; None in an executor of single attempts.
         self.feeders: FeederRunner | None = None
 
@@ -124,21 +146,22 @@ class Executor:
 
     # ---------------------------------------------------------------- one attempt
 
-    async def run(self, claim: Claim, delivery: Delivery | None = None, state: RunState | None = None) -> Outcome:
+    def run(
+        self, claim: Claim, delivery: Delivery | None = None, state: RunState | None = None
+    ) -> Coroutine[Any, Any, Outcome]:
         """Run the handler of a claimed job and return how it ended; ``state`` is what is stored of a run.
 
         Raise `asyncio.CancelledError` if the caller has cancelled the attempt, which so has no outcome.
         """
         task = self._app.find(claim.task)
         if task is None:
-            return await self._feed(claim)
-        expired = _expired(claim)
-        if isinstance(task, Workflow):
-            return await self._run(task, claim, state, expired=expired)
-        return Expired() if expired else await self._call(task, claim, delivery)
+            return self._feed(claim)
+        return self._run(task, claim, state) if isinstance(task, Workflow) else self._call(task, claim, delivery)
 
     async def _call(self, task: Task[Any, Any, Any], claim: Claim, delivery: Delivery | None) -> Outcome:
         """Call the handler of a task that is no workflow."""
+        if _expired(claim):
+            return Expired()
         limit = limit_of(task.policy if claim.catching else claim.policy)
         effects, transition = Effects(), None
         try:
@@ -156,7 +179,9 @@ class Executor:
         if isinstance(admission, Released):
             return admission
         try:
-            if task.signature.context is None:
+            if self._processes is not None and task.traits.executor == "process":
+                outcome = await self._in_child(self._processes, task, arguments, limit, admission, effects)
+            elif task.signature.context is None:
                 outcome = await self._outcome(task, arguments, limit, admission, effects)
             else:
                 outcome = await self._linked(
@@ -179,6 +204,33 @@ class Executor:
             log.error("job %d: %s%s", claim.id, why, Block(trace(error)))
         return outcome
 
+    async def _in_child(  # noqa: PLR0913, PLR0917 - what a call needs
+        self,
+        processes: Processes,
+        task: Task[Any, Any, Any],
+        arguments: dict[str, Any],
+        limit: timedelta,
+        admission: Admission,
+        effects: Effects,
+    ) -> Outcome:
+        """Call a handler in a child process."""
+        claim, began = admission.claim, SystemClock.monotonic()
+        async with processes.lend() as child:
+            if child is None:
+                return Released("no child process of its worker became free in time")
+            waited = timedelta(seconds=SystemClock.monotonic() - began)
+            if waited > WAITED:
+                await self._app.store.arun(workers.prolong(claim.id, claim.lease_id, limit + waited))
+            self._children[claim.lease_id] = child
+            try:
+                if task.signature.context is None:
+                    return await self._outcome(task, arguments, limit, admission, effects)
+                return await self._linked(
+                    task, claim, arguments, limit, admission=admission, effects=effects, transition=None, delivery=None
+                )
+            finally:
+                del self._children[claim.lease_id]
+
     async def _arguments(self, task: Task[Any, Any, Any], claim: Claim, limit: timedelta) -> dict[str, Any]:
         """Return the arguments of the handler without its context."""
         if claim.parent_id is None:
@@ -186,9 +238,7 @@ class Executor:
         await self._prolong(claim, limit)
         return {task.signature.payload[0]: await self._catch_request(task, claim.parent_id)}
 
-    async def _run(
-        self, workflow: Workflow[Any, Any, Any], claim: Claim, state: RunState | None, *, expired: bool
-    ) -> Outcome:
+    async def _run(self, workflow: Workflow[Any, Any, Any], claim: Claim, state: RunState | None) -> Outcome:
         """Continue the run of a workflow; one that has passed its deadline only takes its steps back."""
         if state is None or self._write_steps is None:
             return Unreadable(f"job {claim.id} is no run: a run of {workflow.name} is started by its start()")
@@ -196,11 +246,13 @@ class Executor:
             # Most workers have no workflow, and need not load what runs them.
             from redrive.runtime.runs.attempt import RunAttempts
 
-            self._attempts = RunAttempts(self._app, self.threads, self._write_steps, self.functions, self._cut_off)
+            self._attempts = RunAttempts(
+                self._app, self.threads, self._write_steps, self.functions, self._cut_off, self._limits
+            )
         admission = admit(self._app, workflow, claim)
         if isinstance(admission, Released):
             return admission
-        attempts = self._attempts
+        attempts, expired = self._attempts, _expired(claim)
         self._begins(claim)
         try:
             if heard("redrive.jobs", DEBUG):
@@ -230,19 +282,20 @@ class Executor:
         try:
             if heard("redrive.jobs", DEBUG):
                 result = await traced(
-                    self._app.store, claim, lambda: _within(self._start(task, arguments, claim.lease_id), limit)
+                    self._app.store, claim, lambda: self._limits.within(limit, self._start(task, arguments, claim))
                 )
             else:
-                result = await _within(self._start(task, arguments, claim.lease_id), limit)
+                result = await self._limits.within(limit, self._start(task, arguments, claim))
         except BaseException as error:
             # isinstance() would call methods of a foreign exception, which may raise.
             if issubclass(type(error), asyncio.CancelledError):
                 if self._cut_off(claim.lease_id):
                     raise
-                _undo_cancellation()
+                undo_cancellation()
+            end, error = _end_of(error)
             admission.error = error
             effects.close()
-            return await self.functions.failure(claim, arguments, error, outcome_of(error))
+            return await self.functions.failure(claim, arguments, error, end)
         finally:
             EFFECTS.reset(token)
         if isinstance(result, Pending):
@@ -277,6 +330,10 @@ class Executor:
         uid = await self._app.auid()
         # The same key in the feeder and in the job of the failed event.
         key = f"{uid}-{claim.origin}" if delivery else idempotency_key(uid, claim.id, claim.salt)
+        if delivery is not None and delivery.feed is None and claim.attempt > 1:
+            # A redriven job has had an attempt. Others do not read their tags.
+            tags = await self._app.store.arun(jobs.tags([claim.id]))
+            delivery.out_of_order = OUT_OF_ORDER in tags.get(claim.id, ())
         link = self._link(task, claim, arguments, limit, key, effects=effects, transition=transition, delivery=delivery)
         self._links[claim.lease_id] = link
         try:
@@ -285,6 +342,8 @@ class Executor:
             if not link.ended:
                 raise
             outcome = Succeeded(link.result)
+        else:
+            await self._write_last_report(link)
         finally:
             # The thread of a `def` handler may go on.
             link.stop(Stop.LOST)
@@ -292,6 +351,16 @@ class Executor:
         if delivery is not None and delivery.feed is None and delivery.failed and isinstance(outcome, Succeeded):
             return failed(delivery.failed[0])
         return _transacted(link, outcome) if link.ended else outcome
+
+    async def _write_last_report(self, link: AttemptHandle) -> None:
+        """Write what the handler has reported in its last second, before the end of the attempt forbids it."""
+        report = link.last_report()
+        if report is not None:
+            try:
+                await self._app.store.arun(handler_reports.report([report], now=self._app.now()))
+            except StoreError as error:
+                # The handler has done its work: its end is written as soon as the database answers.
+                log.warning("job %d: its last progress report could not be written: %s", link.job_id, error)
 
     async def _feed(self, claim: Claim) -> Outcome:
         """Run the feeder of a subscription; its task is none that a user has written."""
@@ -359,34 +428,34 @@ class Executor:
 
     # ``async def`` handlers run on the event loop and are cancelled at their attempt timeout. ``def`` handlers run in a
     # thread, which Python cannot stop: at the timeout the attempt is over and fenced off, and the thread runs out by
-    # itself.
-    def _start(self, task: Task[Any, Any, Any], arguments: dict[str, Any], lease_id: int) -> Awaitable[Any]:
+    # itself. Child processes are killed.
+    def _start(self, task: Task[Any, Any, Any], arguments: dict[str, Any], claim: Claim) -> Awaitable[Any]:
+        if failpoints.PLANNED:
+            failpoints.fail(task.name)
         if _is_async(task.function):
             return _softly(task.function(**arguments), task.traits.soft_timeout)
-        return self._start_plain(task, arguments, lease_id)
+        return self._start_plain(task, arguments, claim)
 
-    async def _start_plain(self, task: Task[Any, Any, Any], arguments: dict[str, Any], lease_id: int) -> Any:  # noqa: ANN401 - of the user
+    async def _start_plain(self, task: Task[Any, Any, Any], arguments: dict[str, Any], claim: Claim) -> Any:  # noqa: ANN401 - of the user
+        child = self._children.get(claim.lease_id)
+        if child is not None:
+            name = task.signature.context
+            return await child.run(task, claim, None if name is None else arguments[name])
         if self.threads is None:
             result = task.function(**arguments)
         else:
-            call = functools.partial(contextvars.copy_context().run, _in_thread, task.function, arguments)
+            call = functools.partial(contextvars.copy_context().run, in_thread, task.function, arguments)
             try:
-                result = await asyncio.wrap_future(self.threads.start(lease_id, call))
-            except _ExitInThread as exit_in_thread:
+                result = await self.threads.start(claim.lease_id, call)
+            except ExitInThread as exit_in_thread:
                 raise exit_in_thread.error from None
         # A plain decorator around an `async def` makes a function that returns a coroutine.
         return await _softly(result, task.traits.soft_timeout) if inspect.isawaitable(result) else result
 
 
-async def _within(running: Awaitable[Any], limit: timedelta) -> Any:  # noqa: ANN401 - of the user
-    scope = asyncio.timeout(limit.total_seconds())
-    try:
-        async with scope:
-            return await running
-    except TimeoutError as error:
-        if scope.expired():
-            raise AttemptTimeout(limit) from error
-        raise
+def _end_of(error: BaseException) -> tuple[Outcome, BaseException]:
+    """Return the outcome of an attempt that raised this error, and the error of the handler."""
+    return (error.outcome, error.error) if type(error) is EndedInChild else (outcome_of(error), error)
 
 
 # A soft timeout comes before the attempt timeout. In an ``async def`` handler it is a `SoftTimeout`, raised where the
@@ -398,41 +467,8 @@ def _softly(running: Awaitable[Any], limit: timedelta | None) -> Awaitable[Any]:
 _is_async = functools.lru_cache(maxsize=1024)(inspect.iscoroutinefunction)
 
 
-class _ExitInThread(Exception):
-    """Carries a `GeneratorExit` out of a thread."""
-
-    def __init__(self, error: GeneratorExit) -> None:
-        super().__init__()
-        self.error = error
-
-
 class _UnknownTask(Exception):
     """The app has no task with the name of the dead job."""
-
-
-def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - of the user
-    try:
-        return function(**arguments)
-    except StopIteration as error:
-        # A future cannot carry this one: its waiter would wait forever.
-        raise RuntimeError("the handler raised StopIteration") from error
-    except GeneratorExit as error:
-        # A task that receives this one from a future closes its coroutines instead of raising it in them.
-        raise _ExitInThread(error) from error
-
-
-# A cancellation by the worker ends the attempt without an outcome. Any other cancellation, by the handler itself or by
-# what it awaits, is a failure: otherwise the job would be given back and run again at once, forever.
-def _task_is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _undo_cancellation() -> None:
-    """Let the current task go on after its handler has cancelled it."""
-    task = asyncio.current_task()
-    while task is not None and task.cancelling() > 0:
-        task.uncancel()
 
 
 # A handler may end its attempt by itself, in the transaction of its context. Then the end is written,

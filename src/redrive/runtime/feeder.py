@@ -27,10 +27,9 @@ from redrive.app.events import emit_moved
 from redrive.app.failures import failed, permanent
 from redrive.app.subscription import Subscription, envelopes, pack
 from redrive.clock import Clock
-from redrive.engine.effects import Effect
 from redrive.engine.frozen import freeze
 from redrive.engine.lease import POISON_LIMIT
-from redrive.engine.origin import of_topic
+from redrive.engine.origin import Effect, of_topic
 from redrive.engine.outcome import Outcome, Released, Succeeded, Suspended
 from redrive.engine.records import Claim, Hold, NewJob
 from redrive.engine.topics import Order, Shard, StoredEvent, SubscriptionRecord, Window, line_of
@@ -57,7 +56,7 @@ FLUSH_FOR = 0.25
 # Seconds between two questions whether held lines have become free.
 ASK_EVERY = 0.1
 
-# Seconds between two looks without a notification.
+# Seconds between two polls without a notification.
 NET = 1.0
 
 # The delay after which another worker may take a shard with an event that this code cannot read.
@@ -74,7 +73,6 @@ class Feeder:
         claim: the claim of its job.
         idle: True while nothing is to be delivered, as far as the feeder has seen.
         delivered: the number of calls of the handler.
-        notice: the latest look; the worker sets it.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
@@ -98,10 +96,9 @@ class Feeder:
         self._sample = sample
         self.lease = Lease(claim.id, claim.lease_id, claim.worker_id)
         self.idle = False
-        self.notice: FeederLook | None = None
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._stopping = False
+        self._stopping, self._why = False, ""
         self._tasks: set[asyncio.Task[None]] = set()
         self._record: SubscriptionRecord
         self._shard: Shard | None = None
@@ -126,8 +123,7 @@ class Feeder:
     # ---------------------------------------------------------------- called by the worker
 
     def see(self, look: FeederLook) -> None:
-        """Receive a look; wake the feeder if it has something to do."""
-        self.notice = look
+        """Receive the answer to a poll; wake the feeder if it has something to do."""
         self._paused = look.paused
         if self._shard is not None and look.epoch != self._shard.epoch:
             self._moved = True
@@ -141,9 +137,9 @@ class Feeder:
         """True while no delivery runs or waits, so that a new event would be delivered at once."""
         return not self._tasks and not self._window.waiting
 
-    def stop(self) -> None:
+    def stop(self, why: str = "its worker shut down") -> None:
         """Start no further delivery, write the position, and give the shard back. Safe to call from any thread."""
-        self._stopping = True
+        self._stopping, self._why = True, why
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._wake.set)
 
@@ -199,7 +195,7 @@ class Feeder:
                 if not await self._attach():
                     return Succeeded()
             if self._stopping and not self._tasks:
-                return await self._release("its worker shut down")
+                return await self._release(self._why)
             self._start()
             if self._is_stuck:
                 return await self._give_up_event(endless=endless)
@@ -257,7 +253,7 @@ class Feeder:
         return bool(self._diverted or self._effects) or self._window.at_id > self._flushed_id
 
     async def _advance(self) -> bool:
-        """Write and read what is due; return True if the loop should look again at once."""
+        """Write and read what is due; return True if the loop should continue at once."""
         if self._moved:
             return False
         window, now = self._window, self._clock.monotonic()
@@ -293,9 +289,9 @@ class Feeder:
         return self._shard
 
     async def _end_shard(self) -> None:
-        """End a shard whose subscription gets another number of shards; the last one makes the new ones."""
+        """End a shard of a subscription that gets another number of shards; the last one makes the new ones."""
         place, policy = (self._record.topic, self._record.name), self._subscription.definition.policy
-        # If another shard has not ended, the next look is the reason to ask again.
+        # If another shard has not ended, the feeder asks again after the next poll.
         self._moved = await self._stored(lambda: subscriptions.end_reshard(*place, policy, now=self._app.now()))
 
     # ---------------------------------------------------------------- reading and writing
@@ -383,6 +379,8 @@ class Feeder:
     def _take(self, turned: Turned, reading: Reading | None) -> None:
         """Add the events of a page to the window."""
         if turned.shard.until != self._here.until or turned.shard.seen != self._here.seen:
+            # Events that commit late may have lower ids than those of the window that a crash has interrupted.
+            self._redelivered_until = self._suspect_until = 0
             self._began(turned.shard, self._window.held)
         self._shard = turned.shard
         if reading is None:

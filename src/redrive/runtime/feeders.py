@@ -1,10 +1,10 @@
-"""A background duty that looks for new events, for all feeders of a worker at once."""
+"""A background duty that polls for new events, for all feeders of a worker at once."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor as Pool
 from typing import Any
 
 from redrive.app.app import App
@@ -17,12 +17,13 @@ from redrive.runtime import rng
 from redrive.runtime.executor import Executor
 from redrive.runtime.feeder import NET, Feeder
 from redrive.runtime.supervision import Duty
+from redrive.runtime.threads import Pool
 from redrive.stores.operations.topics import feed
 
-# The shortest time in seconds between two looks: under load every commit of the database is a reason for one.
+# The shortest time in seconds between two polls: under load every commit of the database is a reason for one.
 LOOK_EVERY = 0.005
 
-# The same while no feeder would deliver a new event at once: then only pauses and moves are looked for.
+# The same while no feeder would deliver a new event at once: then only pauses and moves matter.
 BUSY_EVERY = 0.1
 
 
@@ -35,6 +36,7 @@ class Feeders:
         self._cut: set[int] = set()
         self.executor = Executor(app, pool, cut_off=self._cut.__contains__, resources=resources)
         self._running: dict[int, Feeder] = {}
+        self._left: dict[str, float] = {}
         self._changed = asyncio.Event()
         self._looked_at = -BUSY_EVERY
         self.duty = Duty("feeding", self._step)
@@ -49,8 +51,27 @@ class Feeders:
         """The number of feeders that have nothing to deliver."""
         return sum(each.idle for each in self._running.values())
 
+    def counts(self) -> Counter[str]:
+        """Return the number of feeders that run, by task."""
+        return Counter(each.claim.task for each in self._running.values())
+
+    def give_back(self, task: str, count: int, *, until: float) -> None:
+        """Have some feeders of a task end, and claim none of them until an instant of the monotonic clock."""
+        self._left[task] = until
+        found = [each for each in self._running.values() if each.claim.task == task]
+        for feeder in found[-count:]:
+            feeder.stop("another worker has fewer shards of its subscription")
+
+    def claimable(self, tasks: frozenset[str]) -> frozenset[str]:
+        """Return the tasks without those of which feeders were given back just now."""
+        if not self._left:
+            return tasks
+        now = self._clock.monotonic()
+        self._left = {task: until for task, until in self._left.items() if now < until}
+        return tasks - self._left.keys()
+
     def wake(self) -> None:
-        """Look soon: the database has changed."""
+        """Poll soon, because the database has changed."""
         self._changed.set()
 
     def stop(self, why: Stop, lease_ids: Iterable[int] | None = None) -> None:
@@ -78,7 +99,7 @@ class Feeders:
             del self._running[claim.lease_id]
 
     async def _step(self) -> float:
-        """Look once for all feeders, after a change of the database or after `NET`."""
+        """Poll once for all feeders, after a change of the database or after `NET`."""
         try:
             async with asyncio.timeout(NET):
                 await self._changed.wait()

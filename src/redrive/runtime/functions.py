@@ -17,9 +17,10 @@ from redrive.app.failures import ERROR_TEXT, clean, failed
 from redrive.engine.lifecycle import LifecycleEvent
 from redrive.engine.outcome import Failed, Outcome, Transition
 from redrive.engine.records import Claim
+from redrive.engine.runs import StepHistory, StepOutcome, StepRecord
 from redrive.errors.foreign import summary, trace
 from redrive.observe.logs import Block
-from redrive.policy import Failure, GiveUp, History
+from redrive.policy import Failure, GiveUp, History, Policy
 from redrive.policy.classify import described
 from redrive.policy.duration import ZERO
 from redrive.policy.outcome import Hook, RetryDetails
@@ -34,6 +35,17 @@ class _Seen(NamedTuple):
     arguments: Mapping[str, Any]
     error: BaseException | None
     value: Any
+
+
+class TriedStep(NamedTuple):
+    """A failed try of a step, as the hooks of its policy get it."""
+
+    function: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    error: BaseException | None
+    value: Any
+    failure: Failure
 
 
 class PolicyFunctions:
@@ -113,9 +125,19 @@ class PolicyFunctions:
             hooks = policy.give_up_hooks if died else policy.retry_hooks
             if hooks:
                 details = _details(ending.claim, ending.outcome, transition, seen, died=died)
-                call = asyncio.create_task(_call(hooks, details, ending.claim.id))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
+                self._start(hooks, details, ending.claim.id)
+
+    def report_try(self, row: StepRecord, policy: Policy, tried: TriedStep) -> None:
+        """Start the hooks of a step of a run after a failed try; ``row`` is its row after that."""
+        died = row.outcome is StepOutcome.FAILED
+        hooks = policy.give_up_hooks if died else policy.retry_hooks
+        if hooks and row.history is not None:
+            self._start(hooks, _details_of_try(row, row.history, tried, died=died), row.run_id)
+
+    def _start(self, hooks: tuple[Hook, ...], details: RetryDetails, job_id: int) -> None:
+        call = asyncio.create_task(_call(hooks, details, job_id))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
 
     async def finish(self) -> None:
         """Wait for the hooks that run."""
@@ -137,6 +159,23 @@ def _details(claim: Claim, end: Failed, transition: Transition, seen: _Seen, *, 
         rule="" if closed is None else closed.rule or "",
         why=(transition.note or "") if died else "",
         elapsed=ZERO if closed is None else closed.finished_at - claim.started_at,
+    )
+
+
+def _details_of_try(row: StepRecord, history: StepHistory, tried: TriedStep, *, died: bool) -> RetryDetails:
+    last = history.tries[-1]
+    return RetryDetails(
+        function=tried.function,
+        args=tried.args,
+        kwargs=tried.kwargs,
+        attempt=row.tries,
+        error=tried.error,
+        value=tried.value,
+        failure=tried.failure,
+        delay=last.delay,
+        rule=last.rule or "",
+        why=f"step {row.name} failed for good: {last.error.message}" if died else "",
+        elapsed=row.at - history.started_at,
     )
 
 

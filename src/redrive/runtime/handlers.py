@@ -1,53 +1,76 @@
-"""How handlers run: in threads, with soft timeouts, and which outcome an error of theirs is."""
+"""Calls of handlers: time limits, soft timeouts, threads, cancellations, and which outcome an error is."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Generator
-from concurrent.futures import Executor as Pool
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Generator
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from redrive.app.failures import ERROR_TEXT, clean, failed
+from redrive.clock import SystemClock
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Snoozed
 from redrive.errors import Cancel, PolicyError, Snooze, SoftTimeout
 from redrive.policy import Failure, Stage, parse_duration
 from redrive.policy.failure import qualified_name
 
-
-# Python cannot stop a thread, so one may go on when its attempt has ended.
-class Threads:
-    """Runs handlers in the threads of a pool and records which of them run."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        # The leases of the attempts by the futures of their threads. One operation on a dictionary needs no lock.
-        self._running: dict[Future[Any], int] = {}
-
-    @property
-    def running(self) -> Collection[int]:
-        """The leases of the handlers that run, whether or not their attempts have ended."""
-        return set(self._running.copy().values())
-
-    def start(self, lease_id: int, call: Callable[[], Any]) -> Future[Any]:
-        """Call a handler, or a step of one, in a thread, and return the future of its result."""
-        future = self._pool.submit(call)
-        self._running[future] = lease_id
-        future.add_done_callback(lambda ended: self._running.pop(ended, None))
-        return future
-
-    def when_stopped(self, lease_id: int, call: Callable[[], object]) -> None:
-        """Call a function when the threads of an attempt have stopped; at once if they have. Any thread may call it."""
-        running = self._running.copy().items()
-        future = next((each for each, lease in running if lease == lease_id and not each.done()), None)
-        if future is None:
-            call()
-        else:
-            # Another thread of the attempt may still run then.
-            future.add_done_callback(lambda _: self.when_stopped(lease_id, call))
-
-
 T = TypeVar("T")
+
+_monotonic = SystemClock.monotonic
+
+
+# A timer of the event loop for each attempt would cost a fifth of a short one. Most attempts have the same limit, so
+# those with the same limit stand in one row in the order of their ends, and the loop has one timer for the row. The
+# timer of a row that has become empty removes it.
+class TimeLimits:
+    """Cancels the attempts of an event loop that take longer than their limits."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._rows: dict[timedelta, dict[Awaitable[Any], tuple[float, asyncio.Task[Any]]]] = {}
+
+    async def within(self, limit: timedelta, running: Awaitable[T]) -> T:
+        """Await a handler; raise `AttemptTimeout` if it was cancelled because its time is over.
+
+        As with `asyncio.timeout`, a cancellation of the task by others comes first.
+        """
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - coroutines run in tasks
+        pending, row = task.cancelling(), self._row(limit)
+        row[running] = _monotonic() + limit.total_seconds(), task
+        try:
+            result = await running
+        except BaseException as error:
+            if row.pop(running, None) is None:
+                is_ours = task.uncancel() <= pending
+                # The handler may have turned the cancellation into a timeout of its own.
+                if issubclass(type(error), TimeoutError) or (is_ours and _is_cancellation(error)):
+                    raise AttemptTimeout(limit) from error
+            raise
+        if row.pop(running, None) is None:
+            task.uncancel()
+        return result
+
+    def _row(self, limit: timedelta) -> dict[Awaitable[Any], tuple[float, asyncio.Task[Any]]]:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._rows = loop, {}
+        row = self._rows.get(limit)
+        if row is None:
+            row = self._rows[limit] = {}
+            loop.call_later(limit.total_seconds(), self._look, limit)
+        return row
+
+    def _look(self, limit: timedelta) -> None:
+        """Cancel the attempts of a row with times that are over, and wait for the next one."""
+        row, now = self._rows[limit], _monotonic()
+        for running, (until, task) in tuple(row.items()):
+            if until > now:
+                asyncio.get_running_loop().call_later(until - now, self._look, limit)
+                return
+            del row[running]
+            task.cancel()
+        del self._rows[limit]
 
 
 # asyncio can only cancel a task, and then a ``CancelledError`` is raised in the coroutine. So the coroutine is driven
@@ -112,11 +135,65 @@ class _Driven(Awaitable[T]):
                 error = other
 
 
+def _is_cancellation(error: BaseException) -> bool:
+    # isinstance() would call methods of a foreign exception, which may raise.
+    return issubclass(type(error), asyncio.CancelledError)
+
+
+class ExitInThread(Exception):
+    """Carries a `GeneratorExit` out of a thread."""
+
+    def __init__(self, error: GeneratorExit) -> None:
+        super().__init__()
+        self.error = error
+
+
+def in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - of the user
+    """Call a function in a thread; an error that a future cannot carry becomes another one."""
+    try:
+        return function(**arguments)
+    except StopIteration as error:
+        # A future cannot carry this one: its waiter would wait forever.
+        raise RuntimeError("the handler raised StopIteration") from error
+    except GeneratorExit as error:
+        # A task that receives this one from a future closes its coroutines instead of raising it in them.
+        raise ExitInThread(error) from error
+
+
+# A cancellation by the worker ends the attempt without an outcome. Any other cancellation, by the handler itself or by
+# what it awaits, is a failure: otherwise the job would be given back and run again at once, forever.
+def task_is_cancelled() -> bool:
+    """Return True if the current task was cancelled, and the cancellation was not taken back."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def undo_cancellation() -> None:
+    """Let the current task go on after its handler has cancelled it."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling() > 0:
+        task.uncancel()
+
+
 _TIMEOUT = ("builtins.TimeoutError", "builtins.OSError", "builtins.Exception")
 
 
 class AttemptTimeout(Exception):
     """The attempt took longer than its policy allows."""
+
+
+class EndedInChild(Exception):
+    """Carries the end of an attempt out of a child process.
+
+    Attributes:
+        outcome: how the attempt ended.
+        error: the exception of the handler, or another one if that could not be carried over.
+    """
+
+    def __init__(self, outcome: Outcome, error: BaseException) -> None:
+        super().__init__()
+        self.outcome = outcome
+        self.error = error
 
 
 class HandlerCancelled(Exception):

@@ -67,10 +67,13 @@ class Heartbeat:
     # the time limit of each attempt (`redrive.engine.lease`).
     def _run(self) -> None:
         looks = max(1, math.ceil(self._every / LOOK))
-        looked = 0
+        looked, opened = 0, False
         while not self._stop.wait(self._every / looks):
             looked += 1
             try:
+                if not opened:
+                    opened = True
+                    self._open()
                 if looked < looks and SystemClock.monotonic() < self._due_at:
                     self._look()
                 else:
@@ -78,6 +81,7 @@ class Heartbeat:
                     # Not reached by a heartbeat that has failed, so that it is soon sent again.
                     looked = 0
                 self._report()
+                self._attempts.ahead.give_back_from_thread(self._patience())
             except Exception as error:  # noqa: BLE001 - without heartbeats the worker loses all that it runs
                 self._supervisor.failed(NAME, error)
             else:
@@ -124,6 +128,12 @@ class Heartbeat:
         self._lost(held_before - pulse.leases)
         if pulse.leases - held_before - self._attempts.held():
             self._attempts.doubt()
+
+    # On PostgreSQL the first call of this thread imports psycopg, which takes 130 ms and holds the GIL. It comes soon
+    # after the start, and not at the first jobs of a worker that was idle.
+    def _open(self) -> None:
+        """Open the connection of this thread by a read."""
+        self._app.store.run(workers.held(self._registration.id), timeout=self._patience())
 
     def _look(self) -> None:
         held_before = self._attempts.held()

@@ -1,6 +1,6 @@
 """The identity of this process, and a check that another process of this machine is gone.
 
-A process number is used again, it means something else in another container, and hosts share names. So a process is
+A process number is used again, it means another process in another container, and hosts share names. So a process is
 also identified by its *birth*: the boot id of the machine, the namespace of process numbers and the start time. Its
 number is comparable only if the first two are equal to ours. Only Linux has all three; elsewhere no process counts as
 gone, and a dead worker is found by its lease.

@@ -6,7 +6,7 @@ The oldest living worker does it. If two workers do it at once, one finds nothin
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from redrive.runtime import log
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.stores.operations import deleting, retention, workers
+from redrive.stores.operations.machines import manage
 from redrive.stores.operations.runs import waits
 from redrive.stores.operations.schedules import forget_occurrences
 from redrive.stores.operations.topics import retention as topic_retention
@@ -41,6 +42,9 @@ LEFT_FOR = timedelta(days=1)
 # Occurrences of crons that are deleted in one transaction; they are kept as long as ended jobs.
 OCCURRENCES = 1000
 
+# Seconds between two roll-ups of sums. They are for charts, and rows that are rolled up late are only more rows.
+ROLL_UP = 3600.0
+
 # Policies that are retired or deleted after one pass; for each one, the database reads every job.
 POLICIES = 10
 
@@ -52,6 +56,7 @@ class Pruner:
         self._app = app
         self._clock = clock
         self._registration = registration
+        self._rolled_up = float("-inf")
         self.duty = Duty("pruning", self._step)
 
     async def _step(self) -> float:
@@ -59,6 +64,16 @@ class Pruner:
         if await self._is_mine():
             await self._pass()
         return BETWEEN_PASSES
+
+    async def _delete(self, found: retention.Survey) -> None:
+        """Delete the jobs of a survey, a batch in each transaction."""
+        gone = 0
+        for start in range(0, len(found.ids), retention.BATCH):
+            batch = replace(found, ids=found.ids[start : start + retention.BATCH])
+            if (to := self._app.archive) is not None:
+                batch = await self._archive(batch, to)
+            gone += await self._app.store.arun(retention.prune(batch))
+        log.info("deleted %d jobs that had ended long ago, up to job %d", gone, found.ids[-1])
 
     async def _archive(self, found: retention.Survey, to: Archive) -> retention.Survey:
         """Write the jobs of a survey to the archive, and return the survey with those that were written."""
@@ -81,11 +96,7 @@ class Pruner:
             found = await store.arun(retention.survey(after, self._app.keep, now=now()))
             seen |= found.policies
             if found.ids:
-                last = found.ids[-1]
-                if (to := self._app.archive) is not None:
-                    found = await self._archive(found, to)
-                gone = await store.arun(retention.prune(found))
-                log.info("deleted %d jobs that had ended long ago, up to job %d", gone, last)
+                await self._delete(found)
             elif found.last_id is not None:
                 await self._clock.asleep(BETWEEN_STRIDES)
             after = found.last_id
@@ -94,10 +105,41 @@ class Pruner:
         while kept_for and await store.arun(forget_occurrences(kept_for, limit=OCCURRENCES, now=now())) == OCCURRENCES:
             pass
         await self._prune_topics()
+        await self._prune_machines()
         while await store.arun(waits.forget_emits(now=now())) == waits.BUDGET:
             pass
         for digest in sorted(known - seen)[:POLICIES]:
             await store.arun(retention.forget_policy(digest, now=now()))
+        await self._roll_up()
+
+    async def _roll_up(self) -> None:
+        """Roll up old sums of ended attempts, a span in each transaction, and delete the oldest."""
+        if self._clock.monotonic() < self._rolled_up + ROLL_UP:
+            return
+        self._rolled_up = self._clock.monotonic()
+        # A worker does not wait for these modules before its first job.
+        from redrive.engine.counters import EPOCH, TIERS
+        from redrive.stores.operations import counters
+
+        for tier in range(len(TIERS)):
+            after: datetime | None = EPOCH
+            while after is not None:
+                after = await self._app.store.arun(counters.roll_up(tier, after, now=self._app.now()))
+        await self._app.store.arun(counters.forget_counters(now=self._app.now()))
+
+    async def _prune_machines(self) -> None:
+        """Delete completed instances of the machines in the code."""
+        for machine in self._app.machines.declared.values():
+            if machine.keep_completed_for is None:
+                continue
+            more = True
+            while more:
+                done = await self._app.store.arun(
+                    manage.prune_completed(machine.name, machine.keep_completed_for, now=self._app.now())
+                )
+                more = done.more
+                if done.number:
+                    log.info("machine %s: deleted %d instances that were completed long ago", machine.name, done.number)
 
     async def _prune_topics(self) -> None:
         """Delete old events of the topics in the code; name the subscriptions that have not read them."""

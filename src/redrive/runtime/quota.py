@@ -26,11 +26,6 @@ class Quota:
         """Return how many of the free slots may be used."""
         return free if self.left is None else min(free, self.left)
 
-    def took(self, count: int) -> None:
-        """Count attempts that start."""
-        if self.left is not None:
-            self.left -= count
-
     @property
     def used(self) -> bool:
         """True if no further attempt may start."""

@@ -18,7 +18,7 @@ class WorkerRegistration:
 
     Attributes:
         name: its host and process.
-        ends_at: the end of the worker's lease, as far as this process knows; an instant of the monotonic clock.
+        ends_at: the end of the worker's lease, as last read by this process; an instant of the monotonic clock.
         renewed: called in the event loop after the worker has registered again.
     """
 

@@ -1,6 +1,6 @@
 """A background duty that makes parked runs due when what they wait for has arrived: signals, values, ends of children.
 
-Senders only insert rows, so that a transaction that stays open blocks no run. Every worker with workflows looks for new
+Senders only insert rows, so that a transaction that stays open blocks no run. Every worker with workflows polls for new
 rows: after a notification, after ends of its own attempts, and at intervals.
 """
 
@@ -12,14 +12,16 @@ from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.clock import Clock
+from redrive.runtime.fleet import Fleet
 from redrive.runtime.supervision import Duty, first
 from redrive.stores.operations import managing_runs
 from redrive.stores.operations.runs import waits
 
-# The longest rest between two looks: a row may be pending until another transaction has ended, which does not notify.
+# The longest rest between two polls of the oldest worker: a row may be pending until another transaction has ended,
+# which does not notify.
 NET = timedelta(seconds=1)
 
-# The shortest time between two looks, in seconds: a busy worker is notified several hundred times a second.
+# The shortest time between two polls, in seconds: a busy worker is notified several hundred times a second.
 SHORT = 0.02
 
 
@@ -35,20 +37,22 @@ class RunWakes:
         app: the app with the workflows.
         clock: its clock.
         woken: called when runs are due.
+        fleet: the place of this worker.
     """
 
-    def __init__(self, app: App, clock: Clock, woken: Callable[[], None]) -> None:
+    def __init__(self, app: App, clock: Clock, woken: Callable[[], None], fleet: Fleet | None = None) -> None:
         self._app = app
         self._clock = clock
         self._woken = woken
+        self._fleet = fleet or Fleet()
         self._changed = asyncio.Event()
         self._looked_again = False
-        #: True once a look has found nothing to wake.
+        #: True once a poll has found nothing to wake.
         self.quiet = False
         self.duty = Duty("waking runs", self._step)
 
     def changed(self) -> None:
-        """Look soon, because a transaction was committed."""
+        """Poll soon, because a transaction was committed."""
         self._changed.set()
 
     async def _step(self) -> float:
@@ -62,7 +66,7 @@ class RunWakes:
             return 0.0
         self.quiet = True
         await self._clock.asleep(SHORT)
-        await first(self._changed.wait(), self._clock.asleep(NET.total_seconds()))
+        await first(self._changed.wait(), self._clock.asleep(self._fleet.interval(NET.total_seconds())))
         return 0.0
 
 

@@ -1,8 +1,9 @@
 """A background duty that starts due occurrences of crons and due refreshes.
 
 Every worker does this for the schedules in its own code, and for the crons that were created at run time; no leader is
-needed, because a start takes a lock in the transaction that creates its job, and a second worker finds nothing due.
-`turn` is one look and the starts that follow from it; the drain of `redrive.testing` calls it directly.
+needed, because a start takes a lock in the transaction that creates its job, and a second worker finds nothing due. Of
+workers with the same tasks the younger ones poll a moment later and less often (`redrive.runtime.fleet`).
+`turn` is one poll and the starts that follow from it; the drain of `redrive.testing` calls it directly.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from redrive.app.refresh import Refresh
 from redrive.engine.origin import Kind
 from redrive.errors import ScheduleNotFound
 from redrive.runtime import log, rng
+from redrive.runtime.fleet import Fleet
 from redrive.runtime.supervision import Duty
 from redrive.schedule import RefreshOutcome, RefreshPolicy
 from redrive.schedule.refresh import TOLERANCE
@@ -25,11 +27,11 @@ from redrive.stores.operations.refresh import finish, start
 from redrive.stores.operations.refresh.start import replan, set_back
 from redrive.stores.operations.schedules import ScheduleStatus
 
-# A look costs a few index probes per schedule, independent of the number of tracked items. It is made when the next
+# A poll costs a few index probes per schedule, independent of the number of tracked items. It is made when the next
 # known item is due, and each second at the latest, since another process may have tracked an item in between. Overdue
 # attempts of all refreshes are swept here too; the logical time of the sweep is the deadline, so it may be late.
 #
-# The longest rest between two looks.
+# The longest rest between two polls.
 NET = timedelta(seconds=1)
 
 # The same for a worker without schedules in its code, which only starts crons that are created at run time.
@@ -48,17 +50,18 @@ class Turn:
 
     done: int
     rest_for: timedelta | None  # the time until the next one is due; None if nothing is planned
-    # The instant of the look, by the clock of the database; None if there are no schedules.
+    # The instant of the poll, by the clock of the database; None if there are no schedules.
     at: datetime | None = field(default=None, compare=False)
 
 
 class Scheduler:
     """The background duty that starts due occurrences and refreshes."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, fleet: Fleet | None = None) -> None:
         self._app = app
+        self._fleet = fleet or Fleet()
         self._declared = False
-        #: True once a look has found nothing to start.
+        #: True once a poll has found nothing to start.
         self.quiet = False
         self._latest: datetime | None = None
         self.duty = Duty("scheduling", self._step)
@@ -71,7 +74,7 @@ class Scheduler:
         made = await turn(self._app, rng.sample)
         await self._watch(made.at)
         self.quiet = self.quiet or not made.done
-        return _seconds(made, NET if self._app.schedules.declared else NET_CREATED)
+        return _seconds(made, NET if self._app.schedules.declared else NET_CREATED, self._fleet)
 
     async def _watch(self, at: datetime | None) -> None:
         """Repair the schedules if the clock of the database was set back since the last turn."""
@@ -83,12 +86,14 @@ class Scheduler:
         self._latest = at
 
 
-def _seconds(made: Turn, net: timedelta = NET) -> float:
+def _seconds(made: Turn, net: timedelta, fleet: Fleet) -> float:
     if made.done:
         return 0.0
+    longest = fleet.interval(net.total_seconds())
     if made.rest_for is None:
-        return net.total_seconds()
-    return (min(made.rest_for, net) if made.rest_for > timedelta(0) else BUSY).total_seconds()
+        return longest
+    rest = made.rest_for if made.rest_for > timedelta(0) else BUSY
+    return min(rest.total_seconds() + fleet.lag, longest)
 
 
 async def declare(app: App) -> None:
@@ -164,7 +169,7 @@ async def _fire(app: App, look: ScheduleStatus) -> int:
     try:
         fired = await app.store.arun(crons.fire(look.name, now=app.now()))
     except ScheduleNotFound:
-        # It was deleted after the look.
+        # It was deleted after the poll.
         return 0
     emit_fired(fired)
     return len(fired)

@@ -1,24 +1,28 @@
 """A background duty that ends suspended attempts that have not been completed in time, and jobs that have expired.
 
-No worker holds these, so any worker may end them. Each looks when the first known wait is over or the first job
-expires, and at least once a second, because waits begin in other processes too.
+No worker holds these, so any worker may end them. Each polls when the first known wait is over or the first job
+expires, and at intervals, because waits begin in other processes too: the oldest worker once a second, younger ones
+less often (`redrive.runtime.fleet`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.app.events import emit_cancelled
+from redrive.engine.outcome import Transition
 from redrive.runtime import rng
+from redrive.runtime.fleet import Fleet
 from redrive.runtime.supervision import Duty
-from redrive.runtime.tracing import report_moved
+from redrive.runtime.tracing import report_moved, uncounted
 from redrive.stores.operations import attempts
 
-# The longest time between two looks, in seconds.
+# The longest time between two polls of the oldest worker, in seconds.
 LOOK = 1.0
 
-# The shortest time between two looks, in seconds.
+# The shortest time between two polls, in seconds.
 SHORT = 0.01
 
 # Attempts or jobs of one transaction, so that a claim never waits long for it.
@@ -28,19 +32,24 @@ BUDGET = 100
 class Timeouts:
     """The background duty that ends overdue suspended attempts and expired jobs."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(
+        self, app: App, fleet: Fleet | None = None, counted: Callable[[Sequence[Transition]], None] = uncounted
+    ) -> None:
         self._app = app
+        self._fleet = fleet or Fleet()
+        self._counted = counted
         self.duty = Duty("ending waits for answers", self.look, shortest=LOOK)
 
     async def look(self) -> float:
-        """End the attempts with a wait that is over, and expired jobs; return the seconds until the next look."""
+        """End the attempts with a wait that is over, and expired jobs; return the seconds until the next poll."""
         left = await self._app.store.arun(attempts.until_expiry(now=self._app.now()))
+        longest = self._fleet.interval(LOOK)
         if left is None:
-            return LOOK
+            return longest
         if left > timedelta(0):
-            return min(max(left.total_seconds(), SHORT), LOOK)
+            return min(max(left.total_seconds(), SHORT) + self._fleet.lag, longest)
         ended = await self._app.store.arun(attempts.expire_waits(BUDGET, iter(rng.sample, None), now=self._app.now()))
-        report_moved(self._app, ended)
+        report_moved(self._app, ended, self._counted)
         expired = await self._app.store.arun(attempts.expire(BUDGET, now=self._app.now()))
         emit_cancelled(expired)
         return SHORT if ended or expired else LOOK

@@ -68,8 +68,15 @@ def kept() -> str | None:
     return trace
 
 
-def report_moved(app: App, moved: Sequence[Transition]) -> None:
-    """Log and emit the transitions of attempts that a background duty has ended."""
+def uncounted(_: Sequence[Transition]) -> None:
+    """Count nothing."""
+
+
+def report_moved(
+    app: App, moved: Sequence[Transition], counted: Callable[[Sequence[Transition]], None] = uncounted
+) -> None:
+    """Log, count and emit the transitions of attempts that a background duty has ended."""
+    counted(moved)
     for each in moved:
         if is_undecided(each):
             log_undecided(each)

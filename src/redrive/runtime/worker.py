@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redrive.app.app import App
 from redrive.app.arguments import checked_texts
 from redrive.clock import Clock, SystemClock
-from redrive.errors import ConfigurationError, StoreUnreachable
+from redrive.errors import ConfigurationError, StoreError, StoreUnreachable
 from redrive.observe import WorkerStarted, WorkerStopped, emit
 from redrive.runtime import log
 from redrive.runtime.attempts import Attempts
+from redrive.runtime.balancer import Balancer
+from redrive.runtime.bulk import BulkOperations
 from redrive.runtime.claimer import Claimer
 from redrive.runtime.dead_workers import DeadWorkers, Rescuer
+from redrive.runtime.fleet import Fleet
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.hooks import HookRunner
 from redrive.runtime.machines import MachineTurns
@@ -34,9 +36,13 @@ from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.run_wakes import RunWakes, workflows
 from redrive.runtime.scheduler import Scheduler
 from redrive.runtime.supervision import Duty, Reporter, Supervisor, cancel, first
+from redrive.runtime.threads import ThreadPool
 from redrive.runtime.timekeeper import Checkpointer, Timekeeper
 from redrive.runtime.timeouts import Timeouts
 from redrive.stores.urls import redacted
+
+if TYPE_CHECKING:
+    from redrive.runtime.processes import Processes
 
 # Threads beyond the slots: a ``def`` handler that exceeds its timeout keeps its thread, but not its slot.
 EXTRA_THREADS = 1_000
@@ -57,7 +63,7 @@ class Worker:
     """A process that runs the jobs of an app.
 
     Args:
-        concurrency: attempts at once.
+        concurrency: handlers at once. A worker with short handlers claims more jobs than that.
         queues: the queues to serve; None means all.
         exclude_queues: queues that it does not serve, of all the others.
         until_empty: end when no job is due that this worker could run, and none runs here. Jobs for later and retries
@@ -65,14 +71,21 @@ class Worker:
         max_jobs: end after so many attempts, retries included; running ones finish. None for no bound.
         name: shown with the worker, by default ``host:pid``.
         shutdown_timeout: the time in which running handlers may finish after the first `stop`.
+        processes: the largest number of child processes for tasks with ``executor="process"``, each of which runs one
+            handler at a time; by default one for each processor that this process may use.
 
     Attributes:
         started: set when the start hooks of the app have run.
+        registered: set when its row is in the database.
+        stopping: set by the first `stop`.
 
     Raises:
         ConfigurationError: a number is not positive, the name is empty, both ``queues`` and ``exclude_queues`` are
             given, or another argument is not of its type.
     """
+
+    # The next poll after a notification, until it is this worker's turn.
+    _later: asyncio.TimerHandle | None = None
 
     def __init__(  # noqa: PLR0913 - the options of a worker, by keyword
         self,
@@ -85,14 +98,12 @@ class Worker:
         max_jobs: int | None = None,
         name: str | None = None,
         shutdown_timeout: timedelta = timedelta(seconds=30),
+        processes: int | None = None,
         clock: Clock | None = None,
     ) -> None:
         if not isinstance(app, App):
             raise ConfigurationError(f"Worker() takes the App whose jobs it runs, got {app!r}")
-        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
-            raise ConfigurationError(f"a worker needs at least one slot, got concurrency={concurrency!r}")
-        if max_jobs is not None and (isinstance(max_jobs, bool) or not isinstance(max_jobs, int) or max_jobs < 1):
-            raise ConfigurationError(f"a worker runs at least one job, got max_jobs={max_jobs!r}; None is no bound")
+        _check_counts(concurrency, max_jobs, processes)
         for option, names in (("queues", queues), ("exclude_queues", exclude_queues)):
             if names is not None:
                 checked_texts(names, option)
@@ -113,22 +124,25 @@ class Worker:
         self._queues = queues
         self._excluded = exclude_queues or None
         self._name = name
+        self._processes = processes
         self._quota = Quota(until_empty, max_jobs, ended=self._end)
         self._shutdown_timeout = shutdown_timeout
         self._clock = clock or SystemClock()
         self._attempts: Attempts | None = None
+        self._registration: WorkerRegistration | None = None
         self._machines: MachineTurns | None = None
         self._wakes: RunWakes | None = None
+        self._fleet = Fleet()
         self._idle = asyncio.Event()
-        self._stopping = asyncio.Event()
+        self.stopping = asyncio.Event()
         self._hurry = asyncio.Event()
-        self.started = asyncio.Event()
+        self.started, self.registered = asyncio.Event(), asyncio.Event()
 
     def stop(self) -> None:
         """Drain at the first call, interrupt at the second. Safe to call from a signal handler of the event loop."""
-        if self._stopping.is_set():
+        if self.stopping.is_set():
             self._hurry.set()
-        self._stopping.set()
+        self.stopping.set()
         if self._attempts is not None:
             self._attempts.close()
 
@@ -141,6 +155,11 @@ class Worker:
         """The number of handlers that did not stop, after `run`."""
         return 0 if self._attempts is None else self._attempts.all
 
+    @property
+    def lease_ends_at(self) -> float:
+        """The end of the lease of this worker, an instant of the monotonic clock; minus infinity without a lease."""
+        return float("-inf") if self._registration is None else self._registration.ends_at
+
     async def run(self) -> None:
         """Run jobs until stopped.
 
@@ -149,12 +168,12 @@ class Worker:
             StartHookError: a start hook failed (`App.on_start`). Stop hooks have run.
             StoreError: the database cannot be opened.
         """
-        self._app.check()
+        await self._app.aopen()
         hooks = HookRunner(self._app.hooks)
         try:
             await self._open(hooks)
             self.started.set()
-            if not self._stopping.is_set():
+            if not self.stopping.is_set():
                 await self._run(hooks.resources)
         finally:
             await hooks.stop()
@@ -168,7 +187,27 @@ class Worker:
             await cancel(starting)
 
     async def _run(self, resources: Mapping[str, Any]) -> None:
-        pool = ThreadPoolExecutor(self._concurrency + EXTRA_THREADS, "redrive-handler")
+        async with self._children() as processes:
+            await self._run_with(resources, processes)
+
+    @contextlib.asynccontextmanager
+    async def _children(self) -> AsyncIterator[Processes | None]:
+        """Start the first child process, if a task needs one, and end all of them at the end of the block."""
+        if all(task.traits.executor == "thread" for task in self._app.tasks.values()):
+            yield None
+            return
+        # Most workers have no such task.
+        from redrive.runtime.processes import Processes, processors
+
+        processes = Processes(self._app, self._processes or processors())
+        try:
+            await processes.open()
+            yield processes
+        finally:
+            await processes.close()
+
+    async def _run_with(self, resources: Mapping[str, Any], processes: Processes | None) -> None:
+        pool = ThreadPool(self._concurrency + EXTRA_THREADS, "redrive-handler")
         notifier = Notifier(self._app, self._clock, self._changed, self._idle)
         await notifier.open()
         try:
@@ -181,17 +220,25 @@ class Worker:
                 lock_id=notifier.lock_id,
             )
             await registration.register()
+            self._registration = registration
+            self.registered.set()
             attempts = Attempts(
-                self._app, self._clock, registration, concurrency=self._concurrency, pool=pool, resources=resources
+                self._app,
+                self._clock,
+                registration,
+                concurrency=self._concurrency,
+                pool=pool,
+                resources=resources,
+                processes=processes,
             )
             self._attempts = attempts
-            if self._stopping.is_set():
+            if self.stopping.is_set():
                 attempts.close()
             self._emit_start(registration)
             await self._work(notifier, registration, attempts)
         finally:
             await self._app.finish()
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.close()
             await notifier.close()
         emit(WorkerStopped(worker_id=registration.id, queues=registration.queues, abandoned=self.abandoned))
 
@@ -207,18 +254,35 @@ class Worker:
                 tasks=tuple(sorted(self._app.tasks)),
             )
         )
+        if not self._app.tasks:
+            log.warning(
+                "the app has no tasks, so this worker runs no job: name the modules of the tasks in App(include=[...])"
+            )
 
     def _settled(self) -> None:
-        """Look for what follows from ends of attempts of this worker."""
+        """Have the duties poll for what follows from ends of attempts of this worker."""
         if self._machines is not None:
             self._machines.settled()
         if self._wakes is not None:
             self._wakes.changed()
 
     def _changed(self) -> None:
+        """Have the duties poll, when it is this worker's turn, because another process has changed the database."""
+        if self._attempts is not None:
+            # A shard of a topic has one feeder in all workers.
+            self._attempts.feeders.wake()
+        delay = self._fleet.delay(self._clock.now())
+        if not delay:
+            self._look()
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(delay, self._look)
+
+    def _look(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         if self._attempts is not None:
             self._attempts.claim_again.set()
-            self._attempts.feeders.wake()
         if self._machines is not None:
             self._machines.changed()
         if self._wakes is not None:
@@ -229,7 +293,9 @@ class Worker:
         registration.renewed = reporter.again
         supervisor = Supervisor(self._clock, reporter.failed, reporter.changed)
         heartbeat = Heartbeat(self._app, registration, attempts, supervisor)
-        claimer = Claimer(self._app, self._clock, registration, attempts, idle=self._idle, quota=self._quota)
+        claimer = Claimer(
+            self._app, self._clock, registration, attempts, idle=self._idle, quota=self._quota, fleet=self._fleet
+        )
         crashed = False
         heartbeat.start()
         try:
@@ -237,10 +303,17 @@ class Worker:
                 supervisor,
                 claimer,
                 attempts,
-                [*self._duties(registration, attempts), notifier.duty, reporter.duty, attempts.feeders.duty],
+                [
+                    *self._duties(registration, attempts),
+                    *attempts.steps.duties,
+                    notifier.duty,
+                    reporter.duty,
+                    attempts.feeders.duty,
+                    attempts.ahead.duty,
+                ],
             )
         except BaseException:
-            crashed = not self._stopping.is_set()
+            crashed = not self.stopping.is_set()
             raise
         finally:
             heartbeat.stop()
@@ -249,16 +322,20 @@ class Worker:
 
     def _duties(self, registration: WorkerRegistration, attempts: Attempts) -> list[Duty]:
         """Return the duties beside the heartbeat, claiming, settling, watching and reporting."""
-        duties = [Rescuer(self._app).duty, DeadWorkers(self._app, registration).duty, Timeouts(self._app).duty]
-        duties += [Pruner(self._app, self._clock, registration).duty]
+        fleet, counted = self._fleet, attempts.counting.add
+        duties = [Rescuer(self._app, fleet, counted).duty, DeadWorkers(self._app, registration, fleet, counted).duty]
+        duties += [Timeouts(self._app, fleet, counted).duty, attempts.counting.duty]
+        duties += [Pruner(self._app, self._clock, registration).duty, BulkOperations(self._app, fleet).duty]
         duties += [Checkpointer(self._app, self._clock).duty, Timekeeper(self._app).duty]
-        scheduler = Scheduler(self._app)
+        scheduler = Scheduler(self._app, fleet)
         if self._app.machines.declared:
-            machines = self._machines = MachineTurns(self._app, self._clock)
+            machines = self._machines = MachineTurns(self._app, self._clock, fleet)
             duties.append(machines.duty)
         if workflows(self._app):
-            wakes = self._wakes = RunWakes(self._app, self._clock, attempts.claim_again.set)
+            wakes = self._wakes = RunWakes(self._app, self._clock, attempts.claim_again.set, fleet)
             duties.append(wakes.duty)
+        if self._app.topics.declared:
+            duties.append(Balancer(self._app, self._clock, registration, attempts.feeders).duty)
         attempts.after_settle = self._settled
         self._quota.scheduled = lambda: (
             scheduler.quiet
@@ -274,7 +351,7 @@ class Worker:
         claiming = asyncio.create_task(supervisor.run(claimer.duty))
         duties = [asyncio.create_task(supervisor.run(duty)) for duty in others]
         try:
-            await first(self._stopping.wait(), claiming, *duties, settling)
+            await first(self.stopping.wait(), claiming, *duties, settling)
             claimer.stop()
             attempts.ask_to_stop()
             await self._drain(attempts, claiming, settling)
@@ -304,8 +381,11 @@ class Worker:
             log.warning("%d handlers did not stop; their jobs are given back", attempts.all)
 
     async def _emptied(self, attempts: Attempts, claiming: asyncio.Task[None]) -> None:
+        # If this fails, they are given back when the worker leaves.
+        with contextlib.suppress(StoreError):
+            await attempts.ahead.give_back_all()
         await first(claiming)
-        while attempts.all or attempts.settler.waiting:
+        while attempts.all or attempts.settler.waiting or attempts.steps.waiting:
             await self._clock.asleep(0.005)
 
     async def _sign_off(self, registration: WorkerRegistration, attempts: Attempts, *, crashed: bool) -> None:
@@ -314,6 +394,25 @@ class Worker:
             await registration.leave()
 
         await in_time(leave, f"worker {registration.id} cannot sign off")
+        # Sums are for charts: a worker that has left waits no longer for them.
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(SIGN_OFF):
+                await attempts.counting.write()
+
+
+def _check_counts(concurrency: object, max_jobs: object, processes: object) -> None:
+    if not _is_count(concurrency):
+        raise ConfigurationError(f"a worker needs at least one slot, got concurrency={concurrency!r}")
+    if max_jobs is not None and not _is_count(max_jobs):
+        raise ConfigurationError(f"a worker runs at least one job, got max_jobs={max_jobs!r}; None is no bound")
+    if processes is not None and not _is_count(processes):
+        raise ConfigurationError(
+            f"a worker has at least one child process, got processes={processes!r}; None is one per processor"
+        )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 async def in_time(call: Callable[[], Awaitable[None]], what: str) -> None:

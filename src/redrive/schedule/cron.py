@@ -52,6 +52,8 @@ _SHORTHANDS: Final[Mapping[str, tuple[str, int]]] = {
     "h": ("0 0 */{} * * *", 24),
 }
 _YEARS = range(1970, 2100)
+# Years that are listed in words.
+_FEW_YEARS = 3
 _YEAR = re.compile(r"[0-9]{4}")
 _YEAR_TERM = re.compile(r"(\*|[0-9]{4}(?:-[0-9]{4})?)(?:/([0-9]+))?")
 _FIELDS = ("second", "minute", "hour", "day of the month", "month", "day of the week", "year")
@@ -103,6 +105,13 @@ class CronExpression(msgspec.Struct, frozen=True):
     def is_elapsed(self) -> bool:
         """Return True if it counts elapsed time when clocks are changed."""
         return self.fields[1].startswith("*") or self.fields[2].startswith("*")
+
+    @property
+    def words(self) -> str:
+        """Return the expression in words, such as "at 03:00 every day"."""
+        fields = self.fields[1:] if self.fields[0] == "0" else self.fields
+        found = CronSim(" ".join(fields), _SOME_DAY).explain()
+        return found[:1].lower() + found[1:] + _written_years(self.years)
 
     def since(
         self, at: datetime, place: ZoneInfo, *, without: frozenset[datetime] = frozenset()
@@ -235,3 +244,11 @@ def _after_gap(local: datetime, place: ZoneInfo) -> datetime:
         else:
             found = middle
     return found.replace(microsecond=0)
+
+
+def _written_years(years: frozenset[int] | None) -> str:
+    if years is None:
+        return ""
+    if len(years) > _FEW_YEARS:
+        return f" in {len(years)} years between {min(years)} and {max(years)}"
+    return f" in {', '.join(map(str, sorted(years)))}"

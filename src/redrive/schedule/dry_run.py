@@ -59,7 +59,9 @@ class DryRun(msgspec.Struct, frozen=True):
     state: RefreshState
 
 
-def dry_run(policy: RefreshPolicy, answers: Iterable[SimulatedAnswer], *, start: datetime) -> DryRun:
+def dry_run(
+    policy: RefreshPolicy, answers: Iterable[SimulatedAnswer], *, start: datetime, state: RefreshState | None = None
+) -> DryRun:
     """Simulate a policy.
 
     Args:
@@ -67,20 +69,24 @@ def dry_run(policy: RefreshPolicy, answers: Iterable[SimulatedAnswer], *, start:
         answers: the end of each attempt in turn. The run ends with them, or when no attempt starts any more.
         start: the beginning, aware: the first attempt is at the first occurrence from then on, or at once if there is
             no schedule.
+        state: that of an item without a running attempt; its next attempt is then the first one; by default that of
+            a new item.
     """
-    state = refresh.update(policy, RefreshState(), now=start, at_once=policy.schedule is None).state
+    if state is None:
+        state = refresh.update(policy, RefreshState(), now=start, at_once=policy.schedule is None).state
     attempts: list[SimulatedAttempt] = []
     for number, answer in enumerate(answers, 1):
         due = state.refresh_at
         if due is None:
             break
-        began = refresh.start(policy, state, now=due, uid=str(number))
+        begin = max(due, start)
+        began = refresh.start(policy, state, now=begin, uid=str(number))
         if began.outcome is not RefreshOutcome.STARTED:
             state = began.state
             break
         is_planned = due == state.planned_at
         move, ended, ending = _answered(policy, began.state, answer)
-        attempts.append(SimulatedAttempt(began.state.attempt_no, is_planned, due, ended, ending, move.outcome))
+        attempts.append(SimulatedAttempt(began.state.attempt_no, is_planned, begin, ended, ending, move.outcome))
         state = move.state
     return DryRun(tuple(attempts), _slots(policy, attempts, state), state)
 

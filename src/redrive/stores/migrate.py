@@ -2,17 +2,29 @@
 
 Migrations are numbered files. Each runs once, in order, all in one transaction that holds the write lock: of several
 processes that start at once one migrates and the others find it done. The version is a row of ``redrive_meta``.
+
+Each migration belongs to a phase of a deployment without downtime. Those of the phase ``pre`` add what new code needs,
+and run before it starts. Those of the phase ``post`` remove what only old code needs, and run when it has ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from typing import Any, Protocol
 
 from redrive.errors import StoreOpenError
 from redrive.stores.dialects import loader
-from redrive.stores.operations.schema import Schema, found, mismatch
+from redrive.stores.dialects.loader import Migration
+from redrive.stores.operations.schema import Schema, Versions, found, mismatch
+
+
+class Phase(StrEnum):
+    """The migrations that belong to one step of a deployment."""
+
+    PRE = "pre"
+    POST = "post"
 
 
 class Cursor(Protocol):
@@ -27,43 +39,73 @@ class Cursor(Protocol):
         ...
 
 
-def latest(dialect: str) -> int:
-    """Return the schema version of this redrive: the number of the last migration."""
-    return loader.migrations(dialect)[-1].number
+def versions(dialect: str) -> Versions:
+    """Return the schemas that this redrive works with."""
+    steps = loader.migrations(dialect)
+    return Versions(max(step.number for step in steps if step.phase == Phase.PRE), steps[-1].number)
 
 
-# The result is the number of the last migration of the phase ``post``; 1 if there is none.
-def compatible(dialect: str) -> int:
-    """Return the oldest schema version with code that can work with the schema of this redrive."""
-    return max((step.number for step in loader.migrations(dialect) if step.phase == "post"), default=1)
+def compatible(dialect: str, version: int) -> int:
+    """Return the oldest code that can work with a schema: the number of its last migration of the phase ``post``."""
+    steps = loader.migrations(dialect)
+    return max((step.number for step in steps if step.phase == Phase.POST and step.number <= version), default=1)
 
 
-def migrate(
-    cursor: Cursor, dialect: str, name: str, *, look: Sequence[str] = (), lock: Sequence[str] = ("BEGIN IMMEDIATE",)
+def pending(dialect: str, version: int, phase: Phase | None) -> list[Migration]:
+    """Return the migrations of a phase, or all, that a schema lacks.
+
+    With the phase ``pre`` these are all that this redrive needs, also one of an earlier release's phase ``post``. No
+    program uses a new database yet, so that it gets all of them in any phase.
+
+    Raises:
+        StoreOpenError: a migration of the phase ``pre`` is missing before those of the phase ``post``.
+    """
+    needed = versions(dialect).needed
+    steps = [step for step in loader.migrations(dialect) if step.number > version]
+    if phase is None or not version:
+        return steps
+    if phase is Phase.PRE:
+        return [step for step in steps if step.number <= needed]
+    if version < needed:
+        raise StoreOpenError(
+            f"the schema has version {version}, and the phase post begins at {needed}: run redrive db migrate --phase "
+            "pre, and deploy the code, before the phase post"
+        )
+    return steps
+
+
+def migrate(  # noqa: PLR0913 - the statements around the migrations belong to the driver
+    cursor: Cursor,
+    dialect: str,
+    name: str,
+    *,
+    phase: Phase | None = None,
+    look: Sequence[str] = (),
+    lock: Sequence[str] = ("BEGIN IMMEDIATE",),
 ) -> list[str]:
-    """Run the migrations that a database lacks.
+    """Run the migrations of a phase, or all, that a database lacks.
 
     Returns:
         The names of the migrations that were run.
 
     Raises:
         SchemaTooNew: the database was migrated by a newer redrive, and this one cannot work with it.
-        StoreOpenError: there is a table ``redrive_meta`` of another program.
+        StoreOpenError: there is a table ``redrive_meta`` of another program, or the phase is not the next one.
     """
     for statement in look:
         cursor.execute(statement)
-    if _version(cursor, dialect, name) >= latest(dialect):
+    if not pending(dialect, _version(cursor, dialect, name), phase):
         return []
     for statement in lock:
         cursor.execute(statement)
     try:
-        version = _version(cursor, dialect, name)
-        steps = [step for step in loader.migrations(dialect) if step.number > version]
+        steps = pending(dialect, _version(cursor, dialect, name), phase)
         for step in steps:
             for statement in _split(step.script):
                 cursor.execute(statement)
         if steps:
-            values = {"version": str(latest(dialect)), "compatible": str(compatible(dialect))}
+            version = steps[-1].number
+            values = {"version": str(version), "compatible": str(compatible(dialect, version))}
             cursor.execute(loader.statements(dialect)["schema_put"], values)
         cursor.execute("COMMIT")
     except BaseException:
@@ -79,9 +121,9 @@ def _version(cursor: Cursor, dialect: str, name: str) -> int:
     cursor.execute(queries["schema_exists"])
     if not cursor.fetchone()[0]:
         return 0
-    there = _found(cursor, queries["meta"], name)
-    problem = mismatch(there, latest(dialect), name)
-    if problem is not None and there.version > latest(dialect):
+    there, code = _found(cursor, queries["meta"], name), versions(dialect)
+    problem = mismatch(there, code, name)
+    if problem is not None and there.version > code.latest:
         raise problem
     return there.version
 

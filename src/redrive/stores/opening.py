@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from redrive.errors import ConfigurationError, StoreOpenError
+from redrive.errors import ConfigurationError, StoreError, StoreOpenError
 from redrive.stores import migrate
+from redrive.stores.migrate import Phase
 from redrive.stores.store import Store
 from redrive.stores.urls import redacted
 
@@ -16,13 +18,15 @@ if TYPE_CHECKING:
 # Drivers are imported in the functions: a program loads only the libraries of the store that it uses.
 
 
-def open_store(url: str, *, migrated: bool = True) -> Store:
-    """Open a store and migrate it to the present schema.
+def open_store(url: str, *, migrated: bool = True, phase: Phase | None = Phase.PRE) -> Store:
+    """Open a store and migrate it to the schema that this redrive needs.
 
     Args:
         url: ``sqlite:///app.db`` (relative), ``sqlite:////var/lib/app.db`` (absolute), ``turso:///app.db``,
             ``postgresql://user@host/database`` or ``memory://``, with settings such as ``?synchronous=normal``.
         migrated: False opens an existing store without creating or migrating it; ``memory://`` is always new.
+        phase: the migrations that run; None for all. Those of the phase ``post`` would end the work of older workers,
+            which a program must not do by opening its store.
 
     Raises:
         ConfigurationError: the URL is not understood, or a package is not installed.
@@ -30,26 +34,47 @@ def open_store(url: str, *, migrated: bool = True) -> Store:
         StoreBusy: another process holds its lock.
         SchemaTooNew: a newer redrive has migrated it.
     """
-    if url.lower().startswith(("postgresql:", "postgres:")):
-        return _open_postgres(url, migrated=migrated)
-    return _open_file(url, migrated=migrated)
+    opening = _open_postgres if _is_on_a_server(url) else _open_file
+    return opening(url, migrated=migrated, phase=phase)
 
 
-def _open_postgres(url: str, *, migrated: bool) -> Store:
-    try:
-        from redrive.stores.drivers.postgres import PostgresStore, parse_url
-    except ImportError as error:
+async def aopen_store(url: str) -> Store:
+    """Open a store as `open_store` does; a database server that needs no migration does not block the event loop."""
+    if _is_on_a_server(url):
+        store = _open_postgres(url, migrated=False, phase=None)
+        try:
+            await store.acheck_schema()
+        except BaseException as error:
+            store.close()
+            # open_store() migrates, or raises the error with what to do.
+            if not isinstance(error, StoreError):
+                raise
+        else:
+            return store
+    return open_store(url)
+
+
+def _is_on_a_server(url: str) -> bool:
+    return url.lower().startswith(("postgresql:", "postgres:"))
+
+
+def _open_postgres(url: str, *, migrated: bool, phase: Phase | None) -> Store:
+    missing = [name for name in ("asyncpg", "psycopg") if find_spec(name) is None]
+    if missing:
         raise ConfigurationError(
-            f'a store on PostgreSQL needs packages that are not installed: pip install "redrive[postgres]" ({error})'
-        ) from error
+            'a store on PostgreSQL needs packages that are not installed: pip install "redrive[postgres]" '
+            f"(missing: {', '.join(missing)})"
+        )
+    from redrive.stores.drivers.postgres import PostgresStore, parse_url
+
     store = PostgresStore(url, parse_url(url))
     if migrated:
         with contextlib.closing(store.migration_cursor()) as cursor:
-            migrate.migrate(cursor, store.dialect, str(store.settings), look=cursor.look, lock=cursor.lock)
+            migrate.migrate(cursor, store.dialect, str(store.settings), phase=phase, look=cursor.look, lock=cursor.lock)
     return store
 
 
-def _open_file(url: str, *, migrated: bool) -> Store:
+def _open_file(url: str, *, migrated: bool, phase: Phase | None) -> Store:
     from redrive.stores.drivers.sqlite import SQLiteStore, parse_url
 
     settings = parse_url(url)
@@ -59,7 +84,7 @@ def _open_file(url: str, *, migrated: bool) -> Store:
     store = (_turso_class(url) if url.startswith("turso:") else SQLiteStore)(url, settings)
     try:
         if migrated or path is None:
-            store.script(lambda cursor: migrate.migrate(cursor, store.dialect, str(settings)))
+            store.script(lambda cursor: migrate.migrate(cursor, store.dialect, str(settings), phase=phase))
     except BaseException:
         store.close()
         raise

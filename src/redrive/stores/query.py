@@ -1,9 +1,9 @@
 """The vocabulary of store operations. PURE.
 
-An operation is a generator. It yields the statements to execute, receives their rows, and returns its result. It knows
-neither the database nor whether its caller awaits, so it is written once for all dialects and both colours (ADR 0002).
-A driver executes each operation in one transaction, entirely or not at all; it translates errors of the database and
-*throws* them *into* the generator, so that an operation may handle them.
+An operation is a generator. It yields the statements to execute, receives their rows, and returns its result. It does
+not depend on the database or on the colour of its caller, so it is written once for all dialects and both colours (ADR
+0002). A driver executes each operation in one transaction, entirely or not at all; it translates errors of the database
+and *throws* them *into* the generator, so that an operation may handle them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ class Query:
         many: if given, the statement is executed for each of these, in no particular order, and returns the rows of
             all; a driver may execute one statement over arrays.
         into: the record that each row becomes; without it rows are tuples.
+        own: True if what it writes may stay whatever follows, in this operation; see the header ``transaction: own``.
     """
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     many: Sequence[Mapping[str, Any]] | None = None
     into: type | None = None
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class Operation(Generic[R]):
     steps: Steps[R]  # the generator
     writes: bool  # True if it needs a write transaction
     wakes: bool = False  # True if it may create work, so that workers should be notified
+    if_any: bool = False  # True if it has created none if its result is empty
     # An operation to commit first if this one becomes a part of the user's transaction: it writes rows that other
     # transactions need too, and would otherwise block them until the user commits. A database with one writer ignores
     # it.
@@ -93,9 +96,17 @@ def wakes(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
     return _operation(steps, writes=True, wakes=True)
 
 
-def _operation(steps: Callable[P, Steps[R]], *, writes: bool, wakes: bool = False) -> Callable[P, Operation[R]]:
+# Every worker sweeps: without this, each sweep that finds nothing would have all workers poll for jobs.
+def wakes_if_any(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
+    """Turn a generator function that creates no work if its result is empty into one that returns operations."""
+    return _operation(steps, writes=True, wakes=True, if_any=True)
+
+
+def _operation(
+    steps: Callable[P, Steps[R]], *, writes: bool, wakes: bool = False, if_any: bool = False
+) -> Callable[P, Operation[R]]:
     @functools.wraps(steps)
     def build(*args: P.args, **kwargs: P.kwargs) -> Operation[R]:
-        return Operation(steps.__name__, steps(*args, **kwargs), writes, wakes)
+        return Operation(steps.__name__, steps(*args, **kwargs), writes, wakes, if_any)
 
     return build

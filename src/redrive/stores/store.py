@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from redrive.clock import Clock
 from redrive.stores import migrate
-from redrive.stores.operations.schema import Schema, mismatch, schema
+from redrive.stores.operations.schema import Schema, Versions, mismatch, schema
 from redrive.stores.query import Operation, R
 from redrive.stores.urls import redacted
 
@@ -108,18 +108,17 @@ class Store(ABC):
         """
         return 0
 
-    def schema(self) -> tuple[Schema, int]:
-        """Return the schema of the database, and the latest schema version of this redrive.
+    def schema(self) -> tuple[Schema, Versions]:
+        """Return the schema of the database, and those that this redrive works with.
 
         Raises:
             StoreError: the database has no tables of redrive.
         """
-        return self.run(schema()), migrate.latest(self.dialect)
+        return self.run(schema()), migrate.versions(self.dialect)
 
     def check_schema(self) -> int:
         """Check that this redrive can work with the schema that the database has now; see `acheck_schema`."""
-        there, latest = self.schema()
-        return self._newer(there, latest)
+        return self._newer(*self.schema())
 
     async def acheck_schema(self) -> int:
         """Check that this redrive can work with the schema that the database has now.
@@ -131,13 +130,13 @@ class Store(ABC):
             SchemaTooNew: it is too new.
             StoreError: it is too old, or there is none.
         """
-        return self._newer(await self.arun(schema()), migrate.latest(self.dialect))
+        return self._newer(await self.arun(schema()), migrate.versions(self.dialect))
 
-    def _newer(self, there: Schema, latest: int) -> int:
-        problem = mismatch(there, latest, f"the store {redacted(self.url)}")
+    def _newer(self, there: Schema, code: Versions) -> int:
+        problem = mismatch(there, code, f"the store {redacted(self.url)}")
         if problem is not None:
             raise problem
-        return there.version - latest
+        return max(0, there.version - code.latest)
 
 
 class StoreTransaction(Protocol):

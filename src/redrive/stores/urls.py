@@ -19,6 +19,7 @@ _PLAIN = re.compile(r"[\w. /\\-]*", re.ASCII)
 _HOST = r"(\[[0-9A-Fa-f:.%]*\]|[\w.~%-]*)(:\d*)?"
 _ADDRESS = re.compile(rf"{_HOST}(,{_HOST})*(?=[/?]|$)")
 _LOGIN = re.compile(r"(?<=://)[^\s@/'\"<>]*:[^\s'\"<>]*@")
+_USER = re.compile(r"(?<=://)[^@/?]*@|(?<=[?&])user=[^&]*&|[?&]user=[^&]*$")
 _PASSWORD = re.compile(r"(?i)\b(\w*(?:password|passwd|pwd)\w*\s*=\s*)('[^']*'|[^\s;&'\"]+)")
 
 
@@ -45,6 +46,11 @@ def redacted(url: str) -> str:
     path, sharp, _ = path.partition("#")
     shown_address = found[0] + path + (f"#{HIDDEN}" if sharp else f"?{_settings(query)}" if mark else "")
     return f"{scheme}://{_user(credentials)}{at}{shown_address}"
+
+
+def without_user(url: str) -> str:
+    """Return a URL without its secrets and without the name of its user."""
+    return _USER.sub("", redacted(url))
 
 
 def shown(name: str, value: str) -> str:

@@ -34,7 +34,7 @@ from redrive.runtime.tracing import kept
 from redrive.stores.operations import attempts, leases, queues, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
-from redrive.stores.operations.runs import waits
+from redrive.stores.operations.runs import steps, waits
 from redrive.stores.operations.topics import feed
 from redrive.testing.clock import VirtualClock
 
@@ -153,7 +153,7 @@ async def _drain(
 
 
 class HeldRuns:
-    """The runs whose code does not fit their steps, which a drain would look at again without end."""
+    """The runs with code that does not fit their steps, which a drain would try again without end."""
 
     def __init__(self) -> None:
         self._jobs: set[int] = set()
@@ -167,7 +167,7 @@ class HeldRuns:
 
     @property
     def all_again(self) -> bool:
-        """True if nothing but runs that were held before has run since all of them were looked at."""
+        """True if nothing but runs that were held before has run since all of them were tried."""
         return bool(self._jobs) and self._in_a_row >= len(self._jobs)
 
 
@@ -292,8 +292,8 @@ async def _attempt(
 
 
 async def _write_steps(app: App, batch: StepBatch) -> StepsWritten:
-    settled = await app.store.arun(leases.settle([], steps=[batch], now=app.now()))
-    return settled.steps[0]
+    (written,) = await app.store.arun(steps.record([batch], now=app.now()))
+    return written
 
 
 def _recurs(app: App) -> bool:

@@ -28,9 +28,10 @@ from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Held
 from redrive.engine.records import Claim
 from redrive.engine.replay import describe_run, shown
-from redrive.engine.runs import RunFlags, RunRecord, RunState, StepKind, StepRecord
+from redrive.engine.runs import RunFlags, RunRecord, RunState, SignalRecord, StepKind, StepRecord
 from redrive.engine.steps import StepEnd
 from redrive.errors import BranchDropped, ConfigurationError, NonDeterminism
+from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.runs.branches import CURRENT
 from redrive.runtime.runs.conductor import Conductor, RunEnded
 from redrive.runtime.runs.passes import new_pass
@@ -146,7 +147,7 @@ def _canonical(raw: bytes | None) -> bytes | None:
 
 @contextmanager
 def _changing_refused(run: RunRecord) -> Iterator[None]:
-    """Refuse what returns something else in each pass, where the body calls it."""
+    """Refuse functions with another result in each pass, where the body calls them."""
     with ExitStack() as stack:
         for (module, name), instead in _CHANGING.items():
             original = getattr(module, name)
@@ -177,6 +178,9 @@ class _NoRecorder:
 
     async def arrived(self) -> RunNews | None:
         return None
+
+    async def signals(self, name: str) -> Sequence[SignalRecord]:  # noqa: ARG002 - as above
+        return ()
 
     async def start_child(self, run: RunRecord, path: str, call: ChildCall) -> StepRecord:  # noqa: ARG002 - as above
         raise BranchDropped
@@ -211,7 +215,17 @@ def _conductor(app: App, code: Workflow[Any, Any, Any], history: RunHistory) -> 
         policy=code.policy,
     )
     state = RunState(history.run, steps=history.steps)
-    return new_pass(claim, code, state, _NoRecorder(), app=app, now=lambda: last, start_thread=None, asleep=_never)
+    return new_pass(
+        claim,
+        code,
+        state,
+        _NoRecorder(),
+        app=app,
+        functions=PolicyFunctions(app),
+        now=lambda: last,
+        start_thread=None,
+        asleep=_never,
+    )
 
 
 async def _never(_: float) -> None:

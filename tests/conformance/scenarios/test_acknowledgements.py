@@ -13,7 +13,7 @@ from redrive.errors import StoreBusy
 from redrive.runtime.worker import Worker
 from redrive.testing import drain
 
-PATIENCE = 30
+PATIENCE = 90
 """Seconds until a test gives up on a worker."""
 
 

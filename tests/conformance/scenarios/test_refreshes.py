@@ -23,7 +23,7 @@ from redrive.testing import VirtualClock, drain
 from tests.conformance.scenarios.manual_workers import ManualWorker, boom, sweep
 from tests.stores.helpers import STORES
 
-PATIENCE = 30
+PATIENCE = 90
 """Seconds until a test gives up on a worker."""
 
 NEVER = "never"

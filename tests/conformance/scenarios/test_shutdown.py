@@ -15,7 +15,7 @@ from redrive.runtime.worker import Worker
 from redrive.testing import drain
 from tests.conformance.scenarios.manual_workers import ManualWorker, boom
 
-PATIENCE = 30
+PATIENCE = 90
 """Seconds until a test gives up on a worker."""
 
 

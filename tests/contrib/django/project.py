@@ -17,7 +17,7 @@ from redrive import App
 from redrive.clock import SystemClock
 from redrive.runtime.worker import Worker
 
-PATIENCE = 30
+PATIENCE = 90
 """Seconds after which a test that waits for something has failed."""
 
 BACKEND = "redrive.contrib.django.RedriveBackend"

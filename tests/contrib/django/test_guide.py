@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -58,17 +60,28 @@ class Project:
         printed = self.run("python manage.py redrive --backend default jobs list --json")
         return [json.loads(line) for line in printed.splitlines()]
 
+    def unfinished(self) -> int:
+        """Return the number of jobs that have not succeeded; to ask the command takes a second."""
+        with contextlib.closing(sqlite3.connect(self.folder / "db.sqlite3", timeout=PATIENCE)) as database:
+            (count,) = database.execute("SELECT count(*) FROM redrive_jobs WHERE state <> 'succeeded'").fetchone()
+        return count
+
     def work(self, line: str) -> str:
         """Run a worker by a command until no job is left to do; return its output."""
         clock = SystemClock()
         deadline = clock.monotonic() + PATIENCE
         with self.start(line) as worker:
+            assert worker.stdout is not None
+            lines: list[str] = []
             try:
-                while any(job["state"] != "succeeded" for job in self.jobs()):
+                while not lines or ("serves" not in lines[-1] and lines[-1]):
+                    lines.append(worker.stdout.readline())
+                while self.unfinished():
                     assert clock.monotonic() < deadline, self.jobs()
+                    clock.sleep(0.02)
             finally:
                 worker.send_signal(signal.SIGINT)
-            output, _ = worker.communicate(timeout=PATIENCE)
+            output = "".join([*lines, worker.stdout.read()])
         assert 0 == worker.returncode, output
         return output
 

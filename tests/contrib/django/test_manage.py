@@ -102,7 +102,7 @@ def test_the_help_of_the_command_lists_the_commands(capsys):
     with pytest.raises(SystemExit):
         call_command("redrive", "--help")
 
-    assert "Commands: worker, demo, plan," in capsys.readouterr().out
+    assert "Commands: worker, dev, demo, plan," in capsys.readouterr().out
 
 
 def test_a_backend_that_is_not_ours_is_refused():

@@ -19,7 +19,7 @@ from redrive.errors import CircuitOpen, ConfigurationError, Overloaded, StartHoo
 from redrive.runtime.worker import Worker
 from tests.contrib.fastapi.asgi import ask
 
-PATIENCE = 30
+PATIENCE = 90
 
 
 @pytest.fixture

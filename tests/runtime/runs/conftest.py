@@ -1,22 +1,34 @@
-"""An app in memory with time that jumps, and a record of the calls of steps."""
+"""An app with time that jumps, on one store or on each, and a record of the calls of steps."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from redrive import App
 from redrive.testing import VirtualClock
+from tests import postgres
+
+every_store = pytest.mark.parametrize("app", ["memory", "sqlite", "turso", "postgres"], indirect=True)
+"""Runs a test on each store."""
 
 
 @pytest.fixture
-def app() -> Iterator[App]:
-    """Yield an app in memory with a virtual clock."""
-    app = App("memory://", clock=VirtualClock())
-    yield app
-    app.close()
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+    """Yield an app with a virtual clock, in memory unless the test asks for another store."""
+    kind = getattr(request, "param", "memory")
+    files = {
+        "memory": "memory://",
+        **{each: f"{each}:///{tmp_path}/runs.db?synchronous=normal" for each in ("sqlite", "turso")},
+    }
+    with postgres.lent() if kind == "postgres" else contextlib.nullcontext(files[kind]) as url:
+        app = App(url, clock=VirtualClock())
+        yield app
+        app.close()
 
 
 async def turn() -> None:

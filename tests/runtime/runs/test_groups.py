@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random  # noqa: TID251 - seeded
+from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from msgspec import json
 
 from redrive import App, Flow
+from redrive.engine.steps import StepEnd
 from redrive.errors import JobDead
+from redrive.runtime.runs.recorder import StoreRecorder
 from redrive.testing import drain
-from tests.runtime.runs.conftest import Calls, turn
+from tests.runtime.runs.conftest import Calls, every_store, turn
 
 
 def test_a_gather_returns_the_results_of_its_branches_in_their_order(app: App):
@@ -32,42 +38,70 @@ def test_a_gather_returns_the_results_of_its_branches_in_their_order(app: App):
     assert ["1.0.1", "1.1.1", "1.2.1"] == [row.path for row in run.timeline()]
 
 
+ORDERS = {"memory": 200, "sqlite": 60, "turso": 20, "postgresql": 40}
+"""Random orders of branches by the kind of the store."""
+
+
+@every_store
 @pytest.mark.case("W1")
-@pytest.mark.parametrize("seed", range(20))
-def test_paths_do_not_depend_on_the_order_of_the_branches(app: App, seed: int):
-    """Each finished step runs once, and paths are the same, whatever the order of branches in each pass."""
-    chance = random.Random(seed)
-    ran: list[str] = []
+def test_paths_do_not_depend_on_the_order_of_the_branches(app: App, monkeypatch: pytest.MonkeyPatch):
+    """Recorded steps ran once, and paths are the same, in any order of the branches and whenever the process dies."""
+    executions: Counter[str] = Counter()
+    recorded: dict[str, str] = {}
+    write = StoreRecorder.record
 
-    async def act(name: str) -> str:
-        for _ in range(chance.randrange(6)):
-            await turn()
-        ran.append(name)
-        return name
-
-    class Crash(BaseException):
-        """Ends the process of a worker, as far as a test in one process can."""
-
-    crashes = [True]
+    async def dying(recorder: StoreRecorder, ends: Sequence[StepEnd], values: bytes | None) -> Any:
+        # As for a process that died, nothing of the first pass is written from some row on.
+        claim = recorder._claim
+        if claim.attempt == 1 and lives[claim.id] <= 0:
+            raise OSError("killed")
+        lives[claim.id] -= 1
+        answer = await write(recorder, ends, values)
+        if claim.attempt == 1:
+            recorded.update((f"{claim.id} {row.name}", row.result.decode()) for row in answer[0])
+        return answer
 
     @app.workflow(retry="5 1s")
-    async def body(flow: Flow) -> list[str]:
-        async def branch(name: str) -> str:
-            first = await flow.step(act, f"{name}1")
-            if name == chance.choice("abc") and crashes:
-                crashes.pop()
-                raise OSError("the pass ends here")
-            return first + await flow.step(act, f"{name}2")
+    async def body(flow: Flow, seed: int) -> list[list[str]]:
+        chance = random.Random(f"{seed} {len(executions)}")
 
-        return await flow.gather(branch("a"), branch("b"), branch("c"), on_error="first")
+        def step(name: str) -> Any:
+            async def act(run: str) -> str:
+                for _ in range(chance.randrange(6)):
+                    await turn()
+                executions[f"{run} {name}"] += 1
+                return f"{name} {executions[f'{run} {name}']}"
 
-    run = body.start()
+            act.__name__ = name
+            return act
+
+        async def branch(name: str) -> list[str]:
+            run = str(runs[seed].job.id)
+            return [await flow.step(step(f"{name}{number}"), run) for number in (1, 2)]
+
+        return await flow.gather(branch("a"), branch("b"), branch("c"), on_error="wait")
+
+    monkeypatch.setattr(StoreRecorder, "record", dying)
+    runs = [body.start(seed, id=f"r{seed}") for seed in range(ORDERS[app.url.partition(":")[0]])]
+    lives = {run.job.id: random.Random(number).randrange(6) for number, run in enumerate(runs)}
     drain(app)
 
-    assert ["a1a2", "b1b2", "c1c2"] == run.result("2s")
-    assert [f"1.{branch}.{position}" for branch in range(3) for position in (1, 2)] == [
-        row.path for row in run.timeline()
-    ]
+    paths = {f"1.{branch}.{number}": f"{'abc'[branch]}{number}" for branch in range(3) for number in (1, 2)}
+    for run in runs:
+        rows = run.timeline()
+        assert paths == {row.path: row.name for row in rows}
+        assert [each for pair in run.result("2s") for each in pair] == [
+            json.decode(row.result) for row in sorted(rows, key=lambda row: row.path)
+        ]
+    assert {1} == {executions[step] for step in recorded}
+    assert recorded == {
+        f"{run.job.id} {row.name}": row.result.decode()
+        for run in runs
+        for row in run.timeline()
+        if f"{run.job.id} {row.name}" in recorded
+    }
+    assert len(runs) < len(recorded) < 6 * len(runs)
+    assert max(executions.values()) == 2
 
 
 @pytest.mark.case("W5")

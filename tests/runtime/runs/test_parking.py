@@ -10,9 +10,10 @@ import pytest
 
 from redrive import App, Flow, SyncFlow
 from redrive.testing import drain
-from tests.runtime.runs.conftest import Calls, turn
+from tests.runtime.runs.conftest import Calls, every_store, turn
 
 
+@every_store
 @pytest.mark.case("W6")
 def test_parking_is_not_swallowed(app: App, calls: Calls):
     """`except Exception` does not catch it, and a step in `finally` runs once, at the real end."""

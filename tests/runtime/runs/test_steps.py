@@ -19,7 +19,7 @@ from redrive.errors import (
     TaskDefinitionError,
 )
 from redrive.testing import drain
-from tests.runtime.runs.conftest import Calls
+from tests.runtime.runs.conftest import Calls, every_store
 
 
 def test_a_step_runs_once_in_all_passes(app: App, calls: Calls):
@@ -61,6 +61,23 @@ def test_a_step_waits_for_its_next_try_without_a_worker(app: App, calls: Calls):
         run.timeline()[0].outcome,
         [each.error.message for each in run.timeline()[0].history.tries],
     ]
+
+
+def test_a_retried_run_tries_its_step_at_once(app: App, calls: Calls):
+    """Runs that wait for the next try of a step go on when an operator retries their job, without a wait."""
+    charge = calls.step("charge", OSError("no route"))
+
+    @app.workflow()
+    async def body(flow: Flow) -> int:
+        return await flow.step(charge, 7, retry=Policy.parse("5 1h").with_(jitter="none"))
+
+    run = body.start()
+    drain(app, within="1s")
+    run.job.retry()
+    drained = drain(app, within="1s")
+
+    assert (["charge", "charge"], 7) == (list(calls), run.result("2s"))
+    assert drained.took < timedelta(seconds=1)
 
 
 def test_the_policy_of_the_workflow_is_for_steps_without_one(app: App, calls: Calls):
@@ -153,6 +170,7 @@ def test_values_always_pass_through_the_codec(app: App):
     assert ["listtuple", "listtuple"] == kinds
 
 
+@every_store
 @pytest.mark.case("W8")
 def test_a_result_that_is_too_large_is_final(app: App, calls: Calls):
     """A step with a result of 3 MiB is called once, whatever its policy, and the body can catch the error."""
@@ -195,7 +213,28 @@ def test_a_result_that_does_not_fit_is_final(app: App, calls: Calls):
     drain(app)
 
     assert ["weigh"] == calls
-    assert 'the result "heavy" does not match -> int' in run.result("2s")
+    assert 'step weigh: the result "heavy" does not match -> int' in run.result("2s")
+
+
+def test_a_flow_has_no_attributes_of_the_body(app: App):
+    """Assignments to a flow are refused, with the call that stores a value."""
+    texts: list[str] = []
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        try:
+            flow.state = "charged"
+        except AttributeError as error:
+            texts.append(str(error))
+        with pytest.raises(AttributeError, match=r"flow\.now cannot be deleted"):
+            del flow.now
+
+    body.start()
+    drain(app)
+
+    assert 1 == len(texts)
+    assert texts[0].startswith("flow.state cannot be assigned")
+    assert "flow.set('state', ...)" in texts[0]
 
 
 def test_a_step_has_a_timeout(app: App):

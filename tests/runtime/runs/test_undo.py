@@ -9,9 +9,10 @@ import pytest
 from redrive import App, CancelRequested, Flow, GiveUp
 from redrive.errors import JobCancelled, JobDead
 from redrive.testing import drain
-from tests.runtime.runs.conftest import Calls
+from tests.runtime.runs.conftest import Calls, every_store
 
 
+@every_store
 @pytest.mark.case("W10")
 def test_undos_run_in_reverse_order_by_the_policies_of_their_steps(app: App, calls: Calls):
     """Undos run once each, wait between their tries, and the run ends with its first error and their report."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from redrive import App, Flow
 from redrive.errors import ChildFailed, PayloadError, TimedOut
+from redrive.stores.operations.runs.steps import UNREAD
 from redrive.testing import drain
-from tests.runtime.runs.conftest import Calls
+from tests.runtime.runs.conftest import Calls, every_store
 
 
 def test_a_year_of_sleeps_is_a_jump(app: App):
@@ -104,6 +106,7 @@ def test_signals_are_received_in_their_order_each_once(app: App):
     assert [1, 2, 3] == run.result("2s")
 
 
+@every_store
 @pytest.mark.case("W2")
 def test_a_timeout_is_recorded_and_stays(app: App, calls: Calls):
     """After a recorded timeout the body takes the same branch in each pass; the late signal stays unread."""
@@ -240,3 +243,48 @@ def test_a_child_that_fails_raises_in_its_parent(app: App):
     drain(app)
 
     assert "of child failed for good: no route" in run.result("2s")
+
+
+def test_signals_behind_many_others_are_received(app: App):
+    """Runs receive each signal in its order, although they have more unread ones than one claim reads."""
+    many = 2 * UNREAD + 50
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[int]:
+        first = await flow.wait_for("late", int)
+        return [first, *[await flow.wait_for("early", int) for _ in range(many)]]
+
+    run = body.start()
+    for number in range(many):
+        run.signal("early", number)
+    run.signal("late", -1)
+    drain(app)
+
+    assert list(range(-1, many)) == run.result("2s")
+
+
+def test_a_live_wait_receives_a_signal_behind_many_others(app: App):
+    """A branch that waits while another one works receives a signal behind unread ones that no branch waits for."""
+    received = asyncio.Event()
+
+    async def works() -> None:
+        for number in range(UNREAD):
+            app.find("body").run("r").signal("other", number)
+        app.find("body").run("r").signal("wanted", 7)
+        await received.wait()
+
+    async def note(number: int) -> int:
+        received.set()
+        return number
+
+    @app.workflow()
+    async def body(flow: Flow) -> list[int | None]:
+        async def waits() -> int:
+            return await flow.step(note, await flow.wait_for("wanted", int))
+
+        return await flow.gather(flow.step(works), waits())
+
+    run = body.start(id="r")
+    drain(app)
+
+    assert [None, 7] == run.result("2s")

@@ -85,6 +85,7 @@ def understood(policy: RefreshPolicy, names: set[str]) -> dict[str, Any]:
     return {name: derived[name] if name in derived else getattr(policy, name) for name in names}
 
 
+@pytest.mark.unmeasured  # the sentences of sentences.txt take the branches of the parser
 @pytest.mark.parametrize("entry", cases(ACCEPTED))
 def test_sentences_mean_what_a_reader_understood(entry):
     """Policies of accepted sentences have the fields and the occurrences that a reader wrote down beforehand."""
@@ -111,6 +112,7 @@ def test_sentences_without_one_meaning_are_refused(entry):
     assert [] == missing
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("entry", cases([each for each in ACCEPTED if "slots" in each]))
 def test_stored_occurrences_are_those_of_the_slow_calendar(entry):
     """Occurrences that are written in the corpus for its readers follow from the reading next to them."""

@@ -165,6 +165,7 @@ def test_parts_of_a_recurrence_have_any_order(data):
     assert parsed(f"Refresh {' '.join(parts)}") == parsed(f"Refresh {' '.join(order)}")
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("text", TEXTS, ids=[f"{number}" for number in range(len(TEXTS))])
 def test_what_was_understood_is_read_back(text):
     """Policies of sentences are shown in English that means the same, also on another day."""
@@ -199,6 +200,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 }
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("how", SPELLINGS)
 @given(text=st.sampled_from(SPELLED))
 def test_spelling_does_not_matter(how, text):
@@ -284,6 +286,7 @@ def steps(text: str) -> int:
     return count
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("kind", LONG)
 def test_parsing_takes_steps_in_proportion_to_the_length(kind):
     """Twice the text takes at most a little more than twice the steps."""

@@ -60,7 +60,6 @@ BREAKAGES = {
     "DELETE FROM redrive_keys WHERE kind = 'unique'": ["keys"],
     "UPDATE redrive_keys SET job_id = 2": ["keys"],
     "DELETE FROM redrive_payloads WHERE job_id = 5": ["payloads"],
-    "DELETE FROM redrive_attempts WHERE outcome = 'succeeded'": ["successes"],
     "DELETE FROM redrive_attempts WHERE outcome = 'failed'": ["failures"],
     "UPDATE redrive_jobs SET failures = failures + 7 WHERE id = 1": ["failures"],
     "UPDATE redrive_jobs SET caught_at = NULL WHERE id = 4": ["catches"],

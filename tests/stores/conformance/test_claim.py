@@ -163,6 +163,16 @@ def test_a_claim_returns_the_time_until_the_next_due_job(store: Harness):
     assert seconds(60) == store.claimed(5, queues=["default"]).rest_for
 
 
+def test_the_next_due_time_is_read_without_a_claim(store: Harness):
+    """The earliest due time of the tasks is returned with the instant, for plain and for limited queues."""
+    store.enqueue(new(delay=60), new("other", delay=10), new(queue="limited", delay=30))
+    store.do(queues.change("limited", QueueChange(concurrency=1), now=store.now))
+
+    found = store.do(leases.upcoming(["send"], now=store.now))
+
+    assert leases.NextDue(store.now, T0 + seconds(60), T0 + seconds(30)) == found
+
+
 def test_a_claim_that_took_jobs_returns_no_pause(store: Harness):
     """Claims that took jobs return no pause: the next claim determines it while these jobs run."""
     store.enqueue(new(), new())
@@ -288,7 +298,7 @@ def test_leases_are_unique_across_jobs_and_workers(store: Harness):
 
 
 def test_one_of_eight_concurrent_claims_gets_the_due_retry(store: Harness):
-    """In 200 trials, exactly one of eight simultaneous claims gets the one due retry."""
+    """In each of 200 trials, exactly one of eight simultaneous claims gets the one due retry."""
     store.end(store.take(new(retry="999 1s", payload=None)), failed())
     rivals = [store.worker(f"rival:{n}", lease_for=LONG) for n in range(8)]
     winners = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from redrive.engine.outcome import Held, Parked
 from redrive.engine.queue import QueueChange
 from redrive.engine.settle import CATCH_STUCK_AFTER
 from redrive.stores.operations import doctor, queues
 from redrive.stores.operations.queues import DepthState
 from tests.stores.helpers import FATAL, Harness, failed, new
+from tests.stores.runs import begin, run
 
 
 def test_the_database_is_described(store: Harness):
@@ -15,7 +17,7 @@ def test_the_database_is_described(store: Harness):
 
     assert found.server["version"]
     assert "on" != found.server.get("read_only")
-    assert (store.now, (), {}, (), (), (), ()) == (
+    assert (store.now, (), {}, (), (), (), (), ()) == (
         found.now,
         found.workers,
         found.busy,
@@ -23,6 +25,7 @@ def test_the_database_is_described(store: Harness):
         found.settings,
         found.lanes,
         found.catches,
+        found.held,
     )
 
 
@@ -60,3 +63,13 @@ def test_catch_jobs_that_fail_again_and_again_are_read(store: Harness):
         stuck.failures,
         stuck.error,
     )
+
+
+def test_held_runs_are_read(store: Harness):
+    """Return the runs whose code does not fit their steps, with the reason and its time."""
+    begin(store, run("a"), run("b"))
+    first, second = store.claim(2)
+    store.end(first, Held("step 2 was `two`"))
+    store.end(second, Parked(None, "waits"))
+
+    assert (doctor.HeldRun("checkout", "a", "step 2 was `two`", store.now),) == store.do(doctor.examine(store.now)).held

@@ -54,3 +54,11 @@ def test_counts_stop_at_their_limit(store: Harness, monkeypatch: pytest.MonkeyPa
     store.enqueue(*[new(queue="a")] * 5, new(queue="b"), new(queue="c"))
 
     assert [("a", 3), ("b", 1)] == sorted((queue, jobs) for (queue, _), (jobs, _) in read(store).items())
+
+
+def test_a_count_has_a_limit(store: Harness):
+    """A queue with more jobs than the limit has the number of the limit."""
+    store.enqueue(*[new(queue="mail")] * 3)
+    (found,) = store.do(module.depths(most=2, now=store.now)).queues
+
+    assert ("mail", DepthState.DUE, 2) == (found.queue, found.standing, found.jobs)

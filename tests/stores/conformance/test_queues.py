@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from redrive.engine.explain import CatchJob
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Cancelled, Outcome, Released, Succeeded
+from redrive.engine.outcome import Cancelled, Failed, Outcome, Released, Succeeded
 from redrive.engine.queue import QueueChange, QueueSettings, Rate
 from redrive.engine.records import Claim, NewJob
 from redrive.errors import ConfigurationError
+from redrive.policy import Failure
 from redrive.stores.operations import admin, jobs, leases, limited_queues, queues
 from redrive.stores.operations.leases import Ending
 from tests.stores.helpers import FATAL, LEASE, LONG, T0, Harness, failed, new, seconds
@@ -312,9 +313,9 @@ def test_a_sweep_of_a_live_worker_keeps_the_slot(store: Harness):
 
 @pytest.mark.slow
 @pytest.mark.case("D34")
-@pytest.mark.parametrize(("most", "claimers", "trials"), [(1, 2, 1000), (5, 32, 60)])
+@pytest.mark.parametrize(("most", "claimers", "trials"), [(1, 2, 500), (5, 32, 60)])
 def test_a_global_limit_holds_every_time(shared: Harness, most: int, claimers: int, trials: int):
-    """Simultaneous claimers, each with its own store, get as many jobs as the limit allows, over two partitions."""
+    """In 1,000 trials, half of them on each store, simultaneous claimers get as many jobs as the limit allows."""
     limit(shared, concurrency=most)
     shared.enqueue(*[of("ab"[n % 2]) for n in range(trials * most)])
     rivals = [shared.worker(f"rival:{n}", lease_for=LONG) for n in range(claimers)]
@@ -330,7 +331,7 @@ def test_a_global_limit_holds_every_time(shared: Harness, most: int, claimers: i
 
 @pytest.mark.case("D34")
 def test_concurrent_claims_never_exceed_the_limit(store: Harness):
-    """In 40 trials, eight simultaneous claimers get five jobs of a queue with five slots."""
+    """In each of 40 trials, eight simultaneous claimers get five jobs of a queue with five slots."""
     limit(store, concurrency=5)
     store.enqueue(*[new() for _ in range(200)])
     rivals = [store.worker(f"rival:{n}", lease_for=LONG) for n in range(8)]
@@ -722,6 +723,29 @@ def test_circumstances_name_workers_and_the_catch_job(store: Harness):
     assert {store.now} == {catching.now, read[due].now, read[later].now}
     assert ([store.me], None) == ([worker.id for worker in read[due].workers], read[due].catch)
     assert {} == store.do(queues.circumstances([], now=store.now))
+
+
+def test_circumstances_name_the_last_exception_of_a_dead_job(store: Harness):
+    """Circumstances of dead jobs contain the class of the last exception; those of other jobs contain none."""
+    number, ready = store.put(new(retry="1 5s")), store.put(new(delay=99))
+    store.end(store.take(), Failed(Failure.of(ValueError("early"))))
+    store.wait(60)
+    store.end(store.take(), Failed(Failure.of(KeyError("id"))))
+    read = store.do(queues.circumstances(store.jobs(), now=store.now))
+
+    assert ["builtins.KeyError", None] == [read[number].error_type, read[ready].error_type]
+
+
+def test_circumstances_name_the_jobs_that_were_claimed_ahead(store: Harness):
+    """A worker with more jobs than slots has not started those with the latest leases; feeders need no slot."""
+    worker = store.worker()
+    store.enqueue(*[replace(new(), origin="topic:payments/mail@0"), *[new() for _ in range(6)]])
+    claims = store.claim(4, ahead=3, worker=worker)
+    read = store.do(queues.circumstances([store.job(each.id) for each in claims], now=store.now))
+
+    assert [False] * 5 + [True] * 2 == [each.lease_id >= (read[each.id].ahead_from or 0) for each in claims]
+    store.settle(*[(each, Succeeded()) for each in claims[:3]])
+    assert None is store.do(queues.status(claims[-1].id, now=store.now))[1].ahead_from
 
 
 def test_circumstances_have_the_time_of_the_database(store: Harness):

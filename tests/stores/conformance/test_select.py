@@ -112,3 +112,32 @@ def test_the_default_limit_is_a_hundred(store: Harness):
 def test_selected_rows_equal_those_of_get(full: Harness):
     """Selected jobs equal the jobs read by id."""
     assert all(job == full.job(job.id) for job in full.jobs())
+
+
+def page(store: Harness, budget: int, **conditions) -> tuple[list[int], int | None]:
+    """Return the ids on a page, and the id down to which it was searched."""
+    found = store.do(admin.page(Filter(**conditions), budget=budget))
+    return [job.id for job in found.jobs], found.searched_to
+
+
+@pytest.mark.parametrize(
+    ("conditions", "budget", "expected"),
+    [
+        ({}, 100, ([6, 5, 4, 3, 2, 1], None)),
+        ({"limit": 2}, 3, ([6, 5], None)),
+        ({"limit": 2, "before_id": 5}, 3, ([4, 3], None)),
+        ({"task": "send"}, 2, ([], 5)),
+        ({"task": "send", "before_id": 5}, 2, ([4, 3], 3)),
+        ({"task": "pay", "before_id": 3}, 2, ([1], 1)),
+        ({"task": "pay", "before_id": 3}, 3, ([1], None)),
+        ({"task": "pay", "before_id": 1}, 3, ([], None)),
+        ({"state": State.DEAD}, 1, ([3, 1], None)),
+        ({"hold": Hold.RETRY}, 1, ([4], None)),
+        ({"ids": (1, 5)}, 1, ([5, 1], None)),
+    ],
+)
+def test_a_page_reads_a_bounded_number_of_jobs(
+    full: Harness, conditions: dict[str, object], budget: int, expected: tuple[list[int], int | None]
+):
+    """A page has the matches among the newest jobs, and the id from which to search on."""
+    assert expected == page(full, budget, **conditions)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from redrive.engine.outcome import Cancelled, Released, Snoozed
+from redrive.engine.queue import QueueChange
 from redrive.engine.records import Hold, Stats
-from redrive.stores.operations import admin
+from redrive.stores.operations import admin, queues
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 EMPTY = Stats(due=0, scheduled=0, retrying=0, running=0, waiting=0, succeeded=0, dead=0, caught=0, cancelled=0)
@@ -57,6 +60,25 @@ def test_the_counts_can_be_narrowed(store: Harness):
 
     assert (2, 3, 0) == tuple(counted(store, task=task).due for task in ("a", "b", "c"))
     assert (4, 1) == (counted(store, after_id=first).due, counted(store, after_id=first, task="a").due)
+
+
+def test_due_jobs_are_counted_behind_many_that_wait(store: Harness):
+    """No count exceeds its limit, and jobs that wait or belong to paused queues leave none of the due ones out."""
+    store.enqueue(*[new("a", delay=60)] * 5, new("a"), replace(new("b"), partition="p"), new("c", queue="z"))
+    store.do(queues.change("z", QueueChange(paused=True), now=store.now))
+    counts = counted(store, most=3)
+
+    assert (3, 3, 0) == (counts.due, counts.scheduled, counts.succeeded)
+    assert (1, 3) == (counted(store, task="a", most=3).due, counted(store, task="a", most=3).scheduled)
+
+
+def test_ended_jobs_are_counted_among_the_newest(store: Harness):
+    """Succeeded and cancelled jobs are counted among the newest jobs, dead ones among all."""
+    store.end(store.take(new()), FATAL)
+    for _ in range(3):
+        store.end(store.take(new()))
+
+    assert (2, 1) == (counted(store, most=2).succeeded, counted(store, most=2).dead)
 
 
 def test_without_an_instant_the_clock_of_the_database_counts(store: Harness):

@@ -8,70 +8,15 @@ import msgspec
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.origin import of_topic
-from redrive.engine.records import Claim, Filter, Hold
-from redrive.engine.topics import Dead, NewEvent, Order, Publish, StoredEvent, line_of
+from redrive.engine.records import Filter, Hold
+from redrive.engine.topics import Dead, NewEvent, Order, Publish
 from redrive.errors import IllegalMove, LeaseLost, SubscriptionNotFound, TopicsRestored
 from redrive.stores.operations import admin, checks, events, jobs, redriving
-from redrive.stores.operations.topics import cluster, feed, retention, subscriptions
-from redrive.stores.operations.topics.feed import Diverted, FeedProgress, Lease, Reading, Turned
-from redrive.stores.operations.topics.subscriptions import SubscriptionDefinition, SubscriptionStatus
+from redrive.stores.operations.topics import cluster, feed, lag, retention, subscriptions
+from redrive.stores.operations.topics.feed import FeedProgress, Lease, Reading
 from redrive.stores.query import Query, Steps, writes
-from tests.stores.helpers import Harness, failed, new
-
-POLICY = new().policy
-
-
-class Reader:
-    """A subscription of the topic ``pay`` with one worker, driven by hand."""
-
-    def __init__(self, store: Harness, order: Order = Order.STRICT, **changes: object) -> None:
-        fields = {"dead": Dead.CONTINUE, "types": None, "shards": 1, "start": "beginning", "policy": POLICY}
-        self.store = store
-        self.definition = SubscriptionDefinition("pay", "log", order, **{**fields, **changes})
-        store.do(subscriptions.declare([self.definition], now=store.now))
-        self.claims = store.claimed(10, tasks=["pay.log.feeder"]).claims
-        self.attach(self.claims[0])
-
-    def attach(self, claim: Claim) -> None:
-        """Read the shard of a feeder."""
-        self.lease = Lease(claim.id, claim.lease_id, claim.worker_id)
-        attached = self.store.do(feed.attach(self.lease))
-        self.shard, self.record, self.held = attached.shard, attached.subscription, attached.held
-        self.done = attached.done
-
-    def turn(self, at_id: int | None = None, *, reading: Reading | None = None, **changes: object) -> Turned:
-        """Write progress and read."""
-        at = self.shard.at_id if at_id is None else at_id
-        progress = FeedProgress(self.shard.epoch, at, self.shard.turns + 1, **changes)
-        turned = self.store.do(feed.turn(self.lease, self.record, progress, reading, now=self.store.now))
-        self.shard = turned.shard
-        return turned
-
-    def read(self, after: int = 0) -> tuple[StoredEvent, ...]:
-        """Open a window, or read further, and return its events."""
-        return self.turn(reading=Reading(after=after)).events
-
-    def job(self, event: StoredEvent, outcome: object = None) -> Diverted:
-        """Return an event that becomes a job."""
-        job = new("pay.log", queue="pay.log")
-        partition, origin = line_of(self.record.ordering, event), of_topic("pay", "log", event.id)
-        return Diverted(msgspec.structs.replace(job, partition=partition, origin=origin), outcome)
-
-    @property
-    def status(self) -> SubscriptionStatus:
-        """Return the status."""
-        return self.store.do(subscriptions.status("pay", "log", now=self.store.now))[0]
-
-
-def publish(store: Harness, *payloads: int, key: str | None = None, type_: str = "P") -> None:
-    """Publish events."""
-    store.do(events.publish([NewEvent("pay", b"%d" % each, type_, 1, key) for each in payloads], now=store.now))
-
-
-def payloads(found: tuple[StoredEvent, ...]) -> list[bytes | None]:
-    """Return the payloads of events."""
-    return [each.payload for each in found]
+from tests.stores.helpers import Harness, failed
+from tests.stores.topics import POLICY, Reader, payloads, publish
 
 
 def test_a_subscription_reads_events_in_the_order_of_their_publish(store: Harness):
@@ -166,12 +111,13 @@ def test_a_failed_event_becomes_a_job_with_its_first_attempt(store: Harness):
     publish(store, 1, 2)
     reader = Reader(store)
     first, _ = reader.read()
-    turned = reader.turn(first.id, diverted=(reader.job(first, failed()),), ask=("strict", "other"))
+    turned = reader.turn(first.id, diverted=(reader.job(first, failed()),))
     ((claim, moved),) = turned.settled
     job = store.do(jobs.get(claim.id))
 
     assert (State.READY, Hold.RETRY, 1, "boom") == (job.state, job.hold, job.attempt, job.error)
-    assert (1, ("other",), moved.job_id) == (len(store.do(jobs.history(job.id))), turned.free, job.id)
+    assert (1, moved.job_id) == (len(store.do(jobs.history(job.id))), job.id)
+    assert ("other",) == store.do(feed.free(reader.record, ["strict", "other"]))
     assert [first.id] == [each.event_id for each in reader.status.held_by]
     assert (1, 1, 0) == (reader.status.lag.events, reader.status.lag.failed, reader.status.lag.dead)
 
@@ -314,7 +260,7 @@ def test_several_held_keys_are_skipped_by_event(store: Harness):
 
     with pytest.raises(IllegalMove, match=f"give one of {first.id}, {second.id}"):
         store.do(subscriptions.skip("pay", "log", now=store.now))
-    with pytest.raises(IllegalMove, match="event 99 does not hold others"):
+    with pytest.raises(IllegalMove, match=f"event 99 does not hold pay.log; these do: {first.id}, {second.id}"):
         store.do(subscriptions.skip("pay", "log", 99, now=store.now))
     assert second.id == store.do(subscriptions.skip("pay", "log", second.id, now=store.now)).event_id
 
@@ -339,6 +285,35 @@ def test_a_cursor_is_moved(store: Harness, to: str | int, expected: list[bytes])
 
     assert (True, expected) == (moved.moved, payloads(again))
     assert "other" in [each.topic for each in store.do(retention.topics())]
+
+
+def test_a_move_is_previewed_between_two_windows(store: Harness):
+    """A subscription that has read everything has no window, and what a move would repeat is counted all the same."""
+    publish(store, 1, 2)
+    reader = Reader(store, Order.NONE)
+    reader.turn(reader.read()[-1].id, closes=True)
+    found = [store.do(subscriptions.preview("pay", "log", to)) for to in ("beginning", "end")]
+
+    assert None is reader.shard.until
+    assert [(0, 2), (0, 0)] == [(each.skipped, each.repeated) for each in found]
+
+
+def test_a_move_is_previewed(store: Harness):
+    """A preview counts the events that a move would skip, deliver again and cancel, and changes nothing."""
+    publish(store, 1, 2, 3, 4)
+    reader = Reader(store, Order.NONE)
+    events = reader.read()
+    reader.turn(events[1].id, diverted=(reader.job(events[0], failed()),))
+    ids = [each.id for each in events]
+    before = reader.status
+    positions = ("beginning", ids[1], ids[2], ids[3], "end", ids[3] + 1, store.now - timedelta(days=1))
+    found = [store.do(subscriptions.preview("pay", "log", to)) for to in positions]
+
+    assert [(0, 2), (0, 1), (0, 0), (1, 0), (2, 0), (2, 0), (0, 2)] == [(each.skipped, each.repeated) for each in found]
+    assert {1} == {each.cancelled for each in found}
+    assert before == reader.status
+    with pytest.raises(SubscriptionNotFound, match="the topic 'pay' has no subscription 'none'"):
+        store.do(subscriptions.preview("pay", "none", "end"))
 
 
 def test_a_move_cancels_pending_deliveries(store: Harness):
@@ -368,7 +343,7 @@ def test_unknown_subscriptions_are_refused(store: Harness):
     for operation in (subscriptions.pause, subscriptions.resume, subscriptions.skip, subscriptions.forget):
         with pytest.raises(SubscriptionNotFound, match="the topic 'pay' has no subscription 'log'"):
             store.do(operation("pay", "log", now=store.now))
-    assert () == store.do(subscriptions.status("pay", "log", now=store.now))
+    assert () == store.do(lag.status("pay", "log", now=store.now))
 
 
 def test_a_declared_subscription_keeps_its_cursor(store: Harness):
@@ -444,7 +419,7 @@ def test_old_events_are_deleted_when_all_have_read_them(store: Harness):
     found = reader.read()
     store.wait(100)
     kept = store.do(retention.prune("pay", keep_for=timedelta(seconds=50), now=store.now))
-    late = retention.holders(store.do(subscriptions.status("pay", now=store.now)))
+    late = retention.holders(store.do(lag.status("pay", now=store.now)))
     reader.turn(found[-1].id, closes=True, reading=Reading())
     sized = store.do(retention.prune("pay", keep_bytes=1, now=store.now))
     aged = store.do(retention.prune("pay", keep_for=timedelta(seconds=50), now=store.now))
@@ -530,7 +505,7 @@ def test_a_deleted_subscription_leaves_its_jobs(store: Harness):
     reader.turn(first.id, diverted=(reader.job(first, failed()),))
     store.do(subscriptions.forget("pay", "log", now=store.now))
 
-    assert () == store.do(subscriptions.select("pay"))
+    assert () == store.do(lag.status("pay"))
     assert [State.READY, State.CANCELLED] == [each.state for each in store.do(admin.select(Filter()))]
 
 
@@ -565,3 +540,71 @@ def test_a_check_finds_a_shard_without_its_feeder(store: Harness):
 
     assert ((), "topics") == (healthy, found.rule)
     assert f"shard 0 of pay.log has job {10**9} as its feeder, which is not there" == found.text
+
+
+def test_the_sizes_of_pages_decide_what_is_beyond_a_size(store: Harness, monkeypatch: pytest.MonkeyPatch):
+    """Keep the newest events of so many bytes, whether the limit lies in a measured page or beyond the last one."""
+    monkeypatch.setattr(retention, "PAGE", 3)
+    monkeypatch.setattr(retention, "PAGES", 2)
+    publish(store, *range(10, 30))
+
+    def kept(size: int) -> int:
+        while store.do(retention.prune("pay", keep_bytes=size, now=store.now)).more:
+            pass
+        return store.do(retention.topics())[0].events
+
+    assert [20, 20, 17, 15, 12, 9, 1] == [kept(2 * each) for each in (100, 20, 17, 15, 12, 9, 1)]
+    publish(store, *range(10, 17))
+    assert [8, 4] == [kept(each) for each in (16, 8)]
+
+
+def test_all_dead_deliveries_are_counted(store: Harness):
+    """Count dead events also where they hold no others, and list the latest first."""
+    publish(store, 1, 2, 3)
+    reader = Reader(store, Order.NONE)
+    found = reader.read()
+    fatal = failed("no", permanent="no", reason="GAVE_UP")
+    reader.turn(found[-1].id, diverted=tuple(reader.job(each, fatal) for each in found[:2]))
+
+    assert (0, 2) == (reader.status.lag.failed, reader.status.lag.dead)
+    assert [found[1].id, found[0].id] == [each.event_id for each in reader.status.dead]
+    assert ["no", "no"] == [each.error for each in reader.status.dead]
+
+
+@pytest.mark.parametrize(
+    ("order", "dead", "late"),
+    [(Order.STRICT, Dead.CONTINUE, True), (Order.STRICT, Dead.HOLD, False), (Order.NONE, Dead.CONTINUE, False)],
+)
+@pytest.mark.parametrize("way", ["redrive", "retry"])
+def test_a_delivery_that_starts_after_later_ones_is_marked(
+    store: Harness, order: Order, dead: Dead, late: bool, way: str
+):
+    """Mark a dead delivery that starts again when it has let later events pass, and no other."""
+    publish(store, 1, 2)
+    reader = Reader(store, order, dead=dead)
+    first, _ = reader.read()
+    fatal = failed("no", permanent="no", reason="GAVE_UP")
+    reader.turn(first.id, diverted=(reader.job(first, fatal),))
+    (job,) = reader.status.dead
+    for _ in range(2):
+        if way == "retry":
+            store.do(redriving.retry(job.id, now=store.now))
+        else:
+            store.do(redriving.redrive(Filter(task="pay.log", state=State.DEAD), now=store.now))
+    (started,) = reader.status.deliveries
+
+    assert (late, State.READY) == (started.out_of_order, started.state)
+    assert ({job.id: ("out of order",)} if late else {}) == store.do(jobs.tags([job.id]))
+
+
+@pytest.mark.parametrize(("minute", "expected"), [(0, 20), (7.5, 12), (18.5, 1), (25, 0)])
+def test_a_cursor_is_moved_to_an_instant_by_halves(store: Harness, minute: float, expected: int):
+    """Begin with the first event from an instant on, also where instants have another order than ids."""
+    began = store.now
+    for number in range(20):
+        # Two publishers that take turns: the instants of the second one are half a minute earlier.
+        store.now = began + timedelta(minutes=number, seconds=-30 * (number % 2))
+        publish(store, number)
+    reader = Reader(store, start=began + timedelta(minutes=minute))
+
+    assert expected == len(reader.read(reader.shard.at_id))

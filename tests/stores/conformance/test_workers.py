@@ -38,14 +38,14 @@ def test_a_worker_is_listed_with_its_version(store: Harness):
 
 
 def test_busy_workers_are_counted(store: Harness):
-    """Workers that run attempts have their number, without those that have ended."""
-    first, second, _ = (store.worker(f"host:{n}") for n in range(3))
+    """Workers are listed with the number of the attempts that they run, without those that have ended."""
+    first, second, idle = (store.worker(f"host:{n}") for n in range(3))
     store.enqueue(*[new()] * 4)
     ended, *_ = store.claim(3, worker=first)
     store.claim(worker=second)
     store.end(ended)
 
-    assert {first: 2, second: 1} == store.do(workers.busy())
+    assert {first: 2, second: 1, idle: 0} == {each.id: each.running for each in store.do(workers.workers())}
 
 
 def test_without_queues_a_worker_serves_all(store: Harness):

@@ -11,20 +11,40 @@ from redrive.stores.dialects import loader
 
 
 def test_a_statement_has_the_name_of_its_file():
-    """Every file of queries is one statement, under the name of the file, with its text."""
+    """Every file of queries is one statement, under the name of the file, with its text where it includes none."""
     folder = resources.files(dialects) / "sqlite" / "queries"
     files = {file.name.removesuffix(".sql"): file.read_text() for file in folder.iterdir()}
+    texts = loader.statements("sqlite")
 
-    assert files == loader.statements("sqlite")
+    assert files.keys() == texts.keys()
+    assert all(texts[name] == text for name, text in files.items() if "-- include" not in text)
 
 
 def test_included_fragments_are_a_part_of_the_statement():
     """Statements that share a part include its file, and no include is left in the text."""
-    texts = loader.statements("postgres")
-    fragment = (resources.files(dialects) / "postgres" / "fragments" / "lanes.sql").read_text().rstrip("\n")
+    shared = {
+        ("postgres", "lanes.sql"): ("claim", "next_due"),
+        ("postgres", "job_filter.sql"): ("jobs_select", "jobs_these"),
+        ("sqlite", "job_filter.sql"): ("jobs_select", "jobs_these"),
+    }
+    for (dialect, part), names in shared.items():
+        fragment = (resources.files(dialects) / dialect / "fragments" / part).read_text().rstrip("\n")
+        assert all(fragment in loader.statements(dialect)[name] for name in names)
+    left = [
+        name
+        for each in ("postgres", "sqlite")
+        for name, text in loader.statements(each).items()
+        if "-- include" in text
+    ]
+    assert [] == left
 
-    assert all(fragment in texts[name] for name in ("claim", "next_due"))
-    assert not [name for name, text in texts.items() if "-- include" in text]
+
+def test_statements_that_run_first_are_read_from_fragments():
+    """Queries of SQLite that write to several tables execute one statement for each, in the order of their headers."""
+    first = loader.preliminaries("sqlite")["enqueue"]
+
+    assert ["redrive_policies", "redrive_jobs", "redrive_payloads"] == [text.split()[2] for text in first]
+    assert not any(loader.preliminaries("postgres").values())
 
 
 def test_headers_of_a_statement_are_read_from_its_file():

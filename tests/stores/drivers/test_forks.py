@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no for
 
 ROOT = Path(__file__).parents[3]
 
-PATIENCE = 30
+PATIENCE = 90
 """Seconds after which a test that waits for something has failed."""
 
 HEAD = """

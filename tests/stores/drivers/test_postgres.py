@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from msgspec.structs import replace
 
+from redrive import App
 from redrive.clock import SystemClock
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreError, StoreOpenError, StoreUnreachable
 from redrive.policy import Policy
-from redrive.stores.drivers.postgres import PostgresSettings, listener, parse_url
+from redrive.stores import opening
+from redrive.stores.drivers.postgres import PostgresSettings, aio, listener, parse_url
 from redrive.stores.drivers.postgres.statements import compiled, prepared
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, clock, jobs, leases, workers
@@ -56,6 +61,63 @@ def kill_sessions() -> None:
     with postgres.connect() as connection:
         statement = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {others}"  # noqa: S608 - made here
         connection.execute(statement, (postgres.ADMINISTRATION,))
+
+
+# ------------------------------------------------------------------------------------------------------------- opening
+
+
+def test_a_coroutine_migrates_a_new_database():
+    """aopen() creates the tables, or opens the ones that there are."""
+    app = App(postgres.url())
+    asyncio.run(app.aopen())
+    again = App(app.url)
+    asyncio.run(again.aopen())
+
+    assert app.uid == again.uid
+    app.close()
+    again.close()
+
+
+def test_an_unreachable_server_raises_the_same_error_in_a_coroutine(tmp_path: Path):
+    """Opening an app in a coroutine raises the error of open()."""
+    app = App(f"postgresql://postgres@/postgres?host={tmp_path}")
+    errors = []
+    for opens in (app.open, lambda: asyncio.run(app.aopen())):
+        with pytest.raises(StoreError) as caught:
+            opens()
+        errors.append((caught.type, str(caught.value)))
+
+    assert errors[0] == errors[1]
+
+
+def test_coroutines_need_no_psycopg(store: Store):
+    """A worker starts without the import of psycopg, which takes longer than its first claim."""
+    program = f"""
+import asyncio, sys
+from redrive import App
+
+app = App({store.url!r})
+
+@app.task
+async def send() -> None:
+    pass
+
+async def main() -> None:
+    await app.aopen()
+    await send.aenqueue()
+
+asyncio.run(main())
+assert "asyncpg" in sys.modules
+assert "psycopg" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
+    """The error says what to install."""
+    monkeypatch.setattr(opening, "find_spec", lambda name: None if name == "psycopg" else True)
+    with pytest.raises(ConfigurationError, match=r'pip install "redrive\[postgres\]" \(missing: psycopg\)'):
+        open_store(postgres.url())
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
@@ -285,7 +347,7 @@ def lock_of(store: Store, number: int) -> bool:
 def test_a_process_suspended_during_a_statement_keeps_no_job(store: Store, both: Any):
     """Sessions that the server calls active are ended as well, and their rows are unlocked."""
     (number,) = both(jobs.enqueue([new()])).ids
-    with contextlib.closing(stopped(store, number, prepared(schema(store))["close_succeeded"].text)) as connection:
+    with contextlib.closing(stopped(store, number, prepared(schema(store))["settle_succeeded"].text)) as connection:
         assert 0 == both(workers.end_stuck())
         assert lock_of(store, number)
         assert 1 == both(workers.end_stuck(silent_for=timedelta(0)))
@@ -305,7 +367,6 @@ def test_a_statement_of_others_is_left_alone(store: Store, both: Any):
 def test_every_statement_names_its_schema_at_the_beginning():
     """Every statement names its schema within the first kilobyte, which PostgreSQL shows of it."""
     late = {name for name, each in prepared("jobs").items() if '"jobs".redrive_' not in each.text[:1000]}
-    late.remove("server")  # It reads settings of the server, and no table.
 
     assert set() == late
 
@@ -347,6 +408,32 @@ def test_each_loop_has_its_own_connections(store: Store):
         left = connection.execute(open_ones, [f"%{schema(store)}%", postgres.ADMINISTRATION]).fetchone()
 
     assert (3, (0,)) == (store.run(admin.stats()).due, left)
+
+
+def test_connections_that_nothing_has_used_are_closed(monkeypatch: pytest.MonkeyPatch):
+    """Of the connections that a burst has opened, each later operation closes the one that is idle for longest."""
+    store = open_store(postgres.url(application_name="burst"))
+
+    async def run() -> None:
+        """Open three, use one twice, and wait until the others have ended."""
+        await asyncio.gather(*(store.arun(admin.stats()) for _ in range(3)))
+        assert before + 3 == sessions()
+        monkeypatch.setattr(aio, "_IDLE", 0)
+        for left in (before + 2, before + 1, before + 1):
+            await store.arun(admin.stats())
+            while sessions() > left:  # the server notices the end of a connection by itself
+                await SystemClock().asleep(0.01)
+            assert left == sessions()
+
+    def sessions() -> int:
+        """Return the number of sessions of the store."""
+        with postgres.connect() as connection:
+            rows = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'burst'")
+            return int((rows.fetchone() or (0,))[0])
+
+    before = sessions()
+    asyncio.run(run())
+    store.close()
 
 
 def test_no_more_connections_than_the_pool():

@@ -51,5 +51,5 @@ def test_a_number_out_of_range_raises():
     """Numbers in a list that are too large raise an error of their operation."""
     store = open_store(postgres.url())
     with pytest.raises(StoreError, match="bigint out of range"):
-        store.run(workers.give_back(1, [2**63]))
+        store.run(workers.give_back(1, [2**63], "test"))
     store.close()

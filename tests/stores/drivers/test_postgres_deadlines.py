@@ -96,9 +96,19 @@ def test_an_idle_connection_that_does_not_answer_is_given_up(store: Store, both:
     both(admin.stats())
     halted = halt(NAME)
     with pytest.raises(StoreUnreachable, match="no answer"):
-        in_time(lambda: both(jobs.enqueue([new()])))
+        in_time(lambda: both(jobs.enqueue([new(), new()])))
 
     assert len(halted) == 1
+    assert 0 == both(admin.stats()).due
+
+
+def test_an_enqueue_of_one_statement_without_an_answer_is_of_unknown_outcome(store: Store, both: Any, halt: Any):
+    """Single jobs are enqueued by a statement that commits, so the server may carry it out after the timeout."""
+    both(admin.stats())
+    halt(NAME)
+    with pytest.raises(StoreOutcomeUnknown, match="commit of enqueue.*no answer"):
+        in_time(lambda: both(jobs.enqueue([new()])))
+
     assert 0 == both(admin.stats()).due
 
 

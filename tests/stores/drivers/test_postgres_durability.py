@@ -179,4 +179,4 @@ def test_the_setting_costs_no_round_trip(monkeypatch: pytest.MonkeyPatch):
     store.run(jobs.enqueue([new()]))
     store.close()
 
-    assert [2, 0] == [len(statements), sum("synchronous_commit" in text for text in statements)]
+    assert [1, 0] == [len(statements), sum("synchronous_commit" in text for text in statements)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from redrive.engine.outcome import Succeeded
@@ -27,6 +29,16 @@ def payments(tmp_path: Path) -> Iterator[Automaton]:
 def within(store: Harness, automaton: Automaton, event: str, connection: object, busy: Busy = Busy.RAISE) -> None:
     """Send an event in a transaction of the user."""
     store.raw.run(automaton.sending(event, busy=busy), using=connection)
+
+
+def until_blocked(mine: psycopg.Connection) -> None:
+    """Return when another session waits for the transaction of this one."""
+    question = "SELECT FROM pg_stat_activity, pg_sleep(0.01) WHERE %s = ANY (pg_blocking_pids(pid))"
+    with postgres.connect() as looking:
+        for _ in range(2000):
+            if looking.execute(question, (mine.info.backend_pid,)).fetchall():
+                return
+    pytest.fail("no session waits")
 
 
 def test_an_event_is_sent_with_the_commit(payments: Automaton):
@@ -103,15 +115,33 @@ def test_an_event_that_starts_nothing_holds_up_no_settle(payments: Automaton, ev
         mine.rollback()
 
 
-def test_a_check_finds_an_event_that_was_committed_after_the_delete(payments: Automaton):
-    """Waiting events of instances that were deleted before their commits are found; the next instance takes them."""
+def test_a_delete_waits_for_an_event_that_is_not_committed(payments: Automaton):
+    """Deletes of instances wait for the transactions that put events into their lines, and delete these events."""
     payments.walk("Created")
-    with postgres.connect(autocommit=False) as mine:
-        within(payments.store, payments, "Created", mine, Busy.QUEUE)
-        payments.delete()
+    with postgres.connect(autocommit=False) as mine, ThreadPoolExecutor(1) as other:
+        within(payments.store, payments, "Paid", mine, Busy.QUEUE)
+        deleted = other.submit(payments.delete)
+        until_blocked(mine)
+        assert not deleted.done()
         mine.commit()
+        deleted.result(20)
 
-    (found,) = payments.store.do(checks.check()).findings
-    assert "payment/a was deleted, and its event" in found.text
+    assert () == payments.store.do(checks.check()).findings
     payments.queue("Created")
     assert ["created"] == [turn.to_state for turn in payments.turns()]
+
+
+def test_an_event_that_is_not_committed_holds_up_no_turn(payments: Automaton):
+    """Transactions that put an event into the line of an instance hold up neither its transitions nor other events."""
+    payments.walk("Created")
+    with postgres.connect(autocommit=False) as mine:
+        within(payments.store, payments, "Completed", mine, Busy.QUEUE)
+        payments.queue("Paid")
+        assert ["paid"] == [turn.to_state for turn in payments.turns()]
+        payments.run()
+        payments.reset("created")
+        assert ("paid", "started") == (payments.send("Paid").to_state, "started")
+        payments.run()
+        mine.commit()
+
+    assert ["completed"] == [turn.to_state for turn in payments.turns()]

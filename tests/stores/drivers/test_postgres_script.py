@@ -9,21 +9,37 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from redrive.engine.outcome import Succeeded
 from redrive.engine.records import KeyUntil
+from redrive.engine.runs import StepKind
+from redrive.engine.steps import StepBatch
 from redrive.errors import StoreBusy, StoreError
 from redrive.stores.drivers.postgres import PostgresSettings
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.statements import composed
-from redrive.stores.operations import admin, clock, jobs, leases
-from redrive.stores.query import Batch, Query, Steps, writes
+from redrive.stores.operations import admin, attempts, clock, jobs, leases, queues, workers
+from redrive.stores.operations.leases import Ending, Settled
+from redrive.stores.operations.runs import steps
+from redrive.stores.query import Batch, Operation, Query, Steps, writes
 from tests.engine.helpers import claim
 from tests.stores.helpers import LONG, T0, new
+from tests.stores.runs import step
 
 OURS = PostgresSettings("postgresql:///d", "PostgreSQL")
 POOLED = changed(OURS, pgbouncer=True)
 KEYED = replace(new(), key="k", key_until=KeyUntil.END)
+TWO = [jobs.NumberBlock(T0, 1, 2)]
+PLACED = [jobs.EnqueuedJob(1, T0)]
 GATE = [jobs.NumberBlock(T0, 1, 1)]
 NEVER, DUE = leases.NextDue(T0, None, None), leases.NextDue(T0, T0, None)
+
+
+NOW = [clock.Instant(T0)]
+
+
+def settling(outcome: Succeeded) -> Operation[Settled]:
+    """Return the operation that settles one attempt."""
+    return leases.settle([Ending(claim(), outcome, 0.0)])
 
 
 def play_script(script: Script[Any], *answers: Sequence[Any]) -> tuple[Any, list[str]]:
@@ -47,7 +63,8 @@ def short(each: Statement) -> str:
     written = [
         word for word in ("jobs", "keys", "payloads", "policies") if f'INTO "redrive".redrive_{word}' in each.text
     ]
-    return " ".join(written + ["tell"] * ("pg_notify" in each.text)) or "ask"
+    tells = OURS.channel in each.values or f"pg_notify('{OURS.channel}'" in each.text
+    return " ".join(written + ["tell"] * tells) or "ask"
 
 
 def yes() -> bool:
@@ -58,22 +75,31 @@ def yes() -> bool:
 @pytest.mark.parametrize(
     ("build", "answers", "settings", "expected"),
     [
-        (lambda: jobs.enqueue([new()]), [GATE, []], OURS, ["ask", "jobs payloads policies tell"]),
+        (lambda: jobs.enqueue([new()]), [PLACED], OURS, ["jobs payloads policies tell"]),
+        (lambda: jobs.enqueue([replace(new(), tags=("t",))]), [PLACED], OURS, ["jobs payloads policies tell"]),
+        (lambda: jobs.enqueue([new(), new()]), [TWO, []], OURS, ["ask", "jobs payloads policies tell"]),
         (lambda: jobs.enqueue([KEYED]), [GATE, [(1,)], []], OURS,
          ["ask", "BEGIN", "keys", "jobs payloads policies", 'NOTIFY "redrive.redrive"; COMMIT']),
-        (lambda: jobs.enqueue([new()]), [GATE, []], POOLED,
-         ["BEGIN", "ask", "jobs payloads policies", 'NOTIFY "redrive.redrive"; COMMIT']),
-        (lambda: jobs.enqueue([new()]), [GATE, []], changed(OURS, notify=False), ["ask", "jobs payloads policies"]),
+        (lambda: jobs.enqueue([new()]), [PLACED], POOLED,
+         ["BEGIN", "jobs payloads policies", 'NOTIFY "redrive.redrive"; COMMIT']),
+        (lambda: jobs.enqueue([new()]), [PLACED], changed(OURS, notify=False), ["jobs payloads policies"]),
         (lambda: jobs.enqueue([]), [], OURS, []),
         (lambda: leases.claim(1, 1, lease_for=LONG), [[NEVER]], OURS, ["ask"]),
         (lambda: leases.claim(1, 1, lease_for=LONG), [[DUE], [claim()]], OURS, ["ask", "ask"]),
         (lambda: leases.claim(1, 1, lease_for=LONG), [[DUE], [], []], OURS, ["ask", "ask", "BEGIN", "ask", "COMMIT"]),
         (lambda: leases.claim(1, 1, lease_for=LONG), [[DUE], [claim()]], POOLED,
          ["BEGIN", "ask", "ask", "COMMIT"]),
-        (lambda: admin.identify("uid"), [[("u",)]], OURS, ["BEGIN", "ask", "COMMIT"]),
+        (lambda: queues.holders("mail"), [[]], OURS, ["BEGIN", "ask", "COMMIT"]),
+        (lambda: admin.identify("uid"), [[("u",)]], OURS, ["ask"]),
+        (lambda: settling(Succeeded()), [NOW, [(41,)]], OURS, ["ask", "ask"]),
+        (lambda: settling(Succeeded(b"1")), [NOW, [(41,)], []], OURS, ["ask", "BEGIN", "ask", "ask", "COMMIT"]),
+        (lambda: settling(Succeeded()), [NOW, [], [], []], OURS, ["ask", "ask", "BEGIN", "ask", "ask", "COMMIT"]),
+        (workers.workers, [[]], OURS, ["ask"]),
+        (attempts.until_expiry, [[attempts.NextTimeout(T0, None, None)]], OURS, ["ask"]),
     ],
-    ids=["enqueue", "with a key", "pooled", "no notify", "nothing", "nothing due", "a claim", "a stranger",
-         "a claim, pooled", "a question"],
+    ids=["enqueue", "with a tag", "of several", "with a key", "pooled", "no notify", "nothing", "nothing due",
+         "a claim", "a stranger", "a claim, pooled", "a question", "the identity", "a success", "a result",
+         "a lost lease", "workers", "the next wait"],
 )  # fmt: skip
 def test_an_operation_takes_few_round_trips(
     build: Any, answers: list[Any], settings: PostgresSettings, expected: list[str]
@@ -84,14 +110,24 @@ def test_an_operation_takes_few_round_trips(
 
 def test_repeated_notifications_are_left_out():
     """Without a notification the statement is sent unchanged."""
-    assert ["ask", "jobs payloads policies"] == play_script(full_script(jobs.enqueue([new()]), OURS, bool), GATE, [])[1]
+    several, single = jobs.enqueue([new(), new()]), jobs.enqueue([new()])
+
+    assert ["ask", "jobs payloads policies"] == play_script(full_script(several, OURS, bool), TWO, [])[1]
+    assert ["jobs payloads policies"] == play_script(full_script(single, OURS, bool), PLACED)[1]
+
+
+def test_a_sweep_without_a_result_notifies_no_worker():
+    """Sweeps that find nothing create no work, so that idle workers do not wake each other."""
+    sent = play_script(full_script(leases.sweep(9, now=T0), OURS, yes), [clock.Instant(T0)], [], [])[1]
+
+    assert ("ask", "BEGIN", "COMMIT") == (*sent[:2], sent[-1])
 
 
 def test_an_operation_in_a_users_transaction_neither_begins_nor_ends_one():
     """On a user's connection, and on one that is lent, an operation is a part of what happens there."""
-    script = inner_script(jobs.enqueue([new()]).steps, OURS)
+    script = inner_script(jobs.enqueue([new(), new()]).steps, OURS)
 
-    assert (jobs.EnqueueResult([1]), ["ask", "jobs payloads policies"]) == play_script(script, GATE, [])
+    assert (jobs.EnqueueResult([1, 2]), ["ask", "jobs payloads policies"]) == play_script(script, TWO, [])
 
 
 @writes
@@ -106,11 +142,24 @@ def _forgiving() -> Steps[str]:
 def test_an_operation_may_handle_an_error():
     """Errors of the database are thrown into the operation, which may send another statement."""
     script = full_script(_forgiving(), OURS, bool)
-    written_statements = [next(script), script.send([]), script.throw(StoreBusy("no")), script.send([])]
+    written_statements = [next(script), script.throw(StoreBusy("no")), script.send([]), script.send([])]
 
-    assert ["BEGIN", "ask", "ask", "COMMIT"] == [short(each) for each in written_statements]
+    assert ["ask", "BEGIN", "ask", "COMMIT"] == [short(each) for each in written_statements]
     with pytest.raises(StopIteration, match="fine"):
         script.send([])
+
+
+def test_only_rows_that_are_all_that_is_written_are_a_transaction_of_their_own():
+    """The row of a received signal and the mark of the signal are one transaction; the row of a step needs none."""
+    plain = StepBatch(7, 41, (step(),))
+    signal = StepBatch(7, 41, (replace(step(kind=StepKind.WAIT), ref=3),))
+
+    def sent(batch: StepBatch, *answers: Sequence[Any]) -> list[str]:
+        return play_script(full_script(steps.record([batch]), OURS, bool), *answers)[1]
+
+    row = steps._Written(7, "1", 41, T0, None, False)
+    assert ["ask"] == sent(plain, [row])
+    assert ["ask", "BEGIN", "ask", "ask", "COMMIT"] == sent(signal, NOW, [row], [])
 
 
 def test_an_unhandled_error_ends_the_operation():

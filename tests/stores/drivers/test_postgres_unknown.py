@@ -83,7 +83,7 @@ class ProxiedApps:
         return sum(MARK.encode() in (self._payload(job.id) or b"") for job in self.near.jobs.select())
 
     def _payload(self, number: int) -> bytes | None:
-        return self.near.store.run(jobs.payload(number))
+        return self.near.store.run(jobs.payloads([number])).get(number)
 
 
 @pytest.fixture
@@ -149,6 +149,7 @@ class WriteCase:
         done: has it taken effect?
         prepare: runs before it, over the direct connection.
         commits: bytes of the statement that commits it.
+        before: bytes of a statement before that.
     """
 
     run: Callable[[ProxiedApps], Any]
@@ -156,6 +157,7 @@ class WriteCase:
     done: Callable[[ProxiedApps], object]
     prepare: Callable[[ProxiedApps], None] = nothing
     commits: bytes = COMMIT
+    before: bytes = b"BEGIN"
 
 
 CASES = {
@@ -164,6 +166,8 @@ CASES = {
         lambda f: f.far.tasks["note"].aenqueue(MARK),
         lambda f: f.marked() == 1,
         commits=MARK.encode(),
+        # There is no statement before it but the settings of the session.
+        before=b"enable_seqscan",
     ),
     "enqueue with a key": WriteCase(
         lambda f: f.far.tasks["note"].options(key="k").enqueue(MARK),
@@ -175,6 +179,7 @@ CASES = {
         lambda f: f.far.tasks["note"].aenqueue_many([MARK, MARK]),
         lambda f: f.marked() == 2,
         commits=MARK.encode(),
+        before=b"nextval",
     ),
     "cancel": WriteCase(
         lambda f: f.far.job(f.memory.id).cancel(),
@@ -251,7 +256,7 @@ def test_a_connection_that_is_lost_before_the_commit_has_written_nothing(
     """Transactions that did not end are not stored, and the error states that."""
     case = CASES[name]
     case.prepare(fleet)
-    proxy.on(FaultKind.CUT_AFTER, b"nextval" if case.commits != COMMIT else b"BEGIN", times=99)
+    proxy.on(FaultKind.CUT_AFTER, case.before, times=99)
     with pytest.raises(StoreUnreachable, match="wrote nothing"):
         write(case, fleet, colour)
 
@@ -336,10 +341,12 @@ def test_a_lost_commit_of_the_handlers_transaction(fleet: ProxiedApps, proxy: Pr
     assert (1, State.SUCCEEDED) == (fault.hits, fleet.state())
 
 
+@pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("library", ["psycopg", "psycopg async", "asyncpg"])
-def test_a_users_connection_in_autocommit_mode(fleet: ProxiedApps, proxy: Proxy, library: str):
+def test_a_users_connection_in_autocommit_mode(fleet: ProxiedApps, proxy: Proxy, library: str, key: str | None):
     """Without a transaction of the user's the enqueue commits by itself, and its answer may be lost."""
-    fault = Fault(FaultKind.CUT_AFTER, b"COMMIT;\0" if library == "asyncpg" else COMMIT)
+    commit = b"COMMIT;\0" if library == "asyncpg" else COMMIT
+    fault = Fault(FaultKind.CUT_AFTER, MARK.encode() if key is None else commit)
     place = {"host": proxy.host, "port": proxy.port, "user": "postgres"}
 
     def enqueue() -> None:
@@ -347,7 +354,7 @@ def test_a_users_connection_in_autocommit_mode(fleet: ProxiedApps, proxy: Proxy,
         with psycopg.connect(dbname="postgres", autocommit=True, **place) as connection:
             fleet.far.tasks["note"].enqueue("before", using=connection)
             proxy.faults.append(fault)
-            fleet.far.tasks["note"].enqueue(MARK, using=connection)
+            fleet.far.tasks["note"].options(key=key).enqueue(MARK, using=connection)
 
     async def aenqueue() -> None:
         """Enqueue on an asynchronous connection."""
@@ -359,7 +366,7 @@ def test_a_users_connection_in_autocommit_mode(fleet: ProxiedApps, proxy: Proxy,
         try:
             await fleet.far.tasks["note"].aenqueue("before", using=connection)
             proxy.faults.append(fault)
-            await fleet.far.tasks["note"].aenqueue(MARK, using=connection)
+            await fleet.far.tasks["note"].options(key=key).aenqueue(MARK, using=connection)
         finally:
             connection.terminate() if library == "asyncpg" else await connection.close()
 
@@ -369,12 +376,15 @@ def test_a_users_connection_in_autocommit_mode(fleet: ProxiedApps, proxy: Proxy,
     assert (1, 1) == (fault.hits, fleet.marked())
 
 
-def test_a_users_transaction_that_is_cut_has_enqueued_nothing(fleet: ProxiedApps, proxy: Proxy):
+@pytest.mark.parametrize(("key", "cut"), [(None, MARK.encode()), ("k", b"RELEASE")])
+def test_a_users_transaction_that_is_cut_has_enqueued_nothing(
+    fleet: ProxiedApps, proxy: Proxy, key: str | None, cut: bytes
+):
     """Inside a transaction of the user's nothing is committed: what is lost with it is certain."""
     connection = psycopg.connect(host=proxy.host, port=proxy.port, user="postgres", dbname="postgres")
-    proxy.on(FaultKind.CUT_AFTER, b"RELEASE")
+    proxy.on(FaultKind.CUT_AFTER, cut)
     with pytest.raises(StoreUnreachable, match="wrote nothing"):
-        fleet.far.tasks["note"].enqueue(MARK, using=connection)
+        fleet.far.tasks["note"].options(key=key).enqueue(MARK, using=connection)
     connection.close()
 
     assert 0 == fleet.marked()

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from redrive.errors import StoreClosed, StoreError
+from redrive.errors import StoreBusy, StoreClosed, StoreError
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs
 from redrive.stores.query import Operation, Query
@@ -26,6 +26,81 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened = open_store(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal")
     yield opened
     opened.close()
+
+
+class _Here:
+    """An operation that notes its thread, and may do something in the middle of the transaction."""
+
+    def __init__(self, then: Any = bool) -> None:
+        self.thread: int | None = None
+        self._then = then
+
+    def operation(self) -> Operation[None]:
+        """Return the operation."""
+        return Operation("here", self._steps(), writes=True)
+
+    def _steps(self):
+        yield Query("meta", {"key": "uid"})
+        self.thread = threading.get_ident()
+        self._then()
+
+
+def test_a_call_on_a_free_connection_runs_in_its_own_thread(store: Store):
+    """Operations are not handed to another thread if no other call uses the connection; those of coroutines are."""
+    here, there = _Here(), _Here()
+    store.run(here.operation())
+    asyncio.run(store.arun(there.operation()))
+
+    assert threading.get_ident() == here.thread
+    assert here.thread != there.thread
+
+
+def test_a_call_on_a_connection_in_use_waits_in_the_queue(store: Store):
+    """Operations that are run while another one holds the connection share the next transaction."""
+    here = _Here()
+    with Gate(store) as gate:
+        waiting = [threading.Thread(target=store.run, args=(jobs.enqueue([new()]),)) for _ in range(5)]
+        waiting.append(threading.Thread(target=store.run, args=(here.operation(),)))
+        for each in waiting:
+            each.start()
+        while store._writer._queue.qsize() < len(waiting):
+            pass
+    for each in waiting:
+        each.join(30)
+
+    assert (5, 1) == (store.run(admin.stats()).due, gate.count("BEGIN"))
+    assert here.thread == store._writer._thread.ident
+
+
+def test_a_call_in_the_middle_of_a_call_of_the_same_thread_is_refused(store: Store):
+    """Signal handlers that interrupt a call get an error instead of waiting for themselves; the call goes on."""
+    errors = []
+
+    def interrupt() -> None:
+        """Enqueue in the middle of the transaction."""
+        with pytest.raises(StoreBusy, match="in the middle of another call of this thread") as caught:
+            store.run(jobs.enqueue([new()]))
+        errors.append(caught.value)
+
+    store.run(_Here(interrupt).operation())
+    store.run(jobs.enqueue([new()]))
+
+    assert (1, 1) == (len(errors), store.run(admin.stats()).due)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_interrupted_call_leaves_the_connection_free(store: Store, error: type[BaseException]):
+    """Calls that are interrupted in their transaction are rolled back, and the next call has the connection."""
+
+    def interrupt() -> None:
+        """Raise as the handler of a signal does."""
+        raise error
+
+    with pytest.raises(error):
+        store.run(_Here(interrupt).operation())
+    store.run(jobs.enqueue([new()]))
+
+    assert 1 == store.run(admin.stats()).due
 
 
 class Gate:

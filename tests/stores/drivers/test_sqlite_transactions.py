@@ -21,7 +21,7 @@ from redrive.stores.query import Query, Steps, writes
 from redrive.stores.store import Store
 from tests.stores.helpers import T0, new
 
-PATIENCE = 30
+PATIENCE = 90
 """Seconds after which a test that waits for a thread has failed."""
 
 

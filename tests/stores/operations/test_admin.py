@@ -35,12 +35,14 @@ def test_a_filter_becomes_parameters():
         "hold": None,
         "reason": "R",
         "error": "e",
+        "group": None,
         "caught": True,
         "tag": None,
         "finished_before": None,
         "refreshes": True,
         "oldest_first": False,
         "after_id": 5,
+        "before_id": 2**63 - 1,
         "count": 100,
     } == asked[0].params
     assert None is converse(admin.select(Filter()), [])[1][0].params["ids"]
@@ -52,7 +54,7 @@ def test_counting_takes_the_instant():
     answer, asked = converse(admin.stats(after_id=3, task="t"), CLOCK, [counts])
 
     assert counts == answer
-    assert {"now": T0, "after_id": 3, "task": "t"} == asked[1].params
+    assert {"now": T0, "after_id": 3, "task": "t", "most": admin.COUNTED} == asked[1].params
 
 
 DEAD = job(state=State.DEAD, reason="ERROR", failures=3, finished_at=T0)

@@ -24,10 +24,10 @@ def test_a_completion_needs_no_policy():
     """Completing an attempt does not need a readable policy."""
     operation = attempts.complete(7, CLAIM.lease_id, Succeeded(), 0.0)
     odd = replace(CLAIM, policy=UnreadablePolicy("no version 2"))
-    answered, asked = converse(operation, CLOCK, [odd], [WAITING], [(CLAIM.lease_id,)], [])
+    answered, asked = converse(operation, CLOCK, [odd], [WAITING], [(CLAIM.lease_id,)])
 
     assert State.SUCCEEDED == answered.state
-    assert ["clock", "open_attempt", "job_get", "settle", "attempt_insert"] == names(asked)
+    assert ["clock", "open_attempt", "job_get", "settle"] == names(asked)
 
 
 def test_a_failure_needs_its_policy():

@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 
+from redrive.engine.machine import StrandedCount
 from redrive.engine.queue import QueueSettings
 from redrive.engine.records import Diagnosis
-from redrive.stores.operations.doctor import StuckCatch, Vitals, diagnose
+from redrive.stores.operations.doctor import (
+    READ,
+    FailedInstances,
+    HeldRun,
+    RunningOperation,
+    StuckCatch,
+    Vitals,
+    diagnose,
+)
 from redrive.stores.operations.queues import MOST, Depth, DepthState
 from tests.engine.helpers import worker
 from tests.stores.helpers import T0, seconds
@@ -29,6 +38,21 @@ def found(*checks: str, tasks: tuple[str, ...] = ("send",), **fields: Any) -> li
 
 def _plain(each: Diagnosis) -> tuple[str, str, str | None]:
     return each.severity, each.text, each.advice
+
+
+def test_an_operation_that_makes_progress_is_no_problem():
+    """Only an operation with a batch that failed is a finding."""
+    fine = RunningOperation(7, "redrive", 10, 100, "100/s", None)
+    failing = RunningOperation(8, "cancel", 0, None, None, "ValueError: x")
+
+    assert [] == found("operations", operations=(fine,))
+    assert [
+        (
+            "problem",
+            "a batch of operation 8 (cancel) fails, and is tried again: ValueError: x",
+            "redrive operations show shop:app 8, or redrive operations stop shop:app 8",
+        )
+    ] == found("operations", operations=(fine, failing))
 
 
 def test_an_idle_database_has_no_problem():
@@ -226,3 +250,79 @@ def test_stuck_catches_and_dead_jobs_are_examined():
             "queue 'slow' has 10,000+ jobs that gave up and were not caught"] == [
         text for _, text, _ in found("dead", depths=dead)
     ]  # fmt: skip
+
+
+def test_failed_and_stranded_instances_are_problems():
+    """Name the machines with failed transitions, and what waits for a state or an event that the code does not have."""
+    failed = (FailedInstances("payment", 1, "a"), FailedInstances("order", 2000, "x\ny"))
+    stranded = (
+        StrandedCount("payment", "event", None, "Paid", 2),
+        StrandedCount("payment", "event", None, "Paid", 1),
+        StrandedCount("payment", "state", "old", None, 1),
+        StrandedCount("payment", "state", "old", None, 2),
+        StrandedCount("payment", "timeout", "paid", "Late", 1),
+        StrandedCount("payment", "timeout", "paid", "Late", 2),
+    )
+    stay = "deploy code that takes it: until then the events stay, and those behind them"
+    migrate = "deploy code that has it, or redrive machines migrate shop:app payment old=STATE"
+    rearm = "deploy code that takes it, or redrive machines rearm shop:app payment paid"
+    then = "--status failed has the errors; then redrive machines retry, skip or reset"
+
+    assert [
+        (
+            "problem",
+            "machine 'payment': 1 instance has a transition that failed for good, such as 'a'",
+            f"redrive machines list shop:app payment {then}",
+        ),
+        (
+            "problem",
+            "machine 'order': 2,000 instances have a transition that failed for good, such as 'x\\ny'",
+            f"redrive machines list shop:app order {then}",
+        ),
+        *(
+            ("problem", f"machine 'payment': {text}, which the code does not have", advice)
+            for text, advice in (
+                ("2 events of the class Paid wait", stay),
+                ("1 event of the class Paid waits", stay),
+                ("1 instance is in the state 'old'", migrate),
+                ("2 instances are in the state 'old'", migrate),
+                ("1 instance in 'paid' waits for a timeout with the event Late", rearm),
+                ("2 instances in 'paid' wait for a timeout with the event Late", rearm),
+            )
+        ),
+    ] == found("machines", failed=failed, stranded=stranded)
+
+
+HELD = HeldRun("checkout", "a", "step 2 was `two`", NOW - seconds(90))
+
+
+@pytest.mark.parametrize(
+    ("held", "expected"),
+    [
+        ((), []),
+        (
+            (HELD,),
+            [
+                (
+                    "problem",
+                    "1 run of checkout is held since 1m 30s: step 2 was `two`",
+                    "redrive runs list shop:app --workflow checkout --held, then deploy code that fits",
+                )
+            ],
+        ),
+        (
+            (HELD, HELD, HeldRun("billing", "b", None, None)),
+            [
+                ("problem", "1 run of billing is held: no reason", None),
+                ("problem", "2 runs of checkout are held since 1m 30s: step 2 was `two`", None),
+            ],
+        ),
+        ((HELD,) * READ, [("problem", "1,000+ runs of checkout are held since 1m 30s: step 2 was `two`", None)]),
+    ],
+)
+def test_held_runs_are_reported(held: Any, expected: Any):
+    """Report the held runs of each workflow, with the reason of the one that waits longest."""
+    findings = found("held", held=held)
+
+    assert [each[:2] for each in expected] == [each[:2] for each in findings]
+    assert all(advice in (None, found) for (*_, advice), (*_, found) in zip(expected, findings, strict=True))

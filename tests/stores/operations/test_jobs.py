@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.engine.records import AttemptRecord, JobRecord, KeyUntil, NewJob
-from redrive.errors import JobNotFound
+from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.dialects import loader
 from redrive.stores.operations import admin, jobs, redriving
 from redrive.stores.query import Query
@@ -22,12 +22,10 @@ from tests.stores.operations.conversing import CLOCK, converse, names, single
     [
         (jobs.get, [job()], job(), Query("job_get", {"id": 7}, into=JobRecord)),
         (jobs.history, [1, 2], (1, 2), Query("attempts_of", {"job_id": 7}, into=AttemptRecord)),
-        (jobs.payload, [(b"{}",)], b"{}", Query("payload_of", {"job_id": 7})),
-        (jobs.payload, [], None, Query("payload_of", {"job_id": 7})),
         (jobs.result, [(b"1",)], b"1", Query("result_of", {"job_id": 7})),
         (jobs.result, [], None, Query("result_of", {"job_id": 7})),
     ],
-    ids=["get", "history", "payload", "no payload", "result", "no result"],
+    ids=["get", "history", "result", "no result"],
 )
 def test_reading_a_job_takes_one_query(build: Any, rows: list[Any], expected: object, query: Query):
     """Operations that read one part of a job run one query and return its result."""
@@ -137,14 +135,51 @@ def test_calls_that_are_alike_share_one_row_of_parameters(other: NewJob, expecte
     assert (expected, [1, 2]) == (rows.name, rows.params.get("ids") or [row["id"] for row in rows.many or ()])
 
 
-def test_a_single_job_is_written_without_lists():
-    """Write a single job from one row of parameters; one with a key takes the form for several jobs."""
-    alone, keyed = new(), replace(new(), key="k", key_until=KeyUntil.END)
-    _, plain = converse(jobs.enqueue([alone]), gate(1, 1), [])
-    _, other = converse(jobs.enqueue([keyed]), gate(1, 1), [(1,)], [])
+@pytest.mark.parametrize(
+    ("wanted", "trace", "query"),
+    [
+        (new(), None, "enqueue"),
+        (replace(new(), partition="a"), None, "enqueue"),
+        (new(), "t", "enqueue_full"),
+        (new(delay=5), None, "enqueue_full"),
+        (replace(new(), due_at=T0), None, "enqueue_full"),
+        (replace(new(), expires=seconds(5)), None, "enqueue_full"),
+        (replace(new(), expires=T0), None, "enqueue_full"),
+        (replace(new(), tags=("t",)), None, "enqueue_full"),
+    ],
+)
+def test_a_single_job_is_written_by_one_query(wanted: NewJob, trace: str | None, query: str):
+    """Single jobs without keys are inserted by one query; one with options by a query with more parameters."""
+    result, asked = converse(jobs.enqueue([wanted], trace=trace), [jobs.EnqueuedJob(3, T0)])
 
-    assert ["gate", "policy_put", "job_insert_alike", "payload_insert"] == names(plain)
-    assert ["gate", "keys_take", "policy_put", "job_insert", "payload_insert"] == names(other)
+    assert ([query], jobs.EnqueueResult([3]), T0) == (names(asked), result, result.at)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        replace(new(), key="k", key_until=KeyUntil.END),
+        replace(new(), idempotency_key="k"),
+        replace(new(), parent_id=3),
+        replace(new(), origin="cron:x"),
+        new(payload=None),
+        new(""),
+        new(queue=""),
+        replace(new(), partition=""),
+    ],
+)
+def test_other_single_jobs_are_written_like_several(wanted: NewJob):
+    """Jobs with keys, those of larger operations, and those that a database refuses, take several queries."""
+    asked = next(jobs.enqueue([wanted]).steps)
+
+    assert isinstance(asked, Query)
+    assert "gate" == asked.name
+
+
+def test_a_job_that_was_not_inserted_has_no_partition():
+    """If the query inserts no job, the queue is ordered."""
+    with pytest.raises(ConfigurationError, match=r"queue 'default' is ordered: give the partition"):
+        converse(jobs.enqueue([new()]), [])
 
 
 def test_an_unknown_job_has_no_salt():

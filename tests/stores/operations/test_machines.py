@@ -24,7 +24,23 @@ from tests.stores.helpers import T0, new
 from tests.stores.operations.conversing import CLOCK, converse, names
 
 INSTANCE = InstanceRecord(
-    "payment", "a", "created", "paid", InstanceStatus.FAILED, 7, "Paid", 1, T0, T0, None, None, None, None, "no", None
+    "payment",
+    "a",
+    "created",
+    "paid",
+    InstanceStatus.FAILED,
+    7,
+    "Paid",
+    1,
+    T0,
+    T0,
+    None,
+    None,
+    None,
+    None,
+    "no",
+    None,
+    None,
 )
 """An instance whose transition, job 7, has failed."""
 
@@ -89,7 +105,7 @@ def test_a_locked_transition_is_not_started_again():
 def test_a_catch_job_is_started_again_under_its_instance():
     """Catch jobs of a failed transition run again, and the instance stays failed until they end."""
     catch: JobRecord = replace(DEAD, id=9, parent_id=7)
-    _, asked = converse(redriving.retry(9), CLOCK, [catch], [replace(ALONE, id=9)], [catch], [INSTANCE], [(9,)], [])
+    _, asked = converse(redriving.retry(9), CLOCK, [catch], [replace(ALONE, id=9)], [catch], [INSTANCE], [(9,)], [], [])
 
     assert "instance_put" not in names(asked)
 
@@ -108,3 +124,11 @@ def test_an_end_without_its_event_is_written(has_catch: bool):
     running = replace(INSTANCE, status=InstanceStatus.RUNNING, error=None)
     _, asked = converse(end(), [running], [], [])
     assert ["instances_lock", "moves_these", "instance_put"] == names(asked)
+
+
+def test_an_instance_that_was_deleted_at_once_is_inserted_again():
+    """A sender that neither holds nor inserts the instance, because another one did both at once, tries again."""
+    steps = sending._wait(EVENT, 9, T0)
+    asked = [next(steps).name, *(steps.send([]).name for _ in range(3))]
+
+    assert ["instance_hold", "instance_insert", "instance_hold", "instance_insert"] == asked

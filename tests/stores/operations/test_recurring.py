@@ -53,6 +53,18 @@ def test_a_job_that_is_locked_is_left_alone():
     assert ["clock", "refresh_overdue", "job_locks", "job_get"] == names(asked)
 
 
+def test_a_sweep_locks_its_items_once_in_their_order():
+    """Sweeps lock all their items by key before the first one moves, so that none waits in a circle."""
+    late, queued = replace(running(7), key="a"), replace(running(8), key="b")
+    jobs = [a_job(id=7, state=State.SUCCEEDED), a_job(id=8)]
+    asked = partly(finish.end_overdue(9, samples()), CLOCK, [queued, late], jobs, [late, queued], [ROW], [])
+    first, *_, move = [each for each in asked if each.name in {"refresh_rows", "refresh_put"}]
+
+    assert ["a", "b"] == first.params["keys"]
+    assert "refresh_put" == move.name
+    assert names(asked).index("refresh_rows") < names(asked).index("refresh_put")
+
+
 def test_an_item_that_changed_since_the_read_is_left_alone():
     """Idle items that failed for too long, and have succeeded since the read, are not swept."""
     failing = refresh.failure(POLICY, running(7).state, now=T0 - HOUR, uid="7").state
@@ -119,7 +131,7 @@ def test_a_miss_counts_from_the_deadline():
     """Missing jobs are reported as failed at the deadline of their item, not at the time of the sweep."""
     item = running(7)
     moved, asked = converse(
-        finish.end_overdue(9, samples()), CLOCK, [item], [], [], [ROW], [item], []
+        finish.end_overdue(9, samples()), CLOCK, [item], [], [], [item], [ROW], [item], []
     )  # fmt: skip
     (row,) = asked[-1].many or ()
 

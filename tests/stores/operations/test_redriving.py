@@ -31,8 +31,11 @@ def family(number: int) -> JobFamily:
 
 
 def test_retrying_a_waiting_job_makes_it_due():
-    """Retrying a waiting job makes it due and runs no further query."""
-    assert Query("hasten", {"id": 7, "now": T0}) == converse(redriving.retry(7), CLOCK, [job()], [], [])[1][2]
+    """Retrying a waiting job makes it and its waiting steps due."""
+    _, asked = converse(redriving.retry(7), CLOCK, [job()], [], [], [])
+
+    assert Query("hasten", {"id": 7, "now": T0}) == asked[2]
+    assert Query("steps_hasten", {"run_id": 7, "now": T0}) == asked[3]
 
 
 @pytest.mark.parametrize(
@@ -47,10 +50,10 @@ def test_retrying_a_waiting_job_makes_it_due():
 )
 def test_retrying_resets_the_final_failure(row: JobRecord, forgiven: int):
     """Retrying a dead job subtracts its last failure; a job that ended without a failure keeps its count."""
-    _, asked = converse(redriving.retry(7), CLOCK, [row], [FREE], [(7,)], [])
+    _, asked = converse(redriving.retry(7), CLOCK, [row], [FREE], [(7,)], [], [])
     start = {"ids": [7], "first_at": T0, "spacing": timedelta(0), "queue": None, "forgive": forgiven}
 
-    assert start | {"note": "run once more by an operator"} == asked[3].params
+    assert start | {"note": "run once more by an operator", "keep_due": False} == asked[3].params
 
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.SUCCEEDED])
@@ -111,7 +114,7 @@ def test_a_redrive_starts_one_of_a_job_and_its_catch_jobs():
         (5, "has a twin: another catch job of job 3 waits or runs"),
     ) == redriven.kept
     start = {"ids": [1, 4], "first_at": T0, "spacing": timedelta(0), "queue": None, "forgive": None}
-    assert start | {"note": "redriven by an operator"} == asked[3].params
+    assert start | {"note": "redriven by an operator", "keep_due": False} == asked[3].params
     assert "jobs_oldest" == asked[1].name
 
 

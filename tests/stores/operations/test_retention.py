@@ -26,12 +26,20 @@ def test_for_ever_is_written_as_nothing():
     ] == asked[0].many
 
 
-def test_after_a_full_batch_pruning_continues_after_its_last_job():
-    """After a full batch, the next one continues behind its last job, not at the end of its range."""
-    ids = [(number,) for number in range(1, retention.BATCH + 1)]
-    found, _ = converse(retention.survey(0, RetentionTimes(None, None), now=T0), CLOCK, ids, [("p",)], [(10**6,)])
+def test_a_survey_begins_at_the_first_job_that_exists():
+    """Ids of deleted jobs are left out, however many they are."""
+    operation = retention.survey(7, RetentionTimes(None, None), stride=10, now=T0)
+    found, asked = converse(operation, CLOCK, [(10**6, 10**9)], [(10**6 + 3,)], [("p",)])
 
-    assert (retention.BATCH, frozenset({"p"})) == (found.last_id, found.policies)
+    assert (10**6 - 1, 10**6 + 9) == (asked[2].params["after_id"], asked[2].params["until"])
+    assert ((10**6 + 3,), frozenset({"p"}), 10**6 + 9) == (found.ids, found.policies, found.last_id)
+
+
+def test_a_survey_without_jobs_reads_nothing():
+    """Behind the last job a survey ends after one read."""
+    found, asked = converse(retention.survey(7, RetentionTimes(None, None), now=T0), CLOCK, [(None, 7)])
+
+    assert ((), None, ["clock", "span"]) == (found.ids, found.last_id, names(asked))
 
 
 @pytest.mark.parametrize(("deleted", "asked"), [([("d",)], []), ([], ["policy_retire"])], ids=["deleted", "not yet"])

@@ -6,12 +6,11 @@ import pytest
 
 from redrive.engine.steps import StepBatch, StepsAnswer
 from redrive.errors import RunNotFound
-from redrive.stores.operations import leases
 from redrive.stores.operations.jobs import NumberBlock
 from redrive.stores.operations.runs import start
-from redrive.stores.operations.runs.steps import _Asked
+from redrive.stores.operations.runs.steps import _Asked, record
 from tests.stores.helpers import T0
-from tests.stores.operations.conversing import CLOCK, converse, names
+from tests.stores.operations.conversing import converse, names
 from tests.stores.runs import run, step
 
 
@@ -28,7 +27,7 @@ def test_rows_of_a_locked_run_are_to_be_written_later():
     batch = StepBatch(7, 41, (step(),))
 
     asked = _Asked(7, "1", 41, True, None, None, None, None)
-    settled, ran = converse(leases.settle([], steps=[batch], now=T0), CLOCK, [], [asked])
+    written, ran = converse(record([batch], now=T0), [], [asked])
 
-    assert [StepsAnswer.LATER] == [each.answer for each in settled.steps]
-    assert ["clock", "steps_put", "steps_asked"] == names(ran)
+    assert [StepsAnswer.LATER] == [each.answer for each in written]
+    assert ["steps_put", "steps_asked"] == names(ran)

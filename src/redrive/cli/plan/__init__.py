@@ -1,8 +1,6 @@
 """``redrive plan``: a table and a timeline of what a policy does.
 
-`source` reads the argument, `kinds` finds the failures that the policy treats differently, `rows` computes a
-`PolicyPlan`, and `text`, `svg`, `mermaid` and `plain` draw it; `gantt` does all of this for refresh policies.
-No module here computes a delay; `rows` calls `redrive.policy.Policy.decide`, so the drawing is the behaviour.
+`source` reads the argument; `redrive.plan` computes and draws the plan.
 
 Exit status: 0 if the policy was drawn; 2 if it cannot be read, is invalid, or an option is wrong.
 """
@@ -21,18 +19,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from redrive.cli.drawing import glyphs_for
 from redrive.cli.loading import read_instant
-from redrive.cli.plan import gantt
-from redrive.cli.plan.mermaid import as_mermaid
-from redrive.cli.plan.plain import as_json
-from redrive.cli.plan.rows import plan_of
-from redrive.cli.plan.source import find, read_policy
-from redrive.cli.plan.svg import as_svg
-from redrive.cli.plan.text import as_text
+from redrive.cli.plan.source import find
 from redrive.cli.screen import draw, say_lines, write_drawing
 from redrive.clock import SystemClock
+from redrive.drawing import glyphs_for
 from redrive.errors import ConfigurationError
+from redrive.plan import gantt
+from redrive.plan.mermaid import as_mermaid
+from redrive.plan.plain import as_json
+from redrive.plan.read import read_policy
+from redrive.plan.rows import plan_of
+from redrive.plan.svg import as_svg
+from redrive.plan.text import as_text
 
 # Columns where the output is no terminal: what fits into most pages and mails.
 PLAIN_WIDTH = 100

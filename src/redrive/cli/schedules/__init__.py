@@ -9,6 +9,7 @@ A refresh has tracked items, each with a key. A command with a key acts on that 
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated
@@ -16,16 +17,15 @@ from typing import Annotated
 import typer
 
 from redrive.app.app import App
+from redrive.app.protocol import run
+from redrive.app.schedule_view import ScheduleView, demand_triggered, view, views
 from redrive.cli.enqueue import find_task, read_json
 from redrive.cli.loading import Actor, Target, load_app, load_existing, read_instant
 from redrive.cli.schedules import pages
-from redrive.cli.schedules.seen import Seen, seen, seen_one
 from redrive.cli.screen import Grid, print_document, say
 from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
-from redrive.errors import IllegalMove
-from redrive.schedule import RefreshOutcome
 
 schedules = typer.Typer(help="Look at crons and refreshes, and act on them.", no_args_is_help=True)
 
@@ -61,13 +61,13 @@ def list_(app: Target, *, json: AsJson = False) -> None:
     loaded = load_existing(app)
     counts = {each.schedule: each for each in loaded.refreshes.counts()}
     table = Grid("name", "kind", "when", "next", "state", "last")
-    for each in seen(loaded):
+    for each in run(loaded.store, views(loaded)):
         last = _occurrences(loaded, each, 1)
         if json:
             print_document(pages.schedule_document(each) | pages.went_document(last, counts.get(each.name)))
         else:
             went = pages.went(last, counts.get(each.name))
-            table.add(each.name, each.kind, pages.when(each), pages.due(each), pages.state(each), went)
+            table.add(each.name, each.kind, each.when, pages.due(each), pages.state(each), went)
     if not json:
         table.show()
 
@@ -79,7 +79,7 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
     if key is not None:
         _say_item(loaded, name, key, json=json, full=True)
         return
-    found = seen_one(loaded, name)
+    found = run(loaded.store, view(loaded, name))
     ahead = [*itertools.islice(found.ahead(_now(loaded)), AHEAD)]
     past = _occurrences(loaded, found, BACK)
     counted = loaded.refreshes.counts() if found.kind is Kind.REFRESH else ()
@@ -91,6 +91,8 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
         return
     for line in pages.schedule(found, ahead):
         say(line)
+    if found.paused_at is not None:
+        say(f"to clear it: redrive schedules resume {shlex.join([app, name])}")
     if found.kind is Kind.CRON:
         pages.history(past).show()
     else:
@@ -98,7 +100,7 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
         pages.items(troubled).show()
 
 
-def _occurrences(app: App, found: Seen, limit: int) -> tuple[Occurrence, ...]:
+def _occurrences(app: App, found: ScheduleView, limit: int) -> tuple[Occurrence, ...]:
     return app.schedules.occurrences(found.name, limit=limit) if found.kind is Kind.CRON else ()
 
 
@@ -143,7 +145,7 @@ def create(
         replace=replace,
         actor=actor,
     )
-    found = seen_one(loaded, name)
+    found = run(loaded.store, view(loaded, name))
     _print(pages.schedule_document(found), [f"{pages.headline(found)}, next {pages.due(found)}"], json=json)
 
 
@@ -166,9 +168,7 @@ def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, js
         _print(made, [f"cron {name} was started as job {made.job_id}"], json=json)
         return
     turned = loaded.refreshes.trigger(name, key, actor=actor)
-    if turned.outcome is RefreshOutcome.DISABLED:
-        reason = loaded.refreshes.get(name, key).disabled_reason
-        raise IllegalMove(f"{name}/{key} was given up ({reason}) until it is updated: redrive schedules update")
+    demand_triggered(loaded.refreshes.get(name, key), turned)
     _say_item(loaded, name, key, json=json)
 
 
@@ -226,14 +226,14 @@ def _say_changed(app: App, name: str, key: str | None, *, json: bool) -> None:
     if key is not None:
         _say_item(app, name, key, json=json)
         return
-    found = seen_one(app, name)
+    found = run(app.store, view(app, name))
     _print(pages.schedule_document(found), [pages.headline(found)], json=json)
 
 
 def _say_item(app: App, name: str, key: str, *, json: bool, full: bool = False) -> None:
     item: TrackedItem = app.refreshes.get(name, key)
-    policy = seen_one(app, name).policy(item)
-    page = pages.item(item, policy) if full else [pages.standing(item)]
+    policy = run(app.store, view(app, name)).policy(item)
+    page = pages.item(item, policy) if full else [pages.item_headline(item)]
     _print(pages.item_document(item) | {"policy": None if policy is None else str(policy)}, page, json=json)
 
 

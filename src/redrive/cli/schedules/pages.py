@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from redrive.cli.schedules.seen import Seen
+from redrive.app.schedule_view import ScheduleView, standing
 from redrive.cli.screen import Grid, document, utc
 from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
@@ -15,31 +15,18 @@ from redrive.schedule import RefreshPolicy, RefreshState
 from redrive.stores.operations.refresh.items import Counts
 
 
-def when(seen: Seen) -> str:
-    """Return the schedule in one line."""
-    if seen.definition is None:
-        return "declared by a newer redrive"
-    if isinstance(seen.definition, CronDefinition):
-        return f"{seen.definition.pattern} in {seen.definition.tz}"
-    return str(seen.definition.policy).splitlines()[0]
-
-
-def state(seen: Seen) -> str:
+def state(seen: ScheduleView) -> str:
     """Return whether a schedule starts anything."""
-    parts = [
-        seen.row is None and "no worker has declared it yet",
-        not seen.in_code and not seen.created and "not in the code of this app",
-        seen.paused_at is not None and f"paused since {utc(seen.paused_at)}",
-    ]
-    return ", ".join(each for each in parts if each) or "active"
+    paused = () if seen.paused_at is None else (f"paused since {utc(seen.paused_at)}",)
+    return ", ".join((*seen.remarks, *paused)) or "active"
 
 
-def due(seen: Seen) -> str:
+def due(seen: ScheduleView) -> str:
     """Return when its next occurrence or item is due."""
     return "-" if seen.due_at is None else utc(seen.due_at)
 
 
-def headline(seen: Seen) -> str:
+def headline(seen: ScheduleView) -> str:
     """Return the first line of its page."""
     return f"{seen.kind} {seen.name}: {state(seen)}"
 
@@ -54,17 +41,17 @@ def went(last: Sequence[Occurrence], counts: Counts | None) -> str:
     return ", ".join([f"{counts.tracked} tracked", *parts])
 
 
-def schedule(seen: Seen, ahead: Sequence[datetime]) -> Iterator[str]:
+def schedule(seen: ScheduleView, ahead: Sequence[datetime]) -> Iterator[str]:
     """Print the page of a schedule, without its tables."""
     yield headline(seen)
     if seen.row is not None:
         yield f"{'created at run time,' if seen.created else 'declared'} {utc(seen.row.declared_at)}"
     definition = seen.definition
     if definition is None:
-        yield when(seen)
+        yield seen.when
         return
     if isinstance(definition, CronDefinition):
-        yield f"when: {when(seen)}"
+        yield f"when: {seen.when}, {seen.words}"
         within = f" within {format_duration(definition.window)}" if definition.catch_up is CatchUp.ALL else ""
         yield f"overlap: {definition.overlap}, catch-up: {definition.catch_up}{within}"
     else:
@@ -100,14 +87,14 @@ def items(troubled: Sequence[TrackedItem]) -> Grid:
     return table
 
 
-def standing(item: TrackedItem) -> str:
+def item_headline(item: TrackedItem) -> str:
     """Return the state of an item in one line."""
     return f"{item.schedule}/{item.key}: {_stands(item)}"
 
 
 def item(item: TrackedItem, policy: RefreshPolicy | None) -> Iterator[str]:
     """Print the page of an item."""
-    yield standing(item)
+    yield item_headline(item)
     yield f"tracked {utc(item.tracked_at)}, arguments {(item.payload or b'-').decode(errors='replace')}"
     label = "of the refresh" if item.own is None else "its own"
     lines = ["declared by a newer redrive"] if policy is None else str(policy).splitlines()
@@ -118,24 +105,28 @@ def item(item: TrackedItem, policy: RefreshPolicy | None) -> Iterator[str]:
 
 
 def _stands(item: TrackedItem) -> str:
+    word = standing(item)
     due_at = "nothing is planned" if item.refresh_at is None else f"due {utc(item.refresh_at)}"
     paused = "paused, " if item.paused else ""
-    if item.disabled_until_update:
-        return f"given up: {item.disabled_reason}"
-    if item.job_id is not None:
-        return f"{paused}attempt {item.attempt_no} runs as job {item.job_id}"
-    if item.completed:
-        return "completed"
-    return f"{paused}{'fresh' if item.failing_since is None else 'failing'}, {due_at}"
+    match word:
+        case "given up":
+            return f"given up: {item.disabled_reason}"
+        case "running":
+            return f"{paused}attempt {item.attempt_no} runs as job {item.job_id}"
+        case "completed":
+            return word
+        case _:
+            return f"{paused}{word}, {due_at}"
 
 
-def schedule_document(seen: Seen) -> dict[str, object]:
+def schedule_document(seen: ScheduleView) -> dict[str, object]:
     """Return a schedule as a document for JSON."""
     row = seen.row
     return {
         "name": seen.name,
         "kind": seen.kind,
-        "when": when(seen),
+        "when": seen.when,
+        "words": seen.words,
         "state": state(seen),
         "in_code": seen.in_code,
         "created": seen.created,

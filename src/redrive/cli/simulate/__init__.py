@@ -11,11 +11,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from redrive.cli.plan.source import find, read_policy
+from redrive.cli.plan.source import find
 from redrive.cli.screen import say
 from redrive.cli.simulate.svg import as_svg
 from redrive.cli.simulate.text import as_json, as_table
 from redrive.errors import ConfigurationError
+from redrive.plan.read import read_policy
 from redrive.simulate import SCENARIOS, Contender, ScenarioResult, of_policy, run, scenario
 
 # Columns where the output is no terminal: the widest table with the longest name.

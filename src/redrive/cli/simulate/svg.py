@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf, isinf, log10
 
-from redrive.cli.drawing import svg, tag
-from redrive.cli.plan.words import wrapped
 from redrive.cli.simulate.text import cells, setting
+from redrive.drawing import svg, tag
+from redrive.plan.words import wrapped
 from redrive.simulate import ScenarioResult
 from redrive.visible import visible
 

@@ -6,7 +6,7 @@ which error does the caller get otherwise? `Verdict` is the answer. It does no I
 
 ======================  ==============================================================================
 `kv`                    statuses of the key-value service
-`errormap`              the server's own error map, for statuses that the client does not know
+`errormap`              the server's own error map, for statuses that the client does not list
 `query`, `analytics`    services with error codes (`service` reads them)
 `bodies`                search and views: HTTP statuses, and texts in the body
 `transport`, `rpc`      connections that fail, exceptions of HTTP clients, gRPC

@@ -1,4 +1,4 @@
-"""The error map of a key-value server: the meaning of statuses that the client does not know (RFC 0013, RFC 0069).
+"""The error map of a key-value server: the meaning of statuses that the client does not have (RFC 0013, RFC 0069).
 
 A server can send statuses that are newer than the client. It therefore offers a JSON document that names each of its
 statuses and gives the client instructions, by attributes. Rules:
@@ -273,7 +273,7 @@ def _span(milliseconds: int | None) -> timedelta | None:
 
 
 def verdict_of_entry(status: int, error_map: ErrorMap | None) -> Verdict:
-    """Judge a status that the client does not know (RFC 0049, "KV Error Map Handling")."""
+    """Judge a status that is unknown to the client (RFC 0049, "KV Error Map Handling")."""
     entry = error_map.entries.get(status) if error_map else None
     if entry is None:
         return Verdict(None, SdkError.COUCHBASE_EXCEPTION, detail=f"unknown status 0x{status:02x}")

@@ -147,7 +147,7 @@ ERRORS: Mapping[int, ErrorRow] = MappingProxyType({row.status: row for row in _E
 
 
 def is_known(status: int) -> bool:
-    """Return True if the client knows a status, so that the server's error map is not used."""
+    """Return True if the client has a status in its table, so that the server's error map is not used."""
     return status in ERRORS
 
 

@@ -39,7 +39,7 @@ E = SdkError
 TIMEOUTS = frozenset({E.AMBIGUOUS_TIMEOUT, E.UNAMBIGUOUS_TIMEOUT})
 
 
-#: The codes of RFC 0058 whose meaning matters here; any other is an error that is not retried.
+#: The codes of RFC 0058 that are distinguished here; any other is an error that is not retried.
 CODES: Mapping[int, Verdict] = MappingProxyType(
     {
         2: Verdict(LOST, E.REQUEST_CANCELED, Stage.IN_FLIGHT),

@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 from redrive.orchestrator.reason import RetryReason
 from redrive.policy import Failure, Stage
 
-#: The reason of a write whose outcome is not known, also where the service has a reason of its own for reads.
+#: The reason of a write with an unknown outcome, also where the service has a reason of its own for reads.
 #:
 #: A client may hand on the name of the reason and nothing else, as RFC 0049's own interface does. The name alone must
 #: then say that the write may not be repeated.

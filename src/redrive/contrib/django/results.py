@@ -55,7 +55,7 @@ def result(task: Any, alias: str, material: CatchMaterial) -> Any:  # noqa: ANN4
     """Return the ``TaskResult`` of a job, without the return value."""
     job = material.job
     stored = {} if material.payload is None else msgspec.json.decode(material.payload)
-    # An operator may have moved the job to a queue that Django does not know.
+    # An operator may have moved the job to a queue without settings in Django.
     queues = compat.task_backends[alias].queues
     return compat.TaskResult(
         task=task.using(

@@ -1,4 +1,4 @@
-"""Classification of the errors of ``grpcio``: how far a call got, and how long the server wants the client to wait.
+"""Classification of the errors of ``grpcio``: how far a call got, and how long the server asks the client to wait.
 
 ``UNAVAILABLE`` comes from an overloaded server, from a proxy that has lost its server, and from ``grpcio`` if it could
 not connect or lost the connection with the call on it. Only a call that was not sent is always safe to repeat. A call

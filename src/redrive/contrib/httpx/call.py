@@ -163,7 +163,7 @@ class RequestAttempt:
         mark(error, Evidence(self.request, self._trail.stage(error), self._is_spent()))
 
     def answered(self, response: httpx.Response) -> httpx.HTTPStatusError | None:
-        """Hold a response whose head has arrived, and return the error that stands for a bad one."""
+        """Hold a response after its head has arrived, and return the error that stands for a bad one."""
         self._trail.answered = True
         response.request = self.request
         self._call.hold(response)

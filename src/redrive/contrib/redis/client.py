@@ -5,7 +5,7 @@ every command, ``lock()``, ``pipeline()`` and ``transaction()`` work as before. 
 not at all if it watches keys, because the values that it has read may be outdated.
 """
 
-# ruff: noqa: ANN401 - arguments and replies of any command; only redis-py and its user know the types
+# ruff: noqa: ANN401 - arguments and replies of any command; their types depend on the command
 
 from __future__ import annotations
 

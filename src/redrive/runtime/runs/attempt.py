@@ -20,10 +20,11 @@ from redrive.engine.runs import RunState, check_size
 from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.errors import ConfigurationError, PayloadError, ResultTooLarge
 from redrive.runtime.functions import PolicyFunctions
-from redrive.runtime.handlers import AttemptTimeout, Threads
+from redrive.runtime.handlers import TimeLimits
 from redrive.runtime.runs.conductor import Conductor, RunEnded
 from redrive.runtime.runs.passes import new_pass
 from redrive.runtime.runs.recorder import StoreRecorder
+from redrive.runtime.threads import Threads
 
 
 class RunAttempts:
@@ -35,21 +36,24 @@ class RunAttempts:
         write: writes rows of running runs.
         functions: the functions of policies.
         cut_off: returns True if the caller has cancelled the attempt of a lease.
+        limits: the time limits of attempts.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of an executor that it uses
         self,
         app: App,
         threads: Threads | None,
         write: Callable[[StepBatch], Awaitable[StepsWritten]],
         functions: PolicyFunctions,
         cut_off: Callable[[int], bool],
+        limits: TimeLimits,
     ) -> None:
         self._app = app
         self._threads = threads
         self._write = write
         self._functions = functions
         self._cut_off = cut_off
+        self._limits = limits
 
     async def run(
         self, workflow: Workflow[Any, Any, Any], claim: Claim, state: RunState, *, expired: bool = False
@@ -69,18 +73,13 @@ class RunAttempts:
             return Unreadable(clean(error, ERROR_TEXT))
         conductor = self._conductor(claim, code, state)
         token = EFFECTS.set(None)
-        limit = limit_of(claim.policy)
-        scope = asyncio.timeout(limit.total_seconds())
         try:
-            async with scope:
-                result = await conductor.run(arguments, expired=expired)
+            result = await self._limits.within(limit_of(claim.policy), conductor.run(arguments, expired=expired))
         except RunEnded as end:
             return end.outcome
         except BaseException as error:
             if issubclass(type(error), asyncio.CancelledError) and self._cut_off(claim.lease_id):
                 raise
-            if isinstance(error, TimeoutError) and scope.expired():
-                error = AttemptTimeout(limit)
             outcome = conductor.outcome_of(error)
             return await self._functions.failure(claim, arguments, error, outcome)
         finally:
@@ -90,11 +89,10 @@ class RunAttempts:
     def _conductor(self, claim: Claim, code: Workflow[Any, Any, Any], state: RunState) -> Conductor:
         clock, threads = self._app.clock, self._threads
         began = SystemClock.monotonic()
-        loop = asyncio.get_running_loop()
 
         def start_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
             assert threads is not None  # noqa: S101 - it is passed only then
-            return asyncio.wrap_future(threads.start(claim.lease_id, call), loop=loop)
+            return threads.start(claim.lease_id, call)
 
         in_thread = None if threads is None else start_thread
         recorder = StoreRecorder(self._app, claim, self._write, clock or SystemClock(), in_thread=in_thread)
@@ -105,6 +103,7 @@ class RunAttempts:
             state,
             recorder,
             app=self._app,
+            functions=self._functions,
             now=lambda: self._app.now() or claim.claimed_at + timedelta(seconds=SystemClock.monotonic() - began),
             start_thread=in_thread,
             asleep=(clock or SystemClock()).asleep,

@@ -77,15 +77,14 @@ class BranchWait:
     """What a branch waits for.
 
     Attributes:
-        due_at: when to look again; None if only something from outside ends the wait.
+        due_at: when to check again; None if only something from outside ends the wait.
         why: a text for the screen.
         path: of the row that the wait belongs to.
         row: the row that stores the wait, until its write begins.
         written: the row as it was written.
-        woken: set when the branch should look again.
+        woken: set when the branch should check again.
     """
 
-    branch: Branch
     due_at: datetime | None
     why: str
     path: str
@@ -94,7 +93,7 @@ class BranchWait:
     woken: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def wake(self) -> None:
-        """Let the branch look again."""
+        """Let the branch check again."""
         if not self.woken.done():
             self.woken.set_result(None)
 

@@ -2,7 +2,7 @@
 
 The conductor answers what the body asks for: with a recorded value, by carrying it out, or by a wait. When every branch
 waits, it tears the body down: it throws `Parking` into each wait, in the order of the branches, and the body ends. A
-body is not torn down while a branch does something else, because the effect of that would be repeated; until then this
+body is not torn down while a branch still works, because the effect of that would be repeated; until then this
 process keeps the due times of the other branches. After the teardown has begun, every call raises the interrupt again
 and does nothing.
 """
@@ -17,7 +17,6 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NoReturn, Protocol, TypeAlias
@@ -25,12 +24,12 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 import msgspec
 
 from redrive.app.app import App
-from redrive.app.flow import Flow, FlowCall, SyncFlow
-from redrive.app.flow_calls import Asked, ChildCall, StepCall, StepFunction, Undo
-from redrive.app.rng import FlowRandom
+from redrive.app.flow import ConductorProtocol, Flow, FlowCall
+from redrive.app.flow_calls import ChildCall, StepCall, StepFunction, Undo
 from redrive.app.run_errors import rebuilt
+from redrive.app.sync_flow import SyncFlow
 from redrive.app.workflow import Workflow
-from redrive.engine.outcome import Cancelled, Expired, Failed, Held, Outcome, Parked, Restarted
+from redrive.engine.outcome import Cancelled, Expired, Failed, Held, Outcome, Parked
 from redrive.engine.records import Claim
 from redrive.engine.replay import Answer, Replay, StepRequest, describe_run
 from redrive.engine.runs import FAR, RunFlags, RunState, StepError, StepKind, StepRecord
@@ -44,15 +43,15 @@ from redrive.errors import (
     LeaseLost,
     Parking,
     ParkingSwallowed,
-    TooManySteps,
 )
 from redrive.policy import Policy
 from redrive.runtime import log
 from redrive.runtime.functions import PolicyFunctions
-from redrive.runtime.handlers import outcome_of
-from redrive.runtime.runs.branches import CURRENT, IN_STEP, Branch, BranchWait
+from redrive.runtime.handlers import outcome_of, task_is_cancelled
+from redrive.runtime.runs.branches import CURRENT, Branch, BranchWait
 from redrive.runtime.runs.inbox import Inbox
 from redrive.runtime.runs.recorder import Recorder
+from redrive.runtime.runs.rows import PendingRows
 
 #: The name of the rows that record where a cancellation was delivered.
 CANCEL_MARK = ":cancel"
@@ -60,7 +59,7 @@ CANCEL_MARK = ":cancel"
 #: The path and the name of the row that records that a cancellation has to wait.
 CANCEL_SEEN = ":cancel-seen"
 
-# Seconds between two looks for signals, while a branch waits for one and another branch does something.
+# Seconds between two polls for signals, while a branch waits for one and another branch works.
 _LOOK = 0.5
 
 
@@ -78,7 +77,7 @@ class UndoList(Protocol):
     def add(self, row: StepRecord, undo: Undo, policy: Policy, step: StepFunction) -> None:
         """Note the undo of a finished step."""
 
-    async def run(self, main: Branch, error: BaseException, *, reason: str | None = None) -> None:
+    async def run(self, conductor: Conductor, main: Branch, error: BaseException, *, reason: str | None = None) -> None:
         """Run the undos if the run ends with this error, and raise what it ends with."""
 
 
@@ -98,9 +97,11 @@ class Conductor:
         workflow: its code.
         state: what is stored of the run.
         recorder: writes rows.
-        carry_out: carries out what a branch asks for.
+        calls: returns what the flow of the body calls; see `redrive.runtime.runs.body`.
+        undos: the undos of the run.
         app: the app.
         now: returns the present instant of the store's clock, or an earlier one.
+        functions: the functions of policies.
         start_thread: starts a function in a thread; None runs functions of steps on the event loop.
         asleep: waits for so many seconds.
     """
@@ -111,9 +112,11 @@ class Conductor:
         workflow: Workflow[Any, Any, Any],
         state: RunState,
         recorder: Recorder,
-        carry_out: Callable[[Conductor, Branch, Asked], Coroutine[Any, Any, Any]],
         *,
+        calls: Callable[[Conductor], ConductorProtocol],
+        undos: UndoList,
         app: App,
+        functions: PolicyFunctions,
         now: Callable[[], datetime],
         start_thread: StartThread | None,
         asleep: Callable[[float], Coroutine[Any, Any, None]],
@@ -123,14 +126,14 @@ class Conductor:
         self.run_record = state.run
         self.seed = f"{state.run.workflow} {state.run.id} {state.run.epoch}"
         self.app = app
-        self.functions = PolicyFunctions(app)
+        self.functions = functions
         self.recorder = recorder
         self.now_at = now
         self.start_thread = start_thread
         self.inbox = Inbox(state)
         self.replay = Replay(state.run, state.steps)
-        self.undos: UndoList
-        self._carry_out = carry_out
+        self.undos = undos
+        self._calls = calls
         self.loop = asyncio.get_running_loop()
         #: Errors that were recorded: another pass would raise them again.
         self.recorded_errors: list[BaseException] = []
@@ -140,20 +143,15 @@ class Conductor:
         self._asleep = asleep
         self._end: Outcome | None = None
         self._interrupt: FlowInterrupt | None = None
-        self._lost = self._expired = self._looking = self._values_changed = False
-        self._branches: list[Branch] = []
-        self._announced: set[FlowCall[Any]] = set()
-        self._queue: dict[str, StepEnd] = {}
-        self._written: dict[str, StepRecord] = {}
-        self._readers: Counter[str] = Counter()  # calls that wait for the written row of a path
-        self._lock = asyncio.Lock()
-        self._values: dict[str, msgspec.Raw] = (
-            {} if state.run.values is None else msgspec.json.decode(state.run.values, type=dict[str, msgspec.Raw])
-        )
-        self._count = len(state.steps)
+        self._lost = self._expired = self._looking = False
+        self.branches: list[Branch] = []
+        #: Calls of the body that were not awaited yet.
+        self.announced: set[FlowCall[Any]] = set()
+        self.rows = PendingRows(state, workflow, recorder, flags=self._take, lost=self._lose)
         self._marks = {row.path.removeprefix(f"{CANCEL_MARK} ") for row in state.steps if row.kind is StepKind.CANCEL}
         self._cancel_seen = any(row.kind is StepKind.CANCEL for row in state.steps)
-        self._helpers: set[asyncio.Task[Any]] = set()
+        #: Tasks that end with the pass.
+        self.helpers: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.Task[None] | None = None
 
     # ---------------------------------------------------------------- one pass
@@ -178,14 +176,14 @@ class Conductor:
             self._forget()
 
     def _body(self, arguments: Mapping[str, Any]) -> Any:
-        flow = (Flow if self.workflow.is_async else SyncFlow)(self)
+        flow = (Flow if self.workflow.is_async else SyncFlow)(self._calls(self))
         name = self.workflow.signature.context
         assert name is not None  # noqa: S101 - a workflow takes a flow
         return self.workflow.function(**{name: flow}, **arguments)
 
     async def run_branch(self, branch: Branch, start: Callable[[], Any]) -> Any:
         """Run the code of a branch in the current task, or in a thread if the body is no coroutine."""
-        self._branches.append(branch)
+        self.branches.append(branch)
         branch.task = asyncio.current_task()
         token = CURRENT.set(branch)
         try:
@@ -194,7 +192,7 @@ class Conductor:
             return await self._in_thread(branch, start)
         finally:
             CURRENT.reset(token)
-            self._branches.remove(branch)
+            self.branches.remove(branch)
             if branch.parent is not None:
                 # Until it has taken note of this end, the parent does something.
                 branch.parent.joining = False
@@ -221,8 +219,8 @@ class Conductor:
                 )
             )
         self._check_lost()
-        if self._announced:
-            lost = next(iter(self._announced))
+        if self.announced:
+            lost = next(iter(self.announced))
             raise FlowMisused(f"a call of the flow was never awaited: {lost.asked.line}")
         missing = self.replay.missing()
         if missing is not None:
@@ -241,7 +239,7 @@ class Conductor:
                 log.warning("%s: its body raised while it was torn down: %r", describe_run(self.run_record), error)
             if not self.undos.begun:
                 raise RunEnded(self._end)
-        elif isinstance(error, asyncio.CancelledError) and self._is_cut_off():
+        elif isinstance(error, asyncio.CancelledError) and task_is_cancelled():
             raise error
         elif not isinstance(error, CancelRequested):
             missing = None if self.undos.begun else self.replay.missing()
@@ -249,11 +247,11 @@ class Conductor:
                 raise RunEnded(Held(missing)) from error
         if self._expired:
             late = TimeoutError("the deadline of the run has passed")
-            await self.undos.run(main, late, reason=DEADLINE)
+            await self.undos.run(self, main, late, reason=DEADLINE)
             raise RunEnded(Expired())
         if isinstance(error, BranchDropped) and not self.undos.begun:
             raise error
-        await self.undos.run(main, error)
+        await self.undos.run(self, main, error)
         if isinstance(error, CancelRequested):
             raise RunEnded(Cancelled(str(error)))
         raise error
@@ -266,7 +264,7 @@ class Conductor:
     def listed(self, branch: Branch) -> Iterator[None]:
         """Count a branch as one that runs, and open the flow for it again."""
         self._end = self._interrupt = None
-        self._branches[:] = [branch]
+        self.branches[:] = [branch]
         branch.task, branch.thread = asyncio.current_task(), None
         try:
             yield
@@ -274,7 +272,7 @@ class Conductor:
             assert self._end is not None  # noqa: S101 - the cause of the interrupt
             raise RunEnded(self._end) from None
         finally:
-            self._branches.clear()
+            self.branches.clear()
 
     def outcome_of(self, error: BaseException) -> Outcome:
         """Return the outcome of the run for an error that leaves its body."""
@@ -309,13 +307,9 @@ class Conductor:
     def forget(self, work: object) -> None:
         """Take a branch that was never started out of the calls that must be awaited."""
         if isinstance(work, FlowCall):
-            self._announced.discard(work)
+            self.announced.discard(work)
         elif inspect.iscoroutine(work):
             work.close()
-
-    def _is_cut_off(self) -> bool:
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
 
     def _check_lost(self) -> None:
         if self._lost:
@@ -323,7 +317,7 @@ class Conductor:
 
     def _forget(self) -> None:
         """Stop what would outlive the pass."""
-        for helper in self._helpers:
+        for helper in self.helpers:
             helper.cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -334,59 +328,6 @@ class Conductor:
     def parking(self) -> bool:
         """True while the body is torn down."""
         return self._end is not None
-
-    @property
-    def identity(self) -> tuple[str, str, int]:
-        """The workflow, the id and the version of the run."""
-        return self.run_record.workflow, self.run_record.id, self.run_record.version
-
-    def announce(self, call: FlowCall[Any]) -> None:
-        """Record that the body has made a call that it must await."""
-        self._announced.add(call)
-
-    async def perform(self, asked: Asked, call: FlowCall[Any] | None = None) -> Any:
-        """Carry out what a coroutine asks for."""
-        if call is not None:
-            if call not in self._announced:
-                raise FlowMisused(f"{asked.line}: a call of the flow can be awaited once")
-            self._announced.discard(call)
-        branch = self._current(asked.line)
-        return await self._answer(branch, asked)
-
-    def perform_in_thread(self, asked: Asked) -> Any:
-        """Carry out what a thread asks for."""
-        branch = self._current(asked.line)
-        return asyncio.run_coroutine_threadsafe(self._in_helper(branch, asked), self.loop).result()
-
-    async def _in_helper(self, branch: Branch, asked: Asked) -> Any:
-        branch.task = helper = asyncio.current_task()
-        assert helper is not None  # noqa: S101 - a coroutine runs in a task
-        self._helpers.add(helper)
-        try:
-            return await self._answer(branch, asked)
-        finally:
-            self._helpers.discard(helper)
-
-    def _current(self, line: str) -> Branch:
-        """Return the branch that calls, or raise the reason why it must not."""
-        step = IN_STEP.get()
-        if step is not None:
-            raise FlowMisused(
-                f"{line}: a step inside the step {step!r}: only the body and its branches call the flow; return from "
-                "the step first"
-            )
-        branch = CURRENT.get()
-        if branch is None or not branch.is_current or branch not in self._branches:
-            raise FlowMisused(
-                f"{line}: called from a task or a thread outside the flow, so that the order of its steps "
-                "would change; use flow.gather(), flow.map() or flow.first() in place of asyncio.create_task(), "
-                "asyncio.gather() and threads"
-            )
-        return branch
-
-    async def _answer(self, branch: Branch, asked: Asked) -> Any:
-        self.check_open(branch)
-        return await self._carry_out(self, branch, asked)
 
     def check_open(self, branch: Branch) -> None:
         """Raise the interrupt again after the teardown has begun."""
@@ -424,12 +365,7 @@ class Conductor:
             raise CancelRequested(cancel)
         while self._flags.paused:
             await self.wait(branch, None, "paused", path)
-        most = self.workflow.max_steps
-        if self._count >= most:
-            raise TooManySteps(
-                f"{describe_run(self.run_record)} has {self._count:,} recorded steps, and the limit is {most:,}: "
-                "begin anew by flow.restart()"
-            )
+        self.rows.check_room()
 
     # ---------------------------------------------------------------- writes
 
@@ -437,81 +373,22 @@ class Conductor:
         """Return the row that would be written now, by the time of this process."""
         return resolve(end, self.claim.id, self.claim.lease_id, self.now_at())
 
-    def attach(self, end: StepEnd) -> None:
-        """Write a row with the next one."""
-        self._queue[end.path] = end
-
     async def record(self, end: StepEnd, *more: StepEnd) -> StepRecord:
         """Write rows, with those that were attached and the changed values; return the first one as written."""
-        for each in (end, *more):
-            self._queue[each.path] = each
-        # The row of a failed try may still be under way when the next try ends: then both read the later row.
-        self._readers[end.path] += 1
-        try:
-            async with self._lock:
-                # The holder of the lock before may have written them.
-                if self._queue:
-                    await self._write()
-            self._check_lost()
-            return self._written[end.path]
-        finally:
-            self._readers[end.path] -= 1
-            if not self._readers[end.path]:
-                del self._readers[end.path]
-                self._written.pop(end.path, None)
-
-    async def _write(self) -> None:
-        batch = tuple(self._queue.values())
-        self._queue.clear()
-        values, self._values_changed = self._changed_values(), False
-        try:
-            rows, flags = await self.recorder.record(batch, values)
-        except LeaseLost:
-            self._lose()
-            raise
-        self._written.update({row.path: row for row in rows})
-        self._grew(len(batch))
-        self._take(flags)
+        row = await self.rows.record(end, *more)
+        self._check_lost()
+        return row
 
     async def start_child(self, path: str, call: ChildCall) -> StepRecord:
         """Start a child run, and write the row of its call."""
-        row = await self._written_by(self.recorder.start_child(self.run_record, path, call))
-        self._grew(1)
-        return row
+        return await self.rows.start_child(path, call)
 
     async def transact(self, branch: Branch, path: str, call: StepCall) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
         await self.edge(branch, path)
-        if self._queue or self._values_changed:
-            await self._flush()
-        row = await self._written_by(self.recorder.transacted(path, call))
+        row = await self.rows.transact(path, call)
         branch.reached(row.at)
-        self._grew(1)
         return row
-
-    async def _flush(self) -> None:
-        async with self._lock:
-            await self._write()
-
-    async def _written_by(self, work: Coroutine[Any, Any, StepRecord]) -> StepRecord:
-        try:
-            return await work
-        except LeaseLost:
-            self._lose()
-            raise
-
-    def _changed_values(self) -> bytes | None:
-        return msgspec.json.encode(self._values) if self._values_changed else None
-
-    def _grew(self, count: int) -> None:
-        warn = self.workflow.warn_steps
-        if self._count < warn <= self._count + count:
-            log.warning(
-                "%s has %d recorded steps; each continuation replays all of them: flow.restart() begins anew",
-                describe_run(self.run_record),
-                warn,
-            )
-        self._count += count
 
     def _lose(self) -> None:
         self._lost = True
@@ -519,18 +396,18 @@ class Conductor:
             self.close(Held("its lease is lost"))
 
     def _take(self, flags: RunFlags) -> None:
-        changed = flags != self._flags
+        if flags == self._flags:
+            return
         self._flags = flags
-        if changed:
-            for branch in self._branches:
-                if branch.wait is not None:
-                    branch.wait.wake()
+        for branch in self.branches:
+            if branch.wait is not None:
+                branch.wait.wake()
 
     # ---------------------------------------------------------------- waits
 
     async def wait(self, branch: Branch, due_at: datetime | None, why: str, path: str) -> None:
-        """Wait with the row at this path until something has changed, or raise `Parking`; the caller looks again."""
-        wait = branch.wait = BranchWait(branch, due_at, why, path)
+        """Wait with the row at this path until something has changed, or raise `Parking`; the caller checks again."""
+        wait = branch.wait = BranchWait(due_at, why, path)
         self.consider()
         try:
             await wait.woken
@@ -542,7 +419,7 @@ class Conductor:
 
         Return the row as written, if something has changed before the run could park.
         """
-        wait = branch.wait = BranchWait(branch, self.expected(end).due_at, why, end.path, end)
+        wait = branch.wait = BranchWait(self.expected(end).due_at, why, end.path, end)
         self.consider()
         try:
             await wait.woken
@@ -554,8 +431,8 @@ class Conductor:
         return wait.written or self.expected(end)
 
     def consider(self) -> None:
-        """Look soon whether every branch waits."""
-        if len(self._branches) == 1:
+        """Check soon whether every branch waits."""
+        if len(self.branches) == 1:
             self._look()
         elif not self._looking:
             self._looking = True
@@ -563,12 +440,12 @@ class Conductor:
 
     def _look(self) -> None:
         self._looking = False
-        if self._end is not None or not self._branches:
+        if self._end is not None or not self.branches:
             return
-        waits = [branch.wait for branch in self._branches if branch.wait is not None]
+        waits = [branch.wait for branch in self.branches if branch.wait is not None]
         if any(wait.woken.done() for wait in waits) or not waits:
             return
-        if all(branch.is_idle for branch in self._branches):
+        if all(branch.is_idle for branch in self.branches):
             self._park(waits)
             return
         for wait in waits:
@@ -580,8 +457,8 @@ class Conductor:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         helper = self.loop.create_task(work)
-        self._helpers.add(helper)
-        helper.add_done_callback(self._helpers.discard)
+        self.helpers.add(helper)
+        helper.add_done_callback(self.helpers.discard)
 
     async def _write_wait(self, wait: BranchWait, end: StepEnd) -> None:
         # The next call of the branch raises it.
@@ -595,31 +472,29 @@ class Conductor:
         due = min((wait.due_at for wait in waits if wait.due_at is not None and wait.row is None), default=None)
         for wait in waits:
             if wait.row is not None:
-                self._queue[wait.row.path] = wait.row
+                self.rows.attach(wait.row)
         if self._flags.cancel_why is not None and not self._cancel_seen:
             # Behind a shield, and while undos run. Without the row the run would be due at once to receive it.
-            self._queue[CANCEL_SEEN] = NewStep(CANCEL_SEEN, StepKind.CANCEL, CANCEL_SEEN)
+            self.rows.attach(NewStep(CANCEL_SEEN, StepKind.CANCEL, CANCEL_SEEN))
         why = "; ".join(sorted({wait.why for wait in waits}))
-        rows = tuple(self._queue.values())
-        self._queue.clear()
         # Waits of branches that were dropped are not among these, and their rows go.
         open_waits = tuple(wait.path for wait in waits)
         until = None if due is None or due >= FAR else due
-        self.close(Parked(until, why, rows, self._changed_values(), open_waits))
+        self.close(Parked(until, why, self.rows.take(), self.rows.changed_values(), open_waits))
 
     def close(self, end: Outcome) -> None:
         """Tear the body down: throw the interrupt into each wait, in the order of the branches."""
         if self._end is None:
             self._end = end
             self._interrupt = Parking(getattr(end, "why", None))
-            for branch in sorted(self._branches, key=lambda each: each.path):
+            for branch in sorted(self.branches, key=lambda each: each.path):
                 if branch.wait is not None:
                     branch.wait.throw(Parking(str(self._interrupt)))
 
     async def _keep_times(self) -> None:
-        """Wake branches at their due times, and look for signals, while another branch does something."""
+        """Wake branches at their due times, and poll for signals, while another branch works."""
         while self._end is None:
-            waits = [branch.wait for branch in self._branches if branch.wait is not None]
+            waits = [branch.wait for branch in self.branches if branch.wait is not None]
             if not waits:
                 return
             now = self.now_at()
@@ -639,59 +514,9 @@ class Conductor:
             return
         self._take(fresh.flags)
         if self.inbox.add(fresh.arrived):
-            for branch in self._branches:
+            for branch in self.branches:
                 if branch.wait is not None:
                     branch.wait.wake()
-
-    # ---------------------------------------------------------------- small services
-
-    def set(self, name: str, raw: bytes) -> None:
-        """Store a value of the run with its next row."""
-        self._values[name] = msgspec.Raw(raw)
-        self._values_changed = True
-
-    def now(self) -> datetime:
-        """Return the time of the last row that the branch has reached."""
-        return self._current("flow.now()").at
-
-    def random(self) -> FlowRandom:
-        """Return the random number generator of the branch."""
-        return self._current("flow.random").random
-
-    @contextlib.contextmanager
-    def shield(self) -> Iterator[None]:
-        """Return a block in which no cancellation is delivered."""
-        branch = self._current("flow.shield()")
-        branch.shields += 1
-        try:
-            yield
-        finally:
-            branch.shields -= 1
-
-    def patched(self, name: str, line: str) -> bool:
-        """Return True if the run takes a patch."""
-        branch = self._current(line)
-        self.check_open(branch)
-        request = StepRequest(StepKind.PATCH, name, line=line)
-        answer = self.replay.ask(branch.path, branch.position + 1, request)
-        if answer.row is not None:
-            branch.position = answer.position
-            return True
-        if not self.replay.is_new(branch.path, answer.position) or branch.replay_only:
-            return False
-        branch.position = answer.position
-        self.attach(NewStep(answer.path, StepKind.PATCH, name, result=b"true"))
-        return True
-
-    def restart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-        """End this epoch of the run, and begin the next one with these arguments."""
-        branch = self._current("flow.restart()")
-        self.check_open(branch)
-        if branch.path:
-            raise FlowMisused("flow.restart() belongs into the body itself, not into a branch")
-        payload = self.workflow.signature.write(args, kwargs)
-        self.close(Restarted(payload, self._changed_values()))
-        raise Parking
 
 
 def _is_interrupt(error: BaseException) -> bool:

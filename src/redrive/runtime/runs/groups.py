@@ -28,7 +28,7 @@ from redrive.runtime.runs.conductor import Conductor
 
 async def run_group(conductor: Conductor, branch: Branch, call: GatherCall) -> Any:
     """Run the branches of a call, and return what it promises."""
-    answer = conductor.ask(branch, StepRequest(StepKind.GATHER, call.name, line=call.line))
+    answer = conductor.ask(branch, StepRequest(StepKind.GATHER, call.name, line=call.line, aka=call.aka))
     decided = None if answer.row is None else int(msgspec.json.decode(answer.row.result or b"0"))
     group = _Group(conductor, branch, call, answer.path, decided)
     try:

@@ -1,9 +1,14 @@
-"""What has arrived for a run and is not received yet."""
+"""What has arrived for a run and is not received yet.
+
+A run may have more unread signals than one claim reads. The others are read by the name that the body waits for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from redrive.engine.runs import RunState, SignalRecord
-from redrive.stores.operations.runs.steps import Arrivals
+from redrive.stores.operations.runs.steps import UNREAD, Arrivals
 
 
 class Inbox:
@@ -13,16 +18,24 @@ class Inbox:
         self.signals: list[SignalRecord] = list(state.signals)
         self.emits = {each.name: each for each in state.emits}
         self.children = {each.job_id: each for each in state.children}
+        #: True if the database may have more unread signals than were read.
+        self.is_partial = len(state.signals) >= UNREAD
         # A signal that was received is still unread in the database until its row is written.
         self._seen = {each.id for each in state.signals}
 
     def add(self, arrived: Arrivals) -> bool:
         """Add what is new, and return True if something is."""
         signals, emits, children = arrived
-        fresh = [each for each in signals if each.id not in self._seen]
+        self.is_partial = self.is_partial or len(signals) >= UNREAD
         before = len(self.emits) + len(self.children)
-        self._seen.update(each.id for each in fresh)
-        self.signals += fresh
         self.emits.update({each.name: each for each in emits})
         self.children.update({each.job_id: each for each in children})
-        return bool(fresh) or len(self.emits) + len(self.children) > before
+        # Of a partial inbox only the waits themselves find out if something is new for them.
+        return self.add_signals(signals) or self.is_partial or len(self.emits) + len(self.children) > before
+
+    def add_signals(self, signals: Sequence[SignalRecord]) -> bool:
+        """Add signals that were not read before, and return True if there are some."""
+        fresh = [each for each in signals if each.id not in self._seen]
+        self._seen.update(each.id for each in fresh)
+        self.signals += fresh
+        return bool(fresh)

@@ -11,6 +11,8 @@ from redrive.app.flow_calls import Asked, ChildCall, GatherCall, SleepCall, Step
 from redrive.app.workflow import Workflow
 from redrive.engine.records import Claim
 from redrive.engine.runs import RunState
+from redrive.runtime.functions import PolicyFunctions
+from redrive.runtime.runs.body import BodyCalls
 from redrive.runtime.runs.branches import Branch
 from redrive.runtime.runs.conductor import Conductor, StartThread
 from redrive.runtime.runs.groups import run_group
@@ -27,28 +29,37 @@ def new_pass(  # noqa: PLR0913 - the parts of a worker that a run needs
     recorder: Recorder,
     *,
     app: App,
+    functions: PolicyFunctions,
     now: Callable[[], datetime],
     start_thread: StartThread | None,
     asleep: Callable[[float], Coroutine[Any, Any, None]],
 ) -> Conductor:
     """Return the conductor of one pass; see `Conductor`."""
-    conductor = Conductor(
-        claim, workflow, state, recorder, _carry_out, app=app, now=now, start_thread=start_thread, asleep=asleep
+    return Conductor(
+        claim,
+        workflow,
+        state,
+        recorder,
+        calls=lambda conductor: BodyCalls(conductor, _carry_out),
+        undos=Undos(state.steps),
+        app=app,
+        functions=functions,
+        now=now,
+        start_thread=start_thread,
+        asleep=asleep,
     )
-    conductor.undos = Undos(conductor, state.steps)
-    return conductor
 
 
-async def _carry_out(conductor: Conductor, branch: Branch, asked: Asked) -> Any:  # noqa: ANN401 - of the user
-    """Carry out what a branch asks for."""
+def _carry_out(conductor: Conductor, branch: Branch, asked: Asked) -> Coroutine[Any, Any, Any]:
+    """Return the coroutine that carries out what a branch asks for."""
     match asked:
         case StepCall():
-            return await run_step(conductor, branch, asked)
+            return run_step(conductor, branch, asked)
         case SleepCall():
-            return await sleep(conductor, branch, asked)
+            return sleep(conductor, branch, asked)
         case WaitCall():
-            return await wait_for(conductor, branch, asked)
+            return wait_for(conductor, branch, asked)
         case ChildCall():
-            return await call_child(conductor, branch, asked)
+            return call_child(conductor, branch, asked)
         case GatherCall():
-            return await run_group(conductor, branch, asked)
+            return run_group(conductor, branch, asked)

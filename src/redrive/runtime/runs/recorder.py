@@ -10,14 +10,12 @@ from redrive.app.app import App
 from redrive.app.flow_calls import ChildCall, StepCall
 from redrive.clock import Clock
 from redrive.engine.records import Claim
-from redrive.engine.runs import RunFlags, RunRecord, StepKind, StepRecord, check_size
+from redrive.engine.runs import RunFlags, RunRecord, SignalRecord, StepKind, StepRecord, check_size
 from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten
 from redrive.errors import LeaseLost, StoreBusy, StoreFull, StoreOutcomeUnknown, StoreUnreachable
 from redrive.runtime.runs.branches import IN_STEP
 from redrive.runtime.supervision import rest
-from redrive.stores.operations import leases
-from redrive.stores.operations.leases import Settled
-from redrive.stores.operations.runs import calls, waits
+from redrive.stores.operations.runs import calls, steps, waits
 from redrive.stores.operations.runs.waits import RunNews
 from redrive.stores.query import Operation
 
@@ -32,6 +30,9 @@ class Recorder(Protocol):
 
     async def arrived(self) -> RunNews | None:
         """Read what has arrived for the run, and what operators ask of it."""
+
+    async def signals(self, name: str) -> Sequence[SignalRecord]:
+        """Read the first unread signals of a name."""
 
     async def start_child(self, run: RunRecord, path: str, call: ChildCall) -> StepRecord:
         """Start a child run and write the row of its call in one transaction."""
@@ -85,6 +86,10 @@ class StoreRecorder:
         """Read what has arrived for the run."""
         news = await self._stored(lambda: waits.news([self._claim.id], now=self._app.now()))
         return news.get(self._claim.id)
+
+    async def signals(self, name: str) -> Sequence[SignalRecord]:
+        """Read the first unread signals of a name."""
+        return await self._stored(lambda: waits.unread(self._claim.id, name))
 
     # Only for operations that can be repeated after a lost reply. A database that does not answer is no failure of the
     # run: an attempt that has lost its lease since is cancelled by its worker.
@@ -155,15 +160,15 @@ class StoreRecorder:
         loan.commit()
         return row
 
-    def _operation(self, path: str, call: StepCall, value: object) -> Operation[Settled]:
+    def _operation(self, path: str, call: StepCall, value: object) -> Operation[list[StepsWritten]]:
         raw = call.step.returns.check(value)
         check_size(f"step {call.step.name}", raw)
         end = NewStep(path, StepKind.STEP, call.step.name, tries=1, digest=call.digest, result=raw)
         batch = StepBatch(self._claim.id, self._claim.lease_id, (end,))
-        return leases.settle([], steps=[batch], now=self._app.now())
+        return steps.record([batch], now=self._app.now())
 
-    def _checked(self, settled: Settled) -> StepRecord:
-        (answer,) = settled.steps
+    def _checked(self, answers: list[StepsWritten]) -> StepRecord:
+        (answer,) = answers
         if answer.answer is not StepsAnswer.WRITTEN:
             raise self._lost()
         return answer.steps[0]

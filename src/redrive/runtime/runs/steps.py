@@ -12,6 +12,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from types import FunctionType
 from typing import Any
@@ -19,10 +20,10 @@ from typing import Any
 from msgspec import structs
 
 from redrive.app.failures import permanent
-from redrive.app.flow_calls import StepCall, StepFunction
+from redrive.app.flow_calls import StepCall
+from redrive.app.payload import Returns
 from redrive.app.run_errors import stored
 from redrive.clock import SystemClock
-from redrive.engine.lease import limit_of
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded
 from redrive.engine.records import Claim
 from redrive.engine.replay import StepRequest
@@ -30,8 +31,9 @@ from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord, ch
 from redrive.engine.steps import FailedTry, NewStep, StepEnd
 from redrive.errors import BranchDropped, ConfigurationError, FlowInterrupt, PayloadError, ResultTooLarge
 from redrive.policy import Policy
-from redrive.runtime import rng
+from redrive.runtime import failpoints, rng
 from redrive.runtime.breakers import admit
+from redrive.runtime.functions import TriedStep
 from redrive.runtime.handlers import AttemptTimeout, outcome_of
 from redrive.runtime.runs.branches import IN_STEP, Branch
 from redrive.runtime.runs.conductor import Conductor
@@ -44,34 +46,31 @@ _is_async = functools.lru_cache(maxsize=1024)(inspect.iscoroutinefunction)
 
 async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
     """Return the recorded result of a step, or call its function until it succeeds or fails for good."""
-    request = StepRequest(StepKind.STEP, call.step.name, call.digest, call.line)
-    answer = conductor.ask(branch, request)
+    step = call.step
+    answer = conductor.ask(branch, StepRequest(StepKind.STEP, step.name, call.digest, call.line, step.aka))
     policy = call.policy or conductor.workflow.step_policy
     row = answer.row
     if row is None or row.outcome is StepOutcome.WAITING:
-        tries = Tries(
-            conductor, branch, answer.path, kind=StepKind.STEP, name=call.step.name, policy=policy, digest=call.digest
-        )
         if call.transacted:
             row = await conductor.transact(branch, answer.path, call)
         else:
-            row = await tries.run(row, functools.partial(called, conductor, call), call.step)
+            function = functools.partial(call_function, conductor, step.name, step.function, *call.args, **call.kwargs)
+            tries = Tries(conductor, branch, answer.path, function, kind=StepKind.STEP, name=step.name, policy=policy)
+            tries.arguments = call.args, call.kwargs
+            row = await tries.run(row, step.returns, call.digest)
     if row.outcome is StepOutcome.FAILED:
         raise conductor.recorded(row)
     if call.undo is not None:
-        conductor.undos.add(row, call.undo, policy, call.step)
-    return call.step.returns.read(row.result)
-
-
-async def called(conductor: Conductor, call: StepCall) -> Any:
-    """Call the function of a step."""
-    return await call_function(conductor, call.step.name, call.step.function, *call.args, **call.kwargs)
+        conductor.undos.add(row, call.undo, policy, step)
+    return step.returns.read(row.result)
 
 
 async def call_function(conductor: Conductor, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a function as a step: a coroutine here, another one in a thread."""
     token = IN_STEP.set(name)
     try:
+        if failpoints.PLANNED:
+            failpoints.fail(name)
         if _is_async(function) if isinstance(function, FunctionType) else inspect.iscoroutinefunction(function):
             return await function(*args, **kwargs)
         call = functools.partial(function, *args, **kwargs)
@@ -93,22 +92,27 @@ class Tries:
         conductor: Conductor,
         branch: Branch,
         path: str,
+        function: Callable[[], Awaitable[Any]],
         *,
         kind: StepKind,
         name: str,
         policy: Policy,
-        digest: int | None = None,
     ) -> None:
         self._conductor = conductor
         self._branch = branch
         self._path = path
+        self._function = function
         self._kind = kind
         self._name = name
         self._policy = policy
-        self._digest = digest
         self._error: BaseException | None = None
+        self._value: Any = None
+        #: The arguments of the function, for the hooks of the policy.
+        self.arguments: tuple[tuple[Any, ...], Mapping[str, Any]] = ((), {})
 
-    async def run(self, row: StepRecord | None, call: Any, step: StepFunction | None) -> StepRecord:
+    async def run(
+        self, row: StepRecord | None, returns: Returns | None = None, digest: int | None = None
+    ) -> StepRecord:
         """Call the function until it has succeeded or failed for good, and return the row, which is written."""
         conductor, branch = self._conductor, self._branch
         while row is None or not row.is_final:
@@ -117,8 +121,13 @@ class Tries:
             if row is not None and row.due_at is not None and row.due_at > conductor.now_at():
                 await conductor.wait(branch, row.due_at, self._why(row), self._path)
                 continue
-            end = await self._once(row, call, step)
+            end = await self._once(row, returns, digest)
+            if isinstance(end, NewStep) and end.outcome is not StepOutcome.WAITING:
+                row = await conductor.record(end)
+                break
             expected = conductor.expected(end)
+            if isinstance(end, FailedTry) and self._policy.has_functions:
+                self._report(end, expected)
             if not expected.is_final and expected.due_at is not None and expected.due_at > conductor.now_at():
                 # The row is written with the parking of the run.
                 row = await conductor.wait_with(branch, end, self._why(expected))
@@ -130,12 +139,21 @@ class Tries:
         branch.reached(row.at)
         return row
 
-    async def _once(self, row: StepRecord | None, call: Any, step: StepFunction | None) -> StepEnd:
+    async def _once(self, row: StepRecord | None, returns: Returns | None, digest: int | None) -> StepEnd:
         """Call the function once, and return the row to be written."""
         began = monotonic()
-        claim = self._claim(row)
-        outcome = await self._admitted(claim, call, step)
-        return self._end(row, claim, outcome, timedelta(seconds=monotonic() - began))
+        if self._policy.breaker is None and not self._policy.has_functions:
+            outcome = await self._call(None, returns)
+        else:
+            outcome = await self._admitted(self._claim(row), returns)
+        return self._end(row, outcome, timedelta(seconds=monotonic() - began), digest)
+
+    # A row that waits is written with the parking of the run, when its body has ended. So the hooks are called before.
+    def _report(self, end: FailedTry, expected: StepRecord) -> None:
+        """Start the hooks of the policy after a failed try."""
+        function = f"{self._conductor.run_record.workflow}.{self._name}"
+        tried = TriedStep(function, *self.arguments, self._error, self._value, end.failure)
+        self._conductor.functions.report_try(expected, self._policy, tried)
 
     def _why(self, row: StepRecord) -> str:
         what = "the undo of " if self._kind is StepKind.UNDO else "step "
@@ -160,13 +178,13 @@ class Tries:
             parent_id=None,
         )
 
-    async def _admitted(self, claim: Claim, call: Any, step: StepFunction | None) -> Outcome:
+    async def _admitted(self, claim: Claim, returns: Returns | None) -> Outcome:
         """Call the function once if the circuit breaker of its policy admits it, and return how that ended."""
         admission = admit(self._conductor.app, self._conductor.workflow, claim)
         if isinstance(admission, Released):
             return admission
         try:
-            outcome = await self._try(claim, call, step)
+            outcome = await self._call(claim, returns)
         except BaseException:
             admission.drop()
             raise
@@ -174,15 +192,20 @@ class Tries:
         admission.record(outcome)
         return outcome
 
-    async def _try(self, claim: Claim, call: Any, step: StepFunction | None) -> Outcome:
-        self._error = None
-        task = asyncio.current_task()
+    async def _call(self, claim: Claim | None, returns: Returns | None) -> Outcome:
+        """Call the function once, and return how that ended; a policy without functions needs no claim."""
+        self._error = self._value = None
+        task = self._branch.task
         before = 0 if task is None else task.cancelling()
-        limit = limit_of(claim.policy)
-        scope = asyncio.timeout(limit.total_seconds())
+        limit = self._policy.attempt_timeout
+        # Without a time limit of its own, a step has that of the attempt of its run.
+        scope = None if limit is None else asyncio.timeout(limit.total_seconds())
         try:
-            async with scope:
-                value = await call()
+            if scope is None:
+                value = await self._function()
+            else:
+                async with scope:
+                    value = await self._function()
         except BaseException as error:
             if isinstance(error, FlowInterrupt | KeyboardInterrupt | SystemExit | GeneratorExit):
                 raise
@@ -190,63 +213,68 @@ class Tries:
                 if self._branch.dropped:
                     raise BranchDropped from None
                 raise
-            if isinstance(error, TimeoutError) and scope.expired():
+            if limit is not None and scope is not None and isinstance(error, TimeoutError) and scope.expired():
                 error = AttemptTimeout(limit)
             self._error = error
-            return await self._conductor.functions.failure(claim, {}, error, outcome_of(error))
-        return await self._result(claim, value, step)
-
-    async def _result(self, claim: Claim, value: Any, step: StepFunction | None) -> Outcome:
-        if step is None:
-            return Succeeded()
-        if claim.policy.has_functions:
+            outcome = outcome_of(error)
+            return outcome if claim is None else await self._conductor.functions.failure(claim, {}, error, outcome)
+        if claim is not None and returns is not None and claim.policy.has_functions:
             rejected = await self._conductor.functions.rejection(claim, {}, value)
             if rejected is not None:
+                self._value = value
                 return rejected
+        return Succeeded() if returns is None else self._result(value, returns)
+
+    def _result(self, value: Any, returns: Returns) -> Outcome:
         # The function has done its work, so another try is of no use if its result cannot be stored.
         try:
-            raw = step.returns.check(value)
+            raw = returns.check(value)
             check_size(f"step {self._name}", raw)
         except ResultTooLarge as error:
             failed = permanent("RESULT_TOO_LARGE", str(error))
             return structs.replace(failed, failure=failed.failure._replace(types=(_TOO_LARGE,)))
         except (PayloadError, ConfigurationError) as error:
-            failed = permanent("BAD_RESULT", str(error))
+            failed = permanent("BAD_RESULT", f"step {self._name}: {error}")
             return structs.replace(failed, failure=failed.failure._replace(types=(_BAD_RESULT,)))
         return Succeeded(raw)
 
-    def _end(self, row: StepRecord | None, claim: Claim, outcome: Outcome, took: timedelta) -> StepEnd:
+    def _end(self, row: StepRecord | None, outcome: Outcome, took: timedelta, digest: int | None) -> StepEnd:
         """Return the row to be written after a try."""
-        history = None if row is None else row.history
+        history, before = (None, 0) if row is None else (row.history, row.tries)
+        if isinstance(outcome, Succeeded):
+            return NewStep(
+                self._path,
+                self._kind,
+                self._name,
+                took=took,
+                tries=before + 1,
+                digest=digest,
+                result=outcome.result,
+                history=history,
+            )
         if isinstance(outcome, Failed):
             return FailedTry(
                 self._path,
                 self._kind,
                 self._name,
                 took,
-                claim.attempt,
+                before + 1,
                 outcome.failure,
                 stored(outcome, self._error),
                 self._policy,
                 rng.sample(),
-                self._digest,
+                digest,
                 history,
             )
-        made = NewStep(
-            self._path, self._kind, self._name, took=took, tries=claim.attempt, digest=self._digest, history=history
-        )
+        made = functools.partial(NewStep, self._path, self._kind, self._name, took=took, digest=digest, history=history)
         match outcome:
-            case Succeeded(result):
-                return structs.replace(made, result=result)
             case Snoozed(delay, why) | Released(why, delay):
                 error = StepError(("redrive.errors.Snooze",), why, "SNOOZED")
-                return structs.replace(
-                    made, outcome=StepOutcome.WAITING, tries=claim.failures, delay=delay, error=error
-                )
+                return made(outcome=StepOutcome.WAITING, tries=before, delay=delay, error=error)
             case _:
                 why = outcome.why if isinstance(outcome, Cancelled) else "cancelled"
                 error = StepError(("redrive.errors.Cancel",), why, "CANCELLED")
-                return structs.replace(made, outcome=StepOutcome.FAILED, error=error)
+                return made(outcome=StepOutcome.FAILED, tries=before + 1, error=error)
 
 
 _TOO_LARGE = "redrive.errors.ResultTooLarge"

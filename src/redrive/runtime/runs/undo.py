@@ -19,7 +19,7 @@ from redrive.app.flow_calls import StepFunction, Undo
 from redrive.app.run_errors import rebuilt, stored
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Cancelled, Failed
-from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord, path_order, undo_path
+from redrive.engine.runs import UNDO_MARK, StepError, StepKind, StepOutcome, StepRecord, path_order, undo_path
 from redrive.engine.settle import decide
 from redrive.engine.steps import NewStep
 from redrive.errors import CancelRequested
@@ -28,9 +28,6 @@ from redrive.runtime.handlers import outcome_of
 from redrive.runtime.runs.branches import CURRENT, Branch
 from redrive.runtime.runs.conductor import Conductor
 from redrive.runtime.runs.steps import Tries, call_function
-
-#: The path and the name of the row that records the beginning of the undos, with the error of the body.
-UNDO_MARK = ":undo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +41,7 @@ class _Entry:
 class Undos:
     """The undos of one run."""
 
-    def __init__(self, conductor: Conductor, rows: Iterable[StepRecord]) -> None:
-        self._conductor = conductor
+    def __init__(self, rows: Iterable[StepRecord]) -> None:
         self._rows = {row.path: row for row in rows}
         self._entries: list[_Entry] = []
         self._mark = self._rows.get(UNDO_MARK)
@@ -59,39 +55,29 @@ class Undos:
         """Note the undo of a finished step."""
         self._entries.append(_Entry(row, undo, policy, step))
 
-    async def run(self, main: Branch, error: BaseException, *, reason: str | None = None) -> None:
+    async def run(self, conductor: Conductor, main: Branch, error: BaseException, *, reason: str | None = None) -> None:
         """Run the undos if the run ends with this error, and raise what it ends with.
 
         A ``reason`` is given if the run ends independently of its policy.
         """
-        conductor = self._conductor
-        if not self._entries or not (self.begun or reason is not None or self._is_final(error)):
+        if not self._entries or not (self.begun or reason is not None or _is_final(conductor, error)):
             return
-        first = await self._begin(error, reason)
+        first = await self._begin(conductor, error, reason)
         main.shields += 1
         main.replay_only = False
         main.joining = False
         token = CURRENT.set(main)
         try:
             with conductor.listed(main):
-                report = [await self._undo(main, entry) for entry in sorted(self._entries, key=_newest)]
+                report = [await self._undo(conductor, main, entry) for entry in sorted(self._entries, key=_newest)]
         finally:
             CURRENT.reset(token)
         conductor.ends_with(self._end(first, report))
 
-    def _is_final(self, error: BaseException) -> bool:
-        """Return True if no further attempt of the run follows this error."""
-        if isinstance(error, CancelRequested):
-            return True
-        conductor = self._conductor
-        outcome = conductor.outcome_of(error)
-        return decide(conductor.claim, outcome, conductor.now_at(), 0.0).state in (State.DEAD, State.CANCELLED)
-
-    async def _begin(self, error: BaseException, reason: str | None) -> StepError:
+    async def _begin(self, conductor: Conductor, error: BaseException, reason: str | None) -> StepError:
         """Record that the undos begin, and return the error of the body."""
         if self._mark is not None:
             return msgspec.json.decode(self._mark.result or b"", type=StepError)
-        conductor = self._conductor
         if isinstance(error, CancelRequested):
             first = StepError(("redrive.errors.CancelRequested",), str(error), "CANCELLED")
         else:
@@ -102,15 +88,15 @@ class Undos:
         self._mark = await conductor.record(end)
         return first
 
-    async def _undo(self, main: Branch, entry: _Entry) -> str:
+    async def _undo(self, conductor: Conductor, main: Branch, entry: _Entry) -> str:
         """Run one undo, and return a text about its end."""
-        conductor, path = self._conductor, undo_path(entry.row.path)
+        path = undo_path(entry.row.path)
         row = self._rows.get(path)
         if row is None or not row.is_final:
-            tries = Tries(conductor, main, path, kind=StepKind.UNDO, name=entry.undo.name, policy=entry.policy)
-            value = entry.step.returns.read(entry.row.result)
-            call = functools.partial(call_function, conductor, entry.undo.name, entry.undo.function, value)
-            row = await tries.run(row, call, None)
+            name, value = entry.undo.name, entry.step.returns.read(entry.row.result)
+            function = functools.partial(call_function, conductor, name, entry.undo.function, value)
+            tries = Tries(conductor, main, path, function, kind=StepKind.UNDO, name=name, policy=entry.policy)
+            row = await tries.run(row)
         if row.outcome is StepOutcome.FAILED:
             why = "" if row.error is None else f": {row.error.message}"
             return f"{entry.row.name} not undone{why}"
@@ -125,6 +111,14 @@ class Undos:
         failure = described.failure
         kept = Failure(first.types or failure.types, text, first.reason, failure.stage, permanent=text)
         return structs.replace(described, failure=kept)
+
+
+def _is_final(conductor: Conductor, error: BaseException) -> bool:
+    """Return True if no further attempt of the run follows this error."""
+    if isinstance(error, CancelRequested):
+        return True
+    outcome = conductor.outcome_of(error)
+    return decide(conductor.claim, outcome, conductor.now_at(), 0.0).state in (State.DEAD, State.CANCELLED)
 
 
 def _newest(entry: _Entry) -> tuple[float, tuple[int, ...]]:

@@ -60,6 +60,9 @@ async def _received(
     while True:
         # What has arrived in time is received, although the run has continued later.
         found = _found(conductor, path, call, row)
+        if found is None and call.kind is StepKind.WAIT and conductor.inbox.is_partial:
+            conductor.inbox.add_signals(await conductor.recorder.signals(call.name))
+            found = _found(conductor, path, call, row)
         if found is not None:
             made = found
             break
@@ -104,7 +107,8 @@ def _is_late(at: datetime, row: StepRecord | None) -> bool:
 
 async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> Any:
     """Start a child run, wait for its end, and return its result."""
-    answer = conductor.ask(branch, StepRequest(StepKind.CALL, call.workflow.name, call.digest, call.line))
+    name, *earlier = call.workflow.names
+    answer = conductor.ask(branch, StepRequest(StepKind.CALL, name, call.digest, call.line, tuple(earlier)))
     row = answer.row
     if row is None:
         await conductor.edge(branch, answer.path)

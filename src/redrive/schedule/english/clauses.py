@@ -94,7 +94,7 @@ START = Before("")
 
 
 def clause(reader: Reader, notes: Pieces, numbered: Numbered, before: Before) -> Header | str:
-    """Take one clause; return its header if lines below can belong to it, or else its kind."""
+    """Take one clause; return its header if lines below can belong to it, and otherwise its kind."""
     begin = reader.place
     if _heading(reader, notes):
         return "header" if reader.line.tokens[reader.place - 1].word == ":" else "plain"

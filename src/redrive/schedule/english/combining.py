@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import itertools
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from redrive.errors import ScheduleError, ScheduleSyntaxError
 from redrive.schedule.english import meaning
@@ -68,7 +72,7 @@ def _rules(found: Recurrence, whole: Pieces) -> tuple[RecurrenceRule, ...]:
     if len(lists) > 1:
         _check_parts(found, lists)
     rules = tuple(each for made in lists for each in made)
-    return meaning.merged(rules) if len(lists) > 1 else rules
+    return _merged(rules) if len(lists) > 1 else rules
 
 
 def _check_common(found: Recurrence) -> None:
@@ -104,7 +108,7 @@ def _check_parts(found: Recurrence, lists: list[list[RecurrenceRule]]) -> None:
             "every 2 hours",
             "every 2 hours on weekdays and every 3 hours on weekends",
         )
-    slots = meaning.slots(each for made in lists for each in made)
+    slots = _slots(each for made in lists for each in made)
     if len(set(slots)) < len(slots):
         at = found.part.place(*found.part)
         wrong(at, f"{at} is there twice", "each recurrence once")
@@ -112,7 +116,7 @@ def _check_parts(found: Recurrence, lists: list[list[RecurrenceRule]]) -> None:
 
 def _left_out(found: Recurrence, rules: tuple[RecurrenceRule, ...]) -> list[datetime]:
     """Return the times that are left out: those in quotes, and those of the rules on the dates."""
-    times_of = meaning.left_out(rules, found.except_days)
+    times_of = _times_on(rules, found.except_days)
     if found.except_days and (times_of is None or _is_exact(found)):
         wrong(
             next(iter(found.except_days.values())),
@@ -121,3 +125,43 @@ def _left_out(found: Recurrence, rules: tuple[RecurrenceRule, ...]) -> list[date
             "every hour except Sundays",
         )
     return [*found.except_times, *(times_of or ())]
+
+
+def _slots(made: Iterable[RecurrenceRule]) -> list[tuple[RecurrenceRule, int, int]]:
+    """Return the times of day of rules, each with its rule without times; a rule of elapsed time once."""
+    found = []
+    for each in made:
+        base = replace(each, by_hour=(), by_minute=(), by_second=())
+        if each.freq.is_elapsed:
+            found.append((each, 0, 0))
+        else:
+            found += [(base, *time) for time in itertools.product(each.by_hour, each.by_minute)]
+    return found
+
+
+def _merged(made: Sequence[RecurrenceRule]) -> tuple[RecurrenceRule, ...]:
+    """Return rules of which none differs from another in its times alone, unless they have several minutes."""
+    groups: dict[RecurrenceRule, list[tuple[int, int]]] = {}
+    for each in made:
+        if each.freq.is_elapsed or each.by_set_pos or len(each.by_minute) > 1:
+            groups[each] = []
+        else:
+            base = replace(each, by_hour=(), by_minute=(), by_second=())
+            groups.setdefault(base, []).extend((hour, each.by_minute[0]) for hour in each.by_hour)
+    found: list[RecurrenceRule] = []
+    for base, times in groups.items():
+        if not times:
+            found.append(base)
+        for minute, hours in meaning.grouped(base, sorted(set(times))):
+            found.append(replace(base, by_hour=hours, by_minute=(minute,), by_second=(0,)))
+    return tuple(found)
+
+
+def _times_on(made: Iterable[RecurrenceRule], dates: Iterable[datetime]) -> list[datetime] | None:
+    """Return the times of rules on some dates; None if a rule has no times of day."""
+    found = []
+    for rule, date in itertools.product(made, dates):
+        if rule.freq.is_elapsed or not rule.by_hour or not rule.by_minute:
+            return None
+        found += [date + timedelta(hours=hour, minutes=minute) for hour in rule.by_hour for minute in rule.by_minute]
+    return found

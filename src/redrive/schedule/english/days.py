@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from redrive.schedule.english.notes import Pieces, wrong
 from redrive.schedule.english.spans import number, ordinal
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.english.words import DAY_NAMES, DAYS, MONTH_NAMES, MONTHS, WEEKEND, WORKDAYS
@@ -19,6 +20,7 @@ T = TypeVar("T")
 _BUSINESS = ("business day", "working day", "work day", "workday", "weekday", "week day")
 _SETS = {f"{each}{end}": WORKDAYS for each in _BUSINESS for end in ("", "s")}
 _SETS |= {"m-f": WORKDAYS, "mo-fr": WORKDAYS, "weekend": WEEKEND, "weekends": WEEKEND, "the weekend": WEEKEND}
+_ALL = frozenset(range(7))
 _TO = ("to", "through", "thru", "until", "till", "-")
 # A year that a date may have; others are refused by their form.
 _YEARS = range(1900, 10_000)
@@ -81,6 +83,25 @@ def week_days(reader: Reader) -> tuple[int, ...] | None:
         return tuple((first + step) % 7 for step in range((last - first) % 7 + 1))
     reader.place = begin
     return (first,)
+
+
+def chosen_days(part: Pieces) -> tuple[int, ...]:
+    """Return the days of the week, without those that are left out; none if all are meant."""
+    named = frozenset(part.get("days", ()))
+    left_out: frozenset[int] = part.get("except_days", frozenset())
+    if not left_out:
+        return tuple(sorted(named))
+    if named and not left_out & named:
+        wrong(
+            part.place("except_days"),
+            f"{part.place('except_days')} is not in {part.place('days')}",
+            "every day except Sunday",
+            "every weekday except Friday",
+        )
+    found = (named or _ALL) - left_out
+    if not found:
+        wrong(part.place("except_days"), "no day is left", "except Sunday", "except weekends")
+    return tuple(sorted(found))
 
 
 def months(reader: Reader) -> tuple[int, ...] | None:

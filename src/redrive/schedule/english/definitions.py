@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.schedule.english import meaning, places, times
+from redrive.schedule.english import elapsed, places, times
 from redrive.schedule.english.days import listed, month_list, week_days
 from redrive.schedule.english.notes import Pieces
 from redrive.schedule.english.tokens import Reader
@@ -56,7 +56,7 @@ def _business(reader: Reader, notes: Pieces, begin: int) -> None:
             "Business hours are Monday to Friday from 9 AM to 5 PM",
             "Business hours are 8:00 to 18:00",
         )
-    value = (tuple(sorted(days or WORKDAYS)), meaning.bounds(window))
+    value = (tuple(sorted(days or WORKDAYS)), elapsed.bounds(window))
     if value[1][0] >= value[1][1]:
         reader.refuse(begin, "business hours end before midnight", "Business hours are 8:00 to 18:00")
     notes.put("business", value, reader.said(begin))

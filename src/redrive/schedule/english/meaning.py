@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from redrive.schedule.english.days import MonthDay
+from redrive.schedule.english.days import MonthDay, chosen_days
+from redrive.schedule.english.elapsed import elapsed
 from redrive.schedule.english.notes import Pieces, wrong
-from redrive.schedule.english.times import DayWindow, TimeOfDay, check_halves, sure
+from redrive.schedule.english.times import TimeOfDay, check_halves, sure
 from redrive.schedule.english.words import WORKDAYS
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 
@@ -22,12 +21,8 @@ _FREQS = {
     "second": Freq.SECONDLY, "minute": Freq.MINUTELY, "hour": Freq.HOURLY, "day": Freq.DAILY, "week": Freq.WEEKLY,
     "month": Freq.MONTHLY, "quarter": Freq.MONTHLY, "year": Freq.YEARLY,
 }  # fmt: skip
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600}
-_HOUR, _DAY = 60, 24 * 60
 _TWICE = 2
-_ALL_DAYS, _ALL_MONTHS = frozenset(range(7)), frozenset(range(1, 13))
-# Business hours, unless the text has its own: Monday to Friday, 9:00 to 17:00.
-_BUSINESS = (WORKDAYS, (9 * _HOUR, 17 * _HOUR))
+_ALL_MONTHS = frozenset(range(1, 13))
 _HOW_OFTEN = ("every day at 9 AM", "every Monday at 9 AM")
 
 
@@ -37,7 +32,7 @@ def rules(part: Pieces, whole: Pieces) -> list[RecurrenceRule]:
     base = RecurrenceRule(freq=_FREQS[unit], interval=interval, until=whole.get("until"))
     base = _limited(part, base)
     if base.freq.is_elapsed:
-        return _elapsed(part, whole, base, unit)
+        return elapsed(part, whole, base, unit)
     for name, form in (("window", "every 15 minutes between 9 AM and 5 PM"), ("minutes", "every hour at :15")):
         if name in part:
             belongs = (
@@ -51,7 +46,7 @@ def rules(part: Pieces, whole: Pieces) -> list[RecurrenceRule]:
     return [
         replace(dated, by_hour=hours, by_minute=(minute,), by_second=(0,))
         for dated in _dated(part, base, unit)
-        for minute, hours in _grouped(dated, times)
+        for minute, hours in grouped(dated, times)
     ]
 
 
@@ -107,28 +102,9 @@ def _limited(part: Pieces, base: RecurrenceRule) -> RecurrenceRule:
     return replace(base, by_month=found)
 
 
-def _week_days(part: Pieces) -> tuple[int, ...]:
-    """Return the days of the week, without those that are left out; none if all are meant."""
-    named = frozenset(part.get("days", ()))
-    left_out: frozenset[int] = part.get("except_days", frozenset())
-    if not left_out:
-        return tuple(sorted(named))
-    if named and not left_out & named:
-        wrong(
-            part.place("except_days"),
-            f"{part.place('except_days')} is not in {part.place('days')}",
-            "every day except Sunday",
-            "every weekday except Friday",
-        )
-    found = (named or _ALL_DAYS) - left_out
-    if not found:
-        wrong(part.place("except_days"), "no day is left", "except Sunday", "except weekends")
-    return tuple(sorted(found))
-
-
 def _dated(part: Pieces, base: RecurrenceRule, unit: str) -> list[RecurrenceRule]:
     """Return rules for the days."""
-    days = tuple(WeekDay(each) for each in _week_days(part))
+    days = tuple(WeekDay(each) for each in chosen_days(part))
     if "month_days" in part:
         return _of_month(part, base, unit)
     if unit in {"month", "quarter", "year"}:
@@ -210,7 +186,7 @@ def _of_month(part: Pieces, base: RecurrenceRule, unit: str) -> list[RecurrenceR
             "on March 1",
             "on the 1st of the month in March",
         )
-    weekly = _week_days(part)
+    weekly = chosen_days(part)
     if weekly and days[0].number is None:
         wrong(
             part.place("except_days"),
@@ -358,7 +334,7 @@ def _check_count(part: Pieces, unit: str) -> None:
             )
         return
     if unit == "week":
-        days = len(_week_days(part))
+        days = len(chosen_days(part))
     else:
         # In a year, or in a quarter or a month.
         days = sum((len(each.months) if unit == "year" else 0) or 1 for each in part.get("month_days", ()))
@@ -371,7 +347,7 @@ def _check_count(part: Pieces, unit: str) -> None:
         )
 
 
-def _grouped(rule: RecurrenceRule, times: _Times) -> list[tuple[int, tuple[int, ...]]]:
+def grouped(rule: RecurrenceRule, times: _Times) -> list[tuple[int, tuple[int, ...]]]:
     """Return the hours that share their minute; each time alone if positions in a month are counted."""
     if rule.by_set_pos:
         return [(minute, (hour,)) for hour, minute in times]
@@ -379,160 +355,3 @@ def _grouped(rule: RecurrenceRule, times: _Times) -> list[tuple[int, tuple[int, 
     for hour, minute in times:
         groups.setdefault(minute, []).append(hour)
     return [(minute, tuple(hours)) for minute, hours in groups.items()]
-
-
-def _elapsed(part: Pieces, whole: Pieces, base: RecurrenceRule, unit: str) -> list[RecurrenceRule]:
-    """Return rules of hours, minutes or seconds, perhaps within a window."""
-    for name, problem in (
-        ("clocks", '"at" needs a period of a day or longer'),
-        ("part", "a part of the day needs a period of a day or longer"),
-        ("month_days", "days of the month need a period of a day or longer"),
-    ):
-        if name in part:
-            forms = (
-                ("every hour at :15", "every day at 6 AM")
-                if name != "month_days"
-                else ("every month on the 1st at 6 AM", "every hour on Mondays")
-            )
-            wrong(part.place(name), f"{problem}: {part.place(name)}", *forms)
-    if "minutes" in part and unit != "hour":
-        wrong(part.place("minutes"), "minutes of an hour belong to hours", "every hour at :15", "every 2 hours at :30")
-    if "count" in part and part.get("count")[0] != len(part.get("minutes", (0,))):
-        count, per = part.get("count")
-        wrong(
-            part.place("count"),
-            f"{count} times an {per}, but it is not said at which minutes",
-            "every 30 minutes",
-            "twice an hour at :00 and :30",
-        )
-    days = tuple(WeekDay(each) for each in _week_days(part))
-    minutes: tuple[int, ...] = part.get("minutes", ())
-    if "window" not in part:
-        return [replace(base, by_day=days, by_minute=minutes)]
-    return _in_window(part, whole, replace(base, by_day=days, by_minute=minutes), base.interval * _SECONDS[unit])
-
-
-def _in_window(part: Pieces, whole: Pieces, base: RecurrenceRule, step: int) -> list[RecurrenceRule]:
-    """Return rules that occur in a window of the wall clock, counted from its beginning."""
-    days, (begin, end) = _hours(part, whole)
-    if days and not base.by_day:
-        left = tuple(each for each in days if each not in part.get("except_days", ()))
-        base = replace(base, by_day=tuple(WeekDay(each) for each in left))
-    place = part.place("window")
-    if end <= begin:
-        if base.by_day:
-            wrong(
-                place,
-                "it is not clear to which days the hours after midnight belong",
-                "on weekdays every hour between 9 AM and 5 PM",
-                "every hour from 10 PM to 2 AM",
-            )
-        end += _DAY
-    if not base.by_minute and (end - begin) * _HOUR % step == 0:
-        whole.remark(f"{end % _DAY // _HOUR:02}:{end % _HOUR:02} is outside of the window {place}")
-    if not base.by_minute and _is_steady(begin, end, step, whole):
-        hours = tuple(sorted(hour % 24 for hour in range(begin // _HOUR, end // _HOUR)))
-        return [replace(base, by_hour=hours)]
-    if step % _HOUR:
-        wrong(
-            place,
-            "seconds in a window are counted from full hours and divide half an hour",
-            "every 30 seconds between 9:00 and 17:00",
-            "every minute between 9:30 and 17:00",
-        )
-    return _listed(base, _slots(base, begin, end, step // _HOUR), place_of=part)
-
-
-def _is_steady(begin: int, end: int, step: int, whole: Pieces) -> bool:
-    """Return True if steps that are counted from midnight meet the beginning of the window in each season."""
-    start: datetime | None = whole.get("start")
-    is_midnight = start is None or start.time() == datetime.min.time()
-    return is_midnight and begin % _HOUR == 0 and end % _HOUR == 0 and 30 * 60 % step == 0
-
-
-def _slots(base: RecurrenceRule, begin: int, end: int, step: int) -> _Times:
-    minutes = base.by_minute
-    if not minutes:
-        return [divmod(each % _DAY, _HOUR) for each in range(begin, end, step)]
-    hours = range(begin // _HOUR, -(-end // _HOUR), step // _HOUR)
-    found = [hour * _HOUR + minute for hour in hours for minute in minutes]
-    return [divmod(each % _DAY, _HOUR) for each in found if begin <= each < end]
-
-
-def _listed(base: RecurrenceRule, slots: _Times, *, place_of: Pieces) -> list[RecurrenceRule]:
-    """Return rules for times of day: hours with the same minutes together."""
-    if not slots:
-        wrong(place_of.place("window"), "no time is in this window", "every hour between 9 AM and 5 PM")
-    minutes: dict[int, set[int]] = {}
-    for hour, minute in slots:
-        minutes.setdefault(hour, set()).add(minute)
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for hour in sorted(minutes):
-        groups.setdefault(tuple(sorted(minutes[hour])), []).append(hour)
-    freq = Freq.WEEKLY if base.by_day else Freq.DAILY
-    return [
-        replace(base, freq=freq, interval=1, by_hour=tuple(hours), by_minute=each, by_second=(0,))
-        for each, hours in groups.items()
-    ]
-
-
-def _hours(part: Pieces, whole: Pieces) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Return the days that a window implies, and its first and last minute."""
-    window: DayWindow = part.get("window")
-    days: tuple[int, ...] = ()
-    if window.begin is None or window.end is None:
-        days, found = whole.get("business", _BUSINESS)
-        return (() if "days" in part else days), found
-    return days, bounds(window)
-
-
-def bounds(window: DayWindow) -> tuple[int, int]:
-    """Return the first minute of a window in its day, and the first one after it."""
-    assert window.begin is not None  # noqa: S101 - it is no window of business hours
-    assert window.end is not None  # noqa: S101
-    check_halves([window.begin, window.end])
-    (hour, minute), (last_hour, last_minute) = (sure(each, None) for each in (window.begin, window.end))
-    begin, end = hour * _HOUR + minute, last_hour * _HOUR + last_minute
-    if begin == end:
-        wrong(window.end.place, "the window has no length", "between 9 AM and 5 PM", "every hour")
-    return begin, end or _DAY
-
-
-def slots(made: Iterable[RecurrenceRule]) -> list[tuple[RecurrenceRule, int, int]]:
-    """Return the times of day of rules, each with its rule without times; a rule of elapsed time once."""
-    found = []
-    for each in made:
-        base = replace(each, by_hour=(), by_minute=(), by_second=())
-        if each.freq.is_elapsed:
-            found.append((each, 0, 0))
-        else:
-            found += [(base, *time) for time in itertools.product(each.by_hour, each.by_minute)]
-    return found
-
-
-def merged(made: Sequence[RecurrenceRule]) -> tuple[RecurrenceRule, ...]:
-    """Return rules of which none differs from another in its times alone, unless they have several minutes."""
-    groups: dict[RecurrenceRule, list[tuple[int, int]]] = {}
-    for each in made:
-        if each.freq.is_elapsed or each.by_set_pos or len(each.by_minute) > 1:
-            groups[each] = []
-        else:
-            base = replace(each, by_hour=(), by_minute=(), by_second=())
-            groups.setdefault(base, []).extend((hour, each.by_minute[0]) for hour in each.by_hour)
-    found: list[RecurrenceRule] = []
-    for base, times in groups.items():
-        if not times:
-            found.append(base)
-        for minute, hours in _grouped(base, sorted(set(times))):
-            found.append(replace(base, by_hour=hours, by_minute=(minute,), by_second=(0,)))
-    return tuple(found)
-
-
-def left_out(made: Iterable[RecurrenceRule], dates: Iterable[datetime]) -> list[datetime] | None:
-    """Return the times of rules on some dates; None if a rule has no times of day."""
-    found = []
-    for rule, date in itertools.product(made, dates):
-        if rule.freq.is_elapsed or not rule.by_hour or not rule.by_minute:
-            return None
-        found += [date + timedelta(hours=hour, minutes=minute) for hour in rule.by_hour for minute in rule.by_minute]
-    return found

@@ -337,7 +337,7 @@ class Clause:
         self._delays = ()
 
     def _made(self) -> Retries:
-        """Return retries whose number and delays agree."""
+        """Return retries with a number and delays that agree."""
         if self._count == 0 and (self._delays or self._every is not None):
             self._reader.refuse(self._begin, "no retry has a delay", "Do not retry", FORMS[1])
         if self._count is None or not self._delays:

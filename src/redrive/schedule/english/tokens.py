@@ -1,4 +1,4 @@
-"""A text as lines of words, each of which knows where it stands, and the cursor over the words of a line."""
+"""A text as lines of words with their places, and the cursor over the words of a line."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class _Server:
 
     def __init__(self, loop: Loop, work: float) -> None:
         self.load = Load()
-        # When an attempt was sent for the last time whose answer came too late.
+        # When the last attempt was sent that got its answer too late.
         self.late_at = 0.0
         self.hopeless = False
         self._loop = loop

@@ -3,11 +3,14 @@
 A query file begins with two comment lines: what it does, and the operations that call it. Lines ``-- key: value`` after
 them are its headers, which the drivers read:
 
-* ``transaction: none``: the statement may run before the transaction, and twice. It only reads or takes numbers.
+* ``transaction: none``: the statement may run before the transaction, and twice. It only reads, takes numbers or ends
+  sessions.
 * ``transaction: own``: what it writes may stay whatever follows; without a transaction it is one by itself.
-* ``transaction: last``: nothing follows it, and its rows are not used; without a transaction it is one by itself.
+* ``transaction: last``: nothing follows it; without a transaction it is one by itself.
 * ``many: rows``: with `Query.many` each execution returns rows.
 * ``many: pairs``: with `Query.many` one execution takes all parameters as a JSON object.
+* ``first: NAME.sql``, on SQLite: a statement of the folder ``fragments`` that runs before this one with the same
+  parameters. A statement is a function call there, and none can write to two tables.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ from importlib import resources
 
 _NUMBERED = re.compile(r"(?P<number>\d{4})_(?P<phase>pre|post)_\w+\.sql")
 _HEADER = re.compile(r"^-- (transaction|many): (\w+)$", re.MULTILINE)
+_FIRST = re.compile(r"^-- first: (\w+\.sql)$", re.MULTILINE)
 # A line ``-- include NAME`` is replaced by a file of the folder ``fragments``. The claim and the look for due jobs
-# share their common table expressions in this way. A view cannot take their parameters, and a function would hide its
-# tables from the planner and tie the statement to a version of the schema; an included fragment costs nothing when it
-# runs.
+# share their common table expressions in this way, and the reads of jobs their columns and the conditions of a filter.
+# A view cannot take the parameters, and a function would hide its tables from the planner and tie the statement to a
+# version of the schema; an included fragment costs nothing when it runs.
 _INCLUDE = re.compile(r"^-- include (\w+\.sql)$", re.MULTILINE)
 
 
@@ -52,6 +56,16 @@ def statements(dialect: str) -> Mapping[str, str]:
 
     files = (file for file in (folder / "queries").iterdir() if file.name.endswith(".sql"))
     return {file.name.removesuffix(".sql"): _INCLUDE.sub(fragment, file.read_text()) for file in files}
+
+
+@functools.cache
+def preliminaries(dialect: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the statements that run before a statement of a dialect, by its name; most have none."""
+    fragments = resources.files(__package__) / dialect / "fragments"
+    return {
+        name: tuple((fragments / first).read_text() for first in _FIRST.findall(text))
+        for name, text in statements(dialect).items()
+    }
 
 
 @functools.cache

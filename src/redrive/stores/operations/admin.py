@@ -21,12 +21,14 @@ from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import lock
 from redrive.stores.operations.transitions import end
-from redrive.stores.query import Query, Steps, reads, wakes
+from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
 # The number of jobs up to which ids are read from a partial index first. If there are more, the table is scanned.
 FEW = 5_000
 
-_INDEXED = frozenset({State.READY, State.RUNNING, State.WAITING, State.DEAD})
+_UNFINISHED = (State.READY, State.RUNNING, State.WAITING)
+
+_INDEXED = frozenset({*_UNFINISHED, State.DEAD})
 
 
 class BulkResult(msgspec.Struct, frozen=True, gc=False):
@@ -53,27 +55,25 @@ def select(wanted: Filter) -> Steps[tuple[JobRecord, ...]]:
 # Each way reads an index in order, so that nothing is sorted. Unfinished and dead jobs have partial indexes: while they
 # are few, their ids are read there. Otherwise the table is scanned in the order of the filter, where many of them come
 # early. Succeeded and cancelled jobs are found by such a scan, unless few jobs have the tag of the filter.
-def selected(wanted: Filter, *, restarting: bool = False) -> Steps[Sequence[JobRecord]]:
-    """Return the jobs that match a filter, in its order, as a part of a larger operation."""
-    params = asdict(wanted)
-    params["ids"] = None if wanted.ids is None else list(wanted.ids)
-    params["count"] = params.pop("limit")
-    asks_for_dead = restarting or wanted.state is State.DEAD or wanted.caught is not None
-    params["refreshes"] = wanted.refreshes or wanted.ids is not None or not asks_for_dead
-    del params["all"]
+def selected(wanted: Filter, *, restarting: bool = False, unfinished: bool = False) -> Steps[Sequence[JobRecord]]:
+    """Return the jobs that match a filter, in its order, as a part of a larger operation.
+
+    With `unfinished` those that have ended may be left out, so that few others are found without reading them.
+    """
+    params = _params(wanted, restarting=restarting)
     rows: Sequence[JobRecord]
     if wanted.ids is None and wanted.hold is not None and not wanted.oldest_first:
         rows = yield Query("jobs_held", params, into=JobRecord)
         return rows
+    if wanted.ids is None and _is_dead_group(wanted):
+        members = yield from _grouped(wanted)
+        if len(members) < FEW:
+            rows = yield Query("jobs_these", params | {"ids": [row[0] for row in members]}, into=JobRecord)
+            return rows
     if wanted.ids is None and wanted.oldest_first and wanted.state is State.DEAD and wanted.caught is False:
         rows = yield Query("jobs_dead", params, into=JobRecord)
         return rows
-    if wanted.ids is None and (wanted.hold is not None or wanted.state in _INDEXED):
-        few = yield Query("jobs_few", {"state": wanted.state, "hold": wanted.hold, "most": FEW})
-        params["ids"] = [row[0] for row in few] if len(few) < FEW else None
-    elif wanted.ids is None and wanted.tag is not None:
-        few = yield Query("jobs_tagged", {"tag": wanted.tag, "after_id": wanted.after_id, "most": FEW})
-        params["ids"] = [row[0] for row in few] if len(few) < FEW else None
+    params["ids"] = yield from few(wanted, unfinished=unfinished)
     if params["ids"] is not None:
         rows = yield Query("jobs_these", params, into=JobRecord)
     elif wanted.oldest_first:
@@ -83,11 +83,96 @@ def selected(wanted: Filter, *, restarting: bool = False) -> Steps[Sequence[JobR
     return rows
 
 
+def _params(wanted: Filter, *, restarting: bool = False) -> dict[str, object]:
+    params = asdict(wanted)
+    params["count"] = params.pop("limit")
+    asks_for_dead = restarting or wanted.state is State.DEAD or wanted.caught is not None
+    params["refreshes"] = wanted.refreshes or wanted.ids is not None or not asks_for_dead
+    del params["all"]
+    return params
+
+
+def few(wanted: Filter, *, unfinished: bool = False) -> Steps[list[int] | None]:
+    """Return the ids among which all matches are, if they are known or found in an index and few."""
+    if wanted.ids is not None:
+        return list(wanted.ids)
+    found: list[int] = []
+    if wanted.hold is not None or wanted.state in _INDEXED:
+        states: Sequence[State | None] = [wanted.state]
+    elif wanted.tag is not None:
+        window = {"after_id": wanted.after_id, "before_id": wanted.before_id}
+        found = [row[0] for row in (yield Query("jobs_tagged", {"tag": wanted.tag, **window, "most": FEW}))]
+        states = []
+    elif unfinished and wanted.state is None:
+        states = _UNFINISHED
+    else:
+        return None
+    for state in states:
+        rows = yield Query("jobs_few", {"state": state, "hold": wanted.hold, "most": FEW - len(found)})
+        found += [row[0] for row in rows]
+        if len(found) == FEW:
+            break
+    return found if len(found) < FEW else None
+
+
+def _is_dead_group(wanted: Filter) -> bool:
+    return wanted.group is not None and wanted.state is State.DEAD and wanted.caught is False
+
+
+def _grouped(wanted: Filter) -> Steps[Rows]:
+    window = {"after_id": wanted.after_id, "before_id": wanted.before_id}
+    return (yield Query("jobs_grouped", {"group": wanted.group, **window, "most": FEW}))
+
+
+class JobPage(msgspec.Struct, frozen=True, gc=False):
+    """The answer to `page`.
+
+    Attributes:
+        jobs: the newest jobs that match.
+        searched_to: the id down to which jobs were read; None if all were.
+    """
+
+    jobs: tuple[JobRecord, ...]
+    searched_to: int | None = None
+
+
 @reads
-def stats(*, after_id: int = 0, task: str | None = None, now: datetime | None = None) -> Steps[Stats]:
-    """Count jobs by state, of one task if given, with ids larger than `after_id`."""
+def page(wanted: Filter, *, budget: int) -> Steps[JobPage]:
+    """Return the newest jobs that match, from at most `budget` rows of the table.
+
+    A condition that few jobs meet would otherwise read all of them. Jobs in an index that are few are always found, and
+    dead jobs of an error group are read from its index, however many they are.
+    """
+    params = _params(wanted)
+    if wanted.ids is None and _is_dead_group(wanted):
+        ids: list[int] = [row[0] for row in (yield from _grouped(wanted))]
+        found = tuple((yield Query("jobs_these", params | {"ids": ids}, into=JobRecord)))
+        is_whole = len(ids) < FEW or len(found) == wanted.limit
+        return JobPage(found, None if is_whole else ids[-1])
+    params["ids"] = yield from few(wanted)
+    if params["ids"] is not None:
+        return JobPage(tuple((yield Query("jobs_these", params, into=JobRecord))))
+    window = {"after_id": wanted.after_id, "before_id": wanted.before_id, "most": budget}
+    (count, least), *_ = yield Query("jobs_window", window)
+    if count == budget:
+        params["after_id"] = least - 1
+    rows = yield Query("jobs_select", params, into=JobRecord)
+    is_whole = count < budget or len(rows) == wanted.limit
+    return JobPage(tuple(rows), None if is_whole else least)
+
+
+# The largest number that `stats` counts of one state, and the number of the newest jobs that it reads. Succeeded and
+# cancelled jobs have no index of their own, which every job would have to pay for.
+COUNTED = 10_000
+
+
+@reads
+def stats(
+    *, after_id: int = 0, task: str | None = None, most: int = COUNTED, now: datetime | None = None
+) -> Steps[Stats]:
+    """Count jobs by state, of one task if given, with ids larger than `after_id`; no count exceeds `most`."""
     at = yield from instant(now)
-    rows = yield Query("stats", {"now": at, "after_id": after_id, "task": task}, into=Stats)
+    rows = yield Query("stats", {"now": at, "after_id": after_id, "task": task, "most": most}, into=Stats)
     counted: Stats = rows[0]
     return counted
 
@@ -134,13 +219,19 @@ def cancel_all(
     """Cancel the jobs that match a filter and have not ended; at most ``wanted.limit`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
+    ended = yield from end_jobs(jobs, at, why)
+    if ended:
+        yield from record(at, actor, "cancel", ids=ended, filter=conditions(wanted), why=why)
+    return BulkResult(tuple(ended), last_id=jobs[-1].id if len(jobs) == wanted.limit else None)
+
+
+def end_jobs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Steps[list[int]]:
+    """End those of these jobs that are not final as a part of a larger operation, and return their ids."""
     ended = []
     for job in jobs:
         if job.state not in FINAL and (yield from end_job(job, at, why)):
             ended.append(job.id)  # noqa: PERF401 - a comprehension cannot yield
-    if ended:
-        yield from record(at, actor, "cancel", ids=ended, filter=conditions(wanted), why=why)
-    return BulkResult(tuple(ended), last_id=jobs[-1].id if len(jobs) == wanted.limit else None)
+    return ended
 
 
 @wakes

@@ -20,10 +20,14 @@ CLOCK_SET_BACK = "clock_set_back"
 
 
 def record(at: datetime, actor: str, action: str, **details: object) -> Steps[None]:
-    """Write an entry as a part of a larger operation; `action` is one word, and details that are None are left out."""
+    """Write an entry as a part of a larger operation; `action` is one word, and details that are None are left out.
+
+    The detail ``operation`` is the bulk operation of which the change is a part.
+    """
     given = {name: value for name, value in details.items() if value is not None}
     text = msgspec.json.encode(given).decode()
-    yield Query("audit_insert", {"at": at, "actor": actor, "action": action, "details": text})
+    part_of = {"operation_id": given.get("operation")}
+    yield Query("audit_insert", {"at": at, "actor": actor, "action": action, "details": text, **part_of})
 
 
 def conditions(wanted: Filter) -> dict[str, object]:

@@ -14,7 +14,6 @@ rule           is violated if
 ``attempts``   an attempt was counted and its end is not in the history: a job was handed out while it had a lease
 ``overlaps``   an attempt began more than a minute before the one before had ended
 ``settled``    a job is still under a lease that has ended in the history
-``successes``  a job has succeeded and its history has no success, or two
 ``failures``   a job counts more failures than its history has
 ``due``        a retry is due at another time than was decided
 ``catches``    a catch job is not about a dead job that it catches
@@ -77,7 +76,6 @@ def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
     window = bound | {"after_id": after_id, "until": until}
     queries += [
         Query("check_settled", window, into=Finding),
-        Query("check_successes", window, into=Finding),
         Query("check_failures", window, into=Finding),
         Query("check_numbers", window, into=Finding),
         Query("check_overlaps", window, into=Finding),

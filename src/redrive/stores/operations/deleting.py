@@ -16,9 +16,11 @@ from msgspec.structs import replace
 from redrive.engine.explain import CatchJob
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import AttemptRecord, Filter, JobRecord
+from redrive.engine.runs import RunState
 from redrive.stores.operations.admin import BulkResult, end_job, selected
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
+from redrive.stores.operations.runs.steps import states
 from redrive.stores.query import Query, Steps, reads, wakes, writes
 
 _OPEN = {
@@ -35,6 +37,7 @@ class ArchiveEntry(msgspec.Struct, frozen=True, gc=False):
     payload: bytes | None
     result: bytes | None
     history: tuple[AttemptRecord, ...]
+    run: RunState | None = None  # of the run of a workflow
 
 
 class ArchivePage(msgspec.Struct, frozen=True, gc=False):
@@ -115,8 +118,16 @@ def entries(wanted: Filter, *, now: datetime | None = None) -> Steps[ArchivePage
     attempts: Sequence[AttemptRecord] = yield Query("histories_of", ids, into=AttemptRecord)
     for each in attempts:
         histories[each.job_id].append(each)
+    runs = yield from states(chosen, at)
     read = [
-        ArchiveEntry(job, tuple(tags[job.id]), payloads.get(job.id), results.get(job.id), tuple(histories[job.id]))
+        ArchiveEntry(
+            job,
+            tuple(tags[job.id]),
+            payloads.get(job.id),
+            results.get(job.id),
+            tuple(histories[job.id]),
+            runs.get(job.id),
+        )
         for job in chosen
     ]
     return ArchivePage(at, tuple(read), kept, last)

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
 from redrive.engine.explain import span
+from redrive.engine.machine import StrandedCount
 from redrive.engine.queue import QueueSettings
 from redrive.engine.records import Diagnosis, Severity, WorkerRecord
 from redrive.engine.settle import CATCH_STUCK_AFTER
-from redrive.stores.operations.clock import instant
+from redrive.stores.operations.machines.rows import Known
 from redrive.stores.operations.queues import MOST, WIDEST, Depth, DepthState
 from redrive.stores.query import Query, Steps, reads
 
@@ -43,6 +45,54 @@ class StuckCatch(msgspec.Struct, frozen=True, gc=False):
     error: str | None
 
 
+class FailedInstances(msgspec.Struct, frozen=True, gc=False):
+    """The instances of a machine with a transition that has failed."""
+
+    machine: str
+    number: int
+    key: str  # the smallest one
+
+
+class HeldRun(msgspec.Struct, frozen=True, gc=False):
+    """A run that is held because the code does not fit its recorded steps."""
+
+    workflow: str
+    id: str
+    why: str | None
+    since: datetime | None
+
+
+class RunningOperation(msgspec.Struct, frozen=True, gc=False):
+    """A bulk operation that has not ended.
+
+    Attributes:
+        read: jobs that were changed or kept so far.
+        matched: jobs that matched at the preview; None if they were too many to be counted.
+        rate: such as ``100/s``; None for no limit.
+        last_error: why its last batch failed; None if it has not.
+    """
+
+    id: int
+    action: str
+    read: int
+    matched: int | None
+    rate: str | None
+    last_error: str | None
+
+
+class _Fact(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``vitals``."""
+
+    kind: str
+    id: int | None
+    name: str | None
+    key: str | None
+    text: str | None
+    number: int | None
+    other: int | None
+    at: datetime | None
+
+
 class Vitals(msgspec.Struct, frozen=True, gc=False):
     """What `diagnose` decides on, from one snapshot.
 
@@ -60,6 +110,10 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
     settings: tuple[QueueSettings, ...] = ()
     lanes: tuple[tuple[str, str], ...] = ()
     catches: tuple[StuckCatch, ...] = ()
+    failed: tuple[FailedInstances, ...] = ()
+    stranded: tuple[StrandedCount, ...] = ()
+    held: tuple[HeldRun, ...] = ()
+    operations: tuple[RunningOperation, ...] = ()
 
     @property
     def alive(self) -> list[WorkerRecord]:
@@ -72,27 +126,34 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def examine(now: datetime | None = None) -> Steps[Vitals]:
-    """Read the state of the database and its workers."""
-    at = yield from instant(now)
-    server = yield Query("server")
+def examine(now: datetime | None = None, *, machines: Known | None = None) -> Steps[Vitals]:
+    """Read the state of the database and its workers; ``machines`` are those of the code."""
+    facts: dict[str, list[Any]] = defaultdict(list)
+    for fact in (yield Query("vitals", {"now": now, "failures": CATCH_STUCK_AFTER, "count": READ}, into=_Fact)):
+        facts[fact.kind].append(fact)
+    at = facts["clock"][0].at
     workers: Sequence[WorkerRecord] = yield Query("workers", into=WorkerRecord)
-    busy = yield Query("workers_busy")
     depths: Sequence[Depth] = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
     settings: Sequence[QueueSettings] = yield Query("queues_select", {"names": None}, into=QueueSettings)
-    lanes = yield Query("lanes_ready", {"count": READ})
-    catches: Sequence[StuckCatch] = yield Query(
-        "catches_stuck", {"failures": CATCH_STUCK_AFTER, "count": READ}, into=StuckCatch
-    )
+    stranded: Sequence[StrandedCount] = ()
+    if machines is not None and machines.machines:
+        stranded = yield Query("machines_stranded", machines.params(), into=StrandedCount)
     return Vitals(
         at,
-        dict(server),
+        {each.name: each.text for each in facts["server"]},
         tuple(workers),
-        dict(busy),
+        {each.id: each.number for each in facts["busy"]},
         tuple(depths),
         tuple(settings),
-        tuple((queue, task) for queue, task in lanes),
-        tuple(catches),
+        tuple((each.name, each.key) for each in facts["lane"]),
+        tuple(StuckCatch(each.id, each.name, each.other, each.number, each.text) for each in facts["catch"]),
+        tuple(FailedInstances(each.name, each.number, each.key) for each in facts["machine"]),
+        tuple(stranded),
+        tuple(HeldRun(each.name, each.key, each.text, each.at) for each in facts["run"]),
+        tuple(
+            RunningOperation(each.id, each.name, each.number, each.other, each.key, each.text)
+            for each in facts["operation"]
+        ),
     )
 
 
@@ -113,8 +174,20 @@ def diagnose(found: Vitals, tasks: Collection[str], version: str, *, app: str = 
         *_tasks(found, tasks, app),
         *_oldest(found, app),
         *_catches(found, app),
+        *_held(found, app),
         *_dead(found, app),
+        *_machines(found, app),
+        *_operations(found, app),
     ]
+
+
+def _operations(found: Vitals, app: str) -> Iterator[Diagnosis]:
+    for each in found.operations:
+        if each.last_error is None:
+            continue
+        text = f"a batch of operation {each.id} ({each.action}) fails, and is tried again: {each.last_error}"
+        advice = f"redrive operations show {app} {each.id}, or redrive operations stop {app} {each.id}"
+        yield Diagnosis("operations", Severity.PROBLEM, text, advice)
 
 
 def _server(found: Vitals) -> Iterator[Diagnosis]:
@@ -229,6 +302,21 @@ def _catches(found: Vitals, app: str) -> Iterator[Diagnosis]:
         yield Diagnosis("catches", Severity.PROBLEM, text, advice)
 
 
+def _held(found: Vitals, app: str) -> Iterator[Diagnosis]:
+    by_workflow: dict[str, list[HeldRun]] = defaultdict(list)
+    for each in found.held:
+        by_workflow[each.workflow].append(each)
+    for workflow, runs in sorted(by_workflow.items()):
+        first = runs[0]
+        more = "+" if len(found.held) == READ else ""
+        number = "1 run" if len(runs) == 1 and not more else f"{len(runs):,}{more} runs"
+        since = "" if first.since is None else f" since {span(found.now - first.since)}"
+        verb = "is" if number == "1 run" else "are"
+        text = f"{number} of {workflow} {verb} held{since}: {first.why or 'no reason'}"
+        advice = f"redrive runs list {app} --workflow {workflow} --held, then deploy code that fits"
+        yield Diagnosis("held", Severity.PROBLEM, text, advice)
+
+
 def _dead(found: Vitals, app: str) -> Iterator[Diagnosis]:
     for queue, each in sorted(found.jobs(DepthState.DEAD).items()):
         text = f"queue {queue!r} has {_count(each)} that gave up and {'was' if each.jobs == 1 else 'were'} not caught"
@@ -236,6 +324,20 @@ def _dead(found: Vitals, app: str) -> Iterator[Diagnosis]:
             f"redrive jobs list {app} --state dead --queue {queue}, then redrive jobs redrive {app} --queue {queue}"
         )
         yield Diagnosis("dead", Severity.PROBLEM, text, advice)
+
+
+def _machines(found: Vitals, app: str) -> Iterator[Diagnosis]:
+    for each in found.failed:
+        many = "1 instance has" if each.number == 1 else f"{each.number:,} instances have"
+        text = f"machine {each.machine!r}: {many} a transition that failed for good, such as {each.key!r}"
+        advice = (
+            f"redrive machines list {app} {each.machine} --status failed has the errors; "
+            "then redrive machines retry, skip or reset"
+        )
+        yield Diagnosis("machines", Severity.PROBLEM, text, advice)
+    for row in found.stranded:
+        text = f"machine {row.machine!r}: {row.text}, which the code does not have"
+        yield Diagnosis("machines", Severity.PROBLEM, text, row.advice(app))
 
 
 def _count(each: Depth) -> str:

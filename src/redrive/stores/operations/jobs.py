@@ -52,6 +52,13 @@ class NumberBlock(msgspec.Struct, frozen=True, gc=False):
     ordered: str | None = None  # the name of an ordered queue among those of the jobs, if there is one
 
 
+class EnqueuedJob(msgspec.Struct, frozen=True, gc=False):
+    """The row of the queries ``enqueue`` and ``enqueue_full``; there is none if they have not inserted the job."""
+
+    id: int
+    now: datetime  # the instant of the transaction
+
+
 @wakes
 def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime | None = None) -> Steps[EnqueueResult]:
     """Insert jobs, all or none; a job with a key that another job holds may be replaced by that one.
@@ -60,6 +67,8 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
     """
     if not jobs:
         return EnqueueResult([])
+    if len(jobs) == 1 and _is_plain(jobs[0]):
+        return (yield from _one(jobs[0], trace, now))
     at, ids = yield from numbered(jobs, now)
     return (yield from _place(jobs, ids, at, trace))
 
@@ -73,9 +82,63 @@ def numbered(jobs: Sequence[NewJob], now: datetime | None) -> Steps[tuple[dateti
     wanted = {"now": now, "queues": loose, "count": len(jobs)}
     rows: Sequence[NumberBlock] = yield Query("gate", wanted, into=NumberBlock)
     if rows[0].ordered is not None:
-        message = f"queue {rows[0].ordered!r} is ordered: give the partition of a job by options(partition=...)"
-        raise ConfigurationError(message)
+        raise _no_partition(rows[0].ordered)
     return rows[0].now, numbers((row.first, row.last) for row in rows)
+
+
+def _no_partition(queue: str) -> ConfigurationError:
+    return ConfigurationError(f"queue {queue!r} is ordered: give the partition of a job by options(partition=...)")
+
+
+# What a database may refuse takes the other way, where the user's transaction survives an error.
+def _is_plain(job: NewJob) -> bool:
+    """Return True if one statement can insert a job: it has no keys, and is not a part of a larger operation."""
+    return bool(
+        job.key is None
+        and job.idempotency_key is None
+        and job.parent_id is None
+        and job.origin is None
+        and job.payload is not None
+        and job.task
+        and job.queue
+        and job.partition != ""
+    )
+
+
+def _one(job: NewJob, trace: str | None, now: datetime | None) -> Steps[EnqueueResult]:
+    """Insert a job by one query, which is one round trip."""
+    parameters = {
+        "now": now,
+        "task": job.task,
+        "queue": job.queue,
+        "priority": job.priority,
+        "policy": job.policy.digest,
+        "document": job.policy.document,
+        "partition": job.partition,
+        "payload": job.payload,
+        "timeout_for": limit_of(job.policy.policy),
+        "salt": DRAWN,
+    }
+    if trace is None and not job.delay and job.due_at is None and job.expires is None and not job.tags:
+        query = Query("enqueue", parameters, into=EnqueuedJob)
+    else:
+        query = Query("enqueue_full", parameters | _options(job, trace), into=EnqueuedJob)
+    rows: Sequence[EnqueuedJob] = yield query
+    if not rows:
+        raise _no_partition(job.queue)
+    return EnqueueResult([rows[0].id], at=rows[0].now)
+
+
+def _options(job: NewJob, trace: str | None) -> dict[str, object]:
+    relative = isinstance(job.expires, timedelta)
+    return {
+        "delay": job.delay,
+        "due_at": job.due_at,
+        "expires_for": job.expires if relative else None,
+        "expires_at": None if relative else job.expires,
+        "tags": list(job.tags),
+        "trace": trace,
+    }
 
 
 def take(name: str, count: int) -> Steps[list[int]]:
@@ -231,10 +294,9 @@ def history(job_id: int) -> Steps[tuple[AttemptRecord, ...]]:
 
 
 @reads
-def payload(job_id: int) -> Steps[bytes | None]:
-    """Return the arguments of a job as JSON; None for a catch job."""
-    rows = yield Query("payload_of", {"job_id": job_id})
-    return rows[0][0] if rows else None
+def payloads(job_ids: Sequence[int]) -> Steps[dict[int, bytes]]:
+    """Return the arguments of jobs as JSON, by the ids of the jobs that have some; catch jobs have none."""
+    return dict((yield Query("payloads_of", {"ids": list(job_ids)})))
 
 
 @reads
@@ -257,7 +319,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False):
 
 
 def rolled_back(job_id: int) -> JobNotFound:
-    """Return the error for a job whose enqueue was rolled back, and whose id another job has now."""
+    """Return the error for a handle on a job that was rolled back, when another job has its id."""
     return JobNotFound(
         f"there is no such job: another one has the number {job_id} now, for its enqueue was rolled back"
     )

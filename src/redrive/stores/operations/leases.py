@@ -21,14 +21,13 @@ from redrive.engine.queue import Due
 from redrive.engine.records import AttemptOutcome, Claim
 from redrive.engine.runs import RunState
 from redrive.engine.settle import decide, set_aside
-from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.policy import format_duration
 from redrive.stores.operations import jobs, keys, limited_queues, origins, transitions
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.limited_queues import ClaimFilter, Offer, QueueScan
 from redrive.stores.operations.runs import steps as run_steps
 from redrive.stores.operations.transitions import drop_unstopped, put_unstopped
-from redrive.stores.query import DRAWN, Batch, Query, Steps, wakes, writes
+from redrive.stores.query import DRAWN, Batch, Query, Steps, reads, wakes_if_any, writes
 
 # The time that a claimer waits while other claims take all due jobs.
 CONTENDED = timedelta(milliseconds=10)
@@ -49,8 +48,15 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     # True if a job is due and was not taken only because another claim has locked it, or because the rate of its queue
     # is used up, or because the scan of its queue goes on.
     soon: bool = False
+    # True if jobs of limited queues can start. They are not claimed ahead, and take slots beside the jobs that are.
+    scarce: bool = False
     # What is stored of the runs of workflows among the jobs taken, by their jobs.
     runs: Mapping[int, RunState] = {}
+
+    @property
+    def nothing(self) -> bool:
+        """True if no job of these tasks and queues was due."""
+        return self.known and not self.claims and not self.held and not self.soon
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False):
@@ -69,7 +75,6 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
     moved: tuple[Transition, ...]  # the transitions of the attempts that were settled
     lost: frozenset[int]  # lease ids that were not current: nothing was written for them
     cancelled: frozenset[int] = frozenset()  # those of the lost that were cancelled while they ran
-    steps: tuple[StepsWritten, ...] = ()  # the answers to the batches of steps, in their order
 
 
 # A claim is also a heartbeat: a worker that claims before its next heartbeat must not lose these jobs to a sweep. A job
@@ -79,6 +84,7 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     worker_id: int,
     count: int,
     *,
+    ahead: int = 0,
     lease_for: timedelta,
     queues: Sequence[str] | None = None,
     excluded: Sequence[str] | None = None,
@@ -87,7 +93,7 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     cursors: Sequence[LaneCursor] = (),
     now: datetime | None = None,
 ) -> Steps[Claimed]:
-    """Take up to `count` due jobs, each under a new lease.
+    """Take up to `count` due jobs, and `ahead` more if no job of a limited queue can start, each under a new lease.
 
     ``scans`` are those of the worker's last claim; ``cursors`` are the starts in lanes of plain queues
     (`redrive.stores.operations.leases`); ``queues`` and ``tasks`` are None for all; ``excluded`` are queues that are
@@ -97,8 +103,15 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     where = {**served.parameters, **parameters(cursors)}
     due = yield from next_due(where, now)
     at = due.now
-    offers = (yield from limited_queues.offers(served, count, at, scans)) if _is_past(due.special_at, at) else ()
+    special = _is_past(due.special_at, at)
+    offers = (yield from limited_queues.offers(served, max(count, 1), at, scans)) if special else ()
     open_scans = tuple(offer.scan for offer in offers if offer.scan is not None)
+    # A claimed job takes a slot of its limited queue, which would be in vain before it has a slot of the worker.
+    scarce = any(offer.jobs for offer in offers)
+    if not scarce:
+        count += ahead
+    elif not count:
+        return Claimed((), timedelta(0), soon=True, scans=open_scans, scarce=True)
     soon = bool(open_scans) or any(offer.next_at is not None for offer in offers)
     if not _is_past(due.due_at, at) and not any(offer.jobs for offer in offers):
         return Claimed((), (yield from _rest(served, due, offers)), soon=soon, scans=open_scans)
@@ -110,7 +123,7 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     if rows:
         # The next claim reads what is due next, while these jobs run.
         runs = yield from run_steps.states(claims, at)
-        return Claimed(claims, timedelta(0), scans=open_scans, held=held, runs=runs)
+        return Claimed(claims, timedelta(0), scans=open_scans, held=held, runs=runs, scarce=scarce)
     # The claim takes nothing for a worker that is not registered.
     if not (yield beat):
         return Claimed((), None, known=False)
@@ -138,7 +151,7 @@ def _take(
     """Take jobs of plain queues in one statement, or of all queues in one order if limited queues have due jobs."""
     params = {"now": at, "worker_id": beat.params["id"], "count": count, "salt": DRAWN}
     # SQLite's claim uses the block of numbers that was taken just before it. PostgreSQL's reads the sequence itself; it
-    # does not run a part of a statement that only reads and whose result is not used.
+    # does not run a part of a statement that only reads if its result is not used.
     first = (beat, Query("take", {"name": "lease", "count": count}))
     rows: Sequence[Claim]
     if not any(offer.jobs for offer in offers):
@@ -167,14 +180,12 @@ def _is_past(instant: datetime | None, now: datetime) -> bool:
 def settle(
     endings: Sequence[Ending],
     *,
-    steps: Sequence[StepBatch] = (),
     stopped: Collection[int] = (),
     now: datetime | None = None,
 ) -> Steps[Settled]:
     """Write the ends of attempts in one transaction, each only if its lease is still current.
 
-    ``steps`` are rows of runs that go on; ``stopped`` are leases of attempts that ended before, with handlers that have
-    stopped now.
+    ``stopped`` are leases of attempts that ended before, with handlers that have stopped now.
     """
     at = yield from instant(now)
     plain: list[Transition] = []
@@ -185,14 +196,13 @@ def settle(
             plain.append(transition)
         else:
             other.append((ending.claim, transition))
-    # The rows of steps come first, because a run that is parked has no lease any more.
     parked = [transition for _, transition in other if transition.run is not None]
-    answers: Sequence[StepsWritten] = ()
-    if steps or parked:
-        answers = yield from run_steps.write_all(steps, parked, at)
+    if parked:
+        yield from run_steps.write_parked(parked, at)
     done = yield from transitions.write(other, at)
     if plain:
-        current = yield from _write_successes(plain, at)
+        alone = len(plain) == len(endings) and not any(map(_has_more, endings))
+        current = yield from _write_successes(plain, at, alone=alone)
         done |= {each.lease_id: each for each in plain if each.lease_id in current}
         yield from keys.drop([each.claim.id for each in endings if each.claim.key and each.claim.lease_id in current])
     if parked:
@@ -204,14 +214,14 @@ def settle(
     yield from put_unstopped(e.claim for e in endings if e.unstopped and e.claim.lease_id in done)
     if len(done) == len(endings):
         yield from drop_unstopped(stopped)
-        return Settled(tuple(done.values()), frozenset(), steps=tuple(answers))
+        return Settled(tuple(done.values()), frozenset())
     missed = [each for each in (*(transition for _, transition in other), *plain) if each.lease_id not in done]
     already, cancelled = yield from _missed(missed)
     lost = frozenset(each.lease_id for each in missed) - already
     ended = {each.lease_id for each in missed} - {e.claim.lease_id for e in endings if e.unstopped}
     yield from drop_unstopped(ended | {*stopped})
     moved = (*done.values(), *(each for each in missed if each.lease_id in already))
-    return Settled(moved, lost, cancelled, tuple(answers))
+    return Settled(moved, lost, cancelled)
 
 
 def _missed(missed: Sequence[Transition]) -> Steps[tuple[frozenset[int], frozenset[int]]]:
@@ -236,12 +246,21 @@ def _is_unfinished(done: Mapping[int, Transition], ending: Ending) -> bool:
     return moved is not None and moved.state is not State.SUCCEEDED
 
 
-def _write_successes(plain: Sequence[Transition], at: datetime) -> Steps[set[int]]:
-    """Write successes without a catch, which differ only in their results, and return the leases that were current."""
+def _has_more(ending: Ending) -> bool:
+    """Return True if the end of a success writes more than the row of its job."""
+    claim, outcome = ending.claim, ending.outcome
+    more = ending.unstopped or ending.trace is not None or claim.key is not None or claim.origin is not None
+    return more or not isinstance(outcome, Succeeded) or outcome.result is not None or bool(outcome.effects)
+
+
+def _write_successes(plain: Sequence[Transition], at: datetime, *, alone: bool) -> Steps[set[int]]:
+    """Write successes without a catch, which differ only in their results, and return the leases that were current.
+
+    ``alone`` is True if nothing else is written for them.
+    """
     params = {"now": at, "job_ids": [each.job_id for each in plain], "lease_ids": [each.lease_id for each in plain]}
     # By lease and not by job: a batch may hold a job twice, under a lost lease and under the present one.
-    done = {row[0] for row in (yield Query("close_succeeded", params))}
-    yield Query("settle_succeeded", params)
+    done = {row[0] for row in (yield Query("settle_succeeded", params, own=alone))}
     results = [
         {"job_id": each.job_id, "result": each.result}
         for each in plain
@@ -258,7 +277,7 @@ def _write_successes(plain: Sequence[Transition], at: datetime) -> Steps[set[int
 #
 # Each row is guarded by the lease id that was read, so one bad row stops no other. A job with an unreadable policy is
 # set aside for a worker that can read it or for an operator: the policy decides whether the task may run again.
-@wakes
+@wakes_if_any
 def sweep(
     budget: int,
     *,
@@ -308,10 +327,11 @@ def _describe_loss(lost: Claim, cut_off: datetime) -> str:
 # **Jobs before a cursor.** A claim takes the first jobs of each lane. At that moment every earlier due job was taken,
 # locked by another claim, or not committed. No job is inserted before a cursor later: new jobs, retries, releases and
 # redriven jobs become due no earlier than the start of the transaction that writes them, and a cursor is the due time
-# of a job that was due already. Three kinds of jobs remain:
+# of a job that was due already. Four kinds of jobs remain:
 #
 # - a job of a transaction that began before the cursor was set and committed afterwards;
 # - a job that another claim locked and released, because its transaction was rolled back;
+# - a job that a worker has claimed and given back before it started;
 # - the old jobs of a queue that was limited and no longer is.
 #
 # To find these, the claimer scans without cursors from time to time: after `PATIENCE` times the duration of the last
@@ -372,6 +392,12 @@ def parameters(cursors: Sequence[LaneCursor]) -> Mapping[str, Sequence[object]]:
         "cursor_times": [cursor.scheduled_at for cursor in cursors],
         "cursor_ids": [cursor.id for cursor in cursors],
     }
+
+
+@reads
+def upcoming(tasks: Collection[str], *, now: datetime | None = None) -> Steps[NextDue]:
+    """Return the instant, and when the next jobs of these tasks are due."""
+    return (yield from next_due({**ClaimFilter(None, tasks, None).parameters, **parameters(())}, now))
 
 
 def next_due(where: Mapping[str, object], now: datetime | None) -> Steps[NextDue]:

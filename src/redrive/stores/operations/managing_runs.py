@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import AttemptRecord, Hold, JobRecord
+from redrive.engine.records import NEWEST, AttemptRecord, Filter, Hold, JobRecord
 from redrive.engine.runs import (
     CHILD_SIGNAL,
     FAR,
@@ -21,12 +21,18 @@ from redrive.engine.runs import (
 )
 from redrive.errors import IllegalMove, JobNotFound
 from redrive.stores.operations import jobs
-from redrive.stores.operations.admin import end_job
+from redrive.stores.operations.admin import end_job, selected
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.redriving import start_again
-from redrive.stores.operations.runs.waits import find
+from redrive.stores.operations.runs.waits import find, not_found
 from redrive.stores.query import Query, Steps, reads, wakes
+
+#: Signals of one timeline.
+MAX_SIGNALS = 10_000
+
+#: Runs that a run has called, of one timeline.
+MAX_CHILDREN = 1_000
 
 
 class RunView(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +60,7 @@ class RunFilter(msgspec.Struct, frozen=True, gc=False):
         hold: ``parked``, ``paused``, ``held`` or another reason to wait.
         parent_id: the job of the run that called them.
         before_id: runs with jobs before this one, for the next page.
+        from_id: runs with this job or later ones.
         limit: maximum number of runs.
     """
 
@@ -62,7 +69,19 @@ class RunFilter(msgspec.Struct, frozen=True, gc=False):
     hold: Hold | None = None
     parent_id: int | None = None
     before_id: int | None = None
+    from_id: int | None = None
     limit: int = 100
+
+
+class RunsFound(msgspec.Struct, frozen=True, gc=False):
+    """The result of a search with a budget.
+
+    Attributes:
+        searched_to: the job of the oldest run that was read; None if all runs were.
+    """
+
+    runs: tuple[RunView, ...]
+    searched_to: int | None
 
 
 class RetryingStep(msgspec.Struct, frozen=True, gc=False):
@@ -70,7 +89,7 @@ class RetryingStep(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         run_id: the job of its run.
-        task: the workflow, or the task of a job whose steps pass the low-level gate.
+        task: the workflow, or the task of a job with steps that pass the low-level gate.
         id: the id of the run; None for such a job.
         tries: tries that failed.
         due_at: when it is tried again.
@@ -98,34 +117,57 @@ def get(workflow: str, run_id: str) -> Steps[RunView]:
 @reads
 def select(wanted: RunFilter) -> Steps[tuple[RunView, ...]]:
     """Return the runs that match a filter, newest first."""
-    params = {name: getattr(wanted, name) for name in ("workflow", "state", "hold", "parent_id", "before_id")}
-    runs: Sequence[RunRecord] = yield Query("runs_select", {**params, "count": wanted.limit}, into=RunRecord)
-    # A job that was deleted since then is not in the snapshot of a transaction that only reads.
-    found = []
-    for run in runs:
-        found.append(RunView(run, (yield from jobs.find(run.job_id))))  # noqa: PERF401 - a comprehension cannot yield
-    return tuple(found)
+    return (yield from _select(wanted))
 
 
 @reads
-def timeline(workflow: str, run_id: str) -> Steps[Timeline]:
-    """Return all that is stored of a run; raise `RunNotFound`."""
-    run = yield from find(workflow, run_id)
+def search(wanted: RunFilter, *, budget: int) -> Steps[RunsFound]:
+    """Return the runs that match a filter, newest first, among a limited number of runs.
+
+    A rare state would otherwise read all runs.
+    """
+    before = NEWEST if wanted.before_id is None else wanted.before_id
+    floor = yield Query("runs_floor", {"before_id": before, "budget": budget - 1})
+    least: int | None = floor[0][0] if floor else None
+    found = yield from _select(msgspec.structs.replace(wanted, from_id=least))
+    return RunsFound(found, least)
+
+
+def _select(wanted: RunFilter) -> Steps[tuple[RunView, ...]]:
+    runs: Sequence[RunRecord] = yield Query("runs_select", _params(wanted), into=RunRecord)
+    if not runs:
+        return ()
+    ids = tuple(run.job_id for run in runs)
+    rows: Sequence[JobRecord] = yield from selected(Filter(ids=ids, limit=len(ids)))
+    found = {job.id: job for job in rows}
+    return tuple(RunView(run, found[run.job_id]) for run in runs)
+
+
+@reads
+def timeline(workflow: str, run_id: str, *, latest: int | None = None) -> Steps[Timeline]:
+    """Return all that is stored of a run, or only its latest steps and signals; raise `RunNotFound`."""
+    place = {"workflow": workflow, "id": run_id, "count": MAX_CHILDREN}
+    family: Sequence[RunRecord] = yield Query("runs_family", place, into=RunRecord)
+    if not family:
+        raise not_found(workflow, run_id)
+    run, *children = family
     job = yield from jobs.find(run.job_id)
     attempts: Sequence[AttemptRecord] = yield Query("attempts_of", {"job_id": run.job_id}, into=AttemptRecord)
-    steps: Sequence[StepRecord] = yield Query("steps_of", {"ids": [run.job_id]}, into=StepRecord)
-    signals: Sequence[SignalRecord] = yield Query(
-        "signals_of", {"ids": [run.job_id], "unread": False, "child": CHILD_SIGNAL}, into=SignalRecord
+    wanted = (
+        Query("steps_of", {"ids": [run.job_id]}, into=StepRecord)
+        if latest is None
+        else Query("steps_latest", {"run_id": run.job_id, "count": latest}, into=StepRecord)
     )
-    of_parent = RunFilter(parent_id=run.job_id, limit=1_000)
-    children: Sequence[RunRecord] = yield Query("runs_select", _params(of_parent), into=RunRecord)
+    steps: Sequence[StepRecord] = yield wanted
+    of_run = {"run_id": run.job_id, "child": CHILD_SIGNAL, "count": MAX_SIGNALS if latest is None else latest}
+    signals: Sequence[SignalRecord] = yield Query("signals_of", of_run, into=SignalRecord)
     ordered = sorted(steps, key=lambda row: path_order(row.path))
     return Timeline(run, job, tuple(attempts), tuple(ordered), tuple(signals), tuple(reversed(children)))
 
 
 def _params(wanted: RunFilter) -> dict[str, object]:
-    params = {name: getattr(wanted, name) for name in ("workflow", "state", "hold", "parent_id", "before_id")}
-    return {**params, "count": wanted.limit}
+    names = ("workflow", "state", "hold", "parent_id", "before_id", "from_id")
+    return {**{name: getattr(wanted, name) for name in names}, "count": wanted.limit}
 
 
 @reads
@@ -171,7 +213,7 @@ def pause(  # noqa: PLR0913 - what an operator may say, by keyword
     run_id: str,
     *,
     until: datetime | None = None,
-    why: str = "paused by an operator",
+    why: str = "by an operator",
     actor: str = UNKNOWN,
     now: datetime | None = None,
 ) -> Steps[None]:

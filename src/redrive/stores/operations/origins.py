@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from redrive.engine.effects import Effect
-from redrive.engine.origin import Kind, OriginResult
+from redrive.engine.origin import Effect, Kind, OriginResult
 from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim
 from redrive.engine.topics import Publish

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -26,6 +27,8 @@ HOLDERS = 1000
 class Head(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``queue_head``."""
 
+    queue: str
+    partition: str
     id: int
     state: State
 
@@ -123,19 +126,41 @@ def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Steps[dic
     at = yield from instant(now)
     standing = yield from _standings(jobs, at)
     workers: Sequence[WorkerRecord] = ()
-    busy: Rows = ()
     if any(job.state is State.READY and job.scheduled_at <= at for job in jobs):
         workers = yield Query("workers", into=WorkerRecord)
-        busy = yield Query("workers_busy")
-    dead = [job.id for job in jobs if job.state is State.DEAD and job.caught_at is None]
-    catches: Sequence[CatchJob] = ()
+    dead = [job.id for job in jobs if job.state is State.DEAD]
+    catching: dict[int, CatchJob] = {}
+    error_types: dict[int, str | None] = {}
     if dead:
-        catches = yield Query("catches_of", {"ids": dead}, into=CatchJob)
-    catching = {each.parent_id: each for each in catches}
-    running = tuple((number, count) for number, count in busy)
+        for job_id, error_type, catch, task, state in (yield Query("dead_jobs", {"ids": dead})):
+            error_types[job_id] = error_type
+            if catch is not None:
+                catching[job_id] = CatchJob(job_id, catch, task, State(state))
+    ahead = yield from _ahead(jobs)
     return {
-        job.id: Circumstances(at, tuple(workers), standing.get(job.id), catching.get(job.id), running) for job in jobs
+        job.id: Circumstances(
+            at,
+            tuple(workers),
+            standing.get(job.id),
+            catching.get(job.id),
+            error_types.get(job.id),
+            None if job.state is not State.RUNNING or job.worker_id is None else ahead.get(job.worker_id),
+        )
+        for job in jobs
     }
+
+
+def _ahead(jobs: Iterable[JobRecord]) -> Steps[dict[int, int]]:
+    """Return, for each worker of running jobs that has more of them than slots, its first lease without one."""
+    ids = sorted({job.worker_id for job in jobs if job.state is State.RUNNING and job.worker_id is not None})
+    if not ids:
+        return {}
+    leases: dict[int, list[int]] = defaultdict(list)
+    slots: dict[int, int] = {}
+    for worker, concurrency, lease in (yield Query("workers_ahead", {"ids": ids})):
+        slots[worker] = concurrency
+        leases[worker].append(lease)
+    return {worker: held[slots[worker]] for worker, held in leases.items() if len(held) > slots[worker]}
 
 
 def _standings(jobs: Iterable[JobRecord], at: datetime) -> Steps[dict[int, QueuePosition]]:
@@ -146,18 +171,24 @@ def _standings(jobs: Iterable[JobRecord], at: datetime) -> Steps[dict[int, Queue
     general = {}
     for each in special.values():
         general[each.name] = yield from _general(each, at)
-    lines: dict[tuple[str, str], QueuePosition] = {}
-    found = {}
-    for job in ready:
-        standing = general.get(job.queue)
-        if standing is not None and standing.settings.ordered and job.partition is not None:
-            line = (job.queue, job.partition)
-            if line not in lines:
-                lines[line] = yield from _in_line(standing, *line)
-            standing = lines[line]
-        if standing is not None:
-            found[job.id] = standing
-    return found
+    lines = sorted(
+        {
+            (job.queue, job.partition)
+            for job in ready
+            if job.partition is not None and job.queue in special and special[job.queue].ordered
+        }
+    )
+    heads: Sequence[Head] = ()
+    if lines:
+        many = [{"queue": queue, "partition": partition} for queue, partition in lines]
+        heads = yield Query("queue_head", many=many, into=Head)
+    first = {(each.queue, each.partition): each for each in heads}
+    return {job.id: _in_line(job, general[job.queue], first) for job in ready if job.queue in general}
+
+
+def _in_line(job: JobRecord, standing: QueuePosition, first: Mapping[tuple[str, str], Head]) -> QueuePosition:
+    head = None if job.partition is None else first.get((job.queue, job.partition))
+    return standing if head is None else replace(standing, head_id=head.id, head_state=head.state)
 
 
 def _general(each: QueueSettings, at: datetime) -> Steps[QueuePosition]:
@@ -172,14 +203,8 @@ def _general(each: QueueSettings, at: datetime) -> Steps[QueuePosition]:
     return QueuePosition(each, holders=tuple(map(tuple, holders)), next_at=next_at)
 
 
-def _in_line(standing: QueuePosition, queue: str, partition: str) -> Steps[QueuePosition]:
-    rows: Sequence[Head] = yield Query("queue_head", {"queue": queue, "partition": partition}, into=Head)
-    return replace(standing, head_id=rows[0].id, head_state=rows[0].state) if rows else standing
-
-
-# `redrive.stores.operations.admin.stats` counts every job and reads the whole table. `depths` reads only the indexes of
-# jobs that have not ended, at most `MOST` entries per queue and state, for the first `WIDEST` queues by name. A count
-# of `MOST` means that many or more.
+# `depths` reads only the indexes of jobs that have not ended, at most `MOST` entries per queue and state, for the first
+# `WIDEST` queues by name. A count of `MOST` means that many or more.
 MOST = 10_000
 WIDEST = 100
 
@@ -221,8 +246,8 @@ class Depths(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def depths(*, now: datetime | None = None) -> Steps[Depths]:
-    """Count the jobs of each queue."""
+def depths(*, most: int | None = None, now: datetime | None = None) -> Steps[Depths]:
+    """Count the jobs of each queue, up to a limit, by default `MOST`."""
     at = yield from instant(now)
-    rows = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
+    rows = yield Query("depths", {"now": at, "most": most or MOST, "widest": WIDEST}, into=Depth)
     return Depths(at, tuple(row for row in rows if row.jobs))

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
 from redrive.engine.origin import Kind
 from redrive.engine.records import Filter, Hold, JobRecord
 from redrive.engine.settle import DEADLINE
+from redrive.engine.topics import ALONE, OUT_OF_ORDER
 from redrive.errors import IllegalMove
 from redrive.stores.operations.admin import BulkResult, selected
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
@@ -38,15 +40,16 @@ PAGE = 100
 def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[None]:
     """Run a job once more, now.
 
-    A waiting job becomes due. A dead job is started with its last failure forgiven, so a job with exhausted retries
-    gets exactly one more attempt. A cancelled job continues with the retries that it had left. Raise `JobNotFound` if
-    the job does not exist, or `IllegalMove` if it runs, has succeeded, was caught, is being caught, is a catch job with
-    nothing to catch, or another job holds its key.
+    A waiting job becomes due, and so do the next tries of its steps. A dead job is started with its last failure
+    forgiven, so a job with exhausted retries gets exactly one more attempt. A cancelled job continues with the retries
+    that it had left. Raise `JobNotFound` if the job does not exist, or `IllegalMove` if it runs, has succeeded, was
+    caught, is being caught, is a catch job with nothing to catch, or another job holds its key.
     """
     at = yield from instant(now)
     job = yield from lock(job_id)
     if job.state is State.READY:
         yield Query("hasten", {"id": job_id, "now": at})
+        yield _hasten_steps(job_id, at)
         yield from record(at, actor, "retry", ids=[job_id])
         return
     next_state(job.state, LifecycleEvent.REDRIVE)
@@ -59,15 +62,22 @@ def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
     if obstacle is not None:
         raise IllegalMove(f"job {job_id} {obstacle}")
     forgive = int(job.state is State.DEAD and job.reason != DEADLINE)
-    yield from _start([job_id], at, forgive=forgive, note="run once more by an operator")
+    yield from _start([job_id], Restart("run once more by an operator", at, forgive=forgive))
     yield from _prepare_runs([job])
+    yield _hasten_steps(job_id, at)
+    yield from _mark_late([job])
     yield from record(at, actor, "retry", ids=[job_id])
+
+
+def _hasten_steps(job_id: int, at: datetime) -> Query:
+    # A run that is due executes no step before the time of its next try.
+    return Query("steps_hasten", {"run_id": job_id, "now": at})
 
 
 @reads
 def dry_run(wanted: Filter) -> Steps[BulkResult]:
     """Return the result of `redrive` without starting a job; ``wanted.limit`` counts the jobs that would start."""
-    chosen = yield from _choose(wanted)
+    chosen = yield from choose(wanted)
     return BulkResult(tuple(job.id for job in chosen.jobs), tuple(chosen.kept), chosen.last_id)
 
 
@@ -90,33 +100,43 @@ def redrive(  # noqa: PLR0913 - what an operator may say, by keyword
     time between the due times of two jobs, and ``first_after`` the time until the first one is due.
     """
     at = yield from instant(now)
-    chosen = yield from _choose(wanted)
+    how = Restart("redriven by an operator", at + first_after, spacing, queue)
+    done = yield from restarted(wanted, how)
+    if done.ids:
+        rate = {"spacing": spacing.total_seconds()} if spacing else {}
+        yield from record(at, actor, "redrive", ids=done.ids, filter=conditions(wanted), queue=queue, **rate)
+    return done
+
+
+class Restart(NamedTuple):
+    """The way in which jobs start again."""
+
+    note: str
+    first_at: datetime  # when the first job is due
+    spacing: timedelta = timedelta(0)  # between two jobs
+    queue: str | None = None  # where they go; by default they stay
+    forgive: int | None = None  # failures that are forgiven; None for all
+    keep_due: bool = False  # True if a job is not due before the time at which it was due
+
+
+def restarted(wanted: Filter, how: Restart, *, most: int | None = None) -> Steps[BulkResult]:
+    """Start jobs again as a part of a larger operation; `choose` describes the limits."""
+    chosen = yield from choose(wanted, most=most)
     lost = yield from _take_keys(chosen.jobs)
     kept = chosen.kept + [(job.id, _key_is_held(job, lost[job.id].job_id)) for job in chosen.jobs if job.id in lost]
     held = yield from restart([job for job in chosen.jobs if job.id not in lost])
     kept += held.items()
     ids = [job.id for job in chosen.jobs if job.id not in lost and job.id not in held]
     if ids:
-        first_at = at + first_after
-        ids = yield from _start(ids, first_at, spacing=spacing, queue=queue, note="redriven by an operator")
+        ids = yield from _start(ids, how)
         yield from _prepare_runs([job for job in chosen.jobs if job.id in ids])
-        rate = {"spacing": spacing.total_seconds()} if spacing else {}
-        yield from record(at, actor, "redrive", ids=ids, filter=conditions(wanted), queue=queue, **rate)
+        yield from _mark_late([job for job in chosen.jobs if job.id in ids])
     return BulkResult(tuple(ids), tuple(kept), chosen.last_id)
 
 
-def _start(  # noqa: PLR0913 - the parameters of one statement
-    ids: list[int],
-    first_at: datetime,
-    *,
-    note: str,
-    forgive: int | None = None,
-    spacing: timedelta = timedelta(0),
-    queue: str | None = None,
-) -> Steps[list[int]]:
+def _start(ids: list[int], how: Restart) -> Steps[list[int]]:
     """Start jobs again; return those that no other transaction has started, in the order given."""
-    params = {"ids": ids, "first_at": first_at, "spacing": spacing, "queue": queue, "forgive": forgive, "note": note}
-    started = {row[0] for row in (yield Query("redrive", params))}
+    started = {row[0] for row in (yield Query("redrive", {"ids": ids, **how._asdict()}))}
     return [number for number in ids if number in started]
 
 
@@ -130,9 +150,23 @@ def _prepare_runs(jobs: Sequence[JobRecord]) -> Steps[None]:
         yield Query("runs_again", {"ids": ids})
 
 
+def _mark_late(jobs: Sequence[JobRecord]) -> Steps[None]:
+    """Tag the deliveries among jobs that start again although later events of their lines may have been delivered."""
+    late = [
+        {"tag": OUT_OF_ORDER, "job_id": job.id}
+        for job in jobs
+        if job.origin is not None
+        and job.origin.startswith(f"{Kind.TOPIC}:")
+        and not (job.partition or ALONE).startswith(ALONE)
+        and (job.skipped_at is not None or job.state is State.CANCELLED)
+    ]
+    if late:
+        yield Query("tag_add", many=late)
+
+
 def start_again(job: JobRecord, at: datetime) -> Steps[None]:
     """Start an ended run again as a part of a larger operation."""
-    yield from _start([job.id], at, note="goes on by an operator")
+    yield from _start([job.id], Restart("goes on by an operator", at))
     yield from _prepare_runs([job])
 
 
@@ -146,7 +180,7 @@ def _take_keys(jobs: Sequence[JobRecord]) -> Steps[dict[int, Holder]]:
 
 
 @dataclass(slots=True)
-class _Choice:
+class Choice:
     """The jobs that have been chosen so far."""
 
     jobs: list[JobRecord] = field(default_factory=list)  # to start
@@ -170,10 +204,12 @@ class _Choice:
             self.keys[name] = job.id
 
 
-def _choose(wanted: Filter) -> Steps[_Choice]:
-    """Choose jobs to start, oldest first, up to the limit of the filter."""
-    chosen = _Choice(last_id=wanted.after_id)
+def choose(wanted: Filter, *, most: int | None = None) -> Steps[Choice]:
+    """Choose jobs to start, oldest first, up to the limit of the filter, or until `most` jobs are to be left."""
+    chosen = Choice(last_id=wanted.after_id)
     while len(chosen.jobs) < wanted.limit and chosen.last_id is not None:
+        if most is not None and len(chosen.kept) >= most:
+            break
         count = max(PAGE, wanted.limit - len(chosen.jobs))
         rest = replace(wanted, after_id=chosen.last_id, oldest_first=True, limit=count)
         page = yield from selected(rest, restarting=True)
@@ -250,22 +286,33 @@ def repolicy(
     """Give unfinished jobs the present policies of their tasks; at most ``wanted.limit`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
+    changed, kept = repolicies(jobs, policies)
+    ids = sorted(number for each in changed.values() for number in each)
+    if ids and not dry_run:
+        yield from put_policies(changed, at)
+        yield from record(at, actor, "repolicy", ids=ids, filter=conditions(wanted))
+    return BulkResult(tuple(ids), tuple(kept), jobs[-1].id if len(jobs) == wanted.limit else None)
+
+
+def repolicies(
+    jobs: Sequence[JobRecord], policies: Mapping[str, FrozenPolicy]
+) -> tuple[dict[FrozenPolicy, list[int]], list[tuple[int, str]]]:
+    """Return the ids of the jobs that get each policy, and the jobs that cannot get one, with the reasons."""
     kept = [(job.id, why) for job in jobs if (why := _policy_obstacle(job, policies)) is not None]
     stay = {number for number, _ in kept}
     changed: dict[FrozenPolicy, list[int]] = defaultdict(list)
     for job in jobs:
         if job.id not in stay and (policies[job.task].policy != job.policy or job.hold is Hold.BAD_POLICY):
             changed[policies[job.task]].append(job.id)
-    ids = sorted(number for each in changed.values() for number in each)
-    if ids and not dry_run:
-        rows = [{"digest": policy.digest, "document": policy.document} for policy in changed]
-        yield Query("policy_put", many=rows)
-        for policy, numbers in changed.items():
-            timeout = limit_of(policy.policy)
-            params = {"ids": numbers, "policy": policy.digest, "timeout_for": timeout, "now": at}
-            yield Query("repolicy", params)
-        yield from record(at, actor, "repolicy", ids=ids, filter=conditions(wanted))
-    return BulkResult(tuple(ids), tuple(kept), jobs[-1].id if len(jobs) == wanted.limit else None)
+    return changed, kept
+
+
+def put_policies(changed: Mapping[FrozenPolicy, list[int]], at: datetime) -> Steps[None]:
+    """Give jobs these policies as a part of a larger operation."""
+    yield Query("policy_put", many=[{"digest": policy.digest, "document": policy.document} for policy in changed])
+    for policy, numbers in changed.items():
+        timeout = limit_of(policy.policy)
+        yield Query("repolicy", {"ids": numbers, "policy": policy.digest, "timeout_for": timeout, "now": at})
 
 
 def _policy_obstacle(job: JobRecord, policies: Mapping[str, FrozenPolicy]) -> str | None:

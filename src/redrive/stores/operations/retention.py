@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from redrive.engine.runs import FAR
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, reads, writes
 
@@ -78,15 +79,15 @@ def _text(span: timedelta | None) -> str:
 def survey(after_id: int, keep: RetentionTimes, *, stride: int = STRIDE, now: datetime | None = None) -> Steps[Survey]:
     """Find jobs with ids larger than `after_id` that may be deleted; `keep` applies to tasks without stored times."""
     at = yield from instant(now)
-    until = after_id + stride
-    window = {"after_id": after_id, "until": until}
-    params = {**window, "now": at, **keep.by_state, "count": BATCH}
-    ids = tuple(row[0] for row in (yield Query("prunable", params)))
+    ((first, last),) = yield Query("span", {"after_id": after_id})
+    if first is None:
+        return Survey(at, (), frozenset(), None)
+    # The stride begins at a job that exists: the ids of deleted jobs cost nothing.
+    until = first - 1 + stride
+    window = {"after_id": first - 1, "until": until}
+    ids = tuple(row[0] for row in (yield Query("prunable", {**window, "now": at, **keep.by_state})))
     policies = frozenset(row[0] for row in (yield Query("policies_of", window)))
-    newest = yield Query("newest")
-    if len(ids) == BATCH:
-        return Survey(at, ids, policies, ids[-1])
-    return Survey(at, ids, policies, until if until < (newest[0][0] or 0) else None)
+    return Survey(at, ids, policies, until if until < last else None)
 
 
 @writes
@@ -125,10 +126,13 @@ def forget_workers(*, left_for: timedelta, now: datetime | None = None) -> Steps
 
 @writes
 def empty() -> Steps[None]:
-    """Delete all jobs, schedules, tracked items and settings of queues; ids are not used again."""
+    """Delete all jobs, schedules, tracked items, settings of queues and sums; ids are not used again."""
+    from redrive.stores.operations import counters
+
     yield Query("catches_empty")
     yield Query("jobs_empty")
     yield Query("occurrences_empty")
     yield Query("refreshes_empty")
     yield Query("schedules_empty")
     yield Query("queues_empty")
+    yield from counters.forget_before(FAR)

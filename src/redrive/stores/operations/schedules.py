@@ -158,6 +158,12 @@ def occurrences(name: str, *, before: datetime | None = None, limit: int = 100) 
     return tuple((yield Query("occurrences_select", params, into=Occurrence)))
 
 
+@reads
+def latest() -> Steps[tuple[Occurrence, ...]]:
+    """Return the latest decided occurrence of each cron that has one, by name."""
+    return tuple((yield Query("occurrences_latest", into=Occurrence)))
+
+
 @writes
 def forget_occurrences(kept_for: timedelta, *, limit: int = 1000, now: datetime | None = None) -> Steps[int]:
     """Delete occurrences that were decided longer ago than `kept_for`; return their number.

@@ -2,7 +2,8 @@
 
 The table ``redrive_meta`` has the version of the schema, and under ``compatible`` the oldest version of redrive that
 can still work with it. A migration of the phase ``pre`` leaves that value as it is: old and new workers run together
-during a rolling deployment. A migration of the phase ``post`` raises it to its own number.
+during a rolling deployment. A migration of the phase ``post`` raises it to its own number; the code to which it belongs
+works without it, so that it can be run when the deployment has ended.
 """
 
 from __future__ import annotations
@@ -24,9 +25,21 @@ class Schema(msgspec.Struct, frozen=True, gc=False):
     version: int
     compatible: int
 
-    def suits(self, latest: int) -> bool:
-        """Return True if code of the version `latest` can work with this schema."""
-        return self.compatible <= latest <= self.version
+    def suits(self, code: Versions) -> bool:
+        """Return True if the code can work with this schema."""
+        return self.compatible <= code.latest and code.needed <= self.version
+
+
+class Versions(msgspec.Struct, frozen=True, gc=False):
+    """The schemas that code works with.
+
+    Attributes:
+        needed: the oldest one: the number of its last migration of the phase ``pre``.
+        latest: the number of its last migration.
+    """
+
+    needed: int
+    latest: int
 
 
 def found(version: str | None, compatible: str | None) -> Schema:
@@ -52,16 +65,16 @@ def schema() -> Steps[Schema]:
     return found(version[0][0] if version else None, compatible[0][0] if compatible else None)
 
 
-def mismatch(schema: Schema, latest: int, name: str) -> StoreError | None:
-    """Return the error if code of the version `latest` cannot work with a schema; `name` is that of the database."""
-    if schema.suits(latest):
+def mismatch(schema: Schema, code: Versions, name: str) -> StoreError | None:
+    """Return the error if the code cannot work with a schema; `name` is that of the database."""
+    if schema.suits(code):
         return None
-    if schema.version < latest:
+    if schema.version < code.needed:
         return StoreOpenError(
-            f"{name} has schema {schema.version}, and this redrive works with schema {latest}: redrive db migrate "
+            f"{name} has schema {schema.version}, and this redrive works with schema {code.needed}: redrive db migrate "
             "brings it there"
         )
     return SchemaTooNew(
-        f"{name} has schema {schema.version}, and this redrive supports schemas up to {latest}: a newer redrive "
+        f"{name} has schema {schema.version}, and this redrive supports schemas up to {code.latest}: a newer redrive "
         "has migrated it. Install that version; nothing was changed"
     )

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from redrive.engine.frozen import freeze
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State
+from redrive.engine.origin import Kind
 from redrive.engine.outcome import Transition
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobRecord, NewJob
 from redrive.stores.operations import keys
@@ -47,10 +48,11 @@ def write(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict
 def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[None]:
     """Write the rows that belong to ended attempts besides the job itself."""
     transitions = [transition for _, transition in pairs]
+    # The history entry of a success is the row of its job.
     closed = [
         {name: getattr(each.closed, name) for name in AttemptRecord.__struct_fields__}
         for each in transitions
-        if each.closed is not None
+        if each.closed is not None and each.closed.outcome is not AttemptOutcome.SUCCEEDED
     ]
     if closed:
         yield Query("attempt_insert", many=closed)
@@ -78,7 +80,15 @@ def _columns(transition: Transition, at: datetime) -> dict[str, object]:
     columns = dict(zip(_WRITTEN, _VALUES(transition), strict=True))
     columns["by_rule"] = list(transition.by_rule) or None
     columns["finished_at"] = at if transition.state in FINAL else None
+    columns["fingerprint"] = _fingerprint(transition)
     return columns
+
+
+# A failed attempt of a refresh is retried by its schedule, and no operator has to: it is in no group that is redriven.
+def _fingerprint(transition: Transition) -> str | None:
+    if transition.seen is None or (transition.origin or "").startswith(f"{Kind.REFRESH}:"):
+        return None
+    return transition.seen.fingerprint
 
 
 def _catch_job(claim: Claim, task: str) -> NewJob:

@@ -103,24 +103,25 @@ def prolong(job_id: int, lease_id: int, timeout_for: timedelta) -> Steps[None]:
 def leave(worker_id: int, *, now: datetime | None = None) -> Steps[list[int]]:
     """Sign a worker off, and give back the jobs that it still holds, with no attempt spent; return their ids."""
     at = yield from instant(now)
-    released = yield from _release(worker_id, None, f"worker {worker_id} shut down", at)
+    released = yield from _release(worker_id, None, f"worker {worker_id} shut down", at, due=at)
     yield Query("worker_stop", {"id": worker_id, "now": at})
     return released
 
 
 @wakes
-def give_back(worker_id: int, lease_ids: Collection[int], *, now: datetime | None = None) -> Steps[list[int]]:
-    """Give back leases that a worker holds without running them, because the reply to its claim was lost.
+def give_back(worker_id: int, lease_ids: Collection[int], why: str, *, now: datetime | None = None) -> Steps[list[int]]:
+    """Give back jobs that a worker has claimed and not started; return their ids.
 
-    No attempt is spent. The result has the ids of the jobs.
+    No attempt is spent, and the jobs keep their places in the queue.
     """
     at = yield from instant(now)
-    note = f"the reply to the claim of worker {worker_id} was lost"
-    return (yield from _release(worker_id, sorted(lease_ids), note, at))
+    return (yield from _release(worker_id, sorted(lease_ids), why, at))
 
 
-def _release(worker_id: int, lease_ids: Sequence[int] | None, note: str, at: datetime) -> Steps[list[int]]:
-    params = {"worker_id": worker_id, "leases": lease_ids, "now": at, "note": note}
+def _release(
+    worker_id: int, lease_ids: Sequence[int] | None, note: str, at: datetime, *, due: datetime | None = None
+) -> Steps[list[int]]:
+    params = {"worker_id": worker_id, "leases": lease_ids, "due": due, "note": note}
     released: Sequence[ReleasedJob] = yield Query("worker_release", params, into=ReleasedJob)
     keyed = [KeyRequest(job.task, job.key, job.id) for job in released if job.key and job.key_until is KeyUntil.START]
     if keyed:
@@ -141,9 +142,3 @@ def end_stuck(silent_for: timedelta = STUCK) -> Steps[int]:
 def workers() -> Steps[tuple[WorkerRecord, ...]]:
     """Return the workers that have not left, oldest first; those past ``expires_at`` count as dead."""
     return tuple((yield Query("workers", into=WorkerRecord)))
-
-
-@reads
-def busy() -> Steps[dict[int, int]]:
-    """Return the number of attempts that each worker runs, by its id; idle workers are left out."""
-    return dict((yield Query("workers_busy")))

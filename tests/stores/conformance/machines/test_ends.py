@@ -121,7 +121,7 @@ def test_a_failure_may_lead_to_a_state(payments: Automaton):
 
     failed_one = payments.get()
     assert ("paid", InstanceStatus.FAILED) == (failed_one.state, failed_one.status)
-    assert payments.look().startable
+    assert payments.look().events
     (turn,) = payments.turns()
     assert (FAILED, "paid", "review") == (turn.event, turn.from_state, turn.to_state)
     assert ((), ("paid", "review")) == (payments.turns(), (payments.get().state, payments.get().to_state))
@@ -148,7 +148,7 @@ def test_a_catch_runs_before_the_state_of_a_failure(payments: Automaton):
     payments.send("Completed")
     payments.fail()
 
-    assert (False, "running", ()) == (payments.look().startable, payments.get().status, payments.turns())
+    assert (False, "running", ()) == (payments.look().events, payments.get().status, payments.turns())
     payments.store.end(payments.take(), Succeeded())
     payments.turns()
     payments.run()

@@ -7,11 +7,36 @@ import pytest
 from redrive.engine.machine import FAILED, DataChange, InstanceStatus
 from redrive.engine.outcome import Succeeded
 from redrive.errors import IllegalMove, InstanceNotFound, MachineBusy
-from redrive.stores.operations import checks
+from redrive.stores.operations import checks, doctor
 from redrive.stores.operations.audit import audit
 from redrive.stores.operations.machines import manage
+from redrive.stores.operations.machines.rows import Known
 from tests.stores.helpers import Harness, seconds
 from tests.stores.machines import DAY, Automaton, data, leave, payment, statuses
+
+
+def test_what_waits_for_other_code_is_counted(payments: Automaton):
+    """Instances in unknown states, timeouts and waiting events of unknown classes are counted; so are failures."""
+    payments.walk("Created", "Paid", key="old")
+    payments.walk("Created", "Paid", key="timeout")
+    payments.walk("Created", key="event")
+    payments.queue("Paid", key="event")
+    payments.send("Completed", key="old")
+    payments.fail()
+    known = payments.known
+    none = payments.store.do(manage.stranded(known))
+    other = Known(known.machines, known.states[:1], ("payment/Created",))
+    without = Known(known.machines, known.states, ("payment/Created", "payment/Paid"))
+    vitals = payments.store.do(doctor.examine(payments.store.now, machines=other))
+
+    assert () == none
+    assert [("event", None, FAILED, 1), ("event", None, "Paid", 1), ("state", "paid", None, 2)] == [
+        (each.what, each.state, each.event, each.number) for each in vitals.stranded
+    ]
+    assert [("payment", 1, "old")] == [(each.machine, each.number, each.key) for each in vitals.failed]
+    assert [("event", None, FAILED, 1), ("timeout", "paid", "Expired", 2)] == [
+        (each.what, each.state, each.event, each.number) for each in payments.store.do(manage.stranded(without))
+    ]
 
 
 def test_a_skipped_transition_leaves_the_instance_free(payments: Automaton):
@@ -251,3 +276,71 @@ def test_a_lost_transition_is_found(payments: Automaton):
         f"payment/b has left the event {ids[1]}, whose transition runs",
         f"payment/c has left the event {ids[2]}, whose transition runs",
     } == texts
+
+
+def test_completed_instances_are_deleted_after_their_time(payments: Automaton):
+    """Completed instances go with their histories, in batches; running and failed ones, and new events, stay."""
+    for key in "abc":
+        payments.walk("Created", "Paid", "Completed", key=key)
+        payments.store.wait(1)
+    payments.walk("Created", key="running")
+    payments.walk("Created", "Paid", key="failed")
+    payments.retry = "0"
+    payments.send("Completed", key="failed")
+    payments.fail()
+    payments.queue("Paid", key="c")
+    payments.store.wait(86_400 - 3)
+
+    def prune(limit: int) -> manage.Pruned:
+        return payments.store.do(manage.prune_completed("payment", DAY, limit=limit, now=payments.store.now))
+
+    assert manage.Pruned(1, more=True) == prune(1)
+    assert manage.Pruned(0, more=False) == prune(1)
+    payments.store.wait(60)
+    assert manage.Pruned(1, more=True) == prune(2)
+    assert manage.Pruned(0, more=False) == prune(2)
+    left = payments.store.do(manage.select("payment"))
+    assert ["c", "failed", "running"] == [each.key for each in left]
+    assert ([], 3) == (payments.history("a"), len(payments.history("c")) - 1)
+    assert () == payments.store.do(checks.check()).findings
+
+
+def test_instances_are_counted_by_state_up_to_a_limit(payments: Automaton, monkeypatch: pytest.MonkeyPatch):
+    """Each state has its number, its failed instances, and since when the first is there; new ones have no state."""
+    began = payments.store.now
+    for key in "abc":
+        payments.walk("Created", key=key)
+    payments.store.wait(5)
+    payments.send("Paid", key="a")
+    payments.fail()
+    payments.walk("Paid", key="b")
+    payments.send("Created", key="new")
+    found = payments.store.do(manage.by_state("payment"))
+
+    assert [(None, 1, 0), ("created", 2, 1), ("paid", 1, 0)] == [(row.state, row.number, row.failed) for row in found]
+    assert [payments.store.now, began, payments.store.now] == [row.since for row in found]
+    assert found == payments.store.do(manage.by_state())
+    assert () == payments.store.do(manage.by_state("other"))
+    monkeypatch.setattr(manage, "EXACT", 0)
+    assert {1} == {row.number for row in payments.store.do(manage.by_state())}
+
+
+def test_instances_are_searched_with_a_budget(payments: Automaton):
+    """A search reads so many instances and goes on behind them; failed ones are found at once."""
+    for key in "abcd":
+        payments.walk("Created", key=key)
+    payments.walk("Paid", key="d")
+    payments.send("Paid", key="c")
+    payments.fail()
+
+    def search(**given: object) -> tuple[str, str | None]:
+        """Return the keys that were found, and where to go on."""
+        found = payments.store.do(manage.search("payment", **given))
+        return "".join(each.key for each in found.instances), found.searched_to
+
+    assert ("", "c") == search(state="paid", budget=3)
+    assert ("d", None) == search(state="paid", budget=3, after="c")
+    assert ("ab", None) == search(limit=2)
+    assert ("abd", None) == search(status=InstanceStatus.RUNNING)
+    assert ("c", None) == search(status=InstanceStatus.FAILED, budget=1)
+    assert ("", None) == search(status=InstanceStatus.FAILED, state="paid")

@@ -16,7 +16,7 @@ from tests.stores.machines import DAY, Automaton, data, payment, place, statuses
 @pytest.mark.case("M1")
 def test_two_senders_never_move_an_instance_twice(payments: Automaton):
     """Of two events that are valid only from the state that both senders have read, one moves the instance."""
-    for key in map(str, range(125)):  # on each of four stores
+    for key in map(str, range(payments.store.trials(200))):  # 200, 200, 50 and 50 on the stores
         payments.store.do(place([key], "created", payments.store.now))
         first, second = payments.store.at_once([payments.sending("Paid", key), payments.sending("Paid", key)])
         payments.run()
@@ -49,7 +49,7 @@ def test_a_timeout_outlives_restarts_and_deployments(store: Harness):
 @pytest.mark.parametrize("busy", [Busy.RAISE, Busy.QUEUE])
 def test_a_timeout_and_an_event_make_one_transition(payments: Automaton, busy: Busy):
     """Of a timeout and an event that are due at one instant, one moves the instance; the other one is recorded."""
-    for key in map(str, range(25)):  # twice on each of four stores
+    for key in map(str, range(payments.store.trials(40))):  # 40, 40, 10 and 10 on the stores, twice
         payments.walk("Created", "Paid", key=key)
         payments.store.wait(3 * 86_400)
         one, other = payments.store.at_once(
@@ -191,7 +191,7 @@ def test_a_failure_moves_the_instance_once_after_its_catch(payments: Automaton):
     done = payments.store.at_once(
         [turns.take_turns(payments.known, payments.resolve, budget=9, now=payments.store.now) for _ in range(2)]
     )
-    assert [MoveStatus.RUNNING] == [turn.status for each in done for turn in each]
+    assert [MoveStatus.RUNNING] == [turn.status for each in done for turn in each.turns]
     payments.run()
     assert ("review", [FAILED, "Completed"]) == (
         payments.get().state,

@@ -126,7 +126,7 @@ def test_waiting_events_have_their_turn_in_order(payments: Automaton):
         assert Sent("payment", "a", sent.id, SentStatus.QUEUED) == sent
 
     for state in ("created", "paid", "completed"):
-        assert (True, True) == (payments.look().startable, payments.look().waiting)
+        assert (True, True) == (payments.look().events, payments.look().waiting)
         assert [state] == [turn.to_state for turn in payments.turns()]
         assert () == payments.turns()
         payments.run()
@@ -135,7 +135,7 @@ def test_waiting_events_have_their_turn_in_order(payments: Automaton):
 
 
 def test_a_waiting_event_without_a_transition_stops_no_other(payments: Automaton):
-    """Events that have no transition in their turn are recorded as refused, and the next one has its turn."""
+    """Events that have no transition in their turn are refused, with their content, and the next one has its turn."""
     payments.walk("Created")
     payments.queue("Completed")
     payments.queue("Paid")
@@ -143,7 +143,7 @@ def test_a_waiting_event_without_a_transition_stops_no_other(payments: Automaton
     assert [MoveStatus.REFUSED] == [turn.status for turn in payments.turns()]
     assert [MoveStatus.RUNNING] == [turn.status for turn in payments.turns()]
     refused, begun = payments.history()[1:]
-    assert ("refused", None, True) == (refused.status, refused.payload, "no transition found" in (refused.error or ""))
+    assert ("refused", b"{}", True) == (refused.status, refused.payload, "no transition found" in (refused.error or ""))
     assert ("running", "created", "paid") == (begun.status, begun.from_state, begun.to_state)
 
 
@@ -238,6 +238,20 @@ def test_the_event_of_a_failure_comes_first(payments: Automaton):
     assert ["completed"] == [turn.to_state for turn in payments.turns()]
 
 
+def test_marks_of_ended_events_are_removed(payments: Automaton):
+    """After the turn of the event of a failure, one look finds its mark; the next one returns when a timeout is due."""
+    payments.walk("Created", "Paid")
+    payments.walk("Created", "Paid", key="b")
+    payments.send("Completed")
+    payments.fail()
+    payments.turns()
+    payments.run()
+
+    assert (True, False) == (payments.look().startable, payments.look().waiting)
+    assert [((), 1), ((), 0)] == [(each.turns, each.marked) for each in (payments.taken(), payments.taken())]
+    assert (False, payments.get("b").timeout_at) == (payments.look().startable, payments.look().timeout_at)
+
+
 def test_a_timeout_and_a_waiting_event_make_one_transition(payments: Automaton):
     """Timeouts come before events that wait; the event then finds the new state."""
     for key in map(str, range(5)):
@@ -296,7 +310,7 @@ def test_code_without_an_event_leaves_it_in_line(store: Harness, turns: Callable
 
     assert (False, True) == (old.look().startable, old.look().waiting)
     assert () == turns(old)
-    assert new.look().startable
+    assert new.look().events
     assert ["paid"] == [turn.to_state for turn in turns(new)]
 
 

@@ -464,6 +464,19 @@ def test_occurrences_are_listed_the_latest_first(clockwork: Clockwork):
     assert [HALF + 2 * HOUR, HALF + HOUR, HALF] == [each.occurs_at for each in (*page, *rest)]
 
 
+def test_the_latest_occurrence_of_each_cron_is_read(clockwork: Clockwork):
+    """Each cron with a decided occurrence has one line, that of its latest; a cron without one has none."""
+    clockwork.declare(cron(overlap=Overlap.ALLOW), cron(name="another"), cron("0 0 1 1 *", name="rare"))
+    for hour in range(2):
+        clockwork.until(HALF + hour * HOUR)
+        clockwork.fire()
+    clockwork.do(crons.fire("another", now=clockwork.now))
+
+    assert [("another", HALF + HOUR), ("nightly", HALF + HOUR)] == [
+        (each.schedule, each.occurs_at) for each in clockwork.do(schedules.latest())
+    ]
+
+
 def test_old_occurrences_are_forgotten(clockwork: Clockwork):
     """Delete occurrences decided before the given time, the oldest first, in batches."""
     clockwork.declare(cron(overlap=Overlap.ALLOW))

@@ -32,8 +32,9 @@ def clockwork(store: Harness) -> Clockwork:
 
 def notifications(clockwork: Clockwork) -> list[dict[str, Any]]:
     """Return the payloads that the notification task for disabled items received."""
-    payloads = [clockwork.do(jobs.payload(job.id)) for job in clockwork.jobs("mourn")]
-    return [json.loads(each)["news"] for each in payloads]
+    numbers = [job.id for job in clockwork.jobs("mourn")]
+    payloads = clockwork.do(jobs.payloads(numbers))
+    return [json.loads(payloads[number])["news"] for number in numbers]
 
 
 def sound(clockwork: Clockwork) -> bool:
@@ -53,7 +54,7 @@ def test_due_items_are_started(clockwork: Clockwork):
     (job,) = clockwork.jobs()
 
     assert ((), MoveResult("a", RefreshOutcome.STARTED, job.id)) == (early, turned)
-    assert ("refresh:fresh/a", b'{"id":1}') == (job.origin, clockwork.do(jobs.payload(job.id)))
+    assert ("refresh:fresh/a", b'{"id":1}') == (job.origin, clockwork.do(jobs.payloads([job.id]))[job.id])
     assert (str(job.id), HALF, HALF + 10 * MINUTE, 1) == (
         clockwork.state().attempt_uid,
         clockwork.state().started_at,

@@ -14,7 +14,7 @@ from redrive.errors import IllegalMove, NotTracked, ScheduleError, StoreError
 from redrive.schedule import RefreshOutcome, RefreshPolicy, Schedule
 from redrive.stores.operations import audit, checks, jobs, schedules
 from redrive.stores.operations.refresh import items, manage
-from redrive.stores.operations.refresh.items import Counts, MoveResult
+from redrive.stores.operations.refresh.items import Counts, ItemLoad, MoveResult
 from redrive.stores.operations.refresh.manage import NewItem
 from tests.stores.helpers import T0, Harness, failed
 from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, samples
@@ -47,7 +47,7 @@ def test_a_new_item_is_started_at_once(clockwork: Clockwork):
     assert (T0, None, clockwork.definition.timing) == (item.tracked_at, item.own, item.timing)
     assert ("refresh:fresh/a", b'{"id":1}', b'{"id":1}') == (
         job.origin,
-        clockwork.do(jobs.payload(job.id)),
+        clockwork.do(jobs.payloads([job.id]))[job.id],
         item.payload,
     )
     assert sound(clockwork)
@@ -526,6 +526,8 @@ def test_items_are_counted(store: Harness):
         items.counts()
     )
     assert ["fails", "over", "retries"] == [each.key for each in store.do(items.select("fresh", troubled=True))]
+    assert (ItemLoad("fresh", tracked=5, troubled=3),) == store.do(items.loads(10))
+    assert (ItemLoad("fresh", tracked=2, troubled=2),) == store.do(items.loads(2))
 
 
 def test_items_are_listed_by_their_keys(clockwork: Clockwork):

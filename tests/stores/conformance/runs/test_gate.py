@@ -81,6 +81,15 @@ def test_a_failed_step_is_not_ready_before_its_next_try(store: Harness):
     assert (True, 1) == (again.execute, again.step.tries)
 
 
+def test_a_step_is_ready_when_its_job_is_retried(store: Harness):
+    """Steps that wait for their next try are given out at once after an operator has retried their job."""
+    job = store.put()
+    fail(store, acquire(store, job))
+    store.retry(job)
+
+    assert acquire(store, job).execute
+
+
 def test_a_step_is_exhausted_when_its_policy_gives_up(store: Harness):
     """Steps fail for good after the last try of their policy, with the number of tries and the last error."""
     job = store.put()

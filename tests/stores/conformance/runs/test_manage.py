@@ -14,8 +14,9 @@ from redrive.errors import IllegalMove, JobNotFound, ResultTooLarge, RunNotFound
 from redrive.stores.operations import checks, retention
 from redrive.stores.operations import managing_runs as manage
 from redrive.stores.operations.audit import audit
+from redrive.stores.operations.managing_runs import RunFilter
 from redrive.stores.operations.retention import RetentionTimes
-from redrive.stores.operations.runs import gate
+from redrive.stores.operations.runs import gate, start
 from tests.stores.helpers import FATAL, T0, Harness, new, seconds
 from tests.stores.runs import (
     ERROR,
@@ -177,6 +178,16 @@ def test_a_run_that_ended_is_neither_paused_nor_resumed(store: Harness):
         resume(store)
 
 
+def test_a_signal_with_an_actor_is_in_the_audit_log(store: Harness):
+    """Signals of programs leave no line; those of operators do. A fork of no run starts none, and leaves none."""
+    begin(store, run())
+    signal(store)
+    signal(store, actor="ann")
+
+    assert [] == store.do(start.fork("checkout", {}, before=None, now=store.now))
+    assert [("ann", "signal_run")] == [(each.actor, each.action) for each in store.do(audit())]
+
+
 def test_actions_on_runs_are_in_the_audit_log(store: Harness):
     """Pauses, resumptions, cancellations and supplied values are in the audit log, with their actor."""
     claim = begun(store)
@@ -285,6 +296,20 @@ def test_a_redriven_run_repeats_the_step_that_ended_it(store: Harness):
     assert {"1", "2", "3"} == {row.path for row in claimed(store)[1].steps}
 
 
+def test_a_retried_run_tries_its_waiting_steps_at_once(store: Harness):
+    """Steps that wait for their next try are due when an operator retries their run; other waits keep their times."""
+    park(store, begun(store), tried(retry="3 9s"), sleep("2"), wait("3", timeout=70))
+    store.wait(1)
+    before = rows(store)
+    store.retry(1)
+    _, state = claimed(store)
+    due = {row.path: row.due_at for row in state.steps}
+
+    assert store.now == due.pop("1")
+    assert due == {row.path: row.due_at for row in before.values() if row.path != "1"}
+    assert () == store.do(checks.check()).findings
+
+
 def test_a_redriven_run_repeats_what_was_undone(store: Harness):
     """Runs that start again repeat the steps that were undone, and their cancellation is withdrawn."""
     claim = begun(store)
@@ -361,3 +386,41 @@ def test_invalid_changes_of_runs_are_found(statement: str, texts: list[str]):
         assert any(text in each.text for text in texts for each in found)
     finally:
         store.close()
+
+
+def test_a_second_pause_replaces_the_first(store: Harness):
+    """Runs that are paused again have the reason and the end of the second pause, and the beginning of the first."""
+    park(store, begun(store), wait())
+    pause(store, why="audit")
+    store.wait(10)
+    pause(store, why="strike", until=T0 + seconds(60))
+    found = view(store)
+
+    assert (T0, T0 + seconds(60), "strike") == (found.run.paused_at, found.run.paused_until, found.run.paused_why)
+    assert ("paused: strike", T0 + seconds(60)) == (found.job.note, found.job.scheduled_at)
+
+
+def test_a_search_reads_a_limited_number_of_runs(store: Harness):
+    """Runs are found newest first among so many; the next search goes on behind them."""
+    jobs = [
+        begin(store, run(str(number), workflow="rare" if number == 0 else "often"))[0].job_id for number in range(5)
+    ]
+    rare = RunFilter(workflow="rare")
+    first = store.do(manage.search(rare, budget=3))
+    rest = store.do(manage.search(replace(rare, before_id=first.searched_to), budget=3))
+    often = store.do(manage.search(RunFilter(workflow="often", limit=2), budget=100))
+
+    assert ((), jobs[2]) == (first.runs, first.searched_to)
+    assert (["0"], None) == ([each.run.id for each in rest.runs], rest.searched_to)
+    assert (["4", "3"], None) == ([each.run.id for each in often.runs], often.searched_to)
+
+
+def test_a_timeline_may_have_the_latest_steps_only(store: Harness):
+    """A timeline with a limit has so many steps, in the order of their calls, the older ones left out."""
+    claim = begun(store)
+    for number in range(1, 4):
+        store.wait(1)
+        record(store, claim, step(str(number)))
+    found = store.do(manage.timeline("checkout", "order-42", latest=2))
+
+    assert ["2", "3"] == [each.path for each in found.steps]

@@ -14,6 +14,7 @@ from redrive.errors import ConfigurationError, IllegalMove, RunNotFound
 from redrive.stores.operations import leases
 from redrive.stores.operations import managing_runs as manage
 from redrive.stores.operations.runs import waits
+from redrive.stores.operations.runs.steps import UNREAD
 from tests.stores.helpers import FATAL, T0, Harness, seconds
 from tests.stores.runs import (
     begin,
@@ -102,6 +103,21 @@ def test_signals_are_read_in_their_order_and_once(store: Harness):
     assert first < second
     assert [second] == [each.id for each in state.signals]
     assert [("1", first), (None, second)] == [(each.path, each.id) for each in timeline(store).signals]
+
+
+def test_a_claim_reads_the_first_unread_signals(store: Harness):
+    """Claims and news have so many unread signals of a run at most; those of one name are read behind them."""
+    claim = begun(store)
+    first = [signal(store, "returned") for _ in range(UNREAD)]
+    last = [signal(store) for _ in range(3)]
+    news = store.do(waits.news([claim.id], now=store.now))[claim.id]
+    park(store, claim, wait())
+    again, state = claimed(store)
+
+    assert first == [each.id for each in state.signals]
+    assert first == [each.id for each in news.arrived[0]]
+    assert last == [each.id for each in store.do(waits.unread(again.id, "shipped"))]
+    assert () == store.do(waits.unread(again.id, "lost"))
 
 
 def test_a_wait_that_timed_out_leaves_later_signals_unread(store: Harness):

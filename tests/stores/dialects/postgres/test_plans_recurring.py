@@ -52,6 +52,7 @@ ASKED: dict[str, tuple[str, dict[str, str]]] = {
     "refresh_succeeded": ("run", {}),
     "refreshes_select": ("wait", {}),
     "refreshes_troubled": ("run", {}),
+    "refreshes_loads": ("run", {"most": "10"}),
     "schedules_due": ("wait", {}),
     "schedules_select": ("wait", {}),
 }
@@ -127,7 +128,9 @@ def test_a_start_locks_no_more_than_it_takes(schemas: dict[tuple[str, int], str]
     assert [5] == [each["Actual Rows"] for each in nodes if each["Node Type"] == "LockRows"]
 
 
-@pytest.mark.parametrize("name", ["refresh_get", "refreshes_select", "refreshes_troubled", "schedules_due"])
+@pytest.mark.parametrize(
+    "name", ["refresh_get", "refreshes_select", "refreshes_troubled", "refreshes_loads", "schedules_due"]
+)
 def test_read_only_statements_cost_the_same(schemas: dict[tuple[str, int], str], name: str):
     """Read-only transactions could walk tables, but these statements give the planner no reason to."""
     kind, changes = ASKED[name]

@@ -97,72 +97,141 @@ CREATE TABLE redrive_starts (
     PRIMARY KEY (queue, lease_id)
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 
+-- Types of columns of redrive_jobs. PostgreSQL reads each CHECK of a table from the catalog and plans it in every statement
+-- that writes a row: for the CHECKs of this table that took half of the time of an enqueue. The CHECK of a domain is read
+-- and planned once in a session.
+CREATE DOMAIN redrive_name AS text COLLATE "C" CHECK (VALUE <> '');
+CREATE DOMAIN redrive_count AS integer CHECK (VALUE >= 0);
+CREATE DOMAIN redrive_timeout AS interval CHECK (VALUE > interval '0');
+CREATE DOMAIN redrive_key_until AS text CHECK (VALUE IN ('start', 'end'));
+CREATE DOMAIN redrive_hold AS text CHECK (
+    VALUE IN (
+        'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'bad_policy', 'lost', 'redrive', 'debounce', 'breaker',
+        'parked', 'paused', 'held'
+    )
+);
+
+-- The columns of redrive_jobs that the state of a job decides about.
+CREATE TYPE redrive_life AS (
+    state text,
+    claimed_at timestamptz,
+    finished_at timestamptz,
+    lease_id bigint,
+    worker_id bigint,
+    success_lease_id bigint,
+    success_worker_id bigint,
+    hold text,
+    slot text,
+    caught_at timestamptz,
+    skipped_at timestamptz
+);
+
+-- A job has a lease if and only if an attempt of it is open, a finishing time if and only if it is final, and the lease of a
+-- success if and only if it has succeeded. Only running jobs occupy a slot, and only dead jobs are caught or skipped. Only
+-- ready jobs are held, and attempts that ended but cannot be decided.
+CREATE DOMAIN redrive_valid_life AS redrive_life CHECK (
+    CASE (VALUE).state
+        WHEN 'ready' THEN
+            num_nonnulls(
+                (VALUE).finished_at, (VALUE).lease_id, (VALUE).worker_id, (VALUE).success_lease_id,
+                (VALUE).success_worker_id, (VALUE).slot, (VALUE).caught_at, (VALUE).skipped_at
+            ) = 0
+        WHEN 'running' THEN
+            num_nulls((VALUE).claimed_at, (VALUE).lease_id, (VALUE).worker_id) = 0
+            AND num_nonnulls(
+                (VALUE).finished_at, (VALUE).success_lease_id, (VALUE).success_worker_id, (VALUE).caught_at,
+                (VALUE).skipped_at
+            ) = 0
+            AND coalesce((VALUE).hold, 'bad_policy') = 'bad_policy'
+        WHEN 'waiting' THEN
+            num_nulls((VALUE).claimed_at, (VALUE).lease_id, (VALUE).worker_id) = 0
+            AND num_nonnulls(
+                (VALUE).finished_at, (VALUE).success_lease_id, (VALUE).success_worker_id, (VALUE).slot,
+                (VALUE).caught_at, (VALUE).skipped_at
+            ) = 0
+            AND coalesce((VALUE).hold, 'bad_policy') = 'bad_policy'
+        WHEN 'succeeded' THEN
+            num_nulls(
+                (VALUE).claimed_at, (VALUE).finished_at, (VALUE).success_lease_id, (VALUE).success_worker_id
+            ) = 0
+            AND num_nonnulls(
+                (VALUE).lease_id, (VALUE).worker_id, (VALUE).hold, (VALUE).slot, (VALUE).caught_at, (VALUE).skipped_at
+            ) = 0
+        WHEN 'dead' THEN
+            (VALUE).finished_at IS NOT NULL
+            AND num_nonnulls(
+                (VALUE).lease_id, (VALUE).worker_id, (VALUE).success_lease_id, (VALUE).success_worker_id,
+                (VALUE).hold, (VALUE).slot
+            ) = 0
+        WHEN 'cancelled' THEN
+            (VALUE).finished_at IS NOT NULL
+            AND num_nonnulls(
+                (VALUE).lease_id, (VALUE).worker_id, (VALUE).success_lease_id, (VALUE).success_worker_id,
+                (VALUE).hold, (VALUE).slot, (VALUE).caught_at, (VALUE).skipped_at
+            ) = 0
+        ELSE false
+    END
+);
+
 -- A claim and a settle each leave a dead row, so this table is vacuumed early and at full speed. An update of the state
--- cannot be heap-only, but it is cheaper if the row stays on its page: the fillfactor reserves space for that.
+-- cannot be heap-only, but if the row stays on its page, the log has only what changed, and no record of a lock: the
+-- fillfactor reserves space for that. A lower one would log less, but finished jobs would need more disk.
 CREATE TABLE redrive_jobs (
     id bigint PRIMARY KEY,
-    task text COLLATE "C" NOT NULL CHECK (task <> ''),
-    queue text COLLATE "C" NOT NULL CHECK (queue <> ''),
     priority bigint NOT NULL,
-    state text COLLATE "C" NOT NULL CHECK (
-        state IN ('ready', 'running', 'waiting', 'succeeded', 'dead', 'cancelled')
-    ),
-    hold text CHECK (
-        hold IN (
-            'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'bad_policy', 'lost', 'redrive', 'debounce', 'breaker',
-            'parked', 'paused', 'held'
-        )
-    ),
-    policy text COLLATE "C" NOT NULL,
-    partition text COLLATE "C" CHECK (partition <> ''), -- a tenant or account within its queue
-    key text COLLATE "C",                 -- unique in its task
-    key_until text CHECK (key_until IN ('start', 'end')),
-    origin text,                          -- cron:name/instant, machine:name/key; NULL: enqueued by the application
-    slot text COLLATE "C",                -- the limited queue in which this attempt occupies a slot
-    parent_id bigint,
     salt bigint NOT NULL,                 -- random part of its idempotency key, because a database that is restored
                                           -- from a backup assigns its id again
     enqueued_at timestamptz NOT NULL,
     scheduled_at timestamptz NOT NULL,
+    timeout_for redrive_timeout NOT NULL DEFAULT '1 hour',
+    failures redrive_count NOT NULL DEFAULT 0,
+    crashes redrive_count NOT NULL DEFAULT 0,
+    snoozes redrive_count NOT NULL DEFAULT 0,
+    redrives redrive_count NOT NULL DEFAULT 0,
+    task redrive_name NOT NULL,
+    queue redrive_name NOT NULL,
+    policy text COLLATE "C" NOT NULL,
+    partition redrive_name,               -- a tenant or account within its queue
+    key text COLLATE "C",                 -- unique in its task
+    key_until redrive_key_until,
+    origin text,                          -- cron:name/instant, machine:name/key; NULL: enqueued by the application
+    parent_id bigint,
     latest_at timestamptz,                -- a debounced job is not postponed beyond this
     expires_at timestamptz,               -- a job that has not started by then is cancelled
+    caught_at timestamptz,
+    skipped_at timestamptz,
+    last_delay interval,
+    by_rule integer[],                    -- failures matched by each rule of the policy
+    unreadable_at timestamptz,            -- the time since which no worker can read its arguments
+    -- The columns that a claim and a settle write stand together, at the end: the log of an update that stays on its
+    -- page has the bytes from the first changed column to the last one.
+    attempt redrive_count NOT NULL DEFAULT 0,
     started_at timestamptz,
     claimed_at timestamptz,
     finished_at timestamptz,
-    caught_at timestamptz,
-    skipped_at timestamptz,
-    timeout_for interval NOT NULL DEFAULT '1 hour' CHECK (timeout_for > interval '0'),
-    attempt integer NOT NULL DEFAULT 0 CHECK (attempt >= 0),
-    failures integer NOT NULL DEFAULT 0 CHECK (failures >= 0),
-    crashes integer NOT NULL DEFAULT 0 CHECK (crashes >= 0),
-    snoozes integer NOT NULL DEFAULT 0 CHECK (snoozes >= 0),
-    redrives integer NOT NULL DEFAULT 0 CHECK (redrives >= 0),
-    by_rule integer[],                    -- failures matched by each rule of the policy
-    last_delay interval,
-    unreadable_at timestamptz,            -- the time since which no worker can read its arguments
     lease_id bigint,
     worker_id bigint,
+    success_lease_id bigint,              -- the lease and the worker of the attempt that succeeded; its history entry is
+    success_worker_id bigint,             -- this row, see redrive_history
+    state text COLLATE "C" NOT NULL,
+    hold redrive_hold,
+    slot text COLLATE "C",                -- the limited queue in which this attempt occupies a slot
+    fingerprint text COLLATE "C",         -- the error group of its last failure
     reason text,
     error text,
     note text,
-    -- a job has a lease if and only if an attempt of it is open
-    CHECK ((state IN ('running', 'waiting')) = (lease_id IS NOT NULL)),
-    CHECK ((lease_id IS NULL) = (worker_id IS NULL)),
-    CHECK (lease_id IS NULL OR claimed_at IS NOT NULL),
-    -- only running jobs occupy a slot
-    CHECK (slot IS NULL OR state = 'running'),
+    CHECK (
+        num_nulls(
+            ROW(
+                state, claimed_at, finished_at, lease_id, worker_id, success_lease_id, success_worker_id, hold, slot,
+                caught_at, skipped_at
+            )::redrive_valid_life
+        ) = 0
+    ),
     CHECK ((key IS NULL) = (key_until IS NULL)),
-    -- it has a finishing time if and only if it is final
-    CHECK ((state IN ('succeeded', 'dead', 'cancelled')) = (finished_at IS NOT NULL)),
-    -- only ready jobs are held, and attempts that ended but cannot be decided
-    CHECK (hold IS NULL OR state = 'ready' OR (hold = 'bad_policy' AND (state = 'running' OR state = 'waiting'))),
-    -- only dead jobs are caught
-    CHECK (caught_at IS NULL OR state = 'dead'),
-    CHECK (skipped_at IS NULL OR state = 'dead'),
-    -- an expired job never starts
-    CHECK (started_at IS NULL OR expires_at IS NULL OR started_at < expires_at)
+    CHECK (started_at < expires_at)       -- an expired job never starts
 ) WITH (
-    fillfactor = 80,
+    fillfactor = 65,
     autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_threshold = 2000, autovacuum_analyze_scale_factor = 0.02
 );
@@ -241,6 +310,44 @@ UNION ALL
 SELECT queue, priority, task, true AS is_parted FROM parted
 WHERE NOT EXISTS (SELECT FROM redrive_queues WHERE name = parted.queue AND paused_at IS NOT NULL);
 
+-- The lanes of all queues, also of paused ones, for counts; separate for jobs with and without a partition.
+CREATE VIEW redrive_ready_lanes AS
+WITH RECURSIVE loose AS (
+    (
+        SELECT queue, priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL
+        ORDER BY queue, priority, task LIMIT 1
+    )
+    UNION ALL
+    SELECT following.queue, following.priority, following.task
+    FROM loose
+    CROSS JOIN LATERAL (
+        SELECT queue, priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL
+            AND (queue, priority, task) > (loose.queue, loose.priority, loose.task)
+        ORDER BY queue, priority, task LIMIT 1
+    ) AS following
+),
+parted AS (
+    (
+        SELECT queue, priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL
+        ORDER BY queue, priority, task LIMIT 1
+    )
+    UNION ALL
+    SELECT following.queue, following.priority, following.task
+    FROM parted
+    CROSS JOIN LATERAL (
+        SELECT queue, priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL
+            AND (queue, priority, task) > (parted.queue, parted.priority, parted.task)
+        ORDER BY queue, priority, task LIMIT 1
+    ) AS following
+)
+SELECT queue, priority, task, false AS is_parted FROM loose
+UNION ALL
+SELECT queue, priority, task, true AS is_parted FROM parted;
+
 -- Indexes for the sweep.
 CREATE INDEX redrive_jobs_running ON redrive_jobs (worker_id) WHERE state = 'running';
 CREATE INDEX redrive_jobs_waiting ON redrive_jobs (scheduled_at) WHERE state = 'waiting';
@@ -262,6 +369,8 @@ WHERE partition IS NOT NULL AND (
 -- Indexes for redriving and listing dead jobs.
 CREATE INDEX redrive_jobs_dead ON redrive_jobs (id) WHERE state = 'dead' AND caught_at IS NULL;
 CREATE INDEX redrive_jobs_caught ON redrive_jobs (id) WHERE caught_at IS NOT NULL;
+CREATE INDEX redrive_jobs_grouped ON redrive_jobs (fingerprint, id)
+WHERE state = 'dead' AND caught_at IS NULL;
 
 -- Jobs that are held, for example for a retry, by due time. A job that was enqueued without delay is not in it.
 CREATE INDEX redrive_jobs_held ON redrive_jobs (hold, scheduled_at, id) WHERE hold IS NOT NULL;
@@ -294,7 +403,8 @@ CREATE TABLE redrive_results (
     result bytea NOT NULL
 );
 
--- Closed attempts, one row each, never changed. The open attempt is in the row of the job.
+-- Closed attempts that did not succeed, one row each, never changed. The open attempt and the one that succeeded are
+-- in the row of the job.
 CREATE TABLE redrive_attempts (
     job_id bigint NOT NULL,
     lease_id bigint NOT NULL,
@@ -302,7 +412,7 @@ CREATE TABLE redrive_attempts (
     worker_id bigint NOT NULL,
     started_at timestamptz NOT NULL,
     finished_at timestamptz NOT NULL,
-    outcome text NOT NULL CHECK (outcome IN ('succeeded', 'failed', 'snoozed', 'cancelled', 'lost', 'released')),
+    outcome text NOT NULL CHECK (outcome IN ('failed', 'snoozed', 'cancelled', 'lost', 'released')),
     reason text,
     stage text CHECK (stage IN ('not_sent', 'in_flight', 'answered')),
     error_type text,
@@ -316,6 +426,20 @@ CREATE TABLE redrive_attempts (
     -- a failure has a reason
     CHECK (outcome NOT IN ('failed', 'lost') OR (reason IS NOT NULL AND rule IS NOT NULL))
 );
+
+-- Closed attempts, the failed ones and those that succeeded. A success has no row of its own: it is the last attempt of
+-- its job, and the row of the job has all that is stored of it.
+CREATE VIEW redrive_history AS
+SELECT
+    job_id, lease_id, number, worker_id, started_at, finished_at, outcome, reason, stage, error_type, error, traceback,
+    nominal, delay, rule, verdict
+FROM redrive_attempts
+UNION ALL
+SELECT
+    id, success_lease_id, attempt, success_worker_id, claimed_at, finished_at, 'succeeded', NULL::text, NULL::text, NULL::text, NULL::text,
+    NULL::text, NULL::interval, NULL::interval, NULL::text, NULL::text
+FROM redrive_jobs
+WHERE success_lease_id IS NOT NULL;
 
 -- The latest progress report of each handler.
 CREATE TABLE redrive_progress (
@@ -436,6 +560,7 @@ CREATE TABLE redrive_instances (
     data bytea,                           -- JSON
     error text,
     version text,                         -- digest of the definition at the last move
+    waiting text COLLATE "C" CHECK (waiting IN ('event', 'failure')), -- has its turn next; see redrive_moves.noted
     PRIMARY KEY (machine, key),
     -- a transition leads somewhere
     CHECK ((job_id IS NULL) = (to_state IS NULL)),
@@ -450,8 +575,18 @@ CREATE TABLE redrive_instances (
 );
 
 -- Timeouts that are not held up, by instant. Instances without a timeout are not in it.
-CREATE INDEX redrive_instances_timeouts ON redrive_instances (timeout_at)
+CREATE INDEX redrive_instances_timeouts ON redrive_instances (machine, timeout_at)
 WHERE timeout_at IS NOT NULL AND job_id IS NULL;
+
+-- Instances that are free for an event that waits for its turn, the longest free first.
+CREATE INDEX redrive_instances_turns ON redrive_instances (machine, entered_at)
+WHERE waiting IS NOT NULL AND (job_id IS NULL OR (status = 'failed' AND waiting = 'failure'));
+
+-- Instances with a transition that has failed.
+CREATE INDEX redrive_instances_failed ON redrive_instances (machine, key) WHERE status = 'failed';
+
+-- Completed instances by age, for their retention.
+CREATE INDEX redrive_instances_completed ON redrive_instances (machine, entered_at) WHERE status = 'completed';
 
 -- Instances by state, the longest there first.
 CREATE INDEX redrive_instances_states ON redrive_instances (machine, state, entered_at);
@@ -479,6 +614,7 @@ CREATE TABLE redrive_moves (
     error text,
     failed_to text,
     actor text,
+    noted boolean NOT NULL DEFAULT false, -- true: its instance shows that an event waits
     CHECK (status NOT IN ('running', 'moved', 'failed') OR to_state IS NOT NULL),
     CHECK ((status IN ('queued', 'running')) = (finished_at IS NULL)),
     CHECK (status <> 'queued' OR payload IS NOT NULL),
@@ -494,6 +630,10 @@ CREATE UNIQUE INDEX redrive_moves_keys ON redrive_moves (machine, key, event_key
 
 -- Events that wait for their turn.
 CREATE INDEX redrive_moves_queued ON redrive_moves (machine, key, id) WHERE status = 'queued';
+
+-- Events that wait and that their instances do not show yet. A sender locks no instance, so a worker marks it.
+CREATE INDEX redrive_moves_new ON redrive_moves (machine, id) WHERE status = 'queued' AND NOT noted;
+
 -- Events of topics. The id is taken when the row is inserted, one by one; see event_insert. The transaction id gives the
 -- cursor of a subscription: an event is new if its transaction was not visible in the snapshot that was read last.
 CREATE SEQUENCE redrive_event_ids AS bigint CACHE 1;
@@ -512,6 +652,14 @@ CREATE TABLE redrive_events (
 ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
 
 CREATE INDEX redrive_events_new ON redrive_events (topic, xid, id);
+
+-- Sizes of pages of events, by their last ids, so that a deletion by size need not read a topic.
+CREATE TABLE redrive_event_pages (
+    topic text COLLATE "C" NOT NULL,
+    last_id bigint NOT NULL,
+    bytes bigint NOT NULL CHECK (bytes >= 0),
+    PRIMARY KEY (topic, last_id)
+);
 
 -- Subscriptions, as the code last declared them, and their pauses.
 CREATE TABLE redrive_subscriptions (
@@ -620,7 +768,7 @@ CREATE TABLE redrive_steps (
     CHECK (kind <> 'call' OR ref IS NOT NULL)
 ) WITH (autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.02);
 
--- Steps that wait for their next try, by its time: "who waits for a retry, until when".
+-- Steps that wait for their next try, by its time.
 CREATE INDEX redrive_steps_retrying ON redrive_steps (due_at, run_id) WHERE outcome = 'waiting' AND tries > 0;
 
 -- Waits for emitted values, by name.
@@ -657,14 +805,118 @@ CREATE TABLE redrive_emits (
 CREATE INDEX redrive_emits_pending ON redrive_emits (name) WHERE pending;
 CREATE INDEX redrive_emits_expiring ON redrive_emits (expires_at);
 
+-- Sums of ended attempts, by minute, queue and task, for charts. A worker writes the absolute values of its own rows, so
+-- that no two transactions write the same row. Old rows are rolled up: their worker is 0, and their span is longer.
+CREATE TABLE redrive_minutes (
+    at timestamptz NOT NULL,              -- the beginning of the span
+    worker_id bigint NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    task text COLLATE "C" NOT NULL,
+    succeeded bigint NOT NULL,
+    retried bigint NOT NULL,
+    died bigint NOT NULL,
+    snoozed bigint NOT NULL,
+    lost bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    took integer[] NOT NULL,              -- attempts by the time that they took, in buckets
+    PRIMARY KEY (at, worker_id, queue, task)
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
+-- The jobs of each queue by state, once a minute, written by the worker that comes first. Old rows become fewer.
+CREATE TABLE redrive_depths (
+    at timestamptz NOT NULL,              -- a whole minute
+    queue text COLLATE "C" NOT NULL,
+    due bigint NOT NULL,
+    later bigint NOT NULL,
+    running bigint NOT NULL,
+    waiting bigint NOT NULL,
+    dead bigint NOT NULL,
+    oldest_for interval,                  -- the time since which the first due job is due
+    PRIMARY KEY (at, queue)
+);
+
+-- Error groups. Workers write the first and the last failure that they have seen; a repeated write changes nothing.
+CREATE TABLE redrive_errors (
+    fingerprint text COLLATE "C" PRIMARY KEY,
+    task text COLLATE "C" NOT NULL,
+    reason text NOT NULL,
+    type text NOT NULL,
+    title text NOT NULL,
+    frame text NOT NULL,
+    first_at timestamptz NOT NULL,
+    last_at timestamptz NOT NULL,
+    last_job_id bigint NOT NULL,
+    muted_at timestamptz,                 -- NULL: it is not muted
+    muted_until timestamptz,              -- NULL: until it fails again
+    CHECK (first_at <= last_at),
+    CHECK (muted_at IS NOT NULL OR muted_until IS NULL)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE INDEX redrive_errors_latest ON redrive_errors (last_at, fingerprint);
+
+-- The failures of each error group within an hour, as absolute values of one worker.
+CREATE TABLE redrive_error_hours (
+    fingerprint text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL,
+    worker_id bigint NOT NULL,
+    failures bigint NOT NULL,
+    deaths bigint NOT NULL,
+    PRIMARY KEY (fingerprint, at, worker_id),
+    CHECK (deaths <= failures)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
 -- The audit log: each change made by an operator.
 CREATE TABLE redrive_audit (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at timestamptz NOT NULL,
     actor text NOT NULL,
     action text NOT NULL,
-    details text NOT NULL                 -- JSON
+    details text NOT NULL,                -- JSON
+    operation_id bigint                   -- the bulk operation of which it is a part
 );
+
+CREATE INDEX redrive_audit_operations ON redrive_audit (operation_id, id) WHERE operation_id IS NOT NULL;
+
+-- Actions on all jobs that match a filter, carried out in batches by any process. The lock of a row is held while a
+-- batch is written, so that one process at a time works on it.
+CREATE TABLE redrive_operations (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    action text COLLATE "C" NOT NULL CHECK (action IN ('redrive', 'cancel', 'repolicy', 'undo')),
+    wanted text NOT NULL,                 -- the filter, JSON
+    options text NOT NULL,                -- JSON
+    digest text COLLATE "C" NOT NULL,     -- of all that distinguishes two operations
+    undoes bigint,                        -- the operation that this one takes back
+    actor text NOT NULL,
+    rate text,                            -- jobs per time; NULL: no limit
+    state text COLLATE "C" NOT NULL CHECK (state IN ('running', 'stopped', 'done')),
+    bound_id bigint NOT NULL,             -- the newest job, and the time, of the preview
+    frozen_at timestamptz NOT NULL,
+    matched bigint CHECK (matched >= 0),  -- NULL: more than are counted
+    last_id bigint NOT NULL,              -- the last job, or line of the audit log, that was read
+    done bigint NOT NULL DEFAULT 0 CHECK (done >= 0),
+    kept bigint NOT NULL DEFAULT 0 CHECK (kept >= 0),
+    next_at timestamptz NOT NULL,         -- when the next job is due
+    ended_at timestamptz,
+    last_error text,
+    CHECK ((action = 'undo') = (undoes IS NOT NULL)),
+    CHECK ((state = 'running') = (ended_at IS NULL))
+);
+
+CREATE UNIQUE INDEX redrive_operations_running ON redrive_operations (digest) WHERE state = 'running';
+CREATE INDEX redrive_operations_next ON redrive_operations (next_at) WHERE state = 'running';
+CREATE UNIQUE INDEX redrive_operations_undoes ON redrive_operations (undoes) WHERE undoes IS NOT NULL;
+
+-- Requests of programs that carry a key, for a day: a repeated one is answered as the first one was.
+CREATE TABLE redrive_requests (
+    actor text NOT NULL,
+    key text NOT NULL,
+    digest text NOT NULL,                 -- of the content: the same key with another content is refused
+    begun_at timestamptz NOT NULL,
+    answer bytea,                         -- NULL: it has not ended, or its process died
+    PRIMARY KEY (actor, key)
+);
+
+CREATE INDEX redrive_requests_old ON redrive_requests (begun_at);
 
 -- Deletes the rows that belong to deleted jobs, with one statement for each table, for any number of jobs.
 CREATE FUNCTION redrive_forget() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

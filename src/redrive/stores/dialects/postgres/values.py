@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from redrive.stores.dialects import rng, rows
 from redrive.stores.dialects.rows import Decoder
@@ -19,11 +22,28 @@ from redrive.stores.query import DRAWN, Query
 _PLAIN = frozenset({bool, bytes, datetime, int, timedelta, type(None)})
 
 
-def arguments(query: Query, names: Sequence[str]) -> list[Any]:
-    """Return the parameters of a query in the order of `names`; those of ``many`` become one list for each name."""
+def arguments(query: Query, names: Sequence[str], more: Mapping[str, Any]) -> list[Any]:
+    """Return the parameters of a query in the order of `names`; ``more`` has the parameters that the driver adds.
+
+    Those of ``many`` become one JSON document if the only name is ``rows``, and otherwise one list for each name.
+    """
     if query.many is None:
-        return [_value(query.params[name]) for name in names]
+        given = {**more, **query.params}
+        return [value if type(value := given[name]) in _PLAIN else _value(value) for name in names]
+    if tuple(names) == ("rows",):
+        return [_document(query.many)]
     return [_column(query.many, name) for name in names]
+
+
+# PostgreSQL refuses the escape of a zero byte, too. A backslash before the escape is a part of the text if it is the
+# second one of a pair.
+_ZERO = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+
+
+def _document(many: Sequence[Mapping[str, Any]]) -> str:
+    """Return parameters as a JSON array of objects; bytes are written in base64."""
+    raw = msgspec.json.encode(many)
+    return (_ZERO.sub(rb"\1\\ufffd", raw) if b"\\u0000" in raw else raw).decode()
 
 
 def _column(many: Sequence[Mapping[str, Any]], name: str) -> list[Any]:

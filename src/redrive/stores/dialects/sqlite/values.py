@@ -85,4 +85,6 @@ def _encode(value: Any) -> Value:  # noqa: ANN401 - a value of any type
 @functools.cache
 def decoder(record: type, columns: tuple[str, ...]) -> Decoder:
     """Return the function that reads rows with these columns into records."""
-    return rows.decoder(record, columns, {tuple: _list, datetime: _instant, timedelta: _span, bool: bool})
+    return rows.decoder(
+        record, columns, {tuple: _list, list: msgspec.json.decode, datetime: _instant, timedelta: _span, bool: bool}
+    )

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import asyncpg
 
+from redrive.clock import SystemClock
 from redrive.errors import StoreBusy, StoreClosed, StoreError
 from redrive.stores.dialects.postgres.values import decoder
 from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import session
-from redrive.stores.query import Operation, R, Rows, Steps
+from redrive.stores.query import Batch, Operation, Query, R, Rows, Steps
 
 # The errors of asyncpg when the database refuses or does not answer. InternalClientError ("cannot switch to state")
 # occurs if the session was ended between two messages.
 ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+
+# Seconds of idleness after which the loop may have to notice the end of a session, and the rounds in which it does: it
+# reads the last message, then the end of the stream, and then reports it.
+_UNNOTICED, _ROUNDS = 0.01, 4
+
+# Seconds after which a connection that nothing has used is closed. A start and a burst use several at a time, and in a
+# fleet of idle workers these would take the sessions of the server.
+_IDLE = 60.0
+
+_CLOCK = SystemClock()
 
 
 def failure(error: BaseException, settings: PostgresSettings, *, commits: str | None) -> StoreError:
@@ -27,6 +38,34 @@ def failure(error: BaseException, settings: PostgresSettings, *, commits: str | 
     # asyncpg raises an InterfaceError before it sends a statement.
     sent = not isinstance(error, asyncpg.InterfaceError)
     return translation(error, settings, commits=commits if sent else None)
+
+
+# The object ids below this one belong to PostgreSQL and are the same in each database.
+_BUILT_IN = 10_000
+
+
+class _Introspection(NamedTuple):
+    """The statement that has read types, as asyncpg uses it; no name means that it was an unnamed one."""
+
+    name: str
+
+
+class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    """A connection that reads the descriptions of types such as arrays once in a process.
+
+    asyncpg reads them on each connection, by a query that takes the server longer than a claim of a hundred jobs.
+    """
+
+    _known: ClassVar[dict[frozenset[int], Sequence[Any]]] = {}
+
+    async def _introspect_types(self, typeoids: Iterable[int], *options: float | None) -> tuple[Sequence[Any], Any]:
+        wanted = frozenset(typeoids)
+        if wanted in self._known:
+            return self._known[wanted], _Introspection("known")
+        types, statement = await super()._introspect_types(typeoids, *options)
+        if max(wanted) < _BUILT_IN:
+            self._known[wanted] = types
+        return types, statement
 
 
 async def connect(settings: PostgresSettings, *, direct: str | None = None) -> asyncpg.Connection[Any]:
@@ -38,6 +77,7 @@ async def connect(settings: PostgresSettings, *, direct: str | None = None) -> a
             settings.dsn,
             timeout=settings.timeout.total_seconds(),
             command_timeout=settings.timeout.total_seconds(),
+            connection_class=_Connection,
             # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
             statement_cache_size=0 if settings.pgbouncer and not direct else 200,
             **address,
@@ -46,9 +86,14 @@ async def connect(settings: PostgresSettings, *, direct: str | None = None) -> a
         raise translation(error, settings, opening=True) from error
 
 
-async def drive(connection: asyncpg.Connection[Any], steps: Steps[R], settings: PostgresSettings) -> R:
-    """Run an operation in a transaction that the caller ends; after an error PostgreSQL refuses further statements."""
-    return await _run(connection, inner_script(steps, settings), settings)
+async def drive(
+    connection: asyncpg.Connection[Any],
+    steps: Steps[R],
+    settings: PostgresSettings,
+    first: Query | Batch | None = None,
+) -> R:
+    """Run an operation in a transaction that the caller ends; see `sync.drive`."""
+    return await _run(connection, inner_script(steps, settings, first), settings)
 
 
 async def _run(
@@ -64,7 +109,7 @@ async def _run(
         statement = script.send(rows)
         while True:
             try:
-                rows = await _execute(connection, statement)
+                rows = await ask(connection, statement)
             except ERRORS as error:
                 if ours and isinstance(error, TimeoutError):
                     # asyncpg would wait for the server before it sends another statement, such as ROLLBACK.
@@ -77,11 +122,12 @@ async def _run(
         return result
 
 
-async def _execute(connection: asyncpg.Connection[Any], statement: Statement) -> Rows:
+async def ask(connection: asyncpg.Connection[Any], statement: Statement, seconds: float | None = None) -> Rows:
+    """Execute one statement and return its rows; without ``seconds`` it may take as long as the connection permits."""
     if statement.values is None:
-        await connection.execute(statement.text)
+        await connection.execute(statement.text, timeout=seconds)
         return []
-    rows: Rows = await connection.fetch(statement.text, *statement.values)
+    rows: Rows = await connection.fetch(statement.text, *statement.values, timeout=seconds)
     if statement.into is None or not rows:
         return rows
     return decoder(statement.into, tuple(rows[0].keys()))(rows)
@@ -118,8 +164,15 @@ class AsyncRunner:
         except StopIteration as stop:
             answer: R = stop.value
             return answer
-        async with (await self._pool()).checkout(first) as (connection, rows):
+        pool = await self._pool()
+        connection, rows = await pool.checkout(first)
+        try:
             return await _run(connection, script, self._settings, rows, ours=True)
+        except BaseException as error:
+            await pool.undo(connection, error)
+            raise
+        finally:
+            pool.give_back(connection)
 
     def close(self) -> None:
         """Close the connections of all loops; one that is in use is closed when it is given back. Idempotent."""
@@ -156,7 +209,8 @@ class _Pool:
     def __init__(self, settings: PostgresSettings) -> None:
         self.closed = False
         self._settings = settings
-        self._idle: list[asyncpg.Connection[Any]] = []
+        #: Connections that are not in use, and since when, by that time.
+        self._idle: list[tuple[asyncpg.Connection[Any], float]] = []
         self._free = asyncio.Semaphore(settings.pool)
         self._end: AsyncGenerator[None, None] | None = None
 
@@ -176,25 +230,18 @@ class _Pool:
     def close_idle(self) -> None:
         """Close the connections that are not in use."""
         idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection, _ in idle:
             connection.terminate()
 
-    @contextlib.asynccontextmanager
-    async def checkout(self, first: Statement) -> AsyncIterator[tuple[asyncpg.Connection[Any], Rows]]:
-        """Take a connection and execute the first statement on it, perhaps more than once; yield it and the rows."""
+    async def checkout(self, first: Statement) -> tuple[asyncpg.Connection[Any], Rows]:
+        """Take a connection and execute the first statement on it, perhaps more than once; return it and the rows."""
         until = asyncio.get_running_loop().time() + self._settings.timeout.total_seconds()
         await self._acquire(until)
         try:
-            connection, rows = await self._open_in_time(first, until)
-            try:
-                yield connection, rows
-            except BaseException as error:
-                await self._undo(connection, error)
-                raise
-            finally:
-                self._give_back(connection)
-        finally:
+            return await self._open(first, until)
+        except BaseException:
             self._free.release()
+            raise
 
     async def _acquire(self, until: float) -> None:
         if not self._free.locked():
@@ -207,32 +254,52 @@ class _Pool:
             message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
             raise StoreBusy(message) from None
 
-    async def _open_in_time(self, first: Statement, until: float) -> tuple[asyncpg.Connection[Any], Rows]:
-        try:
-            async with asyncio.timeout_at(until):
-                return await self._open(first)
-        except TimeoutError as error:
-            raise failure(error, self._settings, commits=first.commits) from error
-
-    async def _open(self, first: Statement) -> tuple[asyncpg.Connection[Any], Rows]:
+    async def _open(self, first: Statement, until: float) -> tuple[asyncpg.Connection[Any], Rows]:
         """Execute the first statement; skip connections that died while they were idle."""
         while True:
-            fresh = not self._idle
-            connection = await connect(self._settings) if fresh else self._idle.pop()
+            idle = await self._pop()
+            connection = idle or await self._connect(until)
             try:
-                if fresh and not self._settings.pgbouncer:
-                    await connection.execute(session(self._settings))
-                return connection, await _execute(connection, first)
+                return connection, await ask(connection, first, until - asyncio.get_running_loop().time())
             except ERRORS as error:
                 connection.terminate()
                 # A connection that does not answer in time is not skipped: the time is up.
-                if fresh or first.commits is not None or isinstance(error, TimeoutError):
+                if idle is None or first.commits is not None or isinstance(error, TimeoutError):
                     raise failure(error, self._settings, commits=first.commits) from error
             except BaseException:
                 connection.terminate()
                 raise
 
-    async def _undo(self, connection: asyncpg.Connection[Any], error: BaseException) -> None:
+    async def _connect(self, until: float) -> asyncpg.Connection[Any]:
+        connection: asyncpg.Connection[Any] | None = None
+        try:
+            async with asyncio.timeout_at(until):
+                connection = await connect(self._settings)
+                if not self._settings.pgbouncer:
+                    await connection.execute(session(self._settings))
+                return connection
+        except BaseException as error:
+            if connection is not None:
+                connection.terminate()
+            if isinstance(error, ERRORS):
+                raise failure(error, self._settings, commits=None) from error
+            raise
+
+    async def _pop(self) -> asyncpg.Connection[Any] | None:
+        """Take an idle connection with a session that the server has not ended."""
+        # A statement that commits cannot be sent again on another connection. While the loop was not running, it did
+        # not notice the end of a session.
+        while self._idle:
+            connection, since = self._idle.pop()
+            if asyncio.get_running_loop().time() - since > _UNNOTICED:
+                for _ in range(_ROUNDS):
+                    await _CLOCK.asleep(0)
+            if not connection.is_closed():
+                return connection
+        return None
+
+    async def undo(self, connection: asyncpg.Connection[Any], error: BaseException) -> None:
+        """Roll back what an operation has left open, or close the connection."""
         if isinstance(error, Exception) and not connection.is_closed():
             if not connection.is_in_transaction():
                 return
@@ -242,10 +309,15 @@ class _Pool:
         # The task was cancelled, perhaps in the middle of an answer: closing the connection ends its transaction.
         connection.terminate()
 
-    def _give_back(self, connection: asyncpg.Connection[Any]) -> None:
+    def give_back(self, connection: asyncpg.Connection[Any]) -> None:
+        """Let the next operation use a connection."""
+        self._free.release()
         if connection.is_closed():
             return
         if self.closed or connection.is_in_transaction():
             connection.terminate()
-        else:
-            self._idle.append(connection)
+            return
+        now = asyncio.get_running_loop().time()
+        self._idle.append((connection, now))
+        if now - self._idle[0][1] > _IDLE:
+            self._idle.pop(0)[0].terminate()

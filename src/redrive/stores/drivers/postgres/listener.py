@@ -21,9 +21,10 @@ WINDOW = 0.01
 # Seconds between a notification and the second report of it, when the other transactions are committed.
 AGAIN = 0.015
 
-# Seconds of silence after which the connection is checked, and which the answer may take. A dead connection does not
-# always raise an error.
+# Seconds of silence after which the connection is checked, and seconds that the answer may take. A dead connection does
+# not always raise an error.
 PING = 10.0
+ANSWER = 10.0
 
 # The lock is an advisory lock of PostgreSQL and ends with its session, a moment after its process. A live worker that
 # has lost its connection takes the lock again as soon as it is connected; until then it seems dead, which is why the
@@ -89,7 +90,7 @@ async def _lock(connection: asyncpg.Connection[Any], settings: PostgresSettings,
 
 async def _ping(connection: asyncpg.Connection[Any], settings: PostgresSettings) -> None:
     try:
-        async with asyncio.timeout(PING):
+        async with asyncio.timeout(ANSWER):
             await execute(connection, "SELECT", settings)
     except TimeoutError as error:
         raise translation(error, settings) from error

@@ -7,11 +7,14 @@ headers of statements (`redrive.stores.dialects.loader`) permit to leave out BEG
 ========================== ==============================================================
 operation                  statements
 ========================== ==============================================================
-enqueue                    gate; all writes with the notification
+enqueue of one job         enqueue, with the notification
+enqueue of several         gate; all writes with the notification
 enqueue with a key         gate; BEGIN; keys_take; all writes; COMMIT
 claim that finds nothing   next_due
 claim of plain queues      next_due; heartbeat and claim
+settle of successes        clock; settle_succeeded
 heartbeat of a worker      heartbeat; leases_of
+record of finished steps   steps_put
 any other operation        BEGIN; ...; COMMIT
 on a user's connection     ...
 ========================== ==============================================================
@@ -26,8 +29,8 @@ from typing import Any, TypeAlias
 from redrive.errors import StoreError
 from redrive.stores.dialects import loader
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.drivers.postgres.statements import begin, composed
-from redrive.stores.query import Batch, Operation, R, Rows, Steps
+from redrive.stores.drivers.postgres.statements import begin, composed, prepared
+from redrive.stores.query import Batch, Operation, Query, R, Rows, Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,25 @@ Script: TypeAlias = Generator[Statement, Rows | None, R]
 """A generator of statements that receives their rows and returns the result of the operation."""
 
 
-def inner_script(steps: Steps[R], settings: PostgresSettings) -> Script[R]:
-    """Return the script of an operation in a transaction that the caller begins and ends."""
-    return _script(steps, settings, None, bool)
+def inner_script(steps: Steps[R], settings: PostgresSettings, first: Query | Batch | None = None) -> Script[R]:
+    """Return the script of an operation in a transaction that the caller begins and ends.
+
+    ``first`` is its first query, if the caller has taken it already.
+    """
+    return _script(steps, settings, None, bool, first)
+
+
+def notifies(query: Query | Batch, settings: PostgresSettings) -> bool:
+    """Return True if a query is a whole operation, and itself notifies workers and checks the id of the database."""
+    return isinstance(query, Query) and "channel" in prepared(settings.schema)[query.name].names
+
+
+def lent_statement(query: Query, operation: Operation[R], settings: PostgresSettings, uid: str) -> Statement:
+    """Return the statement of a query that `notifies` on a connection of the user."""
+    # It always notifies: the instant when the user commits is unknown. PostgreSQL sends the notifications of a
+    # transaction once.
+    channel = settings.channel if operation.wakes and settings.notify else None
+    return Statement(*composed(query, settings.schema, channel, uid), query.into)
 
 
 def full_script(operation: Operation[R], settings: PostgresSettings, should_notify: Callable[[], bool]) -> Script[R]:
@@ -59,17 +78,21 @@ def full_script(operation: Operation[R], settings: PostgresSettings, should_noti
 # The first statement may be sent again on another connection, if the first connection has died while it was idle: the
 # statement is either BEGIN, or has ``transaction: none``.
 def _script(
-    steps: Steps[R], settings: PostgresSettings, own: Operation[R] | None, should_notify: Callable[[], bool]
+    steps: Steps[R],
+    settings: PostgresSettings,
+    own: Operation[R] | None,
+    should_notify: Callable[[], bool],
+    first: Query | Batch | None = None,
 ) -> Script[R]:
     began = own is None
     name = own.name if own is not None and own.writes else None
     committed: str | None = None
     channel = settings.channel if own is not None and own.wakes and settings.notify else None
     try:
-        query = next(steps)
+        query = first or next(steps)
         while True:
             final = query.queries[-1] if isinstance(query, Batch) else query
-            kind = loader.headers("postgres")[final.name].get("transaction")
+            kind = "own" if final.own else loader.headers("postgres")[final.name].get("transaction")
             if own is not None and not began and (settings.pgbouncer or kind is None):
                 yield Statement(begin(settings, writes=own.writes), commits=committed)
                 began = True
@@ -88,5 +111,6 @@ def _script(
     except StopIteration as stop:
         result: R = stop.value
     if own is not None and began:
-        yield Statement(f'NOTIFY "{channel}"; COMMIT' if channel and should_notify() else "COMMIT", commits=name)
+        notifies = channel and (result or not own.if_any) and should_notify()
+        yield Statement(f'NOTIFY "{channel}"; COMMIT' if notifies else "COMMIT", commits=name)
     return result

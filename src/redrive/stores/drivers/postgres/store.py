@@ -8,23 +8,28 @@ import math
 import os
 import threading
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redrive.clock import Clock, SystemClock
 from redrive.errors import StoreClosed, StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.drivers import forks
-from redrive.stores.drivers.postgres import external, listener
+from redrive.stores.drivers.postgres import listener
 from redrive.stores.drivers.postgres.aio import AsyncRunner
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.drivers.postgres.sync import MigrationCursor, SyncRunner, connect
-from redrive.stores.drivers.postgres.transactions import (
-    AsyncPostgresTransaction,
-    PostgresTransaction,
-    PostgresTransactions,
-)
 from redrive.stores.operations.admin import identify
 from redrive.stores.query import Operation, R
 from redrive.stores.store import Store
+
+if TYPE_CHECKING:
+    from redrive.stores.drivers.postgres.sync import MigrationCursor, SyncRunner
+    from redrive.stores.drivers.postgres.transactions import (
+        AsyncPostgresTransaction,
+        PostgresTransaction,
+        PostgresTransactions,
+    )
+
+# To import psycopg takes a worker longer than its first claim, and coroutines do not need it. So the methods that use
+# psycopg import its modules.
 
 # How often the value of `version` changes in a second.
 POLLS = 20
@@ -48,6 +53,8 @@ class PostgresStore(Store, forks.Member):
         self._notified = float("-inf")
         self._uid: str | None = None
         self._closed = False
+        self._sync: SyncRunner | None
+        self._transactions: PostgresTransactions | None
         self._open()
         forks.register(self)
 
@@ -59,25 +66,30 @@ class PostgresStore(Store, forks.Member):
         timeout: float = math.inf,
     ) -> R:
         """Run an operation in one transaction and return its result; see `Store.run`."""
-        sync, _ = self._runners()
+        sync = self._blocking()
         if using is not None:
             if operation.before is not None:
                 with self._preparing():
                     sync.run(operation.before, self._should_notify)
             if self._uid is None:
                 self._uid = sync.run(identify("uid"))
+            from redrive.stores.drivers.postgres import external
+
             return external.run_on(using, operation, self.settings, self._uid)
         return sync.run(operation, self._should_notify, timeout=timeout)
 
     async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
         """Run an operation in one transaction and return its result; see `Store.run`."""
-        _, aio = self._runners()
+        self._check()
+        aio = self._aio
         if using is not None:
             if self._uid is None:
                 self._uid = await aio.run(identify("uid"))
             if operation.before is not None:
                 with self._preparing():
                     await aio.run(operation.before, self._should_notify)
+            from redrive.stores.drivers.postgres import external
+
             return await external.arun_on(using, operation, self.settings, self._uid)
         return await aio.run(operation, self._should_notify)
 
@@ -87,16 +99,16 @@ class PostgresStore(Store, forks.Member):
         Raise `StoreBusy` if ``pool`` transactions were open for longer than the timeout, or `StoreError` if it
         cannot be opened.
         """
-        self._runners()
-        return self._transactions.begin()
+        return self._lent().begin()
 
     async def abegin(self) -> AsyncPostgresTransaction:
         """Begin a transaction on a connection of asyncpg, for a coroutine; see `Store.begin`."""
-        self._runners()
-        return await self._transactions.abegin()
+        return await self._lent().abegin()
 
     def migration_cursor(self) -> MigrationCursor:
         """Open a connection for a migration, which the caller closes."""
+        from redrive.stores.drivers.postgres.sync import MigrationCursor, connect
+
         return MigrationCursor(connect(self.settings), self.settings)
 
     def version(self) -> int:
@@ -116,7 +128,8 @@ class PostgresStore(Store, forks.Member):
         with self._lock:
             self._closed = True
             if self._pid == os.getpid():
-                self._sync.close()
+                if self._sync is not None:
+                    self._sync.close()
                 self._aio.close()
 
     def after_fork_in_child(self) -> None:
@@ -125,7 +138,8 @@ class PostgresStore(Store, forks.Member):
         _INHERITED.append((self._sync, self._aio))
         self._open()
 
-    def _runners(self) -> tuple[SyncRunner, AsyncRunner]:
+    def _check(self) -> None:
+        """Replace the connections of another process; raise `StoreClosed` after `close`."""
         if self._pid != os.getpid():
             with self._lock:
                 if self._pid != os.getpid():
@@ -133,12 +147,30 @@ class PostgresStore(Store, forks.Member):
                     self._open()
         if self._closed:
             raise StoreClosed(f"{self.settings} has been closed")
-        return self._sync, self._aio
+
+    def _blocking(self) -> SyncRunner:
+        """Return the runner for ``run``."""
+        self._check()
+        if self._sync is None:
+            from redrive.stores.drivers.postgres.sync import SyncRunner
+
+            with self._lock:
+                self._sync = self._sync or SyncRunner(self.settings)
+        return self._sync
+
+    def _lent(self) -> PostgresTransactions:
+        """Return the transactions for handlers."""
+        self._check()
+        if self._transactions is None:
+            from redrive.stores.drivers.postgres.transactions import PostgresTransactions
+
+            with self._lock:
+                self._transactions = self._transactions or PostgresTransactions(self.settings)
+        return self._transactions
 
     def _open(self) -> None:
-        self._sync = SyncRunner(self.settings)
+        self._sync = self._transactions = None
         self._aio = AsyncRunner(self.settings)
-        self._transactions = PostgresTransactions(self.settings)
         self._pid = os.getpid()
 
     @contextlib.contextmanager

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import select
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import psycopg
@@ -20,7 +22,7 @@ from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import compiled, durability, session
-from redrive.stores.query import Operation, R, Rows, Steps
+from redrive.stores.query import Batch, Operation, Query, R, Rows, Steps
 
 Cursor = psycopg.RawCursor[tuple[Any, ...]]
 
@@ -40,6 +42,11 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     patience = math.inf
     until = math.inf
+
+    @functools.cached_property
+    def own_cursor(self) -> Cursor:
+        """The cursor for all statements of redrive: a new one would look up again how each type is read and written."""
+        return _cursor(self)
 
     def wait(self, gen: Generator[Any, Any, R], *args: Any, **kwargs: Any) -> R:  # noqa: ANN401 - psycopg's own
         """Wait for an answer, as psycopg does, until the deadline; then close the connection."""
@@ -92,10 +99,24 @@ def connect(settings: PostgresSettings, *, until: float = math.inf) -> Connectio
     return connection
 
 
-def drive(connection: psycopg.Connection[Any], steps: Steps[R], settings: PostgresSettings) -> R:
-    """Run an operation in a transaction that the caller ends; after an error PostgreSQL refuses further statements."""
+def drive(
+    connection: psycopg.Connection[Any],
+    steps: Steps[R],
+    settings: PostgresSettings,
+    first: Query | Batch | None = None,
+) -> R:
+    """Run an operation in a transaction that the caller ends; after an error PostgreSQL refuses further statements.
+
+    ``first`` is its first query, if the caller has taken it already.
+    """
     with _cursor(connection) as cursor:
-        return _run(cursor, inner_script(steps, settings), settings)
+        return _run(cursor, inner_script(steps, settings, first), settings)
+
+
+def ask(connection: psycopg.Connection[Any], statement: Statement) -> Rows:
+    """Execute one statement on a connection of the user and return its rows."""
+    with _cursor(connection) as cursor:
+        return _execute(cursor, statement)
 
 
 def _cursor(connection: psycopg.Connection[Any]) -> Cursor:
@@ -123,15 +144,29 @@ def _execute(cursor: Cursor, statement: Statement) -> Rows:
     if statement.values is None:
         cursor.execute(statement.text, prepare=False)
         return []
-    cursor.execute(statement.text, statement.values, binary=True)
-    return read(cursor.fetchall() if cursor.description else [], statement, cursor.description)
+    if cursor.connection.pgconn.pipeline_status:
+        # A user's connection in pipeline mode: the end of a block within the pipeline fetches the answer.
+        with cursor.connection.pipeline():
+            cursor.execute(statement.text, statement.values, binary=True)
+    else:
+        cursor.execute(statement.text, statement.values, binary=True)
+    return read(cursor.fetchall() if returns_rows(cursor) else [], statement, cursor)
 
 
-def read(rows: list[tuple[Any, ...]], statement: Statement, description: Sequence[psycopg.Column] | None) -> Rows:
+def returns_rows(cursor: psycopg.RawCursor[Any] | psycopg.AsyncRawCursor[Any]) -> bool:
+    """Return True if the last statement may have rows."""
+    # ``cursor.description`` makes an object for each column.
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
+
+
+def read(
+    rows: list[tuple[Any, ...]], statement: Statement, cursor: psycopg.RawCursor[Any] | psycopg.AsyncRawCursor[Any]
+) -> Rows:
     """Return rows as the records that the statement asks for."""
-    if statement.into is None or not rows:
+    if statement.into is None or not rows or cursor.pgresult is None:
         return rows
-    return decoder(statement.into, tuple(column.name for column in description or ()))(rows)
+    names = map(cursor.pgresult.fname, range(cursor.pgresult.nfields))
+    return decoder(statement.into, tuple(name.decode() for name in names if name))(rows)
 
 
 class SyncRunner:
@@ -194,20 +229,24 @@ class SyncRunner:
                 if self._closed:
                     raise StoreClosed(f"{self._settings} has been closed")
                 idle = self._idle.pop() if self._idle else None
+            if idle is not None and _has_ended(idle):
+                idle.close()
+                continue
             connection = idle or connect(self._settings, until=until)
             connection.until = until
-            cursor = _cursor(connection)
+            cursor, commits = connection.own_cursor, None
             try:
                 if idle is None and not self._settings.pgbouncer:
                     _execute(cursor, Statement(session(self._settings)))
+                commits = first.commits
                 return connection, cursor, _execute(cursor, first)
             except BaseException as error:
                 connection.close()
                 if not isinstance(error, psycopg.Error):
                     raise
                 # A connection that does not answer in time is not skipped: the time is up.
-                if idle is None or first.commits is not None or isinstance(error, _NoAnswer):
-                    raise translation(error, self._settings, commits=first.commits) from error
+                if idle is None or commits is not None or isinstance(error, _NoAnswer):
+                    raise translation(error, self._settings, commits=commits) from error
 
     def _undo(self, connection: Connection) -> None:
         if connection.info.transaction_status is TransactionStatus.IDLE:
@@ -226,6 +265,15 @@ class SyncRunner:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+def _has_ended(connection: Connection) -> bool:
+    """Return True if the server has ended the session of an idle connection."""
+    # A statement that commits cannot be sent again on another connection. The server sends nothing to an idle session
+    # but its end.
+    poll = select.poll()
+    poll.register(connection.pgconn.socket, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class MigrationCursor:

@@ -4,7 +4,9 @@ SQLite lets one connection write at a time. A process has one thread that writes
 the operations of a queue. All operations that were queued while it wrote the last transaction share the next one, each
 in a savepoint (group commit): a hundred threads that enqueue share one fsync, and an operation that fails does not
 affect the others. A second thread reads, on a connection of its own; in WAL mode it never waits for the writer. A
-database in memory has one connection and one thread. ``run`` and ``arun`` both wait for a future of these threads.
+database in memory has one connection and one thread. ``run`` executes its operation in the thread of the caller if no
+other one uses or waits for the connection, since a hand-over costs as much as a small transaction; otherwise it waits
+for a future of these threads, as ``arun`` always does.
 
 Between processes there is only SQLite's file lock. ``BEGIN IMMEDIATE`` takes it before the first read, so that no
 transaction fails halfway, and waits up to ``busy_timeout``; after that it is `StoreBusy`. ``ctx.transaction()`` opens a

@@ -87,13 +87,19 @@ def _execute(cursor: sqlite3.Cursor, query: Query | Batch) -> Rows:
         return [_execute(cursor, each) for each in query.queries][-1]
     statement = loader.statements("sqlite")[query.name]
     if query.many is not None:
-        rows = _execute_many(cursor, statement, loader.headers("sqlite")[query.name].get("many"), query.many)
+        many = query.many
+        if many and many[0].get("now", 0) is None:
+            now = _now(cursor)
+            many = [{**row, "now": now} for row in many]
+        rows = _execute_many(cursor, statement, loader.headers("sqlite")[query.name].get("many"), many)
     else:
         params = encode(query.params)
         if params.get("now", 0) is None:
             params["now"] = _now(cursor)
         elif "ticks" in params:
             params["boot"], params["ticks"] = clock.boot_time() or (None, None)
+        for each in loader.preliminaries("sqlite")[query.name]:
+            cursor.execute(each, params)
         rows = cursor.execute(statement, params).fetchall()
     if query.into is None or not rows:
         return rows

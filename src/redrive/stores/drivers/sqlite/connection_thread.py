@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from redrive.errors import StoreClosed
+from redrive.errors import StoreBusy, StoreClosed
 from redrive.stores.drivers.sqlite.connection import PausableConnection, drive, savepoint
 from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.external import advance_ids
@@ -50,11 +50,52 @@ class ConnectionThread(PausableConnection):
         self._file = file
         self._settings = settings
         super().__init__(connection, connect)
+        # The thread of a caller that runs an operation itself.
+        self._user: int | None = None
         self._queue: queue.SimpleQueue[Sequence[WorkItem]] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=f"redrive-{kind}", daemon=True)
         self._thread.start()
+
+    # To hand an operation to the thread and its result back costs as much as a small transaction.
+    def run(self, operation: Operation[R]) -> R:
+        """Run an operation, in the thread of the caller if the connection and the lock of the file are free."""
+        if not self._enter(writes=operation.writes):
+            return self.submit(operation).result()
+        item = WorkItem(operation.steps, writes=operation.writes)
+        try:
+            with translated(self._settings):
+                self._run_group([item], self._open().cursor())
+        finally:
+            self._leave(writes=operation.writes)
+        result: R = item.result
+        return result
+
+    def _enter(self, *, writes: bool) -> bool:
+        """Take the connection for this thread if no other one uses it or waits for it."""
+        if self._user == threading.get_ident():
+            raise StoreBusy(
+                f"{self._settings} is in the middle of another call of this thread, which a signal handler or a "
+                "finalizer interrupted: call redrive after it, or from another thread"
+            )
+        if not self._queue.empty() or (writes and not self._write_queue.try_acquire()):
+            return False
+        if self._in_use.acquire(blocking=False):
+            # A closed connection would be opened again.
+            if not self._closing:
+                self._user = threading.get_ident()
+                return True
+            self._in_use.release()
+        if writes:
+            self._write_queue.release()
+        return False
+
+    def _leave(self, *, writes: bool) -> None:
+        self._user = None
+        self._in_use.release()
+        if writes:
+            self._write_queue.release()
 
     def submit(self, operation: Operation[R]) -> Future[R]:
         """Queue an operation and return a future of its result; raise `StoreClosed` after `close`."""
@@ -176,18 +217,18 @@ class WorkItem:
         # Called with a cursor in autocommit mode, instead of an operation.
         self.function = function
         self.error: BaseException | None = None
+        self.result: Any = None
         self._steps = steps
-        self._result: Any = None
 
     def run(self, cursor: sqlite3.Cursor, settings: SQLiteSettings, *, alone: bool) -> None:
         """Run the operation inside the group's transaction; if it fails, only its own writes are rolled back."""
         assert self._steps is not None  # noqa: S101 - only operations are grouped
         try:
             if alone:
-                self._result = drive(cursor, self._steps, settings)
+                self.result = drive(cursor, self._steps, settings)
             else:
                 with savepoint(cursor, settings):
-                    self._result = drive(cursor, self._steps, settings)
+                    self.result = drive(cursor, self._steps, settings)
         except Exception as error:
             if alone or not cursor.connection.in_transaction:
                 raise
@@ -202,7 +243,7 @@ class WorkItem:
         self.future.set_running_or_notify_cancel()
         try:
             with translated(settings):
-                self._result = function()
+                self.result = function()
         except BaseException as error:  # noqa: BLE001 - the caller gets it through the future
             self.error = error
         self.finish()
@@ -212,7 +253,7 @@ class WorkItem:
         if self.error is not None:
             self.future.set_exception(self.error)
         else:
-            self.future.set_result(self._result)
+            self.future.set_result(self.result)
 
 
 # A worker that settles jobs and claims others in one iteration then needs one commit.

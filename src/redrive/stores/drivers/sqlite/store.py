@@ -93,7 +93,8 @@ class SQLiteStore(Store, forks.Member):
         if using is not None:
             return self.run_on(using, operation)
         self._refuse_self_wait(operation)
-        return self.submit(operation).result()
+        writer, reader = self._threads()
+        return (writer if operation.writes else reader).run(operation)
 
     async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - the user's connection
         """Run an operation in one transaction and return its result; see `Store.run`.

@@ -47,6 +47,15 @@ class WriteQueue:
             self._withdraw(ticket)
             raise
 
+    def try_acquire(self) -> bool:
+        """Take the lock for redrive's own writer if it is free, and return whether it was."""
+        with self._lock:
+            if self._held:
+                return False
+            self._held = self._held_by_writer = True
+            self._since = self._clock.monotonic()
+            return True
+
     async def aacquire(self) -> None:
         """Wait for the lock in an asyncio task, for the transaction of a handler; see `acquire`."""
         ticket, begun = self._enter(writer=False), self._clock.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import sqlite3
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -58,10 +59,13 @@ class TursoConnection:
     def close(self) -> None:
         """Close, and release the lock on the file. Idempotent."""
         if self._inner is not None:
+            inner = weakref.ref(self._inner)
             self._inner.close()
-            # pyturso keeps the lock on the file until the object is collected.
+            # pyturso keeps the lock on the file until the object is deleted. An error whose traceback is part of a
+            # reference cycle may refer to it.
             self._inner = None
-            gc.collect()
+            if inner() is not None:
+                gc.collect()
 
 
 class TursoCursor:

@@ -14,7 +14,6 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.effects import Effect
 from redrive.engine.machine import (
     FAILED,
     DataChange,
@@ -27,7 +26,7 @@ from redrive.engine.machine import (
     MoveStatus,
     NextEvent,
 )
-from redrive.engine.origin import OriginResult
+from redrive.engine.origin import Effect, OriginResult
 from redrive.engine.records import NewJob
 from redrive.stores.operations import jobs
 from redrive.stores.operations.machines.rows import (

@@ -7,7 +7,7 @@ the job is marked as caught, as after a catch task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from redrive.engine.machine import (
     InstanceStatus,
     MoveRecord,
     MoveStatus,
+    StrandedCount,
 )
 from redrive.engine.records import JobRecord
 from redrive.errors import IllegalMove, MachineBusy
@@ -26,7 +27,18 @@ from redrive.stores.operations import jobs
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.machines.finish import entering
-from redrive.stores.operations.machines.rows import LAST, end_moves, insert_moves, lock_one, not_found, put
+from redrive.stores.operations.machines.rows import (
+    LAST,
+    Known,
+    end_moves,
+    insert_moves,
+    lock_deleted,
+    lock_one,
+    not_found,
+    put,
+    skip_failures,
+    without_failure,
+)
 from redrive.stores.operations.machines.send import refusal
 from redrive.stores.query import Batch, Query, Steps, reads, wakes, writes
 
@@ -48,6 +60,34 @@ class InstanceCount(msgspec.Struct, frozen=True, gc=False):
     since: datetime
 
 
+class StateCount(msgspec.Struct, frozen=True, gc=False):
+    """The number of instances of a machine in a state, counted up to a limit.
+
+    Attributes:
+        state: None for instances before the end of their first transition.
+        number: exact up to `EXACT`.
+        failed: those with a transition that has failed; likewise.
+        since: when the first of them entered the state.
+    """
+
+    machine: str
+    state: str | None
+    number: int
+    failed: int
+    since: datetime | None
+
+
+class InstancesFound(msgspec.Struct, frozen=True, gc=False):
+    """The result of a search with a budget.
+
+    Attributes:
+        searched_to: the key of the last instance that was read; None if all were.
+    """
+
+    instances: tuple[InstanceRecord, ...]
+    searched_to: str | None
+
+
 class Migrated(msgspec.Struct, frozen=True, gc=False):
     """The result of one batch of a migration.
 
@@ -58,6 +98,23 @@ class Migrated(msgspec.Struct, frozen=True, gc=False):
 
     keys: tuple[str, ...]
     last: str | None
+
+
+#: The instances of a state that are counted; beyond it, it is "at least".
+EXACT = 10_000
+
+#: Machines, and states of each, that are counted.
+WIDEST = 1_000
+
+#: Instances that one transaction of a retention deletes.
+PRUNED = 500
+
+
+class Pruned(msgspec.Struct, frozen=True, gc=False):
+    """The result of one batch of a retention."""
+
+    number: int
+    more: bool
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -126,6 +183,43 @@ def counts(machine: str | None = None) -> Steps[tuple[InstanceCount, ...]]:
 
 
 @reads
+def by_state(machine: str | None = None) -> Steps[tuple[StateCount, ...]]:
+    """Count the instances of a machine, or of all, by state, each up to `EXACT`; see `counts` for exact numbers."""
+    params = {"machine": machine, "most": EXACT + 1, "widest": WIDEST}
+    rows: Sequence[StateCount] = yield Query("instances_states", params, into=StateCount)
+    return tuple(row for row in rows if row.number)
+
+
+@reads
+def search(  # noqa: PLR0913 - the filters, by keyword
+    machine: str,
+    *,
+    state: str | None = None,
+    status: InstanceStatus | None = None,
+    after: str = "",
+    limit: int = 100,
+    budget: int = 20_000,
+) -> Steps[InstancesFound]:
+    """Return instances by their keys, among a limited number of them; failed ones have an index of their own."""
+    params: dict[str, object] = {"machine": machine, "state": state, "after": after, "count": limit}
+    if status is InstanceStatus.FAILED:
+        failed: Sequence[InstanceRecord] = yield Query("instances_failed", params, into=InstanceRecord)
+        return InstancesFound(tuple(failed), None)
+    if state is None and status is None:
+        return InstancesFound(tuple((yield from _select(machine, after=after, limit=limit))), None)
+    floor = yield Query("instances_floor", {"machine": machine, "after": after, "budget": budget - 1})
+    params |= {"status": status, "budget": budget}
+    found: Sequence[InstanceRecord] = yield Query("instances_search", params, into=InstanceRecord)
+    return InstancesFound(tuple(found), floor[0][0] if floor else None)
+
+
+@reads
+def stranded(known: Known) -> Steps[tuple[StrandedCount, ...]]:
+    """Count what waits for a state or a class of events that the code does not have."""
+    return tuple((yield Query("machines_stranded", known.params(), into=StrandedCount)))
+
+
+@reads
 def history(machine: str, key: str, *, before: int = LAST, limit: int = 100) -> Steps[tuple[MoveRecord, ...]]:
     """Return the latest events of an instance, in the order in which they have ended, the last one first."""
     params = {"machine": machine, "key": key, "before": before, "count": limit}
@@ -176,7 +270,7 @@ def reset(  # noqa: PLR0913 - the parameters of an action
     instance = yield from _lock(machine, key)
     _check_idle(instance)
     yield from _settle(instance, at)
-    after = entering(instance, state, how, at, data=instance.data)
+    after = entering(_without_transition(instance), state, how, at, data=instance.data)
     (number,) = yield from jobs.take("job", 1)
     moved = _moved(instance, state, EventSource.RESET, number, at, actor)
     yield Batch((put([after]), insert_moves([moved])))
@@ -191,12 +285,30 @@ def delete(machine: str, key: str, *, actor: str = UNKNOWN, now: datetime | None
     Raise `InstanceNotFound`, or `MachineBusy` if a transition runs or waits for a retry.
     """
     at = yield from instant(now)
-    instance = yield from _lock(machine, key)
+    instance = yield from _lock(machine, key, delete=True)
     _check_idle(instance)
     yield from _settle(instance, at)
     params = {"machine": machine, "key": key}
     yield Batch((Query("moves_delete", params), Query("instance_delete", params)))
     yield from record(at, actor, "delete", machine=machine, key=key)
+
+
+# An event that was committed before the lock is seen here; a later sender waits, and creates the instance anew.
+@writes
+def prune_completed(
+    machine: str, kept_for: timedelta, *, limit: int = PRUNED, now: datetime | None = None
+) -> Steps[Pruned]:
+    """Delete completed instances of a machine, with their histories, after a time; those with waiting events stay."""
+    at = yield from instant(now)
+    params = {"machine": machine, "before": at - kept_for, "count": limit}
+    old = [row[0] for row in (yield Query("instances_completed", params))]
+    if not old:
+        return Pruned(0, more=False)
+    queued = {row[0] for row in (yield Query("instances_queued", {"machine": machine, "keys": old}))}
+    keys = [key for key in old if key not in queued]
+    where = {"machine": machine, "keys": keys}
+    yield Batch((Query("moves_prune", where), Query("instances_prune", where)))
+    return Pruned(len(keys), more=len(old) == limit and len(keys) > 0)
 
 
 @wakes
@@ -245,12 +357,13 @@ def rearm(machine: str, state: str, how: Entered, *, after: str = "", limit: int
     return Migrated(keys, keys[-1] if len(keys) == limit else None)
 
 
-def _lock(machine: str, key: str) -> Steps[InstanceRecord]:
+# A delete waits for the open transactions that put events into the line of the instance, and deletes their events.
+def _lock(machine: str, key: str, *, delete: bool = False) -> Steps[InstanceRecord]:
     """Lock the job of a failed transition, and then the instance."""
     rows = yield from _select(machine, key=key)
     if rows and rows[0].status is InstanceStatus.FAILED:
         yield Query("job_lock", {"id": rows[0].job_id}, into=JobRecord)
-    instance = yield from lock_one(machine, key)
+    instance = yield from (lock_deleted if delete else lock_one)(machine, key)
     if instance.job_id != rows[0].job_id:
         raise MachineBusy(f"machine {machine!r}: {key!r} has just changed: repeat the command", job_id=instance.job_id)
     return instance
@@ -262,7 +375,15 @@ def _check_idle(instance: InstanceRecord) -> None:
 
 
 def _without_transition(instance: InstanceRecord) -> InstanceRecord:
-    return replace(instance, status=InstanceStatus.RUNNING, to_state=None, job_id=None, event=None, error=None)
+    return replace(
+        instance,
+        status=InstanceStatus.RUNNING,
+        to_state=None,
+        job_id=None,
+        event=None,
+        error=None,
+        waiting=without_failure(instance.waiting),
+    )
 
 
 def _settle(instance: InstanceRecord, at: datetime) -> Steps[None]:
@@ -271,12 +392,10 @@ def _settle(instance: InstanceRecord, at: datetime) -> Steps[None]:
         return
     moves: Sequence[MoveRecord] = yield Query("moves_these", {"ids": [instance.job_id]}, into=MoveRecord)
     queries = [Query("caught", many=[{"job_id": instance.job_id, "now": at}])]
-    # The event of the failure, if it has not had its turn.
-    where = {"machine": instance.machine, "key": instance.key}
-    first: Sequence[MoveRecord] = yield Query("moves_next", many=[where], into=MoveRecord)
-    moves = [*moves, *(replace(each, finished_at=at) for each in first if each.source is EventSource.FAILED_TO)]
-    if moves:
-        queries.append(end_moves(replace(each, status=MoveStatus.SKIPPED) for each in moves))
+    ended = [replace(each, status=MoveStatus.SKIPPED) for each in moves]
+    ended += yield from skip_failures([instance], at)
+    if ended:
+        queries.append(end_moves(ended))
     yield Batch(tuple(queries))
 
 

@@ -9,7 +9,15 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.machine import EventSource, Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveStatus
+from redrive.engine.machine import (
+    EventSource,
+    Ignored,
+    InstanceRecord,
+    InstanceStatus,
+    MoveRecord,
+    MoveStatus,
+    Waiting,
+)
 from redrive.engine.records import NewJob
 from redrive.errors import InstanceNotFound, NoTransition
 from redrive.stores.operations import jobs
@@ -50,6 +58,23 @@ class InstanceEvent(msgspec.Struct, frozen=True, gc=False):
     event_key: str | None = None
 
 
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """The machines of the code, with their states and the classes of their events.
+
+    Attributes:
+        states: as ``machine/state``.
+        events: as ``machine/event``.
+    """
+
+    machines: tuple[str, ...]
+    states: tuple[str, ...]
+    events: tuple[str, ...]
+
+    def params(self) -> dict[str, object]:
+        """Return the parameters of queries."""
+        return {"machines": list(self.machines), "states": list(self.states), "events": list(self.events)}
+
+
 def lock(pairs: Iterable[tuple[str, str]]) -> Steps[dict[tuple[str, str], InstanceRecord]]:
     """Lock instances, given by their machines and keys, and return those that exist."""
     many = [{"machine": machine, "key": key} for machine, key in sorted(set(pairs))]
@@ -84,6 +109,15 @@ def lock_one(machine: str, key: str) -> Steps[InstanceRecord]:
     return found[machine, key]
 
 
+def lock_deleted(machine: str, key: str) -> Steps[InstanceRecord]:
+    """Lock an instance that is to be deleted, and return it; raise `InstanceNotFound`."""
+    params = {"machine": machine, "key": key}
+    rows: Sequence[InstanceRecord] = yield Query("instance_lock_delete", params, into=InstanceRecord)
+    if not rows:
+        raise not_found(machine, key)
+    return rows[0]
+
+
 def not_found(machine: str, key: str) -> InstanceNotFound:
     """Return the error for an instance that does not exist."""
     return InstanceNotFound(f"machine {machine!r} has no instance {key!r}")
@@ -95,7 +129,7 @@ def began(
     start: Start,
     event: str,
 ) -> InstanceRecord:
-    """Return an instance whose transition begins, as the job of this number."""
+    """Return an instance at the beginning of a transition, which is the job of this number."""
     return replace(
         instance,
         to_state=start.to_state,
@@ -131,7 +165,7 @@ def new_move(  # noqa: PLR0913 - the columns that differ
         event=event.event,
         event_key=event.event_key,
         digest=event.digest,
-        payload=event.payload if status is MoveStatus.QUEUED else None,
+        payload=event.payload if status in {MoveStatus.QUEUED, MoveStatus.REFUSED} else None,
         sent_at=at,
         finished_at=None if is_open else at,
         attempts=0,
@@ -143,7 +177,7 @@ def new_move(  # noqa: PLR0913 - the columns that differ
 
 _MUTABLE = (
     "machine", "key", "state", "to_state", "status", "job_id", "event", "moves", "entered_at", "timeout_at",
-    "timeout_event", "timeout_payload", "data", "error", "version",
+    "timeout_event", "timeout_payload", "data", "error", "version", "waiting",
 )  # fmt: skip
 
 
@@ -165,6 +199,35 @@ def insert_moves(moves: Iterable[MoveRecord]) -> Query:
     """Return the query that inserts events."""
     names = MoveRecord.__struct_fields__
     return Query("move_insert", many=[{name: getattr(each, name) for name in names} for each in moves])
+
+
+def next_moves(instances: Iterable[InstanceRecord]) -> Steps[dict[tuple[str, str], list[MoveRecord]]]:
+    """Return the first two waiting events of instances; the event of a failure alone, if they show one."""
+    many = [
+        {
+            "machine": each.machine,
+            "key": each.key,
+            "source": EventSource.FAILED_TO if each.waiting is Waiting.FAILURE else None,
+        }
+        for each in instances
+    ]
+    found: dict[tuple[str, str], list[MoveRecord]] = {}
+    rows: Sequence[MoveRecord] = (yield Query("moves_next", many=many, into=MoveRecord)) if many else ()
+    for move in rows:
+        found.setdefault((move.machine, move.key), []).append(move)
+    return found
+
+
+def skip_failures(instances: Iterable[InstanceRecord], at: datetime) -> Steps[list[MoveRecord]]:
+    """Return the rows that end the events of failures which an operator has dealt with, before they had their turns."""
+    many = [{"machine": each.machine, "key": each.key, "source": EventSource.FAILED_TO} for each in instances]
+    rows: Sequence[MoveRecord] = yield Query("moves_next", many=many, into=MoveRecord)
+    return [replace(each, status=MoveStatus.SKIPPED, finished_at=at) for each in rows]
+
+
+def without_failure(waiting: Waiting | None) -> Waiting | None:
+    """Return what an instance has to take next after the event of its failure."""
+    return Waiting.EVENT if waiting is Waiting.FAILURE else waiting
 
 
 def end_moves(moves: Iterable[MoveRecord]) -> Query:

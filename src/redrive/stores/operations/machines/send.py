@@ -3,13 +3,13 @@
 A transition of an instance runs alone. An event that arrives during one is refused, waits for its turn, or is dropped;
 its sender does not lock the instance then, because the end of the transition would wait for the sender's transaction,
 and other ends of attempts with it.
-An event that waits is only inserted: its sender locks no existing instance, so a transaction of a user that stays open
-holds up no other event. `redrive.stores.operations.machines.turns` starts it.
+An event that waits is only inserted: its sender keeps the instance from being deleted, and locks nothing else, so a
+transaction of a user that stays open holds up no other event. `redrive.stores.operations.machines.turns` starts it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -85,19 +85,21 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
 
 # Round trips on PostgreSQL: one for the numbers, and BEGIN, lock, all writes, COMMIT.
 @wakes
-def send(
+def send(  # noqa: PLR0913 - the options of a send, by keyword
     event: InstanceEvent,
     choose: Choose,
     *,
     busy: Busy = Busy.RAISE,
     queues: Sequence[str] = (),
+    begun: Callable[[int], object] | None = None,
     now: datetime | None = None,
 ) -> Steps[Sent]:
     """Send an event to an instance, which its first event creates.
 
-    ``queues`` are those of the machine's jobs. Raise `NoTransition`, `MachineBusy` or `MachineFailed` if no transition
-    can begin, `EventConflict` if another event has its key, `ConfigurationError` if a queue is ordered, or what a guard
-    raises; nothing is written then.
+    ``queues`` are those of the machine's jobs. ``begun`` receives the id of the event if this call begins a transition,
+    which the answer does not show: a repetition has the same one. Raise `NoTransition`, `MachineBusy` or
+    `MachineFailed` if no transition can begin, `EventConflict` if another event has its key, `ConfigurationError` if a
+    queue is ordered, or what a guard raises; nothing is written then.
     """
     wanted = {"now": now, "queues": sorted(queues), "count": 1}
     rows: Sequence[NumberBlock] = yield Query("gate", wanted, into=NumberBlock)
@@ -107,20 +109,20 @@ def send(
     (number,) = numbers((row.first, row.last) for row in rows)
     if busy is Busy.QUEUE:
         return (yield from _wait(event, number, rows[0].now))
-    return (yield from _send(event, choose, number, rows[0].now, drop=busy is Busy.DROP))
+    sent = yield from _send(event, choose, number, rows[0].now, drop=busy is Busy.DROP)
+    if begun is not None and sent.id == number:
+        begun(number)
+    return sent
 
 
 def _send(event: InstanceEvent, choose: Choose, number: int, at: datetime, *, drop: bool) -> Steps[Sent]:
-    instance = yield from lock_idle(event.machine, event.key)
-    if instance is None:
+    while (instance := (yield from lock_idle(event.machine, event.key))) is None:
         choice = choose(None)
         if isinstance(choice, NoTransition):
             raise choice
         if isinstance(choice, Start) and (yield from _create(event, choice, number, at)):
             return _started(event, number, choice, None)
-        # Another transaction has created it in between.
-        instance = yield from lock_idle(event.machine, event.key)
-        assert instance is not None  # noqa: S101 - an instance that conflicts is committed
+        # Another transaction has created it in between, and yet another one may have deleted it.
     answer = yield from _answer(event)
     if answer is not None:
         return answer
@@ -230,8 +232,11 @@ def _repeated(move: MoveRecord, event: InstanceEvent) -> Sent:
 
 def _wait(event: InstanceEvent, number: int, at: datetime) -> Steps[Sent]:
     """Put an event into line."""
-    row = {"machine": event.machine, "key": event.key, "now": at, "to_state": None, "job_id": None, "event": None}
-    yield Query("instance_insert", row)
+    where = {"machine": event.machine, "key": event.key}
+    row = where | {"now": at, "to_state": None, "job_id": None, "event": None}
+    while not (yield Query("instance_hold", where)):
+        if (yield Query("instance_insert", row)):
+            break
     move = new_move(event, number, at, source=EventSource.SEND, status=MoveStatus.QUEUED, instance=None)
     if not (yield insert_moves([move])):
         answer = yield from _answer(event)

@@ -1,56 +1,59 @@
 """Starts the transitions of due timeouts and of waiting events. PURE.
 
 Timeouts and waiting events have no sender that could receive an error: an event without a transition is recorded as
-refused, and an error of a guard is recorded with it. While versions of the code differ, as during a deployment, a state
+refused, and an error of a guard is recorded with it.
+
+The sender of a waiting event does not lock the instance and so cannot mark it. `take_turns` does that: the events that
+are not noted yet are read by an index, and then the instances that are marked and free by another one. Neither contains
+the events that wait for busy instances, so a turn costs the same with any number of these.
+
+While versions of the code differ, as during a deployment, a state
 or a class of event may be new to this code: the event stays where it is until a worker with other code takes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.machine import EventSource, Ignored, InstanceRecord, InstanceStatus, MoveRecord, MoveStatus
+from redrive.engine.machine import (
+    EventSource,
+    Ignored,
+    InstanceRecord,
+    InstanceStatus,
+    MoveRecord,
+    MoveStatus,
+    Waiting,
+)
 from redrive.errors.foreign import summary
 from redrive.stores.operations import jobs
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.machines.rows import (
     Choice,
+    Known,
     Start,
     began,
     end_moves,
     insert_moves,
     new_move,
+    next_moves,
     put,
     start_moves,
+    without_failure,
     write,
 )
 from redrive.stores.operations.machines.send import late, timeout_of
-from redrive.stores.query import Query, Steps, reads, wakes
+from redrive.stores.query import Batch, Query, Steps, reads, wakes
 
 Resolve: TypeAlias = Callable[[InstanceRecord, str, bytes], Choice]
 """Chooses the transition of a stored event, given by the name of its type and its JSON."""
 
-
-class Known(msgspec.Struct, frozen=True, gc=False):
-    """The machines of the code, with their states and the classes of their events.
-
-    Attributes:
-        states: as ``machine/state``.
-        events: as ``machine/event``.
-    """
-
-    machines: tuple[str, ...]
-    states: tuple[str, ...]
-    events: tuple[str, ...]
-
-    def params(self) -> dict[str, object]:
-        """Return the parameters of queries."""
-        return {"machines": list(self.machines), "states": list(self.states), "events": list(self.events)}
+NOTED = 1000
+"""Waiting events that one turn of a machine notes."""
 
 
 class DueTurns(msgspec.Struct, frozen=True, gc=False):
@@ -58,8 +61,14 @@ class DueTurns(msgspec.Struct, frozen=True, gc=False):
 
     now: datetime
     timeout_at: datetime | None  # when the next timeout is due
-    startable: bool  # True if an event waits for an instance that is free
+    new: bool  # True if an event waits that was not noted yet
+    startable: bool  # True if an event that was noted waits for an instance that is free
     waiting: bool  # True if an event waits
+
+    @property
+    def events(self) -> bool:
+        """Return True if a turn has something to do for waiting events."""
+        return self.new or self.startable
 
 
 class EventTurn(msgspec.Struct, frozen=True, gc=False):
@@ -82,6 +91,19 @@ class EventTurn(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
 
 
+class TurnsTaken(msgspec.Struct, frozen=True, gc=False):
+    """The result of `take_turns`.
+
+    Attributes:
+        turns: the events that had their turns.
+        marked: the number of changes to what instances and events show of waiting. Each of them changes the result of
+            the next look, also if no event had its turn.
+    """
+
+    turns: tuple[EventTurn, ...]
+    marked: int
+
+
 @reads
 def look(known: Known, *, now: datetime | None = None) -> Steps[DueTurns]:
     """Return when the next timeout is due that the code can start, and whether events wait."""
@@ -91,16 +113,23 @@ def look(known: Known, *, now: datetime | None = None) -> Steps[DueTurns]:
 
 # Instances that another transaction has locked are skipped, so no worker waits for a transaction of a user.
 @wakes
-def take_turns(
-    known: Known, resolve: Resolve, *, budget: int, now: datetime | None = None
-) -> Steps[tuple[EventTurn, ...]]:
-    """Start the transitions of due timeouts, and then of waiting events of free instances."""
+def take_turns(known: Known, resolve: Resolve, *, budget: int, now: datetime | None = None) -> Steps[TurnsTaken]:
+    """Start the transitions of due timeouts, and then of waiting events of free instances.
+
+    ``budget`` is the largest number of either, for each machine.
+    """
     at = yield from instant(now)
-    done = yield from _time_out(known, resolve, budget, at)
-    params = known.params() | {"count": budget}
-    free: Sequence[InstanceRecord] = yield Query("machines_free", params, into=InstanceRecord)
-    more = yield from _take(free, known, resolve, at)
-    return (*done, *more)
+    done: list[EventTurn] = []
+    marked = 0
+    for machine in known.machines:
+        params = known.params() | {"machine": machine, "count": budget}
+        done += yield from _time_out(params, resolve, at)
+        marked += yield from _note(machine)
+        free: Sequence[InstanceRecord] = yield Query("machines_free", params, into=InstanceRecord)
+        taken = yield from _take(free, known, resolve, at)
+        done += taken.turns
+        marked += len(taken.marks)
+    return TurnsTaken(tuple(done), marked)
 
 
 @wakes
@@ -111,12 +140,31 @@ def take_turn(
     at = yield from instant(now)
     params = {"machine": machine, "key": key, "states": list(known.states)}
     free: Sequence[InstanceRecord] = yield Query("instance_free", params, into=InstanceRecord)
-    return tuple((yield from _take(free, known, resolve, at)))
+    return tuple((yield from _take(free, known, resolve, at)).turns)
 
 
-def _time_out(known: Known, resolve: Resolve, budget: int, at: datetime) -> Steps[list[EventTurn]]:
-    params = known.params() | {"count": budget, "now": at}
-    due: Sequence[InstanceRecord] = yield Query("machines_overdue", params, into=InstanceRecord)
+class _NewMove(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``moves_new``."""
+
+    id: int
+    key: str
+    source: EventSource
+
+
+def _note(machine: str) -> Steps[int]:
+    """Write that instances have waiting events, and return the number of events for which that was not written yet."""
+    new: Sequence[_NewMove] = yield Query("moves_new", {"machine": machine, "count": NOTED}, into=_NewMove)
+    if not new:
+        return 0
+    marks = dict.fromkeys((each.key for each in new), Waiting.EVENT)
+    marks |= {each.key: Waiting.FAILURE for each in new if each.source is EventSource.FAILED_TO}
+    rows = [{"machine": machine, "key": key, "waiting": waiting} for key, waiting in marks.items()]
+    yield Batch((Query("instance_mark", many=rows), Query("moves_noted", {"ids": [each.id for each in new]})))
+    return len(new)
+
+
+def _time_out(params: Mapping[str, object], resolve: Resolve, at: datetime) -> Steps[list[EventTurn]]:
+    due: Sequence[InstanceRecord] = yield Query("machines_overdue", {**params, "now": at}, into=InstanceRecord)
     ids = yield from jobs.take("job", len(due)) if due else _none()
     result = _Turns()
     for instance, number in zip(due, ids, strict=True):
@@ -149,31 +197,49 @@ def _none() -> Steps[list[int]]:
     return []
 
 
-def _take(free: Sequence[InstanceRecord], known: Known, resolve: Resolve, at: datetime) -> Steps[list[EventTurn]]:
+def _take(free: Sequence[InstanceRecord], known: Known, resolve: Resolve, at: datetime) -> Steps[_Turns]:
     """Start the first waiting event of each of these instances, which are locked and free."""
-    many = [{"machine": each.machine, "key": each.key} for each in free]
-    waiting: Sequence[MoveRecord] = (yield Query("moves_next", many=many, into=MoveRecord)) if many else ()
-    instances = {(each.machine, each.key): each for each in free}
+    waiting = yield from next_moves(free)
     result = _Turns()
-    for move in waiting:
-        if f"{move.machine}/{move.event}" not in known.events:
-            continue
-        instance = instances[move.machine, move.key]
-        if instance.status is InstanceStatus.FAILED:
-            instance = _released(instance)
-        assert move.event is not None and move.payload is not None  # noqa: S101, PT018 - it waits
-        choice = _chosen(resolve, instance, move.event, move.payload)
-        if isinstance(choice, Start):
-            if instance.timeout_at is not None and instance.timeout_at <= at:
-                result.moves.append((yield from late(instance, at)))
-            result.begin(instance, move.id, choice, move.event)
-            result.started.append((move.id, instance, choice))
-        else:
-            error = choice if isinstance(choice, str) else None
-            result.ended.append(replace(move, status=_status(choice), finished_at=at, error=error))
-        result.note(instance, move.id, move.event, move.source, choice)
+    for given in free:
+        events = waiting.get((given.machine, given.key), [])
+        instance = replace(given, waiting=_left(given, events))
+        if not events:
+            result.marks.append(instance)
+        elif f"{given.machine}/{events[0].event}" in known.events:
+            yield from _take_one(result, given, instance, events[0], resolve, at)
     yield from result.write(at)
-    return result.turns
+    return result
+
+
+def _take_one(  # noqa: PLR0913, PLR0917 - an instance before and after the turn of an event
+    result: _Turns,
+    given: InstanceRecord,
+    instance: InstanceRecord,
+    move: MoveRecord,
+    resolve: Resolve,
+    at: datetime,
+) -> Steps[None]:
+    if instance.status is InstanceStatus.FAILED:
+        instance = _released(instance)
+    assert move.event is not None and move.payload is not None  # noqa: S101, PT018 - it waits
+    choice = _chosen(resolve, instance, move.event, move.payload)
+    if isinstance(choice, Start):
+        if instance.timeout_at is not None and instance.timeout_at <= at:
+            result.moves.append((yield from late(instance, at)))
+        result.begin(instance, move.id, choice, move.event)
+        result.started.append((move.id, instance, choice))
+    else:
+        error = choice if isinstance(choice, str) else None
+        result.ended.append(replace(move, status=_status(choice), finished_at=at, error=error))
+        if instance.waiting is not given.waiting:
+            result.marks.append(replace(given, waiting=instance.waiting))
+    result.note(instance, move.id, move.event, move.source, choice)
+
+
+def _left(instance: InstanceRecord, events: Sequence[MoveRecord]) -> Waiting | None:
+    """Return what an instance has to take after its first waiting event."""
+    return without_failure(instance.waiting) if len(events) > 1 or instance.waiting is Waiting.FAILURE else None
 
 
 def _released(instance: InstanceRecord) -> InstanceRecord:
@@ -206,6 +272,7 @@ class _Turns:
         self.moves: list[MoveRecord] = []
         self.started: list[tuple[int, InstanceRecord, Start]] = []
         self.ended: list[MoveRecord] = []
+        self.marks: list[InstanceRecord] = []
         self._new: dict[int, Start] = {}
 
     def begin(self, instance: InstanceRecord, number: int, start: Start, event: str) -> None:
@@ -235,5 +302,7 @@ class _Turns:
             queries.append(start_moves(self.started))
         if self.ended:
             queries.append(end_moves(self.ended))
+        if self.marks:
+            queries.append(put(self.marks))
         if queries:
             yield from write({number: start.job for number, start in self._new.items()}, queries, at)

@@ -141,23 +141,39 @@ def _end_running(found: Sequence[TrackedItem], at: datetime, rolls: Iterator[flo
         return 0
     locked: Sequence[JobRecord] = yield Query("job_locks", {"ids": list(items)}, into=JobRecord)
     known = {job.id: job for job in locked}
-    running = [job for job in locked if job.state in {State.RUNNING, State.WAITING}]
-    moved = yield from _postpone([job for job in locked if job.state not in FINAL], items, at)
+    gone: list[int] = []
+    for number in sorted(items.keys() - known.keys()):
+        # A job that exists is locked by another transaction, which may be about to settle it.
+        found_again = yield Query("job_get", {"id": number}, into=JobRecord)
+        gone += [] if found_again else [number]
+    held = yield from _held([items[number] for number in (*known, *gone)])
+    moved = yield from _postpone([job for job in locked if job.state not in FINAL], items, held, at)
     # A job that waits in its queue is not overdue, even if only a newer version can read its item's policy.
     spared = moved | {job.id for job in locked if job.state not in FINAL and began_at(job) is None}
-    reports = yield from _fail_running([job for job in running if job.id not in spared], items, at, rolls)
-    for number in sorted(items.keys() - {job.id for job in running} - spared):
+    running = [job for job in locked if job.state in {State.RUNNING, State.WAITING} and job.id not in spared]
+    reports = yield from _fail_running(running, items, at, rolls)
+    for number in sorted({*known, *gone} - {job.id for job in running} - spared):
         job = known.get(number)
-        if job is None and (yield Query("job_get", {"id": number}, into=JobRecord)):
-            # Another transaction has locked it, and may be about to settle it.
-            continue
         if job is not None and job.state not in FINAL:
             yield from end(job, at, OVERDUE.failure.message)
         reports.append(_overdue(items[number], number, next(rolls), job))
     return len(moved) + (yield from finish_all(reports, at))
 
 
-def _postpone(jobs: Sequence[JobRecord], items: dict[int, TrackedItem], at: datetime) -> Steps[set[int]]:
+def _held(found: Sequence[TrackedItem]) -> Steps[dict[str, Sequence[TrackedItem]]]:
+    """Lock items in the common order, all before the first one moves, and return them by refresh."""
+    keys: dict[str, list[str]] = defaultdict(list)
+    for each in found:
+        keys[each.schedule].append(each.key)
+    held = {}
+    for name in sorted(keys):
+        held[name] = yield from lock(name, sorted(keys[name]))
+    return held
+
+
+def _postpone(
+    jobs: Sequence[JobRecord], items: dict[int, TrackedItem], held: dict[str, Sequence[TrackedItem]], at: datetime
+) -> Steps[set[int]]:
     """Postpone the deadlines of attempts that wait in their queues or were claimed late; return their jobs."""
     known = {job.id: job for job in jobs}
     done: set[int] = set()
@@ -165,9 +181,8 @@ def _postpone(jobs: Sequence[JobRecord], items: dict[int, TrackedItem], at: date
         definition = yield from declared(name)
         if definition is None:
             continue
-        keys = sorted(items[job.id].key for job in jobs if items[job.id].schedule == name)
         moves = []
-        for item in (yield from lock(name, keys)):
+        for item in held[name]:
             job = known.get(item.job_id or 0)
             move = None if job is None else _postponed(definition, item, job, at)
             if move is not None:

@@ -189,6 +189,18 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     completed: int
 
 
+class ItemLoad(msgspec.Struct, frozen=True, gc=False):
+    """The items of a refresh, counted up to a limit.
+
+    Attributes:
+        troubled: items with a failed last attempt, and items that were given up.
+    """
+
+    schedule: str
+    tracked: int
+    troubled: int
+
+
 def found(name: str, key: str) -> Steps[TrackedItem]:
     """Return an item with its arguments."""
     items: Sequence[TrackedItem] = yield Query("refresh_get", {"schedule": name, "key": key}, into=TrackedItem)
@@ -224,3 +236,9 @@ def select(name: str, *, after: str = "", limit: int = 100, troubled: bool = Fal
 def counts() -> Steps[tuple[Counts, ...]]:
     """Count the items of each refresh, by name."""
     return tuple((yield Query("refresh_counts", into=Counts)))
+
+
+@reads
+def loads(most: int) -> Steps[tuple[ItemLoad, ...]]:
+    """Count the items of each refresh, and those in trouble, each up to a limit, by name."""
+    return tuple((yield Query("refreshes_loads", {"most": most}, into=ItemLoad)))

@@ -8,10 +8,10 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from redrive.engine.runs import NewRun, RunRecord, StepOutcome, StepRecord
-from redrive.engine.steps import NewStep, StepsAnswer, resolve
+from redrive.engine.steps import NewStep, StepBatch, StepsAnswer
 from redrive.errors import LeaseLost, StoreBusy, WaitsForItself
 from redrive.stores.operations.runs.start import begin
-from redrive.stores.operations.runs.steps import RunRows, write
+from redrive.stores.operations.runs.steps import write
 from redrive.stores.query import Query, Steps, reads, wakes
 
 
@@ -32,8 +32,7 @@ def call(run_id: int, lease_id: int, end: NewStep, new: NewRun, *, now: datetime
         )
     (started,) = yield from begin([new], now)
     waiting = replace(end, outcome=StepOutcome.WAITING, ref=started.job_id)
-    row = resolve(waiting, run_id, lease_id, started.at)
-    (written,) = yield from write([RunRows(run_id, lease_id, (row,))], started.at)
+    (written,) = yield from write([StepBatch(run_id, lease_id, (waiting,))], started.at)
     if written.answer is not StepsAnswer.WRITTEN:
         # The exception takes the child back.
         locked = written.answer is StepsAnswer.LATER

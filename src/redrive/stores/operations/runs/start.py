@@ -15,6 +15,7 @@ from redrive.engine.records import JobRecord, NewJob
 from redrive.engine.runs import NewRun, RunRecord, StepRecord, rows_before
 from redrive.errors import DuplicateRun, RunNotFound
 from redrive.stores.operations import jobs
+from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.query import Query, Steps, wakes
 
 
@@ -119,12 +120,13 @@ def _by_workflow(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 # A fork is a new run with the recorded steps before the one from which it goes on. Its children and its signals are its
 # own: unread signals stay with the run that it was forked from.
 @wakes
-def fork(
+def fork(  # noqa: PLR0913 - what an operator may say, by keyword
     workflow: str,
     sources: Mapping[str, str | None],
     *,
     before: str | None,
     spacing: timedelta = timedelta(0),
+    actor: str = UNKNOWN,
     now: datetime | None = None,
 ) -> Steps[list[StartedRun]]:
     """Start a fork of each of these runs, due one after the other.
@@ -134,10 +136,13 @@ def fork(
         sources: the ids of the runs, each with the id of its fork; None for an id made from the number of its job.
         before: the path of the first step that is not copied; None copies none.
         spacing: time between the due times of two forks.
+        actor: for the audit log.
         now: see `redrive.stores.operations.clock`.
 
     Raise `RunNotFound`; or `DuplicateRun` if the id of a fork exists.
     """
+    if not sources:
+        return []
     params = {"workflow": workflow, "ids": sorted(sources)}
     found: Sequence[RunRecord] = yield Query("runs_named", params, into=RunRecord)
     runs = {run.id: run for run in found}
@@ -155,6 +160,8 @@ def fork(
             raise DuplicateRun(f"{workflow} has a run {each.id!r} already", job_id=each.job_id, id=each.id)
         if before is not None:
             yield from _copy_steps(source[place], each.job_id, before)
+    new_ids, old_ids = [each.job_id for each in started], list(source.values())
+    yield from record(started[0].at, actor, "fork_run", ids=new_ids, forked_from=old_ids, from_step=before)
     return started
 
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
+from typing import Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from redrive.engine.origin import Kind
 from redrive.engine.outcome import RunChange, Transition
-from redrive.engine.records import Claim
+from redrive.engine.records import Claim, JobRecord
 from redrive.engine.runs import (
     CHILD_SIGNAL,
     FAR,
@@ -32,8 +34,12 @@ from redrive.engine.runs import (
     StepOutcome,
     StepRecord,
 )
-from redrive.engine.steps import StepBatch, StepsAnswer, StepsWritten, resolve
-from redrive.stores.query import Query, Steps
+from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten, decided, resolve
+from redrive.stores.operations.clock import instant
+from redrive.stores.query import Query, Steps, writes
+
+#: Unread signals of one run that one statement reads.
+UNREAD = 200
 
 _OF_RUN = f"{Kind.RUN}:"
 
@@ -58,6 +64,22 @@ class _Ended(ChildEnd, frozen=True, gc=False):
     run_id: int = 0
 
 
+class _Written(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``steps_put``: a step that was written, and the flags of its run."""
+
+    run_id: int
+    path: str
+    lease_id: int
+    at: datetime
+    cancel_why: str | None
+    paused: bool
+
+    @property
+    def flags(self) -> RunFlags:
+        """Return what operators ask of the run."""
+        return RunFlags(self.cancel_why, self.paused)
+
+
 class _Asked(msgspec.Struct, frozen=True, gc=False):
     """A row of the query ``steps_asked``."""
 
@@ -74,9 +96,9 @@ class _Asked(msgspec.Struct, frozen=True, gc=False):
 # ------------------------------------------------------------------------------------------------------------- reading
 
 
-def states(claims: Iterable[Claim], at: datetime) -> Steps[dict[int, RunState]]:
-    """Return what is stored of the runs among these claims, by their jobs."""
-    ids = [each.id for each in claims if each.origin is not None and each.origin.startswith(_OF_RUN)]
+def states(jobs: Iterable[Claim | JobRecord], at: datetime) -> Steps[dict[int, RunState]]:
+    """Return what is stored of the runs among these jobs, by their jobs."""
+    ids = [each.id for each in jobs if each.origin is not None and each.origin.startswith(_OF_RUN)]
     if not ids:
         return {}
     rows: Sequence[_ClaimedRun] = yield Query("runs_claimed", {"ids": ids, "child": CHILD_SIGNAL}, into=_ClaimedRun)
@@ -103,15 +125,15 @@ Arrivals = tuple[tuple[SignalRecord, ...], tuple[EmitRecord, ...], tuple[ChildEn
 
 
 def arrivals(with_signals: Sequence[int], with_waits: Sequence[int]) -> Steps[dict[int, Arrivals]]:
-    """Return what has arrived for runs: unread signals of the first ones, values and ends of children of the others."""
+    """Return what has arrived for runs: unread signals of the first ones, values and ends of children of the others.
+
+    Of each run at most `UNREAD` signals are read.
+    """
     signals: dict[int, list[SignalRecord]] = defaultdict(list)
     emits: dict[int, list[EmitRecord]] = defaultdict(list)
     ends: dict[int, list[ChildEnd]] = defaultdict(list)
     if with_signals:
-        sent: Sequence[SignalRecord] = yield Query(
-            "signals_of", {"ids": list(with_signals), "unread": True, "child": CHILD_SIGNAL}, into=SignalRecord
-        )
-        for signal in sent:
+        for signal in (yield from unread(with_signals)):
             signals[signal.run_id].append(signal)
     if with_waits:
         waits = {"ids": list(with_waits)}
@@ -127,62 +149,80 @@ def arrivals(with_signals: Sequence[int], with_waits: Sequence[int]) -> Steps[di
     }
 
 
+def unread(run_ids: Sequence[int], name: str | None = None) -> Steps[list[SignalRecord]]:
+    """Return the first unread signals of runs, of one name if it is given, by number."""
+    wanted = [{"run_id": number, "name": name, "child": CHILD_SIGNAL, "count": UNREAD} for number in run_ids]
+    rows: Sequence[SignalRecord] = yield Query("signals_unread", many=wanted, into=SignalRecord)
+    return sorted(rows, key=attrgetter("id"))
+
+
 # ------------------------------------------------------------------------------------------------------------- writing
 
 
-class RunRows(msgspec.Struct, frozen=True, gc=False):
-    """The rows of a `StepBatch` at the instant of the transaction."""
-
-    run_id: int
-    lease_id: int
-    steps: tuple[StepRecord, ...]
-    values: bytes | None = None
-
-
-def write_all(
-    batches: Sequence[StepBatch], parked: Sequence[Transition], at: datetime
-) -> Steps[tuple[StepsWritten, ...]]:
-    """Write the rows of runs that go on and of runs that are parked, and return the answers to the first."""
-    given = [_resolved(each, at) for each in batches]
-    for each in parked:
-        change = each.run
-        if change is not None and change.arguments is None and (change.steps or change.values is not None):
-            given.append(RunRows(each.job_id, each.lease_id, change.steps, change.values))
-    answers = (yield from write(given, at)) if given else []
-    return tuple(answers[: len(batches)])
+@writes
+def record(batches: Sequence[StepBatch], *, now: datetime | None = None) -> Steps[list[StepsWritten]]:
+    """Write rows of running runs, each only if the lease of its run is still current, and return the answers."""
+    if all(map(_is_simple, batches)):
+        # One statement reads the clock, too: on PostgreSQL it is a transaction in one round trip.
+        return (yield from _write(batches, now, alone=True))
+    at = yield from instant(now)
+    return (yield from write(batches, at))
 
 
-def _resolved(batch: StepBatch, at: datetime) -> RunRows:
-    rows = tuple(resolve(each, batch.run_id, batch.lease_id, at) for each in batch.steps)
-    return RunRows(batch.run_id, batch.lease_id, rows, batch.values)
+def _is_simple(batch: StepBatch) -> bool:
+    """Return True if rows need neither a decision nor another statement."""
+    if batch.values is not None or not batch.steps:
+        return False
+    return all(isinstance(each, NewStep) and each.ref is None for each in batch.steps)
 
 
-def write(given: Sequence[RunRows], at: datetime) -> Steps[list[StepsWritten]]:
-    """Write the rows of running runs, and return the answer to each."""
-    rows = [row for each in given for row in each.steps]
-    flags = (yield from _put(rows)) if rows else {}
-    missing = [row for row in rows if _key(row) not in flags]
+def write_parked(parked: Sequence[Transition], at: datetime) -> Steps[None]:
+    """Write the rows of runs that are parked, before their jobs: a parked run has no lease any more."""
+    given = [
+        StepBatch(each.job_id, each.lease_id, change.steps, change.values)
+        for each in parked
+        if (change := each.run) is not None and change.arguments is None and (change.steps or change.values is not None)
+    ]
+    if given:
+        yield from write(given, at)
+
+
+def write(batches: Sequence[StepBatch], at: datetime) -> Steps[list[StepsWritten]]:
+    """Write rows of running runs as a part of a larger operation, and return the answers."""
+    decisions = [replace(each, steps=tuple(decided(end, at) for end in each.steps)) for each in batches]
+    return (yield from _write(decisions, at))
+
+
+def _write(batches: Sequence[StepBatch], at: datetime | None, *, alone: bool = False) -> Steps[list[StepsWritten]]:
+    """Write rows without failed tries, at an instant or at the statement's; ``alone`` if nothing else is written."""
+    rows = [(batch, row) for batch in batches for row in batch.steps if isinstance(row, NewStep)]
+    written = (yield from _put(rows, at, alone=alone)) if rows else {}
+    missing = [(batch, row) for batch, row in rows if _key(batch, row) not in written]
     recorded = (yield from _asked(missing)) if missing else {}
-    received = [row for row in rows if row.kind is StepKind.WAIT and row.ref is not None and _key(row) in flags]
+    received = [
+        {"id": row.ref, "run_id": batch.run_id, "path": row.path}
+        for batch, row in rows
+        if row.ref is not None and row.kind is StepKind.WAIT and _key(batch, row) in written
+    ]
     if received:
-        yield Query("signals_read", many=[{"id": row.ref, "run_id": row.run_id, "path": row.path} for row in received])
-    of_runs = {(run_id, lease_id): each for (run_id, _, lease_id), each in flags.items()}
-    noted = [each for each in given if each.values is not None or not each.steps]
+        yield Query("signals_read", many=received)
+    flags = {(each.run_id, each.lease_id): each.flags for each in written.values()}
+    noted = [each for each in batches if each.values is not None or not each.steps]
     if noted:
-        of_runs |= yield from _put_values(noted, at)
-    return [_answer(each, of_runs, flags, recorded) for each in given]
+        flags |= yield from _put_values(noted, at)
+    return [_answer(each, flags, written, recorded) for each in batches]
 
 
 _Key = tuple[int, str, int]
 
 
-def _key(row: StepRecord) -> _Key:
-    return row.run_id, row.path, row.lease_id
+def _key(batch: StepBatch, row: StepEnd) -> _Key:
+    return batch.run_id, row.path, batch.lease_id
 
 
-def columns(row: StepRecord) -> dict[str, object]:
+def columns(row: StepRecord | NewStep) -> dict[str, Any]:
     """Return the columns of a row."""
-    values: dict[str, object] = {name: getattr(row, name) for name in StepRecord.__struct_fields__}
+    values = asdict(row)
     if row.error is not None:
         values["error"] = msgspec.json.encode(row.error).decode()
     if row.history is not None:
@@ -190,52 +230,52 @@ def columns(row: StepRecord) -> dict[str, object]:
     return values
 
 
-def _put(rows: Sequence[StepRecord]) -> Steps[dict[_Key, RunFlags]]:
-    """Write rows, and return those that were written, with the flags of their runs."""
-    found = yield Query("steps_put", many=[columns(row) for row in rows])
-    return {
-        (run_id, path, lease_id): RunFlags(cancel_why, bool(paused))
-        for run_id, path, lease_id, cancel_why, paused in found
-    }
+def _put(rows: Sequence[tuple[StepBatch, NewStep]], at: datetime | None, *, alone: bool) -> Steps[dict[_Key, _Written]]:
+    """Write rows, and return those that were written."""
+    many = [{**columns(row), "run_id": batch.run_id, "lease_id": batch.lease_id, "now": at} for batch, row in rows]
+    written: Sequence[_Written] = yield Query("steps_put", many=many, into=_Written, own=alone)
+    return {(each.run_id, each.path, each.lease_id): each for each in written}
 
 
-def _asked(missing: Sequence[StepRecord]) -> Steps[dict[_Key, _Asked]]:
-    keys = [{"run_id": row.run_id, "path": row.path, "lease_id": row.lease_id} for row in missing]
+def _asked(missing: Sequence[tuple[StepBatch, NewStep]]) -> Steps[dict[_Key, _Asked]]:
+    keys = [{"run_id": batch.run_id, "path": row.path, "lease_id": batch.lease_id} for batch, row in missing]
     rows: Sequence[_Asked] = yield Query("steps_asked", many=keys, into=_Asked)
     return {(row.run_id, row.path, row.lease_id): row for row in rows}
 
 
-def _put_values(given: Sequence[RunRows], at: datetime) -> Steps[dict[tuple[int, int], RunFlags]]:
+def _put_values(given: Sequence[StepBatch], at: datetime | None) -> Steps[dict[tuple[int, int], RunFlags]]:
     rows = [{"run_id": each.run_id, "lease_id": each.lease_id, "set_values": each.values, "at": at} for each in given]
     found = yield Query("run_values", many=rows)
     return {(run_id, lease_id): RunFlags(why, bool(paused)) for run_id, lease_id, why, paused in found}
 
 
 def _answer(
-    given: RunRows,
-    of_runs: Mapping[tuple[int, int], RunFlags],
-    written: Mapping[_Key, RunFlags],
+    batch: StepBatch,
+    flags: Mapping[tuple[int, int], RunFlags],
+    written: Mapping[_Key, _Written],
     recorded: Mapping[_Key, _Asked],
 ) -> StepsWritten:
     kept = []
-    for row in given.steps:
-        if _key(row) in written:
-            kept.append(row)
+    for row in batch.steps:
+        key = _key(batch, row)
+        now = written.get(key)
+        if now is not None:
+            kept.append(resolve(row, batch.run_id, batch.lease_id, now.at))
             continue
-        there = recorded[_key(row)]
-        if there.recorded_by == row.lease_id and there.outcome is not None and there.at is not None:
-            kept.append(replace(row, outcome=there.outcome, at=there.at, due_at=there.due_at))
-        else:
+        there = recorded[key]
+        if there.recorded_by != batch.lease_id or there.outcome is None or there.at is None:
             free = there.is_current and there.recorded_by is None
             return StepsWritten(StepsAnswer.LATER if free else StepsAnswer.LOST)
-    flags = of_runs.get((given.run_id, given.lease_id))
-    if flags is None and not given.steps:
+        kept_row = resolve(row, batch.run_id, batch.lease_id, there.at)
+        kept.append(replace(kept_row, outcome=there.outcome, due_at=there.due_at))
+    found = flags.get((batch.run_id, batch.lease_id))
+    if found is None and not batch.steps:
         return StepsWritten(StepsAnswer.LOST)
-    return StepsWritten(StepsAnswer.WRITTEN, tuple(kept), flags or RunFlags())
+    return StepsWritten(StepsAnswer.WRITTEN, tuple(kept), found or RunFlags())
 
 
 def park(moved: Iterable[Transition], at: datetime) -> Steps[None]:
-    """Write what follows for runs whose attempts were given back, after their jobs."""
+    """Write what follows for runs after their attempts were given back, after their jobs."""
     changed = [each for each in moved if each.run is not None]
     restarted = [(each.job_id, each.run) for each in changed if each.run is not None and each.run.arguments is not None]
     if restarted:

@@ -19,10 +19,12 @@ import msgspec
 from redrive.engine.lifecycle import FINAL
 from redrive.engine.origin import OriginResult
 from redrive.engine.records import JobRecord
-from redrive.engine.runs import CHILD_SIGNAL, RunFlags, RunRecord
+from redrive.engine.runs import CHILD_SIGNAL, RunFlags, RunRecord, SignalRecord
 from redrive.errors import ConfigurationError, IllegalMove, RunNotFound
 from redrive.stores.operations import jobs
+from redrive.stores.operations.audit import record
 from redrive.stores.operations.clock import instant
+from redrive.stores.operations.runs import steps
 from redrive.stores.operations.runs.steps import Arrivals, arrivals
 from redrive.stores.query import Query, Steps, reads, wakes, writes
 
@@ -44,17 +46,30 @@ def find(workflow: str, run_id: str) -> Steps[RunRecord]:
     """Return a run as a part of a larger operation; raise `RunNotFound`."""
     rows: Sequence[RunRecord] = yield Query("runs_named", {"workflow": workflow, "ids": [run_id]}, into=RunRecord)
     if not rows:
-        raise RunNotFound(f"{workflow} has no run {run_id!r}: none was started, or its start is not committed yet")
+        raise not_found(workflow, run_id)
     return rows[0]
+
+
+def not_found(workflow: str, run_id: str) -> RunNotFound:
+    """Return the error about a run that does not exist."""
+    return RunNotFound(f"{workflow} has no run {run_id!r}: none was started, or its start is not committed yet")
 
 
 @wakes
 def signal(  # noqa: PLR0913 - what a sender gives
-    workflow: str, run_id: str, name: str, payload: bytes | None, *, key: str | None = None, now: datetime | None = None
+    workflow: str,
+    run_id: str,
+    name: str,
+    payload: bytes | None,
+    *,
+    key: str | None = None,
+    actor: str | None = None,
+    now: datetime | None = None,
 ) -> Steps[int | None]:
     """Send a signal to a run, and return its number; None if the run has one with this name and key.
 
-    Raise `RunNotFound`, `IllegalMove` if the run has ended, or `ConfigurationError` for a reserved name.
+    With an actor it is the signal of an operator, which the audit log has. Raise `RunNotFound`, `IllegalMove` if the
+    run has ended, or `ConfigurationError` for a reserved name.
     """
     _check_name(name)
     run = yield from find(workflow, run_id)
@@ -64,6 +79,8 @@ def signal(  # noqa: PLR0913 - what a sender gives
     at = yield from instant(now)
     params = {"run_id": run.job_id, "name": name, "key": key, "payload": payload, "now": at}
     rows = yield Query("signal_insert", params)
+    if rows and actor is not None:
+        yield from record(at, actor, "signal_run", ids=[run.job_id], name=name, key=key)
     return rows[0][0] if rows else None
 
 
@@ -129,6 +146,12 @@ def news(run_ids: Sequence[int], *, now: datetime | None = None) -> Steps[dict[i
     flags = {number: RunFlags(why, bool(paused)) for number, why, paused in rows}
     found = yield from arrivals(run_ids, run_ids)
     return {number: RunNews(found[number], flags.get(number, RunFlags())) for number in run_ids}
+
+
+@reads
+def unread(run_id: int, name: str) -> Steps[tuple[SignalRecord, ...]]:
+    """Return the first unread signals of a name; `news` and a claim return the first ones of all names."""
+    return tuple((yield from steps.unread([run_id], name)))
 
 
 @writes

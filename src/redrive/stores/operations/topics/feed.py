@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.effects import Effect
+from redrive.engine.origin import Effect
 from redrive.engine.outcome import Outcome, Transition
 from redrive.engine.records import Claim, NewJob
 from redrive.engine.settle import decide
@@ -84,7 +84,6 @@ class FeedProgress(msgspec.Struct, frozen=True, gc=False):
         at_id: every event of the window up to this id is done, or is among `diverted`.
         closes: every event of the window is done.
         done: events with rows in ``redrive_done`` that the position has passed.
-        ask: held lines; the answer names those that have become free.
         stuck: the event that this code cannot read, and why.
         healthy: True if the crashes of earlier leases are to be forgotten.
         resting: True if no event beyond the position is being delivered.
@@ -97,7 +96,6 @@ class FeedProgress(msgspec.Struct, frozen=True, gc=False):
     diverted: tuple[Diverted, ...] = ()
     effects: tuple[Effect, ...] = ()
     done: tuple[int, ...] = ()
-    ask: tuple[str, ...] = ()
     stuck: tuple[int, str] | None = None
     healthy: bool = False
     resting: bool = False
@@ -121,7 +119,6 @@ class Turned(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         moved: True if an operator has moved the cursor since; nothing was written but the effects.
         complete: True if the window has no events beyond those that were read.
-        free: the lines of the question that are not held any more.
         settled: the ends of the first attempts of diverted events.
     """
 
@@ -130,7 +127,6 @@ class Turned(msgspec.Struct, frozen=True, gc=False):
     events: tuple[StoredEvent, ...] = ()
     complete: bool = False
     large: bool = False
-    free: tuple[str, ...] = ()
     settled: Ends = ()
 
 
@@ -147,6 +143,12 @@ class Attached(msgspec.Struct, frozen=True, gc=False):
 def look(job_ids: Sequence[int]) -> Steps[tuple[FeederLook, ...]]:
     """Return what these feeders have to do; a feeder without a shard is left out."""
     return tuple((yield Query("feed_look", {"job_ids": list(job_ids)}, into=FeederLook)))
+
+
+@reads
+def feeders(task: str, queue: str, *, now: datetime | None = None) -> Steps[dict[int, int]]:
+    """Return the number of feeders of a subscription that each live worker runs which serves them, by worker."""
+    return dict((yield Query("feeders", {"task": task, "queue": queue, "now": now})))
 
 
 @writes
@@ -199,8 +201,7 @@ def turn(
     settled: Ends = ()
     if not is_repeated:
         settled = yield from _write_rest(lease, shard, progress, now)
-    free = yield from _free(subscription, progress.ask)
-    return replace(read, shard=shard, settled=settled, free=free)
+    return replace(read, shard=shard, settled=settled)
 
 
 def _progressed(shard: Shard, progress: FeedProgress) -> Shard:
@@ -277,7 +278,7 @@ def _write_rest(lease: Lease, shard: Shard, progress: FeedProgress, now: datetim
 # The first attempt of a failed event took place in the feeder. Its job is inserted, claimed and settled here, so that
 # the policy decides about it as about every attempt, and the job has its history from the start.
 def _divert(lease: Lease, diverted: Sequence[Diverted], at: datetime) -> Steps[Ends]:
-    """Insert the jobs of events that have failed, or whose lines are held; settle the first attempts of the former."""
+    """Insert the jobs of events that have failed or are in held lines; settle the first attempts of the former."""
     if not diverted:
         return ()
     ids = yield from jobs.take("job", len(diverted))
@@ -299,17 +300,11 @@ def _divert(lease: Lease, diverted: Sequence[Diverted], at: datetime) -> Steps[E
     return tuple((claim, done[claim.lease_id]) for claim, _ in pairs)
 
 
-def _free(subscription: SubscriptionRecord, lines: Sequence[str]) -> Steps[tuple[str, ...]]:
-    if not lines:
-        return ()
-    held = {row[0] for row in (yield Query("lines_held", {"queue": subscription.task, "lines": list(lines)}))}
-    return tuple(line for line in lines if line not in held)
-
-
 @reads
 def free(subscription: SubscriptionRecord, lines: Sequence[str]) -> Steps[tuple[str, ...]]:
     """Return the lines that are not held any more."""
-    return (yield from _free(subscription, lines))
+    held = {row[0] for row in (yield Query("lines_held", {"queue": subscription.task, "lines": list(lines)}))}
+    return tuple(line for line in lines if line not in held)
 
 
 @writes

@@ -11,11 +11,19 @@ from msgspec.structs import replace
 from redrive.engine.topics import Shard, SubscriptionRecord
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.topics.subscriptions import SubscriptionStatus, change, lag_of, lock
+from redrive.stores.operations.topics.lag import SubscriptionStatus
+from redrive.stores.operations.topics.subscriptions import change, lock, taken
 from redrive.stores.query import Query, Steps, reads, writes
 
 # Events that one transaction deletes.
 BATCH = 1000
+
+# Events that are measured together, and the pages that one transaction measures.
+PAGE = 1000
+PAGES = 20
+
+# No event has this id.
+NO_ID = 2**63 - 1
 
 # The events that are counted of a topic.
 COUNTED = 10_000
@@ -30,15 +38,6 @@ class TopicSize(msgspec.Struct, frozen=True, gc=False):
     """
 
     topic: str
-    events: int
-    first_id: int | None
-    last_id: int | None
-    first_at: datetime | None
-
-
-class _Size(msgspec.Struct, frozen=True, gc=False):
-    """A row of the query ``topic_size``."""
-
     events: int
     first_id: int | None
     last_id: int | None
@@ -64,12 +63,7 @@ class Pruned(msgspec.Struct, frozen=True, gc=False):
 @reads
 def topics() -> Steps[tuple[TopicSize, ...]]:
     """Return the topics that have events or subscriptions."""
-    found = []
-    for row in (yield Query("topics_names")):
-        sizes: Sequence[_Size] = yield Query("topic_size", {"topic": row[0], "count": COUNTED + 1}, into=_Size)
-        size = sizes[0]
-        found.append(TopicSize(row[0], size.events, size.first_id, size.last_id, size.first_at))
-    return tuple(found)
+    return tuple((yield Query("topics_sizes", {"count": COUNTED + 1}, into=TopicSize)))
 
 
 @writes
@@ -87,58 +81,75 @@ def prune(  # noqa: PLR0913 - options of one operation, by keyword
     ``force`` also deletes events that subscriptions have not read, and adds them to what they are behind.
     """
     at = yield from instant(now)
-    last = yield from _last(topic, keep_for, keep_bytes, at)
+    large: int | None = None
+    if keep_bytes is not None:
+        if not (yield from _measure(topic)):
+            return Pruned(0, more=True)
+        large = yield from _beyond(topic, keep_bytes)
+    before = None if keep_for is None else at - keep_for
+    last = (yield Query("events_old", {"topic": topic, "before": before, "last_id": large, "count": BATCH}))[0][0]
     if last is None:
         return Pruned(0, more=False)
-    before = (yield from _unread(topic)) if force else ()
-    params = {"topic": topic, "last_id": last, "force": force, "count": BATCH}
-    deleted = len((yield Query("events_delete", params)))
-    behind = yield from _behind(before)
+    behind = (yield from _behind(topic, last)) if force else ()
+    deleted = len((yield Query("events_delete", {"topic": topic, "last_id": last, "force": force})))
+    if deleted:
+        yield Query("event_pages_drop", {"topic": topic, "last_id": last})
     if force and deleted:
         yield from record(at, actor, "prune", topic=topic, deleted=deleted, behind=dict(behind) or None)
-    return Pruned(deleted, more=deleted == BATCH, held=not deleted and not force, behind=behind)
+    return Pruned(deleted, more=deleted > 0, held=not deleted and not force, behind=behind)
 
 
-def _last(topic: str, keep_for: timedelta | None, keep_bytes: int | None, at: datetime) -> Steps[int | None]:
-    """Return the id up to which events may be deleted."""
-    found: list[int] = []
-    if keep_for is not None:
-        rows = yield Query("events_old", {"topic": topic, "before": at - keep_for, "count": BATCH})
-        found += [row[1] for row in rows if row[1] is not None]
-    if keep_bytes is not None:
-        rows = yield Query("events_large", {"topic": topic, "bytes": keep_bytes})
-        found += [row[0] for row in rows if row[0] is not None]
-    return max(found, default=None)
+# The size of a topic is that of its full pages, which are measured once, and of the events beyond them. So a deletion
+# by size reads at most two pages of events, however many the topic has.
+def _measure(topic: str) -> Steps[bool]:
+    """Measure the full pages of a topic that are new; return False if there may be more."""
+    for _ in range(PAGES):
+        if not (yield Query("event_pages_add", {"topic": topic, "count": PAGE})):
+            return True
+    return False
 
 
-def _unread(topic: str) -> Steps[tuple[tuple[SubscriptionRecord, int], ...]]:
+def _beyond(topic: str, keep_bytes: int) -> Steps[int | None]:
+    """Return the highest id of the events that a measured topic has beyond a number of bytes; None if it has fewer."""
+    pages = yield Query("event_pages_large", {"topic": topic, "bytes": -1})
+    newest = pages[0][0] if pages else 0
+    rows = yield Query("events_large", {"topic": topic, "after": newest, "until": NO_ID, "bytes": keep_bytes})
+    last, rest = rows[0][0], keep_bytes - rows[0][1]
+    if last is not None:
+        return int(last)
+    pages = yield Query("event_pages_large", {"topic": topic, "bytes": rest})
+    if not pages:
+        return None
+    until, after, newer = pages[0]
+    where = {"topic": topic, "after": after, "until": until, "bytes": rest - newer}
+    rows = yield Query("events_large", where)
+    # Without a row in the page, its own events were deleted, and those before it are beyond the size.
+    return int(rows[0][0] or after) or None
+
+
+def _behind(topic: str, last: int) -> Steps[tuple[tuple[str, int], ...]]:
+    """Add the events up to an id, which are deleted by force, to what their subscriptions are behind."""
     found: Sequence[SubscriptionRecord] = yield Query(
         "subscription_get", {"topic": topic, "name": None}, into=SubscriptionRecord
     )
-    counts = []
+    behind = []
     for each in found:
         known = yield from lock(each.topic, each.name)
-        counts.append((known, (yield from _count(known))))
-    return tuple(counts)
-
-
-def _count(known: SubscriptionRecord) -> Steps[int]:
-    shards: Sequence[Shard] = yield Query("shards_of", {"topic": known.topic, "subscription": known.name}, into=Shard)
-    total = 0
-    for shard in shards:
-        total += (yield from lag_of(known, shard, exact=None)).events
-    return total
-
-
-def _behind(before: Sequence[tuple[SubscriptionRecord, int]]) -> Steps[tuple[tuple[str, int], ...]]:
-    """Add what was deleted of the unread events of each subscription to what it is behind."""
-    behind = []
-    for known, unread in before:
-        lost = unread - (yield from _count(known))
+        lost = yield from _unread(known, last)
         if lost:
             yield from change(replace(known, behind=known.behind + lost))
             behind.append((known.name, lost))
     return tuple(behind)
+
+
+def _unread(known: SubscriptionRecord, last: int) -> Steps[int]:
+    """Return how many events up to an id a subscription has not finished."""
+    shards: Sequence[Shard] = yield Query("shards_of", {"topic": known.topic, "subscription": known.name}, into=Shard)
+    total = 0
+    for shard in shards:
+        where = {"last_id": last, "seen": shard.seen, "until": shard.until, "at_id": shard.at_id}
+        total += (yield Query("events_unread", {**taken(known, shard), **where}))[0][0]
+    return total
 
 
 def holders(statuses: Sequence[SubscriptionStatus]) -> tuple[str, ...]:

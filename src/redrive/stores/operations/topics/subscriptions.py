@@ -1,4 +1,4 @@
-"""Subscriptions: what the code declares, what operators change, and how far they are. PURE.
+"""Subscriptions: what the code declares, and what operators change. PURE.
 
 Lock order: the subscription, then the jobs of feeders, then shards, then the jobs of deliveries. A feeder locks its own
 job and its shard; it never locks the subscription, except to end a reshard, when it has no shard locked.
@@ -7,7 +7,7 @@ job and its shard; it never locks the subscription, except to end a reshard, whe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 from msgspec.structs import replace
@@ -31,13 +31,11 @@ from redrive.stores.operations import jobs, transitions
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.topics import cluster
+from redrive.stores.operations.topics.lag import EXACT, LISTED
 from redrive.stores.query import Query, Steps, reads, wakes, writes
 
-# The events that a lag counts; beyond it, it is "at least".
-EXACT = 10_000
-
-# Deliveries that a status lists.
-LISTED = 100
+# The instants of two events may be in another order than their ids, by far less than this.
+DISORDER = timedelta(minutes=1)
 
 # Deliveries that one move ends.
 MOVED = 1_000_000
@@ -70,52 +68,20 @@ class TopicEdge(msgspec.Struct, frozen=True, gc=False):
     first_id: int | None
 
 
-class Lag(msgspec.Struct, frozen=True, gc=False):
-    """The events that a subscription has not finished.
+class MovePreview(msgspec.Struct, frozen=True, gc=False):
+    """The effect that a move of a subscription would have now; numbers are exact up to `EXACT`.
 
     Attributes:
-        events: their number, exact up to `EXACT`; failed ones that have jobs are not among them.
-        oldest_at: when the oldest of them was published.
-        failed: events that have failed and are not final, and those that wait behind them.
-        dead: dead events that hold others.
+        skipped: events that it has not read, and would not read.
+        repeated: events that it has read, and would read again.
+        cancelled: deliveries that would be cancelled: of failed events, and of those that wait behind them.
+        epoch: of the cursor: each move changes it.
     """
 
-    events: int
-    oldest_at: datetime | None
-    failed: int = 0
-    dead: int = 0
-
-
-class SubscriptionStatus(msgspec.Struct, frozen=True, gc=False):
-    """A subscription with its cursors, its lag, and the deliveries that hold it.
-
-    Attributes:
-        deliveries: failed events and those that wait behind them, oldest first; at most `LISTED`.
-        at: the instant at which it was read.
-    """
-
-    subscription: SubscriptionRecord
-    shards: tuple[Shard, ...]
-    lag: Lag
-    deliveries: tuple[DeliveryRecord, ...]
-    feeders: tuple[JobRecord, ...]
-    at: datetime
-
-    @property
-    def held_by(self) -> tuple[DeliveryRecord, ...]:
-        """The deliveries that hold others: the first one of each line."""
-        first: dict[str, DeliveryRecord] = {}
-        for each in self.deliveries:
-            first.setdefault(each.partition, each)
-        return () if self.subscription.ordering is Order.NONE else tuple(first.values())
-
-
-class _LagRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of the queries ``lag_near`` and ``lag_far``."""
-
-    events: int
-    oldest_at: datetime | None
-    first_id: int | None
+    skipped: int
+    repeated: int
+    cancelled: int
+    epoch: int
 
 
 # ------------------------------------------------------------------------------------------------------- declarations
@@ -166,11 +132,15 @@ def lock(topic: str, name: str) -> Steps[SubscriptionRecord]:
         "subscription_lock", {"topic": topic, "name": name}, into=SubscriptionRecord
     )
     if not rows:
-        raise SubscriptionNotFound(
-            f"the topic {topic!r} has no subscription {name!r}; a worker creates it when it starts with code that "
-            "declares it"
-        )
+        raise _unknown(topic, name)
     return rows[0]
+
+
+def _unknown(topic: str, name: str) -> SubscriptionNotFound:
+    return SubscriptionNotFound(
+        f"the topic {topic!r} has no subscription {name!r}; a worker creates it when it starts with code that "
+        "declares it"
+    )
 
 
 def _insert(
@@ -212,7 +182,7 @@ def _feeders(topic: str, name: str, shards: Sequence[int], policy: FrozenPolicy,
 
 
 def _revive(shards: Sequence[Shard], policy: FrozenPolicy, at: datetime) -> Steps[None]:
-    """Give shards whose feeders have ended new ones: an operator may have cancelled them."""
+    """Give shards new feeders if theirs have ended: an operator may have cancelled them."""
     found = yield from _jobs(shards)
     alive = {job.id for job in found if job.state not in FINAL}
     dead = [each for each in shards if each.job_id not in alive]
@@ -239,9 +209,11 @@ class _Place(msgspec.Struct, frozen=True, gc=False):
 
 def _place(topic: str, position: Position) -> Steps[_Place]:
     """Return the cursor that begins at a position."""
-    given = {"id": position if isinstance(position, int) else None}
-    given["at"] = position if isinstance(position, datetime) else None  # type: ignore[assignment]
-    rows: Sequence[TopicEdge] = yield Query("topic_edge", {"topic": topic, **given}, into=TopicEdge)
+    first = position if isinstance(position, int) else None
+    at = position if isinstance(position, datetime) else None
+    if at is not None:
+        first = (yield Query("event_near", {"topic": topic, "at": at - DISORDER}))[0][0]
+    rows: Sequence[TopicEdge] = yield Query("topic_edge", {"topic": topic, "id": first, "at": at}, into=TopicEdge)
     found = rows[0]
     # The end is the mark of now. An event of a transaction that is open now is delivered: it commits later.
     if position in ("latest", "end") or found.first_id is None:
@@ -277,42 +249,25 @@ def move(topic: str, name: str, to: Position, *, actor: str = UNKNOWN, now: date
     return ended
 
 
+@reads
+def preview(topic: str, name: str, to: Position) -> Steps[MovePreview]:
+    """Return the effect of a move to a position. Raise `SubscriptionNotFound`."""
+    found: Sequence[SubscriptionRecord] = yield Query(
+        "subscription_get", {"topic": topic, "name": name}, into=SubscriptionRecord
+    )
+    if not found:
+        raise _unknown(topic, name)
+    place = yield from _place(topic, to)
+    first = None if place.until is None else place.at_id + 1
+    where = {"topic": topic, "name": name, "first_id": first, "count": EXACT + 1}
+    row: MovePreview = (yield Query("move_effect", where, into=MovePreview))[0]
+    return replace(row, skipped=min(row.skipped, EXACT + 1), repeated=min(row.repeated, EXACT + 1))
+
+
 def change(known: SubscriptionRecord) -> Steps[None]:
     """Write the fields of a locked subscription that operators change."""
     names = ("topic", "name", "paused_at", "shards", "reshard", "behind")
     yield Query("subscription_change", {name: getattr(known, name) for name in names})
-
-
-# -------------------------------------------------------------------------------------------------------------- status
-
-
-@reads
-def select(topic: str | None = None, name: str | None = None) -> Steps[tuple[SubscriptionRecord, ...]]:
-    """Return subscriptions, by topic and name."""
-    return tuple((yield Query("subscription_get", {"topic": topic, "name": name}, into=SubscriptionRecord)))
-
-
-@reads
-def status(
-    topic: str | None = None, name: str | None = None, *, now: datetime | None = None
-) -> Steps[tuple[SubscriptionStatus, ...]]:
-    """Return subscriptions with their cursors, lag and held deliveries."""
-    at = yield from instant(now)
-    found: Sequence[SubscriptionRecord] = yield Query(
-        "subscription_get", {"topic": topic, "name": name}, into=SubscriptionRecord
-    )
-    answer = []
-    for each in found:
-        shards: Sequence[Shard] = yield Query("shards_of", _key(each), into=Shard)
-        deliveries = yield from _deliveries(each, EXACT)
-        feeders = yield from _jobs(shards)
-        lag = Lag(0, None)
-        for shard in shards:
-            lag = _sum(lag, (yield from lag_of(each, shard)))
-        dead = sum(job.state is State.DEAD for job in deliveries)
-        lag = replace(lag, failed=len(deliveries) - dead, dead=dead)
-        answer.append(SubscriptionStatus(each, tuple(shards), lag, deliveries[:LISTED], tuple(feeders), at))
-    return tuple(answer)
 
 
 def _jobs(shards: Sequence[Shard]) -> Steps[tuple[JobRecord, ...]]:
@@ -327,30 +282,14 @@ def _deliveries(known: SubscriptionRecord, count: int) -> Steps[tuple[DeliveryRe
     return tuple((yield Query("deliveries_of", where, into=DeliveryRecord)))
 
 
-def _sum(one: Lag, other: Lag, most: int = EXACT + 1) -> Lag:
-    oldest = min((each.oldest_at for each in (one, other) if each.oldest_at is not None), default=None)
-    return Lag(min(one.events + other.events, most), oldest)
-
-
-def lag_of(known: SubscriptionRecord, shard: Shard, *, exact: int | None = EXACT) -> Steps[Lag]:
-    """Return what a shard has not finished; without ``exact`` every event is counted."""
-    most = MOVED * MOVED if exact is None else exact + 1
-    params = {
+def taken(known: SubscriptionRecord, shard: Shard) -> dict[str, object]:
+    """Return the parameters that choose the events of a topic that a shard takes."""
+    return {
         "topic": shard.topic,
         "types": None if known.types is None else list(known.types),
         "shards": known.shards,
         "shard": shard.shard,
-        "count": most,
     }
-    rows: list[_LagRow] = []
-    if shard.until is not None:
-        window = {"seen": shard.seen, "until": shard.until, "after": shard.at_id}
-        rows += yield Query("lag_far", {**params, **window}, into=_LagRow)
-    rows += yield Query("lag_near", {**params, "seen": shard.until or shard.seen}, into=_LagRow)
-    lag = Lag(0, None)
-    for row in rows:
-        lag = _sum(lag, Lag(row.events, row.oldest_at), most)
-    return lag
 
 
 # ----------------------------------------------------------------------------------------------------------- operators
@@ -395,11 +334,7 @@ def skip(
     lines = {each.partition: each for each in reversed(pending)}
     found = [each for each in lines.values() if event_id in (None, each.event_id)]
     if len(found) != 1:
-        names = ", ".join(str(each.event_id) for each in sorted(found, key=lambda each: each.event_id)[:LISTED])
-        which = "no event" if event_id is None else f"event {event_id} does not hold others, or no event"
-        raise IllegalMove(
-            f"several events of {known.task} are held: give one of {names}" if found else f"{which} holds {known.task}"
-        )
+        raise IllegalMove(_cannot_skip(known, event_id, lines.values()))
     (held,) = found
     job = yield from jobs.lock(held.id)
     if job.state is State.DEAD:
@@ -408,6 +343,17 @@ def skip(
         yield from _end(job, at, f"skipped by {actor}")
     yield from record(at, actor, "skip", topic=topic, subscription=name, event=held.event_id, ids=[held.id])
     return held
+
+
+def _cannot_skip(known: SubscriptionRecord, event_id: int | None, held: Iterable[DeliveryRecord]) -> str:
+    """Return why no event can be skipped, with those that hold others."""
+    ids = sorted(each.event_id for each in held)
+    if not ids:
+        return f"no event holds {known.task}"
+    names = ", ".join(map(str, ids[:LISTED]))
+    if event_id is None:
+        return f"several events hold {known.task}: give one of {names}"
+    return f"event {event_id} does not hold {known.task}; these do: {names}"
 
 
 def _end(job: JobRecord, at: datetime, why: str) -> Steps[None]:

@@ -11,42 +11,83 @@ WITH RECURSIVE cursor_of AS MATERIALIZED (
 ),
 found AS (
     -- A loose scan, as in the view redrive_lanes, from the last lane to the first. The range between two lanes with
-    -- cursors is probed by itself, so that the dead entries of these lanes are not scanned; the empty name is the end.
-    (
-        SELECT queue, priority, task
-        FROM (
+    -- cursors is probed by itself, so that the entries of these lanes are not scanned; the empty name is the end. A
+    -- range is probed part by part, the last one first, with bounds on single columns: on PostgreSQL 15, a comparison of
+    -- rows such as (a, b) > (x, y) ends a backward scan only where a changes, and so reads the lane behind the range.
+    SELECT
+        coalesce(job.queue, above.queue) AS queue, coalesce(job.priority, above.priority) AS priority,
+        coalesce(job.task, above.task) AS task
+    FROM (
+        SELECT top.queue, top.priority, top.task, coalesce(
             (
-                SELECT job.queue, job.priority, job.task FROM redrive_jobs AS job
-                WHERE job.state = 'ready' AND job.partition IS NULL AND (job.queue, job.priority, job.task) > (
-                    SELECT queue, priority, task FROM cursor_of ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
-                )
-                ORDER BY job.queue DESC, job.priority DESC, job.task DESC LIMIT 1
+                SELECT id FROM redrive_jobs
+                WHERE state = 'ready' AND partition IS NULL AND queue > top.queue
+                ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
+            ),
+            (
+                SELECT id FROM redrive_jobs
+                WHERE state = 'ready' AND partition IS NULL AND queue = top.queue AND priority > top.priority
+                ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
+            ),
+            (
+                SELECT id FROM redrive_jobs
+                WHERE state = 'ready' AND partition IS NULL
+                    AND queue = top.queue AND priority = top.priority AND task > top.task
+                ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
             )
-            UNION ALL
-            SELECT queue, priority, task FROM cursor_of
-        ) AS last
-        ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
-    )
+        ) AS id
+        FROM (SELECT queue, priority, task FROM cursor_of ORDER BY queue DESC, priority DESC, task DESC LIMIT 1) AS top
+    ) AS above
+    LEFT JOIN redrive_jobs AS job ON job.id = above.id
     UNION ALL
-    SELECT before.queue, before.priority, before.task
-    FROM found
-    CROSS JOIN LATERAL (
-        SELECT queue, priority, task FROM cursor_of
-        WHERE (queue, priority, task) < (found.queue, found.priority, found.task)
-        ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
-    ) AS bound
-    CROSS JOIN LATERAL (
-        (
-            SELECT queue, priority, task FROM redrive_jobs
-            WHERE state = 'ready' AND partition IS NULL
-                AND (queue, priority, task) < (found.queue, found.priority, found.task)
-                AND (queue, priority, task) > (bound.queue, bound.priority, bound.task)
+    SELECT
+        coalesce(job.queue, below.queue), coalesce(job.priority, below.priority), coalesce(job.task, below.task)
+    FROM (
+        SELECT bound.queue, bound.priority, bound.task, coalesce(
+            (
+                SELECT id FROM redrive_jobs
+                WHERE state = 'ready' AND partition IS NULL
+                    AND queue = found.queue AND priority = found.priority AND task < found.task
+                    AND task > CASE
+                        WHEN (bound.queue, bound.priority) = (found.queue, found.priority) THEN bound.task ELSE ''
+                    END
+                ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
+            ),
+            (
+                SELECT id FROM redrive_jobs
+                WHERE state = 'ready' AND partition IS NULL AND queue = found.queue AND priority < found.priority
+                    AND priority >= CASE
+                        WHEN bound.queue = found.queue THEN bound.priority + 1 ELSE -9223372036854775808
+                    END
+                ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
+            ),
+            (
+                SELECT id FROM redrive_jobs
+                WHERE state = 'ready' AND partition IS NULL AND queue < found.queue AND queue > bound.queue
+                ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
+            ),
+            (
+                SELECT id FROM redrive_jobs
+                WHERE state = 'ready' AND partition IS NULL AND bound.queue <> found.queue
+                    AND queue = bound.queue AND priority > bound.priority
+                ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
+            ),
+            (
+                SELECT id FROM redrive_jobs
+                WHERE state = 'ready' AND partition IS NULL
+                    AND (bound.queue, bound.priority) <> (found.queue, found.priority)
+                    AND queue = bound.queue AND priority = bound.priority AND task > bound.task
+                ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
+            )
+        ) AS id
+        FROM found
+        CROSS JOIN LATERAL (
+            SELECT queue, priority, task FROM cursor_of
+            WHERE (queue, priority, task) < (found.queue, found.priority, found.task)
             ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
-        )
-        UNION ALL
-        SELECT bound.queue, bound.priority, bound.task
-        ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
-    ) AS before
+        ) AS bound
+    ) AS below
+    LEFT JOIN redrive_jobs AS job ON job.id = below.id
 ),
 lane AS MATERIALIZED (
     SELECT found.queue, found.priority, found.task,

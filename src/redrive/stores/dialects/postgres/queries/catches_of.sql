@@ -1,5 +1,5 @@
 -- Return the latest catch job of each of these jobs that has one.
--- Called by status and circumstances, to find whether a dead job is still being caught.
+-- Called by delete, which keeps a job as long as its catch job stays.
 SELECT child.parent_id, child.id, child.task, child.state
 FROM redrive_jobs AS child
 WHERE child.parent_id = ANY (:ids::bigint[])

@@ -1,9 +1,10 @@
--- Return the jobs whose history lacks an attempt that was counted: it was not ended under its lease.
+-- Return the jobs with a history that lacks an attempt that was counted: it was not ended under its lease.
 -- Called by check. An attempt that was given back or snoozed is not counted, and leaves its number to the next one.
 SELECT id, 'job ' || id || ' counts ' || ended || ' attempts that have ended, but its history has ' || told_attempts AS text,
     'attempts' AS rule
 FROM (
-    SELECT job.id, job.attempt - CASE WHEN job.lease_id IS NULL THEN 0 ELSE 1 END AS ended, (
+    SELECT job.id, job.attempt - CASE WHEN job.lease_id IS NULL THEN 0 ELSE 1 END AS ended,
+        CASE WHEN job.success_lease_id IS NULL THEN 0 ELSE 1 END + (
             SELECT count(DISTINCT line.number) FROM redrive_attempts AS line
             WHERE line.job_id = job.id AND line.outcome NOT IN ('snoozed', 'released')
         ) AS told_attempts

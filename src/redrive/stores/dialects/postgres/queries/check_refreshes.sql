@@ -1,4 +1,4 @@
--- Return the tracked items whose attempt has ended without an update of the item, or belongs to another item.
+-- Return the tracked items with an attempt that has ended without an update of the item, or belongs to another item.
 -- Called by check; it reads the items that run or fail, and no others.
 SELECT thing.job_id AS id, thing.schedule || '/' || thing.key || ' waits for job ' || thing.job_id || ', which '
     || CASE

@@ -1,4 +1,4 @@
--- Return the jobs whose present attempt has ended already, according to the history.
+-- Return the jobs with a present attempt that has ended already, according to the history.
 -- Called by check.
 SELECT job.id, 'job ' || job.id || ' is ' || job.state || ' under lease ' || job.lease_id
     || ', but its history says that this attempt has ' || line.outcome AS text,

@@ -1,5 +1,5 @@
 -- Insert events of topics, in the order given.
--- Called by publish, and at the end of an attempt whose handler has published.
+-- Called by publish, and at the end of an attempt with a handler that has published.
 -- transaction: last
 INSERT INTO redrive_events (id, topic, xid, key, slot, type, version, at, payload)
 -- Each id is taken here and not from a block that was reserved before: of two events of which one causes the other, the

@@ -13,13 +13,15 @@ UPDATE redrive_instances AS instance SET
     timeout_payload = given.timeout_payload,
     data = given.data,
     error = given.error,
-    version = given.version
+    version = given.version,
+    waiting = given.waiting
 FROM unnest(
     :machine::text[], :key::text[], :state::text[], :to_state::text[], :status::text[], :job_id::bigint[],
     :event::text[], :moves::integer[], :entered_at::timestamptz[], :timeout_at::timestamptz[], :timeout_event::text[],
-    :timeout_payload::bytea[], :data::bytea[], :error::text[], :version::text[]
+    :timeout_payload::bytea[], :data::bytea[], :error::text[], :version::text[],
+    :waiting::text[]
 ) AS given (
     machine, key, state, to_state, status, job_id, event, moves, entered_at, timeout_at, timeout_event, timeout_payload,
-    data, error, version
+    data, error, version, waiting
 )
 WHERE instance.machine = given.machine AND instance.key = given.key

@@ -2,9 +2,9 @@
 -- Called by migrate.
 SELECT
     machine, key, state, to_state, status, job_id, event, moves, created_at, entered_at, timeout_at, timeout_event,
-    timeout_payload, data, error, version
+    timeout_payload, data, error, version, waiting
 FROM redrive_instances
 WHERE machine = :machine::text AND state = :state::text AND job_id IS NULL AND key > :after::text
 ORDER BY key
 LIMIT :count::bigint
-FOR UPDATE SKIP LOCKED
+FOR NO KEY UPDATE SKIP LOCKED

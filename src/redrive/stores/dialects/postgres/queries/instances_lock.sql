@@ -4,8 +4,8 @@ SELECT
     instance.machine, instance.key, instance.state, instance.to_state, instance.status, instance.job_id,
     instance.event, instance.moves, instance.created_at, instance.entered_at,
     instance.timeout_at, instance.timeout_event, instance.timeout_payload,
-    instance.data, instance.error, instance.version
+    instance.data, instance.error, instance.version, instance.waiting
 FROM unnest(:machine::text[], :key::text[]) AS given (machine, key)
 JOIN redrive_instances AS instance ON instance.machine = given.machine AND instance.key = given.key
 ORDER BY instance.machine, instance.key
-FOR UPDATE OF instance
+FOR NO KEY UPDATE OF instance

@@ -1,4 +1,4 @@
--- Return claims whose worker is dead, or which exceeded their hard timeout.
+-- Return claims of dead workers, and claims that exceeded their hard timeout.
 -- Called by sweep, up to a budget, without sorting; jobs that another sweep or a settle has locked are left out.
 SELECT
     job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,

@@ -1,13 +1,12 @@
--- Lock idle instances of machines with due timeouts that the code has, the earliest first, without locked ones.
+-- Lock idle instances of a machine with due timeouts that the code has, the earliest first, without locked ones.
 -- Called by take_turns.
 SELECT
     machine, key, state, to_state, status, job_id, event, moves, created_at, entered_at, timeout_at, timeout_event,
-    timeout_payload, data, error, version
+    timeout_payload, data, error, version, waiting
 FROM redrive_instances
-WHERE timeout_at IS NOT NULL AND timeout_at <= :now::timestamptz AND job_id IS NULL
-    AND machine = ANY (:machines::text[])
+WHERE machine = :machine::text AND timeout_at IS NOT NULL AND timeout_at <= :now::timestamptz AND job_id IS NULL
     AND machine || '/' || state = ANY (:states::text[])
     AND machine || '/' || timeout_event = ANY (:events::text[])
 ORDER BY timeout_at
 LIMIT :count::bigint
-FOR UPDATE SKIP LOCKED
+FOR NO KEY UPDATE SKIP LOCKED

@@ -33,4 +33,3 @@ WHERE job.id > :after_id::bigint
         WHERE called.job_id = job.id AND caller.state IN ('ready', 'running', 'waiting')
     )
 ORDER BY job.id
-LIMIT :count::bigint

@@ -1,4 +1,4 @@
--- Return the number of running handlers of one limited queue by partition, including those whose attempts have ended.
+-- Return the number of running handlers of one limited queue by partition, including those with attempts that have ended.
 -- Called by claim under the lock of the queue.
 SELECT partition, count(*) AS held
 FROM (

@@ -5,7 +5,9 @@ UPDATE redrive_jobs AS job SET
     hold = 'redrive',
     note = :note::text,
     queue = coalesce(:queue::text, job.queue),
-    scheduled_at = :first_at::timestamptz + :spacing::interval * (chosen.ordinal - 1),
+    scheduled_at = greatest(
+        :first_at::timestamptz + :spacing::interval * (chosen.ordinal - 1), CASE WHEN :keep_due::boolean THEN job.scheduled_at END
+    ),
     started_at = NULL,
     finished_at = NULL,
     skipped_at = NULL,

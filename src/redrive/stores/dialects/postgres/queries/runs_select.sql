@@ -11,6 +11,7 @@ WHERE (:workflow::text IS NULL OR run.workflow = :workflow)
     AND (:state::text IS NULL OR job.state = :state)
     AND (:hold::text IS NULL OR job.hold = :hold)
     AND (:parent_id::bigint IS NULL OR run.parent_id = :parent_id)
-    AND (:before_id::bigint IS NULL OR run.job_id < :before_id)
+    AND run.job_id < coalesce(:before_id::bigint, 9223372036854775807)
+    AND run.job_id >= coalesce(:from_id::bigint, 0)
 ORDER BY run.job_id DESC
 LIMIT :count::bigint

@@ -1,7 +1,7 @@
--- Return the signals of these runs in their order, or the unread ones; without those of the ends of child runs.
--- Called by claim and arrived for the unread ones, and by timeline.
+-- Return the first signals of a run in their order; without those of the ends of child runs.
+-- Called by timeline.
 -- transaction: none
 SELECT id, run_id, name, key, payload, at, path FROM redrive_signals
-WHERE run_id = ANY (:ids::bigint[]) AND (path IS NULL OR NOT :unread::boolean)
-    AND name <> :child::text
+WHERE run_id = :run_id::bigint AND name <> :child::text
 ORDER BY id
+LIMIT :count::bigint

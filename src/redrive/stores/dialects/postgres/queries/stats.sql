@@ -1,18 +1,107 @@
--- Count jobs by state.
--- Called by stats.
+-- Count jobs by state, each up to a limit; of the ended ones only those among the newest jobs, except dead ones.
+-- Called by stats. It reads partial indexes and the end of the table. The due jobs of a lane come first in the index.
 SELECT
-    count(*) FILTER (WHERE state = 'ready' AND scheduled_at <= :now::timestamptz) AS due,
-    count(*) FILTER (WHERE state = 'ready' AND scheduled_at > :now AND hold IS DISTINCT FROM 'retry') AS scheduled,
-    count(*) FILTER (WHERE state = 'ready' AND scheduled_at > :now AND hold IS NOT DISTINCT FROM 'retry') AS retrying,
-    count(*) FILTER (WHERE state = 'running') AS running,
-    count(*) FILTER (WHERE state = 'waiting') AS waiting,
-    count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
-    count(*) FILTER (
-        WHERE state = 'dead' AND caught_at IS NULL AND (origin IS NULL OR origin NOT LIKE 'refresh:%')
+    due, greatest(later - retrying, 0) AS scheduled, retrying, running, waiting, succeeded, dead, caught, cancelled
+FROM (
+    SELECT
+    (
+        SELECT count(*) FROM (
+            SELECT job.id
+            FROM redrive_ready_lanes AS lane
+            CROSS JOIN LATERAL (
+            (
+                SELECT id FROM redrive_jobs
+                WHERE NOT lane.is_parted AND state = 'ready' AND partition IS NULL
+                    AND queue = lane.queue AND priority = lane.priority AND task = lane.task
+                    AND scheduled_at <= :now::timestamptz AND id > :after_id::bigint
+                ORDER BY scheduled_at, id
+                LIMIT :most::bigint
+            )
+            UNION ALL
+            (
+                SELECT id FROM redrive_jobs
+                WHERE lane.is_parted AND state = 'ready' AND partition IS NOT NULL
+                    AND queue = lane.queue AND priority = lane.priority AND task = lane.task
+                    AND scheduled_at <= :now::timestamptz AND id > :after_id::bigint
+                ORDER BY scheduled_at, id
+                LIMIT :most::bigint
+            )
+            ) AS job
+            WHERE (:task::text IS NULL OR lane.task = :task)
+            LIMIT :most
+        ) AS found
+    ) AS due,
+    (
+        SELECT count(*) FROM (
+            SELECT job.id
+            FROM redrive_ready_lanes AS lane
+            CROSS JOIN LATERAL (
+            (
+                SELECT id FROM redrive_jobs
+                WHERE NOT lane.is_parted AND state = 'ready' AND partition IS NULL
+                    AND queue = lane.queue AND priority = lane.priority AND task = lane.task
+                    AND scheduled_at > :now::timestamptz AND id > :after_id::bigint
+                ORDER BY scheduled_at, id
+                LIMIT :most::bigint
+            )
+            UNION ALL
+            (
+                SELECT id FROM redrive_jobs
+                WHERE lane.is_parted AND state = 'ready' AND partition IS NOT NULL
+                    AND queue = lane.queue AND priority = lane.priority AND task = lane.task
+                    AND scheduled_at > :now::timestamptz AND id > :after_id::bigint
+                ORDER BY scheduled_at, id
+                LIMIT :most::bigint
+            )
+            ) AS job
+            WHERE (:task::text IS NULL OR lane.task = :task)
+            LIMIT :most
+        ) AS found
+    ) AS later,
+    (
+        SELECT count(*) FROM (
+            SELECT id FROM redrive_jobs
+            WHERE hold = 'retry' AND scheduled_at > :now AND id > :after_id AND (:task::text IS NULL OR task = :task)
+            ORDER BY scheduled_at
+            LIMIT :most
+        ) AS found
+    ) AS retrying,
+    (
+        SELECT count(*) FROM (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'running' AND id > :after_id AND (:task::text IS NULL OR task = :task)
+            ORDER BY worker_id
+            LIMIT :most
+        ) AS found
+    ) AS running,
+    (
+        SELECT count(*) FROM (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'waiting' AND id > :after_id AND (:task::text IS NULL OR task = :task)
+            ORDER BY scheduled_at
+            LIMIT :most
+        ) AS found
+    ) AS waiting,
+    (
+        SELECT count(*) FROM (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'dead' AND caught_at IS NULL AND (origin IS NULL OR origin NOT LIKE 'refresh:%') AND id > :after_id AND (:task::text IS NULL OR task = :task)
+            ORDER BY id DESC
+            LIMIT :most
+        ) AS found
     ) AS dead,
-    count(*) FILTER (
-        WHERE state = 'dead' AND caught_at IS NOT NULL AND (origin IS NULL OR origin NOT LIKE 'refresh:%')
-    ) AS caught,
-    count(*) FILTER (WHERE state = 'cancelled') AS cancelled
-FROM redrive_jobs
-WHERE id > :after_id::bigint AND (:task::text IS NULL OR task = :task)
+    (
+        SELECT count(*) FROM (
+            SELECT id FROM redrive_jobs
+            WHERE caught_at IS NOT NULL AND (origin IS NULL OR origin NOT LIKE 'refresh:%') AND id > :after_id AND (:task::text IS NULL OR task = :task)
+            ORDER BY id DESC
+            LIMIT :most
+        ) AS found
+    ) AS caught
+) AS counted
+CROSS JOIN (
+    SELECT
+        count(*) FILTER (WHERE state = 'succeeded' AND (:task::text IS NULL OR task = :task)) AS succeeded,
+        count(*) FILTER (WHERE state = 'cancelled' AND (:task::text IS NULL OR task = :task)) AS cancelled
+    FROM (SELECT state, task FROM redrive_jobs WHERE id > :after_id ORDER BY id DESC LIMIT :most) AS newest
+) AS ended

@@ -1,5 +1,6 @@
 -- Return the recorded rows of these steps, and whether the lease of their run is current.
--- Called by settle for the steps that steps_put has not written.
+-- Called by record, call and settle for the steps that they have not written.
+-- transaction: none
 SELECT
     given.run_id, given.path, given.lease_id,
     EXISTS (

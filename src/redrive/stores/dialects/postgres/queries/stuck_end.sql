@@ -1,5 +1,6 @@
 -- End the sessions of processes that stopped in the middle of a statement of redrive, and so keep rows locked.
 -- Called by end_stuck. To the server such a session is active, so its timeout for idle transactions does not end it.
+-- transaction: none
 SELECT activity.pid, pg_terminate_backend(activity.pid)
 FROM pg_stat_activity AS activity
 -- The time is that of the server, as in state_change.

@@ -1,5 +1,5 @@
 -- Return the positions of a topic: its end, its beginning, and the first event from an instant or an id on.
--- Called by declare, move and reshard.
+-- Called by declare, move, preview and reshard.
 SELECT
     pg_current_snapshot()::text AS edge, '1:1:' AS zero,
     (

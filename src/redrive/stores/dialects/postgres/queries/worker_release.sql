@@ -4,7 +4,9 @@ UPDATE redrive_jobs SET
     state = 'ready',
     hold = 'release',
     note = :note::text,
-    scheduled_at = :now::timestamptz,
+    -- A job that has not started keeps its place in the queue, and may still expire before its first start.
+    scheduled_at = coalesce(:due::timestamptz, scheduled_at),
+    started_at = CASE WHEN :due::timestamptz IS NULL AND started_at = claimed_at THEN NULL ELSE started_at END,
     attempt = attempt - 1,
     slot = NULL,
     lease_id = NULL,

@@ -129,6 +129,9 @@ CREATE TABLE redrive_jobs (
     unreadable_at INTEGER,                -- the time since which no worker can read its arguments
     lease_id INTEGER,
     worker_id INTEGER,
+    success_lease_id INTEGER,             -- the lease and the worker of the attempt that succeeded; its history entry is
+    success_worker_id INTEGER,            -- this row, see redrive_history
+    fingerprint TEXT,                     -- the error group of its last failure
     reason TEXT,
     error TEXT,
     note TEXT,
@@ -136,6 +139,10 @@ CREATE TABLE redrive_jobs (
     CHECK ((state = 'running' OR state = 'waiting') = (lease_id IS NOT NULL)),
     CHECK ((lease_id IS NULL) = (worker_id IS NULL)),
     CHECK (lease_id IS NULL OR claimed_at IS NOT NULL),
+    -- a job has succeeded if and only if an attempt of it has
+    CHECK ((state = 'succeeded') = (success_lease_id IS NOT NULL)),
+    CHECK ((success_lease_id IS NULL) = (success_worker_id IS NULL)),
+    CHECK (success_lease_id IS NULL OR claimed_at IS NOT NULL),
     -- only running jobs occupy a slot
     CHECK (slot IS NULL OR state = 'running'),
     CHECK ((key IS NULL) = (key_until IS NULL)),
@@ -257,6 +264,68 @@ UNION ALL
 SELECT queue, priority, task, 1 AS is_parted FROM parted
 WHERE NOT EXISTS (SELECT 1 FROM redrive_queues WHERE name = parted.queue AND paused_at IS NOT NULL);
 
+-- The lanes of all queues, also of paused ones, for counts; separate for jobs with and without a partition.
+CREATE VIEW redrive_ready_lanes AS
+WITH RECURSIVE loose (id, queue, priority, task) AS (
+    SELECT first.id, first.queue, first.priority, first.task
+    FROM (
+        SELECT id, queue, priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL ORDER BY queue, priority, task LIMIT 1
+    ) AS first
+    UNION ALL
+    SELECT job.id, job.queue, job.priority, job.task
+    FROM loose
+    JOIN redrive_jobs AS job ON job.id = coalesce(
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL
+                AND queue = loose.queue AND priority = loose.priority AND task > loose.task
+            ORDER BY task LIMIT 1
+        ),
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue AND priority > loose.priority
+            ORDER BY priority, task LIMIT 1
+        ),
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL AND queue > loose.queue
+            ORDER BY queue, priority, task LIMIT 1
+        )
+    )
+),
+parted (id, queue, priority, task) AS (
+    SELECT first.id, first.queue, first.priority, first.task
+    FROM (
+        SELECT id, queue, priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL ORDER BY queue, priority, task LIMIT 1
+    ) AS first
+    UNION ALL
+    SELECT job.id, job.queue, job.priority, job.task
+    FROM parted
+    JOIN redrive_jobs AS job ON job.id = coalesce(
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NOT NULL
+                AND queue = parted.queue AND priority = parted.priority AND task > parted.task
+            ORDER BY task LIMIT 1
+        ),
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NOT NULL AND queue = parted.queue AND priority > parted.priority
+            ORDER BY priority, task LIMIT 1
+        ),
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NOT NULL AND queue > parted.queue
+            ORDER BY queue, priority, task LIMIT 1
+        )
+    )
+)
+SELECT queue, priority, task, 0 AS is_parted FROM loose
+UNION ALL
+SELECT queue, priority, task, 1 AS is_parted FROM parted;
+
 -- Indexes for the sweep.
 CREATE INDEX redrive_jobs_running ON redrive_jobs (worker_id) WHERE state = 'running';
 CREATE INDEX redrive_jobs_waiting ON redrive_jobs (scheduled_at) WHERE state = 'waiting';
@@ -278,6 +347,9 @@ WHERE partition IS NOT NULL AND (
 -- Indexes for redriving and listing dead jobs.
 CREATE INDEX redrive_jobs_dead ON redrive_jobs (id) WHERE state = 'dead' AND caught_at IS NULL;
 CREATE INDEX redrive_jobs_caught ON redrive_jobs (id) WHERE caught_at IS NOT NULL;
+-- With the columns of its condition, so that a count reads the index alone.
+CREATE INDEX redrive_jobs_grouped ON redrive_jobs (fingerprint, id, state, caught_at)
+WHERE state = 'dead' AND caught_at IS NULL;
 
 -- Jobs that are held, for example for a retry, by due time. A job that was enqueued without delay is not in it.
 CREATE INDEX redrive_jobs_held ON redrive_jobs (hold, scheduled_at, id) WHERE hold IS NOT NULL;
@@ -311,7 +383,8 @@ CREATE TABLE redrive_results (
     result BLOB NOT NULL
 ) STRICT;
 
--- Closed attempts, one row each, never changed. The open attempt is in the row of the job.
+-- Closed attempts that did not succeed, one row each, never changed. The open attempt and the one that succeeded are
+-- in the row of the job.
 CREATE TABLE redrive_attempts (
     job_id INTEGER NOT NULL REFERENCES redrive_jobs (id) ON DELETE CASCADE,
     lease_id INTEGER NOT NULL,
@@ -320,8 +393,7 @@ CREATE TABLE redrive_attempts (
     started_at INTEGER NOT NULL,
     finished_at INTEGER NOT NULL,
     outcome TEXT NOT NULL CHECK (
-        outcome = 'succeeded' OR outcome = 'failed' OR outcome = 'snoozed' OR outcome = 'cancelled' OR outcome = 'lost'
-        OR outcome = 'released'
+        outcome = 'failed' OR outcome = 'snoozed' OR outcome = 'cancelled' OR outcome = 'lost' OR outcome = 'released'
     ),
     reason TEXT,
     stage TEXT CHECK (stage IS NULL OR stage IN ('not_sent', 'in_flight', 'answered')),
@@ -340,6 +412,20 @@ CREATE TABLE redrive_attempts (
 INSERT INTO redrive_sequences (name, value) VALUES ('job', 0), ('lease', 0), ('worker', 0);
 
 INSERT INTO redrive_meta (key, value) VALUES ('uid', lower(hex(randomblob(8))));
+
+-- Closed attempts, the failed ones and those that succeeded. A success has no row of its own: it is the last attempt of
+-- its job, and the row of the job has all that is stored of it.
+CREATE VIEW redrive_history AS
+SELECT
+    job_id, lease_id, number, worker_id, started_at, finished_at, outcome, reason, stage, error_type, error, traceback,
+    nominal, delay, rule, verdict
+FROM redrive_attempts
+UNION ALL
+SELECT
+    id, success_lease_id, attempt, success_worker_id, claimed_at, finished_at, 'succeeded', NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL
+FROM redrive_jobs
+WHERE success_lease_id IS NOT NULL;
 
 -- The latest progress report of each handler.
 CREATE TABLE redrive_progress (
@@ -458,6 +544,7 @@ CREATE TABLE redrive_instances (
     data BLOB,                           -- JSON
     error TEXT,
     version TEXT,                         -- digest of the definition at the last move
+    waiting TEXT CHECK (waiting IN ('event', 'failure')), -- has its turn next; see redrive_moves.noted
     PRIMARY KEY (machine, key),
     -- a transition leads somewhere
     CHECK ((job_id IS NULL) = (to_state IS NULL)),
@@ -470,8 +557,18 @@ CREATE TABLE redrive_instances (
 ) STRICT;
 
 -- Timeouts that are not held up, by instant. Instances without a timeout are not in it.
-CREATE INDEX redrive_instances_timeouts ON redrive_instances (timeout_at)
+CREATE INDEX redrive_instances_timeouts ON redrive_instances (machine, timeout_at)
 WHERE timeout_at IS NOT NULL AND job_id IS NULL;
+
+-- Instances that are free for an event that waits for its turn, the longest free first.
+CREATE INDEX redrive_instances_turns ON redrive_instances (machine, entered_at)
+WHERE waiting IS NOT NULL AND (job_id IS NULL OR (status = 'failed' AND waiting = 'failure'));
+
+-- Instances with a transition that has failed.
+CREATE INDEX redrive_instances_failed ON redrive_instances (machine, key) WHERE status = 'failed';
+
+-- Completed instances by age, for their retention.
+CREATE INDEX redrive_instances_completed ON redrive_instances (machine, entered_at) WHERE status = 'completed';
 
 -- Instances by state, the longest there first.
 CREATE INDEX redrive_instances_states ON redrive_instances (machine, state, entered_at);
@@ -499,6 +596,7 @@ CREATE TABLE redrive_moves (
     error TEXT,
     failed_to TEXT,
     actor TEXT,
+    noted INTEGER NOT NULL DEFAULT 0 CHECK (noted = 0 OR noted = 1), -- 1: its instance shows that an event waits
     CHECK (to_state IS NOT NULL OR NOT (status = 'running' OR status = 'moved' OR status = 'failed')),
     CHECK ((status = 'queued' OR status = 'running') = (finished_at IS NULL)),
     CHECK (status <> 'queued' OR payload IS NOT NULL),
@@ -512,6 +610,10 @@ CREATE UNIQUE INDEX redrive_moves_keys ON redrive_moves (machine, key, event_key
 
 -- Events that wait for their turn.
 CREATE INDEX redrive_moves_queued ON redrive_moves (machine, key, id) WHERE status = 'queued';
+
+-- Events that wait and that their instances do not show yet. A sender locks no instance, so a worker marks it.
+CREATE INDEX redrive_moves_new ON redrive_moves (machine, id) WHERE status = 'queued' AND noted = 0;
+
 -- Events of topics. Ids are never used again, and the only writer gives them in the order of the commits: so they are the
 -- cursor of a subscription.
 CREATE TABLE redrive_events (
@@ -526,6 +628,14 @@ CREATE TABLE redrive_events (
 ) STRICT;
 
 CREATE INDEX redrive_events_of ON redrive_events (topic, id);
+
+-- Sizes of pages of events, by their last ids, so that a deletion by size need not read a topic.
+CREATE TABLE redrive_event_pages (
+    topic TEXT NOT NULL,
+    last_id INTEGER NOT NULL,
+    bytes INTEGER NOT NULL CHECK (bytes >= 0),
+    PRIMARY KEY (topic, last_id)
+) STRICT, WITHOUT ROWID;
 
 -- Subscriptions, as the code last declared them, and their pauses.
 CREATE TABLE redrive_subscriptions (
@@ -640,7 +750,7 @@ CREATE TABLE redrive_steps (
     CHECK (kind <> 'call' OR ref IS NOT NULL)
 ) STRICT, WITHOUT ROWID;
 
--- Steps that wait for their next try, by its time: "who waits for a retry, until when".
+-- Steps that wait for their next try, by its time.
 CREATE INDEX redrive_steps_retrying ON redrive_steps (due_at, run_id) WHERE outcome = 'waiting' AND tries > 0;
 
 -- Waits for emitted values, by name.
@@ -676,11 +786,115 @@ CREATE TABLE redrive_emits (
 CREATE INDEX redrive_emits_pending ON redrive_emits (name) WHERE pending;
 CREATE INDEX redrive_emits_expiring ON redrive_emits (expires_at);
 
+-- Sums of ended attempts, by minute, queue and task, for charts. A worker writes the absolute values of its own rows, so
+-- that no two transactions write the same row. Old rows are rolled up: their worker is 0, and their span is longer.
+CREATE TABLE redrive_minutes (
+    at INTEGER NOT NULL,                  -- the beginning of the span
+    worker_id INTEGER NOT NULL,
+    queue TEXT NOT NULL,
+    task TEXT NOT NULL,
+    succeeded INTEGER NOT NULL,
+    retried INTEGER NOT NULL,
+    died INTEGER NOT NULL,
+    snoozed INTEGER NOT NULL,
+    lost INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL,
+    took TEXT NOT NULL,                   -- JSON: attempts by the time that they took, in buckets
+    PRIMARY KEY (at, worker_id, queue, task)
+) STRICT, WITHOUT ROWID;
+
+-- The jobs of each queue by state, once a minute, written by the worker that comes first. Old rows become fewer.
+CREATE TABLE redrive_depths (
+    at INTEGER NOT NULL,                  -- a whole minute
+    queue TEXT NOT NULL,
+    due INTEGER NOT NULL,
+    later INTEGER NOT NULL,
+    running INTEGER NOT NULL,
+    waiting INTEGER NOT NULL,
+    dead INTEGER NOT NULL,
+    oldest_for INTEGER,                   -- the time since which the first due job is due
+    PRIMARY KEY (at, queue)
+) STRICT, WITHOUT ROWID;
+
+-- Error groups. Workers write the first and the last failure that they have seen; a repeated write changes nothing.
+CREATE TABLE redrive_errors (
+    fingerprint TEXT PRIMARY KEY,
+    task TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    type TEXT NOT NULL,
+    title TEXT NOT NULL,
+    frame TEXT NOT NULL,
+    first_at INTEGER NOT NULL,
+    last_at INTEGER NOT NULL,
+    last_job_id INTEGER NOT NULL,
+    muted_at INTEGER,                     -- NULL: it is not muted
+    muted_until INTEGER,                  -- NULL: until it fails again
+    CHECK (first_at <= last_at),
+    CHECK (muted_at IS NOT NULL OR muted_until IS NULL)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX redrive_errors_latest ON redrive_errors (last_at, fingerprint);
+
+-- The failures of each error group within an hour, as absolute values of one worker.
+CREATE TABLE redrive_error_hours (
+    fingerprint TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    worker_id INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    deaths INTEGER NOT NULL,
+    PRIMARY KEY (fingerprint, at, worker_id),
+    CHECK (deaths <= failures)
+) STRICT, WITHOUT ROWID;
+
 -- The audit log: each change made by an operator.
 CREATE TABLE redrive_audit (
     id INTEGER PRIMARY KEY,
     at INTEGER NOT NULL,
     actor TEXT NOT NULL,
     action TEXT NOT NULL,
-    details TEXT NOT NULL                 -- JSON
+    details TEXT NOT NULL,                -- JSON
+    operation_id INTEGER                  -- the bulk operation of which it is a part
 ) STRICT;
+
+CREATE INDEX redrive_audit_operations ON redrive_audit (operation_id, id) WHERE operation_id IS NOT NULL;
+
+-- Actions on all jobs that match a filter, carried out in batches by any process. The lock of a row is held while a
+-- batch is written, so that one process at a time works on it.
+CREATE TABLE redrive_operations (
+    id INTEGER PRIMARY KEY,
+    action TEXT NOT NULL CHECK (action IN ('redrive', 'cancel', 'repolicy', 'undo')),
+    wanted TEXT NOT NULL,                 -- the filter, JSON
+    options TEXT NOT NULL,                -- JSON
+    digest TEXT NOT NULL,                 -- of all that distinguishes two operations
+    undoes INTEGER,                       -- the operation that this one takes back
+    actor TEXT NOT NULL,
+    rate TEXT,                            -- jobs per time; NULL: no limit
+    state TEXT NOT NULL CHECK (state IN ('running', 'stopped', 'done')),
+    bound_id INTEGER NOT NULL,            -- the newest job, and the time, of the preview
+    frozen_at INTEGER NOT NULL,
+    matched INTEGER CHECK (matched >= 0), -- NULL: more than are counted
+    last_id INTEGER NOT NULL,             -- the last job, or line of the audit log, that was read
+    done INTEGER NOT NULL DEFAULT 0 CHECK (done >= 0),
+    kept INTEGER NOT NULL DEFAULT 0 CHECK (kept >= 0),
+    next_at INTEGER NOT NULL,             -- when the next job is due
+    ended_at INTEGER,
+    last_error TEXT,
+    CHECK ((action = 'undo') = (undoes IS NOT NULL)),
+    CHECK ((state = 'running') = (ended_at IS NULL))
+) STRICT;
+
+CREATE UNIQUE INDEX redrive_operations_running ON redrive_operations (digest) WHERE state = 'running';
+CREATE INDEX redrive_operations_next ON redrive_operations (next_at) WHERE state = 'running';
+CREATE UNIQUE INDEX redrive_operations_undoes ON redrive_operations (undoes) WHERE undoes IS NOT NULL;
+
+-- Requests of programs that carry a key, for a day: a repeated one is answered as the first one was.
+CREATE TABLE redrive_requests (
+    actor TEXT NOT NULL,
+    key TEXT NOT NULL,
+    digest TEXT NOT NULL,                 -- of the content: the same key with another content is refused
+    begun_at INTEGER NOT NULL,
+    answer BLOB,                          -- NULL: it has not ended, or its process died
+    PRIMARY KEY (actor, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX redrive_requests_old ON redrive_requests (begun_at);

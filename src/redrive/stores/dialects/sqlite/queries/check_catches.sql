@@ -1,4 +1,4 @@
--- Return the catch jobs whose parent is not dead, or was caught by another job.
+-- Return the catch jobs of a parent that is not dead, or was caught by another job.
 -- Called by check.
 SELECT child.id, 'job ' || child.id || ' is ' || child.state || ', but job ' || parent.id || ', which it catches, is '
     || parent.state || CASE WHEN parent.caught_at IS NULL THEN ' and was not caught' ELSE ' and was caught by another' END

@@ -1,4 +1,4 @@
--- Return the crons whose last job was created for something other than the cron.
+-- Return the crons with a last job that was created for something other than the cron.
 -- Called by check; a job that was pruned cannot be checked.
 SELECT job.id, 'cron ' || known.name || ' has made job ' || job.id || ', which is for ' || coalesce(job.origin, 'nothing')
     AS text, 'crons' AS rule

@@ -1,4 +1,4 @@
--- Return the running jobs whose worker is not in this database.
+-- Return the running jobs with a worker that is not in this database.
 -- Called by check.
 SELECT job.id, 'job ' || job.id || ' runs on worker ' || job.worker_id || ', which is unknown' AS text,
     'holders' AS rule

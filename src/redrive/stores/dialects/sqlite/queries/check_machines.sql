@@ -1,4 +1,4 @@
--- Return instances whose transition has ended without a move, or belongs to another instance.
+-- Return instances with a transition that has ended without a move, or belongs to another instance.
 -- Called by check; it reads the instances with a transition, and no others.
 SELECT instance.job_id AS id, instance.machine || '/' || instance.key || ' waits for job ' || instance.job_id || ', which '
     || CASE

@@ -2,12 +2,12 @@
 -- Called by check. The same lease in two jobs that are further apart than a stride is not found.
 SELECT min(job_id) AS id, 'lease ' || lease_id || ' was held by ' || count(*) || ' jobs, the first is job ' || min(job_id)
     AS text, 'leases' AS rule
-FROM redrive_attempts
+FROM redrive_history
 WHERE job_id > :after_id AND job_id <= :until
 GROUP BY lease_id
 HAVING count(*) > 1
 UNION ALL
 SELECT job_id, 'job ' || job_id || ' had lease ' || lease_id || ', which was not handed out yet', 'leases'
-FROM redrive_attempts
+FROM redrive_history
 WHERE job_id > :after_id AND job_id <= :until AND lease_id >> 20 > (SELECT value FROM redrive_sequences WHERE name = 'lease')
 LIMIT :count

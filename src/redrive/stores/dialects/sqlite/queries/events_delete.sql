@@ -1,13 +1,6 @@
--- Delete the events of a topic up to an id that no cursor still needs, at most so many; all of them if it is forced.
--- Called by prune.
+-- Delete the events of a topic up to an id that no cursor still needs; all of them if it is forced.
+-- Called by prune, with the last id of a batch.
 DELETE FROM redrive_events
-WHERE id IN (
-    SELECT event.id FROM redrive_events AS event
-    WHERE event.topic = :topic AND event.id <= :last_id
-        AND (:force OR event.id <= coalesce(
-            (SELECT min(CAST(seen AS INTEGER)) FROM redrive_shards WHERE topic = :topic), event.id
-        ))
-    ORDER BY event.id
-    LIMIT :count
-)
+WHERE topic = :topic AND id <= :last_id
+    AND (:force OR id <= coalesce((SELECT min(CAST(seen AS INTEGER)) FROM redrive_shards WHERE topic = :topic), id))
 RETURNING id

@@ -7,6 +7,6 @@ SELECT
             AND (:shards = 1 OR coalesce(slot, id) % :shards = :shard)
     THEN payload END AS payload
 FROM redrive_events
-WHERE topic = :topic AND id > :after AND id > CAST(:seen AS INTEGER) AND id <= CAST(:until AS INTEGER)
+WHERE topic = :topic AND id > max(:after, CAST(:seen AS INTEGER)) AND id <= CAST(:until AS INTEGER)
 ORDER BY id
 LIMIT :count

@@ -13,5 +13,6 @@ UPDATE redrive_instances SET
     timeout_payload = :timeout_payload,
     data = :data,
     error = :error,
-    version = :version
+    version = :version,
+    waiting = :waiting
 WHERE machine = :machine AND key = :key

@@ -3,6 +3,6 @@
 -- many: rows
 SELECT
     machine, key, state, to_state, status, job_id, event, moves, created_at, entered_at, timeout_at, timeout_event,
-    timeout_payload, data, error, version
+    timeout_payload, data, error, version, waiting
 FROM redrive_instances
 WHERE machine = :machine AND key = :key

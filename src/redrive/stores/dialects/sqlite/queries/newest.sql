@@ -1,3 +1,3 @@
 -- Return the largest id of a job, or NULL if there is none.
--- Called by survey and check, to know where to stop.
+-- Called by check, to find where to stop.
 SELECT max(id) FROM redrive_jobs

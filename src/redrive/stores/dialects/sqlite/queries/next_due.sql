@@ -1,5 +1,5 @@
 -- Return the instant, as clock does, and the due times of the earliest ready jobs of plain and of limited queues.
--- Called by claim, so that an idle worker knows how long it may rest; one statement, because it runs often.
+-- Called by claim, to find how long an idle worker may rest; one statement, because it runs often.
 SELECT
     coalesce(:now, (SELECT now FROM redrive_clock)) AS now,
     (

@@ -1,4 +1,4 @@
--- Return attempts whose external completion has not come in time.
+-- Return attempts without an external completion in time.
 -- Called by expire_waits, up to a budget, in the order of the index; locked rows are left out.
 SELECT
     job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,

@@ -1,3 +1,3 @@
 -- Return the arguments of one job.
--- Called by payload and material.
+-- Called by material and fork.
 SELECT payload FROM redrive_payloads WHERE job_id = :job_id

@@ -1,4 +1,3 @@
--- Return the arguments of jobs, with the ids of the jobs; a catch job has none.
--- Called by entries.
-SELECT job_id, payload FROM redrive_payloads
-WHERE job_id IN (SELECT value FROM json_each(:ids))
+-- Return the arguments of jobs, with the ids of the jobs.
+-- Called by payloads.
+SELECT job_id, payload FROM redrive_payloads WHERE job_id IN (SELECT value FROM json_each(:ids))

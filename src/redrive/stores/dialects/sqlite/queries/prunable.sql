@@ -29,4 +29,3 @@ WHERE job.id > :after_id
         WHERE called.job_id = job.id AND caller.state IN ('ready', 'running', 'waiting')
     )
 ORDER BY job.id
-LIMIT :count

@@ -1,6 +1,7 @@
--- Return the first job of one line of an ordered queue, which blocks those behind it.
+-- Return the first job of each of these lines of ordered queues, which blocks those behind it.
 -- Called by status and circumstances.
-SELECT id, state
+-- many: rows
+SELECT queue, partition, id, state
 FROM redrive_jobs
 WHERE queue = :queue AND partition = :partition AND partition IS NOT NULL AND (
     state = 'ready' OR state = 'running' OR state = 'waiting'

@@ -5,7 +5,7 @@ UPDATE redrive_jobs SET
     hold = 'redrive',
     note = :note,
     queue = coalesce(:queue, queue),
-    scheduled_at = :first_at + :spacing * chosen.key,
+    scheduled_at = max(:first_at + :spacing * chosen.key, CASE WHEN :keep_due THEN scheduled_at ELSE 0 END),
     started_at = NULL,
     finished_at = NULL,
     skipped_at = NULL,

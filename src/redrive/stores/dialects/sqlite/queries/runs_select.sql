@@ -11,6 +11,7 @@ WHERE (:workflow IS NULL OR run.workflow = :workflow)
     AND (:state IS NULL OR job.state = :state)
     AND (:hold IS NULL OR job.hold = :hold)
     AND (:parent_id IS NULL OR run.parent_id = :parent_id)
-    AND (:before_id IS NULL OR run.job_id < :before_id)
+    AND run.job_id < coalesce(:before_id, 9223372036854775807)
+    AND run.job_id >= coalesce(:from_id, 0)
 ORDER BY run.job_id DESC
 LIMIT :count

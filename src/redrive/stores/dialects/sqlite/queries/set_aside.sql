@@ -1,4 +1,4 @@
--- Set aside attempts whose ends cannot be decided, each if its lease is still current, and return these leases.
+-- Set aside attempts with ends that cannot be decided, each if its lease is still current, and return these leases.
 -- Called by sweep and expire_waits; the lease stays, and the next check is when the job is due again.
 -- many: rows
 UPDATE redrive_jobs SET

@@ -15,8 +15,11 @@ UPDATE redrive_jobs SET
     unreadable_at = :unreadable_at,
     finished_at = :finished_at,
     slot = NULL,
+    success_lease_id = CASE WHEN :state = 'succeeded' THEN lease_id END,
+    success_worker_id = CASE WHEN :state = 'succeeded' THEN worker_id END,
     lease_id = NULL,
     worker_id = NULL,
+    fingerprint = CASE WHEN :state = 'succeeded' THEN NULL ELSE coalesce(:fingerprint, fingerprint) END,
     reason = CASE WHEN :state = 'succeeded' THEN NULL ELSE coalesce(:reason, reason) END,
     error = CASE WHEN :state = 'succeeded' THEN NULL ELSE coalesce(:error, error) END
 WHERE id = :job_id AND lease_id = :lease_id AND state = :before

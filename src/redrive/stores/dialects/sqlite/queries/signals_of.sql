@@ -1,6 +1,6 @@
--- Return the signals of these runs in their order, or the unread ones; without those of the ends of child runs.
--- Called by claim and arrived for the unread ones, and by timeline.
+-- Return the first signals of a run in their order; without those of the ends of child runs.
+-- Called by timeline.
 SELECT id, run_id, name, key, payload, at, path FROM redrive_signals
-WHERE run_id IN (SELECT value FROM json_each(:ids)) AND (path IS NULL OR NOT :unread)
-    AND name <> :child
+WHERE run_id = :run_id AND name <> :child
 ORDER BY id
+LIMIT :count

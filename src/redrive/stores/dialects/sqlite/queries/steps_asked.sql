@@ -1,5 +1,5 @@
 -- Return the recorded rows of these steps, and whether the lease of their run is current.
--- Called by settle for the steps that steps_put has not written.
+-- Called by record, call and settle for the steps that they have not written.
 -- many: rows
 SELECT
     :run_id AS run_id, :path AS path, :lease_id AS lease_id,

@@ -1,16 +1,17 @@
 -- Write steps of running runs, each if the lease of its run is still current, and return them with what operators ask.
--- Called by settle. A recorded step is written again only while it waits.
+-- Called by record, first if nothing else is to be written; by call; and by settle for runs that are parked.
 -- many: rows
 INSERT INTO redrive_steps (
     run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, digest, result, error, history, ref
 )
 SELECT
-    :run_id, :path, :kind, :name, :outcome, :lease_id, :at, :took, :tries, :due_at, :digest, :result, :error, :history,
-    :ref
+    :run_id, :path, :kind, :name, :outcome, :lease_id, :now, :took, :tries, coalesce(:due_at, :now + :delay), :digest,
+    :result, :error, :history, :ref
 FROM redrive_jobs
 WHERE id = :run_id AND lease_id = :lease_id AND state = 'running'
+-- A recorded step is written again only while it waits.
 ON CONFLICT (run_id, path) DO UPDATE SET
-        lease_id = excluded.lease_id,
+    lease_id = excluded.lease_id,
     outcome = excluded.outcome,
     at = excluded.at,
     took = excluded.took,
@@ -26,9 +27,9 @@ WHERE redrive_steps.outcome = 'waiting'
         OR excluded.lease_id <> redrive_steps.lease_id  -- a snooze counts no try
     )
 RETURNING
-    run_id, path, lease_id,
+    run_id, path, lease_id, at,
     (SELECT cancel_why FROM redrive_runs WHERE job_id = redrive_steps.run_id) AS cancel_why,
-    (
-        SELECT paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > :at)
+    coalesce((
+        SELECT paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > :now)
         FROM redrive_runs WHERE job_id = redrive_steps.run_id
-    ) AS paused
+    ), 0) AS paused

@@ -1,4 +1,4 @@
--- Close ready jobs whose keys other jobs hold.
+-- Close ready jobs with keys that other jobs hold.
 -- Called when a job becomes ready again, and by enqueue for a debounced job that has started.
 UPDATE redrive_jobs SET
     state = 'cancelled',

@@ -1,5 +1,5 @@
 -- Return the positions of a topic: its end, its beginning, and the first event from an instant or an id on.
--- Called by declare, move and reshard.
+-- Called by declare, move, preview and reshard.
 SELECT
     CAST(coalesce(max(id), 0) AS TEXT) AS edge, '0' AS zero,
     (

@@ -1,9 +1,10 @@
--- Return the workers that are registered and have not left, and whether the session of each still holds its lock.
--- Called by workers. No session of SQLite holds a lock.
+-- Return the workers that have not left, their running jobs, and whether the session of each still holds its lock.
+-- Called by workers, examine and circumstances. No session of SQLite holds a lock.
 SELECT
     id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
     trouble, version, excluded,
+    (SELECT count(*) FROM redrive_jobs WHERE state = 'running' AND worker_id = worker.id) AS running,
     NULL AS locked
-FROM redrive_workers
+FROM redrive_workers AS worker
 WHERE stopped_at IS NULL
 ORDER BY id

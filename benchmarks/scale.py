@@ -1,0 +1,294 @@
+"""A large database on disk: ``python -m benchmarks.scale [fill] [drain] [lists] [pages] [prune] [--store STORE]``.
+
+Ten million finished jobs and a million that wait (on SQLite only these) are inserted by SQL. Each part can be run by
+itself, on the database that ``fill`` has left in ``--home``; without parts all run, one after the other.
+
+* *drain*: jobs of an empty database and of the large one, in turns; the median of the ratios of a pair is decisive.
+* *lists*: the slowest of ten calls of each operation that operators use.
+* *pages*: the slowest of ten answers of each page of the dashboard that shows jobs; the goal is 300 ms.
+* *prune*: a worker deletes finished jobs while single jobs arrive at a steady rate, and their pick-up is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import httpx
+
+from benchmarks.measure import Sizes, run_dry, send
+from benchmarks.meter import METER, Meter
+from benchmarks.place import Place, fresh
+from benchmarks.processes import running, wait
+from benchmarks.server import kept
+from benchmarks.subjects.redrive import KEEP, PATH, Redrive, RedriveOnPostgres, RedriveOnSQLite
+from redrive.app.app import App
+from redrive.engine.lifecycle import State
+from redrive.engine.records import Filter, Hold
+from redrive.stores.operations import queues
+from redrive.web import NoAuth, create_app
+from redrive.web.routes import sections
+
+__all__ = ["PARTS", "main"]
+
+PARTS = ("fill", "drain", "lists", "pages", "prune")
+
+DATABASE = "large"
+CHUNK = 500_000
+"""Rows of one statement while filling."""
+
+_COLUMNS = """
+    id, task, queue, priority, state, hold, policy, salt, enqueued_at, scheduled_at, attempt, started_at, claimed_at,
+    finished_at, success_lease_id, success_worker_id
+"""
+
+_FINISHED_POSTGRES = """
+INSERT INTO redrive_jobs ({columns})
+SELECT n, CASE WHEN n % 4 = 0 THEN 'other' ELSE one.task END, 'q' || n % 5, 0,
+    CASE WHEN n % 200 = 0 THEN 'dead' WHEN n % 200 = 1 THEN 'cancelled' ELSE 'succeeded' END,
+    NULL, one.policy, one.salt, at, at, 1, at, at, at,
+    CASE WHEN n % 200 > 1 THEN n << 20 END, CASE WHEN n % 200 > 1 THEN 1 END
+FROM (SELECT * FROM redrive_jobs ORDER BY id LIMIT 1) AS one
+CROSS JOIN LATERAL (
+    SELECT n, one.enqueued_at - interval '10 days' + n * interval '10 milliseconds' AS at
+    FROM generate_series({first}, {last}) AS n
+) AS number;
+INSERT INTO redrive_payloads (job_id, payload) SELECT n, '[0.0]' FROM generate_series({first}, {last}) AS n
+"""
+
+_WAITING = """
+INSERT INTO redrive_jobs ({columns})
+SELECT n, one.task, one.queue, 0, 'ready', 'delay', one.policy, one.salt, one.enqueued_at, one.enqueued_at + {due}, 0,
+    NULL, NULL, NULL, NULL, NULL
+FROM (SELECT * FROM redrive_jobs ORDER BY id LIMIT 1) AS one
+CROSS JOIN {numbers}
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run from the command line.
+
+    Args:
+        arguments: those of the process by default.
+    """
+    parser = argparse.ArgumentParser(prog="benchmarks.scale", description="A large database on disk.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--store", choices=["sqlite", "postgres"], default="postgres")
+    parser.add_argument("--home", type=Path, default=Path("build/scale"), help="the folder of the databases")
+    parser.add_argument("--finished", type=int, default=10_000_000, help="PostgreSQL only")
+    parser.add_argument("--waiting", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=20_000, help="that each draining drains")
+    parser.add_argument("--seconds", type=float, default=40.0, help="for which the pruning is measured")
+    chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.parts) - set(PARTS):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    home = chosen.home.absolute()
+    home.mkdir(parents=True, exist_ok=True)
+    home.chmod(0o755)
+    with _large(chosen.store, home) as large:
+        for part in chosen.parts or PARTS:
+            globals()[f"_{part}"](large, chosen)
+
+
+class _LargePlace(Place):
+    DATABASE = DATABASE
+
+
+class _Large:
+    """The large database: its place, and its subject."""
+
+    def __init__(self, subject: Redrive, place: Place) -> None:
+        self.subject = subject
+        self.place = place
+
+    def sql(self, text: str) -> str:
+        """Run statements in it, and return the rows as text."""
+        if self.place.server is not None:
+            return self.place.ask(PATH + text)
+        with contextlib.closing(sqlite3.connect(self.place.folder / "redrive.sqlite")) as connection:
+            rows = connection.execute(text).fetchall()
+            connection.commit()
+        return "\n".join("|".join(map(str, row)) for row in rows)
+
+
+# All handlers have run when this is asked; a probe for due jobs would read every waiting one.
+_RUNNING = "SELECT EXISTS (SELECT 1 FROM redrive_jobs WHERE state = 'running')"
+
+
+class _OnPostgres(RedriveOnPostgres):
+    unfinished_sql = _RUNNING
+
+
+class _OnSQLite(RedriveOnSQLite):
+    unfinished_sql = _RUNNING
+
+
+@contextlib.contextmanager
+def _large(store: str, home: Path) -> Iterator[_Large]:
+    if store == "sqlite":
+        yield _Large(_OnSQLite(), Place(home))
+        return
+    with kept(home / "data") as server:
+        if not server.ask(f"SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'"):
+            server.ask(f"CREATE DATABASE {DATABASE}")
+        yield _Large(_OnPostgres(), _LargePlace(home, server))
+
+
+def _fill(large: _Large, chosen: argparse.Namespace) -> None:
+    finished = chosen.finished if large.place.server is not None else 0
+    began = time.monotonic()
+    large.subject.create(large.place)
+    with contextlib.closing(large.subject):
+        large.subject.enqueue(0.0)
+    for first in range(2, finished + 2, CHUNK):
+        last = min(first + CHUNK - 1, finished + 1)
+        large.sql(_FINISHED_POSTGRES.format(columns=_COLUMNS, first=first, last=last))
+    first, last = finished + 2, finished + 1 + chosen.waiting
+    if large.place.server is not None:
+        numbers, due = f"generate_series({first}, {last}) AS n", "interval '1 day'"
+    else:
+        numbers = (
+            f"(WITH RECURSIVE counter (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM counter "
+            f"WHERE n < {last}) SELECT n FROM counter)"
+        )
+        due = str(86_400 * 1_000_000)
+    large.sql(_WAITING.format(columns=_COLUMNS, numbers=numbers, due=due))
+    large.sql("DELETE FROM redrive_jobs WHERE id = 1")
+    if large.place.server is not None:
+        large.sql(f"SELECT setval('redrive_job_ids', {last}), setval('redrive_lease_ids', {last})")
+    else:
+        large.sql(f"UPDATE redrive_sequences SET value = {last} WHERE name IN ('job', 'lease')")
+    large.place.settle_down()
+    print(
+        f"{finished:,} finished and {chosen.waiting:,} waiting jobs: filled in {time.monotonic() - began:.0f} s",
+        flush=True,
+    )
+
+
+def _drain(large: _Large, chosen: argparse.Namespace) -> None:
+    sizes, ratios = Sizes(jobs=chosen.jobs), []
+    for number in range(1, chosen.rounds + 1):
+        with fresh(chosen.home.absolute(), large.place.server) as empty:
+            rates = [_drained(large.subject, place, sizes) for place in (empty, large.place)]
+        ratios.append(rates[1] / rates[0])
+        print(f"drain {number}: {rates[0]:,.0f}/s empty, {rates[1]:,.0f}/s large: {ratios[-1]:.2f}", flush=True)
+    print(f"drain: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), at least 0.9", flush=True)
+
+
+def _drained(subject: Redrive, place: Place, sizes: Sizes) -> float:
+    subject.create(place)
+    with contextlib.closing(subject):
+        subject.enqueue_many(sizes.jobs)
+        if place.server is not None:
+            place.ask("CHECKPOINT")
+        return run_dry(subject, sizes, place, 0.0, 1).settled
+
+
+def _lists(large: _Large, _chosen: argparse.Namespace) -> None:
+    large.subject.create(large.place)
+    with contextlib.closing(large.subject), contextlib.closing(App(large.subject.url)) as app:
+        for name, call in _calls(app).items():
+            _print_times(name, call)
+
+
+def _print_times(name: str, call: Callable[[], object]) -> None:
+    times = []
+    for _ in range(10):
+        began = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - began) * 1e3)
+    print(f"{name:>34}: median {statistics.median(times):7.1f} ms, slowest {max(times):7.1f} ms", flush=True)
+
+
+def _pages(large: _Large, _chosen: argparse.Namespace) -> None:
+    large.subject.create(large.place)
+    with contextlib.closing(large.subject), contextlib.closing(App(large.subject.url)) as app:
+        newest = app.jobs.select(Filter(limit=1))[0].id
+        states = [f"/jobs?q=state:{state}" for state in State]
+        rare = ["/jobs?q=task:nothing", "/jobs?q=error:nothing", "/jobs?q=queue:q3+state:dead"]
+        paths = [*(path for _, path in sections()), *states, *rare, f"/jobs/{newest}", "/queues/q0"]
+        client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(create_app(app, auth=NoAuth())), base_url="http://localhost"
+        )
+        with asyncio.Runner() as runner:
+            for path in paths:
+                runner.run(client.get(path)).raise_for_status()
+                _print_times(path, lambda path=path: runner.run(client.get(path)))  # type: ignore[misc]
+
+
+def _calls(app: App) -> dict[str, Callable[[], object]]:
+    filters = {
+        "all": Filter(),
+        "succeeded": Filter(state=State.SUCCEEDED),
+        "dead": Filter(state=State.DEAD),
+        "dead, oldest first": Filter(state=State.DEAD, oldest_first=True),
+        "cancelled": Filter(state=State.CANCELLED),
+        "ready": Filter(state=State.READY),
+        "held": Filter(hold=Hold.DELAY),
+        "of a task": Filter(task="other"),
+        "of a queue": Filter(queue="q3"),
+        "dead of a queue": Filter(state=State.DEAD, queue="q0"),
+        "of a task without jobs": Filter(task="nothing"),
+        "with an error that none has": Filter(error="nothing"),
+    }
+    calls: dict[str, Callable[[], object]] = {
+        "stats": app.jobs.stats,
+        "stats of a task": functools.partial(app.jobs.stats, task="other"),
+        "queues list": lambda: app.store.run(queues.depths(now=app.now())),
+    }
+    return calls | {f"jobs list: {name}": functools.partial(app.jobs.select, each) for name, each in filters.items()}
+
+
+def _prune(large: _Large, chosen: argparse.Namespace) -> None:
+    """Delete the finished jobs of a copy, so that the other parts can be measured again."""
+    server = large.place.server
+    assert server is not None, "the pruning is measured on PostgreSQL"
+    server.ask(f"DROP DATABASE IF EXISTS {Place.DATABASE} WITH (FORCE)")
+    server.ask(f"CREATE DATABASE {Place.DATABASE} TEMPLATE {DATABASE} STRATEGY file_copy")
+    place, subject = Place(chosen.home.absolute(), server), _OnPostgres()
+    with tempfile.TemporaryDirectory(dir=chosen.home) as folder:
+        subject.create(place)
+        try:
+            for keep in (None, "1s"):
+                _print_pruned(subject, place, Path(folder), keep, chosen.seconds)
+        finally:
+            subject.close()
+            server.ask(f"DROP DATABASE {Place.DATABASE} WITH (FORCE)")
+
+
+def _print_pruned(subject: Redrive, place: Place, folder: Path, keep: str | None, seconds: float) -> None:
+    meter = Meter.create(folder / "meter")
+    command, env = subject.worker()
+    env |= {METER: str(folder / "meter"), KEEP: keep or "1000d"}
+    with running(command, env, folder / "log") as process:
+        subject.enqueue(0.0)
+        wait("the first job", lambda: meter.count > 0, process)
+        first = _deleted(place)
+        if keep is not None:
+            wait("the first deletion", lambda: _deleted(place) > first, process)
+        before, began = _deleted(place), time.monotonic()
+        send(subject, Sizes(latencies=round(seconds * 50), rate=50))
+        rate = (_deleted(place) - before) / (time.monotonic() - began)
+        wait("the last job", lambda: meter.count > round(seconds * 50), process)
+    cuts = statistics.quantiles(meter.latencies, n=100)
+    latency = f"pick-up p50 {cuts[49] * 1e3:.1f} ms, p99 {cuts[98] * 1e3:.1f} ms"
+    print(f"prune, kept {keep or 'for ever'}: {rate:,.0f} jobs/s deleted; {latency}", flush=True)
+
+
+def _deleted(place: Place) -> int:
+    """Return the number of jobs that were deleted since the database was made; late by a second at most."""
+    counted = "SELECT n_tup_del FROM pg_stat_user_tables WHERE schemaname = 'redrive' AND relname = 'redrive_jobs'"
+    return int(place.ask(counted) or 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""redrive with handlers of several kinds, as many worker processes and slots as are asked for."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.meter import Meter
+from benchmarks.place import Place
+from benchmarks.processes import Process, wait
+from benchmarks.subjects.redrive import PATH, URL, Redrive, RedriveOnPostgres, RedriveOnSQLite
+from redrive.app.app import App
+from redrive.app.task import Task
+
+__all__ = ["BUSY", "KINDS", "REGISTERED", "app", "fleet"]
+
+REGISTERED = PATH + "SELECT count(*) FROM redrive_workers WHERE stopped_at IS NULL"
+
+BUSY = 0.001
+"""Seconds of processor time that a busy handler takes."""
+
+KINDS = ("async", "def", "busy")
+
+
+def define(app: App) -> dict[str, Task[..., Any, Any]]:
+    """Register a task of each kind: a coroutine and a function that do nothing, and a coroutine that computes.
+
+    Args:
+        app: where.
+
+    Returns:
+        The tasks by their kinds.
+    """
+    meters: list[Meter] = []
+
+    def mark(sent_at: float) -> None:
+        if not meters:
+            meters.append(Meter.given())
+        meters[0].mark(sent_at)
+
+    @app.task(name="async")
+    async def noop(sent_at: float) -> None:
+        mark(sent_at)
+
+    @app.task(name="def")
+    def function(sent_at: float) -> None:
+        mark(sent_at)
+
+    @app.task(name="busy")
+    async def busy(sent_at: float) -> None:
+        until = time.thread_time() + BUSY
+        while time.thread_time() < until:
+            pass
+        mark(sent_at)
+
+    return {"async": noop, "def": function, "busy": busy}
+
+
+app = App(os.environ.get(URL, "memory://"))
+"""What a worker process loads."""
+
+define(app)
+
+
+class _Kind(Redrive):
+    module = __name__
+    kind: str
+
+    def define(self, app: App) -> None:
+        """Register the tasks; those of one kind are enqueued."""
+        self._task = define(app)[self.kind]
+
+
+REST = 1.0
+"""Seconds for which registered workers rest before they may start: their first looks."""
+
+
+class _OnPostgres(_Kind, RedriveOnPostgres):
+    """All workers begin at once: a process needs as much processor time to start as for thousands of jobs."""
+
+    def prepare(self, place: Place) -> None:
+        """Pause the queue."""
+        place.ask(PATH + "INSERT INTO redrive_queues (name, paused_at) VALUES ('default', now())")
+
+    def started(self, processes: Sequence[Process]) -> None:
+        """Wait until all workers are idle, and make the queue a plain one again."""
+        wait("the registration", lambda: int(self._place.ask(REGISTERED)) == len(processes), *processes)
+        time.sleep(REST)
+        self._place.ask(PATH + 'DELETE FROM redrive_queues; NOTIFY "redrive.redrive"')
+
+
+class _OnSQLite(_Kind, RedriveOnSQLite):
+    pass
+
+
+def fleet(store: str, kind: str, concurrency: int | None = None) -> Redrive:
+    """Return a subject.
+
+    Args:
+        store: ``sqlite`` or ``postgres``.
+        kind: of its handlers, one of `KINDS`.
+        concurrency: slots of each worker; None for the default.
+    """
+    subject = _OnPostgres() if store == "postgres" else _OnSQLite()
+    subject.kind, subject.concurrency = kind, concurrency
+    return subject

@@ -1,0 +1,70 @@
+"""Subscriptions in words, for the command line and the dashboard. PURE."""
+
+from __future__ import annotations
+
+from redrive.engine.lifecycle import State
+from redrive.engine.records import Hold
+from redrive.engine.topics import DeliveryRecord, Order
+from redrive.stores.operations.topics.lag import EXACT, SubscriptionStatus
+from redrive.stores.operations.topics.subscriptions import MovePreview
+
+# Characters of an error that are shown.
+_ERROR_TEXT = 80
+
+
+def number(count: int) -> str:
+    """Return a number that is exact up to a limit."""
+    return f"{EXACT:,}+" if count > EXACT else str(count)
+
+
+def shards(count: int) -> str:
+    """Return a number of shards."""
+    return "1 shard" if count == 1 else f"{count} shards"
+
+
+def state(status: SubscriptionStatus) -> str:
+    """Return what keeps a subscription from delivering; ``open`` if nothing does."""
+    known = status.subscription
+    parts = []
+    if known.paused_at is not None:
+        parts.append(f"paused since {known.paused_at:%Y-%m-%d %H:%M:%S} UTC")
+    parts += [f"waits: {shard.stuck_why}" for shard in status.shards if shard.stuck_why is not None][:1]
+    if known.reshard is not None:
+        parts.append(f"gets {shards(known.reshard)}")
+    by = status.held_by
+    if by and known.ordering is Order.STRICT:
+        parts.append(f"held by {held(by[0])}")
+    elif by:
+        parts.append("1 key held" if len(by) == 1 else f"{len(by)} keys held")
+    if not any(job.state is State.RUNNING for job in status.feeders):
+        parts.append("no worker delivers")
+    return "; ".join(parts) or "open"
+
+
+def held(each: DeliveryRecord) -> str:
+    """Return a delivery that holds others."""
+    if each.state is State.DEAD:
+        return dead(each)
+    is_retried = each.state is State.READY and each.hold is Hold.RETRY
+    when = f", next at {each.scheduled_at:%Y-%m-%d %H:%M:%S} UTC" if is_retried else ""
+    mark = ", redriven out of order" if each.out_of_order else ""
+    return f"event {each.event_id} (job {each.id}){mark}, attempt {max(each.attempt, 1)}{when}"
+
+
+def dead(each: DeliveryRecord) -> str:
+    """Return a dead event, with the first line of its error."""
+    error = (each.error or "").partition("\n")[0]
+    if len(error) > _ERROR_TEXT:
+        error = f"{error[:_ERROR_TEXT]}..."
+    mark = ", redriven out of order" if each.out_of_order else ""
+    return f"dead event {each.event_id} (job {each.id}{mark}): {error}"
+
+
+def moved(preview: MovePreview) -> str:
+    """Return the effect of a move."""
+    parts = [
+        f"{number(preview.skipped)} unread events would be skipped",
+        f"{number(preview.repeated)} would be delivered again",
+        f"{number(preview.cancelled)} pending deliveries would be cancelled",
+    ]
+    return ", ".join(parts)

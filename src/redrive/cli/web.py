@@ -1,0 +1,94 @@
+"""``redrive web``: serve the dashboard."""
+
+from __future__ import annotations
+
+import getpass
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from redrive.cli.loading import Target, load_app
+from redrive.cli.screen import say
+from redrive.cli.server import Server
+from redrive.errors import ConfigurationError
+from redrive.web import Account, NoAuth, Payloads, Users, hash_password, hash_token, rng
+from redrive.web.asgi import Dashboard
+from redrive.web.exchange import Site
+from redrive.web.guard import is_loopback, own_path
+
+
+def _print_hash(asked: bool) -> None:
+    if asked:
+        say(hash_password(getpass.getpass("password: ")))
+        raise typer.Exit
+
+
+def _print_token(asked: bool) -> None:
+    if asked:
+        token = rng.token()
+        say(token)
+        say(f'its line in the file of users: token = "{hash_token(token)}"', err=True)
+        raise typer.Exit
+
+
+def web(
+    app: Target,
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses one.")] = 8765,
+    users: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The users (TOML); without them only this machine is served.")
+    ] = None,
+    host_name: Annotated[
+        list[str] | None, typer.Option(help="A name that browsers may use, such as ops.example.com; may be repeated.")
+    ] = None,
+    prefix: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="The path that a proxy removes before it forwards, such as /ops/redrive."),
+    ] = "",
+    title: Annotated[str, typer.Option(help="Name of this instance in the header, such as production.")] = "",
+    payloads: Annotated[Payloads, typer.Option(help="How much of arguments and results is shown.")] = Payloads.REDACTED,
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--hash-password", callback=_print_hash, is_eager=True, help="Ask for a password and print its hash."
+        ),
+    ] = False,
+    __: Annotated[
+        bool,
+        typer.Option(
+            "--new-token", callback=_print_token, is_eager=True, help="Print a token for a program, and its hash."
+        ),
+    ] = False,
+) -> None:
+    """Serve the dashboard of an app.
+
+    The file of users has a table for each: role = "read" or "operate", and password = "scrypt:..." as --hash-password
+    prints it, or for a program token = the SHA-256 of its bearer token. --new-token prints a token on standard output,
+    and that line on standard error.
+    """
+    if users is None and not is_loopback(host):
+        raise ConfigurationError(
+            f"--host {host} serves other machines, and there are no users: give them by --users FILE"
+        )
+    if prefix and (own_path(prefix, "") != prefix or prefix.endswith("/")):
+        raise ConfigurationError(f"--prefix {prefix!r} is not a path such as /ops/redrive")
+    auth = NoAuth() if users is None else Users(_read(users))
+    loaded = load_app(app).open(migrate=False)
+    site = Site(loaded, title, payloads, open_to_all=users is None, reference=app)
+    dashboard = Dashboard(site, auth, {host, *(host_name or ())} if users is None or host_name else None)
+    Server(dashboard, host, port, prefix).run()
+
+
+def _read(path: Path) -> dict[str, Account]:
+    """Read a file of users."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        return msgspec.convert(found, dict[str, Account], strict=True)
+    except OSError as error:
+        raise ConfigurationError(f"--users {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise ConfigurationError(f"--users {path} is not a file of users: {error}") from error

@@ -1,0 +1,142 @@
+"""The calls that a body makes of its flow, each checked against the branch that makes it."""
+
+# ruff: noqa: ANN401 - results of the user's functions
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Iterator
+from datetime import datetime
+from typing import Any, NoReturn
+
+from redrive.app.flow import FlowCall
+from redrive.app.flow_calls import Asked
+from redrive.app.rng import FlowRandom
+from redrive.engine.outcome import Restarted
+from redrive.engine.replay import StepRequest
+from redrive.engine.runs import StepKind
+from redrive.engine.steps import NewStep
+from redrive.errors import FlowMisused, Parking
+from redrive.runtime.runs.branches import CURRENT, IN_STEP, Branch
+from redrive.runtime.runs.conductor import Conductor
+
+
+class BodyCalls:
+    """The side of a conductor that `redrive.Flow` and `redrive.SyncFlow` call; see `ConductorProtocol`.
+
+    Args:
+        conductor: the pass of the body.
+        carry_out: carries out what a branch asks for.
+    """
+
+    def __init__(
+        self, conductor: Conductor, carry_out: Callable[[Conductor, Branch, Asked], Coroutine[Any, Any, Any]]
+    ) -> None:
+        self._pass = conductor
+        self._carry_out = carry_out
+
+    @property
+    def parking(self) -> bool:
+        """True while the body is torn down."""
+        return self._pass.parking
+
+    @property
+    def identity(self) -> tuple[str, str, int]:
+        """The workflow, the id and the version of the run."""
+        return self._pass.run_record.workflow, self._pass.run_record.id, self._pass.run_record.version
+
+    def announce(self, call: FlowCall[Any]) -> None:
+        """Record that the body has made a call that it must await."""
+        self._pass.announced.add(call)
+
+    async def perform(self, asked: Asked, call: FlowCall[Any] | None = None) -> Any:
+        """Carry out what a coroutine asks for."""
+        if call is not None:
+            if call not in self._pass.announced:
+                raise FlowMisused(f"{asked.line}: a call of the flow can be awaited once")
+            self._pass.announced.discard(call)
+        branch = self._current(asked.line)
+        self._pass.check_open(branch)
+        return await self._carry_out(self._pass, branch, asked)
+
+    def perform_in_thread(self, asked: Asked) -> Any:
+        """Carry out what a thread asks for."""
+        branch = self._current(asked.line)
+        return asyncio.run_coroutine_threadsafe(self._in_helper(branch, asked), self._pass.loop).result()
+
+    async def _in_helper(self, branch: Branch, asked: Asked) -> Any:
+        branch.task = helper = asyncio.current_task()
+        assert helper is not None  # noqa: S101 - a coroutine runs in a task
+        self._pass.helpers.add(helper)
+        try:
+            self._pass.check_open(branch)
+            return await self._carry_out(self._pass, branch, asked)
+        finally:
+            self._pass.helpers.discard(helper)
+
+    def _current(self, line: str) -> Branch:
+        """Return the branch that calls, or raise the reason why it must not."""
+        step = IN_STEP.get()
+        if step is not None:
+            raise FlowMisused(
+                f"{line}: a step inside the step {step!r}: only the body and its branches call the flow; return from "
+                "the step first"
+            )
+        branch = CURRENT.get()
+        if branch is None or not branch.is_current or branch not in self._pass.branches:
+            raise FlowMisused(
+                f"{line}: called from a task or a thread outside the flow, so that the order of its steps "
+                "would change; use flow.gather(), flow.map() or flow.first() in place of asyncio.create_task(), "
+                "asyncio.gather() and threads"
+            )
+        return branch
+
+    # ---------------------------------------------------------------- answers without a wait
+
+    def set(self, name: str, raw: bytes) -> None:
+        """Store a value of the run with its next row."""
+        self._pass.rows.set(name, raw)
+
+    def now(self) -> datetime:
+        """Return the time of the last row that the branch has reached."""
+        return self._current("flow.now()").at
+
+    def random(self) -> FlowRandom:
+        """Return the random number generator of the branch."""
+        return self._current("flow.random").random
+
+    @contextlib.contextmanager
+    def shield(self) -> Iterator[None]:
+        """Return a block in which no cancellation is delivered."""
+        branch = self._current("flow.shield()")
+        branch.shields += 1
+        try:
+            yield
+        finally:
+            branch.shields -= 1
+
+    def patched(self, name: str, line: str) -> bool:
+        """Return True if the run takes a patch."""
+        branch = self._current(line)
+        self._pass.check_open(branch)
+        request = StepRequest(StepKind.PATCH, name, line=line)
+        answer = self._pass.replay.ask(branch.path, branch.position + 1, request)
+        if answer.row is not None:
+            branch.position = answer.position
+            return True
+        if not self._pass.replay.is_new(branch.path, answer.position) or branch.replay_only:
+            return False
+        branch.position = answer.position
+        self._pass.rows.attach(NewStep(answer.path, StepKind.PATCH, name, result=b"true"))
+        return True
+
+    def restart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+        """End this epoch of the run, and begin the next one with these arguments."""
+        branch = self._current("flow.restart()")
+        self._pass.check_open(branch)
+        if branch.path:
+            raise FlowMisused("flow.restart() belongs into the body itself, not into a branch")
+        payload = self._pass.workflow.signature.write(args, kwargs)
+        self._pass.close(Restarted(payload, self._pass.rows.changed_values()))
+        raise Parking

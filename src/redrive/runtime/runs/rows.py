@@ -1,0 +1,143 @@
+"""The rows and the values of one pass that are to be written, and their writes, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+
+from redrive.app.flow_calls import ChildCall, StepCall
+from redrive.app.workflow import Workflow
+from redrive.engine.replay import describe_run
+from redrive.engine.runs import RunFlags, RunState, StepRecord
+from redrive.engine.steps import StepEnd
+from redrive.errors import LeaseLost, TooManySteps
+from redrive.runtime import log
+from redrive.runtime.runs.recorder import Recorder
+
+R = TypeVar("R")
+
+
+class _Write:
+    """Rows by their paths: those to be written in one transaction, and the same as written."""
+
+    __slots__ = ("ends", "rows")
+
+    def __init__(self) -> None:
+        self.ends: dict[str, StepEnd] = {}
+        self.rows: dict[str, StepRecord] = {}
+
+
+class PendingRows:
+    """What one pass of a run has still to write.
+
+    Args:
+        state: what is stored of the run.
+        workflow: its code, which limits the number of rows.
+        recorder: writes rows.
+        flags: receives what operators ask of the run, as each write returns it.
+        lost: called if another worker has the run.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        workflow: Workflow[Any, Any, Any],
+        recorder: Recorder,
+        *,
+        flags: Callable[[RunFlags], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._run = state.run
+        self._workflow = workflow
+        self._recorder = recorder
+        self._flags = flags
+        self._lost = lost
+        self._next = _Write()
+        self._lock = asyncio.Lock()
+        self._count = len(state.steps)
+        self._values: dict[str, msgspec.Raw] = (
+            {} if state.run.values is None else msgspec.json.decode(state.run.values, type=dict[str, msgspec.Raw])
+        )
+        self._changed = False
+
+    def check_room(self) -> None:
+        """Raise `TooManySteps` if the run may record no more steps."""
+        most = self._workflow.max_steps
+        if self._count >= most:
+            raise TooManySteps(
+                f"{describe_run(self._run)} has {self._count:,} recorded steps, and the limit is {most:,}: "
+                "begin anew by flow.restart()"
+            )
+
+    def attach(self, end: StepEnd) -> None:
+        """Write a row with the next one."""
+        self._next.ends[end.path] = end
+
+    def set(self, name: str, raw: bytes) -> None:
+        """Write a value of the run with its next row."""
+        self._values[name] = msgspec.Raw(raw)
+        self._changed = True
+
+    async def record(self, end: StepEnd, *more: StepEnd) -> StepRecord:
+        """Write rows, with those that were attached and the changed values; return the first one as written."""
+        write = self._next
+        for each in (end, *more):
+            write.ends[each.path] = each
+        async with self._lock:
+            # The holder of the lock before may have written them.
+            if write is self._next:
+                await self._write()
+        return write.rows[end.path]
+
+    async def _write(self) -> None:
+        write, self._next = self._next, _Write()
+        values, self._changed = self.changed_values(), False
+        rows, flags = await self._fenced(self._recorder.record(tuple(write.ends.values()), values))
+        for row in rows:
+            write.rows[row.path] = row
+        self._grew(len(rows))
+        self._flags(flags)
+
+    def take(self) -> tuple[StepEnd, ...]:
+        """Return the attached rows, to be written with the end of the pass."""
+        write, self._next = self._next, _Write()
+        return tuple(write.ends.values())
+
+    def changed_values(self) -> bytes | None:
+        """Return all values of the run if one has changed."""
+        return msgspec.json.encode(self._values) if self._changed else None
+
+    async def start_child(self, path: str, call: ChildCall) -> StepRecord:
+        """Start a child run, and write the row of its call."""
+        row = await self._fenced(self._recorder.start_child(self._run, path, call))
+        self._grew(1)
+        return row
+
+    async def transact(self, path: str, call: StepCall) -> StepRecord:
+        """Call the function of a step with a connection, and write its row in the same transaction."""
+        if self._next.ends or self._changed:
+            async with self._lock:
+                await self._write()
+        row = await self._fenced(self._recorder.transacted(path, call))
+        self._grew(1)
+        return row
+
+    async def _fenced(self, work: Coroutine[Any, Any, R]) -> R:
+        try:
+            return await work
+        except LeaseLost:
+            self._lost()
+            raise
+
+    def _grew(self, count: int) -> None:
+        warn = self._workflow.warn_steps
+        if self._count < warn <= self._count + count:
+            log.warning(
+                "%s has %d recorded steps; each continuation replays all of them: flow.restart() begins anew",
+                describe_run(self._run),
+                warn,
+            )
+        self._count += count

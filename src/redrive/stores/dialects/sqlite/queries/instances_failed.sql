@@ -1,0 +1,12 @@
+-- Return failed instances by machine and key, in one state or in all.
+-- Called by search; their index has no others.
+SELECT
+    machine, key, state, to_state, status, job_id, event, moves, created_at, entered_at, timeout_at, timeout_event,
+    timeout_payload, data, error, version, waiting
+FROM redrive_instances
+WHERE machine = :machine
+    AND status = 'failed'
+    AND key > :after
+    AND (:state IS NULL OR state = :state)
+ORDER BY key
+LIMIT :count

@@ -1,0 +1,3 @@
+-- Return a request by its key.
+-- Called by begin.
+SELECT digest, answer FROM redrive_requests WHERE actor = :actor AND key = :key

@@ -1,0 +1,55 @@
+-- Return the instant of this transaction, and facts about the database and what in it may need a person.
+-- Called by examine. Each row has its kind; the other columns mean what `redrive.stores.operations.doctor` names them.
+SELECT 'clock' AS kind, NULL AS id, NULL AS name, NULL AS key, NULL AS text, NULL AS number, NULL AS other,
+    coalesce(:now, now) AS at
+FROM redrive_clock
+UNION ALL
+SELECT 'busy', worker_id, NULL, NULL, NULL, count(*), NULL, NULL
+FROM redrive_jobs
+WHERE state = 'running'
+GROUP BY worker_id
+UNION ALL
+SELECT 'lane', NULL, queue, task, NULL, NULL, NULL, NULL
+FROM (
+    SELECT queue, task FROM redrive_lanes
+    UNION
+    SELECT queue, task FROM redrive_special_lanes
+    ORDER BY queue, task
+    LIMIT :count
+) AS lane
+UNION ALL
+SELECT 'catch', id, task, NULL, error, failures, parent_id, NULL
+FROM (
+    SELECT id, task, error, failures, parent_id FROM redrive_jobs
+    WHERE parent_id IS NOT NULL AND state IN ('ready', 'running', 'waiting') AND failures >= :failures
+    ORDER BY parent_id
+    LIMIT :count
+) AS stuck
+UNION ALL
+SELECT 'machine', NULL, machine, min(key), NULL, count(*), NULL, NULL
+FROM redrive_instances
+WHERE status = 'failed'
+GROUP BY machine
+UNION ALL
+SELECT 'run', NULL, workflow, id, note, NULL, job_id, unreadable_at
+FROM (
+    SELECT run.workflow, run.id, job.note, run.job_id, job.unreadable_at
+    FROM redrive_jobs AS job
+    JOIN redrive_runs AS run ON run.job_id = job.id
+    WHERE job.hold = 'held'
+    ORDER BY job.unreadable_at, job.id
+    LIMIT :count
+) AS held
+UNION ALL
+SELECT 'operation', id, action, rate, last_error, done + kept, matched, NULL
+FROM redrive_operations
+WHERE state = 'running'
+UNION ALL
+SELECT 'server', NULL, 'version', NULL, sqlite_version(), NULL, NULL, NULL
+UNION ALL
+SELECT 'server', NULL, 'journal_mode', NULL, (SELECT journal_mode FROM pragma_journal_mode), NULL, NULL, NULL
+UNION ALL
+SELECT 'server', NULL, 'synchronous', NULL, (
+    SELECT CASE synchronous WHEN 0 THEN 'off' WHEN 1 THEN 'normal' WHEN 2 THEN 'full' ELSE 'extra' END
+    FROM pragma_synchronous
+), NULL, NULL, NULL

@@ -1,0 +1,276 @@
+"""Writes and reads the sums of ended attempts, the depths of queues by minute, and error groups. PURE.
+
+The rows are defined in `redrive.engine.counters`. They are for charts and lists; no decision about a job reads them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from msgspec.structs import asdict
+
+from redrive.engine.counters import (
+    BUCKETS,
+    EPOCH,
+    HOUR,
+    KEPT_FOR,
+    MINUTE,
+    TIERS,
+    ErrorLine,
+    MinuteSums,
+    TallyRows,
+    floor,
+    rolled,
+)
+from redrive.errors import ConfigurationError
+from redrive.stores.operations.audit import UNKNOWN, record
+from redrive.stores.operations.clock import instant
+from redrive.stores.operations.queues import MOST, WIDEST, Depth
+from redrive.stores.query import Query, Steps, reads, writes
+
+_EMPTY: Final[Mapping[str, object]] = {
+    **dict.fromkeys(("due", "later", "running", "waiting", "dead"), 0),
+    "oldest_for": None,
+}
+
+#: The time for which `groups` returns failures by hour.
+HOURS = timedelta(hours=24)
+
+
+class SpanSums(msgspec.Struct, frozen=True, gc=False):
+    """The attempts of a task on a queue that ended within a span which begins at an instant."""
+
+    at: datetime
+    queue: str
+    task: str
+    succeeded: int
+    retried: int
+    died: int
+    snoozed: int
+    lost: int
+    cancelled: int
+
+
+class PastDepth(msgspec.Struct, frozen=True, gc=False):
+    """The largest depth of a queue within a span: due jobs, and the time since which the first one was due."""
+
+    at: datetime
+    queue: str
+    due: int
+    oldest_for: timedelta | None
+
+
+class Throughput(msgspec.Struct, frozen=True, gc=False):
+    """What `throughput` returns.
+
+    Attributes:
+        since: the beginning of the first span.
+        sums: by span, queue and task; spans without attempts are left out.
+        took: the number of attempts by the time that they took, in buckets, by queue and task.
+        depths: by span and queue.
+    """
+
+    now: datetime
+    since: datetime
+    sums: tuple[SpanSums, ...]
+    took: dict[tuple[str, str], list[int]]
+    depths: tuple[PastDepth, ...]
+
+
+@writes
+def write_counters(rows: TallyRows) -> Steps[None]:
+    """Write what a worker has counted; a repeated write changes nothing."""
+    if rows.minutes:
+        yield Query("minutes_put", many=[asdict(each) for each in rows.minutes])
+    if rows.errors:
+        yield Query("errors_put", many=[asdict(each) for each in rows.errors])
+    if rows.hours:
+        yield Query("error_hours_put", many=[asdict(each) for each in rows.hours])
+
+
+@writes
+def note_depths(*, now: datetime | None = None) -> Steps[timedelta]:
+    """Write the depths of the queues for this minute, if no other worker has; return the time until the next minute."""
+    at = yield from instant(now)
+    minute = floor(at, MINUTE)
+    if not (yield Query("depths_noted", {"at": minute})):
+        found: Sequence[Depth] = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
+        rows: dict[str, dict[str, object]] = {}
+        for each in found:
+            row = rows.setdefault(each.queue, {**_EMPTY, "at": minute, "queue": each.queue})
+            row[each.standing.value] = each.jobs
+            if each.oldest_at is not None:
+                row["oldest_for"] = at - each.oldest_at
+        if rows:
+            yield Query("depths_put", many=list(rows.values()))
+    return minute + MINUTE - at
+
+
+@reads
+def throughput(
+    span: timedelta, width: timedelta, *, queue: str | None = None, now: datetime | None = None
+) -> Steps[Throughput]:
+    """Return what ended within the last ``span``, and how deep the queues were, by spans of ``width``."""
+    at = now or (yield from instant(None))
+    since = floor(at, width) - span + width
+    where = {"since": since, "queue": queue}
+    sums: Sequence[SpanSums] = yield Query("minutes_sums", {**where, "width": width}, into=SpanSums)
+    depths: Sequence[PastDepth] = yield Query("depths_past", {**where, "width": width}, into=PastDepth)
+    took: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
+    for name, task, place, jobs in (yield Query("minutes_took", where)):
+        took[name, task][place] = jobs
+    return Throughput(at, since, tuple(sums), dict(took), tuple(depths))
+
+
+class FirstRow(msgspec.Struct, frozen=True, gc=False):
+    """The row of the query ``minutes_unrolled``."""
+
+    at: datetime | None
+
+
+# Two workers may roll up the same span at once: both write the same sums, since they read the same rows or none.
+@writes
+def roll_up(tier: int, after: datetime, *, now: datetime | None = None) -> Steps[datetime | None]:
+    """Roll up the first span after an instant that is old enough for a tier; return its end, or None."""
+    at = yield from instant(now)
+    age, width = TIERS[tier]
+    before = floor(at - age, width)
+    first: Sequence[FirstRow] = yield Query(
+        "minutes_unrolled", {"after": after, "before": before, "width": width}, into=FirstRow
+    )
+    if first[0].at is None:
+        return None
+    start = floor(first[0].at, width)
+    window = {"start": start, "until": start + width}
+    rows: Sequence[MinuteSums] = yield Query("minutes_span", window, into=MinuteSums)
+    yield Query("minutes_drop", window)
+    yield Query("minutes_put", many=[asdict(each) for each in rolled(rows, start)])
+    return start + width
+
+
+@writes
+def forget_counters(*, now: datetime | None = None) -> Steps[None]:
+    """Delete old sums, all but some of the old depths, and error groups that neither fail nor have dead jobs."""
+    at = yield from instant(now)
+    yield from forget_before(at - KEPT_FOR)
+    for age, width in TIERS:
+        yield Query("depths_thin", {"before": at - age, "width": width})
+
+
+def forget_before(oldest: datetime) -> Steps[None]:
+    """Delete all that was counted before an instant, as a part of a larger operation."""
+    yield Query("minutes_drop", {"start": EPOCH, "until": oldest})
+    yield Query("depths_forget", {"before": oldest})
+    yield Query("error_hours_forget", {"before": oldest})
+    yield Query("errors_forget", {"before": oldest})
+
+
+class ErrorGroup(ErrorLine, gc=False):
+    """An error group with its last 24 hours.
+
+    Attributes:
+        dead: the number of its dead jobs that were not caught, at most 10,000.
+        hours: the failures of each hour, the present one last.
+        deaths: the failures after which a job gave up.
+        muted_at: when it was muted; None if it was not.
+        muted_until: the end of that; None for until it fails again.
+    """
+
+    muted_at: datetime | None
+    muted_until: datetime | None
+    dead: int
+    hours: list[int]
+    deaths: int
+
+    @property
+    def name(self) -> str:
+        """The class of the exception and the title, for a reader."""
+        kind = self.type.removeprefix("builtins.") or self.reason
+        return ": ".join(each for each in (kind, self.title) if each) or "errors beyond the limit of groups"
+
+    def is_muted(self, now: datetime) -> bool:
+        """Return True if it is muted at an instant."""
+        if self.muted_at is None:
+            return False
+        return self.last_at <= self.muted_at if self.muted_until is None else self.muted_until > now
+
+    @property
+    def failures(self) -> int:
+        """The failures of the last 24 hours."""
+        return sum(self.hours)
+
+
+@reads
+def groups(  # noqa: PLR0913 - conditions, by keyword
+    *,
+    fingerprint: str | None = None,
+    task: str | None = None,
+    dead: bool = False,
+    unmuted: bool = False,
+    before: tuple[datetime, str] | None = None,
+    limit: int = 20,
+    now: datetime | None = None,
+) -> Steps[tuple[ErrorGroup, ...]]:
+    """Return error groups, the latest failure first.
+
+    Args:
+        fingerprint: only this one.
+        task: only those of a task.
+        dead: only those with dead jobs that were not caught.
+        unmuted: only those that are not muted.
+        before: the last failure and the fingerprint of the last group of the page before.
+        limit: the number of groups.
+        now: the instant at which the 24 hours end; by default the present one.
+    """
+    at = now or (yield from instant(None))
+    before_at, last = before or (None, None)
+    params = {
+        "fingerprint": fingerprint,
+        "task": task,
+        "dead": dead,
+        "unmuted": unmuted,
+        "before_at": before_at,
+        "before": last,
+    }
+    hours = {"now": at, "since": floor(at, HOUR) - HOURS + HOUR}
+    return tuple((yield Query("errors_select", {**params, **hours, "most": MOST, "count": limit}, into=ErrorGroup)))
+
+
+@writes
+def mute(
+    fingerprint: str, *, span: timedelta | None = None, actor: str = UNKNOWN, now: datetime | None = None
+) -> Steps[bool]:
+    """Mute an error group for a span, or without one until it fails again; return False if there is none.
+
+    It still counts its failures; lists of what needs attention leave it out.
+    """
+    if span is not None and not span:
+        raise ConfigurationError("a group is muted for longer than 0s: give a span such as 24h")
+    at = yield from instant(now)
+    return (yield from _mute(fingerprint, at, actor, "mute", at, None if span is None else at + span))
+
+
+@writes
+def unmute(fingerprint: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[bool]:
+    """Take the muting of an error group back; return False if there is none."""
+    at = yield from instant(now)
+    return (yield from _mute(fingerprint, at, actor, "unmute"))
+
+
+def _mute(  # noqa: PLR0913, PLR0917 - the columns, and the entry of the audit log
+    fingerprint: str,
+    at: datetime,
+    actor: str,
+    action: str,
+    muted_at: datetime | None = None,
+    until: datetime | None = None,
+) -> Steps[bool]:
+    values = {"fingerprint": fingerprint, "muted_at": muted_at, "muted_until": until}
+    found = yield Query("errors_mute", values)
+    if found:
+        yield from record(at, actor, action, group=fingerprint, until=until)
+    return bool(found)

@@ -1,0 +1,77 @@
+"""The dashboard: see jobs, queues and workers, why a job is not running, and act on them.
+
+May import: everything below it. Must never: decide anything or hold SQL; the command line can do everything that a
+page can do.
+
+::
+
+    ann = Account(Role.OPERATE, password=hash_password("..."))
+    dashboard = redrive.web.create_app(jobs, auth=Users({"ann": ann}))
+    app = Starlette(routes=[Mount("/ops/redrive", dashboard)])
+
+A page is a generator over store operations (`redrive.web.exchange`) in a module of `redrive.web.pages`. `routes` is the
+one table of pages; `asgi` serves it as HTML, and below ``/api/v1`` as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from redrive.app.app import App
+from redrive.contrib import extra
+
+with extra("web"):
+    from starlette.applications import Starlette
+
+    from redrive.web.asgi import Dashboard
+
+from redrive.errors import ConfigurationError
+from redrive.web.auth import Account, Auth, Credentials, NoAuth, Proxy, Resolver, Users, hash_password, hash_token
+from redrive.web.exchange import Payloads, Role, Site, User
+
+__all__ = [
+    "Account",
+    "Auth",
+    "Credentials",
+    "NoAuth",
+    "Payloads",
+    "Proxy",
+    "Resolver",
+    "Role",
+    "User",
+    "Users",
+    "create_app",
+    "hash_password",
+    "hash_token",
+]
+
+
+def create_app(  # noqa: PLR0913 - the settings of a dashboard, by keyword
+    app: App,
+    *,
+    auth: Auth | Resolver,
+    title: str = "",
+    payloads: Payloads = Payloads.REDACTED,
+    hosts: Collection[str] | None = None,
+    reference: str = "APP",
+) -> Starlette:
+    """Return the dashboard of an App as an ASGI application, to be served or mounted.
+
+    Args:
+        app: the App. The first request opens its database, which must exist and have the present schema.
+        auth: who may read and who may operate: `Users`, `Proxy`, `NoAuth`, or an async function that returns
+            the `User` of `Credentials`, None for a stranger, or the address of a login page.
+        title: the name of this instance in the header, such as ``production``.
+        payloads: how much of arguments, results and progress is shown.
+        hosts: the host names under which it may be called, besides those of this machine. None leaves the check to the
+            application around it; without authentication only this machine is served.
+        reference: the App in commands that pages recommend, such as ``payments.jobs:app``.
+
+    Raises:
+        ConfigurationError: ``auth`` is no way to authenticate.
+    """
+    if not callable(auth) and not hasattr(auth, "identify"):
+        raise ConfigurationError(f"auth={auth!r}: give Users(...), Proxy(...), NoAuth() or an async function")
+    is_open = isinstance(auth, NoAuth)
+    site = Site(app, title, Payloads(payloads), open_to_all=is_open, reference=reference)
+    return Dashboard(site, auth, () if is_open and hosts is None else hosts).application()

@@ -1,0 +1,393 @@
+"""The dashboard as an ASGI application: it authenticates a request, runs its page, and writes the response."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from http import HTTPStatus
+from itertools import groupby
+from typing import Final
+from urllib.parse import quote, unquote
+
+import msgspec
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as HttpRequest
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route as HttpRoute
+
+from redrive.app.protocol import Procedure, arun
+from redrive.errors import RedriveError
+from redrive.errors.foreign import trace
+from redrive.observe.logs import Block, logger
+from redrive.stores.query import Operation
+from redrive.stores.store import Store
+from redrive.web import api, guard, once, openapi
+from redrive.web.api import API
+from redrive.web.auth import Auth, Credentials, NoAuth, Resolver, Users
+from redrive.web.carrier import Carrier
+from redrive.web.exchange import Answer, Moved, Note, Page, Refusal, Request, Role, Site, User
+from redrive.web.link import LoginLink
+from redrive.web.live import Pulse
+from redrive.web.probes import WebProbes
+from redrive.web.reading import headers_of, is_api, path_of, peer_of, prefix_of, read_form, read_request, request_id
+from redrive.web.rendering import ASSETS, asset, render
+from redrive.web.routes import DEV_ROUTES, ROUTES, Route, sections
+from redrive.web.throttle import Throttle
+
+log = logger("redrive.web")
+
+#: How long a login lasts, in seconds.
+SESSION: Final = 12 * 3600
+
+#: How long the note of an action is kept for the page that shows it, in seconds.
+NOTED: Final = 10
+
+#: The key in the scope of a request that is False if the server cannot keep a stream open.
+STREAMS: Final = "redrive.streams"
+
+_COOKIE: Final = "redrive_session"
+_NOTE: Final = "redrive_note"
+
+Endpoint = Callable[[HttpRequest], Awaitable[Response]]
+
+
+class Dashboard:
+    """The parts of a dashboard that its endpoints share.
+
+    Args:
+        site: its settings.
+        auth: the way to authenticate.
+        hosts: the names under which it may be called, besides those of this machine; None to leave the check to the
+            application around it.
+        link: the link that logs in once, of `redrive dev`.
+    """
+
+    def __init__(
+        self, site: Site, auth: Auth | Resolver, hosts: Collection[str] | None, *, link: LoginLink | None = None
+    ) -> None:
+        self._site = site
+        self._auth = auth
+        self._link = link
+        self._routes = ROUTES if site.dev is None else (*ROUTES, *DEV_ROUTES)
+        # Cookies are shared by all ports of this machine, where several apps may be developed.
+        self._session_cookie = _COOKIE if link is None else f"{_COOKIE}_{link.name}"
+        self._hosts = None if hosts is None else frozenset(each.lower() for each in hosts)
+        self.pulse = Pulse(site.app, site.shared)
+        self._carrier = Carrier(site.app)
+        self._throttle = Throttle()
+        self._is_open = False
+        self._opening = asyncio.Lock()
+
+    def application(self) -> Starlette:
+        """Return the ASGI application."""
+        routes = [
+            *WebProbes(self._site.app, lambda: self.pulse.is_closed).routes(),
+            HttpRoute("/assets/{digest}/{name:path}", self._guarded(self._asset)),
+            HttpRoute("/live", self._guarded(self._live)),
+            HttpRoute("/login", self._guarded(self._login), methods=["GET", "POST"]),
+            HttpRoute("/login/{token}", self._guarded(self._follow_link)),
+            HttpRoute("/logout", self._guarded(self._logout), methods=["POST"]),
+            HttpRoute(API + openapi.DOCUMENT, self._guarded(self._openapi)),
+        ]
+        for prefix in ("", API):
+            for path, methods in groupby(self._routes, key=lambda each: each.path):
+                place = f"{prefix}/overview" if prefix and path == "/" else prefix + path
+                endpoints = {each.method: self._endpoint(each) for each in methods}
+                routes.append(HttpRoute(place, self._guarded(_by_method(endpoints)), methods=list(endpoints)))
+        errors = {HTTPStatus.NOT_FOUND: self._unknown, HTTPStatus.METHOD_NOT_ALLOWED: self._unknown}
+        return Starlette(routes=routes, exception_handlers=errors)
+
+    # ------------------------------------------------------------------------------------------------------ requests
+
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+        """Check host and origin before an endpoint, and write its refusals."""
+
+        async def serve(request: HttpRequest) -> Response:
+            """Serve a request."""
+            try:
+                self._check(request)
+                response = await endpoint(request)
+            except Refusal as refusal:
+                response = self._problem(request, refusal)
+            except RedriveError as error:
+                response = self._problem(request, api.refusal_of(error))
+            except Exception as error:  # noqa: BLE001 - its traceback is logged, and the page names no details
+                log.error("%s %s failed%s", request.method, request.url.path, Block(trace(error)))  # noqa: TRY400
+                failed = Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the page failed; the log of the server has why")
+                response = self._problem(request, failed)
+            for name, value in guard.HEADERS.items():
+                response.headers.setdefault(name, value)
+            return response
+
+        return serve
+
+    def _check(self, request: HttpRequest) -> None:
+        headers = headers_of(request)
+        if self._hosts is not None:
+            guard.check_host(headers.get("host"), self._hosts)
+        if isinstance(self._auth, NoAuth):
+            guard.check_direct(headers)
+        has_session = self._session_cookie in request.cookies
+        has_token = headers.get("authorization", "").lower().startswith("bearer ") and not has_session
+        guard.check_origin(request.method, headers, scheme=request.url.scheme, has_token=has_token)
+
+    def _endpoint(self, route: Route) -> Endpoint:
+        """Return the endpoint of a page or an action."""
+
+        async def serve(request: HttpRequest) -> Response:
+            """Run the page."""
+            user = await self._user(request)
+            if isinstance(user, Response):
+                return user
+            if route.role is Role.OPERATE and not user.may_operate:
+                raise Refusal(HTTPStatus.FORBIDDEN, f"{user.name} may read, but not change anything")
+            await self._open()
+            given = await read_request(request, user, route)
+            if route.template is None:
+                self._throttle.write(user.name)
+            key = once.key_of(request.headers.get(once.HEADER), api.LONGEST_KEY)
+            if key is None or route.template is not None or given.dry_run or not is_api(request):
+                return await self._respond(request, route, given)
+            return await once.once(self._site.app, given, key, partial(self._respond, request, route, given))
+
+        return serve
+
+    async def _respond(self, request: HttpRequest, route: Route, given: Request) -> Response:
+        answer = await self._answer(route, given)
+        if answer is None:
+            return _json(Note("this can be done; nothing was changed", dry_run=True))
+        if isinstance(answer, Moved):
+            return self._moved(request, given, answer)
+        return self._page(request, given, route, answer)
+
+    async def _answer(self, route: Route, given: Request) -> Answer | None:
+        """Run a page or an action; return None for an action that was only checked."""
+        steps = route.handler(self._site, given)
+        return await (rehearse if given.dry_run else arun)(self._site.app.store, steps)
+
+    async def _user(self, request: HttpRequest) -> User | Response:
+        """Return the sender of a request, or where to log in."""
+        credentials = Credentials(headers_of(request), self._session(request), peer_of(request), request.scope)
+        if callable(self._auth):
+            found = await self._auth(credentials)
+        elif credentials.basic is not None:
+            self._throttle.check(credentials.peer)
+            found = await asyncio.to_thread(self._auth.identify, credentials)
+            if found is None:
+                self._throttle.failed(credentials.peer)
+        else:
+            found = self._auth.identify(credentials)
+        if isinstance(found, User):
+            return found
+        if isinstance(found, str):
+            return RedirectResponse(found, HTTPStatus.SEE_OTHER)
+        if isinstance(self._auth, Users) and not is_api(request):
+            back = quote(path_of(request) + (f"?{request.url.query}" if request.url.query else ""), safe="/")
+            return RedirectResponse(f"{prefix_of(request)}/login?next={back}", HTTPStatus.SEE_OTHER)
+        kind = 'Basic realm="redrive", charset="UTF-8"' if isinstance(self._auth, Users) else "Bearer"
+        raise Refusal(HTTPStatus.UNAUTHORIZED, "the request has no valid credentials", {"WWW-Authenticate": kind})
+
+    async def _open(self) -> None:
+        # The lifespan of a mounted application does not run, so the App is opened by the first request.
+        if not self._is_open:
+            async with self._opening:
+                await asyncio.to_thread(self._site.app.open, migrate=False)
+                self._is_open = True
+                self._carrier.wake()
+
+    # ----------------------------------------------------------------------------------------------------- responses
+
+    def _page(self, request: HttpRequest, given: Request, route: Route, page: Page) -> Response:
+        if is_api(request):
+            if page.refusal is not None:
+                raise page.refusal
+            following = api.link_of(given, page)
+            return _json(page.data, headers={} if following is None else {"Link": following})
+        values = {
+            "title": page.title,
+            "data": page.data,
+            "section": route.section,
+            "sections": tuple(sections(self._routes)),
+            "note": unquote(request.cookies.get(_NOTE, "")),
+            "has_login": isinstance(self._auth, Users),
+            "streams": request.scope.get(STREAMS, True),
+        }
+        response = Response(
+            render(route.template or "", self._site, given, values), page.status, media_type="text/html"
+        )
+        if _NOTE in request.cookies:
+            response.delete_cookie(_NOTE, path=given.prefix or "/")
+        return response
+
+    def _moved(self, request: HttpRequest, given: Request, moved: Moved) -> Response:
+        log.info("%s %s: %s", given.actor, given.path, moved.note)
+        self._site.shared.forget()
+        self._carrier.wake()
+        if is_api(request):
+            data = Note(moved.note, dry_run=given.dry_run) if moved.data is None else moved.data
+            headers = {} if moved.status is HTTPStatus.OK else {"Location": f"{given.prefix}{API}{moved.to}"}
+            return _json(data, moved.status, headers)
+        response = RedirectResponse(f"{given.prefix}{moved.to}", HTTPStatus.SEE_OTHER)
+        self._cookie(response, request, _NOTE, quote(moved.note), NOTED)
+        return response
+
+    def _problem(self, request: HttpRequest, refusal: Refusal) -> Response:
+        name = request_id(request)
+        if refusal.status is not HTTPStatus.NOT_FOUND:
+            log.log(
+                logging.ERROR if refusal.status >= HTTPStatus.INTERNAL_SERVER_ERROR else logging.INFO,
+                "%s %s refused with %s: %s (request %s)",
+                request.method,
+                request.url.path,
+                refusal.status.value,
+                refusal.detail,
+                name,
+            )
+        path, prefix = path_of(request), prefix_of(request)
+        if is_api(request):
+            problem = api.problem_of(refusal, prefix=prefix, path=quote(path), request_id=name)
+            return _json(problem, refusal.status, refusal.headers, "application/problem+json")
+        given = Request(request.method, path, User("", Role.READ), prefix)
+        values = {"title": refusal.status.phrase, "detail": refusal.detail, "status": refusal.status.value}
+        html = render("problem.html", self._site, given, values)
+        return Response(html, refusal.status, refusal.headers, media_type="text/html")
+
+    async def _unknown(self, request: HttpRequest, error: Exception) -> Response:
+        async def refuse(_: HttpRequest) -> Response:
+            if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+                allowed = dict(error.headers or {})
+                detail = f"{path_of(request)!r} has the methods {allowed.get('Allow')}, and no {request.method[:20]!r}"
+                raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, detail, allowed)
+            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no page {path_of(request)!r} here")
+
+        return await self._guarded(refuse)(request)
+
+    # ------------------------------------------------------------------------------------ assets, live updates, login
+
+    async def _asset(self, request: HttpRequest) -> Response:
+        name = request.path_params["name"]
+        if name not in ASSETS:
+            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no asset {name!r}")
+        found = asset(name)
+        # The digest in the address changes with the content.
+        fresh = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(found.content, headers=fresh, media_type=found.kind)
+
+    async def _openapi(self, request: HttpRequest) -> Response:
+        user = await self._user(request)
+        return user if isinstance(user, Response) else _json(openapi.document(prefix_of(request)))
+
+    async def _live(self, request: HttpRequest) -> Response:
+        user = await self._user(request)
+        if isinstance(user, Response):
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "log in first")
+        if not request.scope.get(STREAMS, True):
+            raise Refusal(HTTPStatus.NOT_FOUND, "this server does not keep streams open")
+        await self._open()
+        headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+        return StreamingResponse(self.pulse.events(), headers=headers, media_type="text/event-stream")
+
+    async def _login(self, request: HttpRequest) -> Response:
+        if not isinstance(self._auth, Users):
+            raise Refusal(HTTPStatus.NOT_FOUND, "this dashboard has no login page")
+        if self._link is not None:
+            self._link.offer()
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "open the link that redrive dev has printed in its terminal")
+        after = guard.own_path(request.query_params.get("next"))
+        given = Request(request.method, "/login", User("", Role.READ), prefix_of(request))
+        if request.method == "GET":
+            return Response(
+                render("login.html", self._site, given, {"after": after, "problem": ""}), media_type="text/html"
+            )
+        form, peer = await read_form(request), peer_of(request)
+        self._throttle.check(peer)
+        user = await asyncio.to_thread(self._auth.check, form.get("name", ""), form.get("password", ""))
+        if user is None:
+            self._throttle.failed(peer)
+            log.warning("login of %s from %s refused", form.get("name", "")[:100], peer)
+            values = {"after": after, "problem": "The name or the password is wrong."}
+            html = render("login.html", self._site, given, values)
+            return Response(html, HTTPStatus.UNAUTHORIZED, media_type="text/html")
+        response = RedirectResponse(f"{given.prefix}{guard.own_path(form.get('next'))}", HTTPStatus.SEE_OTHER)
+        self._log_in(response, request, self._auth, user.name)
+        return response
+
+    async def _follow_link(self, request: HttpRequest) -> Response:
+        """Log in by a link, which is valid once; the address that the browser shows then has no token."""
+        if self._link is None or not isinstance(self._auth, Users):
+            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no page {path_of(request)!r} here")
+        self._throttle.check(peer_of(request))
+        # A HEAD request, such as one for a preview, must not use the link up.
+        if request.method != "GET" or not self._link.take(request.path_params["token"]):
+            self._throttle.failed(peer_of(request))
+            self._link.offer()
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "this link has been used: redrive dev has printed another one")
+        response = RedirectResponse(f"{prefix_of(request)}/", HTTPStatus.SEE_OTHER)
+        self._log_in(response, request, self._auth, next(iter(self._auth.accounts)))
+        return response
+
+    def _log_in(self, response: Response, request: HttpRequest, auth: Users, name: str) -> None:
+        self._cookie(response, request, self._session_cookie, self._sessions(auth).dumps(name), SESSION)
+
+    async def _logout(self, request: HttpRequest) -> Response:
+        response = RedirectResponse(f"{prefix_of(request)}/login", HTTPStatus.SEE_OTHER)
+        response.delete_cookie(self._session_cookie, path=prefix_of(request) or "/")
+        return response
+
+    def _session(self, request: HttpRequest) -> str | None:
+        cookie = request.cookies.get(self._session_cookie)
+        if cookie is None or not isinstance(self._auth, Users):
+            return None
+        try:
+            return str(self._sessions(self._auth).loads(cookie, max_age=SESSION))
+        except BadSignature:
+            return None
+
+    def _sessions(self, auth: Users) -> URLSafeTimedSerializer:
+        # All processes have the same key, and a changed password ends the sessions.
+        return URLSafeTimedSerializer(auth.key, salt="redrive.web")
+
+    def _cookie(self, response: Response, request: HttpRequest, name: str, value: str, seconds: int) -> None:
+        response.set_cookie(
+            name,
+            value,
+            max_age=seconds,
+            path=prefix_of(request) or "/",
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="lax",
+        )
+
+
+def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:
+    async def serve(request: HttpRequest) -> Response:
+        """Serve a request by the endpoint of its method."""
+        return await endpoints["GET" if request.method == "HEAD" else request.method](request)
+
+    return serve
+
+
+async def rehearse(store: Store, steps: Procedure[Answer]) -> Answer | None:
+    """Run an action as far as it only reads; return None if the next step would change something."""
+    try:
+        step = next(steps)
+        while isinstance(step, Operation) and not step.writes:
+            step = steps.send(await store.arun(step))
+    except StopIteration as end:
+        found: Answer = end.value
+        return found
+    steps.close()
+    return None
+
+
+def _json(
+    data: object,
+    status: HTTPStatus = HTTPStatus.OK,
+    headers: Mapping[str, str] | None = None,
+    kind: str = "application/json",
+) -> Response:
+    return Response(msgspec.json.encode(data), status, headers, media_type=kind)

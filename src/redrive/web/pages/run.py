@@ -1,0 +1,250 @@
+"""One run: why it is not running, and what has happened in it; and actions on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from redrive.app.protocol import Procedure
+from redrive.app.run import Run
+from redrive.app.run_events import EventKind, RunEvent, events_of
+from redrive.engine.lifecycle import FINAL, State
+from redrive.engine.runs import RunRecord, StepKind
+from redrive.stores.operations import jobs, managing_runs, queues
+from redrive.stores.operations.managing_runs import RunView, Timeline
+from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site
+from redrive.web.pages.jobs import standing
+from redrive.web.pages.runs import RunLine, run_line
+from redrive.web.shown import Shown
+
+#: Steps and signals that are shown, the latest ones.
+LATEST: Final = 200
+
+
+class RunAction(Form, frozen=True, gc=False):
+    """An action on one run.
+
+    Attributes:
+        state: the action is refused (409) if the job of the run is in another one.
+        name: of a signal.
+        value: of a signal: any JSON; by default null.
+        key: of a signal: a second one with the same key has no effect.
+        why: of a pause or a cancel: the reason, shown on the run.
+        from_step: of a fork: the path or the name of the first step that is executed anew; without it all are.
+    """
+
+    action: Literal["signal", "pause", "resume", "cancel", "fork"]
+    state: State | None = None
+    name: str | None = None
+    value: msgspec.Raw | UnsetType = UNSET
+    key: str | None = None
+    why: str | None = None
+    from_step: str | None = None
+
+
+class RunEventLine(msgspec.Struct, frozen=True, gc=False):
+    """An event of a run.
+
+    Attributes:
+        path: of the step; empty for what belongs to no step.
+        text: what has happened.
+        result: of a step, or the value of a signal; without secret values.
+        child: the run that the step has called.
+    """
+
+    at: datetime
+    kind: EventKind
+    path: str
+    text: str
+    failed: bool
+    has_result: bool
+    result: Any
+    child: RunPlace | None
+
+
+class RunPlace(msgspec.Struct, frozen=True, gc=False):
+    """A run in another run's page; without an id of a run it is shown by its job."""
+
+    workflow: str | None
+    id: str | None
+    job_id: str
+
+
+class RunPage(msgspec.Struct, frozen=True, gc=False):
+    """A run.
+
+    Attributes:
+        at: when it was read, by the clock of the database.
+        error: its last error.
+        restarts: how often ``flow.restart`` has begun it anew.
+        paused_at: since when it takes no new step.
+        cancel_at: when its cancellation was requested.
+        unread: the names of the signals that it has not read.
+        children: the runs that it has called.
+        events: steps, tries, waits, signals and attempts, oldest first.
+        left_out: True if older steps are not shown.
+        steps: the paths and names of the steps, from which it can be forked.
+        values: of ``flow.set``.
+        actions: what may be done with it.
+    """
+
+    at: datetime
+    run: RunLine
+    error: str | None
+    restarts: int
+    due_at: datetime | None
+    paused_at: datetime | None
+    paused_until: datetime | None
+    paused_why: str | None
+    cancel_at: datetime | None
+    cancel_why: str | None
+    parent: str | None
+    parent_path: str | None
+    forked_from: str | None
+    unread: tuple[str, ...]
+    children: tuple[RunPlace, ...]
+    events: tuple[RunEventLine, ...]
+    left_out: bool
+    steps: tuple[tuple[str, str], ...]
+    payload: Any
+    values: Any
+    result: Any
+    actions: tuple[str, ...]
+
+
+def run(site: Site, request: Request) -> Procedure[Page]:
+    """Show one run."""
+    found: Timeline = yield managing_runs.timeline(*_place(request), latest=LATEST + 1)
+    record, job = found.run, found.job
+    around = (yield queues.circumstances([job], now=site.app.now()))[job.id]
+    payloads: dict[int, bytes] = yield jobs.payloads([job.id])
+    result: bytes | None = (yield jobs.result(job.id)) if job.state is State.SUCCEEDED else None
+    is_cut = len(found.steps) > LATEST
+    events = events_of(found)
+    shown = Shown.of(
+        site.payloads, payloads.get(job.id), result, record.values, others=[each.result for each in events]
+    )
+    children = {each.job_id: _child(each) for each in found.children}
+    data = RunPage(
+        at=around.now,
+        run=run_line(RunView(record, job), around, shown),
+        error=shown.clear(job.error),
+        restarts=record.epoch,
+        due_at=job.scheduled_at if job.state is State.READY and standing(job, around.now) != "due" else None,
+        paused_at=record.paused_at,
+        paused_until=record.paused_until,
+        paused_why=record.paused_why,
+        cancel_at=record.cancel_at,
+        cancel_why=record.cancel_why,
+        parent=None if record.parent_id is None else str(record.parent_id),
+        parent_path=record.parent_path,
+        forked_from=None if record.forked_from is None else str(record.forked_from),
+        unread=tuple(each.name for each in found.signals if each.path is None),
+        children=tuple(children.values()),
+        events=tuple(_line(each, value, children, shown) for each, value in zip(events, shown.others, strict=True)),
+        left_out=is_cut,
+        steps=tuple((each.path, each.name) for each in found.steps if each.kind in (StepKind.STEP, StepKind.CALL)),
+        payload=shown.payload,
+        values=shown.progress,
+        result=shown.result,
+        actions=_actions(job.state, record),
+    )
+    return Page(f"{data.run.standing}: run {record.id} of {record.workflow}", data)
+
+
+def _place(request: Request) -> tuple[str, str]:
+    return request.places["workflow"], request.places["run"]
+
+
+def _child(record: RunRecord) -> RunPlace:
+    return RunPlace(record.workflow, record.id, str(record.job_id))
+
+
+def _line(event: RunEvent, value: object, children: Mapping[int, RunPlace], shown: Shown) -> RunEventLine:
+    child = None if event.child_id is None else RunPlace(None, None, str(event.child_id))
+    return RunEventLine(
+        at=event.at,
+        kind=event.kind,
+        path=event.path,
+        text=shown.clear(event.text) or "",
+        failed=event.failed,
+        has_result=event.result is not None,
+        result=value,
+        child=children.get(event.child_id, child) if event.child_id is not None else None,
+    )
+
+
+def _actions(state: State, record: RunRecord) -> tuple[str, ...]:
+    """Return what may be done with a run."""
+    if state in FINAL:
+        return ("fork",)
+    return ("signal", "resume" if record.paused_at is not None else "pause", "cancel", "fork")
+
+
+def act(site: Site, request: Request) -> Procedure[Moved]:
+    """Send a signal to a run, pause, resume, cancel or fork it, if it is still in the state that the page showed."""
+    workflow, id = _place(request)
+    action, seen = request.form.get("action", ""), request.form.get("state")
+    found: RunView = yield managing_runs.get(workflow, id)
+    if seen and seen != found.job.state and action != "fork":
+        raise Refusal(HTTPStatus.CONFLICT, f"run {id} is {found.job.state} now, not {seen}: look at it again")
+    possible = _actions(found.job.state, found.run)
+    if action not in possible:
+        detail = f"run {id} is {found.job.state}: {action!r} is not possible, but {', '.join(possible)}"
+        raise Refusal(HTTPStatus.CONFLICT, detail)
+    handle: Run[Any] = site.app.runs.get(workflow, id)
+    if action == "fork":
+        step = request.form.get("from_step", "").strip() or None
+        new: Run[Any] = yield partial(handle.fork, step, actor=request.actor)
+        return Moved(_path(workflow, new.id), f"run {id} is forked as {new.id}")
+    return Moved(_path(workflow, id), (yield partial(_do, handle, action, request)))
+
+
+def _do(handle: Run[Any], action: str, request: Request) -> str:
+    """Act on a run, and return what was done."""
+    calls: Mapping[str, Callable[[Run[Any], Request], str]] = {
+        "signal": _signal,
+        "cancel": _cancel,
+        "pause": _pause,
+        "resume": _resume,
+    }
+    return calls[action](handle, request)
+
+
+def _signal(handle: Run[Any], request: Request) -> str:
+    name, text = request.form.get("name", "").strip(), request.form.get("value", "").strip() or "null"
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        detail = f'the value {text[:100]!r} is no JSON: {error}; a text needs quotes, as in "text"'
+        raise Refusal(HTTPStatus.BAD_REQUEST, detail) from error
+    if handle.signal(name, value, key=request.form.get("key") or None, actor=request.actor):
+        return f"run {handle.id} has received {name}"
+    return f"run {handle.id} had a signal {name} with this key before"
+
+
+def _cancel(handle: Run[Any], request: Request) -> str:
+    handle.cancel(request.form.get("why") or None, actor=request.actor)
+    is_ended = handle.state is State.CANCELLED
+    return f"run {handle.id} is cancelled" if is_ended else f"run {handle.id} ends at its next step"
+
+
+def _pause(handle: Run[Any], request: Request) -> str:
+    handle.pause(request.form.get("why") or None, actor=request.actor)
+    return f"run {handle.id} is paused"
+
+
+def _resume(handle: Run[Any], request: Request) -> str:
+    resumed = handle.resume(actor=request.actor)
+    return f"run {handle.id} goes on" if resumed else f"run {handle.id} was not paused"
+
+
+def _path(workflow: str, id: str) -> str:
+    return f"/runs/{quote(workflow, safe='')}/{quote(id, safe='')}"

@@ -1,0 +1,268 @@
+"""One subscription: its cursor, its lag, and the events that hold others; the effect of a move; and actions on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Final, Literal
+from urllib.parse import quote
+
+import msgspec
+
+from redrive.app import subscription_words as words
+from redrive.app.protocol import Procedure
+from redrive.app.subscription import SubscriptionHandle
+from redrive.engine.lifecycle import State
+from redrive.engine.topics import Position
+from redrive.errors import SubscriptionNotFound
+from redrive.stores.operations import jobs
+from redrive.stores.operations.topics import lag, subscriptions
+from redrive.stores.operations.topics.lag import SubscriptionStatus
+from redrive.stores.operations.topics.subscriptions import MovePreview
+from redrive.web.exchange import Form, Id, Moved, Page, Refusal, Request, Site
+from redrive.web.pages.count import Count
+from redrive.web.pages.topics import (
+    SHOWN,
+    DeliveryLine,
+    SubscriptionLine,
+    count,
+    delivery_line,
+    held_by,
+    shown_of,
+    subscription_line,
+)
+
+#: Dead events that one redrive starts again.
+MOST: Final = 1000
+
+# Digits of the largest id of an event.
+_LONGEST_ID: Final = 18
+
+
+class MoveQuery(msgspec.Struct, frozen=True, gc=False):
+    """The move that is previewed.
+
+    Attributes:
+        to: the position: ``beginning``, ``end``, the id of an event, or an instant with an offset.
+    """
+
+    to: str
+
+
+class SubscriptionAction(Form, frozen=True, gc=False):
+    """An action on a subscription.
+
+    Attributes:
+        paused: the action is refused (409) if the subscription is not paused (``no``), or is (``yes``).
+        epoch: it is refused if the subscription has another epoch: each move changes it.
+        to: the position of a move: ``beginning``, ``end``, the id of an event, or an instant with an offset.
+        event: the event that a skip drops; without it the first one that holds others.
+        rate: of a redrive: how many events are due within how long, such as ``100/s``.
+    """
+
+    action: Literal["pause", "resume", "move", "skip", "redrive"]
+    paused: Literal["yes", "no"] | None = None
+    epoch: str | None = None
+    to: str | None = None
+    event: Id | None = None
+    rate: str | None = None
+
+
+class ShardLine(msgspec.Struct, frozen=True, gc=False):
+    """A shard with its cursor.
+
+    Attributes:
+        at_id: in a window, the event up to which all are done; None at the end of its window.
+        feeder: the job that delivers its events.
+        feeder_state: None if the job was deleted.
+        waits: why it cannot go on.
+    """
+
+    shard: int
+    at_id: str | None
+    feeder: str
+    feeder_state: State | None
+    waits: str | None
+
+
+class MovePage(msgspec.Struct, frozen=True, gc=False):
+    """The effect that a move would have.
+
+    Attributes:
+        to: the position.
+        skipped: unread events that would not be delivered.
+        repeated: events that would be delivered again.
+        cancelled: failed events with deliveries that would be cancelled.
+        epoch: grows with each move.
+    """
+
+    topic: str
+    name: str
+    to: str
+    skipped: Count
+    repeated: Count
+    cancelled: Count
+    epoch: int
+
+
+class SubscriptionPage(msgspec.Struct, frozen=True, gc=False):
+    """A subscription.
+
+    Attributes:
+        at: when it was read, by the clock of the database.
+        types: of events that it takes; None for all.
+        after_dead: the effect of a dead event on those behind it: ``continue`` or ``hold``.
+        behind: events that were deleted before it had read them.
+        dead: the latest dead events, at most 20.
+        epoch: grows with each move.
+        actions: what may be done with it.
+    """
+
+    at: datetime
+    subscription: SubscriptionLine
+    types: tuple[str, ...] | None
+    after_dead: str
+    behind: int
+    shards: tuple[ShardLine, ...]
+    dead: tuple[DeliveryLine, ...]
+    epoch: int
+    actions: tuple[str, ...]
+
+
+def subscription(site: Site, request: Request) -> Procedure[Page]:
+    """Show one subscription."""
+    topic, name = _place(request)
+    status = yield from _status(site, topic, name)
+    dead = status.dead[:SHOWN]
+    payloads: dict[int, bytes] = yield jobs.payloads(sorted({each.id for each in (*held_by(status), *dead)}))
+    shown = shown_of(site, (*held_by(status), *dead), payloads)
+    known, feeders = status.subscription, {job.id: job.state for job in status.feeders}
+    data = SubscriptionPage(
+        at=status.at,
+        subscription=subscription_line(status, shown),
+        types=known.types,
+        after_dead=known.dead.value,
+        behind=known.behind,
+        shards=tuple(
+            ShardLine(
+                each.shard,
+                None if each.until is None else str(each.at_id),
+                str(each.job_id),
+                feeders.get(each.job_id),
+                each.stuck_why,
+            )
+            for each in status.shards
+        ),
+        dead=tuple(delivery_line(each, shown) for each in dead),
+        epoch=_epoch(status),
+        actions=_actions(status),
+    )
+    return Page(f"({data.subscription.lag} behind) {known.task}", data)
+
+
+def preview_move(_: Site, request: Request) -> Procedure[Page]:
+    """Show the effect of a move before it is made."""
+    topic, name = _place(request)
+    to = request.text("to") or ""
+    found: MovePreview = yield subscriptions.preview(topic, name, _position(to))
+    skipped, repeated, cancelled = (count(each) for each in (found.skipped, found.repeated, found.cancelled))
+    return Page("Move?", MovePage(topic, name, to, skipped, repeated, cancelled, found.epoch))
+
+
+def _place(request: Request) -> tuple[str, str]:
+    return request.places["topic"], request.places["subscription"]
+
+
+def _status(site: Site, topic: str, name: str) -> Procedure[SubscriptionStatus]:
+    found: tuple[SubscriptionStatus, ...] = yield lag.status(topic, name, now=site.app.now())
+    if not found:
+        raise SubscriptionNotFound(f"the topic {topic!r} has no subscription {name!r}; a worker creates it")
+    return found[0]
+
+
+def _epoch(status: SubscriptionStatus) -> int:
+    return max((each.epoch for each in status.shards), default=0)
+
+
+def _position(text: str) -> Position:
+    """Return the position that a text names; raise `Refusal`."""
+    if text in ("beginning", "end"):
+        return text
+    if text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID and int(text):
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.utcoffset() is None:
+        detail = f"{text[:60]!r} is no position: write beginning, end, the id of an event, or an instant with an offset"
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"{detail}, such as 2026-03-01T06:00+00:00")
+    return at
+
+
+def _actions(status: SubscriptionStatus) -> tuple[str, ...]:
+    """Return what may be done with a subscription."""
+    pause = "pause" if status.subscription.paused_at is None else "resume"
+    skip = ("skip",) if status.held_by else ()
+    return (pause, "move", *skip, *(("redrive",) if status.lag.dead else ()))
+
+
+def act(site: Site, request: Request) -> Procedure[Moved]:
+    """Pause, resume or move a subscription, skip an event, or redrive dead ones, if it is as the page showed it."""
+    topic, name = _place(request)
+    status = yield from _status(site, topic, name)
+    _check_seen(status, request.form)
+    action, possible = request.form.get("action", ""), _actions(status)
+    if action not in possible:
+        detail = f"{status.subscription.task}: {action!r} is not possible, but {', '.join(possible)}"
+        raise Refusal(HTTPStatus.CONFLICT, detail)
+    calls: Mapping[str, Callable[[SubscriptionHandle, Request], str]] = {
+        "pause": _pause,
+        "resume": _resume,
+        "move": _move,
+        "skip": _skip,
+        "redrive": _redrive,
+    }
+    done = yield partial(calls[action], site.app.topics.subscription(topic, name), request)
+    return Moved(f"/topics/{quote(topic, safe='')}/{quote(name, safe='')}", f"{status.subscription.task}: {done}")
+
+
+def _check_seen(status: SubscriptionStatus, form: Mapping[str, str]) -> None:
+    """Refuse a form of a page that showed another pause or another cursor."""
+    now = {"paused": "no" if status.subscription.paused_at is None else "yes", "epoch": str(_epoch(status))}
+    if any(name in form and form[name] != value for name, value in now.items()):
+        detail = f"{status.subscription.task} was moved, paused or resumed meanwhile: look at it again"
+        raise Refusal(HTTPStatus.CONFLICT, detail)
+
+
+def _pause(handle: SubscriptionHandle, request: Request) -> str:
+    handle.pause(actor=request.actor)
+    return "paused"
+
+
+def _resume(handle: SubscriptionHandle, request: Request) -> str:
+    handle.resume(actor=request.actor)
+    return "goes on"
+
+
+def _move(handle: SubscriptionHandle, request: Request) -> str:
+    to = request.form.get("to", "").strip()
+    ended = handle.move(_position(to), actor=request.actor)
+    return f"moved to {to}; {ended} pending deliveries are cancelled"
+
+
+def _skip(handle: SubscriptionHandle, request: Request) -> str:
+    text = request.form.get("event", "").strip()
+    if text and not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"event={text[:40]!r} is not the id of an event")
+    held = handle.skip(int(text) if text else None, actor=request.actor)
+    return f"event {held.event_id} is dead, and the events behind it follow"
+
+
+def _redrive(handle: SubscriptionHandle, request: Request) -> str:
+    done = handle.redrive(limit=MOST, rate=request.form.get("rate", "").strip() or None, actor=request.actor)
+    kept = f"; {len(done.kept)} stay, the first because {done.kept[0][1]}" if done.kept else ""
+    more = "; more may be dead: repeat it for the next ones" if len(done.ids) + len(done.kept) >= MOST else ""
+    return f"{words.number(len(done.ids))} dead events redriven{kept}{more}"

@@ -1,0 +1,241 @@
+"""Commands that act through the JSON API of a dashboard (`redrive --url`)."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import UnionType
+from typing import Any
+
+import msgspec
+import pytest
+from typer.main import get_command
+
+import redrive as package
+from docs.generate import leaves
+from redrive.cli import cli, remote
+from redrive.cli.remote import CALLS, Call
+from redrive.web import Account, Role, Users, create_app, hash_token
+from redrive.web.filters import WORDS
+from redrive.web.openapi import path_of
+from redrive.web.routes import ROUTES, Route
+from tests.cli.conftest import Output
+from tests.web.served import served
+
+COMMANDS = {" ".join(words[1:]): command for words, command in leaves(get_command(cli), ("redrive",))}
+
+USERS = Users(
+    {"ci": Account(Role.OPERATE, token=hash_token("ops")), "eve": Account(Role.READ, token=hash_token("dev"))}
+)
+
+Remote = Callable[..., Output]
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[package.App]:
+    """An App with a job."""
+    app = package.App("memory://")
+
+    @app.task(retry="0")
+    def charge(cents: int) -> None:
+        """Do nothing."""
+
+    @app.workflow()
+    async def checkout(flow: package.Flow) -> str:
+        """Wait for the parcel."""
+        return await flow.wait_for("parcel", str)
+
+    app.open()
+    charge.enqueue(1)
+    checkout.start(id="order/1")
+    yield app
+    app.close()
+
+
+@pytest.fixture(scope="module")
+def url(app: package.App) -> Iterator[str]:
+    """The address of its dashboard."""
+    with served(create_app(app, auth=USERS)) as url:
+        yield url
+
+
+@pytest.fixture
+def at_url(redrive: Remote, url: str, tmp_path: Path) -> Remote:
+    """Run a command line through the URL."""
+    (tmp_path / "token").write_text("ops\n")
+    return lambda *words: redrive("--url", url, "--token-file", str(tmp_path / "token"), *words)
+
+
+def _routes(call: Call) -> Iterator[Route]:
+    """Return the routes of a request; that of an item too."""
+    method = "GET" if call.action is None else "POST"
+    form = re.sub(r"{run}", "{workflow}/{run}", call.path)
+    wanted = [re.sub(r"{\w+}", "{}", path) for path in (form, f"{form}/item")]
+    paths = {re.sub(r"{\w+}", "{}", path_of(route)): route for route in ROUTES if route.method == method}
+    yield from (paths[path] for path in wanted if path in paths)
+
+
+def _struct(kind: Any) -> Any:
+    """Return the struct of the items of a list."""
+    return typing.get_args(kind)[0]
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_each_request_fits_its_command_and_its_route(words: str):
+    """The table of requests names parameters of commands, and parameters, members and actions of routes only."""
+    call, command = CALLS[words], COMMANDS[words]
+    parameters = {each.name for each in command.params}
+    route = next(_routes(call))
+
+    assert {*call.given, *call.where, *re.findall(r"{(\w+)}", call.path)} <= parameters
+    assert set(call.where) - {"numbers"} <= set(WORDS)
+    if call.action is None:
+        assert set(call.given.values()) <= set(route.query.__struct_fields__ if route.query else ())
+    else:
+        members = {each.name: each.type for form in _routes(call) for each in msgspec.structs.fields(form.form)}
+        assert {*call.given.values()} - {"dry_run"} <= set(members)
+        assert call.action in (*typing.get_args(members.get("action")), "", "update")
+    if call.columns and not isinstance(route.data, UnionType):
+        (items,) = [each.type for each in msgspec.structs.fields(route.data) if each.name == (call.part or "items")]
+        assert set(call.columns) <= set(_struct(items).__struct_fields__)
+
+
+def test_commands_act_through_a_url(app: package.App, at_url: Remote):
+    """A command has its usual options, no App, and prints the sentence of the server."""
+    made = at_url("enqueue", "charge", "--args", "[7]", "--tag", "late", "--delay", "1h")
+    listed = at_url("jobs", "list", "--task", "charge", "--tag", "late", "--json")
+    limited = at_url("queues", "limit", "default", "--concurrency", "3", "--rate", "none")
+    signal = at_url("runs", "signal", "checkout/order/1", "parcel", '"sent"')
+
+    number = msgspec.json.decode(listed.out)["id"]
+    assert f"job {number} of charge is enqueued\n" == made.out
+    assert ("late",) == app.job(int(number)).tags
+    assert (0, 3) == (limited.status, app.queue("default").settings.concurrency)
+    assert "run order/1 has received parcel\n" == signal.out
+    assert "ci via web" == app.database.audit()[0].actor
+
+
+def test_the_doctor_answers_through_a_url(app: package.App, at_url: Remote):
+    """The findings are those of the database, and the exit status is 1 if one is a problem."""
+    app.tasks["charge"].enqueue(1)
+    output = at_url("doctor", "--json")
+    checks = [msgspec.json.decode(line)["check"] for line in output.out.splitlines()]
+
+    assert 1 == output.status
+    assert ["database", "schema", "clock", "workers"] == checks[:4]
+
+
+def test_many_jobs_are_changed_by_an_operation(app: package.App, at_url: Remote):
+    """A command with ids or a filter starts an operation, which can be followed; a dry run counts its jobs."""
+    app.tasks["charge"].options(delay="1h", tags=["bulk"]).enqueue_many([1, 2, 3])
+    counted = at_url("jobs", "redrive", "--task", "charge", "--dry-run")
+    begun = at_url("jobs", "cancel", "--tag", "bulk", "--why", "not wanted")
+    unfiltered = at_url("jobs", "cancel")
+    operations = [msgspec.json.decode(line) for line in at_url("operations", "list", "--json").out.splitlines()]
+
+    assert "job 1 is cancelled\n" == at_url("jobs", "cancel", "1").out
+    assert (1, True) == (counted.status, "no job can be changed" in counted.err)
+    assert re.match(r"operation \d+ is ", begun.out)
+    assert [("cancel", "tag:bulk", "not wanted")] == [(each["action"], each["q"], each["why"]) for each in operations]
+    assert 2 == unfiltered.status
+
+
+def test_lists_are_tables_and_documents_are_lines(at_url: Remote):
+    """A list is a table, or with --json an object in each line; a document is indented."""
+    assert re.search(r"^id +task +queue +standing", at_url("jobs", "list").out)
+    assert re.search(r"^default +\d+ ", at_url("queues", "list").out, re.MULTILINE)
+    assert "... more follow; --limit shows up to 200\n" == at_url("jobs", "list", "--limit", "1").err
+    assert "job:\n  id: 1\n  task: charge\n" in at_url("jobs", "show", "1").out
+    assert "order/1" == msgspec.json.decode(at_url("runs", "show", "checkout/order/1", "--json").out)["run"]["id"]
+
+
+def test_errors_have_the_status_and_the_sentence_of_the_command(at_url: Remote):
+    """The exit status and the text are those that the command has with a database."""
+    assert (1, "redrive: there is no job 77\n") == (
+        at_url("jobs", "show", "77").status,
+        at_url("jobs", "show", "77").err,
+    )
+    assert (2, True) == (
+        (wrong := at_url("queues", "limit", "default", "--rate", "fast")).status,
+        "fast" in wrong.err,
+    )
+    assert 1 == at_url("enqueue", "charge", "--args", '["x"]').status
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["worker"], "redrive worker does not work through --url: it needs the App and its database"),
+        (["jobs", "archive", "--to", "x"], "these commands do: jobs list"),
+        (["jobs", "retry", "1", "--actor", "bob"], "--actor of redrive jobs retry does not work through --url"),
+        (["runs", "show", "x"], "WORKFLOW/ID"),
+        (["machines", "list"], "give --machine"),
+        (["enqueue", "charge", "--args", "["], "is no JSON"),
+        (["jobs", "list", "--error", 'a"b'], "no quotes"),
+    ],
+)
+def test_what_needs_the_database_is_refused(at_url: Remote, words: list[str], part: str):
+    """A command or an option that the API does not have is an error that names those that work."""
+    output = at_url(*words)
+
+    assert 2 == output.status
+    assert part in " ".join(output.err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--url", "ftp://x", "jobs", "list"], "is not the address of a dashboard"),
+        (["--url", "https://user:secret@x", "jobs", "list"], "is not the address of a dashboard"),
+        (["--url", "http://ops.example.com", "jobs", "list"], "in plain text"),
+        (["--url", "https://x", "--token-file", "missing", "jobs", "list"], "cannot be read"),
+        (["--url", "https://x", "--token-file", "empty", "jobs", "list"], "has no token"),
+        (["--token-file", "empty", "jobs", "list", "x:y"], "--url"),
+    ],
+)
+def test_wrong_options_are_refused_before_a_request(
+    redrive: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], part: str
+):
+    """A token is sent to no host without encryption, and to no address that is none."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").write_text(" \n")
+    monkeypatch.setattr(remote._OPENER, "open", lambda *_, **__: pytest.fail("a request was sent"))
+    output = redrive(*options)
+
+    assert 2 == output.status
+    assert part in " ".join(output.err.split())
+
+
+def test_tokens_have_their_roles(redrive: Remote, url: str, tmp_path: Path):
+    """An unknown token is a wrong configuration; one with the role read changes nothing."""
+    statuses = []
+    for token in ("wrong", "dev"):
+        (tmp_path / token).write_text(token)
+        output = redrive("--url", url, "--token-file", str(tmp_path / token), "jobs", "retry", "1")
+        statuses.append((output.status, output.err))
+
+    assert [(2, True), (1, True)] == [
+        (statuses[0][0], "refuses the token" in statuses[0][1]),
+        (statuses[1][0], "eve may read, but not change anything" in statuses[1][1]),
+    ]
+
+
+def test_other_servers_are_named(redrive: Remote):
+    """A server that does not answer, redirects, or answers something else than a dashboard, is reported."""
+
+    async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
+        """Redirect one path, and answer a page otherwise."""
+        moved = scope["path"].endswith("/workers")
+        headers = [(b"location", b"http://127.0.0.1:1/")] if moved else []
+        await send({"type": "http.response.start", "status": 302 if moved else 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"<html>"})
+
+    with served(elsewhere) as url:
+        moved, page = redrive("--url", url, "workers", "list"), redrive("--url", url, "queues", "list")
+    gone = redrive("--url", url, "workers", "list")
+
+    assert [1, 1, 1] == [each.status for each in (moved, page, gone)]
+    assert "does not answer as a dashboard: status 302" in moved.err
+    assert all("does not answer as a dashboard" in each.err for each in (page, gone))

@@ -1,0 +1,80 @@
+"""`redrive topics`: names that neither the code nor the database has."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from redrive import App
+from redrive.testing import drain
+
+MODULE = '''
+from redrive import App
+from redrive.testing import VirtualClock
+
+app = App("memory://", clock=VirtualClock())
+clicks = app.topic("clicks", int)
+
+
+@clicks.subscribe("count", retry="1 1h", dead="hold")
+def count(event: int) -> None:
+    """Fail each time."""
+    raise ConnectionError(event)
+'''
+
+
+def test_a_deletion_needs_a_known_topic(redrive, shop: App):
+    """Events of an unknown topic are not "0 deleted": the command names the topics of the code and of the database."""
+    shop.topic("payments", int)
+    shop.topic("clicks", int).publish(1)
+    del shop.topics.declared["clicks"]
+    output = redrive("topics", "prune", "shop:app", "payment", "--keep-for", "7d")
+
+    expected = (
+        "there is no topic 'payment' in the code, and no event or subscription of it; known topics: clicks, payments"
+    )
+    assert (2, "") == (output.status, output.out)
+    assert expected in output.err
+    assert "0 events are deleted\n" == redrive("topics", "prune", "shop:app", "clicks", "--keep-for", "7d").out
+    assert "0 events are deleted\n" == redrive("topics", "prune", "shop:app", "payments", "--keep-for", "7d").out
+
+
+@pytest.fixture
+def clicked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """Create a module with a subscription that its first event holds, in memory."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "clicked.py").write_text(MODULE)
+    import clicked
+
+    clicked.clicks.publish(1)
+    drain(clicked.app, within="1m")
+    yield clicked
+    clicked.app.close()
+    del sys.modules["clicked"]
+
+
+def test_a_subscription_that_delivers_nothing_has_the_commands_that_let_it_go_on(redrive, clicked: ModuleType):
+    """Print what ends the pause, what starts the event that holds others, and what lets it go."""
+    shown = redrive("topics", "show", "clicked:app", "clicks", "count").out
+    skip = "redrive topics skip clicked:app clicks count 1"
+    assert f"to clear it: redrive jobs retry clicked:app 2, or {skip}\n" in shown
+
+    drain(clicked.app, within="2h")
+    clicked.count.pause()
+    shown = redrive("topics", "show", "clicked:app", "clicks", "count").out
+    assert "to clear it: redrive topics resume clicked:app clicks count\n" in shown
+    assert f"to clear it: redrive topics redrive clicked:app clicks count, or {skip}\n" in shown
+
+
+@pytest.mark.usefixtures("clicked")
+def test_a_topic_with_a_wrong_name_is_refused(redrive):
+    """Name the topics that exist."""
+    output = redrive("topics", "show", "clicked:app", "click", "count")
+
+    assert (2, "") == (output.status, output.out)
+    assert "there is no topic 'click' in the code, and no event or subscription of it" in output.err

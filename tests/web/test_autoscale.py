@@ -1,0 +1,84 @@
+"""How many slots queues need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import redrive
+from redrive.engine.queue import QueueSettings
+from redrive.runtime.worker import Worker
+from redrive.stores.operations.counters import Throughput
+from redrive.web.pages.autoscale import mean_of, slots_wanted
+from tests.web.client import Operator
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+OPEN = QueueSettings("mail")
+
+
+@pytest.mark.parametrize(
+    ("due", "running", "mean", "settings", "expected"),
+    [
+        (9812, 10, 0.8, OPEN, 262),
+        (0, 10, 0.8, OPEN, 10),
+        (1, 10, 0.8, OPEN, 10),
+        (0, 0, None, OPEN, 0),
+        (500, 0, None, OPEN, 1),
+        (9812, 10, 0.8, QueueSettings("mail", concurrency=100), 100),
+        (9812, 10, 0.8, QueueSettings("mail", concurrency=0), 10),
+        (9812, 3, 0.8, QueueSettings("mail", paused_at=NOW), 3),
+    ],
+)
+def test_slots_start_the_due_jobs_in_time(
+    due: int, running: int, mean: float | None, settings: QueueSettings, expected: int
+):
+    """The wanted slots start the due jobs within the target; running jobs keep theirs, and limits hold."""
+    assert expected == slots_wanted(due, running, mean, timedelta(seconds=30), settings)
+
+
+def test_the_mean_time_is_estimated_from_a_histogram():
+    """The attempts of each bucket count with its middle, those of all tasks of the queue together."""
+    took = {("mail", "send"): [0] * 7 + [3] + [0] * 9, ("mail", "read"): [0] * 16 + [1], ("slow", "x"): [1] * 17}
+    past = Throughput(NOW, NOW, (), took, ())
+
+    assert (3 * 0.75 + 3600) / 4 == mean_of(past, "mail")
+    assert None is mean_of(past, "none")
+    assert mean_of(past, None) not in (None, mean_of(past, "mail"))
+
+
+@pytest.fixture
+def app() -> Iterator[redrive.App]:
+    """An App with due jobs on two queues, after an attempt of one of them."""
+    app = redrive.App("memory://")
+
+    @app.task(queue="mail")
+    def send(number: int) -> None:
+        """Do nothing."""
+
+    app.open()
+    send.enqueue(0)
+    asyncio.run(Worker(app, until_empty=True).run())
+    send.enqueue_many(range(7))
+    send.options(queue="slow").enqueue(1)
+    yield app
+    app.close()
+
+
+def test_each_number_is_always_there(app: redrive.App):
+    """A queue without jobs has zeros; without a queue all of them count."""
+    client = Operator(app)
+    mail, none, both = (client.read(f"/autoscale{query}") for query in ("?queue=mail&target=1h", "?queue=none", ""))
+
+    assert (7, 0, True, 1) == (mail["due"], mail["running"], mail["mean_seconds"] > 0, mail["slots_wanted"])
+    assert (0, 0, None, 0) == (none["due"], none["running"], none["mean_seconds"], none["slots_wanted"])
+    assert (8, 30.0, None, 2) == (both["due"], both["target_seconds"], both["queue"], both["slots_wanted"])
+    assert "started within 1h" in client.get("/autoscale?target=1h").text
+
+
+@pytest.mark.parametrize("target", ["0s", "soon", "-1s"])
+def test_targets_are_spans(app: redrive.App, target: str):
+    """A target that is no span above zero is refused."""
+    assert 400 == Operator(app).get(f"/api/v1/autoscale?target={target}").status_code

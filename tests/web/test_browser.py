@@ -1,0 +1,737 @@
+"""The dashboard in a real browser: real server processes on SQLite and on PostgreSQL, and Chromium.
+
+``REDRIVE_CHROMIUM`` names the browser; where there is none, these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from fastapi import FastAPI
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, sync_playwright
+
+import redrive
+from redrive.clock import SystemClock
+from redrive.engine.explain import span
+from redrive.web import NoAuth, create_app
+from redrive.web.routes import ROUTES
+from tests.web.served import served
+from tests.web.site import DEAD, FLAKY, PASSWORD, Site, sites
+
+pytestmark = pytest.mark.slow
+
+CHROMIUM = Path(os.environ.get("REDRIVE_CHROMIUM", "/usr/bin/chromium"))
+
+EXAMPLES = {
+    "/jobs/{id:int}": f"/jobs/{DEAD}",
+    "/errors/{group}": "/errors/other",
+    "/operations/preview": "/operations/preview?action=redrive&q=state:dead",
+    "/operations/{id:int}": "/operations/1",
+    "/problems/{name}": "/problems/JobNotFound",
+    "/tasks/{name:path}": "/tasks/charge",
+    "/queues/{name:path}": "/queues/mail/out",
+    "/runs/{workflow}/{run:path}": "/runs/checkout/order/1",
+    "/machines/{machine}": "/machines/payment",
+    "/machines/{machine}/{key:path}": "/machines/payment/card",
+    "/topics/{topic}/{subscription}": "/topics/receipts/send",
+    "/topics/{topic}/{subscription}/move": "/topics/receipts/send/move?to=beginning",
+    "/schedules/{name}": "/schedules/table",
+    "/schedules/{name}/calendar": "/schedules/nightly/calendar",
+    "/schedules/{name}/item": "/schedules/table/item?key=key/1",
+}
+"""An address of each page whose path has variable parts."""
+
+PATIENCE = 60_000
+"""Milliseconds after which the browser gives up."""
+
+SOON = 4.0
+"""Seconds within which an open page shows a change."""
+
+STANDARDS = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
+
+
+def _pages(*, full: bool) -> list[str]:
+    """Return an address of each page of the table of routes; on an empty site those without variable parts."""
+    paths = [EXAMPLES.get(each.path, each.path) for each in ROUTES if each.template is not None]
+    missing = [path for path in paths if "{" in path]
+    assert [] == missing, "add an address to EXAMPLES, and its data to tests/web/site.py"
+    return (
+        [*paths, "/jobs?q=state:dead", f"/jobs/{FLAKY}"] if full else [p for p in paths if p not in EXAMPLES.values()]
+    )
+
+
+class Visitor:
+    """A browser with one user of one dashboard.
+
+    Args:
+        browser: the browser.
+        site: the dashboard.
+        user: the name; every user has the same password.
+        settings: of the context, such as ``java_script_enabled``.
+    """
+
+    def __init__(self, browser: Browser, site: Site, user: str = "ann", **settings: Any) -> None:
+        self.site = site
+        self.context = browser.new_context(base_url=site.url, **settings)
+        self.context.set_default_timeout(PATIENCE)
+        self.complaints: list[str] = []
+        if site.users:
+            form = {"name": user, "password": PASSWORD, "next": "/workers"}
+            answer = self.context.request.post("/login", form=form, headers={"Origin": site.url})
+            assert "/workers" in answer.url
+
+    def open(self, path: str, status: int = 200) -> Page:
+        """Open a page in a new tab, and note what the browser complains of."""
+        page = self.context.new_page()
+        page.on("console", lambda message: self._complain(message.type in {"error", "warning"}, message.text))
+        page.on("pageerror", lambda error: self._complain(True, str(error)))
+        page.on("dialog", lambda dialog: (self._complain(True, dialog.message), dialog.dismiss()))
+        page.on("request", lambda sent: self._complain(not sent.url.startswith(self.site.url), sent.url))
+        page.add_init_script(
+            "addEventListener('securitypolicyviolation', e => console.error(e.violatedDirective, e.blockedURI))"
+        )
+        answer = page.goto(path)
+        assert answer is not None
+        assert status == answer.status, path
+        return page
+
+    def _complain(self, is_wrong: bool, text: str) -> None:
+        if is_wrong:
+            self.complaints.append(text)
+
+
+@pytest.fixture(scope="module")
+def dashboards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
+    """Start the dashboards, if there is a browser."""
+    if not CHROMIUM.exists():
+        pytest.skip(f"there is no browser at {CHROMIUM}; REDRIVE_CHROMIUM names one")
+    with sites(tmp_path_factory.mktemp("web")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(dashboards: dict[str, Site]) -> Iterator[Browser]:
+    """Start the browser, once. Its event loop lives in this thread until the last test of this file."""
+    with sync_playwright() as playwright:
+        # Chromium's own sandbox needs rights that containers and the user root do not have.
+        opened = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        expect.set_options(timeout=PATIENCE)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[Callable[..., Visitor]]:
+    """Open contexts of the browser, which end with the test."""
+    opened: list[BrowserContext] = []
+
+    def visitor(site: Site, user: str = "ann", **settings: Any) -> Visitor:
+        """Open a context."""
+        found = Visitor(browser, site, user, **settings)
+        opened.append(found.context)
+        return found
+
+    yield visitor
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def site(request: pytest.FixtureRequest, dashboards: dict[str, Site]) -> Site:
+    """Return a full dashboard, on each database."""
+    return dashboards[request.param]
+
+
+@pytest.fixture
+def full(dashboards: dict[str, Site]) -> Site:
+    """Return a full dashboard, where the database makes no difference."""
+    return dashboards["sqlite"]
+
+
+Visit = Callable[..., Visitor]
+
+
+def _until(page: Page, holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    before = SystemClock.monotonic()
+    while not holds():
+        assert SystemClock.monotonic() - before < PATIENCE / 1000, page.locator("main").inner_text()
+        page.wait_for_timeout(50)
+
+
+def _rows(page: Page) -> list[str]:
+    return page.locator("tbody th").all_inner_texts()
+
+
+# --------------------------------------------------------------------------------------------------------- all pages
+
+
+def test_no_page_breaks_its_policy_or_loads_from_elsewhere(visit: Visit, site: Site):
+    """On each page hostile texts run nothing, the strict policy blocks nothing, and no other server is asked."""
+    visitor = visit(site)
+    page = visitor.open("/")
+    for path in _pages(full=True):
+        page.goto(path)
+        expect(page.locator("#keys")).to_be_visible()
+        assert page.evaluate("document.querySelector('script:not([src]), img') === null"), path
+
+    assert [] == visitor.complaints
+
+
+@pytest.mark.parametrize("name", ["sqlite", "empty"])
+def test_every_page_is_accessible(visit: Visit, dashboards: dict[str, Site], name: str):
+    """Axe finds no violation of WCAG 2.2 AA: wide and light, narrow and dark, full and empty."""
+    page = visit(dashboards[name], bypass_csp=True).open("/")
+    found = []
+    for path in _pages(full=name != "empty"):
+        page.goto(path)
+        for scheme, width in (("light", 1280), ("dark", 390)):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.set_viewport_size({"width": width, "height": 800})
+            result = Axe().run(page, options={"runOnly": STANDARDS, "resultTypes": ["violations"]})
+            found += [
+                (path, scheme, each["id"], [node["html"][:120] for node in each["nodes"]])
+                for each in result.response["violations"]
+            ]
+
+    assert [] == found
+
+
+def test_no_page_is_wider_than_its_window(visit: Visit, full: Site):
+    """Long words are broken, and wide tables scroll by themselves, in windows of 1280, 390 and 360 pixels."""
+    page = visit(full).open("/")
+    wide = {}
+    for path in _pages(full=True):
+        page.goto(path)
+        for width in (1280, 390, 360):
+            page.set_viewport_size({"width": width, "height": 800})
+            wide[path, width] = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+
+    assert {} == {place: pixels for place, pixels in wide.items() if pixels > 0}
+
+
+def test_first_columns_stay_in_sight_on_narrow_screens(visit: Visit, full: Site):
+    """A table that is scrolled to its end still names its rows, and nothing shines through the names."""
+    page = visit(full, viewport={"width": 360, "height": 800}).open("/jobs")
+    page.locator(".scroll").evaluate("each => each.scrollLeft = 10000")
+    name = page.locator("tbody th").first
+
+    assert page.locator(".scroll").evaluate("each => each.scrollLeft") > 100
+    assert 0 <= name.bounding_box()["x"] < 20  # type: ignore[index]
+    assert "rgba(0, 0, 0, 0)" != name.evaluate("each => getComputedStyle(each).backgroundColor")
+
+
+# -------------------------------------------------------------------------------------------------- without JavaScript
+
+
+def test_reading_and_acting_work_without_javascript(visit: Visit, site: Site):
+    """Each page is complete, and jobs and queues are changed by plain forms."""
+    page = visit(site, java_script_enabled=False).open("/")
+    for path in _pages(full=True):
+        page.goto(path)
+        assert page.locator("h1").inner_text(), path
+        assert re.search(r"in \d+ [smhd]\b", page.locator("header").inner_text()) is None
+
+    page.goto("/jobs/2")
+    page.click("button[value=retry]")
+    expect(page.locator(".note")).to_have_text("job 2 is due now")
+    page.goto("/queues/shelf")
+    page.click("button[value=pause]")
+    expect(page.locator("main")).to_contain_text("Paused since")
+    page.goto("/jobs?q=state:dead+id:4,6,7")
+    page.click("summary")
+    page.click("button[value=redrive]")
+    expect(page.locator("h1")).to_have_text("Redrive 2 jobs?")
+    page.click("button[value=redrive]")
+    expect(page.locator(".note")).to_have_text("operation 2 is running")
+    site.do(lambda work: work.app.operations.finish(2))
+    page.reload()
+    expect(page.locator(".answer")).to_contain_text("2 jobs changed, 0 kept, of 2")
+
+    assert ["ready"] * 3 == site.do(lambda work: [work.app.job(number).state.value for number in (2, 4, 6)])
+
+
+# --------------------------------------------------------------------------------------------------------------- a job
+
+
+def test_pages_programs_and_the_command_line_show_the_same_numbers(visit: Visit, site: Site):
+    """Three failed attempts have the same durations, delays and rules in picture, table, JSON and command line."""
+    visitor = visit(site)
+    page = visitor.open(f"/jobs/{FLAKY}")
+    table = [row.locator("td, th").all_inner_texts() for row in page.locator("tbody tr").all()]
+    picture = page.locator("svg.timeline").get_attribute("aria-label") or ""
+    tips = [each.inner_html() for each in page.locator("svg.timeline .wait title").all()]
+    data = visitor.context.request.get(f"/api/v1/jobs/{FLAKY}").json()["attempts"]
+    command = [sys.executable, "-m", "redrive", "jobs", "show", "work:app", str(FLAKY), "--json"]
+    printed = subprocess.run(command, cwd=site.deployment.folder, capture_output=True, check=True, text=True).stdout
+    history = json.loads(printed)["history"]
+
+    ran = [span(timedelta(seconds=each["took_seconds"])) for each in data]
+    waits = [span(timedelta(seconds=each["waits_seconds"])) for each in data]
+    rules = [each["rule"] for each in data]
+    assert (["20ms", "40ms", "1h"], ["backoff", "backoff", "hint"]) == (waits, rules)
+    assert (ran, waits) == ([row[2] for row in table], [row[5] for row in table])
+    assert ran == re.findall(r"attempt \d ran (\S+):", picture)
+    expected = [f"delay {wait}, chosen by {rule}" for wait, rule in zip(waits, rules, strict=True)]
+    assert expected == [tip.partition(";")[0] for tip in tips]
+    assert [(each["number"], each["rule"], each["delay"]) for each in history] == [
+        (1, "backoff", "PT0.02S"), (2, "backoff", "PT0.04S"), (3, "hint", "PT3600S")
+    ]  # fmt: skip
+    assert re.fullmatch(r"in 5\d m", page.locator("time[data-relative]").first.inner_text())
+
+
+def test_countdowns_reach_zero_with_the_start(visit: Visit, full: Site):
+    """A countdown ends within a second of the real start, though the browser's clock is 90 seconds fast."""
+    visitor = visit(full)
+    visitor.context.add_init_script(
+        "const now = Date.now; Date.now = () => now() + 90000; localStorage['redrive-live'] = 'off'"
+    )
+    job = full.do(lambda work: work.soon.options(delay="3s").enqueue(1))
+    page = visitor.open(f"/jobs/{job.id}")
+    ended = page.evaluate(
+        """patience => new Promise((done, fail) => {
+            const ends = each => each.textContent.endsWith("ago") && done(new Date().getTime());
+            setInterval(() => document.querySelectorAll(".answer [data-relative]").forEach(ends), 20);
+            setTimeout(() => fail(document.querySelector(".answer").textContent), patience);
+        })""",
+        PATIENCE,
+    )
+    _until(page, lambda: full.do(lambda _: job.refresh().state) == "succeeded")
+    started = full.do(lambda _: job.attempts[0].started_at)
+
+    assert abs(datetime.fromtimestamp(ended / 1000, UTC) - started) < timedelta(seconds=1)
+
+
+# ----------------------------------------------------------------------------------------------------------------- live
+
+
+def _ready(page: Page) -> None:
+    """Wait until the page follows changes."""
+    expect(page.locator("#live")).to_have_text("live")
+
+
+def test_jobs_of_other_processes_appear(visit: Visit, site: Site):
+    """An open list shows a job that another process enqueues, within four seconds, and the reader's place stays."""
+    page = visit(site).open("/jobs?q=queue:elsewhere")
+    _ready(page)
+    took = []
+    for number in range(3):
+        job = site.do(lambda work, n=number: work.soon.options(queue="elsewhere").enqueue(n))
+        before = SystemClock.monotonic()
+        page.wait_for_selector(f"tbody th >> text='{job.id}'")
+        took.append(SystemClock.monotonic() - before)
+        if took[-1] < SOON:  # a busy machine has more than one chance
+            break
+
+    assert min(took) < SOON
+
+
+def test_nothing_moves_while_text_is_selected(visit: Visit, full: Site):
+    """Changes wait until the reader has finished with the selected text."""
+    page = visit(full).open("/jobs?q=queue:selected")
+    _ready(page)
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
+    job = full.do(lambda work: work.soon.options(queue="selected").enqueue(1))
+    expect(page.locator("#live")).to_have_text("changes waiting")
+
+    assert [] == _rows(page)
+    page.evaluate("getSelection().removeAllRanges()")
+    page.wait_for_selector(f"tbody th >> text='{job.id}'")
+
+
+def test_paused_pages_ask_for_nothing(visit: Visit, full: Site):
+    """Pause stops all requests of a page; the next click shows what was missed."""
+    page = visit(full).open("/jobs?q=queue:paused")
+    _ready(page)
+    page.click("#live")
+    asked: list[str] = []
+    page.on("request", lambda sent: asked.append(sent.url))
+    job = full.do(lambda work: work.soon.options(queue="paused").enqueue(1))
+    page.wait_for_timeout(3500)
+
+    assert [] == asked
+    page.click("#live")
+    page.wait_for_selector(f"tbody th >> text='{job.id}'")
+
+
+def test_hidden_pages_close_their_stream(visit: Visit, full: Site):
+    """A tab that is not seen holds no connection, and catches up as soon as it is seen."""
+    page = visit(full).open("/jobs?q=queue:hidden")
+    _ready(page)
+    page.evaluate("Object.defineProperty(document, 'hidden', {get: () => window.isHidden})")
+    show = "isHidden => { window.isHidden = isHidden; document.dispatchEvent(new Event('visibilitychange')); }"
+    with page.expect_event("requestfailed", lambda sent: sent.url.endswith("/live")):
+        page.evaluate(show, True)
+    job = full.do(lambda work: work.soon.options(queue="hidden").enqueue(1))
+    page.evaluate(show, False)
+    page.wait_for_selector(f"tbody th >> text='{job.id}'")
+
+
+def test_eight_tabs_share_one_stream(visit: Visit, full: Site):
+    """Browsers open six connections to a server: eight open tabs stay usable, and all of them show a new job."""
+    visitor = visit(full)
+    streams: dict[Request, Page] = {}
+
+    def keep(sent: Request) -> None:
+        if sent.url.endswith("/live"):
+            streams[sent] = sent.frame.page
+
+    def open_streams() -> int:
+        # The end of a request of a tab that was closed is not always reported.
+        return sum(not page.is_closed() for page in streams.values())
+
+    visitor.context.on("request", keep)
+    for end in ("requestfinished", "requestfailed"):
+        visitor.context.on(end, lambda sent: streams.pop(sent, None))
+    tabs = [visitor.open("/jobs?q=queue:tabs") for _ in range(8)]
+    for tab in tabs:
+        _ready(tab)
+    _until(tabs[0], lambda: open_streams() == 1)
+    first = full.do(lambda work: work.soon.options(queue="tabs").enqueue(1))
+    for tab in tabs:
+        tab.wait_for_selector(f"tbody th >> text='{first.id}'")
+    for tab in tabs[:-1]:
+        tab.close()
+    _until(tabs[-1], lambda: open_streams() == 1)
+    second = full.do(lambda work: work.soon.options(queue="tabs").enqueue(1))
+    tabs[-1].wait_for_selector(f"tbody th >> text='{second.id}'")
+
+    assert [] == visitor.complaints
+
+
+# --------------------------------------------------------------------------------------------------- lists and filters
+
+
+def test_paging_visits_each_job_once(visit: Visit, site: Site):
+    """All jobs of a filter are on exactly one page while new ones arrive, and the back button leads back."""
+    page = visit(site).open("/jobs?q=tag:many")
+    _ready(page)
+    page.click("#live")  # a refresh would move the first page, and with it the link to the next
+    seen = [_rows(page)]
+    while page.locator("a[rel=next]").count():
+        site.do(lambda work: work.charge.options(queue="shelf", delay="1d", tags=["many"]).enqueue(1, "late"))
+        page.click("a[rel=next]")
+        page.wait_for_load_state()
+        seen.append(_rows(page))
+    page.go_back()
+
+    ids = [int(each) for rows in seen for each in rows]
+    assert (120, sorted(set(ids), reverse=True)) == (len(ids), ids)
+    assert seen[-2] == _rows(page)
+
+
+def test_addresses_hold_the_state_of_a_list(visit: Visit, full: Site):
+    """A copied address shows the same list in another browser; a wrong filter shows its place and keeps its text."""
+    first = visit(full).open("/jobs")
+    first.fill("main [name=q]", "state:dead task:charge")
+    first.press("main [name=q]", "Enter")
+    first.wait_for_url("**q=state**")
+    second = visit(full, "bob").open(first.url)
+    wrong = visit(full).open("/jobs?q=task:a+stat:dead", 400)
+
+    assert str(DEAD) in _rows(first)
+    assert _rows(first) == _rows(second)
+    assert "task:a stat:dead" == wrong.input_value("main [name=q]")
+    expect(wrong.locator("[role=alert] pre")).to_contain_text("^")
+
+
+# ------------------------------------------------------------------------------------------------------ forms and keys
+
+
+def test_double_clicks_act_once(visit: Visit, site: Site):
+    """A double click sends one request, and leaves one line in the audit log."""
+    visitor = visit(site)
+    page = visitor.open("/jobs/8")
+    posts: list[str] = []
+    page.on("request", lambda sent: sent.method == "POST" and posts.append(sent.url))
+    page.dblclick("button[value=retry]", no_wait_after=True)
+    expect(page.locator(".note")).to_have_text("job 8 is due now")
+
+    assert 1 == len(posts)
+
+
+def test_stale_tabs_change_nothing(visit: Visit, site: Site):
+    """A tab that shows a former state gets the present one, with status 409."""
+    visitor = visit(site)
+    stale, fresh = visitor.open("/jobs/10"), visitor.open("/jobs/10")
+    stale.evaluate("localStorage['redrive-live'] = 'off'")
+    stale.click("#live")
+    fresh.click("button[value=retry]")
+    expect(fresh.locator(".note")).to_be_visible()
+    with stale.expect_response(lambda answer: answer.request.method == "POST") as answer:
+        stale.click("button[value=retry]")
+
+    assert 409 == answer.value.status
+    expect(stale.locator("[role=alert]")).to_contain_text("job 10 is ready now, not dead")
+
+
+def test_confirmations_are_dialogs_that_return_the_focus(visit: Visit, full: Site):
+    """Escape changes nothing and leads back to the button; the confirmed action is done."""
+    job = full.do(lambda work: work.soon.options(delay="1d").enqueue(1))
+    page = visit(full).open(f"/jobs/{job.id}")
+    button = page.locator("button[value=cancel]")
+    button.press("Enter")
+    expect(page.locator("#confirm")).to_contain_text(f"Cancel job {job.id}?")
+    page.keyboard.press("Escape")
+    expect(button).to_be_focused()
+    assert "ready" == full.do(lambda _: job.refresh().state)
+
+    button.click()
+    page.click("#confirm button[value=yes]")
+    expect(page.locator(".note")).to_have_text(f"job {job.id} is cancelled")
+
+
+def test_keys_lead_from_the_overview_to_an_action(visit: Visit, full: Site):
+    """Without a mouse a reader opens the jobs, walks to one, opens it, and runs it after a confirmation."""
+    page = visit(full).open("/")
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    page.wait_for_url("**/jobs")
+    page.keyboard.press("/")
+    page.keyboard.type("id:12")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=id**")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs/12")
+    page.keyboard.press("r")
+    expect(page.locator("#confirm")).to_contain_text("Run this job now?")
+    page.click("#confirm button[value=yes]")
+
+    expect(page.locator(".note")).to_have_text("job 12 is due now")
+
+
+def _tab_to(page: Page, target: str) -> None:
+    """Press the tab key until an element has the focus, which no step may lose."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement !== document.body"), target
+        if page.locator(target).first.evaluate("each => each === document.activeElement"):
+            return
+    raise AssertionError(f"no tab leads to {target}")
+
+
+def test_a_change_of_many_jobs_is_started_and_undone_by_keys(visit: Visit, full: Site):
+    """From the search on the overview to the undo of a redrive, the focus is always somewhere."""
+    options = {"tags": ["keys"], "delay": "1d", "queue": "keys"}  # which no worker serves
+    jobs = full.do(lambda work: work.soon.options(**options).enqueue_many([1, 2]))
+    full.do(lambda _: [each.cancel() for each in jobs])
+    page = visit(full).open("/")
+    page.keyboard.press("/")
+    page.keyboard.type("state:cancelled tag:keys")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs?q=*")
+    _tab_to(page, "details.bulk summary")
+    page.keyboard.press("Enter")
+    _tab_to(page, "details.bulk button[value=redrive]")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/operations/preview?*")
+    _tab_to(page, "main button[value=redrive]")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"/operations/\d+"))
+    _tab_to(page, "main button[value=undo]")
+    page.keyboard.press("Enter")
+    if page.locator("#confirm[open]").count():
+        page.locator("#confirm button[value=yes]").press("Enter")
+
+    expect(page.locator(".note")).to_contain_text("operation")
+    _until(page, lambda: full.do(lambda _: [each.refresh().state.value for each in jobs]) == ["cancelled"] * 2)
+
+
+def test_an_operation_shows_its_progress_and_is_stopped_and_undone(visit: Visit, site: Site):
+    """A redrive of 5,000 jobs at 500 a second is stopped half-way, and its undo takes back exactly what it has done."""
+    options = {"tags": ["mass"], "delay": "1d", "queue": "mass"}  # which no worker serves
+    site.do(lambda work: work.soon.options(**options).enqueue_many(range(5000)))
+    site.do(lambda work: _carried_out(work, "cancel"))
+    visitor = visit(site)
+    page = visitor.open("/operations/preview?action=redrive&q=state:cancelled+tag:mass&rate=500/s")
+    expect(page.locator("h1")).to_have_text("Redrive 5,000 jobs?")
+    page.fill("[name=confirm]", "5000")
+    page.click("main button[value=redrive]")
+    page.wait_for_url(re.compile(r"/operations/\d+"))
+    number = int(page.url.rsplit("/", 1)[1])
+    progress = page.locator("progress")
+    _until(page, lambda: 0 < float(progress.get_attribute("value") or 0) < 5000)
+    expect(visitor.open("/").locator(".underway")).to_contain_text("of 5,000 jobs, at 500/1s")
+    page.click("button[value=stop]")
+    # The page itself may show the state before the answer to the form has replaced it.
+    expect(page.locator(".note")).to_have_text(f"operation {number} is stopped")
+    expect(page.locator("h1 .status")).to_have_text("stopped")
+    done = site.do(lambda work: work.app.operations.get(number).done)
+
+    assert 0 < done < 5000
+    assert done == site.do(lambda work: len(work.app.jobs.select(_mass(work))))
+    page.click("button[value=undo]")
+    page.locator("#confirm button[value=yes]").click()
+    expect(page.locator(".note")).to_contain_text(f"undoes operation {number}")
+    undo = int(page.url.rsplit("/", 1)[1])
+    _until(page, lambda: site.do(lambda work: work.app.operations.get(undo).state.value) == "done")
+    assert (done, 0) == site.do(
+        lambda work: (work.app.operations.get(undo).done, len(work.app.jobs.select(_mass(work))))
+    )
+
+
+def _mass(work: Any) -> Any:
+    return work.redrive.Filter(tag="mass", state="ready", limit=5000)
+
+
+def _carried_out(work: Any, action: str) -> None:
+    operations = work.app.operations
+    operations.finish(operations.start(operations.preview(action, work.redrive.Filter(tag="mass", limit=5000))).id)
+
+
+def test_letters_can_be_switched_off(visit: Visit, full: Site):
+    """The help names the keys and has the switch; without them letters do nothing, also on the next page."""
+    page = visit(full).open("/workers")
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_contain_text("next row")
+    page.uncheck("#help input")
+    page.keyboard.press("Escape")
+    page.reload()
+    for key in ("g", "j", "?", "p"):
+        page.keyboard.press(key)
+    page.wait_for_timeout(300)
+
+    assert page.url.endswith("/workers")
+    expect(page.locator("dialog[open]")).to_have_count(0)
+    expect(page.locator("#live")).not_to_have_text("paused")
+
+
+# ------------------------------------------------------------------------------------------------------------- security
+
+
+def test_other_sites_can_neither_frame_nor_post(visit: Visit, full: Site):
+    """A hostile page shows no dashboard in a frame, and its form changes nothing; logins lead nowhere else."""
+    visitor = visit(full)
+    form = f'<form method="post" action="{full.url}/jobs/{DEAD}"><input name="action" value="retry"></form>'
+    visitor.context.route(
+        "http://evil.example/**",
+        lambda route: route.fulfill(content_type="text/html", body=f'<iframe src="{full.url}/"></iframe>{form}'),
+    )
+    page = visitor.context.new_page()
+    page.goto("http://evil.example/")
+    frames = [each.url for each in page.frames]
+    with page.expect_navigation() as answer:
+        page.evaluate("document.forms[0].submit()")
+
+    assert 403 == answer.value.status  # type: ignore[union-attr]
+    assert "dead" == full.do(lambda work: work.app.job(DEAD).state)
+    assert not any(each.startswith(full.url) for each in frames)
+    page.goto(f"{full.url}/login?next=//evil.example/")
+    page.fill("[name=name]", "ann")
+    page.fill("[name=password]", PASSWORD)
+    page.click("main button")
+    page.wait_for_url(f"{full.url}/")
+
+
+# -------------------------------------------------------------------------------------------------------------- mounts
+
+
+def test_mounted_dashboards_stay_below_their_prefix(visit: Visit):
+    """Inside another application links, forms, assets and the stream keep the prefix, and the browser asks for no
+    address outside of it."""
+    prefix = "/ops/redrive"
+    app = redrive.App("memory://")
+
+    @app.task
+    def mail() -> None:
+        """Do nothing."""
+
+    delayed = mail.options(delay="1h")
+    outer = FastAPI()
+    outer.mount(prefix, create_app(app, auth=NoAuth()))
+    with ThreadPoolExecutor(1) as outside, served(outer) as url:
+        outside.submit(delayed.enqueue).result()
+        visitor = visit(SimpleNamespace(url=url + prefix, users=False))  # type: ignore[arg-type]
+        page = visitor.open(f"{url}{prefix}/")
+        page.click("nav a >> text=Jobs")
+        _ready(page)
+        second = outside.submit(delayed.enqueue).result()
+        page.wait_for_selector(f"tbody th >> text='{second.id}'")
+        links = page.evaluate(
+            "[...document.querySelectorAll('[href], [src], [action]')].map("
+            "each => each.getAttribute('href') || each.getAttribute('src') || each.getAttribute('action'))"
+        )
+        page.click("tbody th a >> text='1'")
+        page.click("button[value=cancel]")
+        page.click("#confirm button[value=yes]")
+        expect(page.locator(".note")).to_have_text("job 1 is cancelled")
+        address = page.url
+        page.fill("[name=q]", "state:cancelled")
+        page.press("[name=q]", "Enter")
+        page.wait_for_url(f"{url}{prefix}/jobs?q=state%3Acancelled")
+        assert ["1"] == _rows(page)
+        visitor.context.close()  # its stream would keep the server from ending
+    app.close()
+
+    assert f"{url}{prefix}/jobs/1" == address
+    assert [] == [link for link in links if not link.startswith((f"{prefix}/", "#", "?"))]
+    assert [] == visitor.complaints
+
+
+# ------------------------------------------------------------------------------------------ servers that come and go
+
+
+def test_pages_come_back_after_a_stop(visit: Visit, full: Site):
+    """A server with three open streams ends within four seconds; its pages note that, and come back by themselves."""
+    pages = [visit(full).open("/jobs?q=queue:restarted") for _ in range(3)]
+    for page in pages:
+        _ready(page)
+    took = full.stop()
+    for page in pages:
+        expect(page.locator("#live")).to_have_text("reconnecting")
+    job = full.do(lambda work: work.soon.options(queue="restarted").enqueue(1))
+    full.start()
+    full.wait()
+
+    for page in pages:
+        expect(page.locator("tbody th")).to_have_text([str(job.id)])
+    assert took < SOON
+
+
+def test_developers_log_in_by_a_link_that_works_once(browser: Browser, full: Site):
+    """The address keeps no token, another browser is refused, and the page of a developer is accessible and works."""
+    process = full.deployment.run(sys.executable, "-m", "redrive", "dev", "work:app", "--port", "0", "--memory")
+    full.deployment.until(lambda: "; the link" in process.log.read_text())
+    base, path = re.search(r"(http://\S+?)(/login/\S+);", process.log.read_text()).groups()  # type: ignore[union-attr]
+    first, second = browser.new_context(base_url=base, bypass_csp=True), browser.new_context(base_url=base)
+    try:
+        page, other = first.new_page(), second.new_page()
+        page.goto(path)
+        addresses = [page.url, *page.evaluate("performance.getEntriesByType('navigation').map(each => each.name)")]
+        refused = other.goto(path)
+        page.goto("/dev?task=charge")
+        result = Axe().run(page, options={"runOnly": STANDARDS, "resultTypes": ["violations"]})
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        page.fill("[name='arg.order']", "8")
+        page.fill("[name='arg.password']", "open sesame")
+        page.fill("[name=delay]", "1h")
+        page.click("button[value=enqueue]")
+        job = page.url
+        page.goto("/dev")
+        page.click("button[value=jump]")
+        page.goto(job)
+        expect(page.locator("h1")).to_contain_text("succeeded")
+    finally:
+        first.close()
+        second.close()
+    process.send(signal.SIGTERM)
+
+    assert [f"{base}/"] * 2 == addresses
+    assert refused is not None
+    assert 401 == refused.status
+    assert ([], 0) == ([each["id"] for each in result.response["violations"]], wide)
+    assert 0 == process.ended()
