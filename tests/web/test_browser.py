@@ -720,9 +720,12 @@ def test_developers_log_in_by_a_link_that_works_once(browser: Browser, full: Sit
         page.fill("[name='arg.password']", "open sesame")
         page.fill("[name=delay]", "1h")
         page.click("button[value=enqueue]")
+        expect(page.locator("h1")).to_contain_text("scheduled")
         job = page.url
         page.goto("/dev")
+        page.fill("[name=by]", "1h")  # without a span the clock is set to what is due next, such as the cron
         page.click("button[value=jump]")
+        expect(page.locator(".note")).to_have_text("the clock was advanced by 1h")
         page.goto(job)
         expect(page.locator("h1")).to_contain_text("succeeded")
     finally:

@@ -215,7 +215,7 @@ def test_the_deadline_of_the_orchestrator_holds_for_all_attempts():
     cluster = Cluster(*(Result(query_error(5, body=BUSY)) for _ in range(2)))
     waiting = Orchestrator(strategy=lambda _request, _reason: RetryAction("1h"))
 
-    error = rows(cluster, waiting, timeout="20ms")
+    error = rows(cluster, waiting, timeout="500ms")
 
     assert (UnambiguousTimeout, 1) == (type(error), len(cluster.asked))
 

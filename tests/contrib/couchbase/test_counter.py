@@ -117,7 +117,7 @@ def test_a_held_response_is_an_ambiguous_timeout(memcached):
 
     async def _steps(stage):
         stage.fails("hold")
-        ended = await stage.increment(timeout="60ms")
+        ended = await stage.increment(timeout="500ms")
         stage.proxy.release()
         await stage.get()  # comes after the orphan on the same connection
         orphans = [frame.opcode for frame in stage.client.orphans]
@@ -136,7 +136,7 @@ def test_a_swallowed_request_is_an_ambiguous_timeout(memcached):
 
     async def _steps(stage):
         stage.fails("swallow")
-        ended = await stage.increment(timeout="60ms")
+        ended = await stage.increment(timeout="500ms")
         return type(ended.error), await stage.counter()
 
     assert (AmbiguousTimeout, 0) == run_on_rig(memcached, _steps)
@@ -147,7 +147,7 @@ def test_refused_until_the_end_is_an_unambiguous_timeout(memcached):
 
     async def _steps(stage):
         stage.fails("answer", status=0x86, times=2)
-        ended = await stage.increment(timeout="250ms", retry_strategy=BestEffort(Backoff.listed([0, "1h"])))
+        ended = await stage.increment(timeout="1s", retry_strategy=BestEffort(Backoff.listed([0, "1h"])))
         return type(ended.error), ended.reasons, await stage.counter()
 
     assert (UnambiguousTimeout, ["KV_TEMPORARY_FAILURE"], 0) == run_on_rig(memcached, _steps)
@@ -159,7 +159,7 @@ def test_after_one_loss_every_timeout_is_ambiguous(memcached):
     async def _steps(stage):
         stage.fails("cut_after")
         stage.fails("answer", status=0x86, times=1000)
-        ended = await stage.increment(timeout="60ms", idempotent=True, read_only=False)
+        ended = await stage.increment(timeout="500ms", idempotent=True, read_only=False)
         return type(ended.error), await stage.counter()
 
     assert (AmbiguousTimeout, 1) == run_on_rig(memcached, _steps)

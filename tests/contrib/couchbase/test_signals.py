@@ -23,7 +23,7 @@ def test_an_increment_of_a_stopped_server_is_ambiguous(own_memcached):
 
     async def _steps(stage):
         stage.server.stop()
-        ended = await stage.increment(timeout="80ms")
+        ended = await stage.increment(timeout="500ms")
         stage.server.resume()
         await stage.get()
         return type(ended.error), [frame.opcode for frame in stage.client.orphans], await stage.counter()
@@ -36,7 +36,7 @@ def test_a_read_of_a_stopped_server_is_unambiguous(own_memcached):
 
     async def _steps(stage):
         stage.server.stop()
-        ended = await stage.get(timeout="80ms")
+        ended = await stage.get(timeout="500ms")
         stage.server.resume()
         return type(ended.error), ended.request.dispatched_to == stage.client.endpoint
 
@@ -51,7 +51,7 @@ def test_a_dead_server_is_an_unambiguous_timeout(own_memcached):
         stage.server.kill()
         async with KvClient(stage.server.endpoint) as client:
             stage.client = client
-            ended = await stage.increment(timeout="80ms")
+            ended = await stage.increment(timeout="500ms")
         return type(ended.error), ended.reasons, client.sends
 
     assert (UnambiguousTimeout, ["SOCKET_NOT_AVAILABLE"], 0) == run_on_rig(own_memcached, _steps)
@@ -71,7 +71,7 @@ def test_a_write_to_a_server_that_dies_in_flight_is_not_repeated(own_memcached):
     assert ("SOCKET_CLOSED_WHILE_IN_FLIGHT", True, 1) == run_on_rig(own_memcached, _steps)
 
 
-WAKING = BreakerSettings(volume_threshold=3, sleep_window="200ms")
+WAKING = BreakerSettings(volume_threshold=3, sleep_window="2s")
 SLEEPING = BreakerSettings(volume_threshold=3, sleep_window="1h")
 
 
@@ -84,9 +84,9 @@ def test_timeouts_open_the_breaker_and_a_canary_closes_it(own_memcached):
         breaker.reset()  # forget the request that has set the counter
         stage.server.stop()
         for _ in range(3):
-            await stage.increment(timeout="20ms")
+            await stage.increment(timeout="300ms")
         opened = breaker.status
-        refused = await stage.increment(timeout="20ms", retry_strategy=FailFast())
+        refused = await stage.increment(timeout="300ms", retry_strategy=FailFast())
         sent = stage.client.sends
         stage.server.resume()
         ended = await stage.increment(timeout="5s")
@@ -112,8 +112,8 @@ def test_while_the_breaker_is_open_a_timeout_is_unambiguous(own_memcached):
         orchestrator.breaker(stage.client.endpoint).reset()
         stage.server.stop()
         for _ in range(3):
-            await stage.increment(timeout="20ms")
-        ended = await stage.increment(timeout="30ms")
+            await stage.increment(timeout="300ms")
+        ended = await stage.increment(timeout="300ms")
         stage.server.resume()
         return type(ended.error), ended.reasons, stage.client.sends
 
@@ -125,7 +125,7 @@ def test_a_noop_finds_the_server_alive_again(own_memcached):
 
     async def _steps(stage):
         stage.server.stop()
-        await stage.get(timeout="20ms")
+        await stage.get(timeout="300ms")
         stage.server.resume()
         ended = await stage.run(NOOP)
         return ended.frame.status, stage.client.connections, len(stage.client.orphans)
