@@ -21,7 +21,7 @@ MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help venv compiled demo test soak chaos check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
+.PHONY: help venv compiled demo test again soak chaos check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,17 @@ ifdef COVER
 else
 	@$(PYTEST) $(ARGS)
 endif
+
+# Tests of real processes and of real time can fail because the machine is busy; a defect of the code fails again. Both
+# results are printed, and a test that passes here is to be repaired all the same.
+again: ## run the tests, three at most, that failed in `make test COVER=1` once more, alone
+	@failed=$$(grep -cE '^(FAILED|ERROR) tests/' build/test.log); \
+	[ $$failed -ge 1 ] && [ $$failed -le 3 ] && ! grep -q '^FAILED tests/stores/colours' build/test.log
+	@echo "These tests have failed; they run once more, alone:" && grep -E '^(FAILED|ERROR) tests/' build/test.log
+	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none \
+		-p tests.measuring > build/again.log; failed=$$?; cat build/again.log; \
+	$(BIN)/python -m coverage combine --quiet --append && $(BIN)/python -m coverage report --fail-under=100 || failed=1; \
+	tail -n 1 build/again.log; exit $$failed
 
 soak: $(VENV)/test.stamp ## walk the store's state machine for minutes, then simulate 100,000 fleets for hours
 	@$(BIN)/python -m pytest tests/stores/test_state_machine.py --hypothesis-profile=deep $(ARGS)
