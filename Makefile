@@ -11,8 +11,8 @@ PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 INSTALL = $(PIP) install --no-compile
 ARGS =
 
-# Processes for the tests: two more than there are cores, because tests of real processes mostly wait.
-JOBS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Processes for the tests: one more than there are cores, because tests of real processes mostly wait.
+JOBS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 # Tests write thousands of small databases. Where the system has a folder in memory, with 4 GB free, they go there.
 MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print $$4 }') -gt 4000000 && echo /dev/shm)
