@@ -103,7 +103,7 @@ def statements(app: redrive.App, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def _fill(app: redrive.App) -> None:
-    """Add a subscription with eight shards, and give it events of which some are dead."""
+    """Add a subscription with eight shards, give it events of which some are dead, and fill three limited queues."""
     receipts = app.topics.declared["receipts"]
 
     @receipts.subscribe("many", order="none", shards=8, retry="0", start="beginning")
@@ -113,6 +113,9 @@ def _fill(app: redrive.App) -> None:
 
     receipts.publish_many([{"password": str(number)} for number in range(20)])
     asyncio.run(Worker(app, until_empty=True).run())
+    for name in ("first", "second", "third"):
+        app.queue(name).limit(concurrency=2, per_partition=1, rate="5/1m", ordered=True)
+        app.tasks["charge"].options(queue=name, partition="p").enqueue_many([(number, "x") for number in range(3)])
 
 
 def test_a_page_takes_few_statements(app: redrive.App, statements: list[str]):

@@ -778,3 +778,18 @@ def test_an_unused_rate_delays_no_job(store: Harness):
 
     assert standing is not None
     assert standing.next_at is None
+
+
+def test_each_queue_has_its_own_limits_in_one_reading(store: Harness):
+    """Circumstances of jobs of several limited queues contain the holders and the next start of each queue alone."""
+    names = ["a", "b", "c"]
+    for number, name in enumerate(names):
+        limit(store, name, concurrency=1, rate=Rate(1, seconds(10 * (number + 1))))
+    first = [store.put(new(queue=name)) for name in names]
+    second = [store.put(new(queue=name)) for name in names]
+    store.claim(9)
+    read = store.do(queues.circumstances([store.job(number) for number in second], now=store.now))
+    found = [read[number].standing for number in second]
+
+    assert [((number, None),) for number in first] == [each.holders for each in found]
+    assert [T0 + seconds(10 * number) for number in (1, 2, 3)] == [each.next_at for each in found]

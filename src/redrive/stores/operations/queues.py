@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -17,20 +17,51 @@ from redrive.engine.records import JobRecord, WorkerRecord
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import find
-from redrive.stores.operations.limited_queues import lock, starts
-from redrive.stores.query import Query, Rows, Steps, reads, wakes
+from redrive.stores.operations.limited_queues import lock
+from redrive.stores.query import Query, Steps, reads, wakes
 
 # The largest number of jobs that are named as holders of slots.
 HOLDERS = 1000
 
 
-class Head(msgspec.Struct, frozen=True, gc=False):
-    """A row of the query ``queue_head``."""
+class QueueLimits(QueueSettings, frozen=True, gc=False):
+    """A row of the query ``queue_limits``.
 
-    queue: str
-    partition: str
+    Attributes:
+        begun: the attempts that have started within the span of its rate.
+        first_at: when the first of them did.
+    """
+
+    begun: int = 0
+    first_at: datetime | None = None
+
+    @property
+    def next_at(self) -> datetime | None:
+        """Return when the rate allows the next start; None if it does now."""
+        if self.rate_count is None or self.rate_for is None or self.first_at is None or self.begun < self.rate_count:
+            return None
+        return self.first_at + self.rate_for
+
+
+class JobCircumstances(msgspec.Struct, frozen=True, gc=False):
+    """A row of the query ``job_circumstances``."""
+
     id: int
-    state: State
+    now: datetime
+    head_id: int | None
+    head_state: State | None
+    error_type: str | None
+    catch_id: int | None
+    catch_task: str | None
+    catch_state: State | None
+    ahead_from: int | None
+
+    @property
+    def catch(self) -> CatchJob | None:
+        """Return its latest catch job."""
+        if self.catch_id is None or self.catch_task is None or self.catch_state is None:
+            return None
+        return CatchJob(self.id, self.catch_id, self.catch_task, self.catch_state)
 
 
 @reads
@@ -105,7 +136,16 @@ def _changes(before: QueueSettings, after: QueueSettings) -> dict[str, object]:
 @reads
 def holders(name: str) -> Steps[tuple[int, ...]]:
     """Return the ids of the jobs that occupy slots of a limited queue, oldest first; at most `HOLDERS`."""
-    return tuple(row[0] for row in (yield Query("queue_holders", {"queue": name, "count": HOLDERS})))
+    return tuple(number for number, _ in (yield from _holders([name])).get(name, ()))
+
+
+def _holders(names: list[str]) -> Steps[dict[str, tuple[tuple[int, str | None], ...]]]:
+    """Return the jobs that occupy slots of limited queues, with their partitions, by queue."""
+    found: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
+    if names:
+        for queue, job_id, partition in (yield Query("queue_holders", {"queues": names, "count": HOLDERS})):
+            found[queue].append((job_id, partition))
+    return {queue: tuple(held) for queue, held in found.items()}
 
 
 @reads
@@ -122,85 +162,46 @@ def circumstances(jobs: Sequence[JobRecord], *, now: datetime | None = None) -> 
     return (yield from _circumstances(jobs, now))
 
 
+# A page shows the circumstances of many jobs: the number of statements depends neither on that of the jobs nor on that
+# of their queues.
 def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Steps[dict[int, Circumstances]]:
-    at = yield from instant(now)
-    standing = yield from _standings(jobs, at)
+    if not jobs:
+        return {}
+    ids = [job.id for job in jobs]
+    rows: Sequence[JobCircumstances] = yield Query("job_circumstances", {"ids": ids, "now": now}, into=JobCircumstances)
+    own = {row.id: row for row in rows}
+    at = rows[0].now
+    ready = [job for job in jobs if job.state is State.READY]
+    positions = yield from _positions({job.queue for job in ready}, at)
     workers: Sequence[WorkerRecord] = ()
-    if any(job.state is State.READY and job.scheduled_at <= at for job in jobs):
+    if any(job.scheduled_at <= at for job in ready):
         workers = yield Query("workers", into=WorkerRecord)
-    dead = [job.id for job in jobs if job.state is State.DEAD]
-    catching: dict[int, CatchJob] = {}
-    error_types: dict[int, str | None] = {}
-    if dead:
-        for job_id, error_type, catch, task, state in (yield Query("dead_jobs", {"ids": dead})):
-            error_types[job_id] = error_type
-            if catch is not None:
-                catching[job_id] = CatchJob(job_id, catch, task, State(state))
-    ahead = yield from _ahead(jobs)
     return {
         job.id: Circumstances(
             at,
             tuple(workers),
-            standing.get(job.id),
-            catching.get(job.id),
-            error_types.get(job.id),
-            None if job.state is not State.RUNNING or job.worker_id is None else ahead.get(job.worker_id),
+            _in_line(positions.get(job.queue), own[job.id]) if job.state is State.READY else None,
+            own[job.id].catch,
+            own[job.id].error_type,
+            own[job.id].ahead_from,
         )
         for job in jobs
     }
 
 
-def _ahead(jobs: Iterable[JobRecord]) -> Steps[dict[int, int]]:
-    """Return, for each worker of running jobs that has more of them than slots, its first lease without one."""
-    ids = sorted({job.worker_id for job in jobs if job.state is State.RUNNING and job.worker_id is not None})
-    if not ids:
+def _positions(names: Collection[str], at: datetime) -> Steps[dict[str, QueuePosition]]:
+    """Return what all jobs of each queue with settings have in common."""
+    if not names:
         return {}
-    leases: dict[int, list[int]] = defaultdict(list)
-    slots: dict[int, int] = {}
-    for worker, concurrency, lease in (yield Query("workers_ahead", {"ids": ids})):
-        slots[worker] = concurrency
-        leases[worker].append(lease)
-    return {worker: held[slots[worker]] for worker, held in leases.items() if len(held) > slots[worker]}
+    rows: Sequence[QueueLimits] = yield Query("queue_limits", {"names": sorted(names), "now": at}, into=QueueLimits)
+    held = yield from _holders([row.name for row in rows if row.limited])
+    return {row.name: QueuePosition(row, holders=held.get(row.name, ()), next_at=row.next_at) for row in rows}
 
 
-def _standings(jobs: Iterable[JobRecord], at: datetime) -> Steps[dict[int, QueuePosition]]:
-    ready = [job for job in jobs if job.state is State.READY]
-    if not ready:
-        return {}
-    special = yield from _settings(sorted({job.queue for job in ready}))
-    general = {}
-    for each in special.values():
-        general[each.name] = yield from _general(each, at)
-    lines = sorted(
-        {
-            (job.queue, job.partition)
-            for job in ready
-            if job.partition is not None and job.queue in special and special[job.queue].ordered
-        }
-    )
-    heads: Sequence[Head] = ()
-    if lines:
-        many = [{"queue": queue, "partition": partition} for queue, partition in lines]
-        heads = yield Query("queue_head", many=many, into=Head)
-    first = {(each.queue, each.partition): each for each in heads}
-    return {job.id: _in_line(job, general[job.queue], first) for job in ready if job.queue in general}
-
-
-def _in_line(job: JobRecord, standing: QueuePosition, first: Mapping[tuple[str, str], Head]) -> QueuePosition:
-    head = None if job.partition is None else first.get((job.queue, job.partition))
-    return standing if head is None else replace(standing, head_id=head.id, head_state=head.state)
-
-
-def _general(each: QueueSettings, at: datetime) -> Steps[QueuePosition]:
-    holders: Rows = ()
-    if each.limited:
-        holders = yield Query("queue_holders", {"queue": each.name, "count": HOLDERS})
-    next_at = None
-    if each.rate_count is not None and each.rate_for is not None:
-        begun = yield from starts(each, at)
-        if begun.count >= each.rate_count and begun.first_at is not None:
-            next_at = begun.first_at + each.rate_for
-    return QueuePosition(each, holders=tuple(map(tuple, holders)), next_at=next_at)
+def _in_line(position: QueuePosition | None, own: JobCircumstances) -> QueuePosition | None:
+    if position is None or own.head_id is None:
+        return position
+    return replace(position, head_id=own.head_id, head_state=own.head_state)
 
 
 # `depths` reads only the indexes of jobs that have not ended, at most `MOST` entries per queue and state, for the first

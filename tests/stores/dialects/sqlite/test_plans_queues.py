@@ -127,7 +127,7 @@ PARAMS: dict[str, object] = {
 @pytest.mark.case("D39")
 @pytest.mark.parametrize(
     "name",
-    ["queues_due", "queue_window", "queue_shares", "queue_rows", "queue_lines", "queue_held", "queue_head",
+    ["queues_due", "queue_window", "queue_shares", "queue_rows", "queue_lines", "queue_held", "job_circumstances",
      "queue_holders", "heads", "claim_chosen"],
 )  # fmt: skip
 def test_no_statement_of_a_claim_scans_the_jobs(name: str):

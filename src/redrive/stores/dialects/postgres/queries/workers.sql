@@ -1,5 +1,5 @@
 -- Return the workers that have not left, their running jobs, and whether the session of each still holds its lock.
--- Called by workers, examine and circumstances. No session of SQLite holds a lock.
+-- Called by workers, examine, status and circumstances. No session of SQLite holds a lock.
 -- transaction: none
 SELECT
     id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
