@@ -51,6 +51,7 @@ PAGES = {
     "instance": "/machines/payment/inv-3",
     "topics": "/topics",
     "subscription": "/topics/invoices/ledger",
+    "move": "/topics/invoices/ledger/move?to=beginning",
     "schedules": "/schedules",
     "schedule": "/schedules/close_the_books",
     "calendar": "/schedules/close_the_books/calendar?week=2026-10-19",
@@ -68,7 +69,7 @@ PAGES = {
 """The address of the picture of each page, by the name of its template."""
 
 SCHEMES = ("light", "dark")
-TALLEST = 1000
+TALLEST = 900
 """Pixels of a page that are shown; below are rows that look like those above."""
 
 _TO_WEBP = """async ([data, most]) => {
@@ -78,7 +79,7 @@ _TO_WEBP = """async ([data, most]) => {
     const canvas = document.createElement("canvas");
     canvas.width = image.width; canvas.height = Math.min(image.height, most);
     canvas.getContext("2d").drawImage(image, 0, 0);
-    return canvas.toDataURL("image/webp", 0.72);
+    return canvas.toDataURL("image/webp", 0.65);
 }"""
 
 HOUR = timedelta(hours=1)

@@ -223,6 +223,17 @@ def test_no_page_is_wider_than_its_window(visit: Visit, full: Site):
     assert {} == {place: pixels for place, pixels in wide.items() if pixels > 0}
 
 
+def test_numbers_of_rows_are_not_broken(visit: Visit, full: Site):
+    """The first column of a table keeps its words whole in a narrow window."""
+    page = visit(full, viewport={"width": 390, "height": 800}).open("/jobs")
+    page.click("#live")
+    row = page.locator("tbody tr").first.evaluate(
+        "row => [...row.cells].slice(0, 2).map(cell => cell.querySelector('a, span').getClientRects().length)"
+    )
+
+    assert [1, 1] == row
+
+
 def test_first_columns_stay_in_sight_on_narrow_screens(visit: Visit, full: Site):
     """A table that is scrolled to its end still names its rows, and nothing shines through the names."""
     page = visit(full, viewport={"width": 360, "height": 800}).open("/jobs")
