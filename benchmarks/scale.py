@@ -5,14 +5,14 @@ itself, on the database that ``fill`` has left in ``--home``; without parts all 
 
 * *drain*: jobs of an empty database and of the large one, in turns; the median of the ratios of a pair is decisive.
 * *lists*: the slowest of ten calls of each operation that operators use.
-* *pages*: the slowest of ten answers of each page of the dashboard that shows jobs; the goal is 300 ms.
+* *pages*: ten answers of ``redrive web`` to each page of the dashboard that shows jobs, and the first contentful paint
+  of five loads in Chromium, each with an empty cache; the goal is 300 ms. It needs the environment of the tests.
 * *prune*: a worker deletes finished jobs while single jobs arrive at a steady rate, and their pick-up is measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import functools
 import sqlite3
@@ -21,8 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-
-import httpx
+from typing import TYPE_CHECKING
 
 from benchmarks.measure import Sizes, run_dry, send
 from benchmarks.meter import METER, Meter
@@ -30,12 +29,15 @@ from benchmarks.place import Place, fresh
 from benchmarks.processes import running, wait
 from benchmarks.server import kept
 from benchmarks.subjects.redrive import KEEP, PATH, Redrive, RedriveOnPostgres, RedriveOnSQLite
+from benchmarks.viewers import served
 from redrive.app.app import App
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
 from redrive.stores.operations import queues
-from redrive.web import NoAuth, create_app
 from redrive.web.routes import sections
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 __all__ = ["PARTS", "main"]
 
@@ -44,6 +46,13 @@ PARTS = ("fill", "drain", "lists", "pages", "prune")
 DATABASE = "large"
 CHUNK = 500_000
 """Rows of one statement while filling."""
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+_FIRST_PAINT = """() => new Promise(done => new PerformanceObserver(list => {
+    const paint = list.getEntriesByName("first-contentful-paint")[0];
+    if (paint) done(paint.startTime);
+}).observe({type: "paint", buffered: true}))"""
 
 _COLUMNS = """
     id, task, queue, priority, state, hold, policy, salt, enqueued_at, scheduled_at, attempt, started_at, claimed_at,
@@ -209,20 +218,42 @@ def _print_times(name: str, call: Callable[[], object]) -> None:
     print(f"{name:>34}: median {statistics.median(times):7.1f} ms, slowest {max(times):7.1f} ms", flush=True)
 
 
-def _pages(large: _Large, _chosen: argparse.Namespace) -> None:
+def _pages(large: _Large, chosen: argparse.Namespace) -> None:
+    # Only this part needs the environment of the tests.
+    from playwright.sync_api import sync_playwright
+
     large.subject.create(large.place)
     with contextlib.closing(large.subject), contextlib.closing(App(large.subject.url)) as app:
         newest = app.jobs.select(Filter(limit=1))[0].id
-        states = [f"/jobs?q=state:{state}" for state in State]
-        rare = ["/jobs?q=task:nothing", "/jobs?q=error:nothing", "/jobs?q=queue:q3+state:dead"]
-        paths = [*(path for _, path in sections()), *states, *rare, f"/jobs/{newest}", "/queues/q0"]
-        client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(create_app(app, auth=NoAuth())), base_url="http://localhost"
-        )
-        with asyncio.Runner() as runner:
-            for path in paths:
-                runner.run(client.get(path)).raise_for_status()
-                _print_times(path, lambda path=path: runner.run(client.get(path)))  # type: ignore[misc]
+    states = [f"/jobs?q=state:{state}" for state in State]
+    rare = ["/jobs?q=task:nothing", "/jobs?q=error:nothing", "/jobs?q=queue:q3+state:dead"]
+    paths = [*(path for _, path in sections()), *states, *rare, f"/jobs/{newest}", "/queues/q0"]
+    with (
+        tempfile.TemporaryDirectory(dir=chosen.home) as folder,
+        served(large.subject, Path(folder)) as (process, client),
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"]) as browser,
+    ):
+        for path in paths:
+            client.get(path).raise_for_status()
+            _print_times(path, lambda path=path: client.get(path))  # type: ignore[misc]
+            paints = [_painted(browser, f"{client.base_url}{path.removeprefix('/')}") for _ in range(5)]
+            print(
+                f"{'first paint':>34}: median {statistics.median(paints):7.1f} ms, slowest {max(paints):7.1f} ms",
+                flush=True,
+            )
+        process.terminate()
+
+
+def _painted(browser: Browser, url: str) -> float:
+    """Return the milliseconds from the start of the navigation to the first contentful paint, without a cache."""
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(url)
+        return float(page.evaluate(_FIRST_PAINT))
+    finally:
+        context.close()
 
 
 def _calls(app: App) -> dict[str, Callable[[], object]]:

@@ -19,6 +19,7 @@ import contextlib
 import os
 import socket
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.viewers", description="What open dashboards cost a worker.")
     parser.add_argument("--store", choices=[*SUBJECTS], default="postgres")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=60_000)
+    parser.add_argument("--jobs", type=int, default=200_000)
     parser.add_argument("--docs", action="store_true", help="write the table into the page of the documentation")
     chosen = parser.parse_args(arguments)
     found: dict[tuple[int, str], list[tuple[float, ...]]] = {each: [] for each in OPEN}
@@ -135,17 +136,34 @@ def _drained(subject: Redrive, sizes: Sizes, place: Path, server: Server | None,
 
 
 @contextlib.contextmanager
-def _dashboard(subject: Redrive, folder: Path, server: Server | None, cost: _Cost) -> Iterator[None]:
-    """Serve the dashboard, with viewers, and note its processor time."""
+def served(subject: Redrive, folder: Path, **env: str) -> Iterator[tuple[subprocess.Popen[bytes], httpx.Client]]:
+    """Serve the dashboard of a subject with ``redrive web``.
+
+    Args:
+        subject: whose database it shows.
+        folder: for its output.
+        **env: variables for its process.
+
+    Yields:
+        The process, and a client.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    _, env = subject.worker()
     command = (sys.executable, "-m", "redrive", "web", f"{subject.module}:app", "--port", str(port))
-    if server is not None:
-        env = {**env, URL: f"{env[URL]}{'&' if '?' in env[URL] else '?'}application_name={SESSIONS}"}
-    with running(command, env, folder / "web") as process, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with (
+        running(command, {URL: subject.url, **env}, folder / "web") as process,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as client,
+    ):
         wait("the dashboard", lambda: _serves(client), process)
+        yield process, client
+
+
+@contextlib.contextmanager
+def _dashboard(subject: Redrive, folder: Path, server: Server | None, cost: _Cost) -> Iterator[None]:
+    """Serve the dashboard, with viewers, and note its processor time."""
+    named = f"{subject.url}{'&' if '?' in subject.url else '?'}application_name={SESSIONS}"
+    with served(subject, folder, **({} if server is None else {URL: named})) as (process, client):
         with ThreadPoolExecutor(1) as thread:
             watching = thread.submit(asyncio.run, _watch(str(client.base_url), cost))
             # The first page compiles its template.
