@@ -123,12 +123,12 @@ producers.append(send)
 
     @staticmethod
     def _instances(stage: Deployment) -> list[str]:
-        return [each.key for each in stage.app.machines.select("meter", limit=100)]
+        return [each.key for each in stage.app.machines.machine("meter").select(limit=100)]
 
     @staticmethod
     def _history(stage: Deployment, instance: str) -> list[MoveRecord]:
         """Return all moves of an instance, oldest first."""
-        found = stage.app.machines.history("meter", instance, limit=EVERYTHING)
+        found = stage.app.machines.machine("meter").history(instance, limit=EVERYTHING)
         return sorted(found, key=lambda move: move.id)
 
 

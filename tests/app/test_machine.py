@@ -403,7 +403,7 @@ def test_bad_arguments_are_refused(app: App):
         machine.get("a")
     with pytest.raises(ConfigurationError, match="takes the new state for each old one"):
         machine.migrate(["created"])  # type: ignore[arg-type]
-    for read in (machine.select, machine.overdue, lambda limit: app.machines.history("payment", "a", limit=limit)):
+    for read in (machine.select, machine.overdue, lambda limit: machine.history("a", limit=limit)):
         with pytest.raises(ConfigurationError, match="limit must be a whole number above zero, got -1"):
             read(limit=-1)
 
@@ -709,16 +709,16 @@ def test_operators_act_asynchronously(app: App):
         skipped, moved = await machine.askip("b"), await machine.areset("c", "second")
         await machine.adelete("d")
         rows, counts = await machine.aselect(), await machine.acounts()
-        row, history = await app.machines.aget("chain", "a"), await app.machines.ahistory("chain", "a")
+        row, history = await machine.arecord("a"), await machine.ahistory("a")
         moved_on, overdue = await machine.amigrate({"second": "first"}), await machine.aoverdue()
         assert (3, 2, 1, ()) == (len(rows), len(counts), len(history), overdue)
         return [skipped.state, moved.state, row.status, moved_on.moved, await machine.arearm("first")]
 
     assert [None, "second", InstanceStatus.RUNNING, {"second": 1}, 1] == asyncio.run(play())
     assert (1, 2, "a") == (
-        len(app.machines.history("chain", "a")),
-        len(app.machines.counts("chain")),
-        app.machines.get("chain", "a").key,
+        len(machine.history("a")),
+        len(app.machines.machine("chain").counts()),
+        machine.record("a").key,
     )
 
 
@@ -736,7 +736,7 @@ def test_instances_of_dropped_states_are_moved(app: App):
     other = newer.machine("payment")
     other.start(name="created")(nothing)
 
-    assert {"paid": 3} == newer.machines.stranded("payment") == asyncio.run(other.astranded())
+    assert {"paid": 3} == newer.machines.machine("payment").stranded() == asyncio.run(other.astranded())
     plan = MigrationResult({"paid": 2}, {"paid": 1}, {})
     assert plan == other.migrate({"paid": "created"}, dry_run=True)
     assert plan == other.migrate({"paid": "created"})
@@ -744,7 +744,7 @@ def test_instances_of_dropped_states_are_moved(app: App):
     with pytest.raises(MachineDefinitionError, match="has no state 'gone'"):
         other.migrate({"paid": "gone"})
     with pytest.raises(MachineDefinitionError, match="there is no machine 'none' in this app; known machines: payment"):
-        newer.machines.stranded("none")
+        newer.machines.machine("none").stranded()
 
 
 def test_overdue_instances_are_listed(app: App, clock: VirtualClock):

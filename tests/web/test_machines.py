@@ -180,7 +180,7 @@ def test_a_failed_transition_is_retried_or_skipped(app: redrive.App, client: Ope
     assert (200, "payment/c: its transition is due now") == retried
     assert 409 == again[0]
     assert (200, "payment/c: its event is dropped") == skipped
-    assert "running" == app.machines.get("payment", "c").status
+    assert "running" == app.machines.machine("payment").record("c").status
     assert ["skip", "retry"] == [each.action for each in app.database.audit()[:2]]
 
 
@@ -188,7 +188,7 @@ def test_an_instance_is_reset(app: redrive.App, client: Operator):
     """A reset puts an instance into a state of the code."""
     path = "/machines/payment/b"
     assert (200, "payment/b: it is in created now") == client.act(path, action="reset", to="created", state="paid")
-    assert "created" == app.machines.get("payment", "b").state
+    assert "created" == app.machines.machine("payment").record("b").state
 
     status, detail = client.act(path, action="reset", to="nowhere")
     assert 400 <= status < 500
@@ -202,7 +202,7 @@ def test_a_stale_page_changes_nothing(app: redrive.App, client: Operator):
         path, action="reset", to="created", state="created"
     )
     assert (409, "b has changed: it has job none now; look at it again") == client.act(path, action="retry", job="77")
-    assert "paid" == app.machines.get("payment", "b").state
+    assert "paid" == app.machines.machine("payment").record("b").state
 
 
 def test_machines_of_other_code_are_shown(app: redrive.App):
@@ -220,7 +220,7 @@ def test_machines_of_other_code_are_shown(app: redrive.App):
 
 def test_instances_in_unknown_states_are_named(app: redrive.App, client: Operator):
     """A state that only the database has is marked, with the command that moves its instances, as the doctor has it."""
-    app.machines.reset("payment", "b", "expired")
+    app.machines.machine("payment").reset("b", "expired")
     payment = app.machines.declared["payment"]
     del payment.definition.states["expired"], payment.tasks["expired"]
     data = client.read("/machines/payment")

@@ -15,7 +15,7 @@ from redrive import observe
 from redrive.app.arguments import check_printable, checked_function, checked_text
 from redrive.app.instance import MachineInstance
 from redrive.app.machine_states import MachineStates
-from redrive.app.machines import Machines, MigrationResult
+from redrive.app.machines import MachineHandle
 from redrive.app.protocol import AppProtocol
 from redrive.app.refreshes import checked_key
 from redrive.app.state import DataCodec, StateDeclaration, StateTask, event_name
@@ -35,9 +35,8 @@ from redrive.observe.listeners import DEBUG, heard
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.schedule.timezone import member
-from redrive.stores.operations.machines import manage, turns
 from redrive.stores.operations.machines import send as sending
-from redrive.stores.operations.machines.manage import InstanceCount
+from redrive.stores.operations.machines import turns
 from redrive.stores.operations.machines.rows import Choice, InstanceEvent, Known, Start
 from redrive.stores.operations.machines.send import Busy, Sent, SentStatus
 from redrive.stores.operations.machines.turns import EventTurn
@@ -55,15 +54,12 @@ class MachineRegistrar(Protocol):
         """Register a function as a state."""
 
 
-class Machine:
+class Machine(MachineHandle):
     """A state machine, made by `redrive.App.machine`.
 
     Its states are handlers: `start` and `state` decorate them. An instance has a key, is created by its first event,
     and makes one transition at a time. A transition is a job of the handler of the state that it leads to; when the job
     has succeeded, the instance is in that state.
-
-    Attributes:
-        name: of the machine.
     """
 
     def __init__(  # noqa: PLR0913 - the options of a machine, by keyword
@@ -79,8 +75,7 @@ class Machine:
         keep_completed_for: timedelta | None = None,
     ) -> None:
         self.keep_completed_for = keep_completed_for
-        self.app = app
-        self.name = name
+        super().__init__(app, name)
         self.place = place
         self._states = MachineStates(name)
         self.tasks = self._states.tasks
@@ -391,115 +386,12 @@ class Machine:
         Raises:
             InstanceNotFound: there is none with this key.
         """
-        return MachineInstance(self, self.app.store.run(manage.get(self.name, checked_key(instance))))
+        return MachineInstance(self, self.record(instance))
 
     async def aget(self, instance: str) -> MachineInstance:
         """Read an instance; see `get`."""
-        return MachineInstance(self, await self.app.store.arun(manage.get(self.name, checked_key(instance))))
+        return MachineInstance(self, await self.arecord(instance))
 
     def diagram(self, counts: Mapping[str | None, int] | None = None) -> str:
         """Return the machine as a Mermaid diagram, with the numbers of instances by state if these are given."""
         return as_mermaid(self.definition, counts or {})
-
-    # ---------------------------------------------------------------- operators
-
-    @property
-    def _instances(self) -> Machines:
-        found: Machines = self.app.machines
-        return found
-
-    def select(
-        self,
-        *,
-        state: str | None = None,
-        status: Literal["running", "completed", "failed"] | None = None,
-        after: str = "",
-        limit: int = 100,
-    ) -> tuple[InstanceRecord, ...]:
-        """Read a page of instances by their keys; see `Machines.select`."""
-        return self._instances.select(self.name, state=state, status=status, after=after, limit=limit)
-
-    async def aselect(
-        self,
-        *,
-        state: str | None = None,
-        status: Literal["running", "completed", "failed"] | None = None,
-        after: str = "",
-        limit: int = 100,
-    ) -> tuple[InstanceRecord, ...]:
-        """Read a page of instances; see `Machines.select`."""
-        return await self._instances.aselect(self.name, state=state, status=status, after=after, limit=limit)
-
-    def counts(self) -> tuple[InstanceCount, ...]:
-        """Count the instances by state and status; see `Machines.counts`."""
-        return self._instances.counts(self.name)
-
-    async def acounts(self) -> tuple[InstanceCount, ...]:
-        """Count the instances; see `Machines.counts`."""
-        return await self._instances.acounts(self.name)
-
-    def overdue(self, *, limit: int = 100) -> tuple[InstanceRecord, ...]:
-        """Read the instances that have been in a state for longer than its ``within=``; see `Machines.overdue`."""
-        return self._instances.overdue(self.name, limit=limit)
-
-    async def aoverdue(self, *, limit: int = 100) -> tuple[InstanceRecord, ...]:
-        """Read the instances that are overdue; see `Machines.overdue`."""
-        return await self._instances.aoverdue(self.name, limit=limit)
-
-    def stranded(self) -> dict[str, int]:
-        """Count the instances in states that the code does not have; see `Machines.stranded`."""
-        return self._instances.stranded(self.name)
-
-    async def astranded(self) -> dict[str, int]:
-        """Count the instances in states that the code does not have; see `Machines.stranded`."""
-        return await self._instances.astranded(self.name)
-
-    def retry(self, instance: str, *, actor: str | None = None) -> None:
-        """Run a failed transition once more; see `Machines.retry`."""
-        self._instances.retry(self.name, instance, actor=actor)
-
-    async def aretry(self, instance: str, *, actor: str | None = None) -> None:
-        """Run a failed transition once more; see `Machines.retry`."""
-        await self._instances.aretry(self.name, instance, actor=actor)
-
-    def skip(self, instance: str, *, actor: str | None = None) -> InstanceRecord:
-        """Drop the event of a failed transition; see `Machines.skip`."""
-        return self._instances.skip(self.name, instance, actor=actor)
-
-    async def askip(self, instance: str, *, actor: str | None = None) -> InstanceRecord:
-        """Drop the event of a failed transition; see `Machines.skip`."""
-        return await self._instances.askip(self.name, instance, actor=actor)
-
-    def reset(self, instance: str, state: str, *, actor: str | None = None) -> InstanceRecord:
-        """Put an instance into a state; see `Machines.reset`."""
-        return self._instances.reset(self.name, instance, state, actor=actor)
-
-    async def areset(self, instance: str, state: str, *, actor: str | None = None) -> InstanceRecord:
-        """Put an instance into a state; see `Machines.reset`."""
-        return await self._instances.areset(self.name, instance, state, actor=actor)
-
-    def delete(self, instance: str, *, actor: str | None = None) -> None:
-        """Delete an instance with its history; see `Machines.delete`."""
-        self._instances.delete(self.name, instance, actor=actor)
-
-    async def adelete(self, instance: str, *, actor: str | None = None) -> None:
-        """Delete an instance with its history; see `Machines.delete`."""
-        await self._instances.adelete(self.name, instance, actor=actor)
-
-    def migrate(self, states: Mapping[str, str], *, dry_run: bool = False, actor: str | None = None) -> MigrationResult:
-        """Move the instances of renamed or dropped states to other states; see `Machines.migrate`."""
-        return self._instances.migrate(self.name, states, dry_run=dry_run, actor=actor)
-
-    async def amigrate(
-        self, states: Mapping[str, str], *, dry_run: bool = False, actor: str | None = None
-    ) -> MigrationResult:
-        """Move the instances of renamed or dropped states to other states; see `Machines.migrate`."""
-        return await self._instances.amigrate(self.name, states, dry_run=dry_run, actor=actor)
-
-    def rearm(self, state: str) -> int:
-        """Compute the timeouts of the instances in a state again; see `Machines.rearm`."""
-        return self._instances.rearm(self.name, state)
-
-    async def arearm(self, state: str) -> int:
-        """Compute the timeouts of the instances in a state again; see `Machines.rearm`."""
-        return await self._instances.arearm(self.name, state)

@@ -58,10 +58,11 @@ def list_(
     _check_known(loaded, machine)
     if state is not None:
         _check_state(loaded, machine, state)
+    handle = loaded.machines.machine(machine)
     if overdue:
-        found = loaded.machines.overdue(machine, limit=limit)
+        found = handle.overdue(limit=limit)
     else:
-        found = loaded.machines.select(machine, state=state, status=status, after=after, limit=limit)
+        found = handle.select(state=state, status=status, after=after, limit=limit)
     if json:
         for each in found:
             print_document(_plain(each))
@@ -122,8 +123,8 @@ def show(app: Target, machine: Name, key: OrKey = None, *, json: AsJson = False)
     if key is None:
         _show_machine(loaded, machine, app, json=json)
         return
-    instance = loaded.machines.get(machine, key)
-    history = loaded.machines.history(machine, key, limit=SHOWN)
+    handle = loaded.machines.machine(machine)
+    instance, history = handle.record(key), handle.history(key, limit=SHOWN)
     if json:
         print_document(_plain(instance) | {"history": [_plain_move(each) for each in history]})
         return
@@ -155,7 +156,7 @@ def _say_transition(app: App, instance: InstanceRecord, job_id: int) -> None:
 
 
 def _show_machine(app: App, machine: str, name: str, *, json: bool) -> None:
-    counts = app.machines.counts(machine)
+    counts = app.machines.machine(machine).counts()
     if json:
         found = app.machines.declared.get(machine)
         own = [] if found is None else [_plain_edge(each) for each in drawing.edges(found.definition)]
@@ -169,7 +170,7 @@ def _show_machine(app: App, machine: str, name: str, *, json: bool) -> None:
         stranded = ()
     for row in stranded:
         say(f"stranded: {row.text}, which the code does not have: {row.advice(name)}", err=True)
-    failed = app.machines.select(machine, status="failed", limit=SHOWN)
+    failed = app.machines.machine(machine).select(status="failed", limit=SHOWN)
     for each in failed:
         say(f"failed: {each.key}: {_transition(each)}")
 
@@ -188,7 +189,7 @@ def diagram(
     """Draw a machine of the code, with the number of instances in each state."""
     loaded = load_existing(app) if counts else load_app(app)
     definition = loaded.machines.find(machine).definition
-    numbers = _numbers(loaded.machines.counts(machine)) if counts else {}
+    numbers = _numbers(loaded.machines.machine(machine).counts()) if counts else {}
     if svg is not None:
         from redrive.app.machine_drawing import as_svg
 
@@ -201,14 +202,15 @@ def retry(app: Target, machine: Name, key: Key, *, actor: Actor = None) -> None:
     """Run a failed transition of an instance once more, or one that waits for a retry now."""
     loaded = load_existing(app)
     _check_known(loaded, machine)
+    handle = loaded.machines.machine(machine)
     try:
-        loaded.machines.retry(machine, key, actor=actor)
+        handle.retry(key, actor=actor)
     except IllegalMove as error:
-        if loaded.machines.get(machine, key).status is not InstanceStatus.FAILED:
+        if handle.record(key).status is not InstanceStatus.FAILED:
             raise
         # Such as a transition that its catch task has dealt with.
         raise IllegalMove(f"{error}; redrive machines skip or reset lets {key!r} go on") from error
-    _say(loaded.machines.get(machine, key))
+    _say(handle.record(key))
 
 
 @machines.command()
@@ -216,7 +218,7 @@ def skip(app: Target, machine: Name, key: Key, *, actor: Actor = None) -> None:
     """Drop the event of a failed transition; the instance takes events in its state again."""
     loaded = load_existing(app)
     _check_known(loaded, machine)
-    _say(loaded.machines.skip(machine, key, actor=actor))
+    _say(loaded.machines.machine(machine).skip(key, actor=actor))
 
 
 @machines.command()
@@ -229,7 +231,7 @@ def reset(
     actor: Actor = None,
 ) -> None:
     """Put an instance into a state; no handler runs, and a failed transition is dropped."""
-    _say(load_existing(app).machines.reset(machine, key, state, actor=actor))
+    _say(load_existing(app).machines.machine(machine).reset(key, state, actor=actor))
 
 
 @machines.command()
@@ -237,14 +239,14 @@ def delete(app: Target, machine: Name, key: Key, *, actor: Actor = None) -> None
     """Delete an instance with its history; its jobs stay. Its next event creates it anew."""
     loaded = load_existing(app)
     _check_known(loaded, machine)
-    loaded.machines.delete(machine, key, actor=actor)
+    loaded.machines.machine(machine).delete(key, actor=actor)
     say(f"{machine}/{key} is deleted")
 
 
 @machines.command()
 def rearm(app: Target, machine: Name, state: State) -> None:
     """Compute the timeouts of the instances in a state again, by the present code; those with a transition stay."""
-    number = load_existing(app).machines.rearm(machine, state)
+    number = load_existing(app).machines.machine(machine).rearm(state)
     say(f"{machine}: the timeout of {number} instance{'' if number == 1 else 's'} in {state} is computed again")
 
 
@@ -260,7 +262,7 @@ def migrate(
 ) -> None:
     """Move the instances of renamed or dropped states, in batches; those with a transition stay."""
     states = dict(map(_pair, moves))
-    result = load_existing(app).machines.migrate(machine, states, dry_run=dry_run, actor=actor)
+    result = load_existing(app).machines.machine(machine).migrate(states, dry_run=dry_run, actor=actor)
     if json:
         print_document(result)
         return
@@ -285,7 +287,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _check_known(app: App, machine: str) -> None:
     """Raise `InstanceNotFound` if neither the code nor the database has a machine."""
-    if machine in app.machines.declared or app.machines.select(machine, limit=1):
+    if machine in app.machines.declared or app.machines.machine(machine).select(limit=1):
         return
     known = ", ".join(sorted({*app.machines.declared, *(each.machine for each in app.machines.counts())}))
     message = (
@@ -296,7 +298,7 @@ def _check_known(app: App, machine: str) -> None:
 
 def _check_state(app: App, machine: str, state: str) -> None:
     """Raise `MachineDefinitionError` if a machine has a state neither in the code nor in the database."""
-    known = [each for each in _states(app, machine, app.machines.counts(machine)) if each is not None]
+    known = [each for each in _states(app, machine, app.machines.machine(machine).counts()) if each is not None]
     if state not in known:
         listed = ", ".join(known) or "none"
         raise MachineDefinitionError(f"machine {machine!r} has no state {state!r}; known states: {listed}")

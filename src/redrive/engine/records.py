@@ -116,29 +116,29 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """A claimed job: all that deciding about its attempt needs."""
+    """A claimed job: all that deciding about its attempt needs. By default it is the first attempt of a plain job."""
 
     id: int
     # The right to this attempt; monotonic, never repeated. Its low 20 bits are random.
     lease_id: int
     task: str
     queue: str
-    priority: int
-    worker_id: int
-    attempt: int
-    failures: int
-    crashes: int
-    snoozes: int
-    by_rule: tuple[int, ...]  # earlier failures matched by each rule of the policy, and the state of its backoffs
-    last_delay: timedelta | None  # the delay before this attempt, if it is a retry
     started_at: datetime  # start of the first attempt; the deadline counts from here
     claimed_at: datetime
-    parent_id: int | None
-    partition: str | None
-    key: str | None
-    key_until: KeyUntil | None
     payload: bytes | None
     policy: Policy
+    priority: int = 0
+    worker_id: int = 0
+    attempt: int = 1
+    failures: int = 0
+    crashes: int = 0
+    snoozes: int = 0
+    by_rule: tuple[int, ...] = ()  # earlier failures matched by each rule of the policy, and the state of its backoffs
+    last_delay: timedelta | None = None  # the delay before this attempt, if it is a retry
+    parent_id: int | None = None
+    partition: str | None = None
+    key: str | None = None
+    key_until: KeyUntil | None = None
     scheduled_at: datetime | None = None  # when the job was due; for a suspended attempt, when its wait ends
     origin: str | None = None
     # Since when no worker has been able to decode the arguments; None if none has failed to.

@@ -213,11 +213,11 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
     if action not in possible:
         detail = f"{key} is {found.status}: {action!r} is not possible, but {', '.join(possible) or 'none'}"
         raise Refusal(HTTPStatus.CONFLICT, detail)
-    on, state = site.app.machines, request.form.get("to", "")
+    handle, state = site.app.machines.machine(machine), request.form.get("to", "")
     calls: Mapping[str, Callable[[], object]] = {
-        "retry": partial(on.retry, machine, key, actor=request.actor),
-        "skip": partial(on.skip, machine, key, actor=request.actor),
-        "reset": partial(on.reset, machine, key, state, actor=request.actor),
+        "retry": partial(handle.retry, key, actor=request.actor),
+        "skip": partial(handle.skip, key, actor=request.actor),
+        "reset": partial(handle.reset, key, state, actor=request.actor),
     }
     yield calls[action]
     did = {"retry": "its transition is due now", "skip": "its event is dropped", "reset": f"it is in {state} now"}

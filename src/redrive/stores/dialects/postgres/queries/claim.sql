@@ -89,11 +89,7 @@ claimed AS (
         -- Expired jobs stay, for the duty that cancels them. The row is locked already.
         AND (job.expires_at IS NULL OR job.expires_at > :now OR job.started_at IS NOT NULL)
     RETURNING
-        job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
-        job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at,
-        job.parent_id, job.partition, job.key, job.key_until, job.origin, job.scheduled_at, job.unreadable_at, job.salt,
-        (SELECT payload FROM redrive_payloads WHERE job_id = job.id) AS payload,
-        (SELECT document FROM redrive_policies WHERE digest = job.policy LIMIT 1) AS policy
+-- include claimed.sql
 ),
 dropped AS (
     -- As in keys_drop. This statement is a transaction by itself, and a key is released when its job starts.

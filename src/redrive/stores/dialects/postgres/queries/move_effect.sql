@@ -17,34 +17,17 @@ FROM redrive_shards AS shard
 JOIN redrive_subscriptions AS own ON own.topic = shard.topic AND own.name = shard.subscription
 CROSS JOIN LATERAL (
     SELECT count(*) AS events FROM (
-        SELECT FROM (
-            (
-                SELECT id, type, slot FROM redrive_events AS event
-                WHERE event.topic = shard.topic
-                    AND event.xid >= pg_snapshot_xmax(coalesce(shard.until, shard.seen))
-            )
-            UNION ALL
-            (
-                SELECT id, type, slot FROM redrive_events AS event
-                WHERE event.topic = shard.topic
-                    AND event.xid = ANY (ARRAY(SELECT pg_snapshot_xip(coalesce(shard.until, shard.seen))))
-            )
-        ) AS found
-        WHERE (own.types IS NULL OR found.type = ANY (own.types))
-            AND found.id < coalesce(:first_id::bigint, 9223372036854775807)
-            AND (own.shards = 1 OR coalesce(found.slot, found.id) % own.shards = shard.shard)
+        SELECT
+-- include events_near.sql
+            AND event.id < coalesce(:first_id::bigint, 9223372036854775807)
         LIMIT :count
     ) AS ahead
 ) AS near
 CROSS JOIN LATERAL (
     SELECT count(*) AS events FROM (
-        SELECT FROM redrive_events AS event
-        WHERE shard.until IS NOT NULL AND event.topic = shard.topic AND event.id > shard.at_id
-            AND NOT pg_visible_in_snapshot(event.xid, shard.seen)
-            AND pg_visible_in_snapshot(event.xid, shard.until)
+        SELECT
+-- include events_far.sql
             AND event.id < coalesce(:first_id, 9223372036854775807)
-            AND (own.types IS NULL OR event.type = ANY (own.types))
-            AND (own.shards = 1 OR coalesce(event.slot, event.id) % own.shards = shard.shard)
         ORDER BY event.id
         LIMIT :count
     ) AS ahead

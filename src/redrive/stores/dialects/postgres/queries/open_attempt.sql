@@ -1,11 +1,7 @@
 -- Return the open attempt of one job, if it has this lease, and lock it.
 -- Called by complete, which ends it. SQLite needs no lock.
 SELECT
-    job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
-    job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,
-    job.partition, job.key, job.key_until, job.origin, job.scheduled_at, job.unreadable_at, job.salt,
-    NULL::bytea AS payload,
-    (SELECT document FROM redrive_policies WHERE digest = job.policy LIMIT 1) AS policy
+-- include open_attempt.sql
 FROM redrive_jobs AS job
 WHERE job.id = :job_id::bigint AND job.lease_id = :lease_id::bigint
 FOR UPDATE

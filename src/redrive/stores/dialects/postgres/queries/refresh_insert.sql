@@ -1,14 +1,12 @@
 -- Insert items, and return their keys without those that existed.
 -- Called by track.
 INSERT INTO redrive_refreshes (
-    schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, due_at,
-    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
-    disabled_reason, completed, paused
+    schedule, key, payload,
+-- include refresh_columns.sql
 )
 SELECT
-    schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, due_at,
-    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
-    disabled_reason, completed, paused
+    schedule, key, payload,
+-- include refresh_columns.sql
 FROM unnest(
     :schedule::text[], :key::text[], :payload::bytea[], :own::text[], :timing::text[], :tracked_at::timestamptz[],
     :refresh_at::timestamptz[], :deadline_at::timestamptz[], :planned_at::timestamptz[], :started_at::timestamptz[],
@@ -16,9 +14,8 @@ FROM unnest(
     :job_id::bigint[], :disabled_until_update::boolean[],
     :disabled_reason::text[], :completed::boolean[], :paused::boolean[]
 ) AS given (
-    schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, due_at,
-    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
-    disabled_reason, completed, paused
+    schedule, key, payload,
+-- include refresh_columns.sql
 )
 ON CONFLICT (schedule, key) DO NOTHING
 RETURNING key

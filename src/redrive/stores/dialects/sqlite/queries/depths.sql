@@ -26,64 +26,36 @@ parted (queue, number) AS (
     FROM parted
     WHERE parted.queue IS NOT NULL AND parted.number < :widest
 ),
-ready AS (
-    SELECT loose.queue,
-        (
-            SELECT count(*) FROM (
-                SELECT scheduled_at FROM redrive_jobs
-                WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue
-                ORDER BY priority, task, scheduled_at
-                LIMIT :most
-            ) AS head
-        ) AS ready,
-        (
-            SELECT count(*) FROM (
-                SELECT scheduled_at FROM redrive_jobs
-                WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue
-                ORDER BY priority, task, scheduled_at
-                LIMIT :most
-            ) AS head
-            WHERE scheduled_at <= :now
-        ) AS due,
-        (
-            SELECT min(scheduled_at) FROM (
-                SELECT scheduled_at FROM redrive_jobs
-                WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue
-                ORDER BY priority, task, scheduled_at
-                LIMIT :most
-            ) AS head
-        ) AS first_at
+counted AS (
+    SELECT loose.queue, (
+        SELECT json_array(count(*), count(*) FILTER (WHERE scheduled_at <= :now), min(scheduled_at))
+        FROM (
+            SELECT scheduled_at FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue
+            ORDER BY priority, task, scheduled_at
+            LIMIT :most
+        ) AS head
+    ) AS numbers
     FROM loose
     WHERE loose.queue IS NOT NULL
     UNION ALL
-    SELECT parted.queue,
-        (
-            SELECT count(*) FROM (
-                SELECT scheduled_at FROM redrive_jobs
-                WHERE state = 'ready' AND partition IS NOT NULL AND queue = parted.queue
-                ORDER BY priority, task, scheduled_at
-                LIMIT :most
-            ) AS head
-        ) AS ready,
-        (
-            SELECT count(*) FROM (
-                SELECT scheduled_at FROM redrive_jobs
-                WHERE state = 'ready' AND partition IS NOT NULL AND queue = parted.queue
-                ORDER BY priority, task, scheduled_at
-                LIMIT :most
-            ) AS head
-            WHERE scheduled_at <= :now
-        ) AS due,
-        (
-            SELECT min(scheduled_at) FROM (
-                SELECT scheduled_at FROM redrive_jobs
-                WHERE state = 'ready' AND partition IS NOT NULL AND queue = parted.queue
-                ORDER BY priority, task, scheduled_at
-                LIMIT :most
-            ) AS head
-        ) AS first_at
+    SELECT parted.queue, (
+        SELECT json_array(count(*), count(*) FILTER (WHERE scheduled_at <= :now), min(scheduled_at))
+        FROM (
+            SELECT scheduled_at FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NOT NULL AND queue = parted.queue
+            ORDER BY priority, task, scheduled_at
+            LIMIT :most
+        ) AS head
+    ) AS numbers
     FROM parted
     WHERE parted.queue IS NOT NULL
+),
+ready AS (
+    SELECT
+        queue, json_extract(numbers, '$[0]') AS ready, json_extract(numbers, '$[1]') AS due,
+        json_extract(numbers, '$[2]') AS first_at
+    FROM counted
 )
 SELECT queue, 'due' AS standing, sum(due) AS jobs,
     min(CASE WHEN first_at <= :now THEN first_at END) AS oldest_at

@@ -1,11 +1,7 @@
 -- Return claims of dead workers, and claims that exceeded their hard timeout.
 -- Called by sweep, up to a budget, without sorting; jobs that another sweep or a settle has locked are left out.
 SELECT
-    job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
-    job.snoozes, coalesce(job.by_rule, '[]') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,
-    job.partition, job.key, job.key_until, job.origin, job.scheduled_at, job.unreadable_at, job.salt,
-    NULL AS payload,
-    (SELECT document FROM redrive_policies WHERE digest = job.policy) AS policy
+-- include open_attempt.sql
 FROM redrive_jobs AS job
 LEFT JOIN redrive_workers AS worker ON worker.id = job.worker_id AND worker.stopped_at IS NULL
 WHERE job.state = 'running'

@@ -4,21 +4,16 @@ SELECT
     coalesce(max(shard.epoch), 0) AS epoch,
     coalesce(sum((
         SELECT count(*) FROM (
-            SELECT 1 FROM redrive_events AS event
-            WHERE event.topic = shard.topic AND event.id > CAST(coalesce(shard.until, shard.seen) AS INTEGER)
+            SELECT 1
+-- include events_near.sql
                 AND event.id < coalesce(:first_id, 9223372036854775807)
-                AND (own.types IS NULL OR event.type IN (SELECT value FROM json_each(own.types)))
-                AND (own.shards = 1 OR coalesce(event.slot, event.id) % own.shards = shard.shard)
             LIMIT :count
         ) AS near
     ) + (
         SELECT count(*) FROM (
-            SELECT 1 FROM redrive_events AS event
-            WHERE event.topic = shard.topic AND shard.until IS NOT NULL
-                AND event.id > max(shard.at_id, CAST(shard.seen AS INTEGER)) AND event.id <= CAST(shard.until AS INTEGER)
+            SELECT 1
+-- include events_far.sql
                 AND event.id < coalesce(:first_id, 9223372036854775807)
-                AND (own.types IS NULL OR event.type IN (SELECT value FROM json_each(own.types)))
-                AND (own.shards = 1 OR coalesce(event.slot, event.id) % own.shards = shard.shard)
             LIMIT :count
         ) AS far
     )), 0) AS skipped,

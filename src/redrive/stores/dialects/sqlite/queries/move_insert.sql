@@ -2,8 +2,7 @@
 -- Called by send, settle and take_turns.
 -- many: rows
 INSERT INTO redrive_moves (
-    id, machine, key, source, status, from_state, to_state, event, event_key, digest, payload, sent_at, finished_at,
-    attempts, error, failed_to, actor
+-- include move_columns.sql
 )
 VALUES (
     :id, :machine, :key, :source, :status, :from_state, :to_state, :event, :event_key, :digest, :payload, :sent_at,

@@ -2,8 +2,7 @@
 -- Called by take_turns and by the actions of operators on failed transitions.
 -- many: rows
 SELECT
-    id, machine, key, source, status, from_state, to_state, event, event_key, digest, payload, sent_at, finished_at,
-    attempts, error, failed_to, actor
+-- include move_columns.sql
 FROM redrive_moves
 WHERE machine = :machine AND key = :key AND status = 'queued' AND (:source IS NULL OR source = :source)
 ORDER BY id

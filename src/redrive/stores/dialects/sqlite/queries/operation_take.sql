@@ -1,8 +1,6 @@
 -- Lock a running operation with a due batch, and return it; nothing if another process has locked it.
 -- Called by carry_out.
 SELECT
-    id, action, wanted, options, undoes, actor, rate, state, bound_id, frozen_at, matched, last_id, done, kept, next_at,
-    ended_at, last_error,
-    (SELECT newer.id FROM redrive_operations AS newer WHERE newer.undoes = redrive_operations.id) AS undone_by
+-- include operation_columns.sql
 FROM redrive_operations
 WHERE id = :id AND state = 'running' AND next_at <= :before

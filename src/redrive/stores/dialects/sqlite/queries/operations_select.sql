@@ -1,9 +1,7 @@
 -- Return operations, newest first.
 -- Called by select.
 SELECT
-    id, action, wanted, options, undoes, actor, rate, state, bound_id, frozen_at, matched, last_id, done, kept, next_at,
-    ended_at, last_error,
-    (SELECT newer.id FROM redrive_operations AS newer WHERE newer.undoes = redrive_operations.id) AS undone_by
+-- include operation_columns.sql
 FROM redrive_operations
 WHERE :before_id IS NULL OR id < :before_id
 ORDER BY id DESC

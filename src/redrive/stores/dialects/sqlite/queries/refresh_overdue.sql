@@ -1,9 +1,8 @@
 -- Return items with a deadline or a time limit in the past, the earliest first.
 -- Called by end_overdue, which locks their jobs before them.
 SELECT
-    schedule, key, NULL AS payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at,
-    due_at, failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason,
-    completed, paused
+    schedule, key, NULL AS payload,
+-- include refresh_columns.sql
 FROM redrive_refreshes
 WHERE sweep_at <= :now
 ORDER BY sweep_at

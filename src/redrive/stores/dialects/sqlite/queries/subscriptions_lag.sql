@@ -26,39 +26,29 @@ LEFT JOIN (
         shard.topic, shard.subscription,
         (
             SELECT count(*) FROM (
-                SELECT event.at FROM redrive_events AS event
-                WHERE event.topic = shard.topic AND event.id > CAST(coalesce(shard.until, shard.seen) AS INTEGER)
-                    AND (own.types IS NULL OR event.type IN (SELECT value FROM json_each(own.types)))
-                    AND (own.shards = 1 OR coalesce(event.slot, event.id) % own.shards = shard.shard)
+                SELECT event.at
+-- include events_near.sql
                 LIMIT :count
             ) AS near
         ) AS near,
         (
             SELECT min(near.at) FROM (
-                SELECT event.at FROM redrive_events AS event
-                WHERE event.topic = shard.topic AND event.id > CAST(coalesce(shard.until, shard.seen) AS INTEGER)
-                    AND (own.types IS NULL OR event.type IN (SELECT value FROM json_each(own.types)))
-                    AND (own.shards = 1 OR coalesce(event.slot, event.id) % own.shards = shard.shard)
+                SELECT event.at
+-- include events_near.sql
                 LIMIT :count
             ) AS near
         ) AS near_at,
         (
             SELECT count(*) FROM (
-                SELECT event.at FROM redrive_events AS event
-                WHERE event.topic = shard.topic AND shard.until IS NOT NULL
-                    AND event.id > max(shard.at_id, CAST(shard.seen AS INTEGER)) AND event.id <= CAST(shard.until AS INTEGER)
-                    AND (own.types IS NULL OR event.type IN (SELECT value FROM json_each(own.types)))
-                    AND (own.shards = 1 OR coalesce(event.slot, event.id) % own.shards = shard.shard)
+                SELECT event.at
+-- include events_far.sql
                 LIMIT :count
             ) AS far
         ) AS far,
         (
             SELECT min(far.at) FROM (
-                SELECT event.at FROM redrive_events AS event
-                WHERE event.topic = shard.topic AND shard.until IS NOT NULL
-                    AND event.id > max(shard.at_id, CAST(shard.seen AS INTEGER)) AND event.id <= CAST(shard.until AS INTEGER)
-                    AND (own.types IS NULL OR event.type IN (SELECT value FROM json_each(own.types)))
-                    AND (own.shards = 1 OR coalesce(event.slot, event.id) % own.shards = shard.shard)
+                SELECT event.at
+-- include events_far.sql
                 LIMIT :count
             ) AS far
         ) AS far_at
