@@ -237,7 +237,7 @@ def _pages(large: _Large, chosen: argparse.Namespace) -> None:
         for path in paths:
             client.get(path).raise_for_status()
             _print_times(path, lambda path=path: client.get(path))  # type: ignore[misc]
-            paints = [_painted(browser, f"{client.base_url}{path.removeprefix('/')}") for _ in range(5)]
+            paints = [_painted(browser, f"{client.base_url}{path}") for _ in range(5)]
             print(
                 f"{'first paint':>34}: median {statistics.median(paints):7.1f} ms, slowest {max(paints):7.1f} ms",
                 flush=True,
