@@ -141,3 +141,26 @@ def test_a_page_reads_a_bounded_number_of_jobs(
 ):
     """A page has the matches among the newest jobs, and the id from which to search on."""
     assert expected == page(full, budget, **conditions)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({}, ([3], 3)),
+        ({"before_id": 3}, ([1], 1)),
+        ({"before_id": 1}, ([], None)),
+        ({"caught": False}, ([3], 3)),
+        ({"caught": True}, ([1], 1)),
+        ({"queue": "none"}, ([], 3)),
+    ],
+)
+def test_many_dead_jobs_are_paged_by_their_index(
+    full: Harness,
+    monkeypatch: pytest.MonkeyPatch,
+    conditions: dict[str, object],
+    expected: tuple[list[int], int | None],
+):
+    """Dead jobs that are many are found below any number of newer jobs, from the index of dead jobs."""
+    monkeypatch.setattr(admin, "FEW", 1)
+
+    assert expected == page(full, 1, state=State.DEAD, **conditions)

@@ -124,6 +124,14 @@ def _grouped(wanted: Filter) -> Steps[Rows]:
     return (yield Query("jobs_grouped", {"group": wanted.group, **window, "most": FEW}))
 
 
+def _dead(wanted: Filter) -> Steps[Rows]:
+    """Return the ids of the newest dead jobs, of an error group if one is wanted."""
+    if _is_dead_group(wanted):
+        return (yield from _grouped(wanted))
+    window = {"after_id": wanted.after_id, "before_id": wanted.before_id}
+    return (yield Query("dead_ids", {"caught": wanted.caught, **window, "most": FEW}))
+
+
 class JobPage(msgspec.Struct, frozen=True, gc=False):
     """The answer to `page`.
 
@@ -141,11 +149,11 @@ def page(wanted: Filter, *, budget: int) -> Steps[JobPage]:
     """Return the newest jobs that match, from at most `budget` rows of the table.
 
     A condition that few jobs meet would otherwise read all of them. Jobs in an index that are few are always found, and
-    dead jobs of an error group are read from its index, however many they are.
+    dead jobs are read from their index, however many they are.
     """
     params = _params(wanted)
-    if wanted.ids is None and _is_dead_group(wanted):
-        ids: list[int] = [row[0] for row in (yield from _grouped(wanted))]
+    if wanted.ids is None and wanted.state is State.DEAD:
+        ids: list[int] = [row[0] for row in (yield from _dead(wanted))]
         found = tuple((yield Query("jobs_these", params | {"ids": ids}, into=JobRecord)))
         is_whole = len(ids) < FEW or len(found) == wanted.limit
         return JobPage(found, None if is_whole else ids[-1])

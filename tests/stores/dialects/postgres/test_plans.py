@@ -138,6 +138,7 @@ LISTS = {
     "jobs_few, dead": {"state": "'dead'"},
     "jobs_these": {"ids": "ARRAY[1,2,3]"},
     "jobs_dead": {},
+    "dead_ids": {},
     "jobs_grouped": {"group": "'1-0'"},
     "errors_select": {
         "fingerprint": "NULL",
