@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -194,20 +195,13 @@ class Jobs:
         return await arun(self._app.store, self._repolicy(checked_filter(where), actor, dry_run=dry_run))
 
     def _repolicy(self, where: Filter, actor: str | None, *, dry_run: bool) -> Procedure[BulkResult]:
-        where.check_bulk()
         policies, by, now = self._app.policies(), actor or self._app.actor, self._app.now()
-        ids: list[int] = []
-        kept: list[tuple[int, str]] = []
-        after: int | None = where.after_id
-        left = where.limit
-        while after is not None and left > 0:
-            batch = replace(where, after_id=after, limit=min(BATCH, left))
-            done = yield redriving.repolicy(batch, policies, dry_run=dry_run, actor=by, now=now)
-            ids += done.ids
-            kept += done.kept
-            after = done.last_id
-            left -= batch.limit
-        return BulkResult(tuple(ids), tuple(kept), after)
+
+        def change(batch: Filter) -> Procedure[BulkResult]:
+            done: BulkResult = yield redriving.repolicy(batch, policies, dry_run=dry_run, actor=by, now=now)
+            return done
+
+        return _in_batches(where, change)
 
     def delete(self, where: Filter, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
         """Delete jobs with their arguments, results, histories, keys and tags. This is final.
@@ -233,20 +227,12 @@ class Jobs:
         return await arun(self._app.store, self._delete(checked_filter(where), actor, dry_run=dry_run))
 
     def _delete(self, where: Filter, actor: str | None, *, dry_run: bool) -> Procedure[BulkResult]:
-        where.check_bulk()
-        ids: list[int] = []
-        kept: list[tuple[int, str]] = []
-        after: int | None = where.after_id
-        left = where.limit
-        while after is not None and left > 0:
-            batch = replace(where, after_id=after, limit=min(BATCH, left))
+        def change(batch: Filter) -> Procedure[BulkResult]:
             by, now = actor or self._app.actor, self._app.now()
-            done = yield deleting.delete(batch, dry_run=dry_run, actor=by, now=now)
-            ids += done.ids
-            kept += done.kept
-            after = done.last_id
-            left -= batch.limit
-        return BulkResult(tuple(ids), tuple(kept), after)
+            done: BulkResult = yield deleting.delete(batch, dry_run=dry_run, actor=by, now=now)
+            return done
+
+        return _in_batches(where, change)
 
     def archive(self, where: Filter, to: Archive, *, dry_run: bool = False, actor: str | None = None) -> BulkResult:
         """Write ended jobs to an archive, and delete them.
@@ -278,24 +264,33 @@ class Jobs:
         return await arun(self._app.store, self._archive(checked_filter(where), to, actor, dry_run=dry_run))
 
     def _archive(self, where: Filter, to: Archive, actor: str | None, *, dry_run: bool) -> Procedure[BulkResult]:
-        where.check_bulk()
-        ids: list[int] = []
-        kept: list[tuple[int, str]] = []
-        after: int | None = where.after_id
-        left = where.limit
-        while after is not None and left > 0:
-            batch = replace(where, after_id=after, limit=min(BATCH, left))
-            page = yield deleting.entries(batch, now=self._app.now())
-            done = BulkResult(tuple(entry.job.id for entry in page.entries), page.kept, page.last_id)
-            if page.entries and not dry_run:
-                yield functools.partial(archives.write, to, page.entries)
-                by = actor or self._app.actor
-                done = yield deleting.archived(page, where, archives.name(to), actor=by)
-            ids += done.ids
-            kept += done.kept
-            after = done.last_id
-            left -= batch.limit
-        return BulkResult(tuple(ids), tuple(kept), after)
+        def change(batch: Filter) -> Procedure[BulkResult]:
+            page: deleting.ArchivePage = yield deleting.entries(batch, now=self._app.now())
+            if not page.entries or dry_run:
+                return BulkResult(tuple(entry.job.id for entry in page.entries), page.kept, page.last_id)
+            yield functools.partial(archives.write, to, page.entries)
+            by = actor or self._app.actor
+            done: BulkResult = yield deleting.archived(page, where, archives.name(to), actor=by)
+            return done
+
+        return _in_batches(where, change)
+
+
+def _in_batches(where: Filter, change: Callable[[Filter], Procedure[BulkResult]]) -> Procedure[BulkResult]:
+    """Change the jobs of a filter batch by batch, and return the results of all as one."""
+    where.check_bulk()
+    ids: list[int] = []
+    kept: list[tuple[int, str]] = []
+    after: int | None = where.after_id
+    left = where.limit
+    while after is not None and left > 0:
+        batch = replace(where, after_id=after, limit=min(BATCH, left))
+        done = yield from change(batch)
+        ids += done.ids
+        kept += done.kept
+        after = done.last_id
+        left -= batch.limit
+    return BulkResult(tuple(ids), tuple(kept), after)
 
 
 def _spacing(rate: str | None) -> timedelta:
