@@ -1,4 +1,4 @@
-"""A bulk operation whose process is killed, on a real server."""
+"""A bulk operation in a process that is killed, on a real server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ work.app.operations.finish(1)
 
 
 def test_another_process_goes_on_after_a_kill(tmp_path: Path):
-    """A process that is killed leaves whole batches; a worker goes on behind them, and each job is changed once."""
+    """Processes that are killed leave whole batches; a worker goes on behind them, and each job is changed once."""
     with stage(tmp_path, "postgres") as deployment:
         app, on = deployment.app, deployment.app.operations
         ids = [job.id for job in deployment.module.quick.options(delay="1h").enqueue_many(range(JOBS))]

@@ -319,7 +319,7 @@ def test_flows_on_postgres_survive_a_storm(tmp_path: Path):
 
 
 def test_flows_on_sqlite_survive_a_storm(tmp_path: Path):
-    """One worker is killed and suspended, with the same promises."""
+    """Kill and suspend one worker, with the same promises."""
     with load(tmp_path, "sqlite", PARTS) as stage:
         stage.lease_for = "2s"
         _ride_out(stage, Storm(stage, 1, SEED))

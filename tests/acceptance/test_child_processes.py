@@ -218,7 +218,7 @@ def test_an_error_in_a_child_is_the_same_as_in_a_thread(work: ModuleType):
 
 
 def test_a_timeout_kills_the_child_and_the_processes_that_it_has_started(work: ModuleType, tmp_path: Path):
-    """A handler that computes for ever ends at its timeout; other jobs go on."""
+    """Handlers that compute for ever end at their timeout; other jobs go on."""
     spin, square = drained(work.app, work.spin.enqueue(1), work.square.enqueue(2), processes=1)
 
     assert ("dead", "succeeded") == (spin.state, square.state)

@@ -12,7 +12,7 @@ from tests.acceptance.processes import Deployment, stage
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 WORK = '''
-"""A machine whose handlers note what they do, and die on request."""
+"""A machine with handlers that note what they do, and die on request."""
 
 import os
 import signal

@@ -152,7 +152,7 @@ def long() -> None:
 
 @app.workflow()
 async def retries(flow: Flow) -> int:
-    """Wait for the tries of one step, and die meanwhile."""
+    """Wait for the tries of one step, and die before they end."""
     number, _ = await flow.gather(flow.step(flaky, retry="5 3s"), other(flow))
     return number
 
@@ -329,7 +329,7 @@ def test_branches_in_random_orders_survive_kills(stage: Stage):
 @pytest.mark.case("scn-04")
 @pytest.mark.case("probe-11")
 def test_only_unfinished_steps_run_again_after_kills(stage: Stage):
-    """A step in which the worker died runs again, recorded ones do not, and another worker goes on by itself."""
+    """Steps in which the worker died run again, recorded ones do not, and another worker goes on by itself."""
     run = stage.flows.steps.start(id="r")
     stage.play(run, kills=2)
 
@@ -340,7 +340,7 @@ def test_only_unfinished_steps_run_again_after_kills(stage: Stage):
 @pytest.mark.case("W5")
 @pytest.mark.case("D50")
 def test_tries_of_a_branch_survive_a_kill(stage: Stage):
-    """A step that waits for its next try keeps its count and its time, while the worker dies in another branch."""
+    """Steps that wait for their next try keep their count and their time, while the worker dies in another branch."""
     run = stage.flows.retries.start(id="r")
     stage.play(run, kills=1)
     row = next(each for each in run.timeline() if each.name == "flaky")

@@ -73,7 +73,7 @@ def test_a_collection_that_is_not_included_cannot_enqueue():
 
 
 def test_tasks_that_are_declared_after_the_inclusion_belong_to_the_app(app: App):
-    """A module that is imported later adds its tasks to the app at once."""
+    """Modules that are imported later add their tasks to the app at once."""
     tasks = Tasks()
     app.include(tasks)
     late = tasks.task(name="late")(lambda: 5)
@@ -96,7 +96,7 @@ def test_a_name_that_is_taken_includes_nothing(app: App):
 
 
 def test_a_collection_belongs_to_one_app(app: App):
-    """Including it twice, and including something else, is refused with one line."""
+    """Including it twice, and including another object, is refused with one line."""
     tasks = Tasks()
     app.include(tasks)
 
@@ -203,7 +203,7 @@ def test_a_default_policy_that_cannot_be_read_names_its_place():
 
 
 def test_a_queue_is_declared_above_its_tasks():
-    """A policy of a queue that comes too late, or twice, is refused: some tasks would not have it."""
+    """Policies of queues that come too late, or twice, are refused: some tasks would not have it."""
     app = App("memory://")
     app.task(name="early", queue="mail")(lambda: None)
     app.queue("sms", retry="1 1s")

@@ -420,7 +420,7 @@ def test_a_repeated_key_has_the_first_answer(app: App):
 
 
 def test_a_busy_instance_refuses_queues_or_drops(app: App):
-    """Machines say what happens while a transition runs, and each send may say otherwise."""
+    """Machines define what happens while a transition runs, and each send may define it otherwise."""
     machine = payment(app, busy="queue")
     assert SentStatus.STARTED is machine.send("a", Created()).status
 
@@ -433,7 +433,7 @@ def test_a_busy_instance_refuses_queues_or_drops(app: App):
 
 
 def test_an_event_that_waits_starts_at_once_on_a_free_instance(app: App):
-    """Events in line start at once if their instance is free; the answer says so."""
+    """Events in line start at once if their instance is free, as the answer shows."""
     machine = payment(app)
     sent = machine.send("a", Created(), busy="queue")
 
@@ -636,7 +636,7 @@ def test_a_transition_cannot_wait_for_an_answer(app: App):
 
 
 def test_a_failure_leads_to_another_state(app: App):
-    """Transitions that fail for good lead to the state of `failed_to`, whose handler receives the failure."""
+    """Transitions that fail for good lead to the state of `failed_to`; its handler receives the failure."""
     machine = app.machine("payment")
     seen: list[FailedTransition] = []
 
@@ -670,7 +670,7 @@ def test_a_timeout_fires_in_virtual_time(app: App, clock: VirtualClock):
 
 
 def broken(app: App) -> Machine:
-    """Return a machine whose first transition fails until a list of errors is empty."""
+    """Return a machine with a first transition that fails until a list of errors is empty."""
     return chain(app, body=lambda _: 1 / 0)  # type: ignore[arg-type, return-value]
 
 
@@ -748,7 +748,7 @@ def test_instances_of_dropped_states_are_moved(app: App):
 
 
 def test_overdue_instances_are_listed(app: App, clock: VirtualClock):
-    """Instances that stay in a state for longer than its limit are listed, and nothing else happens to them."""
+    """Instances that stay in a state for longer than its limit are listed, and not changed."""
     machine = payment(app)
     machine.send("a", Created())
     drain(app, within=0)

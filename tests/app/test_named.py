@@ -88,7 +88,7 @@ def test_arguments_that_would_change_are_refused(web: App, args: tuple[Any, ...]
 
 
 def test_wrong_arguments_are_found_by_the_worker(web: App, worker: App):
-    """A job that does not match the annotations waits for other code, as after a deploy, and is not lost."""
+    """Jobs that do not match the annotations wait for other code, as after a deploy, and are not lost."""
     job = web.named("add").enqueue(three=3)
     clock = worker.clock
     assert isinstance(clock, VirtualClock)

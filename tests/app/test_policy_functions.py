@@ -22,7 +22,7 @@ def app():
 
 
 def test_a_predicate_decides_on_the_exceptions_of_a_job(app):
-    """A job is retried while the function in `on` returns True for its exception, and dies with the first other one."""
+    """Jobs are retried while the function in `on` returns True for the exception, and die with the first other one."""
     errors = [OSError("busy"), OSError("gone"), OSError("busy")]
 
     @app.task(retry=Policy(on=lambda error: "busy" in str(error), attempts=9, backoff=NOW, jitter="none"))
@@ -38,7 +38,7 @@ def test_a_predicate_decides_on_the_exceptions_of_a_job(app):
 
 
 def test_a_predicate_may_name_the_reason_or_the_failure(app):
-    """A function in `on` may be async and may return a reason, which rules match, or a whole `Failure`."""
+    """Functions in `on` may be async and may return a reason, which rules match, or a whole `Failure`."""
     answers = ["BUSY", Failure(("builtins.OSError",), "told", "TOLD", permanent="never")]
 
     async def read(error: BaseException) -> str | Failure:
@@ -57,7 +57,7 @@ def test_a_predicate_may_name_the_reason_or_the_failure(app):
 
 
 def test_rejected_results_are_failures_of_a_job(app):
-    """A result that `on_result` rejects is retried, and the job succeeds with the first one that it accepts."""
+    """Results that `on_result` rejects are retried, and the job succeeds with the first one that it accepts."""
     results = [1, 2, 3]
 
     @app.task(retry=Policy(on_result=lambda value: value < 3, attempts=9, backoff=NOW))
@@ -72,7 +72,7 @@ def test_rejected_results_are_failures_of_a_job(app):
 
 
 def test_a_job_with_rejected_results_only_dies(app):
-    """A job whose last result is still rejected is dead, with the reason RESULT."""
+    """Jobs with a last result that is still rejected are dead, with the reason RESULT."""
 
     @app.task(retry=Policy(on=(), on_result=lambda value: True, attempts=2, backoff=NOW))
     def count() -> int:
@@ -86,7 +86,7 @@ def test_a_job_with_rejected_results_only_dies(app):
 
 
 def test_a_broken_predicate_ends_the_job(app):
-    """A predicate that raises is no reason to try again: the job dies, and its error names the predicate's."""
+    """Predicates that raise are no reason to try again: the job dies, and its error names the predicate's."""
 
     def broken(error: BaseException) -> bool:
         raise LookupError("no table")
@@ -133,7 +133,7 @@ def test_hooks_of_a_job_are_called_after_its_end_is_written(app):
 
 
 def test_a_broken_hook_changes_no_job(app):
-    """An exception of a hook is logged; the job is retried as its policy decided."""
+    """Exceptions of hooks are logged; the job is retried as its policy decided."""
 
     def broken(details: RetryDetails) -> None:
         raise LookupError
@@ -149,7 +149,7 @@ def test_a_broken_hook_changes_no_job(app):
 
 
 def test_functions_come_from_the_present_task(app):
-    """A job keeps the numbers of its policy and takes the functions of the task that the worker has."""
+    """Jobs keep the numbers of their policy and take the functions of the task that the worker has."""
     seen: list[RetryDetails] = []
 
     @app.task(retry=Policy(attempts=2, backoff=NOW, on_retry=seen.append))

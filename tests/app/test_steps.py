@@ -1,4 +1,4 @@
-"""The gate of single steps: who executes a step, and when it is tried again."""
+"""The gate of single steps: which caller executes a step, and when it is tried again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that say when a job may start, and its tags."""
+"""The options for the start of a job, and its tags."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_many_jobs_are_enqueued_with_an_expiry_and_tags(app: App, clock: Virtual
 
 
 def test_tags_of_one_text(send):
-    """A single text is one tag, and later options replace the tags."""
+    """Single texts are one tag, and later options replace the tags."""
     tagged = send.options(tags="blue")
 
     assert ("blue",) == tagged.enqueue("1").tags

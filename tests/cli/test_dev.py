@@ -56,7 +56,7 @@ def test_advanced_clocks_last(tmp_path: Path):
 
 
 def test_workers_go_on_at_the_advanced_time(tmp_path: Path):
-    """A job that is due in an hour runs at once when the clock is advanced, and loses nothing."""
+    """Jobs that are due in an hour run at once when the clock is advanced, and lose nothing."""
     clock = AdvancedClock(tmp_path / "offset")
     app = App("memory://", clock=clock)
     ran = threading.Event()
@@ -101,7 +101,7 @@ async def pay(cents: int) -> int:
 
 
 def test_wrong_calls_end_with_an_error(redrive: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A port that is in use is named; so is an App that cannot be loaded, at the first start."""
+    """Ports that are in use are named; so is an App that cannot be loaded, at the first start."""
     import socket
 
     monkeypatch.chdir(tmp_path)

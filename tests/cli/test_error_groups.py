@@ -13,7 +13,7 @@ from redrive.runtime.worker import Worker
 
 @pytest.fixture
 def failed(shop: App) -> App:
-    """An app with a group of two dead jobs, and one of a job that waits for its retry."""
+    """Return an app with a group of two dead jobs, and one of a job that waits for its retry."""
 
     @shop.task(name="refund", retry="0")
     def refund(order: str) -> None:
@@ -62,7 +62,7 @@ def test_a_group_is_shown_with_what_to_do(redrive, failed: App):
 
 
 def test_unknown_groups_are_named(redrive, failed: App):
-    """A group that does not exist is one line with the command that lists them."""
+    """Groups that do not exist are one line with the command that lists them."""
     output = redrive("errors", "show", "shop:app", "1-0")
 
     assert (1, "") == (output.status, output.out)
@@ -71,7 +71,7 @@ def test_unknown_groups_are_named(redrive, failed: App):
 
 
 def test_groups_are_muted_and_unmuted(redrive, failed: App):
-    """A group is muted for a span or until it fails again, with the user in the audit log, and that is taken back."""
+    """Groups are muted for a span or until they fail again, with the user in the audit log, and that is taken back."""
     (row,) = [json.loads(line) for line in redrive("errors", "list", "shop:app", "--dead", "--json").out.splitlines()]
     name = row["fingerprint"]
 
@@ -94,7 +94,7 @@ def test_groups_are_muted_and_unmuted(redrive, failed: App):
     ],
 )
 def test_wrong_groups_and_spans_mute_nothing(redrive, failed: App, words: list[str], error: str):
-    """A group that does not exist and a span that cannot be read are errors, and nothing is recorded."""
+    """Groups that do not exist and spans that cannot be read are errors, and nothing is recorded."""
     output = redrive("errors", *words)
 
     assert 0 != output.status

@@ -99,7 +99,7 @@ def test_a_url_that_is_not_understood_is_status_2(redrive):
 
 @pytest.mark.parametrize("prefix", ["ops/", "ops", "/ops/", "//ops", "https://ops.example.com"])
 def test_a_prefix_of_the_dashboard_is_a_path(redrive, prefix: str):
-    """What is no path, or ends with a slash, is refused before the App is loaded."""
+    """Texts that are no path, or end with a slash, are refused before the App is loaded."""
     output = redrive("web", "late:payments", "--prefix", prefix)
 
     assert (2, True) == (output.status, output.err.endswith(" is not a path such as /ops/redrive\n"))

@@ -97,7 +97,7 @@ class Probed:
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
-    """An App with tasks that block, in the current folder."""
+    """Write an App with tasks that block, in the current folder."""
     (tmp_path / "probed.py").write_text(PROBED)
     monkeypatch.chdir(tmp_path)
     app = App("sqlite:///probed.db?synchronous=normal")
@@ -120,7 +120,7 @@ def start(app: App, tmp_path: Path) -> Iterator[Callable[..., Probed]]:
 
 @pytest.mark.acceptance
 def test_a_worker_answers_probes_and_drains(app: App, start: Callable[..., Probed], tmp_path: Path, redrive):
-    """A worker is live from its start to its end; it is ready in between, until it is asked to stop."""
+    """Workers are live from their start to their end; they are ready in between, until it is asked to stop."""
     worker = start("--health", ":0")
     url = worker.url
     wait(lambda: ask(url, "readyz")[0] == 200)
@@ -148,7 +148,7 @@ def test_a_worker_answers_probes_and_drains(app: App, start: Callable[..., Probe
 @pytest.mark.acceptance
 @pytest.mark.slow
 def test_a_blocked_event_loop_is_not_live(app: App, start: Callable[..., Probed], tmp_path: Path, redrive):
-    """A handler that blocks the loop for more than 10 seconds fails liveness, over HTTP and in the file."""
+    """Handlers that block the loop for more than 10 seconds fail liveness, over HTTP and in the file."""
     worker = start("--health", "127.0.0.1:0")
     url = worker.url
     wait(lambda: ask(url, "readyz")[0] == 200)
@@ -166,7 +166,7 @@ def test_a_blocked_event_loop_is_not_live(app: App, start: Callable[..., Probed]
 @pytest.mark.acceptance
 @pytest.mark.slow
 def test_a_worker_without_its_database_is_live_and_not_ready(start: Callable[..., Probed]):
-    """An outage of the database fails readiness and never liveness; readiness returns with the database."""
+    """Outages of the database fail readiness and never liveness; readiness returns with the database."""
     with Proxy(f"{postgres.server()}/.s.PGSQL.5432") as proxy:
         database = f"postgresql://postgres@{proxy.host}:{proxy.port}/postgres?schema={postgres.fresh()}"
         url = start("--health", ":0", PROBED_URL=database).url
@@ -235,7 +235,7 @@ def test_a_dashboard_notifies_systemd_and_answers_probes(app: App, tmp_path: Pat
 
 @pytest.mark.acceptance
 def test_a_file_that_cannot_be_replaced_is_logged_once(start: Callable[..., Probed], tmp_path: Path):
-    """A worker goes on without its file, with one line in the log, and writes it when that is possible again."""
+    """Workers go on without their file, with one line in the log, and write it when that is possible again."""
     (tmp_path / "beats").mkdir()
     worker = start("--worker-file", "beats/beat.json")
     beat = tmp_path / "beats" / "beat.json"
@@ -301,7 +301,7 @@ FRESH = {"stale_after": 10.0, "checks": {"readyz": {"loop": True, "store": False
     ],
 )
 def test_files_answer_probes(redrive, tmp_path: Path, age: float, probe: str, printed: str):
-    """A file that is old, or from before the last boot, fails each probe; otherwise its checks decide."""
+    """Files that are old, or from before the last boot, fail each probe; otherwise their checks decide."""
     path = tmp_path / "beat.json"
     path.write_text(json.dumps({**FRESH, "ticked_at": SystemClock.monotonic() - age}))
     output = redrive("health", "no:app", "--worker-file", str(path), "--probe", probe)
@@ -359,7 +359,7 @@ def test_without_a_file_the_database_is_checked(redrive, shop: App):
     ],
 )
 def test_wrong_addresses_and_files_are_refused(redrive, shop: App, words: tuple[str, ...], why: str):
-    """A worker with probes that cannot work does not start: exit status 2 and one line."""
+    """Workers with probes that cannot work do not start: exit status 2 and one line."""
     output = redrive("worker", "shop:app", *words)
 
     assert (2, True) == (output.status, why in output.err)

@@ -288,7 +288,7 @@ def test_a_state_that_is_never_entered_is_drawn(bank: ModuleType, redrive: Redri
 
 
 def test_a_deleted_job_is_named(bank: ModuleType, redrive: Redrive):
-    """Report what to do about an instance whose job was deleted."""
+    """Report what to do about an instance after its job was deleted."""
     redrive("jobs", "delete", "bank:app", "5", "--yes")
 
     assert (
@@ -329,7 +329,7 @@ def test_keys_are_printed_on_one_line(bank: ModuleType, redrive: Redrive):
 
 
 def test_a_transition_that_waits_for_a_retry_shows_its_last_error(bank: ModuleType, redrive: Redrive):
-    """Details of an instance whose transition waits for a retry have the error of the attempt before."""
+    """Details of an instance have, while its transition waits for a retry, the error of the attempt before."""
     retried = bank.app.machine("retried", retry="3 1h")
 
     def begun(event: Any) -> None:

@@ -53,7 +53,7 @@ def test_what_was_understood_is_printed():
 
 
 def test_policies_without_an_end_say_so():
-    """One failed attempt has no plural, and retries without a limit never end."""
+    """Single failed attempts have no plural, and retries without a limit never end."""
     assert "  (it never gives up)" in printed("Refresh daily; retry every hour", *START).splitlines()
     assert "(after 1 failed attempt it is disabled until an update)" in printed("Refresh daily", *START)
 

@@ -85,7 +85,7 @@ def test_queues_are_listed_with_their_jobs_and_workers(shop: App):
 
 @pytest.mark.parametrize("command", ["show", "pause", "resume", "limit", "forget"])
 def test_an_unknown_queue_is_refused_with_the_known_ones(redrive, shop: App, command: str):
-    """A misspelled queue is not paused: it would look as if the right one was."""
+    """Misspelled queues are not paused: it would look as if the right one was."""
     shop.open()
     output = redrive("queues", command, "shop:app", "defualt")
 

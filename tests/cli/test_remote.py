@@ -35,7 +35,7 @@ Remote = Callable[..., Output]
 
 @pytest.fixture(scope="module")
 def app() -> Iterator[package.App]:
-    """An App with a job."""
+    """Return an App with a job."""
     app = package.App("memory://")
 
     @app.task(retry="0")
@@ -103,7 +103,7 @@ def test_each_request_fits_its_command_and_its_route(words: str):
 
 
 def test_commands_act_through_a_url(app: package.App, at_url: Remote):
-    """A command has its usual options, no App, and prints the sentence of the server."""
+    """Commands have their usual options, no App, and print the sentence of the server."""
     made = at_url("enqueue", "charge", "--args", "[7]", "--tag", "late", "--delay", "1h")
     listed = at_url("jobs", "list", "--task", "charge", "--tag", "late", "--json")
     limited = at_url("queues", "limit", "default", "--concurrency", "3", "--rate", "none")
@@ -128,7 +128,7 @@ def test_the_doctor_answers_through_a_url(app: package.App, at_url: Remote):
 
 
 def test_many_jobs_are_changed_by_an_operation(app: package.App, at_url: Remote):
-    """A command with ids or a filter starts an operation, which can be followed; a dry run counts its jobs."""
+    """Commands with ids or a filter start an operation, which can be followed; a dry run counts its jobs."""
     app.tasks["charge"].options(delay="1h", tags=["bulk"]).enqueue_many([1, 2, 3])
     counted = at_url("jobs", "redrive", "--task", "charge", "--dry-run")
     begun = at_url("jobs", "cancel", "--tag", "bulk", "--why", "not wanted")
@@ -143,7 +143,7 @@ def test_many_jobs_are_changed_by_an_operation(app: package.App, at_url: Remote)
 
 
 def test_lists_are_tables_and_documents_are_lines(at_url: Remote):
-    """A list is a table, or with --json an object in each line; a document is indented."""
+    """Lists are tables, or with --json an object in each line; documents are indented."""
     assert re.search(r"^id +task +queue +standing", at_url("jobs", "list").out)
     assert re.search(r"^default +\d+ ", at_url("queues", "list").out, re.MULTILINE)
     assert "... more follow; --limit shows up to 200\n" == at_url("jobs", "list", "--limit", "1").err
@@ -177,7 +177,7 @@ def test_errors_have_the_status_and_the_sentence_of_the_command(at_url: Remote):
     ],
 )
 def test_what_needs_the_database_is_refused(at_url: Remote, words: list[str], part: str):
-    """A command or an option that the API does not have is an error that names those that work."""
+    """Commands and options that the API does not have are errors that name those that work."""
     output = at_url(*words)
 
     assert 2 == output.status
@@ -198,7 +198,7 @@ def test_what_needs_the_database_is_refused(at_url: Remote, words: list[str], pa
 def test_wrong_options_are_refused_before_a_request(
     redrive: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], part: str
 ):
-    """A token is sent to no host without encryption, and to no address that is none."""
+    """Tokens are sent to no host without encryption, and to no address that is none."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").write_text(" \n")
     monkeypatch.setattr(remote._OPENER, "open", lambda *_, **__: pytest.fail("a request was sent"))
@@ -209,7 +209,7 @@ def test_wrong_options_are_refused_before_a_request(
 
 
 def test_tokens_have_their_roles(redrive: Remote, url: str, tmp_path: Path):
-    """An unknown token is a wrong configuration; one with the role read changes nothing."""
+    """Unknown tokens are a wrong configuration; one with the role read changes nothing."""
     statuses = []
     for token in ("wrong", "dev"):
         (tmp_path / token).write_text(token)
@@ -223,7 +223,7 @@ def test_tokens_have_their_roles(redrive: Remote, url: str, tmp_path: Path):
 
 
 def test_other_servers_are_named(redrive: Remote):
-    """A server that does not answer, redirects, or answers something else than a dashboard, is reported."""
+    """Servers that do not answer, redirect, or answer with other content than a dashboard, are reported."""
 
     async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
         """Redirect one path, and answer a page otherwise."""

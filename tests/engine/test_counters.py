@@ -84,14 +84,14 @@ def test_open_attempts_are_not_counted(outcome: Outcome):
 
 
 def test_a_job_that_expired_in_the_queue_counts_as_a_death():
-    """A job without an attempt is counted at the instant of its death."""
+    """Jobs without an attempt are counted at the instant of their death."""
     (row,) = counted(ended(Expired())).rows().minutes
 
     assert (T0.replace(second=0), 1, 0) == (row.at, row.died, sum(row.took))
 
 
 def test_a_cancelled_transition_without_a_record_is_counted_in_the_open_minute():
-    """An end without an instant of its own belongs to the present."""
+    """Ends without an instant of their own belong to the present."""
     tally = counted(ended())
     tally.rows()
     tally.add([replace(ended(Cancelled("no")), closed=None)], WORKER)
@@ -112,7 +112,7 @@ def test_rows_are_absolute_until_their_minute_is_over():
 
 
 def test_late_ends_are_counted_in_the_open_minute():
-    """A row that was dropped is not begun again, because it would replace what was written."""
+    """Rows that were dropped are not begun again, because they would replace what was written."""
     tally = counted(ended(), ended(at=NOW + MINUTE))
     tally.rows()
     tally.written()
@@ -134,7 +134,7 @@ def test_rows_that_cannot_be_written_are_kept_for_an_hour():
 
 
 def test_names_beyond_the_limit_are_counted_as_other(monkeypatch: pytest.MonkeyPatch):
-    """A worker tells a limited number of queues and tasks apart; a known queue keeps its name."""
+    """Workers distinguish a limited number of queues and tasks; a known queue keeps its name."""
     monkeypatch.setattr(counters, "MOST", 2)
     made = [("a", "x"), ("b", "y"), ("b", "z"), ("c", "x"), ("a", "x"), ("c", "y")]
     tally = counted(*(replace(ended(), queue=queue, task=task) for queue, task in made))
@@ -145,7 +145,7 @@ def test_names_beyond_the_limit_are_counted_as_other(monkeypatch: pytest.MonkeyP
 
 
 def test_failures_are_counted_by_group_and_hour():
-    """A group has its first and its last failure, and the jobs that gave up."""
+    """Groups have their first and their last failure, and the jobs that gave up."""
     later = NOW + seconds(5)
     tally = counted(ended(Failed(failure())), ended(Failed(failure()), later, id=8), ended(FATAL, at=NOW, id=9))
     rows = tally.rows()
@@ -165,7 +165,7 @@ def test_an_earlier_failure_does_not_become_the_last_one():
 
 
 def test_groups_beyond_the_limit_are_counted_as_other(monkeypatch: pytest.MonkeyPatch):
-    """A worker tells a limited number of groups apart in an hour; the others share one without a title."""
+    """Workers distinguish a limited number of groups in an hour; the others share one without a title."""
     monkeypatch.setattr(counters, "MOST", 1)
     tally = counted(*(ended(Failed(failure(text))) for text in ("boom", "bang", "crash", "boom")))
 
@@ -218,7 +218,7 @@ def test_percentiles_are_interpolated(took: list[int], share: float, expected: f
 
 @given(st.lists(st.integers(0, 1000), min_size=17, max_size=17), st.floats(0.001, 1.0))
 def test_percentiles_lie_in_a_bucket_with_attempts(took: list[int], share: float):
-    """A percentile is within the limits of a bucket that is not empty."""
+    """Percentiles are within the limits of a bucket that is not empty."""
     found = percentile(took, share)
     limits = [0.0, *BUCKETS, BUCKETS[-1]]
 

@@ -60,7 +60,7 @@ def test_a_title_has_no_variable_parts(message: str, expected: str):
 
 
 def test_short_arguments_are_replaced_as_whole_words():
-    """An argument of four letters inside of a word stays, a longer one is replaced everywhere, a shorter one never."""
+    """Arguments of four letters inside of a word stay, a longer one is replaced everywhere, a shorter one never."""
     assert "<argument> remail x<argument> out" == title("mail remail xhunter22 out", b'["mail","hunter22","out"]')
 
 
@@ -92,7 +92,7 @@ def test_the_frame_is_the_deepest_one_of_the_user():
 
 
 def test_the_place_has_the_line():
-    """A place is for a person who reads one failure, so it has the line; without a traceback there is none."""
+    """Places are for a reader of one failure, so they have the line; without a traceback there is none."""
     assert ("payments/client.py:30 in post", None) == (place(TRACEBACK), place("boom"))
 
 
@@ -102,7 +102,7 @@ def test_of_a_chain_the_last_exception_counts():
 
 
 def test_without_frames_of_the_user_the_first_one_counts():
-    """A task in a library is found by its handler."""
+    """Tasks in a library are found by their handler."""
     text = TRACEBACK.replace("/srv/release-7", "/srv/venv/lib/python3.11/site-packages")
 
     assert ("payments/jobs.py:charge", "") == (frame(text), frame("no traceback"))

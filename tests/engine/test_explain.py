@@ -22,7 +22,7 @@ LATER = job(scheduled_at=T0 + seconds(90))
 
 
 def test_a_job_that_was_claimed_ahead_is_not_running():
-    """A job whose worker has more jobs than slots has not started, unless its lease is among the first."""
+    """Jobs of a worker with more jobs than slots have not started, unless their lease is among the first."""
     around = Circumstances(T0 + seconds(1), ahead_from=7)
 
     assert "running for 1s: attempt 2 on worker 9" == why_not_running(replace(RUNNING, lease_id=6), around)

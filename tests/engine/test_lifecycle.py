@@ -38,7 +38,7 @@ MOVES = {
 """The documented moves, written out once more in plain text."""
 
 BY_OPERATORS = {LifecycleEvent.REDRIVE}
-"""What people do, as opposed to what happens."""
+"""Actions of operators, as opposed to events."""
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, LifecycleEvent)), ids=str)
@@ -72,7 +72,7 @@ def test_an_illegal_move_names_the_legal_ones():
 
 
 def test_a_succeeded_job_has_no_transition():
-    """Succeeded jobs have no transition, and the refusal says so in its message."""
+    """Succeeded jobs have no transition, and the message of the refusal states this."""
     with pytest.raises(IllegalMove) as refusal:
         next_state(State.SUCCEEDED, LifecycleEvent.REDRIVE)
 

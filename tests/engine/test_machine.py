@@ -205,7 +205,7 @@ def test_an_incomplete_definition_is_refused(wrong: MachineState, text: str):
 
 
 def test_a_timeout_leads_to_a_state_after_its_own():
-    """Timeouts whose events a following state takes are accepted."""
+    """Timeouts are accepted if a following state takes their events."""
     waiting = replace_state(PAID, timeout=StateTimeout(DAY, "Completed", b"{}"))
 
     assert () == machine(START, waiting, DONE).check()

@@ -81,7 +81,7 @@ def test_jobs_that_run_or_have_ended_have_no_obstacle(row: JobRecord, around: Ci
 
 
 def test_names_in_commands_are_quoted():
-    """A queue with a space is one word of the command; what no command clears has none."""
+    """Queues with a space are one word of the command; what no command clears has none."""
     row = job(queue="big mail")
 
     assert "redrive worker APP --queue 'big mail'" == _advice(row, Circumstances(NOW, (worker(queues=("mail",)),)))

@@ -206,7 +206,7 @@ def test_the_origin_of_a_delivery_has_its_event():
 
 
 class SubscriptionModel(RuleBasedStateMachine):
-    """A subscription whose handlers fail, whose jobs end late, and whose feeder crashes at any point."""
+    """A subscription with handlers that fail, jobs that end late, and a feeder that crashes at any point."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -250,7 +250,7 @@ def test_a_death_is_an_error_with_its_traceback(app, caplog):
 
 
 def test_a_permanent_failure_names_the_limit(app, caplog):
-    """A job that gives up early is logged with the number of attempts that it could have had."""
+    """Jobs that give up early are logged with the number of attempts that they could have had."""
 
     def work() -> None:
         raise GiveUp("no such account")

@@ -216,7 +216,7 @@ def test_a_classifier_has_no_names():
     ("answer", "seconds"), [(0, 0), (3, 3), (0.5, 0.5), (timedelta(minutes=2), 120), (True, 10), ("TIMEOUT", 10)]
 )
 def test_a_classifier_can_return_the_delay(answer: object, seconds: float):
-    """A number or a timedelta that a classifier returns replaces the backoff."""
+    """Numbers and timedeltas that a classifier returns replace the backoff."""
     policy = Policy(on=lambda _: answer, deadline=None, backoff=Backoff.constant(10), jitter="none")
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -234,7 +234,7 @@ def test_a_delay_that_is_none_is_refused(answer: object):
 
 
 def test_a_delay_does_not_overrule_the_function():
-    """A function that has given up is not retried, whatever delay the classifier returns."""
+    """Functions that have given up are not retried, whatever delay the classifier returns."""
     policy, now = Policy(on=lambda _: 3), datetime(2026, 1, 1, tzinfo=UTC)
 
     assert not isinstance(policy.decide(History(1, now), policy.classify(GiveUp("over")), now, 0.5), Retry)

@@ -461,7 +461,7 @@ def test_only_candidates_are_retried(policy: Policy, history: History, failure: 
     ids=["default", "durable", "directive", "given", "longer"],
 )
 def test_hints_are_bounded_by_default(policy: Policy, longest: timedelta):
-    """A hint longer than an hour in process, or than a week, gives up at once, unless the policy has another bound."""
+    """Hints longer than an hour in process, or than a week, give up at once, unless the policy has another bound."""
     assert longest == decide(policy, OS_ERROR._replace(hint=longest)).delay
     assert "hint" == decide(policy, OS_ERROR._replace(hint=longest + SECOND)).rule
 

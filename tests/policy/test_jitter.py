@@ -137,7 +137,7 @@ def test_no_delay_is_longer_than_the_limit_of_the_jitter(
 
 
 def test_late_delays_are_spread_below_the_limit():
-    """A delay without room for its jitter is lowered, so that draws do not pile up at the limit."""
+    """Delays without room for their jitter are lowered, so that draws do not pile up at the limit."""
     capped = Jitter.added("1s", within="5s")
 
     assert [4.0, 4.5, 2.5] == [capped.apply(5, 0), capped.apply(5, 0.5), capped.apply(2, 0.5)]

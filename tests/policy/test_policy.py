@@ -36,7 +36,7 @@ def test_equal_policies_are_equal():
 
 
 def test_a_deadline_that_was_given_is_another_policy():
-    """An explicit ``deadline=None`` differs from a deadline that is left to the place."""
+    """Explicit ``deadline=None`` differs from a deadline that is left to the place."""
     assert Policy(deadline=None) != Policy()
 
 

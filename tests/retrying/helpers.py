@@ -56,7 +56,7 @@ async def checkpoint() -> None:
 
 
 class Script:
-    """A function that does what it is told, one step a call: an exception is raised, anything else is returned.
+    """A function with a script, one step a call: an exception is raised, any other value is returned.
 
     Attributes:
         calls: how often it was called.
@@ -110,7 +110,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class JumpingLoop(asyncio.SelectorEventLoop):
-    """An event loop of asyncio whose timers need no time."""
+    """An event loop of asyncio with timers that need no time."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()

@@ -96,7 +96,7 @@ def test_an_override_of_the_deadline_is_in_force_from_the_start(clock):
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("step", [42, Busy()], ids=["success", "failure"])
 def test_disabled_calls_are_plain_calls(form, step):
-    """Where retries are disabled a function is called once, without note and record."""
+    """Functions are called once where retries are disabled, without note and record."""
     script = Script(step)
     call = form(AT_ONCE)(script)
     with redrive.disabled():
@@ -112,7 +112,7 @@ def test_disabled_calls_are_plain_calls(form, step):
 
 
 def test_disabled_turns_all_of_a_policy_off(clock):
-    """Where retries are disabled results are not checked and there is no deadline."""
+    """Results are not checked, and there is no deadline, where retries are disabled."""
     judged = AT_ONCE.with_(on_result=lambda _: True, deadline=5)
     with redrive.disabled():
         assert redrive.retry(judged)(redrive.deadline)() is None
@@ -123,7 +123,7 @@ def test_disabled_turns_all_of_a_policy_off(clock):
 
 
 def test_disabled_blocks_run_once():
-    """Where retries are disabled blocks run once."""
+    """Blocks run once where retries are disabled."""
     for step in (42, Busy()):
         script = Script(step)
         with redrive.disabled(), suppress(Busy):

@@ -16,7 +16,7 @@ SECONDS = AT_ONCE.with_(deadline=None, backoff=Backoff.constant(1), jitter="none
 
 
 class ScriptedGenerator:
-    """A generator function that plays one list a call: an exception is raised, anything else is yielded.
+    """A generator function that plays one list a call: an exception is raised, any other value is yielded.
 
     Attributes:
         starts: the arguments of each call.
@@ -176,7 +176,7 @@ def test_a_truncated_wait_ends_with_the_error(played, clock):
 
 
 def test_disabled_generators_are_plain(played):
-    """Where retries are disabled the first error passes."""
+    """Errors pass at once where retries are disabled."""
     error = Busy()
     with redrive.disabled():
         assert ([], error) == played(ScriptedGenerator([error], [9]))

@@ -132,7 +132,7 @@ def test_a_hint_delays_the_next_copy(jump):
 
 
 def test_the_last_error_surfaces(jump):
-    """When all copies have failed, the last error is raised unchanged, with the record of its copy."""
+    """After the failure of all copies, the last error is raised unchanged, with the record of its copy."""
     errors = [Busy(1), Busy(2)]
     server = DelayedServer((1, errors[0]), (0.1, errors[1]))
 

@@ -111,7 +111,7 @@ def test_rejected_results_reach_the_hooks():
 
 
 def test_failures_that_no_policy_retries_call_no_hook():
-    """An error that `on` does not name at the first attempt, and a success, call no hook."""
+    """Errors that `on` does not name at the first attempt, and successes, call no hook."""
     calls = HookedCalls(failures=0)
 
     calls.policy().call(calls.fetch, "a")
@@ -134,7 +134,7 @@ def test_final_failures_call_the_hook_of_the_end():
 
 
 def test_a_refused_call_calls_the_hook_of_the_end():
-    """A call that its circuit breaker refuses has no attempt and no failure."""
+    """Calls that their circuit breaker refuses have no attempt and no failure."""
     calls = HookedCalls()
     with isolated():
         breaker("b", BreakerSettings(volume_threshold=1)).circuit.admit().failed()
@@ -149,7 +149,7 @@ def test_a_refused_call_calls_the_hook_of_the_end():
 
 
 def test_a_refused_retry_is_the_end():
-    """A retry that the budget refuses is no retry for the hooks."""
+    """Retries that the budget refuses are no retries for the hooks."""
     calls = HookedCalls()
     with isolated():
         budget("b", RatioBudget(0, minimum=0))
@@ -209,7 +209,7 @@ def test_generators_call_hooks():
 
 
 def test_blocks_call_hooks():
-    """A block calls the hooks of its policy; it has no arguments."""
+    """Blocks call the hooks of their policy; they have no arguments."""
     calls = HookedCalls()
 
     def fetch() -> None:
@@ -250,7 +250,7 @@ def test_both_parts_of_a_combination_have_hooks():
 
 
 def test_errors_of_hooks_end_the_call():
-    """An exception of a hook is raised, with the failure of the call as its context."""
+    """Exceptions of hooks are raised, with the failure of the call as its context."""
 
     def broken(_: RetryDetails) -> None:
         raise LookupError("the hook")
@@ -263,7 +263,7 @@ def test_errors_of_hooks_end_the_call():
 
 @pytest.mark.parametrize("field", ["on_retry", "on_give_up"])
 def test_hooks_are_functions(field: str):
-    """Anything else is refused with the name of the field."""
+    """Other values are refused with the name of the field."""
     with pytest.raises(PolicyValueError, match=f"{field}=5: it is a function that takes the RetryDetails, or None"):
         redrive.retry(on=OSError, **{field: 5})  # type: ignore[arg-type]
 

@@ -275,7 +275,7 @@ def test_a_retry_may_cost_more(form, scoped):
     with using(clock=JumpingClock()) if scoped else contextlib.nullcontext():
         FORMS[form](policy, limiter(Script(Busy(), Busy(), 1)))
         with limiter:
-            """Nobody retries this."""
+            """Take an attempt without a policy."""
 
     assert [False, True, True, False] == taken
 

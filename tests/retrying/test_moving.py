@@ -277,7 +277,7 @@ def test_a_result_that_stays_rejected_is_returned(slept: list[float]):
 
 
 def test_a_rejected_result_can_have_the_delay(slept: list[float]):
-    """What `runtime` reads from a result is an attribute of the result."""
+    """Results have the value that `runtime` reads as an attribute of the result."""
 
     class BusyError:
         retry_after = 7
@@ -292,7 +292,7 @@ def test_a_rejected_result_can_have_the_delay(slept: list[float]):
 
 
 def test_a_function_is_polled_until_it_raises():
-    """What `retry_unless_exception_type` does is a predicate for exceptions beside one for results."""
+    """Predicates for exceptions beside one for results do what `retry_unless_exception_type` does."""
     one, other = Called(1, failures=2), Called(1, failures=2)
     raising = [one, other]
 
@@ -312,7 +312,7 @@ def test_a_function_is_polled_until_it_raises():
 
 
 def test_an_event_ends_the_retries():
-    """What `stop_when_event_set` does is a predicate that reads the event."""
+    """Predicates that read the event do what `stop_when_event_set` does."""
     stop = threading.Event()
 
     def failing(called: Called) -> Callable[[], object]:

@@ -89,7 +89,7 @@ def test_rejected_results_carry_hints(result: object, hint: int | None):
 
 
 def test_the_hint_of_a_result_is_waited_for():
-    """A call whose result is rejected with a `Retry-After` waits that long."""
+    """Calls with a result that is rejected with a `Retry-After` wait that long."""
     answers = [SimpleNamespace(status=503, headers={"Retry-After": "20"}), SimpleNamespace(status=200, headers={})]
     policy = Policy(on_result=lambda answer: answer.status == 503, backoff=Backoff.constant(0))
 

@@ -57,7 +57,7 @@ def test_an_event_ends_the_waits_of_threads():
 
 
 def test_an_event_ends_awaited_waits():
-    """An awaited wait ends soon after the event is set."""
+    """Awaited waits end soon after the event is set."""
     stop = threading.Event()
     set_soon(stop)
     outcome = asyncio.run(LONG.with_(stop=stop).aoutcome(arefuse))
@@ -68,7 +68,7 @@ def test_an_event_ends_awaited_waits():
 
 @pytest.mark.parametrize("delay", [0, 30])
 def test_no_retry_follows_a_set_event(delay: float):
-    """A call that fails while the event is set makes one attempt; one that succeeds is not affected."""
+    """Calls that fail while the event is set make one attempt; those that succeed are not affected."""
     stop = threading.Event()
     stop.set()
     policy = LONG.with_(backoff=Backoff.constant(delay), stop=stop)
@@ -79,7 +79,7 @@ def test_no_retry_follows_a_set_event(delay: float):
 
 
 def test_a_wait_of_another_clock_ends_at_its_time():
-    """A clock of a test waits by itself; the event is looked at after each wait, and calls without it go on."""
+    """Clocks of tests wait by themselves; the event is looked at after each wait, and calls without it go on."""
     stop, clock = threading.Event(), VirtualClock()
     with using(clock=clock):
         assert "attempts" == LONG.with_(stop=stop).outcome(refuse).rule
@@ -127,7 +127,7 @@ def test_other_objects_are_no_stop_event(value: object):
 
 
 def test_a_combination_has_one_event():
-    """A combination takes the event of either part, and refuses two."""
+    """Combinations take the event of either part, and refuse two."""
     stop = threading.Event()
     plain = Policy(on=OSError)
 
@@ -138,7 +138,7 @@ def test_a_combination_has_one_event():
 
 
 def test_events_are_not_stored():
-    """A policy is stored without its event."""
+    """Policies are stored without their event."""
     policy = LONG.with_(stop=threading.Event())
 
     assert policy.has_functions

@@ -38,7 +38,7 @@ def test_a_worker_carries_an_operation_out():
 
 
 def test_a_defect_is_stored_with_its_operation(monkeypatch: pytest.MonkeyPatch):
-    """A batch that raises is tried again later; an error of the store goes to the supervisor."""
+    """Batches that raise are tried again later; an error of the store goes to the supervisor."""
     app = _app()
     app.operations.start(app.operations.preview("cancel", Filter(task="later")))
 

@@ -289,7 +289,7 @@ def test_a_worker_of_child_processes_alone_claims_nothing_while_all_are_busy(app
 
 
 def test_a_worker_that_ends_when_no_job_is_due_has_looked_for_jobs_of_all_tasks(app: App):
-    """A claim without the tasks of child processes does not end it."""
+    """Claims without the tasks of child processes do not end it."""
     bench = ClaimerFixture(app)
     bench.children = 1
     bench.claimer._quota.until_empty = True
@@ -406,7 +406,7 @@ def test_claims_use_floors_and_sometimes_read_without_them(app: App, monkeypatch
     claim = leases.claim
 
     def noted(*args: Any, cursors: Sequence[leases.LaneCursor], **options: Any) -> Any:
-        """Note how many floors the claimer knows."""
+        """Note how many floors the claimer has."""
         seen.append(len(cursors))
         return claim(*args, cursors=cursors, **options)
 

@@ -20,7 +20,7 @@ from tests.runtime.helpers import Registered, register
 
 @pytest.fixture
 def app() -> Any:
-    """An app with a task that succeeds, one that fails and a job of a task that loses its worker."""
+    """Return an app with a task that succeeds, one that fails and a job of a task that loses its worker."""
     app = App("memory://", clock=VirtualClock())
 
     @app.task
@@ -67,7 +67,7 @@ def test_a_rescued_job_is_counted_as_lost(app: App):
 
 
 def test_sums_are_written_every_ten_seconds(app: App, monkeypatch: pytest.MonkeyPatch):
-    """A step writes what is new, and the depths in the first half of each minute; an idle worker writes no sums."""
+    """Steps write what is new, and the depths in the first half of each minute; an idle worker writes no sums."""
     written: list[str] = []
     run = type(app.store).arun
 
@@ -94,7 +94,7 @@ def test_sums_are_written_every_ten_seconds(app: App, monkeypatch: pytest.Monkey
 
 
 def test_sums_are_kept_until_the_store_takes_them(app: App, monkeypatch: pytest.MonkeyPatch):
-    """A write that fails is repeated with what has ended meanwhile, and counts nothing twice."""
+    """Writes that fail are repeated with what has ended since then, and count nothing twice."""
     from redrive.engine.outcome import Succeeded
     from tests.engine.helpers import NOW, claim, settled
 

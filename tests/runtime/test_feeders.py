@@ -89,7 +89,7 @@ def test_a_feeder_never_dies_of_crashes(app: App):
 
 
 def test_a_feeder_without_its_shard_ends(app: App):
-    """End the job of a feeder whose subscription was deleted."""
+    """End the job of a feeder after its subscription was deleted."""
     topic = app.topic("numbers", int)
     topic.subscribe("log")(lambda number: None)
     claim = claimed(app)
@@ -217,7 +217,7 @@ def test_a_batch_that_raises_is_delivered_event_by_event(app: App):
 
 
 def test_a_subscription_cannot_wait_for_an_answer(app: App):
-    """Fail an event whose handler returns `Pending`: no job waits for the answer."""
+    """Fail an event if its handler returns `Pending`: no job waits for the answer."""
     from redrive import Pending
 
     topic = app.topic("numbers", int)
@@ -230,7 +230,7 @@ def test_a_subscription_cannot_wait_for_an_answer(app: App):
 
 
 def test_an_error_of_the_worker_makes_a_job(app: App, monkeypatch: pytest.MonkeyPatch):
-    """Make a job of an event whose delivery failed by a defect of the worker itself."""
+    """Make a job of an event after its delivery failed by a defect of the worker itself."""
     topic = app.topic("numbers", int)
     topic.subscribe("log")(lambda number: None)
     topic.publish(1)

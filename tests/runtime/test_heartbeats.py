@@ -59,7 +59,7 @@ def test_a_heartbeat_is_seen(app: App):
 
 
 def test_the_last_report_is_written_with_the_end(app: App):
-    """What is reported in the last second is not lost, so the next attempt can continue there."""
+    """Reports of the last second are not lost, so the next attempt can continue there."""
     found = []
 
     @app.task(retry="1 1m")

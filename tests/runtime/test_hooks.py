@@ -109,7 +109,7 @@ def test_hooks_run_in_order_and_end_in_reverse_order(filed: App):
 
 
 def test_a_hook_receives_the_resources_of_the_hooks_before_it(filed: App):
-    """A parameter of a start hook receives what was returned so far."""
+    """Parameters of start hooks receive what was returned so far."""
     seen: list[dict[str, Any]] = []
 
     @filed.on_start
@@ -189,7 +189,7 @@ def test_a_start_hook_with_another_result_is_refused(filed: App, value: object, 
 
 
 def test_a_generator_that_does_not_yield_is_refused(filed: App):
-    """A start hook that ends before its yield is an error, because the resources are missing."""
+    """Start hooks that end before their yield are an error, because the resources are missing."""
 
     @filed.on_start
     def early() -> Iterator[None]:
@@ -283,7 +283,7 @@ def test_a_stop_during_a_start_hook_claims_nothing(filed: App):
 
 
 def test_a_second_stop_cancels_a_start_hook(filed: App):
-    """A start hook that waits forever does not keep the worker; its generator is closed."""
+    """Start hooks that wait forever do not keep the worker; their generator is closed."""
     calls: list[str] = []
 
     async def run() -> None:
@@ -326,7 +326,7 @@ def test_functions_that_cannot_be_hooks_are_refused(app: App, function: Any, mes
 
 
 def test_a_stop_hook_with_a_yield_is_refused(app: App):
-    """A generator belongs to ``on_start``; the message says so."""
+    """Generators belong to ``on_start``, as the message states."""
 
     def generator() -> Iterator[None]:
         yield

@@ -1,4 +1,4 @@
-"""Claims that were committed without a reply: no worker knows the leases, and their holder is alive."""
+"""Claims that were committed without a reply: no worker has the leases in memory, and their holder is alive."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_leases_of_a_claim_with_a_lost_reply_are_given_back(filed: App, monkeypa
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("kind", list(STORES))
 def test_a_step_with_a_lost_reply_runs_once(kind: str, tmp_path: Path, monkeypatch, committed: bool):
-    """Bodies go on with the value of a step whose commit lost its reply, or was not made; its function runs once."""
+    """Bodies go on with the value of a step if its commit lost its reply, or was not made; its function runs once."""
     app = App(STORES[kind](tmp_path))
     ran: list[str] = []
     lost: list[bool] = []

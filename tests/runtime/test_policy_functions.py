@@ -10,7 +10,7 @@ from tests.runtime.test_quota import run
 
 
 def test_a_worker_calls_predicates_and_hooks(filed: App):
-    """A worker retries as the predicate decides, and has called the hooks of all ends when it stops."""
+    """Workers retry as the predicate decides, and have called the hooks of all ends when they stop."""
     seen: list[tuple[str, int, Any]] = []
     threads = []
 

@@ -105,7 +105,7 @@ def test_a_rate_keeps_a_worker_and_a_pause_does_not(filed: App):
 
 
 def test_jobs_of_unknown_tasks_do_not_keep_a_worker(filed: App):
-    """A due job that only other code could run does not hold the worker."""
+    """Due jobs that only other code could run do not hold the worker."""
     other = App(filed.url)
     other.task(name="foreign")(lambda: None).enqueue()
     other.close()
@@ -145,7 +145,7 @@ def test_a_worker_ends_after_so_many_attempts(filed: App):
 
 
 def test_the_last_attempts_have_no_time_limit(filed: App):
-    """A worker that has started its last attempt waits for its end, whatever its shutdown timeout."""
+    """Workers that have started their last attempt wait for its end, under any shutdown timeout."""
 
     @filed.task
     async def slow() -> str:
@@ -175,7 +175,7 @@ def test_excluded_queues_are_left_to_others(filed: App):
 
 
 def test_a_worker_is_listed_with_its_name_and_its_queues(filed: App):
-    """Its row has the name and the excluded queues, and a job of such a queue says that no worker serves it."""
+    """Its row has the name and the excluded queues, and a job of such a queue is explained: no worker serves it."""
     job = filed.task(name="task", queue="reports")(lambda: None).enqueue()
 
     async def look() -> tuple[Any, str]:

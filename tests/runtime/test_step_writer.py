@@ -161,7 +161,7 @@ def test_rows_that_cannot_be_written_are_an_error_of_their_run(app: App, bench: 
 
 
 def test_a_run_that_no_longer_waits_for_its_rows_delays_no_other(app: App, bench: Bench):
-    """Rows of a run whose task was cancelled are written like others, and their answer is dropped."""
+    """Rows of a run with a cancelled task are written like others, and their answer is dropped."""
     claim = run_of(app)
 
     async def write() -> StepsWritten:

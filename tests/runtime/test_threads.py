@@ -106,7 +106,7 @@ async def test_a_long_call_holds_up_no_short_one(place: int):
 
 @on_a_loop
 async def test_a_result_leaves_a_pool_that_is_full():
-    """A result comes back although each thread has a long call and further calls wait."""
+    """Results come back although each thread has a long call and further calls wait."""
     with blocked() as (long, begun):
         async with pool_of(1) as pool:
             short = pool.start(lambda: 7, nothing)
@@ -212,7 +212,7 @@ def test_a_pool_serves_one_event_loop_after_another():
 
 @on_a_loop
 async def test_the_stop_of_a_thread_is_reported_once():
-    """A function that waits for an attempt is called when its last thread has stopped, and at once if none runs."""
+    """Functions that wait for an attempt are called when its last thread has stopped, and at once if none runs."""
     calls: list[str] = []
     async with pool_of(3) as pool:
         threads = Threads(pool)

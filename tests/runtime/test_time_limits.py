@@ -42,7 +42,7 @@ async def begun(*running: Awaitable[object]) -> list[asyncio.Task[object]]:
 
 
 def test_each_attempt_of_a_row_ends_at_its_own_limit(monkeypatch: pytest.MonkeyPatch):
-    """An attempt that has begun later ends later, and the row goes when its last attempt has ended."""
+    """Attempts that have begun later end later, and the row goes when its last attempt has ended."""
     time = ManualClock()
     monkeypatch.setattr(handlers, "_monotonic", time)
 
@@ -88,7 +88,7 @@ def test_many_attempts_take_one_timer():
 
 
 def test_a_cancellation_by_others_comes_first(monkeypatch: pytest.MonkeyPatch):
-    """An attempt that is cancelled when its time is over too is cancelled, as with `asyncio.timeout`."""
+    """Attempts that are cancelled when their time is over too are cancelled, as with `asyncio.timeout`."""
     time = ManualClock()
     monkeypatch.setattr(handlers, "_monotonic", time)
 
@@ -108,7 +108,7 @@ def test_a_cancellation_by_others_comes_first(monkeypatch: pytest.MonkeyPatch):
     ("answer", "expected"), [(None, "late"), (TimeoutError("mine"), AttemptTimeout), (OSError("mine"), OSError)]
 )
 def test_a_handler_may_end_otherwise_after_its_limit(answer: Exception | None, expected: object):
-    """A late result or error counts; a timeout of its own counts as that of the attempt. No cancellation is left."""
+    """Late results and errors count; a timeout of its own counts as that of the attempt. No cancellation is left."""
 
     async def late() -> str:
         try:
@@ -128,7 +128,7 @@ def test_a_handler_may_end_otherwise_after_its_limit(answer: Exception | None, e
 
 
 def test_limits_go_on_in_another_event_loop():
-    """A row whose timer has died with its event loop is not used in the next one."""
+    """Rows with a timer that has died with its event loop are not used in the next one."""
     limits = TimeLimits()
     first = asyncio.run(ended(limits.within(SHORT, at_once())))
     second = asyncio.run(ended(limits.within(SHORT, for_ever())))

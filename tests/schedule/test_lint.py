@@ -288,7 +288,7 @@ def test_clock_changes_are_found_to_the_second(place: str, expected: tuple[str, 
     ],
 )
 def test_times_that_are_left_out(text: str, warning: str | None):
-    """Months without a day, and windows whose steps do not divide a day, have fewer times than they seem to."""
+    """Months without a day, and windows with steps that do not divide a day, have fewer times than they seem to."""
     found = [each for each in warned(f"{text}; give up after 5000 days") if "left out" in each or "differ" in each]
 
     assert [True] * (warning is not None) == [each.startswith(warning or "") for each in found]

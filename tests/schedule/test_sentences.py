@@ -1,4 +1,4 @@
-"""Sentences of users: each is read as its canonical form says, or refused at a place and with a reason."""
+"""Sentences of users: each is read as its canonical form, or refused at a place and with a reason."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_what_is_shown_means_the_same(text: str):
 
 
 def test_the_end_of_a_window_is_remarked():
-    """A time that a reader could expect at the end of a window is named; other windows have no remark."""
+    """Times that a reader could expect at the end of a window are named; other windows have no remark."""
     closed = understand("every 2 hours between 9 AM and 5 PM", RefreshPolicy)
     until_midnight = understand("every hour between noon and midnight", RefreshPolicy)
     open_ = understand("every 45 minutes between 9 AM and 5 PM", RefreshPolicy)
@@ -154,7 +154,7 @@ def test_a_sentence_is_refused(text: str, expected: list[str]):
 @pytest.mark.unmeasured
 @pytest.mark.parametrize("text", [text for text, _ in READ])
 def test_no_word_is_dropped(text: str):
-    """Sentences with a word twice, or without a word that has a meaning, mean something else or are refused."""
+    """Sentences with a word twice, or without a word that has a meaning, have another meaning or are refused."""
     meant = shown(text)
     for each in WORD.finditer(text):
         if not any(map(str.isalnum, each[0])):

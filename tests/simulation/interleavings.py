@@ -35,7 +35,7 @@ _FAILED = Failed(Failure(("builtins.ValueError", "builtins.Exception"), "boom"))
 
 @dataclass(frozen=True)
 class Actor:
-    """A worker process with the state that it knows.
+    """A worker process with the state in its memory.
 
     Attributes:
         id: id of the worker.

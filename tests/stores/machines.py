@@ -186,7 +186,7 @@ class Automaton:
         return self.store.do(manage.migrate("payment", old, new_state, how, actor="ann", now=self.store.now, **options))
 
     def delete_history(self, key: str = "a") -> None:
-        """Delete the events of an instance, as nothing else does."""
+        """Delete the events of an instance, as no operation does."""
         self.store.do(_delete_history("payment", key))
 
     # ------------------------------------------------------------------------------------------------- reading

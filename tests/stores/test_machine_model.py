@@ -73,7 +73,7 @@ class MachineModel(RuleBasedStateMachine):
 
     @rule(key=KEYS, event=EVENTS)
     def send(self, key: str, event: str) -> None:
-        """Send an event; it is refused exactly when the model says so."""
+        """Send an event; it is refused exactly when the model refuses it."""
         model, to = self.known.get(key), None
         busy = model is not None and model.busy
         if not busy:

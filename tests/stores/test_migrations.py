@@ -279,7 +279,7 @@ def test_a_deployment_migrates_in_two_phases(cursor: sqlite3.Cursor, monkeypatch
 
 
 def test_code_refuses_a_schema_with_what_to_do():
-    """A schema before what code needs is to be migrated; for one that is too new another version is installed."""
+    """Schemas before what code needs are to be migrated; for one that is too new another version is installed."""
     code = Versions(needed=2, latest=3)
     refusals = {each: mismatch(each, code, "a.db") for each in (Schema(1, 1), Schema(2, 1), Schema(4, 2), Schema(4, 4))}
 

@@ -143,7 +143,7 @@ class RunMachine(Walk):
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
     def receive(self, data: st.DataObject) -> None:
-        """Write the row of a wait whose signal has arrived."""
+        """Write the row of a wait after its signal has arrived."""
         id, claim = self._chosen(data)
         known = self.runs[id]
         if known.waits is None or not known.unread or not self._mine(id, claim):
@@ -205,7 +205,7 @@ class RunMachine(Walk):
 
     @rule()
     def look(self) -> None:
-        """Wake the runs whose signals have arrived."""
+        """Wake the runs with signals that have arrived."""
         woken = wake(self.store)
         for known in self.runs.values():
             if known.state is State.READY and known.waits is not None and known.unread and known.due_at is None:

@@ -96,7 +96,7 @@ async def longer(flow: Flow, cents: int) -> str:
 
 
 async def other_result(flow: Flow, cents: int) -> str:
-    """Return something else."""
+    """Return another value."""
     return await original(flow, cents) + "!"
 
 

@@ -46,7 +46,7 @@ class Client:
 
 
 class Operator(Client):
-    """The pages of an app as JSON, for a user who may operate.
+    """The pages of an app as JSON, for a user with the right to operate.
 
     Args:
         app: the app.

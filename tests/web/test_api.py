@@ -105,7 +105,7 @@ class Created:
 
 
 def _filled(app: redrive.App) -> redrive.App:
-    """Declare one thing of each kind, and make jobs."""
+    """Declare one object of each kind, and make jobs."""
 
     @app.task(retry="0")
     def charge(order: int) -> None:
@@ -153,14 +153,14 @@ def _filled(app: redrive.App) -> redrive.App:
 
 @pytest.fixture
 def app() -> Iterator[redrive.App]:
-    """An App in memory."""
+    """Return an App in memory."""
     with contextlib.closing(redrive.App("memory://")) as app:
         yield _filled(app)
 
 
 @pytest.fixture
 def client(app: redrive.App) -> Client:
-    """A client that may operate."""
+    """Return a client that may operate."""
     return Client(create_app(app, auth=USERS), OPERATE)
 
 
@@ -301,7 +301,7 @@ def test_lists_link_to_their_next_pages(client: Client):
     ],
 )
 def test_wrong_parameters_are_refused(client: Client, query: str, part: str):
-    """A parameter that is unknown or out of its range is an error, and what would be right is named."""
+    """Parameters that are unknown or out of their range are errors, and what would be right is named."""
     response = client.get(f"{API}/jobs?{query}")
 
     assert 400 == response.status_code
@@ -321,7 +321,7 @@ def test_wrong_parameters_are_refused(client: Client, query: str, part: str):
     ],
 )
 def test_wrong_members_are_refused(app: redrive.App, client: Client, body: Any, path: str):
-    """A body with a wrong or unknown member changes nothing; the answer has its path, and the members that exist."""
+    """Bodies with a wrong or unknown member change nothing; the answer has its path, and the members that exist."""
     response = client.post(f"{API}/jobs/1", json=body)
 
     assert (400, path) == (response.status_code, response.json()["errors"][0]["path"])
@@ -341,7 +341,7 @@ def test_actions_are_checked_without_a_change(app: redrive.App, client: Client):
 
 
 def test_limits_that_are_not_given_stay(app: redrive.App, client: Client):
-    """A limit is set to a number, taken away by null, and left as it is without a member."""
+    """Limits are set to a number, taken away by null, and left as they are without a member."""
     client.post(f"{API}/queues/default", json={"action": "limit", "concurrency": 3, "rate": "10/1m"})
     client.post(f"{API}/queues/default", json={"action": "limit", "concurrency": None})
 
@@ -358,7 +358,7 @@ def test_bodies_are_small_json(client: Client, given: dict[str, Any], status: in
 
 
 def test_a_repeated_request_has_one_effect(app: redrive.App, client: Client):
-    """A request with the key of an earlier one has its answer; with another content it is refused."""
+    """Requests with the key of an earlier one have its answer; with another content it is refused."""
     path, key = f"{API}/runs/checkout/order-1", {"Idempotency-Key": "k-1"}
     body = {"action": "signal", "name": "parcel", "value": 1}
     first, again = client.post(path, json=body, headers=key), client.post(path, json=body, headers=key)
@@ -385,7 +385,7 @@ def test_a_refused_request_can_be_repeated(app: redrive.App, client: Client):
 
 
 def test_an_unknown_effect_keeps_the_key(app: redrive.App, client: Client, monkeypatch: pytest.MonkeyPatch):
-    """The key of a request whose effect is unknown, because the database went away, is not free."""
+    """The key of a request with an unknown effect, because the database went away, is not free."""
     key = {"Idempotency-Key": "k-1"}
 
     def fail(*_: Any, **__: Any) -> None:
@@ -408,7 +408,7 @@ def _digest(path: str, form: dict[str, str]) -> str:
 
 
 def test_problems_have_the_members_of_the_standard(client: Client):
-    """A problem has the address of a page about its kind, the path of the request, and the name of the request."""
+    """Problems have the address of a page about their kind, the path of the request, and the name of the request."""
     response = client.get(f"{API}/jobs/70412", headers={"X-Request-ID": "r-1"})
 
     assert "application/problem+json" == response.headers["content-type"]
@@ -423,7 +423,7 @@ def test_problems_have_the_members_of_the_standard(client: Client):
 
 
 def test_a_wrong_filter_has_a_caret(client: Client):
-    """A list with a filter that cannot be read is a problem with the place in the filter."""
+    """Lists with a filter that cannot be read are problems with the place in the filter."""
     (fault,) = client.get(f"{API}/jobs?q=task:a stat:dead").json()["errors"]
 
     assert ("q", "task:a stat:dead\n       ^") == (fault["path"], fault["caret"])
@@ -441,7 +441,7 @@ def test_each_error_has_a_page(client: Client):
 
 
 def test_other_methods_are_refused(client: Client):
-    """A method that a path does not have is answered with 405, and the methods that it has."""
+    """Methods that a path does not have are answered with 405, and the methods that it has."""
     response = client._send("DELETE", f"{API}/jobs/1")
 
     assert 405 == response.status_code

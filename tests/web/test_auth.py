@@ -41,7 +41,7 @@ def _basic(text: str) -> Credentials:
     ],
 )
 def test_users_are_found(credentials: Credentials, user: User | None):
-    """A password, a token or a session names a user; nothing else does."""
+    """Passwords, tokens and sessions name a user; nothing beside them does."""
     assert user == USERS.identify(credentials)
 
 
@@ -68,7 +68,7 @@ def test_sessions_end_with_a_changed_account():
     ],
 )
 def test_unusable_accounts_are_refused(accounts: dict[str, Account], message: str):
-    """A configuration under which a user could not log in is an error at once."""
+    """Configurations under which a user could not log in are errors at once."""
     with pytest.raises(ConfigurationError, match=message):
         Users(accounts)
 
@@ -94,7 +94,7 @@ def test_only_listed_proxies_are_believed(headers: dict[str, str], peer: str | N
 
 
 def test_proxies_are_addresses():
-    """A host name as a proxy is refused, because it could be changed by others."""
+    """Host names as proxies are refused, because they could be changed by others."""
     with pytest.raises(ConfigurationError, match="'proxy' is not an IP address"):
         Proxy(peers=["proxy"])
 

@@ -51,7 +51,7 @@ def test_the_mean_time_is_estimated_from_a_histogram():
 
 @pytest.fixture
 def app() -> Iterator[redrive.App]:
-    """An App with due jobs on two queues, after an attempt of one of them."""
+    """Return an App with due jobs on two queues, after an attempt of one of them."""
     app = redrive.App("memory://")
 
     @app.task(queue="mail")
@@ -68,7 +68,7 @@ def app() -> Iterator[redrive.App]:
 
 
 def test_each_number_is_always_there(app: redrive.App):
-    """A queue without jobs has zeros; without a queue all of them count."""
+    """Queues without jobs have zeros; without a queue all of them count."""
     client = Operator(app)
     mail, none, both = (client.read(f"/autoscale{query}") for query in ("?queue=mail&target=1h", "?queue=none", ""))
 
@@ -80,5 +80,5 @@ def test_each_number_is_always_there(app: redrive.App):
 
 @pytest.mark.parametrize("target", ["0s", "soon", "-1s"])
 def test_targets_are_spans(app: redrive.App, target: str):
-    """A target that is no span above zero is refused."""
+    """Targets that are no span above zero are refused."""
     assert 400 == Operator(app).get(f"/api/v1/autoscale?target={target}").status_code

@@ -52,7 +52,7 @@ EXAMPLES = {
     "/schedules/{name}/calendar": "/schedules/nightly/calendar",
     "/schedules/{name}/item": "/schedules/table/item?key=key/1",
 }
-"""An address of each page whose path has variable parts."""
+"""An address of each page with variable parts in its path."""
 
 PATIENCE = 60_000
 """Milliseconds after which the browser gives up."""
@@ -235,7 +235,7 @@ def test_numbers_of_rows_are_not_broken(visit: Visit, full: Site):
 
 
 def test_first_columns_stay_in_sight_on_narrow_screens(visit: Visit, full: Site):
-    """A table that is scrolled to its end still names its rows, and nothing shines through the names."""
+    """Tables that are scrolled to their end still name their rows, and nothing shines through the names."""
     page = visit(full, viewport={"width": 360, "height": 800}).open("/jobs")
     page.locator(".scroll").evaluate("each => each.scrollLeft = 10000")
     name = page.locator("tbody th").first
@@ -305,7 +305,7 @@ def test_pages_programs_and_the_command_line_show_the_same_numbers(visit: Visit,
 
 
 def test_countdowns_reach_zero_with_the_start(visit: Visit, full: Site):
-    """A countdown ends within a second of the real start, though the browser's clock is 90 seconds fast."""
+    """Countdowns end within a second of the real start, though the browser's clock is 90 seconds fast."""
     visitor = visit(full)
     visitor.context.add_init_script(
         "const now = Date.now; Date.now = () => now() + 90000; localStorage['redrive-live'] = 'off'"
@@ -335,7 +335,7 @@ def _ready(page: Page) -> None:
 
 
 def test_jobs_of_other_processes_appear(visit: Visit, site: Site):
-    """An open list shows a job that another process enqueues, within four seconds, and the reader's place stays."""
+    """Open lists show a job that another process enqueues, within four seconds, and the reader's place stays."""
     page = visit(site).open("/jobs?q=queue:elsewhere")
     _ready(page)
     took = []
@@ -380,7 +380,7 @@ def test_paused_pages_ask_for_nothing(visit: Visit, full: Site):
 
 
 def test_hidden_pages_close_their_stream(visit: Visit, full: Site):
-    """A tab that is not seen holds no connection, and catches up as soon as it is seen."""
+    """Tabs that are not seen hold no connection, and catch up as soon as they are seen."""
     page = visit(full).open("/jobs?q=queue:hidden")
     _ready(page)
     page.evaluate("Object.defineProperty(document, 'hidden', {get: () => window.isHidden})")
@@ -446,7 +446,7 @@ def test_paging_visits_each_job_once(visit: Visit, site: Site):
 
 
 def test_addresses_hold_the_state_of_a_list(visit: Visit, full: Site):
-    """A copied address shows the same list in another browser; a wrong filter shows its place and keeps its text."""
+    """Copied addresses show the same list in another browser; wrong filters show their place and keep their text."""
     first = visit(full).open("/jobs")
     first.fill("main [name=q]", "state:dead task:charge")
     first.press("main [name=q]", "Enter")
@@ -464,7 +464,7 @@ def test_addresses_hold_the_state_of_a_list(visit: Visit, full: Site):
 
 
 def test_double_clicks_act_once(visit: Visit, site: Site):
-    """A double click sends one request, and leaves one line in the audit log."""
+    """Double clicks send one request, and leave one line in the audit log."""
     visitor = visit(site)
     page = visitor.open("/jobs/8")
     posts: list[str] = []
@@ -476,7 +476,7 @@ def test_double_clicks_act_once(visit: Visit, site: Site):
 
 
 def test_stale_tabs_change_nothing(visit: Visit, site: Site):
-    """A tab that shows a former state gets the present one, with status 409."""
+    """Tabs that show a former state get the present one, with status 409."""
     visitor = visit(site)
     stale, fresh = visitor.open("/jobs/10"), visitor.open("/jobs/10")
     stale.evaluate("localStorage['redrive-live'] = 'off'")
@@ -564,7 +564,7 @@ def test_a_change_of_many_jobs_is_started_and_undone_by_keys(visit: Visit, full:
 
 
 def test_an_operation_shows_its_progress_and_is_stopped_and_undone(visit: Visit, site: Site):
-    """A redrive of 5,000 jobs at 500 a second is stopped half-way, and its undo takes back exactly what it has done."""
+    """Redriving of 5,000 jobs at 500 a second is stopped half-way, and its undo takes back exactly what it has done."""
     options = {"tags": ["mass"], "delay": "1d", "queue": "mass"}  # which no worker serves
     site.do(lambda work: work.soon.options(**options).enqueue_many(range(5000)))
     site.do(lambda work: _carried_out(work, "cancel"))
@@ -626,7 +626,7 @@ def test_letters_can_be_switched_off(visit: Visit, full: Site):
 
 
 def test_other_sites_can_neither_frame_nor_post(visit: Visit, full: Site):
-    """A hostile page shows no dashboard in a frame, and its form changes nothing; logins lead nowhere else."""
+    """Hostile pages show no dashboard in a frame, and their forms change nothing; logins lead to no other site."""
     visitor = visit(full)
     form = f'<form method="post" action="{full.url}/jobs/{DEAD}"><input name="action" value="retry"></form>'
     visitor.context.route(
@@ -698,7 +698,7 @@ def test_mounted_dashboards_stay_below_their_prefix(visit: Visit):
 
 
 def test_pages_come_back_after_a_stop(visit: Visit, full: Site):
-    """A server with three open streams ends within four seconds; its pages note that, and come back by themselves."""
+    """Servers with three open streams end within four seconds; its pages note that, and come back by themselves."""
     pages = [visit(full).open("/jobs?q=queue:restarted") for _ in range(3)]
     for page in pages:
         _ready(page)

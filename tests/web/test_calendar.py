@@ -44,7 +44,7 @@ def test_a_day_with_an_hour_twice_shows_both():
 
 
 def test_dense_days_are_a_stripe():
-    """A day with more occurrences than can be drawn one by one is one stripe, and its marks are limited."""
+    """Days with more occurrences than can be drawn one by one are one stripe, and their marks are limited."""
     days = _week("* * * * * *", date(2026, 11, 23))
 
     assert [(True, MOST)] * DAYS == [(each.dense, len(each.marks)) for each in days]
@@ -74,7 +74,7 @@ def test_nothing_is_planned_in_a_pause_or_in_the_past():
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    """A client of a dashboard with a cron that has occurred for two days."""
+    """Return a client of a dashboard with a cron that has occurred for two days."""
     app = redrive.App("memory://", clock=VirtualClock())
 
     @app.cron("0 3 * * *", tz="Europe/Kyiv")
@@ -123,7 +123,7 @@ def test_the_time_zone_can_be_another(client: Client):
     ],
 )
 def test_wrong_weeks_and_zones_are_refused(client: Client, path: str, status: int):
-    """A wrong day or time zone is 400 with a sentence, and a refresh has no calendar."""
+    """Wrong days and time zones are 400 with a sentence, and a refresh has no calendar."""
     response = client.get(path)
 
     assert status == response.status_code

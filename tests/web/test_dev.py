@@ -56,7 +56,7 @@ def pay(order: int) -> int:
 
 @pytest.fixture
 def app() -> Iterator[redrive.App]:
-    """An App with a task, a workflow, a cron and a virtual clock."""
+    """Return an App with a task, a workflow, a cron and a virtual clock."""
     app = redrive.App("memory://", clock=VirtualClock())
 
     @app.task(retry="2 1m", name="charge")
@@ -107,7 +107,7 @@ class Server:
 
 @pytest.fixture
 def server(app: redrive.App, tmp_path: Path) -> Server:
-    """A dashboard with a clock that can be advanced."""
+    """Return a dashboard with a clock that can be advanced."""
     return Server(app, tmp_path)
 
 
@@ -135,7 +135,7 @@ def test_links_log_in_once(server: Server):
 
 
 def test_links_are_not_guessed_or_used_by_previews(server: Server):
-    """A wrong token leaves the link valid, and so does a HEAD request."""
+    """Wrong tokens leave the link valid, and so does a HEAD request."""
     server.link.offer()
     client = Client(server.application)
 
@@ -216,7 +216,7 @@ def test_forms_are_read_as_arguments():
 
 @pytest.mark.parametrize(("text", "why"), [("seven", "whole is JSON"), (" ", "whole is required")])
 def test_mistakes_in_forms_are_named(text: str, why: str):
-    """A field that cannot be read, or is missing, is refused with its name."""
+    """Fields that cannot be read, or are missing, are refused with their name."""
     with pytest.raises(Refusal, match=why):
         arguments(FIELDS, {"arg.whole": text})
 
@@ -252,7 +252,7 @@ def test_forms_enqueue_jobs(server: Server, app: redrive.App):
 
 
 def test_forms_start_runs(server: Server, app: redrive.App):
-    """A workflow is started with the arguments of the form."""
+    """Workflows are started with the arguments of the form."""
     assert (200, "run run-1 is started") == server.post("enqueue", task="checkout", **{"arg.order": "7"})
     _work(app)
     assert 7 == app.job(1).result()

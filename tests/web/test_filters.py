@@ -72,13 +72,13 @@ TEXT = st.text(
     )
 )
 def test_written_filters_are_read_back(where: Filter):
-    """A filter that was written is the same filter again."""
+    """Filters that were written are the same filter again."""
     assert where == parse(write(where))
 
 
 @given(st.text(max_size=60) | st.lists(st.sampled_from([*WORDS, ":", '"', " ", "dead", "1"]), max_size=12).map("".join))
 def test_any_text_is_read_or_refused(text: str):
-    """A filter is read or refused with a place inside of it."""
+    """Filters are read or refused with a place inside of them."""
     place = 0
     try:
         parse(text)

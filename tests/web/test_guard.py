@@ -23,7 +23,7 @@ def test_known_hosts_are_served(host: str):
     "host", [None, "", "evil.example", "ops.example.evil", "xops.example", "10.0.0.1", "localhost.evil"]
 )
 def test_other_hosts_are_refused(host: str | None):
-    """A page of another name that resolves to this machine reads nothing."""
+    """Pages of another name that resolves to this machine read nothing."""
     with pytest.raises(Refusal) as caught:
         guard.check_host(host, {"ops.example"})
 
@@ -52,7 +52,7 @@ ORIGINS = [
 def test_changes_come_from_own_pages_or_with_a_token(
     site: str | None, origin: str | None, has_token: bool, allowed: bool
 ):
-    """A form of another site changes nothing; a program needs a token."""
+    """Forms of another site change nothing; a program needs a token."""
     headers = {"host": "own:8765"} | {
         name: value for name, value in (("sec-fetch-site", site), ("origin", origin)) if value is not None
     }
@@ -62,7 +62,7 @@ def test_changes_come_from_own_pages_or_with_a_token(
 
 
 def test_reading_needs_no_origin():
-    """A link from another site opens a page."""
+    """Links from another site open a page."""
     guard.check_origin("GET", {"sec-fetch-site": "cross-site"}, scheme="http", has_token=False)
 
 
@@ -75,7 +75,7 @@ def test_proxied_requests_need_authentication():
 
 @pytest.mark.parametrize("text", [None, "", "evil", "//evil", "/\\evil", "https://evil", "/a\nb", "\\/evil"])
 def test_logins_lead_to_own_pages(text: str | None):
-    """An address of another site is replaced by the first page."""
+    """Addresses of another site are replaced by the first page."""
     assert "/" == guard.own_path(text)
 
 

@@ -17,7 +17,7 @@ from tests.web.client import Client, Operator
 
 @pytest.fixture
 def app() -> Iterator[redrive.App]:
-    """An App with a task."""
+    """Return an App with a task."""
     app = redrive.App("memory://")
 
     @app.task

@@ -38,7 +38,7 @@ class Expired:
 
 @pytest.fixture
 def app() -> Iterator[redrive.App]:
-    """An App with a machine: `a/1` is created, `b` is paid, `c` has failed, and `d` waits for its retry."""
+    """Return an App with a machine: `a/1` is created, `b` is paid, `c` has failed, and `d` waits for its retry."""
     app = redrive.App("memory://", clock=VirtualClock(datetime(2026, 3, 28, 12, tzinfo=UTC)))
     payment = app.machine("payment", data=dict)
 
@@ -72,7 +72,7 @@ def app() -> Iterator[redrive.App]:
 
 @pytest.fixture
 def client(app: redrive.App) -> Operator:
-    """A client that may operate."""
+    """Return a client that may operate."""
     return Operator(app)
 
 
@@ -92,7 +92,7 @@ def test_machines_show_the_number_of_instances_in_each_state(client: Operator):
 
 
 def test_large_numbers_are_capped(client: Operator, monkeypatch: pytest.MonkeyPatch):
-    """A state counts a limited number of instances, and shows that there are more, in its diagram too."""
+    """States count a limited number of instances, and show that there are more, in its diagram too."""
     for module in (manage, pages):
         monkeypatch.setattr(module, "EXACT", 2)
     html = client.get("/machines/payment").text
@@ -132,7 +132,7 @@ def test_instances_are_filtered_and_paged_by_key(client: Operator, monkeypatch: 
 
 
 def test_an_instance_shows_what_it_waits_for_and_its_history(client: Operator):
-    """An idle instance names the events that it takes, its timeout, its data and its moves."""
+    """Idle instances name the events that they take, their timeout, their data and their moves."""
     data = client.read("/machines/payment/b")
 
     assert ([["Expired", "expired"]], "Expired", {"amount": 7}) == (
@@ -148,7 +148,7 @@ def test_an_instance_shows_what_it_waits_for_and_its_history(client: Operator):
 
 
 def test_an_instance_shows_why_its_transition_does_not_run(client: Operator):
-    """A transition that waits for its retry, or has failed, shows its job, its last error and what may be done."""
+    """Transitions that wait for their retry, or have failed, show their job, their last error and what may be done."""
     waiting, failed = (client.read(f"/machines/payment/{key}") for key in "dc")
 
     assert ("retrying", "dead") == (waiting["transition"]["standing"], failed["transition"]["standing"])
@@ -170,7 +170,7 @@ def test_histories_are_paged(client: Operator, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_failed_transition_is_retried_or_skipped(app: redrive.App, client: Operator):
-    """A retry runs the transition once more, and a skip drops its event; both are in the audit log."""
+    """Retries run the transition once more, and skips drop its event; both are in the audit log."""
     path = "/machines/payment/c"
     retried = client.act(path, action="retry", status="failed")
     again = client.act(path, action="skip")
@@ -185,7 +185,7 @@ def test_a_failed_transition_is_retried_or_skipped(app: redrive.App, client: Ope
 
 
 def test_an_instance_is_reset(app: redrive.App, client: Operator):
-    """A reset puts an instance into a state of the code."""
+    """Resets put an instance into a state of the code."""
     path = "/machines/payment/b"
     assert (200, "payment/b: it is in created now") == client.act(path, action="reset", to="created", state="paid")
     assert "created" == app.machines.machine("payment").record("b").state
@@ -196,7 +196,7 @@ def test_an_instance_is_reset(app: redrive.App, client: Operator):
 
 
 def test_a_stale_page_changes_nothing(app: redrive.App, client: Operator):
-    """A form carries the state and the transition that the page showed."""
+    """Forms carry the state and the transition that the page showed."""
     path = "/machines/payment/b"
     assert (409, "b has changed: it has state paid now; look at it again") == client.act(
         path, action="reset", to="created", state="created"
@@ -206,7 +206,7 @@ def test_a_stale_page_changes_nothing(app: redrive.App, client: Operator):
 
 
 def test_machines_of_other_code_are_shown(app: redrive.App):
-    """A machine that only the database has is shown without a diagram, and its instances cannot be reset."""
+    """Machines that only the database has are shown without a diagram, and their instances cannot be reset."""
     app.machines.declared.clear()
     client = Operator(app)
     data = client.read("/machines/payment")
@@ -219,7 +219,7 @@ def test_machines_of_other_code_are_shown(app: redrive.App):
 
 
 def test_instances_in_unknown_states_are_named(app: redrive.App, client: Operator):
-    """A state that only the database has is marked, with the command that moves its instances, as the doctor has it."""
+    """States that only the database has are marked, with the command that moves their instances, as in the doctor."""
     app.machines.machine("payment").reset("b", "expired")
     payment = app.machines.declared["payment"]
     del payment.definition.states["expired"], payment.tasks["expired"]

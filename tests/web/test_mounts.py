@@ -33,7 +33,7 @@ Ask = Callable[..., tuple[int, Any, str]]
 
 @pytest.fixture
 def app() -> Iterator[redrive.App]:
-    """An App with a job."""
+    """Return an App with a job."""
     app = redrive.App("memory://")
 
     @app.task(name="mail")
@@ -57,7 +57,7 @@ def _fastapi(app: redrive.App) -> Ask:
 
 
 def _proxy(app: redrive.App) -> Ask:
-    """A server that gets paths without the prefix, because a proxy has removed it, and knows the prefix."""
+    """Return a server behind a proxy that removes the prefix; the server has it as its root path."""
     inner = create_app(app, auth=NoAuth())
 
     async def served(scope: Any, receive: Any, send: Any) -> None:
@@ -132,7 +132,7 @@ def test_mounted_dashboards_keep_their_prefix(app: redrive.App, mounted: Callabl
 
 
 def test_pages_under_wsgi_have_no_stream(app: redrive.App):
-    """A server without streams is not asked for one: the script finds nothing to refresh, and /live is refused."""
+    """Servers without streams are not asked for one: the script finds nothing to refresh, and /live is refused."""
     ask = _wsgi(app)
 
     assert "<body data-still>" in ask(f"{PREFIX}/jobs")[2]

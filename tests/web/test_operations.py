@@ -22,7 +22,7 @@ DEAD = 4
 
 @pytest.fixture
 def app() -> Iterator[redrive.App]:
-    """An App with four dead jobs of one task, and a waiting one of another."""
+    """Return an App with four dead jobs of one task, and a waiting one of another."""
     app = redrive.App("memory://")
 
     @app.task(retry="0")
@@ -44,7 +44,7 @@ def app() -> Iterator[redrive.App]:
 
 @pytest.fixture
 def client(app: redrive.App) -> Client:
-    """A client that may change things."""
+    """Return a client that may operate."""
     return Client(create_app(app, auth=USERS, hosts=["localhost"]), OPERATE)
 
 
@@ -83,7 +83,7 @@ def test_an_operation_is_accepted_and_carried_out(app: redrive.App, client: Clie
 
 
 def test_a_repeated_request_starts_nothing_twice(client: Client):
-    """A double click leads to the operation that runs."""
+    """Double clicks lead to the operation that runs."""
     answers = {_start(client, rate="1/1h") for _ in range(2)}
 
     assert 1 == len(answers)

@@ -80,7 +80,7 @@ def _start_schedules(app: redrive.App) -> None:
 
 @pytest.fixture
 def app() -> Iterator[redrive.App]:
-    """An App with a job in each of some states, and hostile texts in each column."""
+    """Return an App with a job in each of some states, and hostile texts in each column."""
     app = redrive.App("memory://")
 
     @app.task(retry="0")
@@ -143,13 +143,13 @@ def _client(app: redrive.App, auth: Any = USERS, headers: dict[str, str] | None 
 
 @pytest.fixture
 def client(app: redrive.App) -> Client:
-    """A client that may operate."""
+    """Return a client that may operate."""
     return _client(app, headers=OPERATE)
 
 
 @pytest.fixture
 def reader(app: redrive.App) -> Client:
-    """A client that may read."""
+    """Return a client that may read."""
     return _client(app, headers=READ)
 
 
@@ -209,7 +209,7 @@ def test_pages_show_hostile_texts_as_texts(client: Client, path: str):
 
 @pytest.mark.parametrize("path", PAGES)
 def test_secret_values_are_in_no_byte(client: Client, path: str):
-    """A secret argument is shown neither itself nor in errors, tracebacks and results, in HTML and in JSON."""
+    """Secret arguments are shown neither themselves nor in errors, tracebacks and results, in HTML and in JSON."""
     api = "/api/v1/overview" if path == "/" else f"/api/v1{path}"
     found = [each for each in (path, api) if CANARY in client.get(each).text]
 
@@ -217,7 +217,7 @@ def test_secret_values_are_in_no_byte(client: Client, path: str):
 
 
 def test_hidden_sites_show_no_arguments(app: redrive.App):
-    """A site may hide all arguments and results."""
+    """Sites may hide all arguments and results."""
     client = _client(app, headers=OPERATE, payloads=Payloads.HIDDEN)
     texts = [client.get(f"/jobs/{number}").text + client.get(f"/api/v1/jobs/{number}").text for number in (1, 2, 5)]
 
@@ -282,7 +282,7 @@ def test_the_overview_shows_what_ended(client: Client):
 
 
 def test_a_queue_without_jobs_is_listed_while_its_past_is_shown(app: redrive.App, client: Client):
-    """A queue with attempts within the span of the charts is listed, and has a page, without jobs of its own now."""
+    """Queues with attempts within the span of the charts are listed, and have a page, without jobs of its own now."""
     sums = MinuteSums(floor(SystemClock().now(), MINUTE), 1, "gone", "old", 1, 0, 0, 0, 0, 0, [0] * 17)
     app.store.run(counters.write_counters(TallyRows((sums,), (), ())))
 
@@ -336,7 +336,7 @@ def test_groups_are_paged(client: Client, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_group_is_redriven(app: redrive.App, client: Client):
-    """An operation with the filter of the page takes exactly the dead jobs of the group."""
+    """Operations with the filter of the page take exactly the dead jobs of the group."""
     charge = next(each for each in _groups(client).values() if each["dead"]["value"])
     data = client.get(f"/api/v1/errors/{charge['id']}").json()
     page = client.get(f"/errors/{charge['id']}").text
@@ -353,7 +353,7 @@ def test_a_group_is_redriven(app: redrive.App, client: Client):
 
 
 def test_a_group_is_muted(app: redrive.App, client: Client, reader: Client):
-    """A muted group is left out on the overview, marked in the list, and shown again after an unmute."""
+    """Muted groups are left out on the overview, marked in the list, and shown again after an unmute."""
     charge = next(each for each in _groups(client).values() if each["dead"]["value"])
     path, origin = f"/errors/{charge['id']}", {"Origin": "http://localhost"}
 
@@ -372,7 +372,7 @@ def test_a_group_is_muted(app: redrive.App, client: Client, reader: Client):
 
 
 def test_groups_that_began_with_the_live_workers_are_new(app: redrive.App):
-    """A group is new if it failed first after the oldest live worker began; without a live worker none is."""
+    """Groups are new if they failed first after the oldest live worker began; without a live worker none is."""
     for lease, expected in ((timedelta(minutes=1), None), (timedelta(days=30_000), EPOCH.isoformat())):
         app.store.run(workers.register("host:1", concurrency=1, lease_for=lease, now=EPOCH))
         client = _client(app, headers=OPERATE)  # which has read nothing yet
@@ -420,7 +420,7 @@ def test_the_list_is_filtered_and_paged(app: redrive.App, client: Client):
 
 
 def test_a_rare_filter_says_how_far_it_was_searched(client: Client, monkeypatch: pytest.MonkeyPatch):
-    """A list that read only the newest jobs names the last one, and leads to the older ones."""
+    """Lists that read only the newest jobs name the last one, and lead to the older ones."""
     monkeypatch.setattr("redrive.web.pages.jobs.BUDGET", 3)
     first = client.get("/api/v1/jobs?q=task:charge&before=6").json()
     second = client.get(f"/api/v1/jobs?q=task:charge&before={first['searched_to']}").json()
@@ -431,7 +431,7 @@ def test_a_rare_filter_says_how_far_it_was_searched(client: Client, monkeypatch:
 
 
 def test_a_wrong_filter_shows_a_caret_and_no_jobs(client: Client):
-    """A filter that cannot be read is an error with its place, and keeps its text."""
+    """Filters that cannot be read are errors with their place, and keep their text."""
     response = client.get("/jobs?q=task:a stat:dead")
 
     assert 400 == response.status_code
@@ -454,7 +454,7 @@ def test_a_dead_job_is_run_now(app: redrive.App, client: Client):
 
 
 def test_a_stale_page_changes_nothing(app: redrive.App, client: Client):
-    """A job that changed since the page was read stays as it is."""
+    """Jobs that changed since the page was read stay as they are."""
     response = client.post("/jobs/2", data={"action": "retry", "state": "ready"})
 
     assert 409 == response.status_code
@@ -463,7 +463,7 @@ def test_a_stale_page_changes_nothing(app: redrive.App, client: Client):
 
 
 def test_actions_that_do_not_fit_are_refused(client: Client):
-    """A finished job is not cancelled, and the answer names what is possible."""
+    """Finished jobs are not cancelled, and the answer names what is possible."""
     response = client.post("/api/v1/jobs/1", json={"action": "cancel"})
 
     assert (409, "application/problem+json") == (response.status_code, response.headers["content-type"])
@@ -500,7 +500,7 @@ def test_a_queue_is_resumed_and_limited(app: redrive.App, client: Client):
     ],
 )
 def test_wrong_input_is_refused_with_a_sentence(client: Client, path: str, form: dict[str, str], status: int):
-    """Each wrong input has a status and a sentence that says what would be right."""
+    """Each wrong input has a status and a sentence that names what would be right."""
     response = client.post(f"/api/v1{path}", json=form)
 
     assert status == response.status_code
@@ -524,7 +524,7 @@ def test_wrong_input_is_refused_with_a_sentence(client: Client, path: str, form:
     ],
 )
 def test_unknown_pages_are_no_server_errors(client: Client, path: str):
-    """What does not exist is 404, and a wrong number 400."""
+    """Missing pages are 404, and wrong numbers 400."""
     assert client.get(path).status_code in {400, 404}
 
 
@@ -532,7 +532,7 @@ def test_unknown_pages_are_no_server_errors(client: Client, path: str):
 
 
 def test_each_action_needs_the_role(app: redrive.App, reader: Client):
-    """A reader sees no form that changes something, and each action is refused."""
+    """Readers see no form that changes something, and each action is refused."""
     before = app.job(2).record
     places = {"{id:int}": "2", "{name:path}": "default", "{workflow}": "checkout", "{run:path}": "order-2"}
     places |= {
@@ -563,7 +563,7 @@ def test_strangers_see_nothing(app: redrive.App, path: str):
 
 
 def test_a_login_lasts_in_all_processes(app: redrive.App):
-    """A session of one process holds in another one; a forged one does not."""
+    """Sessions of one process hold in another one; forged ones do not."""
     first, second = _client(app), _client(app)
     wanted = first.get("/jobs/2")
     response = first.post(
@@ -614,7 +614,7 @@ def test_open_sites_serve_this_machine_only(app: redrive.App, headers: dict[str,
 
 @pytest.mark.parametrize("origin", [None, "http://evil.example", "null"])
 def test_forms_of_other_sites_change_nothing(app: redrive.App, origin: str | None):
-    """A form of another site, or one without an origin, is refused."""
+    """Forms of another site, or without an origin, are refused."""
     headers = {} if origin is None else {"Origin": origin}
 
     assert 403 == _client(app, NoAuth()).post("/jobs/2", data={"action": "retry"}, headers=headers).status_code
@@ -622,12 +622,12 @@ def test_forms_of_other_sites_change_nothing(app: redrive.App, origin: str | Non
 
 
 def test_large_bodies_are_refused(client: Client):
-    """A body has a limit."""
+    """Bodies have a limit."""
     assert 413 == client.post("/jobs/2", data={"action": "x" * LARGEST}).status_code
 
 
 def test_a_callable_decides(app: redrive.App):
-    """An application may authenticate by its own function: a user, a stranger, or its login page."""
+    """Applications may authenticate by their own function: a user, a stranger, or its login page."""
 
     async def resolve(credentials: Any) -> User | str | None:
         """Read a header of the application."""
@@ -644,7 +644,7 @@ def test_a_callable_decides(app: redrive.App):
 
 
 def test_there_is_no_default_authentication(app: redrive.App):
-    """A dashboard cannot be made without a decision about who may use it."""
+    """Dashboards cannot be made without a decision about their users."""
     with pytest.raises(TypeError):
         create_app(app)  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="auth=None"):
@@ -672,7 +672,7 @@ def test_mounted_dashboards_keep_their_prefix(app: redrive.App):
 
 
 def test_a_database_that_is_away_is_reported(app: redrive.App, monkeypatch: pytest.MonkeyPatch):
-    """The page says that the database does not answer, with 503 and Retry-After, and names no details."""
+    """The page states that the database does not answer, with 503 and Retry-After, and names no details."""
 
     async def fail(*_: Any) -> None:
         raise StoreUnreachable("postgresql://secret@host cannot be reached")

@@ -18,7 +18,7 @@ from tests.web.client import Client
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    """A client of a dashboard without jobs."""
+    """Return a client of a dashboard without jobs."""
     app = redrive.App("memory://", clock=VirtualClock())
     app.open()
     yield Client(create_app(app, auth=NoAuth()))
@@ -78,7 +78,7 @@ def test_policies_as_json_and_in_english_are_read(client: Client):
     ],
 )
 def test_wrong_texts_are_shown_with_a_caret(client: Client, text: str, expected: str):
-    """A text that cannot be read is kept, and the problem names its place; no file is read."""
+    """Texts that cannot be read are kept, and the problem names its place; no file is read."""
     response = client.get("/api/v1/playground", params={"p": text})
     (found,) = response.json()["errors"]
     page = client.get("/playground", params={"p": text})

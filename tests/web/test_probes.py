@@ -21,7 +21,7 @@ USERS = Users({"ann": Account(Role.READ, token=hash_token("ops"))})
 
 @pytest.fixture
 def app(tmp_path: Any) -> Iterator[redrive.App]:
-    """An App with a database that exists."""
+    """Return an App with a database that exists."""
     app = redrive.App(f"sqlite:///{tmp_path}/shop.db")
     app.open()
     yield app
@@ -37,7 +37,7 @@ PASSED = {
 
 @pytest.mark.parametrize("path", PASSED)
 def test_probes_need_no_login_and_show_checks_only(app: redrive.App, path: str):
-    """A probe comes without credentials, under the address of a container, perhaps through a proxy."""
+    """Probes come without credentials, under the address of a container, perhaps through a proxy."""
     client = Client(create_app(app, auth=USERS, hosts={"ops.example"}), {"Host": "10.1.2.3:8765", "Forwarded": "for=x"})
     response = client.get(path)
 
@@ -74,7 +74,7 @@ def test_without_a_database_the_dashboard_is_live_and_not_ready(tmp_path: Any):
 
 
 def test_an_unfit_schema_is_named(app: redrive.App, monkeypatch: pytest.MonkeyPatch):
-    """A database that a newer redrive has migrated answers, and its schema does not fit."""
+    """Databases that a newer redrive has migrated answer, and their schema does not fit."""
     monkeypatch.setattr(schema.Schema, "suits", lambda *_: False)
     response = Client(create_app(app, auth=USERS)).get("/readyz")
 

@@ -35,7 +35,7 @@ def test_other_keys_are_not(key: str):
 
 
 def test_nested_values_are_replaced():
-    """Secret values are replaced at any depth, and everything else stays."""
+    """Secret values are replaced at any depth, and all others stay."""
     value = {"a": [{"password": "hunter22", "n": 1}], "card": {"number": 4242424242}, "b": None}
 
     assert {"a": [{"password": REDACTED, "n": 1}], "card": REDACTED, "b": None} == redacted(value)
@@ -43,14 +43,14 @@ def test_nested_values_are_replaced():
 
 
 def test_secret_values_are_removed_from_texts():
-    """An error text that repeats an argument shows it as little as the argument itself."""
+    """Error texts that repeat an argument show it as little as the argument itself."""
     text = without("login of ann with hunter22 and hunter2244 failed", {"hunter22", "hunter2244"})
 
     assert f"login of ann with {REDACTED} and {REDACTED} failed" == text
 
 
 def test_short_and_logical_values_stay_in_texts():
-    """A value of three letters would be removed from words by chance."""
+    """Values of three letters stay: they would be removed from words by chance."""
     assert frozenset() == secrets_of({"password": "abc", "token": True, "secret": None})
 
 
@@ -63,5 +63,5 @@ def test_hidden_sites_remove_all_texts():
     ("raw", "value"), [(None, None), (b"", None), (b"[1]", [1]), (b"\xff", "\N{REPLACEMENT CHARACTER}"), (b"{", "{")]
 )
 def test_documents_are_decoded(raw: bytes | None, value: object):
-    """What is no JSON is shown as a text."""
+    """Values that are no JSON are shown as text."""
     assert value == decoded(raw)

@@ -17,7 +17,7 @@ from tests.web.client import Operator
 
 @pytest.fixture
 def app() -> Iterator[redrive.App]:
-    """An App with a workflow that retries a step and then waits for a signal, and its parent."""
+    """Return an App with a workflow that retries a step and then waits for a signal, and its parent."""
     app = redrive.App("memory://", clock=VirtualClock())
     broken = ["no route"]
 
@@ -49,7 +49,7 @@ def app() -> Iterator[redrive.App]:
 
 @pytest.fixture
 def client(app: redrive.App) -> Operator:
-    """A client that may operate."""
+    """Return a client that may operate."""
     return Operator(app)
 
 
@@ -135,7 +135,7 @@ def test_a_run_receives_a_signal(app: redrive.App, client: Operator):
 
 
 def test_a_run_is_paused_and_resumed(app: redrive.App, client: Operator):
-    """A paused run shows since when and why, and offers to resume it."""
+    """Paused runs show since when and why, and offer to resume them."""
     path = "/runs/checkout/a/1"
     paused = client.act(path, action="pause", why="bank is down")
     data = client.read(path)
@@ -152,7 +152,7 @@ def test_a_run_is_paused_and_resumed(app: redrive.App, client: Operator):
 
 
 def test_a_run_is_cancelled(app: redrive.App, client: Operator):
-    """A run ends where it waits; a page with an old state changes nothing."""
+    """Runs end where they wait; pages with an old state change nothing."""
     path = "/runs/checkout/a/1"
     assert (200, "run a/1 ends at its next step") == client.act(path, action="cancel", why="not wanted")
     assert "End at once" in client.get(path).text
@@ -166,7 +166,7 @@ def test_a_run_is_cancelled(app: redrive.App, client: Operator):
 
 
 def test_a_run_is_forked_from_a_step(app: redrive.App, client: Operator):
-    """A fork leads to the new run, which has the steps before the chosen one."""
+    """Forks lead to the new run, which has the steps before the chosen one."""
     response = client.post("/runs/checkout/a/1", data={"action": "fork", "from_step": "2", "state": "ready"})
     place = response.headers["location"]
 

@@ -17,7 +17,7 @@ POLICY = "Refresh every 2 hours; allow 1 minute; retry 2 times every 5 minutes; 
 
 @pytest.fixture
 def app() -> Iterator[redrive.App]:
-    """An App with a cron and a refresh, three hours after the start."""
+    """Return an App with a cron and a refresh, three hours after the start."""
     app = redrive.App("memory://", clock=VirtualClock())
 
     @app.cron("0 * * * *", tz="Europe/Kyiv")
@@ -42,7 +42,7 @@ def app() -> Iterator[redrive.App]:
 
 @pytest.fixture
 def client(app: redrive.App) -> Operator:
-    """A client that may operate."""
+    """Return a client that may operate."""
     return Operator(app)
 
 
@@ -80,7 +80,7 @@ def test_a_cron_shows_each_occurrence_with_its_job(client: Operator, monkeypatch
 
 
 def test_a_pause_shows_what_it_skips(app: redrive.App, client: Operator):
-    """A paused cron starts nothing, and its page counts the occurrences that are left out."""
+    """Paused crons start nothing, and their page counts the occurrences that are left out."""
     assert (200, "cron hourly is paused") == client.act("/schedules/hourly", action="pause", state="active")
     drain(app, within="5h")
     data = client.read("/schedules/hourly")
@@ -114,7 +114,7 @@ def test_a_refresh_shows_items_in_trouble_first(client: Operator):
 
 
 def test_an_item_shows_when_it_is_given_up(app: redrive.App, client: Operator):
-    """A failing item has the attempts to come, planned and retried, when it is given up, and the text for its owner."""
+    """Failing items have the attempts to come, planned and retried, when it is given up, and the text for its owner."""
     data = client.read("/schedules/table/item?key=c/new")
 
     assert ("failing", 1) == (data["standing"], data["failed"])
@@ -149,7 +149,7 @@ def test_items_are_given_up_for_two_reasons(app: redrive.App, client: Operator, 
 
 
 def test_an_item_that_never_gives_up_has_no_end(app: redrive.App, client: Operator):
-    """A fresh item whose policy waits for the next planned refresh is not given up."""
+    """Fresh items with a policy that waits for the next planned refresh are not given up."""
     policy = "Refresh every hour; retry after 5 minutes; on the second failure, wait until the next scheduled refresh"
     app.tasks["table"].keeping(policy=policy).track("d/own", "fine")
     drain(app, within="1m")
@@ -170,7 +170,7 @@ def test_arguments_of_items_are_redacted(client: Operator):
 
 
 def test_an_item_is_updated_and_paused(client: Operator):
-    """A given up item is enabled again by an update; one in another state than that on the page stays as it is."""
+    """Given up items are enabled again by an update; those in another state than on the page stay as they are."""
     path = "/schedules/table/item"
     given = {"key": "b/broken", "state": "given up"}
 
@@ -200,7 +200,7 @@ def test_an_item_is_updated_and_paused(client: Operator):
     ],
 )
 def test_wrong_actions_are_refused(client: Operator, path: str, form: dict[str, str], status: int):
-    """What does not exist, does not fit or has changed is refused with a sentence."""
+    """Requests for what does not exist, does not fit or has changed are refused with a sentence."""
     found, detail = client.act(path, **form)
 
     assert (status, True) == (found, len(detail) > 10)
@@ -220,5 +220,5 @@ def test_wrong_actions_are_refused(client: Operator, path: str, form: dict[str, 
     ],
 )
 def test_wrong_addresses_are_no_server_errors(client: Operator, path: str, status: int):
-    """What does not exist is 404, and a wrong value 400."""
+    """Missing pages are 404, and wrong values 400."""
     assert status == client.get(path).status_code

@@ -64,7 +64,7 @@ FILLED = [
 
 @pytest.fixture
 def empty() -> Iterator[redrive.App]:
-    """An App with a task and no jobs."""
+    """Return an App with a task and no jobs."""
     app = redrive.App("memory://")
 
     @app.task
@@ -180,7 +180,7 @@ def test_a_queue_that_is_new_has_a_page(empty: redrive.App, monkeypatch: pytest.
 
 
 def test_running_operations_are_on_the_overview(empty: redrive.App):
-    """An operation that has not ended is on the overview, with its jobs and its rate."""
+    """Operations that have not ended are on the overview, with their jobs and their rate."""
     empty.tasks["send"].options(delay="1h").enqueue_many([()] * 3)
     begun = empty.operations.start(empty.operations.preview("cancel", Filter(task="send")), rate="1/1h")
     operator = Operator(empty)
@@ -191,7 +191,7 @@ def test_running_operations_are_on_the_overview(empty: redrive.App):
 
 
 def test_previews_are_made_one_after_the_other(empty: redrive.App):
-    """A preview is refused while another one counts, and possible again when that has ended or was given up."""
+    """Previews are refused while another one counts, and possible again when that has ended or was given up."""
     site = Site(empty)
     query = {"action": "cancel", "q": "task:send"}
     request = Request("GET", "/operations/preview", User("ann"), query=query)
@@ -218,7 +218,7 @@ def _read(shared: Shared, store: Any, value: int) -> int:
 
 
 def test_a_read_is_kept_for_ten_seconds():
-    """A read is repeated after ten seconds, or when something was changed."""
+    """Reads are repeated after ten seconds, or when something was changed."""
     clock = VirtualClock(T0)
     shared = Shared(clock)
     found = [_read(shared, None, 1), _read(shared, None, 2)]
@@ -260,7 +260,7 @@ def _depth(queue: str, standing: DepthState, jobs: int) -> Depth:
 
 
 def test_small_numbers_come_from_the_live_updates():
-    """A number is taken from the second count, unless that has reached its limit in the queue or the state."""
+    """Numbers are taken from the second count, unless that has reached its limit in the queue or the state."""
     due, dead, running = DepthState.DUE, DepthState.DEAD, DepthState.RUNNING
     whole = (_depth("a", due, 5), _depth("b", due, 9_000), _depth("a", dead, 700), _depth("b", dead, 700))
     pulsed = (_depth("a", running, 1), _depth("b", due, PULSED), _depth("a", dead, 600), _depth("b", dead, 400))
@@ -279,7 +279,7 @@ def test_changes_are_shown_twice():
 
 
 def test_numbers_above_the_limit_are_read_again():
-    """A number that may change unseen is read again as often as the figures are."""
+    """Numbers that may change unseen are read again as often as the figures are."""
     deep = Depths(T0, (_depth("a", DepthState.DUE, PULSED),))
     changes = Changes()
 

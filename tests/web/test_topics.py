@@ -18,7 +18,7 @@ PLACE = "/topics/orders/index"
 
 @pytest.fixture
 def app() -> Iterator[redrive.App]:
-    """An App with a topic of five events: the second one fails and holds a strict subscription."""
+    """Return an App with a topic of five events: the second one fails and holds a strict subscription."""
     app = redrive.App("memory://", clock=VirtualClock())
     orders = app.topic("orders", int)
     app.topic("silent", int)
@@ -44,7 +44,7 @@ def app() -> Iterator[redrive.App]:
 
 @pytest.fixture
 def client(app: redrive.App) -> Operator:
-    """A client that may operate."""
+    """Return a client that may operate."""
     return Operator(app)
 
 
@@ -115,7 +115,7 @@ def test_a_subscription_shows_the_events_that_hold_others(client: Operator):
 
 
 def test_a_subscription_is_paused_and_resumed(app: redrive.App, client: Operator):
-    """A stale page changes nothing; both actions are in the audit log."""
+    """Stale pages change nothing; both actions are in the audit log."""
     assert (200, "orders.index: paused") == client.act(PLACE, action="pause", paused="no")
     assert (409, "orders.index was moved, paused or resumed meanwhile: look at it again") == client.act(
         PLACE, action="pause", paused="no"
@@ -127,7 +127,7 @@ def test_a_subscription_is_paused_and_resumed(app: redrive.App, client: Operator
 
 @pytest.mark.parametrize(("to", "skipped", "repeated"), [("beginning", 0, 2), ("end", 3, 0), ("2", 0, 1), ("4", 1, 0)])
 def test_the_effect_of_a_move_is_shown_before(client: Operator, to: str, skipped: int, repeated: int):
-    """A preview counts the unread events that a move would skip, and those that it would deliver again."""
+    """Previews count the unread events that a move would skip, and those that it would deliver again."""
     data = client.read(f"{PLACE}/move?to={to}")
     html = client.get(f"{PLACE}/move?to={to}").text
 
@@ -144,7 +144,7 @@ def test_the_effect_of_a_move_is_shown_before(client: Operator, to: str, skipped
 
 
 def test_a_subscription_is_moved(app: redrive.App, client: Operator):
-    """A move takes the cursor elsewhere; a page that showed the cursor before changes nothing."""
+    """Moves take the cursor to another place; pages that showed the cursor before change nothing."""
     assert (200, "orders.index: moved to end; 1 pending deliveries are cancelled") == client.act(
         PLACE, action="move", to="end", epoch="0"
     )

@@ -77,7 +77,7 @@ class Stage:
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    """An open app without workers."""
+    """Return an open app without workers."""
     found = Stage()
     yield found
     found.app.close()
@@ -208,7 +208,7 @@ def test_a_job_that_waits_for_an_answer_has_the_time_until_which_it_does(stage: 
 
 
 def test_the_holder_of_a_key_is_named_where_it_refuses_a_redrive(stage: Stage):
-    """A dead job whose key another job holds is not retried; the sentence names that job, and cancelling it helps."""
+    """Dead jobs with a key that another job holds are not retried; the sentence names that job, to be cancelled."""
     dead = int(stage.send.options(key="ann").enqueue("nowhere").id)
     stage.work()
     holder = stage.enqueue(key="ann")

@@ -89,7 +89,7 @@ def _made(kind: type[Exception], error: StepError) -> Exception | None:
             made = kind(*msgspec.json.decode(error.args))
             if str(made) == error.message:
                 return made
-        except Exception:  # noqa: BLE001, S110 - its constructor may take something else
+        except Exception:  # noqa: BLE001, S110 - its constructor may take other arguments
             pass
     try:
         made = kind.__new__(kind)

@@ -164,7 +164,7 @@ class Smooth(Backoff):
 
     The instant of a retry is drawn, not its delay. With f(t) = 2^t tanh(sqrt(4 t)), retry n comes at
     ``initial / 1.4 * f(n - 1 + u)`` after the start of the waiting, with a new u from [0, 1) for each. A delay is the
-    distance to the instant of the retry before, whose u is kept in `redrive.policy.History.by_rule`.
+    distance to the instant of the retry before; its u is kept in `redrive.policy.History.by_rule`.
 
     Two differences from Polly:
 

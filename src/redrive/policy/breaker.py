@@ -1,7 +1,7 @@
 """The circuit breaker as a function: ``step(settings, state, event, now) -> (state, answer)``.
 
 A breaker counts results. When too many calls fail it refuses calls at once; after a sleep it admits one call, the
-*canary*, whose result closes or opens it. RFC 0049 has only the reason ``CIRCUIT_BREAKER_OPEN``; the numbers are those
+*canary*; its result closes or opens it. RFC 0049 has only the reason ``CIRCUIT_BREAKER_OPEN``; the numbers are those
 of its SDKs.
 
 ::

@@ -79,7 +79,7 @@ def retry(policy: Policy | str | None = None, /, *, generator: Mode = "until_fir
 
     Raises:
         PolicySyntaxError: the directive cannot be read.
-        PolicyValueError: the policy has no sensible meaning, or (when a function is decorated) does not say what may be
+        PolicyValueError: the policy has no sensible meaning, or (when a function is decorated) does not name what is
             retried.
         TypeError: ``policy`` is not a policy, or (when a function is decorated) the object is a class or not
             callable.

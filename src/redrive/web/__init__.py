@@ -59,7 +59,7 @@ def create_app(  # noqa: PLR0913 - the settings of a dashboard, by keyword
 
     Args:
         app: the App. The first request opens its database, which must exist and have the present schema.
-        auth: who may read and who may operate: `Users`, `Proxy`, `NoAuth`, or an async function that returns
+        auth: the users and their rights: `Users`, `Proxy`, `NoAuth`, or an async function that returns
             the `User` of `Credentials`, None for a stranger, or the address of a login page.
         title: the name of this instance in the header, such as ``production``.
         payloads: how much of arguments, results and progress is shown.

@@ -41,7 +41,7 @@ class Problem(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A request that is not served (RFC 9457).
 
     Attributes:
-        type: the address of the page of this kind of problem; ``about:blank`` if the status is all there is to say.
+        type: the address of the page of this kind of problem; ``about:blank`` if the status is the whole answer.
         title: of this kind of problem.
         status: of the response.
         detail: what was wrong, and what would be right; the command line prints the same sentence.

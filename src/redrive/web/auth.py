@@ -127,7 +127,7 @@ def hash_password(password: str, *, salt: bytes | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """Users with passwords, who log in on a page or by HTTP Basic, and programs with bearer tokens.
+    """Users with passwords, for logins on a page or by HTTP Basic, and programs with bearer tokens.
 
     Args:
         accounts: by the name of the user.

@@ -205,7 +205,7 @@ class Refusal(Exception):
         status: of the response.
         detail: what was wrong, and what would be right.
         headers: of the response.
-        kind: the name of the error of redrive that it reports; empty if the status is all there is to say.
+        kind: the name of the error of redrive that it reports; empty if the status is the whole answer.
         faults: the wrong parts of the request.
     """
 

@@ -32,7 +32,7 @@ def terminal_states(case: Case) -> None:
 
 
 def retry_precedence(case: Case) -> None:
-    """Check the policy of a transition whose state and whose machine have directives, or not."""
+    """Check the policy of a transition with and without directives of its state and of its machine."""
     data = read(case.data, "fsm", "verb", "effective", required=("fsm", "verb", "effective"))
     effective = read(data["effective"], "count", "min", "max", "catch", required=("count",))
     machine = App("memory://").machine("fsm", retry=data["fsm"])

@@ -174,7 +174,7 @@ def test_one_transition_runs_at_a_time(app):
 
 
 def failing(app) -> Any:
-    """Return a machine whose first transition fails for good."""
+    """Return a machine with a first transition that fails for good."""
     machine = app.machine("fsm")
 
     @machine.start

@@ -1,4 +1,4 @@
-"""Topics as told: late commits, failing events, crashes, restores, retention, and the rules of FTL."""
+"""Topics: late commits, failing events, crashes, restores, retention, and the rules of FTL."""
 
 # ruff: noqa: S608 - the tables of the test
 
@@ -617,7 +617,7 @@ def test_an_open_publisher_keeps_later_events(server: App):
 
 @pytest.mark.case("T10")
 def test_two_events_of_a_batch_fail_alone(app: App):
-    """Deliver 98 of 100 events once, and two as the policy says."""
+    """Deliver 98 of 100 events once, and two by the policy."""
     topic = app.topic("payments", Payment)
     seen: list[int] = []
 
@@ -666,7 +666,7 @@ def test_a_reshard_loses_and_doubles_nothing(app: App, order: str):
 
 @pytest.mark.case("T10")
 def test_an_unknown_version_waits_and_is_shown(app: App):
-    """Keep an event of a newer version for a worker that knows it, and state what the subscription waits for."""
+    """Keep an event of a newer version for a worker that can read it, and state what the subscription waits for."""
     old = app.topic("payments", Payment)
     seen = sink(old)
     old.publish(Payment(1))
@@ -883,7 +883,7 @@ def test_the_next_event_waits_for_retries_and_catch(app: App):
 
 @pytest.mark.case("ftl.pubsub_runtime: new subscription on a topic that has events")
 def test_a_new_subscription_begins_with_the_oldest_event(app: App):
-    """Begin at the oldest event unless the code says otherwise."""
+    """Begin at the oldest event unless the code has another start."""
     topic = app.topic("payments", Payment)
     first = sink(topic, "first")
     topic.publish_many([Payment(1), Payment(2)])

@@ -173,7 +173,7 @@ def test_unknown_ids_have_no_result(wrong):
 
 @pytest.mark.parametrize("job_id", [10**9, 2**63 - 1])
 def test_unknown_jobs_have_no_result(job_id):
-    """An id of the right form, of a job that does not exist, has no result."""
+    """Ids of the right form, of jobs that do not exist, have no result."""
     with pytest.raises(TaskResultDoesNotExist):
         tasks.add.get_result(encode_id(job_id))
 
@@ -190,7 +190,7 @@ def test_ids_cannot_be_guessed():
 
 
 def test_ids_outlive_a_change_of_the_secret_key():
-    """An id from before is known while the earlier key is in SECRET_KEY_FALLBACKS, as for Django's own signatures."""
+    """Ids from before are known while the earlier key is in SECRET_KEY_FALLBACKS, as for Django's own signatures."""
     new = result_of(tasks.add.enqueue(1, 2))
     with override_settings(SECRET_KEY="another", SECRET_KEY_FALLBACKS=[settings.SECRET_KEY]):
         assert 3 == tasks.add.get_result(new.id).return_value
@@ -244,7 +244,7 @@ def test_the_time_of_a_task_outlives_its_retries():
 
 
 def test_an_operator_may_leave_the_bounds_of_django():
-    """A priority or queue of the job that Django would refuse does not keep its result from being read."""
+    """Priorities and queues of jobs that Django would refuse do not keep its result from being read."""
     app = task_backends["default"].app
     job = app.find("tests.contrib.django.sample.tasks.add").options(priority=-1000).enqueue([1, 2], {})
 
@@ -263,7 +263,7 @@ def test_a_job_of_a_task_that_is_not_of_django_has_no_result():
 
 
 def test_options_of_a_job_that_django_does_not_have():
-    """A key makes the job the only one; with `on_conflict="existing"` the result is that of the job that has it."""
+    """Keys make their job the only one; with `on_conflict="existing"` the result is that of the job that has it."""
     backend = task_backends["default"]
     first = backend.enqueue(tasks.add, [1, 2], {}, key="sum", on_conflict="existing")
     second = asyncio.run(backend.aenqueue(tasks.add, [5, 6], {}, key="sum", on_conflict="existing"))
@@ -289,7 +289,7 @@ def test_a_cron_is_declared_at_its_function():
 
 
 def test_a_cron_that_cannot_be_read_is_named():
-    """A pattern is read when the App is complete, such as by `manage.py check`."""
+    """Patterns are read when the App is complete, such as by `manage.py check`."""
     cron("often", backend="reports")(tasks.plain)
     try:
         with override_settings(TASKS={"reports": {"BACKEND": BACKEND, "OPTIONS": {"store": "memory://"}}}):

@@ -201,7 +201,7 @@ def test_settings_of_a_store_can_be_added(database):
 
 
 def test_a_database_that_cannot_have_jobs_is_refused(database):
-    """Other databases of Django need a store of their own, as the message says."""
+    """Other databases of Django need a store of their own, as the message states."""
     database(ENGINE="django.db.backends.dummy", NAME="shop")
 
     with pytest.raises(ConfigurationError, match="cannot store jobs: name another database by 'store'"):

@@ -84,7 +84,7 @@ def test_the_settings_are_without_fault():
 
 
 def test_a_task_describes_itself():
-    """A task has the name and the path of its function, and remains callable."""
+    """Tasks have the name and the path of their function, and remain callable."""
     assert isinstance(tasks.add, Task)
     assert ("add", "tests.contrib.django.sample.tasks.add") == (tasks.add.name, tasks.add.module_path)
     assert (0, "default", "default", None) == (
@@ -135,7 +135,7 @@ def test_priorities_reach_from_end_to_end(priority):
 
 
 def test_queues_are_those_of_the_settings():
-    """A backend with QUEUES takes no others."""
+    """Backends with QUEUES take no others."""
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": ["mail"]}}):
         assert "mail" == tasks.add.using(queue_name="mail").queue_name
         with pytest.raises(InvalidTaskError, match="Queue 'default' is not valid"):
@@ -145,7 +145,7 @@ def test_queues_are_those_of_the_settings():
 
 
 def test_only_functions_of_a_module_are_tasks():
-    """A worker could not find a function inside of another one, or without a name."""
+    """Functions inside of other ones, or without a name, are refused: a worker could not find them."""
 
     def inner():
         """Be out of reach."""
@@ -156,7 +156,7 @@ def test_only_functions_of_a_module_are_tasks():
 
 
 def test_a_context_needs_a_place():
-    """A task that takes a context has it as its first argument, with that name."""
+    """Tasks that take a context have it as their first argument, with that name."""
     with pytest.raises(InvalidTaskError):
         task(takes_context=True)(tasks.plain)
 
@@ -195,7 +195,7 @@ def test_the_asynchronous_interface_is_the_same():
 
 
 def test_a_result_becomes_current_by_refresh():
-    """A result shows what was; `refresh` reads what is."""
+    """Results show what was; `refresh` reads what is."""
     result = tasks.add.enqueue(1, 2)
     work(task_backends["default"].app)
     assert TaskResultStatus.READY == result.status
@@ -208,7 +208,7 @@ def test_a_result_becomes_current_by_refresh():
 
 
 def test_a_failure_is_described():
-    """A failed task has its exception, by class and by traceback, and no value."""
+    """Failed tasks have their exception, by class and by traceback, and no value."""
     result = result_of(tasks.once.enqueue("alas"))
 
     (error,) = result.errors
@@ -220,7 +220,7 @@ def test_a_failure_is_described():
 
 
 def test_a_result_belongs_to_its_task():
-    """A task refuses the result of another one; the backend has both."""
+    """Tasks refuse the results of other ones; the backend has both."""
     result = tasks.add.enqueue(1, 2)
 
     assert result == task_backends["default"].get_result(result.id)
@@ -257,7 +257,7 @@ def test_what_is_like_json_becomes_json(given, stored):
 
 @pytest.mark.parametrize("given", [object(), {1, 2}, datetime(2031, 1, 1, tzinfo=UTC)], ids=["object", "set", "time"])
 def test_what_is_not_json_is_refused(given):
-    """An argument that JSON cannot hold is refused by the enqueue, and nothing is stored."""
+    """Arguments that JSON cannot hold are refused by the enqueue, and nothing is stored."""
     before = task_backends["default"].app.jobs.stats().unfinished
     with pytest.raises(TypeError):
         tasks.echo.enqueue(given)
@@ -266,14 +266,14 @@ def test_what_is_not_json_is_refused(given):
 
 
 def test_a_result_can_be_copied():
-    """A copy of a result can be changed in its place."""
+    """Copies of results can be changed in their place."""
     result = tasks.add.enqueue(1, 2)
 
     assert result == copy.deepcopy(result)
 
 
 def test_a_deferred_task_waits():
-    """A task with a time in the future is not started before."""
+    """Tasks with a time in the future are not started before."""
     result = tasks.add.using(run_after=LATER).enqueue(1, 2)
     app = task_backends["default"].app
 
@@ -283,7 +283,7 @@ def test_a_deferred_task_waits():
 
 
 def test_a_rollback_leaves_no_result():
-    """What was enqueued in a transaction that is rolled back was never enqueued."""
+    """Jobs of a transaction that is rolled back were never enqueued."""
     with transaction.atomic():
         result = tasks.add.enqueue(1, 2)
         transaction.set_rollback(True)

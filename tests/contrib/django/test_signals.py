@@ -152,7 +152,7 @@ def test_the_end_of_a_catch_task_is_told(finished):
 
 
 def test_a_job_that_another_worker_ends_is_told(finished):
-    """A worker that finds the jobs of a dead worker, and gives them up, sends their signal."""
+    """Workers that find the jobs of a dead worker, and give them up, send their signal."""
     app, span = task_backends["default"].app, timedelta(hours=1)
     new = tasks.add.enqueue(1, 2)
     later = new.enqueued_at
@@ -181,7 +181,7 @@ def test_a_job_that_is_deleted_before_its_signal_is_left_out(finished):
 
 
 def test_a_receiver_that_hangs_does_not_keep_a_worker(monkeypatch, caplog):
-    """A worker that stops waits for receivers, but not forever."""
+    """Workers that stop wait for receivers, but not forever."""
     held = threading.Event()
 
     def listen(**_):

@@ -294,7 +294,7 @@ def test_requests_in_a_list_are_sent_again(colour, server):
 
 
 def test_requests_of_an_iterator_are_sent_once(colour, server):
-    """An exhausted iterator would send a different call."""
+    """Calls with an exhausted iterator are not repeated: the second would be a different call."""
     server.steps = [fail("UNAVAILABLE")]
 
     with pytest.raises(grpc.RpcError):

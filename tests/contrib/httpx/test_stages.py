@@ -1,4 +1,4 @@
-"""Tests of requests whose first attempt fails at a certain stage: the table of the documentation."""
+"""Tests of requests with a first attempt that fails at a certain stage: the table of the documentation."""
 
 from __future__ import annotations
 

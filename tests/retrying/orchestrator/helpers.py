@@ -40,7 +40,7 @@ class FixedStrategy:
 
 
 class ScriptedServer:
-    """Sends by a script: an exception is raised, anything else is returned; the last step is repeated.
+    """Sends by a script: an exception is raised, any other value is returned; the last step is repeated.
 
     Attributes:
         sent: the clock's reading at each attempt.

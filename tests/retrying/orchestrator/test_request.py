@@ -43,14 +43,14 @@ def test_a_request_always_has_a_context():
 
 
 def test_the_context_is_a_copy():
-    """What the caller does to its mapping later, or a strategy to the request's, stays there."""
+    """Later changes of the caller to its mapping, or of a strategy to the request's, stay there."""
     given = {"robot": True}
     Request(context=given).context.clear()
     assert {"robot": True} == given
 
 
 def test_ids_are_unlike_each_other():
-    """A request without a given id gets one that nobody else has."""
+    """Requests without a given id get one that no other request has."""
     assert (True, "mine") == (Request().id != Request().id, Request(id="mine").id)
 
 

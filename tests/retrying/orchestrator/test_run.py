@@ -348,7 +348,7 @@ class TestEnds:
         assert 1 == jump(main)
 
     def test_a_cancellation_from_outside_passes(self, jump):
-        """When the task is cancelled, so is the request, and its span ends once."""
+        """Cancelling the task cancels the request, and its span ends once."""
         span = SpanOf()
 
         async def main():

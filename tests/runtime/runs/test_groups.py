@@ -106,7 +106,7 @@ def test_paths_do_not_depend_on_the_order_of_the_branches(app: App, monkeypatch:
 
 @pytest.mark.case("W5")
 def test_a_branch_is_retried_while_another_one_works(app: App):
-    """A step that fails in one branch is tried again at its time by the live process; the other is not cut off."""
+    """Steps that fail in one branch are tried again at their time by the live process; the other is not cut off."""
     began = app.clock.now()
     ran: list[tuple[str, float]] = []
     done = asyncio.Event()
@@ -319,7 +319,7 @@ def test_a_dropped_wait_does_not_continue_the_run(app: App, calls: Calls):
 
 
 def test_a_short_wait_is_overtaken_by_the_next_try(app: App, calls: Calls):
-    """A step may succeed before the row of its failed try is written, because another branch writes meanwhile."""
+    """Steps may succeed before the row of their failed try is written, because another branch writes at that time."""
     quick = calls.step("quick", OSError("a"), OSError("b"))
 
     async def busy(number: int) -> int:

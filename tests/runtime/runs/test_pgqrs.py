@@ -1,4 +1,4 @@
-"""Scenarios, cancellations, life cycles and probes of pgqrs, told with workflows."""
+"""Scenarios, cancellations, life cycles and probes of pgqrs, as workflows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.runtime.runs.conftest import Calls
 
 @pytest.mark.case("scn-01")
 def test_one_step_succeeds(app: App, calls: Calls):
-    """A run with one step ends after one call of its function."""
+    """Runs with one step end after one call of its function."""
     step1 = calls.step("step1")
 
     @app.workflow()
@@ -35,7 +35,7 @@ def test_one_step_succeeds(app: App, calls: Calls):
 
 @pytest.mark.case("scn-05")
 def test_a_transient_error_of_a_step_keeps_the_run(app: App, calls: Calls):
-    """A step that failed for now has its error and the time of its next try; the run is open and holds no worker."""
+    """Steps that failed for now have their error and the time of the next try; the run is open and holds no worker."""
     api_call = calls.step("api_call", TimeoutError("slow"))
 
     @app.workflow(steps="3 30s 30s")
@@ -56,7 +56,7 @@ def test_a_transient_error_of_a_step_keeps_the_run(app: App, calls: Calls):
 @pytest.mark.case("scn-06")
 @pytest.mark.case("probe-08")
 def test_a_wait_of_a_minute_counts_no_attempt(app: App, calls: Calls):
-    """A run that waits 60 s is not continued earlier, and the wait spends none of its retries."""
+    """Runs that wait 60 s are not continued earlier, and the wait spends none of their retries."""
     step1 = calls.step("step1")
 
     @app.workflow(retry="3 1s")
@@ -117,7 +117,7 @@ def test_a_run_that_is_cancelled_between_two_steps_takes_none(app: App, calls: C
 @pytest.mark.case("cancel-04")
 @pytest.mark.case("D30")
 def test_a_step_that_runs_is_finished_before_a_cancellation(app: App, calls: Calls):
-    """A cancellation from outside arrives at the next step; what is recorded before stays and is used by a fork."""
+    """Cancellations from outside arrive at the next step; what is recorded before stays and is used by a fork."""
     step2 = calls.step("step2")
 
     def step1() -> str:
@@ -228,7 +228,7 @@ def test_two_workflows_cannot_have_one_name_and_version(app: App):
 
 @pytest.mark.case("life-09")
 def test_the_stored_result_wins(app: App, calls: Calls):
-    """A recorded result is returned whatever the function would return now."""
+    """Recorded results are returned, also if the function would return another one now."""
 
     def step(value: str = "original") -> str:
         calls.append(value)
@@ -250,7 +250,7 @@ def test_the_stored_result_wins(app: App, calls: Calls):
 @pytest.mark.case("probe-05")
 @pytest.mark.case("probe-06")
 def test_the_times_of_tries_do_not_depend_on_the_pace_of_a_worker(app: App):
-    """A step that fails twice runs at 0, 1 and 3 seconds."""
+    """Steps that fail twice run at 0, 1 and 3 seconds."""
     began, at = app.clock.now(), []
 
     def flaky() -> None:
@@ -273,7 +273,7 @@ def test_the_times_of_tries_do_not_depend_on_the_pace_of_a_worker(app: App):
 
 @pytest.mark.case("probe-09")
 def test_one_bad_run_ends_no_worker(app: App):
-    """A run that raises is dead, and the others succeed in the same worker."""
+    """Runs that raise are dead, and the others succeed in the same worker."""
 
     @app.workflow()
     async def body(flow: Flow, number: int) -> int:
@@ -291,7 +291,7 @@ def test_one_bad_run_ends_no_worker(app: App):
 
 @pytest.mark.case("probe-13")
 def test_one_function_called_three_times_is_three_steps(app: App, calls: Calls):
-    """Calls of one function are told apart by their positions."""
+    """Calls of one function are distinguished by their positions."""
     step = calls.step("step")
 
     @app.workflow()

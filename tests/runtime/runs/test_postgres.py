@@ -25,7 +25,7 @@ async def insert_async(connection: Any, number: int) -> int:
 
 
 def test_steps_commit_with_writes_of_both_colours():
-    """A coroutine receives a connection of asyncpg, a function one of psycopg; a parent adds up its children."""
+    """Coroutines receive a connection of asyncpg, functions one of psycopg; a parent adds up its children."""
     with postgres.lent() as url:
         app = App(url)
 

@@ -156,7 +156,7 @@ def test_a_step_ends_at_its_deadline(app: App, calls: Calls):
 
 
 def test_a_step_obeys_hints(app: App):
-    """A step that raises `RetryAfter` is tried again after that time; a longer one than ``max_hint`` is final."""
+    """Steps that raise `RetryAfter` are tried again after that time; a longer one than ``max_hint`` is final."""
     hints = [RetryAfter("2h"), RetryAfter("9d")]
 
     def charge() -> None:

@@ -40,7 +40,7 @@ def test_a_step_runs_once_in_all_passes(app: App, calls: Calls):
 
 
 def test_a_step_waits_for_its_next_try_without_a_worker(app: App, calls: Calls):
-    """Failed steps are tried again at the delays of their own policy; the run is parked meanwhile."""
+    """Failed steps are tried again at the delays of their own policy; the run is parked in between."""
     charge = calls.step("charge", OSError("no route"), OSError("busy"))
 
     @app.workflow()
@@ -101,7 +101,7 @@ def test_the_policy_of_the_workflow_is_for_steps_without_one(app: App, calls: Ca
 
 
 def test_the_error_of_a_step_is_the_same_live_and_replayed(app: App):
-    """A body receives an exception of the same class with the same arguments in each pass."""
+    """Bodies receive an exception of the same class with the same arguments in each pass."""
     seen: list[tuple[str, tuple[Any, ...]]] = []
 
     def look_up(name: str) -> None:
@@ -173,7 +173,7 @@ def test_values_always_pass_through_the_codec(app: App):
 @every_store
 @pytest.mark.case("W8")
 def test_a_result_that_is_too_large_is_final(app: App, calls: Calls):
-    """A step with a result of 3 MiB is called once, whatever its policy, and the body can catch the error."""
+    """Steps with a result of 3 MiB are called once, under any policy, and the body can catch the error."""
 
     def dump() -> str:
         calls.append("dump")
@@ -195,7 +195,7 @@ def test_a_result_that_is_too_large_is_final(app: App, calls: Calls):
 
 
 def test_a_result_that_does_not_fit_is_final(app: App, calls: Calls):
-    """A step with a result that its annotation does not describe is called once."""
+    """Steps with a result that their annotation does not describe are called once."""
 
     def weigh() -> int:
         calls.append("weigh")
@@ -238,7 +238,7 @@ def test_a_flow_has_no_attributes_of_the_body(app: App):
 
 
 def test_a_step_has_a_timeout(app: App):
-    """A try that takes longer than its timeout has failed, and the body receives a TimeoutError."""
+    """Tries that take longer than their timeout have failed, and the body receives a TimeoutError."""
 
     async def hang() -> None:
         await asyncio.Event().wait()

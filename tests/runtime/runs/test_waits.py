@@ -264,7 +264,7 @@ def test_signals_behind_many_others_are_received(app: App):
 
 
 def test_a_live_wait_receives_a_signal_behind_many_others(app: App):
-    """A branch that waits while another one works receives a signal behind unread ones that no branch waits for."""
+    """Branches that wait while another one works receive a signal behind unread ones that no branch waits for."""
     received = asyncio.Event()
 
     async def works() -> None:

@@ -251,7 +251,7 @@ def test_a_batch_that_failed_is_tried_again(store: Harness):
 
 
 def test_a_batch_reads_a_bounded_number_of_rows(store: Harness, monkeypatch: pytest.MonkeyPatch):
-    """Batches read a few rows of the table if no index finds the jobs; previews then say that more may match."""
+    """Batches read a few rows of the table if no index finds the jobs; previews then state that more may match."""
     monkeypatch.setattr(admin, "FEW", 0)
     monkeypatch.setattr(bulk, "STRIDE", 4)
     monkeypatch.setattr(bulk, "READ", 6)

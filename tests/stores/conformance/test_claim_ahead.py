@@ -14,7 +14,7 @@ from tests.stores.helpers import Harness, new, seconds
 
 
 def test_a_claim_takes_jobs_ahead(store: Harness):
-    """A claim takes the jobs of plain queues that can start, and as many more as are asked for."""
+    """Claims take the jobs of plain queues that can start, and as many more as are asked for."""
     store.enqueue(*[new()] * 5)
     claimed = store.claimed(1, ahead=2)
 
@@ -92,7 +92,7 @@ def test_a_retry_that_is_given_back_keeps_its_first_start(store: Harness):
 
 
 def test_a_job_that_is_given_back_may_still_expire(store: Harness):
-    """A job that expires before its first start does so after it was given back."""
+    """Jobs that expire before their first start do so after they were given back."""
     store.enqueue(replace(new(), expires=seconds(10)))
     store.give_back(*store.claim(1))
     store.wait(11)
@@ -101,7 +101,7 @@ def test_a_job_that_is_given_back_may_still_expire(store: Harness):
 
 
 def test_a_job_that_is_given_back_has_its_key_again(store: Harness):
-    """A key that is held until the start of its job is held again after the job was given back."""
+    """Keys that are held until the start of their job are held again after the job was given back."""
     keyed = replace(new(), key="k", key_until=KeyUntil.START)
     number = store.put(keyed)
     store.give_back(*store.claim(1))
@@ -112,7 +112,7 @@ def test_a_job_that_is_given_back_has_its_key_again(store: Harness):
 
 
 def test_a_lost_lease_is_not_given_back(store: Harness):
-    """A job that was cancelled after its claim stays cancelled."""
+    """Jobs that were cancelled after their claim stay cancelled."""
     claim = store.take(new())
     store.cancel(claim.id)
 

@@ -138,7 +138,7 @@ def test_a_due_job_with_a_task_that_no_live_worker_has_is_reported(store: Harnes
 
 @pytest.mark.parametrize("partition", [None, "a"])
 def test_excluded_queues_are_left_alone(store: Harness, partition: str | None):
-    """A claim takes nothing from excluded queues, plain or limited, and does not wait for their jobs."""
+    """Claims take nothing from excluded queues, plain or limited, and do not wait for their jobs."""
     store.do(queues.change("limited", QueueChange(concurrency=5), now=T0))
     store.enqueue(
         new("mine", queue="plain"),
@@ -153,7 +153,7 @@ def test_excluded_queues_are_left_alone(store: Harness, partition: str | None):
 
 
 def test_a_claim_reports_jobs_that_wait_for_a_rate(store: Harness):
-    """A due job that only the rate of its queue holds is due soon; one in a full or paused queue is not."""
+    """Due jobs that only the rate of their queue holds are due soon; those in a full or paused queue are not."""
     store.do(queues.change("rated", QueueChange(rate=Rate(1, seconds(60))), now=T0))
     store.do(queues.change("full", QueueChange(concurrency=1), now=T0))
     store.enqueue(*(new("mine", queue=queue) for queue in ("rated", "rated", "full", "full")))

@@ -254,7 +254,7 @@ def test_a_job_leaves_its_group_when_it_succeeds(store: Harness):
 
 
 def test_large_groups_are_read_in_parts(store: Harness, monkeypatch: pytest.MonkeyPatch):
-    """A group with more jobs than are read at once is listed and redriven as a whole."""
+    """Groups with more jobs than are read at once are listed and redriven as a whole."""
     monkeypatch.setattr(admin, "FEW", 3)
     made = [store.dead() for _ in range(5)]
     where = Filter(state=State.DEAD, caught=False, group=store.job(made[0]).fingerprint, limit=2)
@@ -268,7 +268,7 @@ def test_large_groups_are_read_in_parts(store: Harness, monkeypatch: pytest.Monk
 
 
 def test_failed_attempts_of_refreshes_are_in_no_group(store: Harness):
-    """A refresh is retried by its schedule, so that no operator redrives its attempts."""
+    """Refreshes are retried by their schedule, so that no operator redrives their attempts."""
     from msgspec.structs import replace
 
     origin = "refresh:table/key"
@@ -290,7 +290,7 @@ def test_an_emptied_store_has_no_sums(store: Harness):
 
 
 def test_a_group_is_muted_for_a_span(store: Harness):
-    """A muted group is left out where only others are asked for, until the span has passed; the change is audited."""
+    """Muted groups are left out where only others are asked for, until the span has passed; the change is audited."""
     fail(store, failed("no bank"))
     (group,) = groups(store)
     muted = store.do(counters.mute(group.fingerprint, span=HOUR, actor="ann", now=store.now))

@@ -66,7 +66,7 @@ def test_catch_jobs_that_fail_again_and_again_are_read(store: Harness):
 
 
 def test_held_runs_are_read(store: Harness):
-    """Return the runs whose code does not fit their steps, with the reason and its time."""
+    """Return the runs with code that does not fit their steps, with the reason and its time."""
     begin(store, run("a"), run("b"))
     first, second = store.claim(2)
     store.end(first, Held("step 2 was `two`"))

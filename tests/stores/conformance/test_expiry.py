@@ -71,7 +71,7 @@ def test_a_job_may_expire_before_it_is_due(store: Harness):
 
 
 def test_the_expiry_ends_jobs_in_batches(store: Harness):
-    """A budget limits the jobs of one transaction; the first to expire are the first to end."""
+    """Budgets limit the jobs of one transaction; the first to expire are the first to end."""
     store.enqueue(*(expiring(9 - number) for number in range(5)))
     store.wait(60)
 
@@ -101,7 +101,7 @@ def test_an_expired_job_of_a_limited_queue_is_not_started(store: Harness):
 
 
 def test_a_limited_queue_leaves_expired_jobs_until_they_are_cancelled(store: Harness):
-    """Claims of limited queues start no job whose expiry has not been written yet."""
+    """Claims of limited queues start no expired job, also before its expiry is written."""
     store.do(queues.change("default", QueueChange(concurrency=5), now=store.now))
     store.enqueue(expiring(5), new())
     store.wait(5)
@@ -110,7 +110,7 @@ def test_a_limited_queue_leaves_expired_jobs_until_they_are_cancelled(store: Har
 
 
 def test_redriven_jobs_do_not_expire(store: Harness):
-    """Operators who redrive an expired job want it to run: its expiry is removed."""
+    """Redriving an expired job removes its expiry, so that it runs."""
     number = store.put(expiring(5))
     store.wait(5)
     expire(store)

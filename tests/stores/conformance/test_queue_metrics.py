@@ -57,7 +57,7 @@ def test_counts_stop_at_their_limit(store: Harness, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_count_has_a_limit(store: Harness):
-    """A queue with more jobs than the limit has the number of the limit."""
+    """Queues with more jobs than the limit have the number of the limit."""
     store.enqueue(*[new(queue="mail")] * 3)
     (found,) = store.do(module.depths(most=2, now=store.now)).queues
 

@@ -737,7 +737,7 @@ def test_circumstances_name_the_last_exception_of_a_dead_job(store: Harness):
 
 
 def test_circumstances_name_the_jobs_that_were_claimed_ahead(store: Harness):
-    """A worker with more jobs than slots has not started those with the latest leases; feeders need no slot."""
+    """Workers with more jobs than slots have not started those with the latest leases; feeders need no slot."""
     worker = store.worker()
     store.enqueue(*[replace(new(), origin="topic:payments/mail@0"), *[new() for _ in range(6)]])
     claims = store.claim(4, ahead=3, worker=worker)

@@ -19,7 +19,7 @@ def test_a_request_with_a_key_is_stored_once(store: Harness):
 
 
 def test_forgotten_requests_can_be_repeated(store: Harness):
-    """A key is free again after its request was forgotten, and a day after it began."""
+    """Keys are free again after their request was forgotten, and a day after it began."""
     store.do(requests.begin("ann", "refused", "a", now=store.now))
     store.do(requests.forget("ann", "refused"))
     store.do(requests.begin("ann", "old", "a", now=store.now))

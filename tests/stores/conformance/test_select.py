@@ -139,7 +139,7 @@ def page(store: Harness, budget: int, **conditions) -> tuple[list[int], int | No
 def test_a_page_reads_a_bounded_number_of_jobs(
     full: Harness, conditions: dict[str, object], budget: int, expected: tuple[list[int], int | None]
 ):
-    """A page has the matches among the newest jobs, and the id from which to search on."""
+    """Pages have the matches among the newest jobs, and the id from which to search on."""
     assert expected == page(full, budget, **conditions)
 
 

@@ -146,7 +146,7 @@ def test_a_forced_deletion_of_events_that_were_read_leaves_nothing_behind(store:
 
 
 def test_a_repeated_turn_writes_nothing_twice(store: Harness):
-    """Recognize a write whose reply was lost."""
+    """Recognize a write with a lost reply."""
     publish(store, 1)
     reader = Reader(store)
     (first,) = reader.read()
@@ -288,7 +288,7 @@ def test_a_cursor_is_moved(store: Harness, to: str | int, expected: list[bytes])
 
 
 def test_a_move_is_previewed_between_two_windows(store: Harness):
-    """A subscription that has read everything has no window, and what a move would repeat is counted all the same."""
+    """Subscriptions that have read everything have no window, and what a move would repeat is counted all the same."""
     publish(store, 1, 2)
     reader = Reader(store, Order.NONE)
     reader.turn(reader.read()[-1].id, closes=True)
@@ -299,7 +299,7 @@ def test_a_move_is_previewed_between_two_windows(store: Harness):
 
 
 def test_a_move_is_previewed(store: Harness):
-    """A preview counts the events that a move would skip, deliver again and cancel, and changes nothing."""
+    """Previews count the events that a move would skip, deliver again and cancel, and change nothing."""
     publish(store, 1, 2, 3, 4)
     reader = Reader(store, Order.NONE)
     events = reader.read()
@@ -529,7 +529,7 @@ def spoiled() -> Steps[None]:
 
 
 def test_a_check_finds_a_shard_without_its_feeder(store: Harness):
-    """Find nothing wrong with a healthy subscription, and the shard whose feeder is not there."""
+    """Find nothing wrong with a healthy subscription, and the shard without its feeder."""
     publish(store, 1, 2)
     reader = Reader(store)
     first, _ = reader.read()

@@ -91,7 +91,7 @@ def test_an_unreachable_server_raises_the_same_error_in_a_coroutine(tmp_path: Pa
 
 
 def test_coroutines_need_no_psycopg(store: Store):
-    """A worker starts without the import of psycopg, which takes longer than its first claim."""
+    """Workers start without the import of psycopg, which takes longer than its first claim."""
     program = f"""
 import asyncio, sys
 from redrive import App
@@ -114,7 +114,7 @@ assert "psycopg" not in sys.modules
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
-    """The error says what to install."""
+    """The error names what to install."""
     monkeypatch.setattr(opening, "find_spec", lambda name: None if name == "psycopg" else True)
     with pytest.raises(ConfigurationError, match=r'pip install "redrive\[postgres\]" \(missing: psycopg\)'):
         open_store(postgres.url())
@@ -247,7 +247,7 @@ def test_a_role_without_the_right_to_create_tables_is_refused():
 
 
 def test_many_that_open_a_new_schema_at_once_all_succeed():
-    """One process creates the tables, and the others find them."""
+    """Processes that start at once agree: one creates the tables, and the others find them."""
     url, errors = postgres.url(), []
     start = threading.Barrier(6)
 

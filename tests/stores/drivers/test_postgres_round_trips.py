@@ -205,7 +205,7 @@ def test_one_job_on_an_asynchronous_connection_takes_one_round_trip(proxy: Proxy
 
 
 def test_a_session_that_the_server_has_ended_is_replaced(store: Store):
-    """An idle connection that the server has closed is not used for a statement that commits."""
+    """Idle connections that the server has closed are not used for a statement that commits."""
     with asyncio.Runner() as runner:
         for call in (store.run, lambda operation: runner.run(store.arun(operation))):
             call(jobs.enqueue([new()]))

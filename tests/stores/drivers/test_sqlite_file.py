@@ -48,7 +48,7 @@ def replace(path: Path) -> None:
 
 
 CHANGES = {"was deleted or moved": delete, "was replaced by another file": replace}
-"""What may happen to the file, by what the error says."""
+"""What may happen to the file, by the text of the error."""
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -13,7 +13,7 @@ from tests.stores.operations.conversing import CLOCK, converse
 
 
 def test_of_two_undos_at_once_one_is_refused():
-    """An undo that another process has started since the read is not started a second time."""
+    """Undos that another process has started since the read are not started a second time."""
     ended = replace(OPERATION, state=OperationState.DONE, done=1, ended_at=NOW)
 
     with pytest.raises(IllegalMove, match="operation 7 cannot be undone: another operation takes it back already"):

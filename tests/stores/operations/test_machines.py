@@ -42,7 +42,7 @@ INSTANCE = InstanceRecord(
     None,
     None,
 )
-"""An instance whose transition, job 7, has failed."""
+"""An instance with a failed transition, job 7."""
 
 FREE = replace(INSTANCE, status=InstanceStatus.RUNNING, to_state=None, job_id=None, event=None, error=None)
 
@@ -58,7 +58,7 @@ DEAD = job(state=State.DEAD, reason="ERROR", finished_at=T0, origin="machine:pay
 
 
 def test_an_instance_that_was_created_in_between_is_locked():
-    """Senders whose insert of an instance meets another one lock that, and choose again."""
+    """Senders with an insert of an instance that meets another one lock that, and choose again."""
     start = Start("paid", new())
     block = [NumberBlock(T0, 7, 7)]
     operation = sending.send(EVENT, lambda _: start)
@@ -115,7 +115,7 @@ ENDED = OriginResult(Origin(Kind.MACHINE, "payment", "a"), 7, succeeded=False, d
 
 @pytest.mark.parametrize("has_catch", [True, False])
 def test_an_end_without_its_event_is_written(has_catch: bool):
-    """Ends of transitions whose event is missing change the instance alone."""
+    """Ends of transitions without their event change the instance alone."""
 
     @writes
     def end() -> Steps[None]:
@@ -127,7 +127,7 @@ def test_an_end_without_its_event_is_written(has_catch: bool):
 
 
 def test_an_instance_that_was_deleted_at_once_is_inserted_again():
-    """A sender that neither holds nor inserts the instance, because another one did both at once, tries again."""
+    """Senders that neither hold nor insert the instance, because another one did both at once, try again."""
     steps = sending._wait(EVENT, 9, T0)
     asked = [next(steps).name, *(steps.send([]).name for _ in range(3))]
 

@@ -15,7 +15,7 @@ from tests.stores.runs import run, step
 
 
 def test_a_run_that_is_deleted_while_its_id_is_taken_is_an_error():
-    """Starts whose id was taken by a run that is gone at the next statement raise an error that advises to repeat."""
+    """Starts with the id of a run that is gone at the next statement raise an error that advises to repeat."""
     gate = [NumberBlock(T0, 7, 7)]
 
     with pytest.raises(RunNotFound, match="run 'order-42' of checkout has been deleted at this moment: try again"):

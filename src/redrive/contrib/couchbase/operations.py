@@ -40,7 +40,7 @@ class Idempotent(Enum):
     EXTENDED = "extended"
     """It only reads, but the list has forgotten it."""
     NO = "no"
-    """Everything else."""
+    """All others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from redrive.policy import Failure, Stage
 
 #: The reason of a write with an unknown outcome, also where the service has a reason of its own for reads.
 #:
-#: A client may hand on the name of the reason and nothing else, as RFC 0049's own interface does. The name alone must
-#: then say that the write may not be repeated.
+#: A client may hand on the name of the reason only, as RFC 0049's own interface does. The name alone must then state
+#: that the write may not be repeated.
 LOST = "SOCKET_CLOSED_WHILE_IN_FLIGHT"
 
 
@@ -25,7 +25,7 @@ class Profile(Enum):
     """The set of rules."""
 
     STRICT = "strict"
-    """RFC 0049, revision 13, and nothing else."""
+    """RFC 0049, revision 13, without additions."""
     EXTENDED = "extended"
     """RFC 0049 and what has been learned since."""
 

@@ -124,7 +124,7 @@ class BulkLine(msgspec.Struct, frozen=True, gc=False):
 
 
 @reads
-def preview(  # noqa: PLR0913 - what an operator may say, and what an earlier preview has shown
+def preview(  # noqa: PLR0913 - the choices of an operator, and the result of an earlier preview
     action: BulkAction,
     wanted: Filter,
     options: BulkOptions,

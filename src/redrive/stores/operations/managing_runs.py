@@ -208,7 +208,7 @@ def cancel(
 
 
 @wakes
-def pause(  # noqa: PLR0913 - what an operator may say, by keyword
+def pause(  # noqa: PLR0913 - the choices of an operator, by keyword
     workflow: str,
     run_id: str,
     *,
@@ -256,7 +256,7 @@ def look_again(workflows: Collection[str], *, now: datetime | None = None) -> St
 
 
 @wakes
-def supply(  # noqa: PLR0913 - what an operator may say, by keyword
+def supply(  # noqa: PLR0913 - the choices of an operator, by keyword
     workflow: str,
     run_id: str,
     path: str,

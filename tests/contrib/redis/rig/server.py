@@ -14,7 +14,7 @@ import redis
 __all__ = ["RedisServer"]
 
 _TRIES = 5
-"""Somebody else may take the port between our look and the server's start."""
+"""Another process may take the port between the check and the server's start."""
 
 
 class RedisServer:

@@ -46,7 +46,7 @@ def test_a_failed_attempt_has_no_effects(payments: Automaton):
 
 
 def test_a_repeated_settle_moves_once(payments: Automaton):
-    """An end that is settled again, because the reply of its commit was lost, makes no second move or next event."""
+    """Ends that are settled again, because the reply of their commit was lost, make no second move or next event."""
     payments.walk("Created")
     payments.send("Paid")
     claim = payments.take()
@@ -59,7 +59,7 @@ def test_a_repeated_settle_moves_once(payments: Automaton):
 
 
 def test_a_final_failure_leaves_the_old_state(payments: Automaton):
-    """Instances whose transition has failed for good stay in their state, with the event and the error."""
+    """Instances with a transition that has failed for good stay in their state, with the event and the error."""
     payments.walk("Created")
     payments.send("Paid")
     claim = payments.fail()
@@ -75,7 +75,7 @@ def test_a_final_failure_leaves_the_old_state(payments: Automaton):
 
 
 def test_a_cancelled_transition_has_failed(payments: Automaton):
-    """Instances whose transition is cancelled, by an operator or by its handler, have failed."""
+    """Instances with a transition that is cancelled, by an operator or by its handler, have failed."""
     payments.send("Created", "a")
     payments.send("Created", "b")
     payments.store.cancel(payments.get("a").job_id or 0, "enough")
@@ -114,7 +114,7 @@ def test_an_instance_fails_after_its_catch(payments: Automaton):
 
 
 def test_a_failure_may_lead_to_a_state(payments: Automaton):
-    """Instances whose transition has failed for good move to the state of `failed_to`, once, with the error."""
+    """Instances with a transition that has failed for good move to the state of `failed_to`, once, with the error."""
     payments.walk("Created", "Paid")
     payments.send("Completed")
     claim = payments.fail()

@@ -326,7 +326,7 @@ def test_instances_are_counted_by_state_up_to_a_limit(payments: Automaton, monke
 
 
 def test_instances_are_searched_with_a_budget(payments: Automaton):
-    """A search reads so many instances and goes on behind them; failed ones are found at once."""
+    """Searches read so many instances and go on behind them; failed ones are found at once."""
     for key in "abcd":
         payments.walk("Created", key=key)
     payments.walk("Paid", key="d")

@@ -75,7 +75,7 @@ def test_a_timeout_and_an_event_make_one_transition(payments: Automaton, busy: B
 
 @pytest.mark.case("M5")
 def test_a_lost_reply_of_a_commit_moves_once(payments: Automaton):
-    """Second attempts whose end is settled again, because the reply was lost, make one move and one next event."""
+    """Second attempts that are settled again, because the reply was lost, make one move and one next event."""
     payments.walk("Created")
     payments.send("Paid")
     payments.store.end(payments.take(), failed())

@@ -271,7 +271,7 @@ def test_a_timeout_and_a_waiting_event_make_one_transition(payments: Automaton):
 
 
 def test_a_waiting_event_makes_a_due_timeout_late(payments: Automaton):
-    """Waiting events whose turn comes first make a due timeout late."""
+    """Waiting events with an earlier turn make a due timeout late."""
     payments.walk("Created", "Paid")
     payments.queue("Completed")
     payments.store.wait(3 * 86_400)

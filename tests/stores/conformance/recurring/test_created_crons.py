@@ -143,7 +143,7 @@ def test_a_cron_that_is_created_again_repeats_no_occurrence(store: Harness):
 
 
 def test_jobs_of_a_deleted_cron_end_as_before(store: Harness):
-    """The end of a job whose cron was deleted while an occurrence waited for it starts nothing."""
+    """The end of a job starts nothing if its cron was deleted while an occurrence waited for it."""
     clockwork = Clockwork(store)
     clockwork.create(cron(overlap=Overlap.QUEUE))
     clockwork.until(HALF)

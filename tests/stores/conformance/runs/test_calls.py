@@ -33,7 +33,7 @@ def test_a_child_and_the_row_of_its_call_are_written_together(store: Harness):
 
 
 def test_a_call_under_a_lost_lease_starts_no_child(store: Harness):
-    """A worker that has lost the run writes neither the row nor the child."""
+    """Workers that have lost the run write neither the row nor the child."""
     claim = begun(store)
     with pytest.raises(LeaseLost, match="another worker has the run"):
         store.do(calls.call(claim.id, claim.lease_id + 1, CALL, child(claim.id), now=store.now))

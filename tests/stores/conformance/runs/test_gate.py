@@ -140,7 +140,7 @@ def test_a_lease_can_be_extended(store: Harness):
 
 
 def test_a_repeated_report_changes_nothing(store: Harness):
-    """Reports whose reply was lost can be repeated; a different one is refused."""
+    """Reports can be repeated after a lost reply; a different one is refused."""
     job = store.put()
     given = acquire(store, job)
     succeed(store, given, b"1")

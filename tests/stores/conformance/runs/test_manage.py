@@ -416,7 +416,7 @@ def test_a_search_reads_a_limited_number_of_runs(store: Harness):
 
 
 def test_a_timeline_may_have_the_latest_steps_only(store: Harness):
-    """A timeline with a limit has so many steps, in the order of their calls, the older ones left out."""
+    """Timelines with a limit have so many steps, in the order of their calls, the older ones left out."""
     claim = begun(store)
     for number in range(1, 4):
         store.wait(1)

@@ -78,7 +78,7 @@ def test_several_runs_are_written_together(store: Harness):
 
 @pytest.mark.case("W4")
 def test_a_lost_lease_records_nothing(store: Harness):
-    """Workers that lost their run before its next holder wrote a step write nothing, and are told so."""
+    """Workers that lost their run before its next holder wrote a step write nothing, and their answer is LOST."""
     begin(store)
     slow, fast = store.worker(), store.worker("host:2")
     stale, _ = claimed(store, worker=slow)
@@ -98,7 +98,7 @@ def test_a_lost_lease_records_nothing(store: Harness):
 
 @pytest.mark.case("W3")
 def test_a_row_with_a_lost_reply_is_recorded(store: Harness):
-    """A step that is written again under its lease answers the row of the first time."""
+    """Steps that are written again under their lease answer the row of the first time."""
     claim = begun(store)
     first = record(store, claim, step())
     store.wait(5)
@@ -109,7 +109,7 @@ def test_a_row_with_a_lost_reply_is_recorded(store: Harness):
 
 
 def test_a_failed_try_is_written_again_as_it_was(store: Harness):
-    """A failed try that is written again keeps the due time of the first time."""
+    """Failed tries that are written again keep the due time of the first time."""
     claim = begun(store)
     first = record(store, claim, tried())
     store.wait(0.5)
@@ -141,7 +141,7 @@ def test_a_waiting_step_is_written_by_its_next_try(store: Harness):
 
 
 def test_an_older_try_does_not_replace_a_later_one(store: Harness):
-    """A try with a smaller number does not replace a later one."""
+    """Tries with a smaller number do not replace a later one."""
     claim = begun(store)
     first = record(store, claim, tried()).steps[0]
     second = record(store, claim, tried(tries=2, last=first)).steps[0]
@@ -242,7 +242,7 @@ def test_a_held_run_waits_for_other_code(store: Harness):
 
 
 def test_a_failed_run_keeps_its_steps(store: Harness):
-    """Runs whose body failed keep their steps for the next attempt."""
+    """Runs keep their steps for the next attempt after their body has failed."""
     claim = begun(store)
     record(store, claim, step())
     store.end(claim, failed())

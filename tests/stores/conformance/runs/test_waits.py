@@ -292,7 +292,7 @@ def test_the_failure_of_a_child_is_known_to_its_parent(store: Harness):
 
 
 def test_a_child_that_ended_does_not_wake_a_parent_that_waits_for_something_else(store: Harness):
-    """Parents that wait for a signal stay parked when a child ends whose end they have not waited for."""
+    """Parents that wait for a signal stay parked when a child ends for which they have not waited."""
     parent = begun(store)
     child_of(store, parent.id)
     park(store, parent, wait())

@@ -120,7 +120,7 @@ def _by_workflow(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 # A fork is a new run with the recorded steps before the one from which it goes on. Its children and its signals are its
 # own: unread signals stay with the run that it was forked from.
 @wakes
-def fork(  # noqa: PLR0913 - what an operator may say, by keyword
+def fork(  # noqa: PLR0913 - the choices of an operator, by keyword
     workflow: str,
     sources: Mapping[str, str | None],
     *,
