@@ -1,18 +1,24 @@
-"""A PostgreSQL server for the length of a run: from PyPI, on the disk that is meant, with ``fsync`` on.
+"""A PostgreSQL server for the length of a run: on the disk that is meant, with ``fsync`` on.
 
-Everything is at its default but the size at which the log forces a checkpoint, so that none falls into a measurement.
+It is the one of a package from PyPI, or an installed one. Everything is at its default but the size at which the log
+forces a checkpoint, so that none falls into a measurement.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.place import Server
 
-__all__ = ["kept", "server"]
+__all__ = ["installed", "kept", "server"]
+
+ACCOUNT = "postgres"
+"""Where this process is root, which may not run a server: the account of the system that runs an installed one."""
 
 
 @contextlib.contextmanager
@@ -56,3 +62,36 @@ def kept(data: Path) -> Iterator[Server]:
         yield offered
     finally:
         running.cleanup()
+
+
+@contextlib.contextmanager
+def installed(home: Path, binaries: Path, *settings: str) -> Iterator[Server]:
+    """Start an installed server on a new folder, and stop it afterwards.
+
+    Args:
+        home: a folder on the disk that is meant.
+        binaries: the folder of ``initdb``, ``pg_ctl`` and ``psql``.
+        *settings: further settings of the server, such as ``jit=off``.
+
+    Yields:
+        The server.
+
+    Raises:
+        subprocess.CalledProcessError: it does not start; its output stands above.
+    """
+    with tempfile.TemporaryDirectory(dir=home, prefix="installed-") as name:
+        place, is_root = Path(name), os.geteuid() == 0
+        place.chmod(0o777)
+
+        def run(program: str, *arguments: str) -> None:
+            command = [str(binaries / program), "-D", str(place / "data"), *arguments]
+            lower = ["runuser", "-u", ACCOUNT, "--", *command] if is_root else command
+            subprocess.run(lower, check=True, cwd=place, stdout=subprocess.DEVNULL)
+
+        run("initdb", "--auth=trust", "--encoding=UTF8", "--username=postgres")
+        options = " ".join(f"-c {each}" for each in ("max_wal_size=8GB", *settings))
+        run("pg_ctl", "start", "-w", "--silent", "-l", str(place / "log"), "-o", f"-h '' -k {place} {options}")
+        try:
+            yield Server(f"postgresql://postgres@/postgres?host={place}", str(binaries / "psql"))
+        finally:
+            run("pg_ctl", "stop", "--silent", "-m", "fast")

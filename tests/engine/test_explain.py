@@ -22,12 +22,12 @@ LATER = job(scheduled_at=T0 + seconds(90))
 
 
 def test_a_job_that_was_claimed_ahead_is_not_running():
-    """Jobs of a worker with more jobs than slots have not started, unless their lease is among the first."""
-    around = Circumstances(T0 + seconds(1), ahead_from=7)
+    """Jobs for which their worker has no slot have not started."""
+    at = T0 + seconds(1)
 
-    assert "running for 1s: attempt 2 on worker 9" == why_not_running(replace(RUNNING, lease_id=6), around)
+    assert "running for 1s: attempt 2 on worker 9" == why_not_running(RUNNING, Circumstances(at))
     assert "claimed ahead for 1s by worker 9: it starts when a slot is free, or is given back" == why_not_running(
-        replace(RUNNING, lease_id=7), around
+        RUNNING, Circumstances(at, is_ahead=True)
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from benchmarks.meter import Meter
 from benchmarks.place import Place
-from benchmarks.subjects.redrive import BATCH, URL, RedriveOnPostgres, RedriveOnSQLite
+from benchmarks.subjects.redrive import BATCH, URL, Redrive, RedriveOnPostgres, RedriveOnSQLite
 from redrive.app.app import App
 from redrive.app.topic import Topic
 
@@ -73,7 +73,7 @@ app = App(os.environ.get(URL, "memory://"))
 define(app, int(os.environ.get(SUBSCRIPTIONS, "1")), single=bool(os.environ.get(SINGLE)))
 
 
-class _Topic:
+class _Topic(Redrive):
     """One worker process with default settings.
 
     Args:
@@ -81,21 +81,20 @@ class _Topic:
         single: hand out one event after the other, instead of batches.
     """
 
-    name = "redrive"
     kept = "the event"
     module = __name__
-    _app: App
-    url: str
 
     def __init__(self, subscriptions: int, *, single: bool = False) -> None:
         self._subscriptions, self._single = subscriptions, single
 
+    def create(self, place: Place) -> None:
+        """Make the tables, and the subscriptions, which begin with the first event."""
+        super().create(place)
+        self._app.topics.declare()
+
     def define(self, app: App) -> None:
         """Register the topic."""
         self._topic = define(app, self._subscriptions, single=self._single)
-
-    def prepare(self, place: Place) -> None:
-        """Do nothing: the worker makes the subscriptions, which begin with the first event."""
 
     def enqueue(self, sent_at: float) -> None:
         """Publish one event."""

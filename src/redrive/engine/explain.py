@@ -38,8 +38,7 @@ class Circumstances(msgspec.Struct, frozen=True, gc=False):
     standing: QueuePosition | None = None  # for a ready job, its position in a queue with settings
     catch: CatchJob | None = None  # for a dead job, its latest catch job
     error_type: str | None = None  # for a dead job, the qualified name of its last exception
-    # For a running job, the first lease for which its worker has no slot; None if it has one for each of its jobs.
-    ahead_from: int | None = None
+    is_ahead: bool = False  # for a running job, True if its worker has as many that start before it as slots
 
 
 class Obstacle(msgspec.Struct, frozen=True, gc=False):
@@ -100,9 +99,8 @@ def _why(job: JobRecord, around: Circumstances) -> str:
             return f"{_WAITS[job.hold]}: {job.note}"
         case State.RUNNING:
             held = f" for {span(around.now - job.claimed_at)}" if job.claimed_at else ""
-            # The row does not show the start: to write it would cost as much as a claim. A worker starts its jobs in
-            # the order of their leases.
-            if around.ahead_from is not None and (job.lease_id or 0) >= around.ahead_from:
+            # The row does not show the start: to write it would cost as much as a claim.
+            if around.is_ahead:
                 return f"claimed ahead{held} by worker {job.worker_id}: it starts when a slot is free, or is given back"
             return f"running{held}: attempt {job.attempt} on worker {job.worker_id}"
         case State.WAITING:

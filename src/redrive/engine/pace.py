@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import msgspec
 
-# Seconds within which a job that is claimed ahead should start. A worker that claims and settles once in this time
-# spends most of it in handlers; a job of a better priority waits so much longer at most.
-HORIZON = 0.05
+# Seconds within which a job that is claimed ahead should start. A worker that claims and settles a few times in this
+# time spends most of it in handlers, also if it is one of many; a job of a better priority waits so much longer at
+# most.
+HORIZON = 0.1
+
+# The longest mean time in seconds of attempts for which jobs are claimed ahead.
+SHORT = 0.05
 
 # Seconds after which a job that has not started is given back. Only an estimate that was wrong lets one wait so long.
-PATIENCE = 0.15
+PATIENCE = 0.3
 
 # Seconds to wait for further ends of attempts before they are written: at least, and of a worker with short handlers.
 LINGER, LONGEST = 0.002, 0.02
@@ -64,7 +68,7 @@ class Pace(msgspec.Struct, frozen=True, gc=False):
 
     def ahead(self, at: float) -> int:
         """Return the number of jobs to claim ahead."""
-        if self.since is None or at - self.since > STALE or self.mean > HORIZON:
+        if self.since is None or at - self.since > STALE or self.mean > SHORT:
             return 0
         return min(MOST, int(self.rate * HORIZON))
 

@@ -84,12 +84,13 @@ def test_a_claim_takes_the_first_jobs_of_all_queues_and_priorities(store: Harnes
     assert expected == actual
 
 
-def test_leases_follow_the_order_of_the_claims(store: Harness):
-    """Claims of one batch are ordered by lease, which is the order in which they start."""
-    store.enqueue(new(priority=2), new(priority=1), new(priority=3))
-    ids = [claim.lease_id for claim in store.claim(3)]
+def test_claims_are_in_the_order_in_which_they_start(store: Harness):
+    """Claims of one batch are ordered by priority, due time and id, and each has a lease of its own."""
+    store.enqueue(new(priority=2), new(priority=1), new(priority=3), new(priority=1))
+    claims = store.claim(4)
 
-    assert sorted(set(ids)) == ids
+    assert [2, 4, 1, 3] == [claim.id for claim in claims]
+    assert 4 == len({claim.lease_id for claim in claims})
 
 
 # ---------------------------------------------------------------------------------------------------- queues

@@ -737,15 +737,20 @@ def test_circumstances_name_the_last_exception_of_a_dead_job(store: Harness):
 
 
 def test_circumstances_name_the_jobs_that_were_claimed_ahead(store: Harness):
-    """Workers with more jobs than slots have not started those with the latest leases; feeders need no slot."""
+    """Workers with more jobs than slots have not started the last ones of their claims; feeders need no slot."""
     worker = store.worker()
-    store.enqueue(*[replace(new(), origin="topic:payments/mail@0"), *[new() for _ in range(6)]])
-    claims = store.claim(4, ahead=3, worker=worker)
+    feeder = replace(new(priority=-1), origin="topic:payments/mail@0")
+    first = store.enqueue(feeder, *[new(priority=5 - number) for number in range(4)])
+    claims = list(store.claim(9, worker=worker))
+    store.wait(1)
+    store.enqueue(*[new(priority=0) for _ in range(2)])
+    claims += store.claim(9, worker=worker)
     read = store.do(queues.circumstances([store.job(each.id) for each in claims], now=store.now))
 
-    assert [False] * 5 + [True] * 2 == [each.lease_id >= (read[each.id].ahead_from or 0) for each in claims]
+    assert [first[0], *reversed(first[1:])] == [each.id for each in claims[:5]]
+    assert [False] * 5 + [True] * 2 == [read[each.id].is_ahead for each in claims]
     store.settle(*[(each, Succeeded()) for each in claims[:3]])
-    assert None is store.do(queues.status(claims[-1].id, now=store.now))[1].ahead_from
+    assert not store.do(queues.status(claims[-1].id, now=store.now))[1].is_ahead
 
 
 def test_circumstances_have_the_time_of_the_database(store: Harness):

@@ -3,53 +3,78 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import asyncpg
 import pytest
 
+from redrive.stores.dialects import loader
 from redrive.stores.drivers.postgres import aio, parse_url
 from tests import postgres
 
 
-@pytest.mark.parametrize("pooled", [False, True], ids=["own sessions", "pgbouncer"])
-def test_the_types_of_postgresql_are_read_once_in_a_process(monkeypatch: pytest.MonkeyPatch, *, pooled: bool):
-    """Further connections do not ask the server for the types of arrays, and read and write them as the first one."""
-    asked: list[Any] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Record the types that asyncpg reads."""
+    read: list[Any] = []
     original = asyncpg.Connection._introspect_types
 
     async def introspect(self: Any, typeoids: Any, *options: Any) -> Any:
         """Record it."""
-        asked.append(typeoids)
+        read.append(typeoids)
         return await original(self, typeoids, *options)
 
-    async def ask() -> list[Any]:
-        """Send arrays there and back on three new connections."""
-        answers = []
-        for _ in range(3):
-            connection = await aio.connect(parse_url(postgres.url(pgbouncer="on" if pooled else "off")))
-            answers.append(await connection.fetchval("SELECT $1::bigint[] || $2::smallint[]::bigint[]", [1, 2], [3]))
-            await connection.close()
-        return answers
-
-    monkeypatch.setattr(aio._Connection, "_known", {})
     monkeypatch.setattr(asyncpg.Connection, "_introspect_types", introspect)
-
-    assert [[1, 2, 3]] * 3 == asyncio.run(ask())
-    assert 1 == len(asked)
+    return read
 
 
-def test_types_of_a_database_are_read_on_each_connection(monkeypatch: pytest.MonkeyPatch):
-    """The ids of the user's own types differ between databases, so their descriptions are not kept."""
+def ask(statement: str, *values: Any, **options: str) -> Any:
+    """Return the result of a statement on a new connection."""
 
-    async def ask() -> list[Any]:
-        """Read a value of an own type on a new connection."""
-        connection = await aio.connect(parse_url(postgres.url()))
+    async def fetch() -> Any:
+        """Open the connection, and close it afterwards."""
+        connection = await aio.connect(parse_url(postgres.url(**options)))
         await connection.execute("CREATE TYPE pg_temp.colour AS ENUM ('red')")
-        answer = await connection.fetchval("SELECT ARRAY['red']::pg_temp.colour[]")
+        answer = await connection.fetchval(statement, *values)
         await connection.close()
         return answer
 
-    monkeypatch.setattr(aio._Connection, "_known", {})
+    return asyncio.run(fetch())
 
-    assert [["red"], {}] == [asyncio.run(ask()), aio._Connection._known]
+
+@pytest.mark.parametrize("bouncer", ["off", "on"])
+def test_types_of_arrays_are_not_read(asked: list[Any], bouncer: str):
+    """Arrays are written and read without a statement about their types, on any connection."""
+    answer = ask("SELECT $1::bigint[] || $2::integer[]::bigint[]", [1, 2], [3], pgbouncer=bouncer)
+
+    assert ([1, 2, 3], []) == (answer, asked)
+
+
+def test_types_of_a_database_are_read(asked: list[Any]):
+    """The ids of the user's own types differ between databases, so each connection reads them."""
+    assert ["red"] == ask("SELECT ARRAY['red']::pg_temp.colour[]")
+    assert 1 == len(asked)
+
+
+@pytest.mark.parametrize("oid", sorted(aio._ARRAYS))
+def test_a_type_of_arrays_is_described_as_the_server_does(oid: int):
+    """The description is the one that the statement of asyncpg returns."""
+
+    async def described() -> list[dict[str, Any]]:
+        """Read it from the server."""
+        connection = await asyncpg.connect(host=postgres.server(), user="postgres", database="postgres")
+        types, _ = await connection._introspect_types([oid], None)
+        await connection.close()
+        return [dict(each) for each in types]
+
+    assert aio.array_type(oid) in asyncio.run(described())
+
+
+def test_all_arrays_in_statements_are_described():
+    """Each type of arrays in a statement is one that asyncpg has, or has a description."""
+    texts = loader.statements("postgres").values()
+    used = {name for text in texts for name in re.findall(r"::([a-z ]+)\[\]", text)}
+
+    assert "bigint" in used
+    assert used - {"text"} <= {aio.array_type(oid)["elemtype_name"] for oid in aio._ARRAYS} | {"timestamptz"}

@@ -33,7 +33,7 @@ def test_a_claim_without_due_jobs_writes_nothing(due: object, rest: object):
 
 def test_a_claim_writes_heartbeat_and_leases_together():
     """Heartbeat, leases for the wanted number of jobs, and claim are one batch."""
-    got = [claim(id=1, lease_id=12), claim(id=2, lease_id=11)]
+    got = [claim(id=2, lease_id=11), claim(id=1, lease_id=12)]
     where = {"queues": ["q"], "excluded": None, "tasks": ["send"], **parameters(())}
     answer, asked = converse(claiming(3, queues=["q"], tasks={"send"}), [NextDue(T0, T0)], got)
 

@@ -32,6 +32,9 @@ from redrive.stores.query import DRAWN, Batch, Query, Steps, reads, wakes_if_any
 # The time that a claimer waits while other claims take all due jobs.
 CONTENDED = timedelta(milliseconds=10)
 
+# The order in which jobs of plain queues start.
+_BY_DUE_TIME = attrgetter("priority", "scheduled_at", "id")
+
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
     """The result of a claim."""
@@ -119,7 +122,7 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     rows = yield from _take(beat, count, where, at, offers)
     yield from keys.drop(keys.held_until_start(rows))
     held = yield from _hold([each for each in rows if not is_readable(each.policy)], at)
-    claims = tuple(sorted((each for each in rows if is_readable(each.policy)), key=attrgetter("lease_id")))
+    claims = tuple(each for each in rows if is_readable(each.policy))
     if rows:
         # The next claim reads what is due next, while these jobs run.
         runs = yield from run_steps.states(claims, at)
@@ -148,7 +151,10 @@ def _hold(unreadable: Sequence[Claim], at: datetime) -> Steps[tuple[tuple[Transi
 def _take(
     beat: Query, count: int, where: Mapping[str, object], at: datetime, offers: Sequence[Offer]
 ) -> Steps[Sequence[Claim]]:
-    """Take jobs of plain queues in one statement, or of all queues in one order if limited queues have due jobs."""
+    """Take jobs of plain queues in one statement, or of all queues in one order if limited queues have due jobs.
+
+    Return them in the order in which they should start.
+    """
     params = {"now": at, "worker_id": beat.params["id"], "count": count, "salt": DRAWN}
     # SQLite's claim uses the block of numbers that was taken just before it. PostgreSQL's reads the sequence itself; it
     # does not run a part of a statement that only reads if its result is not used.
@@ -156,13 +162,14 @@ def _take(
     rows: Sequence[Claim]
     if not any(offer.jobs for offer in offers):
         rows = yield Batch((*first, Query("claim", {**params, **where}, into=Claim)))
-        return rows
+        return sorted(rows, key=_BY_DUE_TIME)
     served = {name: where[name] for name in ("queues", "excluded", "tasks")}
     heads: Sequence[Due] = yield Query("heads", {**served, "now": at, "count": count}, into=Due)
     ids = limited_queues.choose(heads, offers, at, count)
     rows = yield Batch((*first, Query("claim_chosen", {**params, "ids": ids}, into=Claim)))
     yield from limited_queues.note_starts(rows, offers, at)
-    return rows
+    places = {number: place for place, number in enumerate(ids)}
+    return sorted(rows, key=lambda each: places[each.id])
 
 
 def _rest(where: ClaimFilter, due: NextDue, offers: Sequence[Offer]) -> Steps[timedelta | None]:

@@ -54,7 +54,7 @@ class JobCircumstances(msgspec.Struct, frozen=True, gc=False):
     catch_id: int | None
     catch_task: str | None
     catch_state: State | None
-    ahead_from: int | None
+    is_ahead: bool
 
     @property
     def catch(self) -> CatchJob | None:
@@ -183,7 +183,7 @@ def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Steps[dic
             _in_line(positions.get(job.queue), own[job.id]) if job.state is State.READY else None,
             own[job.id].catch,
             own[job.id].error_type,
-            own[job.id].ahead_from,
+            own[job.id].is_ahead,
         )
         for job in jobs
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import asyncpg
 
@@ -30,6 +30,11 @@ _UNNOTICED, _ROUNDS = 0.01, 4
 # fleet of idle workers these would take the sessions of the server.
 _IDLE = 60.0
 
+# Seconds within which a connection is chosen that has run the same operation: a server process plans the statements of
+# an operation when it runs it first, which takes longer than a claim of a hundred jobs. Operations that are further
+# apart share the connection that was used last.
+_RECENT = 1.0
+
 _CLOCK = SystemClock()
 
 
@@ -40,8 +45,26 @@ def failure(error: BaseException, settings: PostgresSettings, *, commits: str | 
     return translation(error, settings, commits=commits if sent else None)
 
 
-# The object ids below this one belong to PostgreSQL and are the same in each database.
-_BUILT_IN = 10_000
+# The types of arrays in the statements of redrive, without those of text, which asyncpg has: by their object ids, which
+# are the same in each database, their elements.
+_ARRAYS = {
+    1000: (16, "bool", "boolean"),
+    1001: (17, "bytea", "bytea"),
+    1007: (23, "int4", "integer"),
+    1016: (20, "int8", "bigint"),
+    1185: (1184, "timestamptz", "timestamp with time zone"),
+    1187: (1186, "interval", "interval"),
+}
+
+
+def array_type(oid: int) -> Mapping[str, Any]:
+    """Return the description of a type of arrays, as the statement of asyncpg that reads types returns it."""
+    element, name, title = _ARRAYS[oid]
+    return {
+        "oid": oid, "ns": "pg_catalog", "name": f"_{name}", "kind": b"b", "basetype": None, "elemtype": element,
+        "elemdelim": b",", "range_subtype": None, "attrtypoids": None, "attrnames": None, "depth": 0,
+        "basetype_name": None, "elemtype_name": title, "range_subtype_name": None,
+    }  # fmt: skip
 
 
 class _Introspection(NamedTuple):
@@ -51,29 +74,29 @@ class _Introspection(NamedTuple):
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
-    """A connection that reads the descriptions of types such as arrays once in a process.
+    """A connection that reads no descriptions of arrays, and has the names of the operations that it has run.
 
     asyncpg reads them on each connection, by a query that takes the server longer than a claim of a hundred jobs.
     """
 
-    _known: ClassVar[dict[frozenset[int], Sequence[Any]]] = {}
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - asyncpg's own
+        super().__init__(*args, **kwargs)
+        self.operations: set[str] = set()
 
     async def _introspect_types(self, typeoids: Iterable[int], *options: float | None) -> tuple[Sequence[Any], Any]:
-        wanted = frozenset(typeoids)
-        if wanted in self._known:
-            return self._known[wanted], _Introspection("known")
-        types, statement = await super()._introspect_types(typeoids, *options)
-        if max(wanted) < _BUILT_IN:
-            self._known[wanted] = types
-        return types, statement
+        wanted = set(typeoids)
+        if wanted <= _ARRAYS.keys():
+            return [array_type(oid) for oid in wanted], _Introspection("none")
+        types: tuple[Sequence[Any], Any] = await super()._introspect_types(wanted, *options)
+        return types
 
 
-async def connect(settings: PostgresSettings, *, direct: str | None = None) -> asyncpg.Connection[Any]:
+async def connect(settings: PostgresSettings, *, direct: str | None = None) -> _Connection:
     """Open a connection; ``direct`` is ``host:port`` instead of that of the URL."""
     host, _, port = (direct or "").partition(":")
     address: dict[str, Any] = {"host": host, "port": int(port or 5432)} if direct else {}
     try:
-        return await asyncpg.connect(
+        connection: _Connection = await asyncpg.connect(
             settings.dsn,
             timeout=settings.timeout.total_seconds(),
             command_timeout=settings.timeout.total_seconds(),
@@ -84,6 +107,7 @@ async def connect(settings: PostgresSettings, *, direct: str | None = None) -> a
         )
     except (*ERRORS, ValueError) as error:
         raise translation(error, settings, opening=True) from error
+    return connection
 
 
 async def drive(
@@ -165,7 +189,7 @@ class AsyncRunner:
             answer: R = stop.value
             return answer
         pool = await self._pool()
-        connection, rows = await pool.checkout(first)
+        connection, rows = await pool.checkout(first, operation.name)
         try:
             return await _run(connection, script, self._settings, rows, ours=True)
         except BaseException as error:
@@ -210,7 +234,7 @@ class _Pool:
         self.closed = False
         self._settings = settings
         #: Connections that are not in use, and since when, by that time.
-        self._idle: list[tuple[asyncpg.Connection[Any], float]] = []
+        self._idle: list[tuple[_Connection, float]] = []
         self._free = asyncio.Semaphore(settings.pool)
         self._end: AsyncGenerator[None, None] | None = None
 
@@ -233,12 +257,15 @@ class _Pool:
         for connection, _ in idle:
             connection.terminate()
 
-    async def checkout(self, first: Statement) -> tuple[asyncpg.Connection[Any], Rows]:
-        """Take a connection and execute the first statement on it, perhaps more than once; return it and the rows."""
+    async def checkout(self, first: Statement, operation: str) -> tuple[_Connection, Rows]:
+        """Take a connection and execute the first statement on it, perhaps more than once; return it and the rows.
+
+        Of the connections that were used a moment ago, one is taken that has run an operation of this name.
+        """
         until = asyncio.get_running_loop().time() + self._settings.timeout.total_seconds()
         await self._acquire(until)
         try:
-            return await self._open(first, until)
+            return await self._open(first, operation, until)
         except BaseException:
             self._free.release()
             raise
@@ -254,11 +281,12 @@ class _Pool:
             message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
             raise StoreBusy(message) from None
 
-    async def _open(self, first: Statement, until: float) -> tuple[asyncpg.Connection[Any], Rows]:
+    async def _open(self, first: Statement, operation: str, until: float) -> tuple[_Connection, Rows]:
         """Execute the first statement; skip connections that died while they were idle."""
         while True:
-            idle = await self._pop()
+            idle = await self._pop(operation)
             connection = idle or await self._connect(until)
+            connection.operations.add(operation)
             try:
                 return connection, await ask(connection, first, until - asyncio.get_running_loop().time())
             except ERRORS as error:
@@ -270,8 +298,8 @@ class _Pool:
                 connection.terminate()
                 raise
 
-    async def _connect(self, until: float) -> asyncpg.Connection[Any]:
-        connection: asyncpg.Connection[Any] | None = None
+    async def _connect(self, until: float) -> _Connection:
+        connection: _Connection | None = None
         try:
             async with asyncio.timeout_at(until):
                 connection = await connect(self._settings)
@@ -285,12 +313,12 @@ class _Pool:
                 raise failure(error, self._settings, commits=None) from error
             raise
 
-    async def _pop(self) -> asyncpg.Connection[Any] | None:
+    async def _pop(self, operation: str) -> _Connection | None:
         """Take an idle connection with a session that the server has not ended."""
         # A statement that commits cannot be sent again on another connection. While the loop was not running, it did
         # not notice the end of a session.
         while self._idle:
-            connection, since = self._idle.pop()
+            connection, since = self._idle.pop(self._chosen(operation))
             if asyncio.get_running_loop().time() - since > _UNNOTICED:
                 for _ in range(_ROUNDS):
                     await _CLOCK.asleep(0)
@@ -298,7 +326,18 @@ class _Pool:
                 return connection
         return None
 
-    async def undo(self, connection: asyncpg.Connection[Any], error: BaseException) -> None:
+    def _chosen(self, operation: str) -> int:
+        """Return the index of the idle connection for an operation."""
+        now = asyncio.get_running_loop().time()
+        for index in reversed(range(len(self._idle))):
+            connection, since = self._idle[index]
+            if now - since > _RECENT:
+                break
+            if operation in connection.operations:
+                return index
+        return -1
+
+    async def undo(self, connection: _Connection, error: BaseException) -> None:
         """Roll back what an operation has left open, or close the connection."""
         if isinstance(error, Exception) and not connection.is_closed():
             if not connection.is_in_transaction():
@@ -309,7 +348,7 @@ class _Pool:
         # The task was cancelled, perhaps in the middle of an answer: closing the connection ends its transaction.
         connection.terminate()
 
-    def give_back(self, connection: asyncpg.Connection[Any]) -> None:
+    def give_back(self, connection: _Connection) -> None:
         """Let the next operation use a connection."""
         self._free.release()
         if connection.is_closed():

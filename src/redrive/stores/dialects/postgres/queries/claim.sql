@@ -25,10 +25,10 @@ share AS MATERIALIZED (
     GROUP BY first.queue, first.priority, first.task, first.since, first.since_id
 ),
 own AS MATERIALIZED (
-    SELECT head.id, head.priority, head.scheduled_at
+    SELECT head.id
     FROM share
     CROSS JOIN LATERAL (
-        SELECT id, priority, scheduled_at FROM redrive_jobs
+        SELECT id FROM redrive_jobs
         WHERE state = 'ready' AND partition IS NULL AND queue = share.queue AND priority = share.priority
             AND task = share.task
             AND (scheduled_at, id) >= (share.since, share.since_id) AND scheduled_at <= :now
@@ -40,7 +40,7 @@ own AS MATERIALIZED (
 further AS MATERIALIZED (
     -- Used only if other claims have locked so many rows of these lanes that too few are left: then unlocked rows of any
     -- lane. Rows are locked one by one in the common order, above the sort, until there are enough.
-    SELECT job.id, job.priority, job.scheduled_at
+    SELECT job.id
     FROM redrive_jobs AS job
     WHERE (SELECT count(*) FROM own) < (SELECT sum(size) FROM share)
         AND job.id = ANY (ARRAY(
@@ -62,30 +62,20 @@ further AS MATERIALIZED (
 ),
 taken AS MATERIALIZED (
     -- One array instead of many rows: for rows the planner might choose to read the whole table.
-    SELECT array_agg(id ORDER BY priority, scheduled_at, id) AS ids
-    FROM (SELECT * FROM own UNION ALL SELECT * FROM further) AS locked
-),
-leased AS MATERIALIZED (
-    SELECT
-        ids,
-        -- The low 20 bits are random, so that a restored database repeats its numbers but not its leases.
-        ARRAY(
-            SELECT (nextval('redrive_lease_ids') << 20) | (:salt::bigint & 1048575)
-            FROM generate_series(1, cardinality(ids))
-        ) AS leases
-    FROM taken
+    SELECT array_agg(id) AS ids FROM (SELECT id FROM own UNION ALL SELECT id FROM further) AS locked
 ),
 claimed AS (
     UPDATE redrive_jobs AS job SET
         state = 'running',
         hold = NULL,
-        lease_id = leased.leases[array_position(leased.ids, job.id)],
+        -- The low 20 bits are random, so that a restored database repeats its numbers but not its leases.
+        lease_id = (nextval('redrive_lease_ids') << 20) | (:salt::bigint & 1048575),
         worker_id = :worker_id,
         attempt = job.attempt + 1,
         started_at = coalesce(job.started_at, :now),
         claimed_at = :now
-    FROM leased
-    WHERE job.id = ANY (leased.ids)
+    FROM taken
+    WHERE job.id = ANY (taken.ids)
         -- Expired jobs stay, for the duty that cancels them. The row is locked already.
         AND (job.expires_at IS NULL OR job.expires_at > :now OR job.started_at IS NOT NULL)
     RETURNING

@@ -1,4 +1,4 @@
--- Give the worker these jobs, each under a new lease, in this order; an attempt of a limited queue occupies a slot.
+-- Give the worker these jobs, each under a new lease; an attempt of a limited queue occupies a slot.
 -- Called by claim if jobs of limited queues are due; jobs that another claim has just taken are left out.
 UPDATE redrive_jobs SET
     state = 'running',

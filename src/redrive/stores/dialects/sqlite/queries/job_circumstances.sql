@@ -2,15 +2,14 @@
 -- Called first by status and circumstances.
 SELECT given.value AS id, clock.now, head.id AS head_id, head.state AS head_state, attempt.error_type,
     child.id AS catch_id, child.task AS catch_task, child.state AS catch_state,
-    (
-        SELECT min(lease_id) FROM (
-            SELECT lease_id, row_number() OVER (ORDER BY lease_id) AS place
-            FROM redrive_jobs AS other
-            WHERE other.worker_id = worker.id AND other.state = 'running'
-                AND (other.origin IS NULL OR other.origin NOT LIKE 'topic:%@%' OR other.origin LIKE '%#%')
-        ) AS held
-        WHERE place > worker.concurrency
-    ) AS ahead_from
+    -- A worker starts the jobs of a claim by priority, due time and id. A feeder takes no slot.
+    coalesce(worker.concurrency <= (
+        SELECT count(*) FROM redrive_jobs AS other
+        WHERE other.worker_id = worker.id AND other.state = 'running'
+            AND (other.origin IS NULL OR other.origin NOT LIKE 'topic:%@%' OR other.origin LIKE '%#%')
+            AND (other.claimed_at, other.priority, other.scheduled_at, other.id)
+                < (job.claimed_at, job.priority, job.scheduled_at, job.id)
+    ), false) AS is_ahead
 FROM json_each(:ids) AS given
 CROSS JOIN (SELECT coalesce(:now, now) AS now FROM redrive_clock) AS clock
 LEFT JOIN redrive_jobs AS job ON job.id = given.value
