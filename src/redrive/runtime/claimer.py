@@ -33,8 +33,8 @@ from redrive.stores.operations import leases, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
 
-# The longest rest between two claims while slots are free.
-NET = timedelta(seconds=1)
+# The longest rest between two claims while slots are free, and in multiples of it that of a young worker in a fleet.
+NET, LONGEST = timedelta(seconds=1), 2
 
 # The rest of a worker that ends when no job is due, while the due crons have not started their jobs.
 SCHEDULES = timedelta(milliseconds=20)
@@ -180,6 +180,7 @@ class Claimer:
         self._scans[scope.left_out] = claimed.scans
         unseen = bool(scope.left_out) and self._filled
         self._filled = not scope.left_out and len(claimed.claims) == scope.room
+        self._fleet.polled(self._clock.now(), in_vain=claimed.nothing)
         self._empty = claimed.nothing and not unseen
         self._cursors = leases.advanced(self._cursors, claimed.claims)
         ended = self._clock.monotonic()
@@ -237,7 +238,8 @@ class Claimer:
         return [claim for claim in claims if claim not in spare]
 
     async def _rest(self, known: timedelta | None) -> None:
-        rest = NET if known is None else min(known, NET)
+        net = timedelta(seconds=self._fleet.interval(NET.total_seconds(), LONGEST))
+        rest = net if known is None else min(known, net)
         # Not all idle workers claim at the instant at which the next job is due.
         late = self._fleet.delay(self._clock.now() + rest) if rest > timedelta(0) else 0.0
         seconds = rest.total_seconds() + late

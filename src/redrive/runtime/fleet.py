@@ -3,13 +3,14 @@
 Any of them could do each background duty and start each job. So that the database does not answer all of them the same
 question at the same time, they poll in turns: at a notification the first one polls at once and each further one `STEP`
 seconds later, and at intervals the oldest polls most often. No worker depends on another one: if those before it are
-full, blocked or dead, it polls a moment later.
+full, blocked or dead, it polls a moment later. Of an idle fleet, the first `FEW` start all jobs: a worker that is not
+among them, and has polled in vain, polls again after `VAIN` seconds at the earliest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from redrive.engine.records import WorkerRecord
 
@@ -19,6 +20,9 @@ STEP = 0.005
 
 # Seconds after which another worker is the first. A shorter turn would depend on how well the clocks of machines agree.
 TURN = 0.02
+
+# The workers that poll at each notification, and the seconds after a poll in vain until one of the others does.
+FEW, VAIN = 4, 0.5
 
 # The longest interval of a duty, in multiples of that of the oldest worker.
 SPARSE = 5
@@ -34,6 +38,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.rank, self.size = 0, 1
+        self._again_at: datetime | None = None
 
     def see(self, own_id: int, workers: Iterable[WorkerRecord]) -> None:
         """Read the place of a worker from the list of live workers, oldest first."""
@@ -43,18 +48,28 @@ class Fleet:
         # A worker that is registering again has no row.
         self.rank, self.size = (ids.index(own_id), len(ids)) if ids else (0, 1)
 
-    def interval(self, seconds: float) -> float:
-        """Return the interval of a duty: the given one for the two oldest workers, a longer one for the others."""
-        return seconds * min(max(self.rank, 1), SPARSE)
+    def interval(self, seconds: float, longest: int = SPARSE) -> float:
+        """Return the interval of a duty: the given one for the two oldest workers, a longer one for the others.
+
+        ``longest`` is the longest one, in multiples of the given one.
+        """
+        return seconds * min(max(self.rank, 1), longest)
 
     @property
     def lag(self) -> float:
         """The seconds after the oldest worker at which this one does what is due at an instant."""
         return STEP * self.rank
 
+    def polled(self, at: datetime, *, in_vain: bool) -> None:
+        """Note that this worker has polled for jobs at an instant, and whether it found none."""
+        self._again_at = at + timedelta(seconds=VAIN) if in_vain else None
+
     def delay(self, at: datetime) -> float:
         """Return the seconds after which this worker polls for what has changed at an instant."""
-        return STEP * ((self.rank + int(at.timestamp() / TURN)) % self.size)
+        place = (self.rank + int(at.timestamp() / TURN)) % self.size
+        if place < FEW or self._again_at is None:
+            return STEP * place
+        return max(STEP * place, (self._again_at - at).total_seconds())
 
 
 def _served(worker: WorkerRecord) -> tuple[frozenset[str] | None, ...]:

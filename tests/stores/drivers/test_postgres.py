@@ -25,6 +25,7 @@ from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreErro
 from redrive.policy import Policy
 from redrive.stores import opening
 from redrive.stores.drivers.postgres import PostgresSettings, aio, listener, parse_url
+from redrive.stores.drivers.postgres.script import full_script
 from redrive.stores.drivers.postgres.statements import compiled, prepared
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, clock, jobs, leases, workers
@@ -467,6 +468,52 @@ def test_an_operation_returns_to_its_connection(monkeypatch: pytest.MonkeyPatch,
     assert 2 == len(pair)
     assert set(later) == pair if same else 1 == len(set(later))
     assert not same or later[0] == later[2] != later[1]
+
+
+def test_a_short_burst_opens_few_connections():
+    """Of many operations at once, two open connections, and the others wait for these as long as an opening takes."""
+    store = open_store(postgres.url(application_name="short"))
+    settled: list[int] = []
+
+    async def run() -> None:
+        """Run twenty operations at once, and count the sessions afterwards."""
+        with postgres.connect() as connection:
+            await store.arun(admin.stats())
+            pool = next(iter(store._aio._pools.values()))
+            pool._opening = 90.0
+            await asyncio.gather(*(store.arun(admin.stats()) for _ in range(20)))
+            rows = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'short'")
+            settled.append(int((rows.fetchone() or (0,))[0]))
+            assert (0, None) == (pool._in_use, pool._given_back)
+
+    asyncio.run(run())
+    store.close()
+
+    assert [2] == settled
+
+
+def test_operations_that_take_long_open_further_connections():
+    """Operations do not wait for connections that stay in use."""
+    store = open_store(postgres.url())
+
+    async def run() -> int:
+        """Hold three connections at the same time."""
+        held = []
+        pool = None
+        for _ in range(3):
+            script = full_script(admin.stats(), store.settings, bool)
+            pool = await store._aio._pool()
+            held.append((await pool.checkout(next(script), "stats"))[0])
+        count = len({connection.get_server_pid() for connection in held})
+        for connection in held:
+            await pool.undo(connection, RuntimeError())
+            pool.give_back(connection)
+        return count
+
+    count = asyncio.run(run())
+    store.close()
+
+    assert 3 == count
 
 
 def test_no_more_connections_than_the_pool():

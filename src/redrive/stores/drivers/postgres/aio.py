@@ -35,6 +35,11 @@ _IDLE = 60.0
 # apart share the connection that was used last.
 _RECENT = 1.0
 
+# So many connections are opened as soon as they are needed: a claim and a settle overlap. Before an operation opens a
+# further one, it waits until another one ends, for so many times as long as it took to open the last connection. A new
+# session also plans its statements, so it would seldom answer sooner.
+_AT_ONCE, _PATIENCE = 2, 6.0
+
 _CLOCK = SystemClock()
 
 
@@ -236,6 +241,9 @@ class _Pool:
         #: Connections that are not in use, and since when, by that time.
         self._idle: list[tuple[_Connection, float]] = []
         self._free = asyncio.Semaphore(settings.pool)
+        self._in_use = 0
+        self._opening = 0.0  # seconds that it took to open the last connection
+        self._given_back: asyncio.Future[None] | None = None
         self._end: AsyncGenerator[None, None] | None = None
 
     async def close_with_loop(self) -> None:
@@ -265,7 +273,14 @@ class _Pool:
         until = asyncio.get_running_loop().time() + self._settings.timeout.total_seconds()
         await self._acquire(until)
         try:
-            return await self._open(first, operation, until)
+            if self._in_use >= _AT_ONCE and not self._idle:
+                await self._wait()
+            self._in_use += 1
+            try:
+                return await self._open(first, operation, until)
+            except BaseException:
+                self._in_use -= 1
+                raise
         except BaseException:
             self._free.release()
             raise
@@ -280,6 +295,15 @@ class _Pool:
         except TimeoutError:
             message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
             raise StoreBusy(message) from None
+
+    async def _wait(self) -> None:
+        """Wait a moment for a connection that another operation uses."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE * self._opening):
+                while not self._idle:
+                    if self._given_back is None:
+                        self._given_back = asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._given_back)
 
     async def _open(self, first: Statement, operation: str, until: float) -> tuple[_Connection, Rows]:
         """Execute the first statement; skip connections that died while they were idle."""
@@ -300,11 +324,13 @@ class _Pool:
 
     async def _connect(self, until: float) -> _Connection:
         connection: _Connection | None = None
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(until):
                 connection = await connect(self._settings)
                 if not self._settings.pgbouncer:
                     await connection.execute(session(self._settings))
+                self._opening = asyncio.get_running_loop().time() - began
                 return connection
         except BaseException as error:
             if connection is not None:
@@ -351,6 +377,10 @@ class _Pool:
     def give_back(self, connection: _Connection) -> None:
         """Let the next operation use a connection."""
         self._free.release()
+        self._in_use -= 1
+        if self._given_back is not None:
+            self._given_back.set_result(None)
+            self._given_back = None
         if connection.is_closed():
             return
         if self.closed or connection.is_in_transaction():
