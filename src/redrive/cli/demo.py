@@ -38,6 +38,7 @@ _PACKAGE = Path(__file__).parents[1]
 _DATABASE = "redrive-demo/webhooks.db"
 _MIDWAY = 0.4
 _LOOK_EVERY = 0.1  # seconds
+_LOOK_TO_KILL_EVERY = 0.01  # seconds; a delivery may take less than the interval of other looks
 _SHOW_EVERY = 1.0  # seconds
 _STALLED_AFTER = 60.0  # seconds without a change; the longest regular pause is a lease that runs out, 3 s
 _STOPS_WITHIN = 15.0  # seconds until a process that was asked to stop is killed
@@ -176,9 +177,10 @@ class Demo:
         while not self.interrupted and self._app.jobs.stats().unfinished:
             done = self._look()
             self._check_processes()
-            if done >= max(1, _MIDWAY * len(self._owned)) and not self._killed:
+            to_kill = done >= max(1, _MIDWAY * len(self._owned)) and not self._killed
+            if to_kill:
                 self._kill_one()
-            SystemClock().sleep(_LOOK_EVERY)
+            SystemClock().sleep(_LOOK_TO_KILL_EVERY if to_kill else _LOOK_EVERY)
         if self.interrupted:
             self._note("finishing what runs now; press Ctrl-C again to stop at once")
         self._stop([name for name in self._processes if name != "receiver"])
