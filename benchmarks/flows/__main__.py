@@ -47,7 +47,7 @@ def main(
             continue
         reports.append(report := run(part, chosen.rounds, subjects))
         if chosen.docs:
-            _write(part, report)
+            _write(part, report, prog.removeprefix("benchmarks."))
         if not chosen.json:
             _show(part, report)
     if chosen.json:
@@ -71,14 +71,14 @@ def _show(part: Part, report: PartReport) -> None:
         console.print(f"{name}: left out, it has no {PEERS / name}: make bench-peers")
 
 
-def _write(part: Part, report: PartReport) -> None:
+def _write(part: Part, report: PartReport, module: str) -> None:
     """Write the medians of a report into the page of the documentation."""
     rows = [[name, *(formatted(found[each]) for each in part.headings)] for name, found in report.medians.items()]
     about = f"{part.title[0].upper()}{part.title[1:]}; medians of {len(report.rounds)} rounds."
     lines = [about, "", markdown(["subject", *part.headings.values()], rows)]
     if "redrive" in report.medians:
         lines += ["", "Compared with redrive:", "", *slower(report.medians, part.headings)]
-    text = written(PAGE.read_text(encoding="utf-8"), part.name, "flows", "\n".join(lines))
+    text = written(PAGE.read_text(encoding="utf-8"), part.name, module, "\n".join(lines))
     PAGE.write_text(text, encoding="utf-8", newline="\n")
 
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.workers [--rounds N] [--only PART or SUBJECT] [--json]``."""
+"""``python -m benchmarks.workers [--rounds N] [--only PART or SUBJECT] [--json] [--docs]``."""
 
 from __future__ import annotations
 

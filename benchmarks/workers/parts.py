@@ -25,15 +25,19 @@ __all__ = ["PARTS"]
 CHOSEN = (100, 200, 400, 800)
 """Concurrencies that are compared with the default."""
 
-SLOWEST = {"async": 20_000, "def": 10_000, "busy": 3_000}
-"""Jobs that are drained, by the kind of their handlers."""
+JOBS = {"async": 20_000, "def": 10_000, "busy": 3_000}
+"""Jobs that one worker drains, by the kind of their handlers."""
+
+TOGETHER = 4
+"""So many times as many are drained by several workers: twenty thousand last eight of them half a second, in which each
+still plans its statements."""
 
 DRAINS = {"settled": "drained/s,\nsettled", "cpu": "CPU of the\nworkers µs/job"}
 
 
-def _figures(store: str, kind: str, concurrency: int | None, workers: int) -> Measure:
+def _figures(store: str, kind: str, jobs: int, concurrency: int | None, workers: int) -> Measure:
     def measure(_: str, home: Path, server: Server | None) -> Mapping[str, float]:
-        drained = drain(fleet(store, kind, concurrency), Sizes(jobs=SLOWEST[kind]), home, server, workers=workers)
+        drained = drain(fleet(store, kind, concurrency), Sizes(jobs=jobs), home, server, workers=workers)
         return {"settled": drained.settled, "cpu": drained.cpu}
 
     return measure
@@ -43,20 +47,21 @@ def _default(store: str, kind: str) -> Part:
     subjects = {"redrive, default": None, **{f"redrive, {each}": each for each in CHOSEN}}
 
     def measure(name: str, home: Path, server: Server | None) -> Mapping[str, float]:
-        return _figures(store, kind, subjects[name], 1)(name, home, server)
+        return _figures(store, kind, JOBS[kind], subjects[name], 1)(name, home, server)
 
     goals = tuple(Goal("settled", f"redrive, {each}", at_least=0.85, of="redrive, default") for each in CHOSEN)
-    title = f"{kind} handlers that do nothing on {store}, one worker, by concurrency"
+    title = f"{kind} handlers that do nothing on {store}, one worker, by concurrency, {JOBS[kind]:,} jobs"
     return Part(f"default-{store}-{kind}", store, tuple(subjects), measure, DRAINS, goals, title)
 
 
 def _many(store: str, kind: str, goals: tuple[Goal, ...]) -> Part:
     subjects = {"redrive, 1 worker": 1, "redrive, 2 workers": 2, "redrive, 8 workers": 8}
+    jobs = TOGETHER * JOBS[kind]
 
     def measure(name: str, home: Path, server: Server | None) -> Mapping[str, float]:
-        return _figures(store, kind, None, subjects[name])(name, home, server)
+        return _figures(store, kind, jobs, None, subjects[name])(name, home, server)
 
-    title = f"{kind} handlers on {store}, by the number of worker processes"
+    title = f"{kind} handlers on {store}, by the number of worker processes, {jobs:,} jobs"
     return Part(f"many-{store}-{kind}", store, tuple(subjects), measure, DRAINS, goals, title)
 
 
