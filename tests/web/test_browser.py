@@ -223,6 +223,22 @@ def test_no_page_is_wider_than_its_window(visit: Visit, full: Site):
     assert {} == {place: pixels for place, pixels in wide.items() if pixels > 0}
 
 
+@pytest.mark.parametrize(
+    ("path", "link"),
+    [
+        (EXAMPLES["/topics/{topic}/{subscription}/move"], "Do not move"),
+        (EXAMPLES["/operations/preview"], "Change nothing"),
+    ],
+)
+def test_links_beside_buttons_are_level_with_them(visit: Visit, full: Site, path: str, link: str):
+    """The link that leaves a confirmation has the same middle as its button."""
+    page = visit(full).open(path)
+    boxes = [page.get_by_text(link).bounding_box(), page.locator("main button[name=action]").bounding_box()]
+    first, second = (each["y"] + each["height"] / 2 for each in boxes if each is not None)
+
+    assert abs(first - second) < 1
+
+
 def test_numbers_of_rows_are_not_broken(visit: Visit, full: Site):
     """The first column of a table keeps its words whole in a narrow window."""
     page = visit(full, viewport={"width": 390, "height": 800}).open("/jobs")
