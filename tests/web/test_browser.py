@@ -36,10 +36,10 @@ pytestmark = pytest.mark.slow
 CHROMIUM = Path(os.environ.get("REDRIVE_CHROMIUM", "/usr/bin/chromium"))
 
 EXAMPLES = {
-    "/jobs/{id:int}": f"/jobs/{DEAD}",
+    "/jobs/{id}": f"/jobs/{DEAD}",
     "/errors/{group}": "/errors/other",
     "/operations/preview": "/operations/preview?action=redrive&q=state:dead",
-    "/operations/{id:int}": "/operations/1",
+    "/operations/{id}": "/operations/1",
     "/problems/{name}": "/problems/JobNotFound",
     "/tasks/{name:path}": "/tasks/charge",
     "/queues/{name:path}": "/queues/mail/out",

@@ -495,6 +495,10 @@ def test_a_queue_is_resumed_and_limited(app: redrive.App, client: Client):
         ("/queues/mail/out", {"action": "limit", "concurrency": "many"}, 400),
         ("/queues/mail/out", {"action": "limit", "rate": "fast"}, 400),
         ("/queues/mail/out", {"action": "limit", "concurrency": 0}, 400),
+        ("/queues/mail/out", {"action": "limit", "concurrency": 2**31}, 400),
+        ("/queues/mail/out", {"action": "limit", "per_partition": 10**30}, 400),
+        ("/queues/mail/out", {"action": "limit", "rate": f"{2**31}/1s"}, 400),
+        ("/tasks/charge", {"args": [1, ""], "at": "0001-01-01T00:00+23:59"}, 400),
         ("/operations", {"action": "redrive", "q": "state:dead", "rate": "fast"}, 400),
         ("/operations", {"action": "redrive", "q": "stat:dead"}, 400),
     ],
@@ -514,6 +518,10 @@ def test_wrong_input_is_refused_with_a_sentence(client: Client, path: str, form:
         "/jobs?before=x",
         "/jobs/0",
         "/jobs/999",
+        f"/jobs/{'9' * 5000}",
+        f"/api/v1/jobs/{'9' * 5000}",
+        f"/jobs?before={'0' * 20}{'9' * 30}",
+        f"/jobs?limit={'0' * 19}15000",
         "/queues/none",
         "/nothing",
         "/?span=1y",
@@ -534,7 +542,7 @@ def test_unknown_pages_are_no_server_errors(client: Client, path: str):
 def test_each_action_needs_the_role(app: redrive.App, reader: Client):
     """Readers see no form that changes something, and each action is refused."""
     before = app.job(2).record
-    places = {"{id:int}": "2", "{name:path}": "default", "{workflow}": "checkout", "{run:path}": "order-2"}
+    places = {"{id}": "2", "{name:path}": "default", "{workflow}": "checkout", "{run:path}": "order-2"}
     places |= {
         "{machine}": "payment",
         "{key:path}": "card",

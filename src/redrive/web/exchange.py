@@ -8,7 +8,7 @@ a page is a struct, from which the template makes HTML and the JSON API makes JS
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, TypeAlias, TypeVar
@@ -131,11 +131,11 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         """The id in the path.
 
         Raises:
-            Refusal: no id is as large.
+            Refusal: 404, it is not a number, or no id is as large.
         """
-        number = int(self.places["id"])
-        if number > LARGEST_ID:
-            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no number {number}")
+        number = whole_number(self.places["id"], most=LARGEST_ID)
+        if number is None:
+            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no number {self.places['id'][:40]!r}")
         return number
 
     def number(self, name: str, default: int, *, most: int, least: int = 0) -> int:
@@ -147,9 +147,10 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         text = self.query.get(name, "")
         if not text:
             return default
-        if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
+        number = whole_number(text, least=least, most=most)
+        if number is None:
             raise Refusal(HTTPStatus.BAD_REQUEST, f"{name}={text[:40]!r} is not a whole number from {least} to {most}")
-        return int(text)
+        return number
 
     def limit(self, default: int) -> int:
         """Return the number of items of a page.
@@ -182,6 +183,25 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         except ValueError:
             known = ", ".join(each.value for each in kind)
             raise Refusal(HTTPStatus.BAD_REQUEST, f"{name}={text[:40]!r} is not one of {known}") from None
+
+
+def whole_number(text: str, *, least: int = 0, most: int) -> int | None:
+    """Return a number that is written in decimal digits; None for another text, or if it is out of its bounds."""
+    # Python reads other digits too, refuses more than 4,300, and would read a long text of zeros.
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(LARGEST_ID)):
+        return None
+    number = int(text)
+    return number if least <= number <= most else None
+
+
+def instant(text: str) -> datetime | None:
+    """Return an instant with an offset, in UTC; None for another text, or if UTC does not have it."""
+    try:
+        # A plus sign that is not escaped in a URL is a space.
+        found = datetime.fromisoformat(text.replace(" ", "+"))
+        return None if found.utcoffset() is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

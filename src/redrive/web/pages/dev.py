@@ -31,7 +31,7 @@ from redrive.stores.operations import admin, attempts, leases, queues, schedules
 from redrive.stores.operations.leases import NextDue
 from redrive.stores.operations.machines import turns
 from redrive.stores.operations.queues import Depths, DepthState
-from redrive.web.exchange import Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import Moved, Page, Refusal, Request, Site, whole_number
 from redrive.web.forms import Field, arguments, fields
 from redrive.web.pages.count import Count
 
@@ -226,18 +226,19 @@ def _jump(site: Site, request: Request) -> Procedure[Moved]:
 
 
 def _fail(site: Site, request: Request) -> Procedure[Moved]:
-    task, count = _task(site.app, request.form.get("task", "")), request.form.get("attempts", "") or "1"
+    task, text = _task(site.app, request.form.get("task", "")), request.form.get("attempts", "") or "1"
+    count = whole_number(text, most=FAILURES)
     name = request.form.get("step", "").strip() if task.is_workflow else task.name
     if not name:
         raise Refusal(HTTPStatus.BAD_REQUEST, "name a step: the code of a workflow itself is not made to fail")
-    if not (count.isascii() and count.isdigit() and int(count[:4]) <= FAILURES):
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"attempts={count[:40]!r} is not a whole number from 0 to {FAILURES}")
+    if count is None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"attempts={text[:40]!r} is not a whole number from 0 to {FAILURES}")
     make = _error(request.form.get("error", "").strip(), request.form.get("message", ""))
-    yield partial(failpoints.plan, name, make, int(count))
+    yield partial(failpoints.plan, name, make, count)
     to = f"/dev?{urlencode({'task': task.name})}"
-    if not int(count):
+    if not count:
         return Moved(to, f"no attempt of {name} is planned to fail any more")
-    return Moved(to, f"attempts of {name} that will fail with {make()!r}: {int(count)}")
+    return Moved(to, f"attempts of {name} that will fail with {make()!r}: {count}")
 
 
 _ACTIONS: Final = {"enqueue": _enqueue, "run": _run, "jump": _jump, "fail": _fail}

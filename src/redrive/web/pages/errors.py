@@ -19,7 +19,7 @@ from redrive.stores.operations.counters import ErrorGroup
 from redrive.stores.operations.doctor import Vitals
 from redrive.stores.operations.queues import MOST
 from redrive.web.charts import bars
-from redrive.web.exchange import MOST_ITEMS, Form, Id, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import MOST_ITEMS, Form, Id, Moved, Page, Refusal, Request, Site, instant
 from redrive.web.pages import jobs
 from redrive.web.pages.count import Count
 from redrive.web.pages.vitals import vitals
@@ -142,12 +142,9 @@ def error_list(site: Site, request: Request) -> Procedure[Page]:
 def _place(text: str | None) -> tuple[datetime, str] | None:
     if text is None:
         return None
-    instant, _, fingerprint = text.partition("/")
-    try:
-        at = datetime.fromisoformat(instant)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
+    begin, _, fingerprint = text.partition("/")
+    at = instant(begin)
+    if at is None:
         raise Refusal(HTTPStatus.BAD_REQUEST, "before= is the place that the page before named as its end")
     return at, fingerprint
 

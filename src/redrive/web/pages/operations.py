@@ -18,7 +18,19 @@ from redrive.engine.queue import Rate
 from redrive.engine.records import NEWEST
 from redrive.stores.operations import bulk, clock
 from redrive.stores.operations.bulk import COUNTED, BulkLine, BulkPreview
-from redrive.web.exchange import LARGEST_ID, MOST_ITEMS, Form, Id, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import (
+    LARGEST_ID,
+    MOST_ITEMS,
+    Form,
+    Id,
+    Moved,
+    Page,
+    Refusal,
+    Request,
+    Site,
+    instant,
+    whole_number,
+)
 from redrive.web.filters import parse, write
 from redrive.web.pages.count import Count
 
@@ -357,11 +369,10 @@ def start(site: Site, request: Request) -> Procedure[Moved]:
     """Start an operation on all jobs that match a filter; a repeated request starts nothing twice."""
     form = request.form
     wish = _wish(site, {name: form.get(name, "").strip() or None for name in ("action", "q", "rate", "queue", "why")})
-    found = yield from _preview(site, wish, _bound(form.get("bound_id", "")), _instant(form.get("frozen_at", "")))
-    expected, typed = _confirm(found), form.get("confirm", "").strip().replace(",", "")
-    if expected is not None and not (
-        typed.isascii() and typed.isdigit() and abs(int(typed[:20]) - expected) <= expected * TOLERANCE
-    ):
+    found = yield from _preview(site, wish, _bound(form.get("bound_id", "")), _frozen(form.get("frozen_at", "")))
+    expected = _confirm(found)
+    typed = whole_number(form.get("confirm", "").strip().replace(",", ""), most=LARGEST_ID)
+    if expected is not None and (typed is None or abs(typed - expected) > expected * TOLERANCE):
         many = f"{expected:,}" if found.is_whole else f"at least {expected:,}"
         raise Refusal(
             HTTPStatus.CONFLICT, f"this changes {many} jobs: look at the preview, and give confirm={expected}"
@@ -375,17 +386,15 @@ def start(site: Site, request: Request) -> Procedure[Moved]:
 
 
 def _bound(text: str) -> int | None:
-    if text and not (text.isascii() and text.isdigit() and int(text[:20]) <= LARGEST_ID):
+    number = whole_number(text, most=LARGEST_ID)
+    if text and number is None:
         raise Refusal(HTTPStatus.BAD_REQUEST, f"bound_id={text[:40]!r} is not the id of a job")
-    return int(text) if text else None
+    return number
 
 
-def _instant(text: str) -> datetime | None:
-    try:
-        at = datetime.fromisoformat(text) if text else None
-    except ValueError:
-        at = datetime.min  # noqa: DTZ901 - refused below
-    if at is not None and at.utcoffset() is None:
+def _frozen(text: str) -> datetime | None:
+    at = instant(text)
+    if text and at is None:
         raise Refusal(HTTPStatus.BAD_REQUEST, f"frozen_at={text[:40]!r} is not an instant with an offset")
     return at
 

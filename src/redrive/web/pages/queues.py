@@ -18,7 +18,7 @@ from redrive.errors import ConfigurationError
 from redrive.policy import format_duration
 from redrive.stores.operations import queues
 from redrive.stores.operations.doctor import Vitals
-from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import LARGEST_ID, Form, Moved, Page, Refusal, Request, Site, whole_number
 from redrive.web.pages import history
 from redrive.web.pages.history import History, Pace
 from redrive.web.pages.overview import QueueLoad, load_of, loads
@@ -156,6 +156,7 @@ def _number(field: str, form: Mapping[str, str]) -> int | UnsetType | None:
     if field not in form:
         return UNSET
     text = form[field].strip()
-    if text and not (text.isascii() and text.isdigit()):
-        raise ConfigurationError(f"{field} is a whole number, or empty for no limit, not {text!r}")
-    return int(text) if text else None
+    number = whole_number(text, most=LARGEST_ID)
+    if text and number is None:
+        raise ConfigurationError(f"{field} is a whole number, or empty for no limit, not {text[:40]!r}")
+    return number

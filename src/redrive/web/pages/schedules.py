@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Final, Literal
@@ -22,7 +22,7 @@ from redrive.policy import format_duration
 from redrive.stores.operations import clock, schedules
 from redrive.stores.operations.refresh import items
 from redrive.stores.operations.refresh.items import ItemLoad
-from redrive.web.exchange import Form, Moved, Named, Page, Refusal, Request, Site
+from redrive.web.exchange import Form, Moved, Named, Page, Refusal, Request, Site, instant
 from redrive.web.pages.count import Count
 
 #: Schedules, occurrences and items on a page.
@@ -237,7 +237,10 @@ def schedule(site: Site, request: Request) -> Procedure[Page]:
 
 
 def _cron(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
-    before = _instant("before", request.query.get("before", ""))
+    text = request.query.get("before", "")
+    before = instant(text)
+    if text and before is None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"before={text[:40]!r} is not an instant such as 2026-03-01T06:00Z")
     limit = request.limit(SHOWN)
     found: tuple[Occurrence, ...] = yield schedules.occurrences(seen.name, before=before, limit=limit + 1)
     past = tuple(map(occurrence_line, found[:limit]))
@@ -273,18 +276,6 @@ def _skips(seen: ScheduleView, cron: CronDefinition, at: datetime) -> Count | No
     passed = itertools.takewhile(lambda each: each <= at, cron.schedule.since(begin))
     number = sum(1 for _ in itertools.islice(passed, MOST_SKIPPED))
     return Count(number, number >= MOST_SKIPPED)
-
-
-def _instant(name: str, text: str) -> datetime | None:
-    """Return an instant of the URL; None if it is not given."""
-    if not text:
-        return None
-    try:
-        found = datetime.fromisoformat(text.replace(" ", "+"))
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        detail = f"{name}={text[:40]!r} is not an instant such as 2026-03-01T06:00Z"
-        raise Refusal(HTTPStatus.BAD_REQUEST, detail) from error
 
 
 def _refresh(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:

@@ -21,7 +21,7 @@ from redrive.stores.operations import jobs
 from redrive.stores.operations.topics import lag, subscriptions
 from redrive.stores.operations.topics.lag import SubscriptionStatus
 from redrive.stores.operations.topics.subscriptions import MovePreview
-from redrive.web.exchange import Form, Id, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import LARGEST_ID, Form, Id, Moved, Page, Refusal, Request, Site, instant, whole_number
 from redrive.web.pages.count import Count
 from redrive.web.pages.topics import (
     SHOWN,
@@ -36,9 +36,6 @@ from redrive.web.pages.topics import (
 
 #: Dead events that one redrive starts again.
 MOST: Final = 1000
-
-# Digits of the largest id of an event.
-_LONGEST_ID: Final = 18
 
 
 class MoveQuery(msgspec.Struct, frozen=True, gc=False):
@@ -190,16 +187,11 @@ def _position(text: str) -> Position:
     """Return the position that a text names; raise `Refusal`."""
     if text in ("beginning", "end"):
         return text
-    if text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID and int(text):
-        return int(text)
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.utcoffset() is None:
+    found = whole_number(text, least=1, most=LARGEST_ID) or instant(text)
+    if found is None:
         detail = f"{text[:60]!r} is no position: write beginning, end, the id of an event, or an instant with an offset"
         raise Refusal(HTTPStatus.BAD_REQUEST, f"{detail}, such as 2026-03-01T06:00+00:00")
-    return at
+    return found
 
 
 def _actions(status: SubscriptionStatus) -> tuple[str, ...]:
@@ -255,9 +247,10 @@ def _move(handle: SubscriptionHandle, request: Request) -> str:
 
 def _skip(handle: SubscriptionHandle, request: Request) -> str:
     text = request.form.get("event", "").strip()
-    if text and not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
+    event = whole_number(text, most=LARGEST_ID)
+    if text and event is None:
         raise Refusal(HTTPStatus.BAD_REQUEST, f"event={text[:40]!r} is not the id of an event")
-    held = handle.skip(int(text) if text else None, actor=request.actor)
+    held = handle.skip(event, actor=request.actor)
     return f"event {held.event_id} is dead, and the events behind it follow"
 
 

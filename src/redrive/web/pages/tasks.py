@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -18,7 +17,7 @@ from redrive.app.protocol import Procedure
 from redrive.app.run import Run
 from redrive.app.task import Task
 from redrive.errors import ConfigurationError
-from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site, instant
 
 _JSON: Final[Mapping[type, str]] = {list: "list", dict: "object"}
 
@@ -151,23 +150,18 @@ def _options(task: Task[Any, Any, Any], request: Request) -> Enqueuer[..., Any]:
     text = {name: request.form.get(name) or None for name in ("key", "queue", "delay", "expires", "at", "priority")}
     if text["priority"] is not None and not _NUMBER.fullmatch(text["priority"]):
         raise ConfigurationError(f"priority={text['priority'][:40]!r} is no whole number")
+    at = instant(text["at"] or "")
+    if text["at"] is not None and at is None:
+        raise ConfigurationError(f"at={text['at'][:40]!r} is not an instant such as 2026-03-01T06:00+00:00")
     return task.options(
         key=text["key"],
         queue=text["queue"],
         delay=text["delay"],
         expires=text["expires"],
-        at=None if text["at"] is None else _instant(text["at"]),
+        at=at,
         priority=None if text["priority"] is None else int(text["priority"]),
         tags=_read(request, "tags", list) or None,
     )
-
-
-def _instant(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as error:
-        detail = f"at={text[:40]!r} is not an instant such as 2026-03-01T06:00+00:00"
-        raise ConfigurationError(detail) from error
 
 
 def _read(request: Request, name: str, kind: type[Kind]) -> Kind:
