@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import html
+import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 from starlette.applications import Starlette
@@ -537,6 +540,27 @@ def test_unknown_pages_are_no_server_errors(client: Client, path: str):
 
 
 # ------------------------------------------------------------------------------------------------------------ security
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (f"/schedules/table/item?{urlencode({'key': 'a; $(reboot)'})}", ["schedules", "show", "table", "a; $(reboot)"]),
+        ("/queues/two%20words", ["queues", "show", "two words"]),
+        (
+            "/playground?p=%7B%22version%22%3A%201%2C%20%22attempts%22%3A%203%7D",
+            ["plan", '{"version": 1, "attempts": 3}'],
+        ),
+    ],
+)
+def test_commands_of_pages_are_quoted_for_a_shell(app: redrive.App, client: Client, path: str, words: list[str]):
+    """A command that is copied from a page has each name as one word, without an effect of its own."""
+    app.tasks["table"].track("a; $(reboot)", "example.org", "")  # type: ignore[attr-defined]
+    app.queue("two words").pause()
+    page = client.get(path)
+    commands = re.findall(r'<p class="command"><code>(.*)</code>', page.text)
+
+    assert words == [each for each in shlex.split(html.unescape(commands[-1])) if each not in {"redrive", "shop:app"}]
 
 
 def test_each_action_needs_the_role(app: redrive.App, reader: Client):
