@@ -7,11 +7,12 @@ a page is a struct, from which the template makes HTML and the JSON API makes JS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -183,6 +184,41 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         except ValueError:
             known = ", ".join(each.value for each in kind)
             raise Refusal(HTTPStatus.BAD_REQUEST, f"{name}={text[:40]!r} is not one of {known}") from None
+
+    def action(
+        self, allowed: Collection[str], what: str, *, more: str = "", status: HTTPStatus = HTTPStatus.CONFLICT
+    ) -> str:
+        """Return the action of the form.
+
+        Args:
+            allowed: the actions that are possible now.
+            what: the object of the action, with its state.
+            more: why another action is not possible.
+            status: of the refusal: 400 for an action that is possible in no state.
+
+        Raises:
+            Refusal: the action is not possible.
+        """
+        action = self.form.get("action", "")
+        if action not in allowed:
+            detail = f"{what}: {action[:40]!r} is not possible, but {', '.join(allowed) or 'none'}"
+            raise Refusal(status, detail + (f"; {more}" if more else ""))
+        return action
+
+    def demand_state(self, what: str, now: str) -> None:
+        """Check that the page of a form showed the present state; a form without a state is not checked.
+
+        Raises:
+            Refusal: 409, it showed another one.
+        """
+        seen = self.form.get("state")
+        if seen and seen != now:
+            raise Refusal(HTTPStatus.CONFLICT, f"{what} is {now} now, not {seen}: look at it again")
+
+
+def path_to(*parts: str) -> str:
+    """Return the path of a page, below the place where the dashboard is mounted."""
+    return "".join(f"/{quote(each, safe='')}" for each in parts)
 
 
 def whole_number(text: str, *, least: int = 0, most: int) -> int | None:

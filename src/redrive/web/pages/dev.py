@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -31,7 +31,7 @@ from redrive.stores.operations import admin, attempts, leases, queues, schedules
 from redrive.stores.operations.leases import NextDue
 from redrive.stores.operations.machines import turns
 from redrive.stores.operations.queues import Depths, DepthState
-from redrive.web.exchange import Moved, Page, Refusal, Request, Site, whole_number
+from redrive.web.exchange import Moved, Page, Refusal, Request, Site, path_to, whole_number
 from redrive.web.forms import Field, arguments, fields
 from redrive.web.pages.count import Count
 
@@ -165,9 +165,7 @@ def _next_at(app: App) -> Procedure[datetime | None]:
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Do what the form asks for."""
-    action = request.form.get("action", "")
-    if action not in _ACTIONS:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"the action is one of {', '.join(_ACTIONS)}, not {action!r}")
+    action = request.action(_ACTIONS, "redrive dev", status=HTTPStatus.BAD_REQUEST)
     return (yield from _ACTIONS[action](site, request))
 
 
@@ -180,7 +178,7 @@ def _enqueue(site: Site, request: Request) -> Procedure[Moved]:
     given = arguments(fields(task.signature.schema), request.form)
     if task.is_workflow:
         run: Run[Any] = yield partial(task.start, **given)  # type: ignore[attr-defined]
-        return Moved(f"/runs/{quote(run.workflow, safe='')}/{quote(run.id)}", f"run {run.id} is started")
+        return Moved(path_to("runs", run.workflow, run.id), f"run {run.id} is started")
     delay = request.form.get("delay", "").strip()
     made = task.options(delay=delay) if delay else task
     job = yield partial(made.enqueue, **given)

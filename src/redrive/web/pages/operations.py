@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
-from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
@@ -401,18 +400,12 @@ def _frozen(text: str) -> datetime | None:
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Stop or undo an operation, if it is still in the state that the page showed."""
-    number, action = request.id, request.form.get("action", "")
+    number = request.id
     found: BulkOperation = yield bulk.get(number)
-    seen = request.form.get("state")
-    if seen and seen != found.state:
-        raise Refusal(HTTPStatus.CONFLICT, f"operation {number} is {found.state} now, not {seen}: look at it again")
-    if action not in _actions(found):
-        allowed = ", ".join(_actions(found)) or "none"
-        why = found.why_not_undone() if action == "undo" else None
-        detail = f"operation {number} is {found.state}: {action!r} is not possible, but {allowed}"
-        raise Refusal(HTTPStatus.CONFLICT, detail + (f"; {why}" if why else ""))
-    if action == "stop":
+    request.demand_state(f"operation {number}", found.state)
+    why = found.why_not_undone() if request.form.get("action") == "undo" else None
+    if request.action(_actions(found), f"operation {number} is {found.state}", more=why or "") == "stop":
         yield bulk.stop(number, actor=request.actor, now=site.app.now())
         return Moved(f"/operations/{number}", f"operation {number} is stopped")
     begun: BulkOperation = yield bulk.undo(number, actor=request.actor, now=site.app.now())
-    return Moved(f"/operations/{quote(str(begun.id))}", f"operation {begun.id} undoes operation {number}")
+    return Moved(f"/operations/{begun.id}", f"operation {begun.id} undoes operation {number}")

@@ -8,7 +8,6 @@ from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Final, Literal
-from urllib.parse import quote
 
 import msgspec
 
@@ -22,7 +21,7 @@ from redrive.policy import format_duration
 from redrive.stores.operations import clock, schedules
 from redrive.stores.operations.refresh import items
 from redrive.stores.operations.refresh.items import ItemLoad
-from redrive.web.exchange import Form, Moved, Named, Page, Refusal, Request, Site, instant
+from redrive.web.exchange import Form, Moved, Named, Page, Refusal, Request, Site, instant, path_to
 from redrive.web.pages.count import Count
 
 #: Schedules, occurrences and items on a page.
@@ -325,26 +324,15 @@ def _item(each: TrackedItem) -> ItemLine:
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Trigger, pause or resume a schedule, if it is still paused or active as the page showed."""
-    name, action = request.places["name"], request.form.get("action", "")
+    name = request.places["name"]
     row = yield schedules.get(name)
-    allowed = ["resume" if row.paused_at is not None else "pause", *(["trigger"] if row.kind is Kind.CRON else [])]
-    demand_unchanged(request, f"{row.kind} {name}", "paused" if row.paused_at is not None else "active")
-    if action not in allowed:
-        detail = f"the action on {row.kind} {name} is {' or '.join(allowed)}, not {action!r}"
-        raise Refusal(HTTPStatus.CONFLICT if action in {"pause", "resume"} else HTTPStatus.BAD_REQUEST, detail)
+    what, state = f"{row.kind} {name}", "active" if row.paused_at is None else "paused"
+    request.demand_state(what, state)
+    pause, trigger = "pause" if row.paused_at is None else "resume", ("trigger",) if row.kind is Kind.CRON else ()
+    wrong = HTTPStatus.BAD_REQUEST if request.form.get("action") == "trigger" else HTTPStatus.CONFLICT
+    action = request.action((pause, *trigger), f"{what} is {state}", status=wrong)
     on = site.app.schedules
-    calls: Mapping[str, Callable[[], object]] = {
-        "pause": partial(on.pause, name, actor=request.actor),
-        "resume": partial(on.resume, name, actor=request.actor),
-        "trigger": partial(on.trigger, name, actor=request.actor),
-    }
-    done = yield calls[action]
+    calls: Mapping[str, Callable[..., object]] = {"pause": on.pause, "resume": on.resume, "trigger": on.trigger}
+    done = yield partial(calls[action], name, actor=request.actor)
     did = {"pause": "is paused", "resume": "is resumed"}.get(action) or f"was started as job {done.job_id}"
-    return Moved(f"/schedules/{quote(name, safe='')}", f"{row.kind} {name} {did}")
-
-
-def demand_unchanged(request: Request, what: str, now: str) -> None:
-    """Raise `Refusal` (409) if the page showed another state than the present one."""
-    seen = request.form.get("state")
-    if seen and seen != now:
-        raise Refusal(HTTPStatus.CONFLICT, f"{what} is {now} now, not {seen}: look at it again")
+    return Moved(path_to("schedules", name), f"{what} {did}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Final, Literal
-from urllib.parse import quote
 
 import msgspec
 
@@ -21,7 +20,19 @@ from redrive.stores.operations import jobs
 from redrive.stores.operations.topics import lag, subscriptions
 from redrive.stores.operations.topics.lag import SubscriptionStatus
 from redrive.stores.operations.topics.subscriptions import MovePreview
-from redrive.web.exchange import LARGEST_ID, Form, Id, Moved, Page, Refusal, Request, Site, instant, whole_number
+from redrive.web.exchange import (
+    LARGEST_ID,
+    Form,
+    Id,
+    Moved,
+    Page,
+    Refusal,
+    Request,
+    Site,
+    instant,
+    path_to,
+    whole_number,
+)
 from redrive.web.pages.count import Count
 from redrive.web.pages.topics import (
     SHOWN,
@@ -206,19 +217,10 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
     topic, name = _place(request)
     status = yield from _status(site, topic, name)
     _check_seen(status, request.form)
-    action, possible = request.form.get("action", ""), _actions(status)
-    if action not in possible:
-        detail = f"{status.subscription.task}: {action!r} is not possible, but {', '.join(possible)}"
-        raise Refusal(HTTPStatus.CONFLICT, detail)
-    calls: Mapping[str, Callable[[SubscriptionHandle, Request], str]] = {
-        "pause": _pause,
-        "resume": _resume,
-        "move": _move,
-        "skip": _skip,
-        "redrive": _redrive,
-    }
+    action = request.action(_actions(status), status.subscription.task)
+    calls = {"pause": _pause, "resume": _resume, "move": _move, "skip": _skip, "redrive": _redrive}
     done = yield partial(calls[action], site.app.topics.subscription(topic, name), request)
-    return Moved(f"/topics/{quote(topic, safe='')}/{quote(name, safe='')}", f"{status.subscription.task}: {done}")
+    return Moved(path_to("topics", topic, name), f"{status.subscription.task}: {done}")
 
 
 def _check_seen(status: SubscriptionStatus, form: Mapping[str, str]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -17,7 +16,7 @@ from redrive.app.protocol import Procedure
 from redrive.app.run import Run
 from redrive.app.task import Task
 from redrive.errors import ConfigurationError
-from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site, instant
+from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site, instant, path_to
 
 _JSON: Final[Mapping[type, str]] = {list: "list", dict: "object"}
 
@@ -139,8 +138,8 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
         _demand_no_options(request)
         run: Run[Any] = yield partial(found.start, *args, id=request.form.get("key") or None, **kwargs)  # type: ignore[attr-defined]
         note = f"run {run.id} of {found.name} is started" if run.created else f"run {run.id} was started before"
-        to = f"/runs/{quote(found.name, safe='')}/{quote(run.id, safe='')}"
-        return Moved(to, note, HTTPStatus.CREATED, Enqueued(str(run.job.id), run.id, run.created, note))
+        made = Enqueued(str(run.job.id), run.id, run.created, note)
+        return Moved(path_to("runs", found.name, run.id), note, HTTPStatus.CREATED, made)
     job: Job[Any] = yield partial(_options(found, request).enqueue, *args, **kwargs)
     note = f"job {job.id} of {found.name} is enqueued" if job.created else f"job {job.id} has the key already"
     return Moved(f"/jobs/{job.id}", note, HTTPStatus.CREATED, Enqueued(str(job.id), None, job.created, note))
