@@ -61,24 +61,16 @@ class PreviewQuery(msgspec.Struct, frozen=True, gc=False):
     why: str | None = None
 
 
-class NewOperation(Form, frozen=True, gc=False):
+class NewOperation(PreviewQuery, Form, frozen=True, gc=False):
     """An action on all jobs that match a filter.
 
     Attributes:
         q: the filter; it has a condition.
-        rate: how many jobs are changed within how long, such as ``100/s``.
-        queue: of a redrive: the queue to which the jobs go.
-        why: of a cancel: the reason, shown on the jobs.
         bound_id: that of the preview: jobs above it are not changed.
         frozen_at: the instant of the preview, its member ``at``.
         confirm: the number of jobs, if the preview asks for it.
     """
 
-    action: Literal["redrive", "cancel", "repolicy"]
-    q: str
-    rate: str | None = None
-    queue: str | None = None
-    why: str | None = None
     bound_id: Id | None = None
     frozen_at: str | None = None
     confirm: int | None = None

@@ -16,8 +16,7 @@ from redrive.app.schedule_view import ScheduleView, standing, view, views
 from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
-from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate, RefreshDefinition
-from redrive.policy import format_duration
+from redrive.engine.recurring import CronDefinition, RefreshDefinition
 from redrive.stores.operations import clock, schedules
 from redrive.stores.operations.refresh import items
 from redrive.stores.operations.refresh.items import ItemLoad
@@ -249,22 +248,14 @@ def _cron(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]
         line=line(seen, at, AHEAD, found[0] if found and before is None else None),
         declared_at=None if seen.row is None else seen.row.declared_at,
         overlap=None if cron is None else cron.overlap.value,
-        catch_up=None if cron is None else _catch_up(cron),
-        jobs=None if cron is None else _jobs(cron.job),
+        catch_up=None if cron is None else cron.started_late,
+        jobs=None if cron is None else cron.job.described,
         tz="UTC" if cron is None else cron.tz,
         skips=None if cron is None else _skips(seen, cron, at),
         past=past,
         before=past[-1].occurs_at.isoformat() if len(found) > limit else None,
     )
     return Page(f"cron {seen.name}", data, next={"before": data.before})
-
-
-def _catch_up(cron: CronDefinition) -> str:
-    return f"all within {format_duration(cron.window)}" if cron.catch_up is CatchUp.ALL else cron.catch_up.value
-
-
-def _jobs(made: JobTemplate) -> str:
-    return f"{made.task} on {made.queue}, priority {made.priority}; {made.policy.policy.explain()}"
 
 
 def _skips(seen: ScheduleView, cron: CronDefinition, at: datetime) -> Count | None:
@@ -292,7 +283,7 @@ def _refresh(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Pa
         line=line(seen, at, NEXT, None, load),
         declared_at=None if seen.row is None else seen.row.declared_at,
         policy=() if kept is None else tuple(str(kept.policy).splitlines()),
-        jobs=None if kept is None else _jobs(kept.job),
+        jobs=None if kept is None else kept.job.described,
         on_disabled=None if kept is None or kept.on_disabled is None else kept.on_disabled.task,
         in_trouble=tuple(map(_item, troubled[:limit])),
         troubled_after=_last(troubled, limit),

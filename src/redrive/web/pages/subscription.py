@@ -94,6 +94,11 @@ class ShardLine(msgspec.Struct, frozen=True, gc=False):
     feeder_state: State | None
     waits: str | None
 
+    @property
+    def feeding(self) -> str:
+        """What the feeder does."""
+        return words.feeder(self.feeder_state)
+
 
 class MovePage(msgspec.Struct, frozen=True, gc=False):
     """The effect that a move would have.
