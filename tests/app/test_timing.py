@@ -129,6 +129,10 @@ def test_an_expiry_may_be_an_instant(app: App, clock: VirtualClock, send, ran: l
     ("options", "message"),
     [
         ({"at": datetime(2026, 1, 1)}, r"send: at=datetime.datetime\(2026, 1, 1, 0, 0\) has no time zone: add one"),  # noqa: DTZ001
+        (
+            {"at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1)))},
+            "send: at=.* is outside of the years 1 to 9999",
+        ),
         ({"at": "5m"}, "send: at= is a datetime, got '5m'; a time from now on is delay="),
         ({"at": datetime(2026, 1, 1, tzinfo=UTC), "delay": 1}, "give one of them, for both set the due time"),
         ({"expires": datetime(2026, 1, 1)}, "send: expires=datetime.*has no time zone"),  # noqa: DTZ001

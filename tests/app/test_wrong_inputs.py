@@ -269,6 +269,8 @@ APP_CALLS: list[tuple[Callable[[App], object], str]] = [
     (lambda app: app.queue("a", concurrency="5"), f"concurrency {QUEUE}, got '5'"),  # type: ignore[arg-type]
     (lambda app: app.queue("a", concurrency=True), f"concurrency {QUEUE}, got True"),
     (lambda app: app.queue("a", concurrency=0), "concurrency must be positive, got 0; to stop a queue, pause it"),
+    (lambda app: app.queue("a", concurrency=2**31), "a limit of a queue is at most 2,147,483,647; None is no limit"),
+    (lambda app: app.queue("a", rate=f"{2**31}/1s"), "a limit of a queue is at most 2,147,483,647"),
     (lambda app: app.queue("a", per_partition=1.5), f"per_partition {QUEUE}, got 1.5"),  # type: ignore[arg-type]
     (lambda app: app.queue("a", rate=5), "rate=5 is not a rate: write starts and a span"),  # type: ignore[arg-type]
     (lambda app: app.queue("a", ordered="yes"), "ordered must be True or False"),  # type: ignore[arg-type]

@@ -36,10 +36,10 @@ pytestmark = pytest.mark.slow
 CHROMIUM = Path(os.environ.get("REDRIVE_CHROMIUM", "/usr/bin/chromium"))
 
 EXAMPLES = {
-    "/jobs/{id:int}": f"/jobs/{DEAD}",
+    "/jobs/{id}": f"/jobs/{DEAD}",
     "/errors/{group}": "/errors/other",
     "/operations/preview": "/operations/preview?action=redrive&q=state:dead",
-    "/operations/{id:int}": "/operations/1",
+    "/operations/{id}": "/operations/1",
     "/problems/{name}": "/problems/JobNotFound",
     "/tasks/{name:path}": "/tasks/charge",
     "/queues/{name:path}": "/queues/mail/out",
@@ -221,6 +221,22 @@ def test_no_page_is_wider_than_its_window(visit: Visit, full: Site):
             wide[path, width] = page.evaluate("document.documentElement.scrollWidth - innerWidth")
 
     assert {} == {place: pixels for place, pixels in wide.items() if pixels > 0}
+
+
+@pytest.mark.parametrize(
+    ("path", "link"),
+    [
+        (EXAMPLES["/topics/{topic}/{subscription}/move"], "Do not move"),
+        (EXAMPLES["/operations/preview"], "Change nothing"),
+    ],
+)
+def test_links_beside_buttons_are_level_with_them(visit: Visit, full: Site, path: str, link: str):
+    """The link that leaves a confirmation has the same middle as its button."""
+    page = visit(full).open(path)
+    boxes = [page.get_by_text(link).bounding_box(), page.locator("main button[name=action]").bounding_box()]
+    first, second = (each["y"] + each["height"] / 2 for each in boxes if each is not None)
+
+    assert abs(first - second) < 1
 
 
 def test_numbers_of_rows_are_not_broken(visit: Visit, full: Site):

@@ -276,7 +276,7 @@ def test_forms_start_runs(server: Server, app: redrive.App):
         ({"action": "fail", "task": "charge", "error": "ValueError", "attempts": "101"}, 400, "from 0 to 100"),
         ({"action": "jump"}, 409, "nothing is planned"),
         ({"action": "jump", "by": "0s"}, 409, "due now already"),
-        ({"action": "sing"}, 400, "the action is one of enqueue, run, jump, fail"),
+        ({"action": "sing"}, 400, "is not possible, but enqueue, run, jump, fail"),
     ],
 )
 def test_wrong_requests_are_refused(server: Server, form: dict[str, str], status: int, why: str):

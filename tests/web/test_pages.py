@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import html
+import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 from starlette.applications import Starlette
@@ -495,6 +498,10 @@ def test_a_queue_is_resumed_and_limited(app: redrive.App, client: Client):
         ("/queues/mail/out", {"action": "limit", "concurrency": "many"}, 400),
         ("/queues/mail/out", {"action": "limit", "rate": "fast"}, 400),
         ("/queues/mail/out", {"action": "limit", "concurrency": 0}, 400),
+        ("/queues/mail/out", {"action": "limit", "concurrency": 2**31}, 400),
+        ("/queues/mail/out", {"action": "limit", "per_partition": 10**30}, 400),
+        ("/queues/mail/out", {"action": "limit", "rate": f"{2**31}/1s"}, 400),
+        ("/tasks/charge", {"args": [1, ""], "at": "0001-01-01T00:00+23:59"}, 400),
         ("/operations", {"action": "redrive", "q": "state:dead", "rate": "fast"}, 400),
         ("/operations", {"action": "redrive", "q": "stat:dead"}, 400),
     ],
@@ -514,6 +521,10 @@ def test_wrong_input_is_refused_with_a_sentence(client: Client, path: str, form:
         "/jobs?before=x",
         "/jobs/0",
         "/jobs/999",
+        f"/jobs/{'9' * 5000}",
+        f"/api/v1/jobs/{'9' * 5000}",
+        f"/jobs?before={'0' * 20}{'9' * 30}",
+        f"/jobs?limit={'0' * 19}15000",
         "/queues/none",
         "/nothing",
         "/?span=1y",
@@ -531,10 +542,31 @@ def test_unknown_pages_are_no_server_errors(client: Client, path: str):
 # ------------------------------------------------------------------------------------------------------------ security
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (f"/schedules/table/item?{urlencode({'key': 'a; $(reboot)'})}", ["schedules", "show", "table", "a; $(reboot)"]),
+        ("/queues/two%20words", ["queues", "show", "two words"]),
+        (
+            "/playground?p=%7B%22version%22%3A%201%2C%20%22attempts%22%3A%203%7D",
+            ["plan", '{"version": 1, "attempts": 3}'],
+        ),
+    ],
+)
+def test_commands_of_pages_are_quoted_for_a_shell(app: redrive.App, client: Client, path: str, words: list[str]):
+    """A command that is copied from a page has each name as one word, without an effect of its own."""
+    app.tasks["table"].track("a; $(reboot)", "example.org", "")  # type: ignore[attr-defined]
+    app.queue("two words").pause()
+    page = client.get(path)
+    commands = re.findall(r'<p class="command"><code>(.*)</code>', page.text)
+
+    assert words == [each for each in shlex.split(html.unescape(commands[-1])) if each not in {"redrive", "shop:app"}]
+
+
 def test_each_action_needs_the_role(app: redrive.App, reader: Client):
     """Readers see no form that changes something, and each action is refused."""
     before = app.job(2).record
-    places = {"{id:int}": "2", "{name:path}": "default", "{workflow}": "checkout", "{run:path}": "order-2"}
+    places = {"{id}": "2", "{name:path}": "default", "{workflow}": "checkout", "{run:path}": "order-2"}
     places |= {
         "{machine}": "payment",
         "{key:path}": "card",

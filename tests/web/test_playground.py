@@ -51,7 +51,7 @@ def test_the_page_has_the_picture_without_styles(client: Client):
 
     assert '<svg xmlns="http://www.w3.org/2000/svg" class="redrive-plan"' in text
     assert "<style" not in text
-    assert "redrive plan &#34;5 1s catch x&#34;" in text
+    assert "redrive plan &#39;5 1s catch x&#39;" in text
 
 
 def test_policies_as_json_and_in_english_are_read(client: Client):

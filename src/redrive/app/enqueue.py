@@ -388,7 +388,10 @@ def _instant(task: str, option: str, given: datetime) -> datetime:
         raise ConfigurationError(f"{task}: {option}= is a datetime, got {given!r}; a time from now on is delay=")
     if given.utcoffset() is None:
         raise ConfigurationError(f"{task}: {option}={given!r} has no time zone: add one, such as tzinfo=UTC")
-    return given.astimezone(UTC)
+    try:
+        return given.astimezone(UTC)
+    except OverflowError as error:
+        raise ConfigurationError(f"{task}: {option}={given!r} is outside of the years 1 to 9999 in UTC") from error
 
 
 def _expiry(task: str, given: Duration | datetime) -> timedelta | datetime:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.engine.lifecycle import State
+from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import Hold
 from redrive.engine.topics import DeliveryRecord, Order
 from redrive.stores.operations.topics.lag import EXACT, SubscriptionStatus
@@ -39,6 +39,13 @@ def state(status: SubscriptionStatus) -> str:
     if not any(job.state is State.RUNNING for job in status.feeders):
         parts.append("no worker delivers")
     return "; ".join(parts) or "open"
+
+
+def feeder(job: State | None) -> str:
+    """Return what the job that delivers the events of a shard does; None is a deleted one."""
+    if job is State.RUNNING:
+        return "runs"
+    return "has ended" if job is None or job in FINAL else "waits for a worker with the code of the subscription"
 
 
 def held(each: DeliveryRecord) -> str:

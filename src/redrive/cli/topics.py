@@ -16,7 +16,7 @@ from redrive.cli.known import check_topic
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
 from redrive.cli.screen import Grid, print_document, say
 from redrive.engine.explain import span
-from redrive.engine.lifecycle import FINAL, State
+from redrive.engine.lifecycle import State
 from redrive.engine.topics import Position
 from redrive.stores.operations.topics.lag import Lag, SubscriptionStatus
 
@@ -80,7 +80,7 @@ def show(app: Target, topic: Name, subscription: Subscription, *, json: AsJson =
     alive = {job.id: job for job in status.feeders}
     for shard in status.shards:
         job = alive.get(shard.job_id)
-        feeder = "has no feeder" if job is None else f"feeder job {job.id} {_feeder(job.state)}"
+        feeder = "has no feeder" if job is None else f"feeder job {job.id} {words.feeder(job.state)}"
         where = "at the end of its window" if shard.until is None else f"in a window, up to event {shard.at_id}"
         stuck = "" if shard.stuck_why is None else f"; waits: {shard.stuck_why}"
         say(f"shard {shard.shard}: {where}; {feeder}{stuck}")
@@ -109,12 +109,6 @@ def _show_dead(status: SubscriptionStatus) -> None:
     if status.lag.dead > DEAD_SHOWN:
         task = status.subscription.task
         say(f"these are the latest {DEAD_SHOWN}; all: redrive jobs list APP --task {task} --state dead --limit 1000")
-
-
-def _feeder(state: State) -> str:
-    if state is State.RUNNING:
-        return "runs"
-    return "has ended" if state in FINAL else "waits for a worker with the code of the subscription"
 
 
 @topics.command()

@@ -23,7 +23,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -35,6 +35,9 @@ from redrive.policy import format_duration, parse_duration
 
 #: Sort key of a job: priority, due time, id.
 Key = tuple[int, datetime, int]
+
+#: The largest limit: databases store 32 bits.
+LARGEST_LIMIT: Final = 2**31 - 1
 
 
 class Rate(msgspec.Struct, frozen=True, gc=False):
@@ -126,7 +129,7 @@ class QueueChange(msgspec.Struct, frozen=True, gc=False):
         concurrency: concurrent attempts in all workers together.
 
     Raises:
-        ConfigurationError: a limit is not positive.
+        ConfigurationError: a limit is not positive, or too large.
     """
 
     paused: bool | UnsetType = UNSET
@@ -142,6 +145,9 @@ class QueueChange(msgspec.Struct, frozen=True, gc=False):
             value: Any = getattr(self, name)
             if value is not UNSET and value is not None and value < least:
                 raise ConfigurationError(f"{name} must be positive, got {value}; to stop a queue, pause it")
+        counts = (self.concurrency, self.per_partition, self.rate.count if isinstance(self.rate, Rate) else None)
+        if any(isinstance(each, int) and each > LARGEST_LIMIT for each in counts):
+            raise ConfigurationError(f"a limit of a queue is at most {LARGEST_LIMIT:,}; None is no limit")
 
     def applied(self, settings: QueueSettings, at: datetime) -> QueueSettings:
         """Return the settings with this change."""

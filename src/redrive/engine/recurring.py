@@ -17,6 +17,7 @@ import msgspec
 from redrive.engine.frozen import FrozenPolicy, freeze, thaw
 from redrive.engine.origin import Kind
 from redrive.errors import ConfigurationError, ScheduleError
+from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy, Schedule
 
 
@@ -59,6 +60,11 @@ class JobTemplate(msgspec.Struct, frozen=True):
     parameter: str = ""
     payload: str = "{}"
 
+    @property
+    def described(self) -> str:
+        """Return the task, its queue and its policy as a sentence."""
+        return f"{self.task} on {self.queue}, priority {self.priority}; {self.policy.policy.explain()}"
+
 
 class CronDefinition(msgspec.Struct, frozen=True):
     """A cron as declared."""
@@ -71,6 +77,11 @@ class CronDefinition(msgspec.Struct, frozen=True):
     catch_up: CatchUp
     window: timedelta  # how far back missed occurrences are started
     job: JobTemplate
+
+    @property
+    def started_late(self) -> str:
+        """Return which missed occurrences are started."""
+        return f"all within {format_duration(self.window)}" if self.catch_up is CatchUp.ALL else self.catch_up.value
 
     @property
     def schedule(self) -> Schedule:

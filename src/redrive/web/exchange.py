@@ -7,11 +7,12 @@ a page is a struct, from which the template makes HTML and the JSON API makes JS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -131,11 +132,11 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         """The id in the path.
 
         Raises:
-            Refusal: no id is as large.
+            Refusal: 404, it is not a number, or no id is as large.
         """
-        number = int(self.places["id"])
-        if number > LARGEST_ID:
-            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no number {number}")
+        number = whole_number(self.places["id"], most=LARGEST_ID)
+        if number is None:
+            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no number {self.places['id'][:40]!r}")
         return number
 
     def number(self, name: str, default: int, *, most: int, least: int = 0) -> int:
@@ -147,9 +148,10 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         text = self.query.get(name, "")
         if not text:
             return default
-        if not text.isascii() or not text.isdigit() or not least <= int(text[:20]) <= most:
+        number = whole_number(text, least=least, most=most)
+        if number is None:
             raise Refusal(HTTPStatus.BAD_REQUEST, f"{name}={text[:40]!r} is not a whole number from {least} to {most}")
-        return int(text)
+        return number
 
     def limit(self, default: int) -> int:
         """Return the number of items of a page.
@@ -182,6 +184,60 @@ class Request(msgspec.Struct, frozen=True, gc=False):
         except ValueError:
             known = ", ".join(each.value for each in kind)
             raise Refusal(HTTPStatus.BAD_REQUEST, f"{name}={text[:40]!r} is not one of {known}") from None
+
+    def action(
+        self, allowed: Collection[str], what: str, *, more: str = "", status: HTTPStatus = HTTPStatus.CONFLICT
+    ) -> str:
+        """Return the action of the form.
+
+        Args:
+            allowed: the actions that are possible now.
+            what: the object of the action, with its state.
+            more: why another action is not possible.
+            status: of the refusal: 400 for an action that is possible in no state.
+
+        Raises:
+            Refusal: the action is not possible.
+        """
+        action = self.form.get("action", "")
+        if action not in allowed:
+            detail = f"{what}: {action[:40]!r} is not possible, but {', '.join(allowed) or 'none'}"
+            raise Refusal(status, detail + (f"; {more}" if more else ""))
+        return action
+
+    def demand_state(self, what: str, now: str) -> None:
+        """Check that the page of a form showed the present state; a form without a state is not checked.
+
+        Raises:
+            Refusal: 409, it showed another one.
+        """
+        seen = self.form.get("state")
+        if seen and seen != now:
+            raise Refusal(HTTPStatus.CONFLICT, f"{what} is {now} now, not {seen}: look at it again")
+
+
+def path_to(*parts: str) -> str:
+    """Return the path of a page, below the place where the dashboard is mounted."""
+    return "".join(f"/{quote(each, safe='')}" for each in parts)
+
+
+def whole_number(text: str, *, least: int = 0, most: int) -> int | None:
+    """Return a number that is written in decimal digits; None for another text, or if it is out of its bounds."""
+    # Python reads other digits too, refuses more than 4,300, and would read a long text of zeros.
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(LARGEST_ID)):
+        return None
+    number = int(text)
+    return number if least <= number <= most else None
+
+
+def instant(text: str) -> datetime | None:
+    """Return an instant with an offset, in UTC; None for another text, or if UTC does not have it."""
+    try:
+        # A plus sign that is not escaped in a URL is a space.
+        found = datetime.fromisoformat(text.replace(" ", "+"))
+        return None if found.utcoffset() is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

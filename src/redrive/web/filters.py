@@ -17,7 +17,7 @@ import msgspec
 
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
-from redrive.web.exchange import LONGEST, Fault, Refusal
+from redrive.web.exchange import LARGEST_ID, LONGEST, Fault, Refusal, whole_number
 
 _TERM: Final = re.compile(r'\s*(?:(?P<word>[^\s:"]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s"]+|(?<=:)))(?=\s|$)')
 
@@ -98,10 +98,10 @@ def _value(word: str, value: str, text: str, place: int) -> object:
     if not value:
         raise FilterError(text, place, f"{word}: has no value")
     if word == "id":
-        numbers = value.split(",")
-        if not all(each.isascii() and each.isdigit() and len(each) < 19 for each in numbers):  # noqa: PLR2004
+        numbers = [whole_number(each, most=LARGEST_ID) for each in value.split(",")]
+        if None in numbers:
             raise FilterError(text, place, "id: is a number, or several with commas")
-        return tuple(map(int, numbers))
+        return tuple(numbers)
     if word == "caught":
         if value not in _ANSWERS:
             raise FilterError(text, place, "caught: is yes or no")

@@ -134,8 +134,8 @@ def _answered(route: Route, schema: Json) -> Json:
 
 
 def _places(route: Route) -> Iterator[Json]:
-    for name, kind in re.findall(r"{(\w+)(?::(\w+))?}", route.path):
-        schema = msgspec.json.schema(Id) if kind == "int" else {"type": "string", "minLength": 1}
+    for name in re.findall(r"{(\w+)", route.path):
+        schema = msgspec.json.schema(Id) if name == "id" else {"type": "string", "minLength": 1}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 

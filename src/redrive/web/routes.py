@@ -80,8 +80,8 @@ ROUTES: Final = (
     ),
     Route("/health", health.health, template="health.html", section="Overview", data=health.Health),
     Route("/jobs", jobs.jobs, template="jobs.html", section="Jobs", data=jobs.JobList, query=jobs.JobsQuery),
-    Route("/jobs/{id:int}", job.job, template="job.html", section="Jobs", data=job.JobPage),
-    Route("/jobs/{id:int}", job.act, Role.OPERATE, form=job.JobAction),
+    Route("/jobs/{id}", job.job, template="job.html", section="Jobs", data=job.JobPage),
+    Route("/jobs/{id}", job.act, Role.OPERATE, form=job.JobAction),
     Route(
         "/errors",
         errors.error_list,
@@ -223,14 +223,14 @@ ROUTES: Final = (
         query=operations.PreviewQuery,
     ),
     Route(
-        "/operations/{id:int}",
+        "/operations/{id}",
         operations.operation,
         template="operation.html",
         section="Operations",
         data=operations.OperationPage,
         query=operations.BatchesQuery,
     ),
-    Route("/operations/{id:int}", operations.act, Role.OPERATE, form=operations.OperationAction),
+    Route("/operations/{id}", operations.act, Role.OPERATE, form=operations.OperationAction),
     Route("/problems/{name}", problems.problem_type, template="problem_type.html", data=problems.ProblemType),
     Route("/audit", audit.audit_list, template="audit.html", section="Audit", data=audit.AuditList, query=Newest),
 )

@@ -9,8 +9,7 @@ from redrive.app.schedule_view import ScheduleView, standing
 from redrive.cli.screen import Grid, document, utc
 from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
-from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate
-from redrive.policy import format_duration
+from redrive.engine.recurring import CronDefinition
 from redrive.schedule import RefreshPolicy, RefreshState
 from redrive.stores.operations.refresh.items import Counts
 
@@ -52,21 +51,16 @@ def schedule(seen: ScheduleView, ahead: Sequence[datetime]) -> Iterator[str]:
         return
     if isinstance(definition, CronDefinition):
         yield f"when: {seen.when}, {seen.words}"
-        within = f" within {format_duration(definition.window)}" if definition.catch_up is CatchUp.ALL else ""
-        yield f"overlap: {definition.overlap}, catch-up: {definition.catch_up}{within}"
+        yield f"overlap: {definition.overlap}, catch-up: {definition.started_late}"
     else:
         yield from ["policy:", *(f"  {line}" for line in str(definition.policy).splitlines())]
         task = definition.on_disabled
         yield f"on_disabled: {'nothing' if task is None else f'{task.task} on {task.queue}'}"
-    yield _jobs(definition.job)
+    yield f"jobs: {definition.job.described}"
     yield f"next: {due(seen)}"
     if isinstance(definition, CronDefinition):
         place = definition.schedule.place
         yield from (f"  {utc(each)}   {each.astimezone(place):%a %Y-%m-%d %H:%M:%S %Z}" for each in ahead)
-
-
-def _jobs(made: JobTemplate) -> str:
-    return f"jobs: {made.task} on {made.queue}, priority {made.priority}; {made.policy.policy.explain()}"
 
 
 def history(past: Sequence[Occurrence]) -> Grid:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -31,7 +31,7 @@ from redrive.stores.operations import admin, attempts, leases, queues, schedules
 from redrive.stores.operations.leases import NextDue
 from redrive.stores.operations.machines import turns
 from redrive.stores.operations.queues import Depths, DepthState
-from redrive.web.exchange import Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import Moved, Page, Refusal, Request, Site, path_to, whole_number
 from redrive.web.forms import Field, arguments, fields
 from redrive.web.pages.count import Count
 
@@ -165,9 +165,7 @@ def _next_at(app: App) -> Procedure[datetime | None]:
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Do what the form asks for."""
-    action = request.form.get("action", "")
-    if action not in _ACTIONS:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"the action is one of {', '.join(_ACTIONS)}, not {action!r}")
+    action = request.action(_ACTIONS, "redrive dev", status=HTTPStatus.BAD_REQUEST)
     return (yield from _ACTIONS[action](site, request))
 
 
@@ -180,7 +178,7 @@ def _enqueue(site: Site, request: Request) -> Procedure[Moved]:
     given = arguments(fields(task.signature.schema), request.form)
     if task.is_workflow:
         run: Run[Any] = yield partial(task.start, **given)  # type: ignore[attr-defined]
-        return Moved(f"/runs/{quote(run.workflow, safe='')}/{quote(run.id)}", f"run {run.id} is started")
+        return Moved(path_to("runs", run.workflow, run.id), f"run {run.id} is started")
     delay = request.form.get("delay", "").strip()
     made = task.options(delay=delay) if delay else task
     job = yield partial(made.enqueue, **given)
@@ -226,18 +224,19 @@ def _jump(site: Site, request: Request) -> Procedure[Moved]:
 
 
 def _fail(site: Site, request: Request) -> Procedure[Moved]:
-    task, count = _task(site.app, request.form.get("task", "")), request.form.get("attempts", "") or "1"
+    task, text = _task(site.app, request.form.get("task", "")), request.form.get("attempts", "") or "1"
+    count = whole_number(text, most=FAILURES)
     name = request.form.get("step", "").strip() if task.is_workflow else task.name
     if not name:
         raise Refusal(HTTPStatus.BAD_REQUEST, "name a step: the code of a workflow itself is not made to fail")
-    if not (count.isascii() and count.isdigit() and int(count[:4]) <= FAILURES):
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"attempts={count[:40]!r} is not a whole number from 0 to {FAILURES}")
+    if count is None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"attempts={text[:40]!r} is not a whole number from 0 to {FAILURES}")
     make = _error(request.form.get("error", "").strip(), request.form.get("message", ""))
-    yield partial(failpoints.plan, name, make, int(count))
+    yield partial(failpoints.plan, name, make, count)
     to = f"/dev?{urlencode({'task': task.name})}"
-    if not int(count):
+    if not count:
         return Moved(to, f"no attempt of {name} is planned to fail any more")
-    return Moved(to, f"attempts of {name} that will fail with {make()!r}: {int(count)}")
+    return Moved(to, f"attempts of {name} that will fail with {make()!r}: {count}")
 
 
 _ACTIONS: Final = {"enqueue": _enqueue, "run": _run, "jump": _jump, "fail": _fail}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
-from urllib.parse import quote
 
 import msgspec
 from markupsafe import Markup
@@ -19,7 +18,7 @@ from redrive.stores.operations.counters import ErrorGroup
 from redrive.stores.operations.doctor import Vitals
 from redrive.stores.operations.queues import MOST
 from redrive.web.charts import bars
-from redrive.web.exchange import MOST_ITEMS, Form, Id, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import MOST_ITEMS, Form, Id, Moved, Page, Refusal, Request, Site, instant, path_to
 from redrive.web.pages import jobs
 from redrive.web.pages.count import Count
 from redrive.web.pages.vitals import vitals
@@ -142,12 +141,9 @@ def error_list(site: Site, request: Request) -> Procedure[Page]:
 def _place(text: str | None) -> tuple[datetime, str] | None:
     if text is None:
         return None
-    instant, _, fingerprint = text.partition("/")
-    try:
-        at = datetime.fromisoformat(instant)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
+    begin, _, fingerprint = text.partition("/")
+    at = instant(begin)
+    if at is None:
         raise Refusal(HTTPStatus.BAD_REQUEST, "before= is the place that the page before named as its end")
     return at, fingerprint
 
@@ -193,16 +189,14 @@ def group(site: Site, request: Request) -> Procedure[Page]:
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Mute a group, or take that back."""
-    name, action, text = request.places["group"], request.form.get("action", ""), request.form.get("span", "").strip()
+    name, text = request.places["group"], request.form.get("span", "").strip()
     now, actor = site.app.now(), request.actor
-    if action == "mute":
+    if request.action(("mute", "unmute"), f"group {name[:40]}", status=HTTPStatus.BAD_REQUEST) == "mute":
         span = parse_duration(text) if text else None
         done = yield counters.mute(name, span=span, actor=actor, now=now)
         note = f"it is muted {f'for {text}' if text else 'until it fails again'}"
-    elif action == "unmute":
-        done, note = (yield counters.unmute(name, actor=actor, now=now)), "it is not muted any more"
     else:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"action={action[:40]!r} is not one of mute, unmute")
+        done, note = (yield counters.unmute(name, actor=actor, now=now)), "it is not muted any more"
     if not done:
         raise Refusal(HTTPStatus.NOT_FOUND, f"there is no error group {name[:40]!r}")
-    return Moved(f"/errors/{quote(name, safe='')}", f"group {name}: {note}")
+    return Moved(path_to("errors", name), f"group {name}: {note}")

@@ -19,8 +19,6 @@ from redrive.stores.operations.counters import SpanSums, Throughput
 from redrive.web.charts import bars
 from redrive.web.exchange import Request, Site
 
-_COUNTS: Final = ("succeeded", "retried", "died", "snoozed", "lost", "cancelled")
-
 
 class Span(StrEnum):
     """A span of the charts."""
@@ -68,7 +66,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     @property
     def total(self) -> int:
         """All of them."""
-        return sum(getattr(self, each) for each in _COUNTS)
+        return sum(msgspec.structs.astuple(self))
 
 
 class Moment(msgspec.Struct, frozen=True, gc=False):
@@ -190,7 +188,7 @@ def _read(name: Span, queue: str | None, now: datetime) -> Procedure[Past]:
 
 def _ended(sums: Iterable[SpanSums]) -> Ended:
     rows = list(sums)
-    return Ended(*(sum(getattr(row, each) for row in rows) for each in _COUNTS))
+    return Ended(*(sum(getattr(row, each) for row in rows) for each in Ended.__struct_fields__))
 
 
 def _pace(found: Throughput, whole: timedelta, starts: list[datetime], queue: str, task: str | None = None) -> Pace:

@@ -7,7 +7,6 @@ from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
 import msgspec
 
@@ -19,7 +18,7 @@ from redrive.stores.operations import admin, clock, jobs, queues
 from redrive.stores.operations.jobs import CatchMaterial
 from redrive.stores.operations.machines import manage
 from redrive.stores.operations.machines.rows import LAST
-from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site, path_to
 from redrive.web.pages.jobs import JobLine, line
 from redrive.web.pages.machines import InstanceLine, instance_line
 from redrive.web.shown import Shown
@@ -209,19 +208,16 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
     found: InstanceRecord = yield manage.get(machine, key)
     _check_seen(found, request.form)
     job = yield from _job(found)
-    action, possible = request.form.get("action", ""), _actions(site, found, None if job is None else job.state)
-    if action not in possible:
-        detail = f"{key} is {found.status}: {action!r} is not possible, but {', '.join(possible) or 'none'}"
-        raise Refusal(HTTPStatus.CONFLICT, detail)
+    action = request.action(_actions(site, found, None if job is None else job.state), f"{key} is {found.status}")
     handle, state = site.app.machines.machine(machine), request.form.get("to", "")
-    calls: Mapping[str, Callable[[], object]] = {
-        "retry": partial(handle.retry, key, actor=request.actor),
-        "skip": partial(handle.skip, key, actor=request.actor),
-        "reset": partial(handle.reset, key, state, actor=request.actor),
+    calls: Mapping[str, tuple[Callable[..., object], str]] = {
+        "retry": (partial(handle.retry, key), "its transition is due now"),
+        "skip": (partial(handle.skip, key), "its event is dropped"),
+        "reset": (partial(handle.reset, key, state), f"it is in {state} now"),
     }
-    yield calls[action]
-    did = {"retry": "its transition is due now", "skip": "its event is dropped", "reset": f"it is in {state} now"}
-    return Moved(f"/machines/{quote(machine, safe='')}/{quote(key, safe='')}", f"{machine}/{key}: {did[action]}")
+    call, did = calls[action]
+    yield partial(call, actor=request.actor)
+    return Moved(path_to("machines", machine, key), f"{machine}/{key}: {did}")
 
 
 def _check_seen(found: InstanceRecord, form: Mapping[str, str]) -> None:

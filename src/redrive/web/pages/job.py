@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
 import msgspec
 from markupsafe import Markup
@@ -20,7 +18,7 @@ from redrive.engine.records import AttemptRecord, JobRecord, Progress
 from redrive.stores.operations import attempts, jobs, queues
 from redrive.stores.operations.jobs import CatchMaterial
 from redrive.web.charts.timeline import Bar, draw
-from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import Form, Moved, Page, Request, Site, path_to
 from redrive.web.pages.jobs import JobLine, line
 from redrive.web.pages.origins import page_of
 from redrive.web.shown import Shown
@@ -168,7 +166,7 @@ def job(site: Site, request: Request) -> Procedure[Page]:
 def _page_of(held_up: Obstacle, job: JobRecord) -> str | None:
     """Return the path of the page on which an obstacle can be cleared; None for the page of the job itself."""
     if held_up.is_queue:
-        return f"/queues/{quote(job.queue, safe='')}"
+        return path_to("queues", job.queue)
     if held_up.jobs:
         return f"/jobs/{held_up.jobs[0]}"
     return "/workers" if held_up.command in {"worker", "workers list"} else None
@@ -210,20 +208,16 @@ def _actions(state: State) -> tuple[str, ...]:
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Retry, cancel or skip one job, if it is still in the state that the page showed."""
-    number, action = request.id, request.form.get("action", "")
+    number = request.id
     record = yield jobs.get(number)
-    seen = request.form.get("state")
-    if seen and seen != record.state:
-        raise Refusal(HTTPStatus.CONFLICT, f"job {number} is {record.state} now, not {seen}: look at it again")
-    if action not in _actions(record.state):
-        allowed = ", ".join(_actions(record.state)) or "none"
-        raise Refusal(HTTPStatus.CONFLICT, f"job {number} is {record.state}: {action!r} is not possible, but {allowed}")
+    request.demand_state(f"job {number}", record.state)
+    action = request.action(_actions(record.state), f"job {number} is {record.state}")
     handle = site.app.job(number)
-    calls: Mapping[str, Callable[[], object]] = {
-        "retry": partial(handle.retry, actor=request.actor),
-        "cancel": partial(handle.cancel, request.form.get("why") or None, actor=request.actor),
-        "skip": partial(handle.skip, actor=request.actor),
+    calls: Mapping[str, tuple[Callable[..., object], str]] = {
+        "retry": (handle.retry, "is due now"),
+        "cancel": (partial(handle.cancel, request.form.get("why") or None), "is cancelled"),
+        "skip": (handle.skip, "blocks no other job any more"),
     }
-    yield calls[action]
-    did = {"retry": "is due now", "cancel": "is cancelled", "skip": "blocks no other job any more"}[action]
+    call, did = calls[action]
+    yield partial(call, actor=request.actor)
     return Moved(f"/jobs/{number}", f"job {number} {did}")

@@ -197,8 +197,8 @@ def _state(site: Site, machine: str, name: str | None, count: StateCount | None,
         name=name,
         known=is_known,
         final=declared is not None and name is not None and is_known and declared.definition.is_final(name),
-        instances=_count(0 if count is None else count.number),
-        failed=_count(0 if count is None else count.failed),
+        instances=Count.exact_to(0 if count is None else count.number, EXACT),
+        failed=Count.exact_to(0 if count is None else count.failed, EXACT),
         oldest_seconds=None if count is None or count.since is None else (at - count.since).total_seconds(),
     )
 
@@ -213,12 +213,8 @@ def _stranded(site: Site, line: MachineLine) -> tuple[str, ...]:
     )
 
 
-def _count(number: int) -> Count:
-    return Count(min(number, EXACT), capped=number > EXACT)
-
-
 def _numbers(counts: Sequence[StateCount]) -> dict[str | None, int | str]:
-    return {each.state: str(_count(each.number)) for each in counts}
+    return {each.state: str(Count.exact_to(each.number, EXACT)) for each in counts}
 
 
 def _transitions(site: Site, name: str) -> tuple[Transition, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
-from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +17,19 @@ from redrive.engine.queue import Rate
 from redrive.engine.records import NEWEST
 from redrive.stores.operations import bulk, clock
 from redrive.stores.operations.bulk import COUNTED, BulkLine, BulkPreview
-from redrive.web.exchange import LARGEST_ID, MOST_ITEMS, Form, Id, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import (
+    LARGEST_ID,
+    MOST_ITEMS,
+    Form,
+    Id,
+    Moved,
+    Page,
+    Refusal,
+    Request,
+    Site,
+    instant,
+    whole_number,
+)
 from redrive.web.filters import parse, write
 from redrive.web.pages.count import Count
 
@@ -50,24 +61,16 @@ class PreviewQuery(msgspec.Struct, frozen=True, gc=False):
     why: str | None = None
 
 
-class NewOperation(Form, frozen=True, gc=False):
+class NewOperation(PreviewQuery, Form, frozen=True, gc=False):
     """An action on all jobs that match a filter.
 
     Attributes:
         q: the filter; it has a condition.
-        rate: how many jobs are changed within how long, such as ``100/s``.
-        queue: of a redrive: the queue to which the jobs go.
-        why: of a cancel: the reason, shown on the jobs.
         bound_id: that of the preview: jobs above it are not changed.
         frozen_at: the instant of the preview, its member ``at``.
         confirm: the number of jobs, if the preview asks for it.
     """
 
-    action: Literal["redrive", "cancel", "repolicy"]
-    q: str
-    rate: str | None = None
-    queue: str | None = None
-    why: str | None = None
     bound_id: Id | None = None
     frozen_at: str | None = None
     confirm: int | None = None
@@ -357,11 +360,10 @@ def start(site: Site, request: Request) -> Procedure[Moved]:
     """Start an operation on all jobs that match a filter; a repeated request starts nothing twice."""
     form = request.form
     wish = _wish(site, {name: form.get(name, "").strip() or None for name in ("action", "q", "rate", "queue", "why")})
-    found = yield from _preview(site, wish, _bound(form.get("bound_id", "")), _instant(form.get("frozen_at", "")))
-    expected, typed = _confirm(found), form.get("confirm", "").strip().replace(",", "")
-    if expected is not None and not (
-        typed.isascii() and typed.isdigit() and abs(int(typed[:20]) - expected) <= expected * TOLERANCE
-    ):
+    found = yield from _preview(site, wish, _bound(form.get("bound_id", "")), _frozen(form.get("frozen_at", "")))
+    expected = _confirm(found)
+    typed = whole_number(form.get("confirm", "").strip().replace(",", ""), most=LARGEST_ID)
+    if expected is not None and (typed is None or abs(typed - expected) > expected * TOLERANCE):
         many = f"{expected:,}" if found.is_whole else f"at least {expected:,}"
         raise Refusal(
             HTTPStatus.CONFLICT, f"this changes {many} jobs: look at the preview, and give confirm={expected}"
@@ -375,35 +377,27 @@ def start(site: Site, request: Request) -> Procedure[Moved]:
 
 
 def _bound(text: str) -> int | None:
-    if text and not (text.isascii() and text.isdigit() and int(text[:20]) <= LARGEST_ID):
+    number = whole_number(text, most=LARGEST_ID)
+    if text and number is None:
         raise Refusal(HTTPStatus.BAD_REQUEST, f"bound_id={text[:40]!r} is not the id of a job")
-    return int(text) if text else None
+    return number
 
 
-def _instant(text: str) -> datetime | None:
-    try:
-        at = datetime.fromisoformat(text) if text else None
-    except ValueError:
-        at = datetime.min  # noqa: DTZ901 - refused below
-    if at is not None and at.utcoffset() is None:
+def _frozen(text: str) -> datetime | None:
+    at = instant(text)
+    if text and at is None:
         raise Refusal(HTTPStatus.BAD_REQUEST, f"frozen_at={text[:40]!r} is not an instant with an offset")
     return at
 
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Stop or undo an operation, if it is still in the state that the page showed."""
-    number, action = request.id, request.form.get("action", "")
+    number = request.id
     found: BulkOperation = yield bulk.get(number)
-    seen = request.form.get("state")
-    if seen and seen != found.state:
-        raise Refusal(HTTPStatus.CONFLICT, f"operation {number} is {found.state} now, not {seen}: look at it again")
-    if action not in _actions(found):
-        allowed = ", ".join(_actions(found)) or "none"
-        why = found.why_not_undone() if action == "undo" else None
-        detail = f"operation {number} is {found.state}: {action!r} is not possible, but {allowed}"
-        raise Refusal(HTTPStatus.CONFLICT, detail + (f"; {why}" if why else ""))
-    if action == "stop":
+    request.demand_state(f"operation {number}", found.state)
+    why = found.why_not_undone() if request.form.get("action") == "undo" else None
+    if request.action(_actions(found), f"operation {number} is {found.state}", more=why or "") == "stop":
         yield bulk.stop(number, actor=request.actor, now=site.app.now())
         return Moved(f"/operations/{number}", f"operation {number} is stopped")
     begun: BulkOperation = yield bulk.undo(number, actor=request.actor, now=site.app.now())
-    return Moved(f"/operations/{quote(str(begun.id))}", f"operation {begun.id} undoes operation {number}")
+    return Moved(f"/operations/{begun.id}", f"operation {begun.id} undoes operation {number}")

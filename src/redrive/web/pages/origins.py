@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from redrive.engine.origin import Kind, Origin
+from redrive.web.exchange import path_to
 
 
 def page_of(origin: Origin) -> str:
     """Return the path of the page of what created a job."""
-    name, part = quote(origin.name, safe=""), quote(origin.part, safe="")
     match origin.kind:
         case Kind.CRON:
-            return f"/schedules/{name}"
+            return path_to("schedules", origin.name)
         case Kind.REFRESH:
-            return f"/schedules/{name}/item?key={part}"
+            return f"{path_to('schedules', origin.name)}/item?{urlencode({'key': origin.part})}"
         case Kind.RUN:
-            return f"/runs/{name}/{part}"
+            return path_to("runs", origin.name, origin.part)
         case Kind.MACHINE:
-            return f"/machines/{name}/{part}"
+            return path_to("machines", origin.name, origin.part)
         case Kind.TOPIC:
-            return f"/topics/{name}/{quote(re.split('[#@]', origin.part)[0], safe='')}"
+            return path_to("topics", origin.name, re.split("[#@]", origin.part)[0])

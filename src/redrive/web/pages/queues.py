@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Final, Literal
-from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -18,7 +17,7 @@ from redrive.errors import ConfigurationError
 from redrive.policy import format_duration
 from redrive.stores.operations import queues
 from redrive.stores.operations.doctor import Vitals
-from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import LARGEST_ID, Form, Moved, Page, Refusal, Request, Site, path_to, whole_number
 from redrive.web.pages import history
 from redrive.web.pages.history import History, Pace
 from redrive.web.pages.overview import QueueLoad, load_of, loads
@@ -133,8 +132,9 @@ def _declared(site: Site) -> set[str]:
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Pause or resume a queue, or set its limits."""
-    name, action = request.places["name"], request.form.get("action", "")
-    handle = site.app.queue(name)
+    name = request.places["name"]
+    handle, here = site.app.queue(name), path_to("queues", name)
+    action = request.action(("pause", "resume", "limit"), f"queue {name}", status=HTTPStatus.BAD_REQUEST)
     if action == "limit":
         yield partial(
             handle.limit,
@@ -143,12 +143,9 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
             rate=request.form["rate"].strip() or None if "rate" in request.form else UNSET,
             actor=request.actor,
         )
-        return Moved(f"/queues/{quote(name, safe='')}", f"the limits of queue {name} are changed")
-    calls = {"pause": handle.pause, "resume": handle.resume}
-    if action not in calls:
-        raise Refusal(HTTPStatus.BAD_REQUEST, f"the action is pause, resume or limit, not {action!r}")
-    yield partial(calls[action], actor=request.actor)
-    return Moved(f"/queues/{quote(name, safe='')}", f"queue {name} is {'paused' if action == 'pause' else 'resumed'}")
+        return Moved(here, f"the limits of queue {name} are changed")
+    yield partial(handle.pause if action == "pause" else handle.resume, actor=request.actor)
+    return Moved(here, f"queue {name} is {action}d")
 
 
 def _number(field: str, form: Mapping[str, str]) -> int | UnsetType | None:
@@ -156,6 +153,7 @@ def _number(field: str, form: Mapping[str, str]) -> int | UnsetType | None:
     if field not in form:
         return UNSET
     text = form[field].strip()
-    if text and not (text.isascii() and text.isdigit()):
-        raise ConfigurationError(f"{field} is a whole number, or empty for no limit, not {text!r}")
-    return int(text) if text else None
+    number = whole_number(text, most=LARGEST_ID)
+    if text and number is None:
+        raise ConfigurationError(f"{field} is a whole number, or empty for no limit, not {text[:40]!r}")
+    return number

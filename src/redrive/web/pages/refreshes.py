@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Final, Literal
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 from markupsafe import Markup
@@ -25,8 +24,7 @@ from redrive.schedule.english.read import Understood
 from redrive.schedule.failing import TOO_LONG
 from redrive.stores.operations import clock
 from redrive.stores.operations.refresh import items
-from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site
-from redrive.web.pages.schedules import demand_unchanged
+from redrive.web.exchange import Form, Moved, Page, Request, Site, path_to
 from redrive.web.shown import Shown
 
 #: Attempts to come that are shown, and those among which its end is searched.
@@ -214,27 +212,20 @@ def _actions(found: TrackedItem) -> tuple[str, ...]:
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Trigger, update, pause or resume one item, if its state is that which the page showed."""
-    name, action = request.places["name"], request.form.get("action", "")
+    name = request.places["name"]
     # A form names it in its address, where each character can be escaped.
     key = checked_key(request.query.get("key") or request.form.get("key", ""))
     found: TrackedItem = yield items.get(name, key)
-    demand_unchanged(request, f"{name}/{key}", standing(found))
-    if action not in _actions(found):
-        detail = f"{name}/{key} is {standing(found)}: {action!r} is not possible, but {', '.join(_actions(found))}"
-        raise Refusal(HTTPStatus.CONFLICT, detail)
+    request.demand_state(f"{name}/{key}", standing(found))
+    action = request.action(_actions(found), f"{name}/{key} is {standing(found)}")
     on = site.app.refreshes
-    calls: Mapping[str, Callable[[], items.MoveResult]] = {
-        "trigger": partial(on.trigger, name, key, actor=request.actor),
-        "update": partial(on.update, name, key, actor=request.actor),
-        "pause": partial(on.pause, name, key, actor=request.actor),
-        "resume": partial(on.resume, name, key, actor=request.actor),
+    calls: Mapping[str, tuple[Callable[..., items.MoveResult], str]] = {
+        "trigger": (on.trigger, "is started now"),
+        "update": (on.update, "is enabled, and starts now"),
+        "pause": (on.pause, "is paused"),
+        "resume": (on.resume, "is resumed"),
     }
-    moved: items.MoveResult = yield calls[action]
+    call, did = calls[action]
+    moved: items.MoveResult = yield partial(call, name, key, actor=request.actor)
     demand_triggered(found, moved)
-    did = {
-        "trigger": "is started now",
-        "update": "is enabled, and starts now",
-        "pause": "is paused",
-        "resume": "is resumed",
-    }[action]
-    return Moved(f"/schedules/{quote(name, safe='')}/item?{urlencode({'key': key})}", f"{name}/{key} {did}")
+    return Moved(f"{path_to('schedules', name)}/item?{urlencode({'key': key})}", f"{name}/{key} {did}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, Literal
-from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -19,7 +18,7 @@ from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.runs import RunRecord, StepKind
 from redrive.stores.operations import jobs, managing_runs, queues
 from redrive.stores.operations.managing_runs import RunView, Timeline
-from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site, path_to
 from redrive.web.pages.jobs import standing
 from redrive.web.pages.runs import RunLine, run_line
 from redrive.web.shown import Shown
@@ -191,31 +190,17 @@ def _actions(state: State, record: RunRecord) -> tuple[str, ...]:
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Send a signal to a run, pause, resume, cancel or fork it, if it is still in the state that the page showed."""
     workflow, id = _place(request)
-    action, seen = request.form.get("action", ""), request.form.get("state")
     found: RunView = yield managing_runs.get(workflow, id)
-    if seen and seen != found.job.state and action != "fork":
-        raise Refusal(HTTPStatus.CONFLICT, f"run {id} is {found.job.state} now, not {seen}: look at it again")
-    possible = _actions(found.job.state, found.run)
-    if action not in possible:
-        detail = f"run {id} is {found.job.state}: {action!r} is not possible, but {', '.join(possible)}"
-        raise Refusal(HTTPStatus.CONFLICT, detail)
+    if request.form.get("action") != "fork":
+        request.demand_state(f"run {id}", found.job.state)
+    action = request.action(_actions(found.job.state, found.run), f"run {id} is {found.job.state}")
     handle: Run[Any] = site.app.runs.get(workflow, id)
     if action == "fork":
         step = request.form.get("from_step", "").strip() or None
         new: Run[Any] = yield partial(handle.fork, step, actor=request.actor)
-        return Moved(_path(workflow, new.id), f"run {id} is forked as {new.id}")
-    return Moved(_path(workflow, id), (yield partial(_do, handle, action, request)))
-
-
-def _do(handle: Run[Any], action: str, request: Request) -> str:
-    """Act on a run, and return what was done."""
-    calls: Mapping[str, Callable[[Run[Any], Request], str]] = {
-        "signal": _signal,
-        "cancel": _cancel,
-        "pause": _pause,
-        "resume": _resume,
-    }
-    return calls[action](handle, request)
+        return Moved(path_to("runs", workflow, new.id), f"run {id} is forked as {new.id}")
+    calls = {"signal": _signal, "cancel": _cancel, "pause": _pause, "resume": _resume}
+    return Moved(path_to("runs", workflow, id), (yield partial(calls[action], handle, request)))
 
 
 def _signal(handle: Run[Any], request: Request) -> str:
@@ -244,7 +229,3 @@ def _pause(handle: Run[Any], request: Request) -> str:
 def _resume(handle: Run[Any], request: Request) -> str:
     resumed = handle.resume(actor=request.actor)
     return f"run {handle.id} goes on" if resumed else f"run {handle.id} was not paused"
-
-
-def _path(workflow: str, id: str) -> str:
-    return f"/runs/{quote(workflow, safe='')}/{quote(id, safe='')}"

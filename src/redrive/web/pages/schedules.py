@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Final, Literal
-from urllib.parse import quote
 
 import msgspec
 
@@ -17,12 +16,11 @@ from redrive.app.schedule_view import ScheduleView, standing, view, views
 from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
-from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate, RefreshDefinition
-from redrive.policy import format_duration
+from redrive.engine.recurring import CronDefinition, RefreshDefinition
 from redrive.stores.operations import clock, schedules
 from redrive.stores.operations.refresh import items
 from redrive.stores.operations.refresh.items import ItemLoad
-from redrive.web.exchange import Form, Moved, Named, Page, Refusal, Request, Site
+from redrive.web.exchange import Form, Moved, Named, Page, Refusal, Request, Site, instant, path_to
 from redrive.web.pages.count import Count
 
 #: Schedules, occurrences and items on a page.
@@ -237,7 +235,10 @@ def schedule(site: Site, request: Request) -> Procedure[Page]:
 
 
 def _cron(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
-    before = _instant("before", request.query.get("before", ""))
+    text = request.query.get("before", "")
+    before = instant(text)
+    if text and before is None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"before={text[:40]!r} is not an instant such as 2026-03-01T06:00Z")
     limit = request.limit(SHOWN)
     found: tuple[Occurrence, ...] = yield schedules.occurrences(seen.name, before=before, limit=limit + 1)
     past = tuple(map(occurrence_line, found[:limit]))
@@ -247,22 +248,14 @@ def _cron(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]
         line=line(seen, at, AHEAD, found[0] if found and before is None else None),
         declared_at=None if seen.row is None else seen.row.declared_at,
         overlap=None if cron is None else cron.overlap.value,
-        catch_up=None if cron is None else _catch_up(cron),
-        jobs=None if cron is None else _jobs(cron.job),
+        catch_up=None if cron is None else cron.started_late,
+        jobs=None if cron is None else cron.job.described,
         tz="UTC" if cron is None else cron.tz,
         skips=None if cron is None else _skips(seen, cron, at),
         past=past,
         before=past[-1].occurs_at.isoformat() if len(found) > limit else None,
     )
     return Page(f"cron {seen.name}", data, next={"before": data.before})
-
-
-def _catch_up(cron: CronDefinition) -> str:
-    return f"all within {format_duration(cron.window)}" if cron.catch_up is CatchUp.ALL else cron.catch_up.value
-
-
-def _jobs(made: JobTemplate) -> str:
-    return f"{made.task} on {made.queue}, priority {made.priority}; {made.policy.policy.explain()}"
 
 
 def _skips(seen: ScheduleView, cron: CronDefinition, at: datetime) -> Count | None:
@@ -273,18 +266,6 @@ def _skips(seen: ScheduleView, cron: CronDefinition, at: datetime) -> Count | No
     passed = itertools.takewhile(lambda each: each <= at, cron.schedule.since(begin))
     number = sum(1 for _ in itertools.islice(passed, MOST_SKIPPED))
     return Count(number, number >= MOST_SKIPPED)
-
-
-def _instant(name: str, text: str) -> datetime | None:
-    """Return an instant of the URL; None if it is not given."""
-    if not text:
-        return None
-    try:
-        found = datetime.fromisoformat(text.replace(" ", "+"))
-        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        detail = f"{name}={text[:40]!r} is not an instant such as 2026-03-01T06:00Z"
-        raise Refusal(HTTPStatus.BAD_REQUEST, detail) from error
 
 
 def _refresh(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
@@ -302,7 +283,7 @@ def _refresh(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Pa
         line=line(seen, at, NEXT, None, load),
         declared_at=None if seen.row is None else seen.row.declared_at,
         policy=() if kept is None else tuple(str(kept.policy).splitlines()),
-        jobs=None if kept is None else _jobs(kept.job),
+        jobs=None if kept is None else kept.job.described,
         on_disabled=None if kept is None or kept.on_disabled is None else kept.on_disabled.task,
         in_trouble=tuple(map(_item, troubled[:limit])),
         troubled_after=_last(troubled, limit),
@@ -334,26 +315,15 @@ def _item(each: TrackedItem) -> ItemLine:
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
     """Trigger, pause or resume a schedule, if it is still paused or active as the page showed."""
-    name, action = request.places["name"], request.form.get("action", "")
+    name = request.places["name"]
     row = yield schedules.get(name)
-    allowed = ["resume" if row.paused_at is not None else "pause", *(["trigger"] if row.kind is Kind.CRON else [])]
-    demand_unchanged(request, f"{row.kind} {name}", "paused" if row.paused_at is not None else "active")
-    if action not in allowed:
-        detail = f"the action on {row.kind} {name} is {' or '.join(allowed)}, not {action!r}"
-        raise Refusal(HTTPStatus.CONFLICT if action in {"pause", "resume"} else HTTPStatus.BAD_REQUEST, detail)
+    what, state = f"{row.kind} {name}", "active" if row.paused_at is None else "paused"
+    request.demand_state(what, state)
+    pause, trigger = "pause" if row.paused_at is None else "resume", ("trigger",) if row.kind is Kind.CRON else ()
+    wrong = HTTPStatus.BAD_REQUEST if request.form.get("action") == "trigger" else HTTPStatus.CONFLICT
+    action = request.action((pause, *trigger), f"{what} is {state}", status=wrong)
     on = site.app.schedules
-    calls: Mapping[str, Callable[[], object]] = {
-        "pause": partial(on.pause, name, actor=request.actor),
-        "resume": partial(on.resume, name, actor=request.actor),
-        "trigger": partial(on.trigger, name, actor=request.actor),
-    }
-    done = yield calls[action]
+    calls: Mapping[str, Callable[..., object]] = {"pause": on.pause, "resume": on.resume, "trigger": on.trigger}
+    done = yield partial(calls[action], name, actor=request.actor)
     did = {"pause": "is paused", "resume": "is resumed"}.get(action) or f"was started as job {done.job_id}"
-    return Moved(f"/schedules/{quote(name, safe='')}", f"{row.kind} {name} {did}")
-
-
-def demand_unchanged(request: Request, what: str, now: str) -> None:
-    """Raise `Refusal` (409) if the page showed another state than the present one."""
-    seen = request.form.get("state")
-    if seen and seen != now:
-        raise Refusal(HTTPStatus.CONFLICT, f"{what} is {now} now, not {seen}: look at it again")
+    return Moved(path_to("schedules", name), f"{what} {did}")

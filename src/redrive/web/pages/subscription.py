@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Final, Literal
-from urllib.parse import quote
 
 import msgspec
 
@@ -21,7 +20,19 @@ from redrive.stores.operations import jobs
 from redrive.stores.operations.topics import lag, subscriptions
 from redrive.stores.operations.topics.lag import SubscriptionStatus
 from redrive.stores.operations.topics.subscriptions import MovePreview
-from redrive.web.exchange import Form, Id, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import (
+    LARGEST_ID,
+    Form,
+    Id,
+    Moved,
+    Page,
+    Refusal,
+    Request,
+    Site,
+    instant,
+    path_to,
+    whole_number,
+)
 from redrive.web.pages.count import Count
 from redrive.web.pages.topics import (
     SHOWN,
@@ -36,9 +47,6 @@ from redrive.web.pages.topics import (
 
 #: Dead events that one redrive starts again.
 MOST: Final = 1000
-
-# Digits of the largest id of an event.
-_LONGEST_ID: Final = 18
 
 
 class MoveQuery(msgspec.Struct, frozen=True, gc=False):
@@ -85,6 +93,11 @@ class ShardLine(msgspec.Struct, frozen=True, gc=False):
     feeder: str
     feeder_state: State | None
     waits: str | None
+
+    @property
+    def feeding(self) -> str:
+        """What the feeder does."""
+        return words.feeder(self.feeder_state)
 
 
 class MovePage(msgspec.Struct, frozen=True, gc=False):
@@ -190,16 +203,11 @@ def _position(text: str) -> Position:
     """Return the position that a text names; raise `Refusal`."""
     if text in ("beginning", "end"):
         return text
-    if text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID and int(text):
-        return int(text)
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.utcoffset() is None:
+    found = whole_number(text, least=1, most=LARGEST_ID) or instant(text)
+    if found is None:
         detail = f"{text[:60]!r} is no position: write beginning, end, the id of an event, or an instant with an offset"
         raise Refusal(HTTPStatus.BAD_REQUEST, f"{detail}, such as 2026-03-01T06:00+00:00")
-    return at
+    return found
 
 
 def _actions(status: SubscriptionStatus) -> tuple[str, ...]:
@@ -214,19 +222,10 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
     topic, name = _place(request)
     status = yield from _status(site, topic, name)
     _check_seen(status, request.form)
-    action, possible = request.form.get("action", ""), _actions(status)
-    if action not in possible:
-        detail = f"{status.subscription.task}: {action!r} is not possible, but {', '.join(possible)}"
-        raise Refusal(HTTPStatus.CONFLICT, detail)
-    calls: Mapping[str, Callable[[SubscriptionHandle, Request], str]] = {
-        "pause": _pause,
-        "resume": _resume,
-        "move": _move,
-        "skip": _skip,
-        "redrive": _redrive,
-    }
+    action = request.action(_actions(status), status.subscription.task)
+    calls = {"pause": _pause, "resume": _resume, "move": _move, "skip": _skip, "redrive": _redrive}
     done = yield partial(calls[action], site.app.topics.subscription(topic, name), request)
-    return Moved(f"/topics/{quote(topic, safe='')}/{quote(name, safe='')}", f"{status.subscription.task}: {done}")
+    return Moved(path_to("topics", topic, name), f"{status.subscription.task}: {done}")
 
 
 def _check_seen(status: SubscriptionStatus, form: Mapping[str, str]) -> None:
@@ -255,9 +254,10 @@ def _move(handle: SubscriptionHandle, request: Request) -> str:
 
 def _skip(handle: SubscriptionHandle, request: Request) -> str:
     text = request.form.get("event", "").strip()
-    if text and not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID):
+    event = whole_number(text, most=LARGEST_ID)
+    if text and event is None:
         raise Refusal(HTTPStatus.BAD_REQUEST, f"event={text[:40]!r} is not the id of an event")
-    held = handle.skip(int(text) if text else None, actor=request.actor)
+    held = handle.skip(event, actor=request.actor)
     return f"event {held.event_id} is dead, and the events behind it follow"
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -18,7 +16,7 @@ from redrive.app.protocol import Procedure
 from redrive.app.run import Run
 from redrive.app.task import Task
 from redrive.errors import ConfigurationError
-from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site
+from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site, instant, path_to
 
 _JSON: Final[Mapping[type, str]] = {list: "list", dict: "object"}
 
@@ -140,8 +138,8 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
         _demand_no_options(request)
         run: Run[Any] = yield partial(found.start, *args, id=request.form.get("key") or None, **kwargs)  # type: ignore[attr-defined]
         note = f"run {run.id} of {found.name} is started" if run.created else f"run {run.id} was started before"
-        to = f"/runs/{quote(found.name, safe='')}/{quote(run.id, safe='')}"
-        return Moved(to, note, HTTPStatus.CREATED, Enqueued(str(run.job.id), run.id, run.created, note))
+        made = Enqueued(str(run.job.id), run.id, run.created, note)
+        return Moved(path_to("runs", found.name, run.id), note, HTTPStatus.CREATED, made)
     job: Job[Any] = yield partial(_options(found, request).enqueue, *args, **kwargs)
     note = f"job {job.id} of {found.name} is enqueued" if job.created else f"job {job.id} has the key already"
     return Moved(f"/jobs/{job.id}", note, HTTPStatus.CREATED, Enqueued(str(job.id), None, job.created, note))
@@ -151,23 +149,18 @@ def _options(task: Task[Any, Any, Any], request: Request) -> Enqueuer[..., Any]:
     text = {name: request.form.get(name) or None for name in ("key", "queue", "delay", "expires", "at", "priority")}
     if text["priority"] is not None and not _NUMBER.fullmatch(text["priority"]):
         raise ConfigurationError(f"priority={text['priority'][:40]!r} is no whole number")
+    at = instant(text["at"] or "")
+    if text["at"] is not None and at is None:
+        raise ConfigurationError(f"at={text['at'][:40]!r} is not an instant such as 2026-03-01T06:00+00:00")
     return task.options(
         key=text["key"],
         queue=text["queue"],
         delay=text["delay"],
         expires=text["expires"],
-        at=None if text["at"] is None else _instant(text["at"]),
+        at=at,
         priority=None if text["priority"] is None else int(text["priority"]),
         tags=_read(request, "tags", list) or None,
     )
-
-
-def _instant(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as error:
-        detail = f"at={text[:40]!r} is not an instant such as 2026-03-01T06:00+00:00"
-        raise ConfigurationError(detail) from error
 
 
 def _read(request: Request, name: str, kind: type[Kind]) -> Kind:

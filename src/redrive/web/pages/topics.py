@@ -144,5 +144,5 @@ def delivery_line(each: DeliveryRecord, shown: Shown) -> DeliveryLine:
 
 
 def count(number: int) -> Count:
-    """Return a number that is exact up to a limit."""
-    return Count(min(number, EXACT), capped=number > EXACT)
+    """Return a number of events as a page shows it."""
+    return Count.exact_to(number, EXACT)
