@@ -154,3 +154,13 @@ def test_equal_policies_have_one_document_and_one_timing():
 
     assert (policy_document(parsed), one.timing, one.document) == (policy_document(made), other.timing, other.document)
     assert one.timing != replace(REFRESH, policy=RefreshPolicy(timeout=timedelta(minutes=3))).timing
+
+
+def test_a_definition_describes_its_jobs_and_what_is_started_late():
+    """The texts of pages and commands have the task, its queue and policy, and the missed occurrences."""
+    made = JobTemplate("send", "mail", 5, freeze(policy("0")))
+    week = replace(CRON, window=timedelta(days=7))
+    late = [replace(week, catch_up=each).started_late for each in (CatchUp.ALL, CatchUp.ONE, CatchUp.NONE)]
+
+    assert f"send on mail, priority 5; {policy('0').explain()}" == made.described
+    assert ["all within 7d", "one", "none"] == late
