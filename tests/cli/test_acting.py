@@ -108,7 +108,7 @@ def test_a_schema_is_made_and_checked(shop: App):
     assert (
         "has schema 9, with which this redrive, of schema 1, can work" in run_command("db", "check", "shop:app").stdout
     )
-    for version, advice in ((0, "redrive db migrate"), (9, "install the redrive that has migrated it")):
+    for version, advice in ((0, "redrive db migrate shop:app"), (9, "install the redrive that has migrated it")):
         with tables(shop) as connection:
             connection.execute("UPDATE redrive_meta SET value = ? WHERE key IN ('schema', 'compatible')", (version,))
         assert advice in run_command("db", "check", "shop:app", status=1).stderr
@@ -150,7 +150,7 @@ def test_a_schema_is_migrated_around_a_deployment(shop: App, monkeypatch: pytest
     shop.store.run(workers.leave(old))
     after = run_command("db", "migrate", "shop:app", "--phase", "post").stdout
 
-    assert "has schema 1, and this redrive needs 2: redrive db migrate" in unfit
+    assert "has schema 1, and this redrive needs 2: redrive db migrate shop:app brings it there" in unfit
     assert "the phase post begins at 2" in str(early.exception)
     assert "has schema 2, with which this redrive can work" in before
     assert before == fit
@@ -185,7 +185,7 @@ def test_printed_migrations_make_a_database(shop: App, monkeypatch: pytest.Monke
 
 def test_a_check_does_not_create_a_missing_database(shop: App):
     """Check a missing database by `db check` without creating it, not even as an empty file."""
-    with pytest.raises(StoreOpenError, match="does not exist; redrive db migrate creates it"):
+    with pytest.raises(StoreOpenError, match="does not exist; redrive db migrate shop:app creates it"):
         CliRunner().invoke(cli, ["db", "check", "shop:app"], catch_exceptions=False)
 
     path = Path(shop.url.removeprefix("sqlite:///").partition("?")[0])
@@ -200,6 +200,14 @@ def test_the_schema_can_be_printed(dialect: str):
     assert text.startswith("-- 0001_pre_jobs\n")
     assert "CREATE TABLE redrive_jobs" in text
     assert "" == run_command("db", "sql", dialect, "--after", "1").stdout
+
+
+def test_migrations_after_a_version_that_does_not_exist_are_refused(redrive):
+    """An empty output would mean that the database is up to date."""
+    answer = redrive("db", "sql", "postgres", "--after", "99")
+
+    assert (2, "") == (answer.status, answer.out)
+    assert "there is no version 99 of the schema; the present one is 1" in " ".join(answer.err.replace("│", "").split())
 
 
 def test_the_status_of_a_check_shows_its_findings(three: App):

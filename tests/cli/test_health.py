@@ -388,3 +388,18 @@ def test_probes_are_the_same_everywhere():
     from redrive.runtime.health import PROBES
 
     assert PROBES == tuple(each.value for each in health_command.Probe)
+
+
+@pytest.mark.usefixtures("app")
+def test_a_dashboard_on_a_port_that_is_used_is_one_line(redrive):
+    """Name the address and what to do; the exit status is 1."""
+    App("sqlite:///probed.db").open().close()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        output = redrive("web", "probed:app", "--port", str(port))
+
+    expected = (
+        f"redrive: the dashboard cannot listen at 127.0.0.1:{port}: Address already in use; give another --port "
+        "(0 selects a free one) or --host, or end the program that listens there\n"
+    )
+    assert (1, "", expected) == (output.status, output.out, output.err)

@@ -143,3 +143,14 @@ def test_an_invalid_limit_is_refused(redrive, words: tuple[str, ...], message: s
 
     assert 2 == answer.status
     assert message in answer.err
+
+
+def test_a_change_without_a_limit_is_refused(redrive, shop: App):
+    """Name the options, and the command that shows the present limits; change nothing."""
+    shop.open()
+    answer = redrive("queues", "limit", "shop:app", "default")
+
+    assert (2, "") == (answer.status, answer.out)
+    assert "no limit is given: write --concurrency, --per-partition, --rate" in answer.err
+    assert "redrive queues show shop:app default prints the present ones" in answer.err
+    assert () == shop.database.audit()

@@ -42,7 +42,7 @@ def test_a_reading_command_creates_no_database(redrive, tmp_path: Path, words: t
     before = sorted(tmp_path.iterdir())
     output = redrive(*words)
 
-    expected = f"redrive: {tmp_path}/shop.db does not exist; redrive db migrate creates it\n"
+    expected = f"redrive: {tmp_path}/shop.db does not exist; redrive db migrate shop:app creates it\n"
     assert (1, "", expected) == (output.status, output.out, output.err)
     assert [] == [path for path in tmp_path.iterdir() if path not in before and path.name != "__pycache__"]
 
@@ -54,7 +54,7 @@ def test_a_reading_command_changes_no_empty_database(redrive, shop: App, tmp_pat
     output = redrive(*words)
 
     assert (1, "") == (output.status, output.out)
-    assert "shop.db has no redrive tables; redrive db migrate creates them" in output.err
+    assert "shop.db has no redrive tables; redrive db migrate shop:app creates them" in output.err
 
 
 @writes
@@ -71,4 +71,4 @@ def test_a_reading_command_does_not_migrate(redrive, shop: App):
 
     assert (1, "") == (output.status, output.out)
     assert "has schema 0, and this redrive works with schema" in output.err
-    assert output.err.endswith("redrive db migrate brings it there\n")
+    assert output.err.endswith("redrive db migrate shop:app brings it there\n")

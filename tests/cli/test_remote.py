@@ -161,7 +161,7 @@ def test_errors_have_the_status_and_the_sentence_of_the_command(at_url: Remote):
         (wrong := at_url("queues", "limit", "default", "--rate", "fast")).status,
         "fast" in wrong.err,
     )
-    assert 1 == at_url("enqueue", "charge", "--args", '["x"]').status
+    assert 2 == at_url("enqueue", "charge", "--args", '["x"]').status
 
 
 @pytest.mark.parametrize(

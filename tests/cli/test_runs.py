@@ -249,3 +249,18 @@ def test_cancellations_and_undos_are_shown_as_such(redrive: Redrive, store: Modu
     assert "3        cancelled here" in lines
     assert "undos begin: not wanted" in lines
     assert "u1       undo refund: ok" in lines
+
+
+def test_the_job_of_a_paused_run_has_no_due_time(redrive: Redrive, store: ModuleType):
+    """Its page has the pause and the command that ends it; a run that waits for ever has no time either."""
+    run = store.checkout.start(100, id="order-1")
+    run.pause("stocktaking")
+    shown = redrive("jobs", "show", "store:app", str(run.job.id)).out
+    resume = re.search(r"to clear it: redrive (runs resume store:app checkout/order-1)", shown)
+
+    assert "ready: run paused (paused: stocktaking); run order-1 of workflow checkout\n" in shown
+    assert "9000" not in shown
+    assert " due " not in shown
+    assert resume is not None
+    redrive(*resume.group(1).split())
+    assert ", due 2026-01-01" in redrive("jobs", "show", "store:app", str(run.job.id)).out

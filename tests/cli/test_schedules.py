@@ -377,10 +377,14 @@ def test_json_lists_backfilled_occurrences(parsed: Callable[..., list[dict[str, 
     [
         (("show", "nope"), 1, "there is no schedule 'nope'; there are: night, prices"),
         (("show", "prices", "nope"), 1, "prices does not track an item with the key 'nope'"),
-        (("trigger", "nope"), 1, "there is no schedule 'nope'"),
+        (("trigger", "nope"), 1, "there is no schedule 'nope'; there are: night, prices"),
+        (("trigger", "nope", "key"), 1, "there is no schedule 'nope'; there are: night, prices"),
+        (("update", "nope", "key"), 1, "there is no schedule 'nope'; there are: night, prices"),
+        (("backfill", "nope", "--since", "2026-03-25"), 1, "there is no schedule 'nope'; there are: night, prices"),
+        (("delete", "nope"), 1, "there is no schedule 'nope'; there are: night, prices"),
         (("trigger", "prices"), 1, "the schedule 'prices' is a refresh: name its key"),
         (("trigger", "night", "key"), 1, "the schedule 'night' is a cron: it has no keys"),
-        (("pause", "nope"), 1, "there is no schedule 'nope'"),
+        (("pause", "nope"), 1, "there is no schedule 'nope'; there are: night, prices"),
         (("resume", "prices", "nope"), 1, "prices does not track an item with the key 'nope'"),
         (("backfill", "prices", "--since", "2026-03-25"), 1, "'prices' is a refresh: it has no occurrences"),
         (("backfill", "night", "--since", "2026-03-25", "--until", "2027-01-01"), 2, "that is not past"),
@@ -465,5 +469,5 @@ def test_crons_without_the_arguments_of_the_task_are_refused(market: ModuleType,
     """Arguments are checked at the creation, and not first in the job."""
     text = redrive("schedules", "create", "market:app", "acme", "@daily", "tell")
 
-    assert (1, "redrive: tell: the arguments do not match") == (text.status, text.err[:41])
+    assert (2, "redrive: tell: the arguments do not match") == (text.status, text.err[:41])
     assert () == market.app.schedules.select()

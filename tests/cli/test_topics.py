@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +65,9 @@ def test_a_subscription_that_delivers_nothing_has_the_commands_that_let_it_go_on
     shown = redrive("topics", "show", "clicked:app", "clicks", "count").out
     skip = "redrive topics skip clicked:app clicks count 1"
     assert f"to clear it: redrive jobs retry clicked:app 2, or {skip}\n" in shown
+    assert re.search(r"held by event 1 \(job 2\), attempt 1, next at [^:]+:\d\d:\d\d UTC: 1\n", shown)
+    document = json.loads(redrive("topics", "show", "clicked:app", "clicks", "count", "--json").out)
+    assert ["1"] == [each["error"] for each in document["held_by"]]
 
     drain(clicked.app, within="2h")
     clicked.count.pause()

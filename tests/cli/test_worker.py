@@ -237,3 +237,16 @@ def test_an_error_of_a_start_hook_is_one_line(tmp_path: Path):
     assert (1, "flushed\n") == (done.returncode, done.stdout)
     assert "start hook hooked.connect failed: ConnectionRefusedError: redis is down (" in line
     assert "hooked.py, line 10)" in line
+
+
+def test_a_queue_that_nothing_uses_is_a_warning(shop: App, redrive, caplog: pytest.LogCaptureFixture):
+    """Name the misspelled queue and the known ones; queues of the code, of settings and of jobs are known."""
+    shop.queue("slow").limit(concurrency=1)
+    shop.tasks["charge"].options(queue="mail", delay="1h").enqueue(5)
+    words = [word for name in ("default", "slow", "mail", "defualt") for word in ("--queue", name)]
+    serving = redrive("worker", "shop:app", *words, "--until-empty")
+    excluding = redrive("worker", "shop:app", "--exclude-queue", "defualt", "--until-empty")
+
+    text = "no task, no setting and no job has the queue 'defualt'; known queues: default, slow"
+    assert (0, 0) == (serving.status, excluding.status)
+    assert [text, text] == [each for each in caplog.messages if "known" in each]

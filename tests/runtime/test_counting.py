@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -13,9 +15,9 @@ from redrive.engine.counters import HOUR, MINUTE
 from redrive.errors import StoreBusy
 from redrive.runtime.counting import EVERY, Counting
 from redrive.runtime.worker import Worker
-from redrive.stores.operations import counters
+from redrive.stores.operations import counters, workers
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import Registered, register
+from tests.runtime.helpers import Registered, register, take
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def test_a_worker_writes_its_sums_when_it_leaves(app: App):
 
 def test_a_rescued_job_is_counted_as_lost(app: App):
     """The worker that takes a job from a dead one counts the attempt."""
-    from redrive.stores.operations import leases, workers
+    from redrive.stores.operations import leases
 
     app.tasks["work"].enqueue()
     lease = timedelta(seconds=5)
@@ -91,6 +93,62 @@ def test_sums_are_written_every_ten_seconds(app: App, monkeypatch: pytest.Monkey
     assert {"note_depths"} == {*written}
     assert 2 <= len(written) <= 3
     assert max(rests) == EVERY
+
+
+def test_a_worker_logs_once_a_minute_why_due_jobs_wait(app: App, caplog: pytest.LogCaptureFixture):
+    """A paused queue, one that no live worker serves, and a reached rate are logged, with jobs, age and command."""
+    app.reference = "shop:app"
+    for queue in ("paused", "rated", "rated", "served"):
+        app.tasks["work"].options(queue=queue).enqueue()
+    app.tasks["work"].options(queue="later", delay="1h").enqueue()
+    for queue in ("paused", "later"):
+        app.queue(queue).pause()
+    app.queue("rated").limit(rate="1/1h")
+    worker = app.store.run(
+        workers.register("w", concurrency=1, lease_for=HOUR, queues=["paused", "rated", "served"], now=app.now())
+    )
+    while "rated" not in {claim.queue for claim in take(app, worker=worker)}:
+        pass
+    app.tasks["work"].options(queue="else where").enqueue()
+    app.clock.advance("1m")
+    caplog.set_level(logging.INFO, "redrive.worker")
+    duty = Counting(app, Registered(app, worker))
+
+    async def minute() -> list[tuple[str, str]]:
+        """Return the lines of one minute."""
+        caplog.clear()
+        passed = 0.0
+        while passed < 60:
+            rest = await duty.duty.step()
+            passed += rest
+            app.clock.advance(timedelta(seconds=rest))
+        return sorted((each.levelname, re.sub(r"since [\dms ]+", "since X", each.message)) for each in caplog.records)
+
+    first, second = asyncio.run(minute()), asyncio.run(minute())
+    assert first == [
+        (
+            "INFO",
+            (
+                "queue 'rated' has reached its rate 1/1h, and has 1 job due, the oldest since X: "
+                "redrive queues limit shop:app rated --rate none, or a higher one"
+            ),
+        ),
+        (
+            "WARNING",
+            (
+                "no live worker serves queue 'else where', which has 1 job due, the oldest since X: "
+                "redrive worker shop:app --queue 'else where'"
+            ),
+        ),
+        (
+            "WARNING",
+            (
+                "queue 'paused' is paused since X, and has 1 job due, the oldest since X: "
+                "redrive queues resume shop:app paused"
+            ),
+        ),
+    ]
+    assert first == second
 
 
 def test_sums_are_kept_until_the_store_takes_them(app: App, monkeypatch: pytest.MonkeyPatch):

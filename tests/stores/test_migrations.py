@@ -284,14 +284,16 @@ def test_code_refuses_a_schema_with_what_to_do():
     refusals = {each: mismatch(each, code, "a.db") for each in (Schema(1, 1), Schema(2, 1), Schema(4, 2), Schema(4, 4))}
 
     assert [StoreOpenError, type(None), type(None), SchemaTooNew] == [type(each) for each in refusals.values()]
-    assert "this redrive works with schema 2: redrive db migrate brings it there" in str(refusals[Schema(1, 1)])
+    assert "this redrive works with schema 2: redrive db migrate APP brings it there" in str(refusals[Schema(1, 1)])
 
 
 def test_the_phase_post_comes_after_the_phase_pre(cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch):
     """Phases in the wrong order are refused, and nothing is changed."""
     migrate.migrate(cursor, "sqlite", "a.db")
     _later(monkeypatch, "pre", "post")
-    with pytest.raises(StoreOpenError, match="has version 1, and the phase post begins at 2: run redrive db migrate"):
+    with pytest.raises(
+        StoreOpenError, match="has version 1, and the phase post begins at 2: run redrive db migrate APP --phase pre"
+    ):
         migrate.migrate(cursor, "sqlite", "a.db", phase=Phase.POST)
 
     assert Schema(1, 1) == _schema(cursor)

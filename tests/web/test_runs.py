@@ -196,3 +196,17 @@ def test_wrong_addresses_are_refused_with_a_sentence(client: Operator, path: str
 
     assert status == response.status_code
     assert len(response.json()["detail"]) > 10
+
+
+def test_the_job_of_a_paused_run_has_no_due_time(app: redrive.App, client: Operator):
+    """The pages name the pause and the command that ends it, and no date."""
+    run = app.runs.get("checkout", "a/1")
+    run.pause("stocktaking")
+    data, html = client.read(f"/jobs/{run.job.id}"), client.get(f"/jobs/{run.job.id}").text
+
+    assert (None, "paused") == (data["job"]["due_at"], data["job"]["standing"])
+    assert "run paused (paused: stocktaking)" in data["job"]["why"]
+    assert "redrive runs resume shop:app checkout/a/1" == data["remedy"]
+    assert None is client.read("/runs/checkout/a%2F1")["due_at"]
+    assert "9000" not in html
+    assert data["remedy"] in html

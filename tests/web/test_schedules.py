@@ -88,7 +88,10 @@ def test_a_pause_shows_what_it_skips(app: redrive.App, client: Operator):
     assert {"value": 5, "capped": False} == data["skips"]
     assert None is data["line"]["due_at"]
     assert "The pause has skipped 5 occurrences" in client.get("/schedules/hourly").text
+    assert "redrive schedules resume shop:app hourly" == data["remedy"]
+    assert f"<code>{data['remedy']}</code>" in client.get("/schedules/hourly").text
     assert (200, "cron hourly is resumed") == client.act("/schedules/hourly", action="resume", state="paused")
+    assert None is client.read("/schedules/hourly")["remedy"]
     assert ["local via web", "local via web"] == [each.actor for each in app.database.audit()[:2]]
 
 

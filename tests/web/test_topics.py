@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -121,6 +122,10 @@ def test_a_subscription_is_paused_and_resumed(app: redrive.App, client: Operator
         PLACE, action="pause", paused="no"
     )
     assert "Resume" in client.get(PLACE).text
+    resume, clear = client.read(PLACE)["remedies"]
+    assert "redrive topics resume shop:app orders index" == resume
+    assert re.fullmatch(r"redrive jobs retry shop:app \d+, or redrive topics skip shop:app orders index \d+", clear)
+    assert f"<code>{resume}</code>" in client.get(PLACE).text
     assert (200, "orders.index: goes on") == client.act(PLACE, action="resume", paused="yes")
     assert ["resume", "pause"] == [each.action for each in app.database.audit()[:2]]
 

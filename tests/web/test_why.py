@@ -15,7 +15,7 @@ from redrive import Policy
 from redrive.retrying import BreakerSettings, breaker
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import leases, workers
-from redrive.testing import VirtualClock
+from redrive.testing import VirtualClock, drain
 from redrive.web import NoAuth, create_app
 from tests.web.client import Client
 
@@ -218,3 +218,53 @@ def test_the_holder_of_a_key_is_named_where_it_refuses_a_redrive(stage: Stage):
 
     assert (409, True) == (refused.status_code, f"job {holder}" in refused.text)
     assert "due" == stage.page(dead)["job"]["standing"]
+
+
+def test_the_attempts_of_a_redriven_job_add_up(stage: Stage, caplog: pytest.LogCaptureFixture):
+    """The log, the reason and the list agree: attempts that a redrive has forgiven are named."""
+
+    @stage.app.task(retry="2 1s")
+    def fail() -> None:
+        """Fail."""
+        raise ValueError("no")
+
+    number = fail.enqueue().id
+    drain(stage.app, within="1m")
+    before = stage.page(number)["job"]
+    stage.app.jobs.redrive(redrive.Filter(task="fail"))
+    between = stage.page(number)["job"]
+    drain(stage.app, within="1m")
+    after, (_, log) = stage.page(number)["job"], [each.message for each in caplog.records if "died" in each.message]
+
+    assert [(3, 3), (3, 6), (6, 6)] == [(each["attempts"], each["most"]) for each in (before, between, after)]
+    assert before["why"].startswith("dead: 3 of 3 attempts failed (ValueError: no)")
+    why = "3 of 3 attempts failed; 3 earlier ones were forgiven by a retry or redrive, or lost with a worker"
+    assert after["why"].startswith(f"dead: {why} (ValueError: no)")
+    assert f"died at attempt 6 of 6 (attempts): {why}; last failure: ValueError: no" in log
+
+
+def test_jobs_without_a_limit_show_none(stage: Stage):
+    """Feeders and catch jobs run until they succeed, whatever their policy is."""
+
+    @stage.app.task
+    def recover(request: redrive.CatchRequest[Any]) -> None:
+        """Fail."""
+        raise ConnectionError
+
+    @stage.app.task(retry="0 catch recover")
+    def fail() -> None:
+        """Fail."""
+        raise ValueError
+
+    @stage.app.topic("clicks", int).subscribe("count")
+    def count(event: int) -> None:
+        """Do nothing."""
+
+    fail.enqueue()
+    stage.work()
+    found = {each["task"]: each for each in stage.client.get("/api/v1/jobs").json()["items"]}
+    (feeder,) = (each for each in found.values() if each["task"].endswith("feeder"))
+
+    assert (1, None, None) == (found["fail"]["most"], found["recover"]["most"], feeder["most"])
+    assert "1000000" not in stage.client.get("/jobs").text
+    assert "Calls any number of times" in stage.client.get(f"/jobs/{feeder['id']}").text

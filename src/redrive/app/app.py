@@ -90,6 +90,8 @@ class App(Declarations):
         workers: the workers.
         hooks: the functions of `on_start` and `on_stop`.
         database: the audit log, and a check of the database.
+        reference: the App in commands that the log of a worker recommends, such as ``payments.jobs:app``; the command
+            line sets it.
 
     Raises:
         ConfigurationError: a healthy worker would lose its leases under these times, a time is not positive, or another
@@ -111,6 +113,7 @@ class App(Declarations):
         archive: Archive | None = None,
     ) -> None:
         self.url = checked_url(url)
+        self.reference = "APP"
         self.keep = RetentionTimes(
             retention_time(keep_for, "keep_for"),
             retention_time(keep_dead_for, "keep_dead_for"),

@@ -5,6 +5,7 @@ A schedule that no worker has declared yet is listed, and so is one that only an
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -74,6 +75,10 @@ class ScheduleView:
             not self.in_code and not self.created and "not in the code of this app",
         ]
         return tuple(each for each in parts if each)
+
+    def remedy(self, app: str) -> str | None:
+        """Return the command that ends its pause, for an App such as ``module:app``; None if it is not paused."""
+        return None if self.paused_at is None else f"redrive schedules resume {shlex.join([app, self.name])}"
 
     def ahead(self, now: datetime) -> Iterator[datetime]:
         """Yield the next occurrences of a cron, an overdue one included; of a paused cron as if it was resumed now."""

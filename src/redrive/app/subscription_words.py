@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import Hold
 from redrive.engine.topics import DeliveryRecord, Order
@@ -55,16 +57,36 @@ def held(each: DeliveryRecord) -> str:
     is_retried = each.state is State.READY and each.hold is Hold.RETRY
     when = f", next at {each.scheduled_at:%Y-%m-%d %H:%M:%S} UTC" if is_retried else ""
     mark = ", redriven out of order" if each.out_of_order else ""
-    return f"event {each.event_id} (job {each.id}){mark}, attempt {max(each.attempt, 1)}{when}"
+    error = f": {_error(each)}" if each.error else ""
+    return f"event {each.event_id} (job {each.id}){mark}, attempt {max(each.attempt, 1)}{when}{error}"
 
 
 def dead(each: DeliveryRecord) -> str:
     """Return a dead event, with the first line of its error."""
-    error = (each.error or "").partition("\n")[0]
-    if len(error) > _ERROR_TEXT:
-        error = f"{error[:_ERROR_TEXT]}..."
     mark = ", redriven out of order" if each.out_of_order else ""
-    return f"dead event {each.event_id} (job {each.id}{mark}): {error}"
+    return f"dead event {each.event_id} (job {each.id}{mark}): {_error(each)}"
+
+
+def _error(each: DeliveryRecord) -> str:
+    error = (each.error or "").partition("\n")[0]
+    return f"{error[:_ERROR_TEXT]}..." if len(error) > _ERROR_TEXT else error
+
+
+def remedies(status: SubscriptionStatus, app: str) -> tuple[str, ...]:
+    """Return the commands that let a subscription go on that is paused or held, each with an alternative.
+
+    Args:
+        status: its status.
+        app: the App in these commands, as ``module:app``.
+    """
+    place = shlex.join([app, status.subscription.topic, status.subscription.name])
+    found = []
+    if status.subscription.paused_at is not None:
+        found.append(f"redrive topics resume {place}")
+    for each in status.held_by[:1]:
+        again = f"topics redrive {place}" if each.state is State.DEAD else f"jobs retry {shlex.quote(app)} {each.id}"
+        found.append(f"redrive {again}, or redrive topics skip {place} {each.event_id}")
+    return tuple(found)
 
 
 def moved(preview: MovePreview) -> str:

@@ -20,7 +20,7 @@ import typer
 
 from redrive import __version__
 from redrive.cli.screen import Commands, say, say_error
-from redrive.errors import ConfigurationError, RedriveError
+from redrive.errors import ConfigurationError, PayloadError, RedriveError
 from redrive.stores.urls import cleared
 
 
@@ -95,7 +95,7 @@ def main(command: Callable[[], object] = cli) -> None:
         command()
     except RedriveError as error:
         say_error(str(error))
-        sys.exit(2 if isinstance(error, ConfigurationError) else 1)
+        sys.exit(2 if isinstance(error, ConfigurationError | PayloadError) else 1)
     except Exception as error:  # noqa: BLE001 - shown in full, but escaped, which Python's own traceback is not
         say_error("an unexpected error:\n" + cleared("".join(traceback.format_exception(error))).rstrip("\n"))
         sys.exit(1)

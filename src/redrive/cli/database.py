@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from enum import StrEnum
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from redrive import __version__
 from redrive.cli.jobs import Limit
-from redrive.cli.loading import AsJson, Target, load_app, load_existing
+from redrive.cli.loading import AsJson, Target, load_app, load_existing, naming
 from redrive.cli.screen import print_document, say, say_lines
 from redrive.stores import migrate as migrations
 from redrive.stores.migrate import Phase
@@ -43,14 +44,15 @@ def migrate(
     """
     url = load_app(app).url
     if phase is Phase.POST:
-        with contextlib.closing(open_store(url, migrated=False)) as store:
+        with naming(app), contextlib.closing(open_store(url, migrated=False)) as store:
             others = _others(store)
         if others:
             say(f"workers of another version than {__version__} are alive: {', '.join(others)}", err=True)
-            say("replace them first; redrive db migrate without --phase does not wait for that", err=True)
+            command = f"redrive db migrate {shlex.quote(app)}"
+            say(f"replace them first; {command} without --phase does not wait for that", err=True)
             raise typer.Exit(1)
-    with contextlib.closing(open_store(url, phase=phase)) as store:
-        say(_suits(*store.schema()))
+    with naming(app), contextlib.closing(open_store(url, phase=phase)) as store:
+        say(_suits(*store.schema(), app))
 
 
 def _others(store: Store) -> list[str]:
@@ -66,28 +68,30 @@ def _others(store: Store) -> list[str]:
 @db.command("check")
 def check_schema(app: Target, *, json: AsJson = False) -> None:
     """Check that this redrive can work with the schema of the database; change nothing. The exit status is 1 if not."""
-    with contextlib.closing(open_store(load_app(app).url, migrated=False)) as store:
+    url = load_app(app).url
+    with naming(app), contextlib.closing(open_store(url, migrated=False)) as store:
         there, code = store.schema()
     is_fit = there.suits(code)
     if json:
         print_document({"schema": there.version, "compatible": there.compatible, "latest": code.latest, "fits": is_fit})
         raise typer.Exit(0 if is_fit else 1)
     if is_fit:
-        say(_suits(there, code))
+        say(_suits(there, code, app))
         return
     older = there.version < code.needed
-    advice = "redrive db migrate brings it there" if older else "install the redrive that has migrated it"
+    command = f"redrive db migrate {shlex.quote(app)}"
+    advice = f"{command} brings it there" if older else "install the redrive that has migrated it"
     say(f"the database has schema {there.version}, and this redrive needs {code.needed}: {advice}", err=True)
     raise typer.Exit(1)
 
 
-def _suits(there: Schema, code: Versions) -> str:
+def _suits(there: Schema, code: Versions, app: str) -> str:
     if there.version == code.latest:
         return f"the database has schema {there.version}, which is the present one"
     if there.version < code.latest:
         return (
             f"the database has schema {there.version}, with which this redrive can work; when the deployment has "
-            f"ended, redrive db migrate --phase post brings it to {code.latest}"
+            f"ended, redrive db migrate {shlex.quote(app)} --phase post brings it to {code.latest}"
         )
     return f"the database has schema {there.version}, with which this redrive, of schema {code.latest}, can work"
 
@@ -100,6 +104,11 @@ def sql(
     phase: Annotated[Phase | None, typer.Option(help="Only what runs before a deployment, or after it.")] = None,
 ) -> None:
     """Print the migrations, to be run by hand in one transaction."""
+    latest = migrations.versions(dialect.value).latest
+    if after > latest:
+        raise typer.BadParameter(
+            f"there is no version {after} of the schema; the present one is {latest}", param_hint="--after"
+        )
     steps = migrations.pending(dialect.value, after, phase)
     for step in steps:
         say_lines(f"-- {step.name}\n\n{step.script}\n")

@@ -25,7 +25,10 @@ def enqueue(
     args: Arguments = "[]",
     kwargs: Named = "{}",
     delay: Annotated[str | None, typer.Option(help="How long to wait, for example 5m.")] = None,
-    at: Annotated[str | None, typer.Option(help="When it is due, for example 2026-03-01T06:00+02:00.")] = None,
+    at: Annotated[
+        datetime | None,
+        typer.Option(parser=read_instant, metavar="TIME", help="When it is due, for example 2026-03-01T06:00+02:00."),
+    ] = None,
     queue: Annotated[str | None, typer.Option(help="Another queue than that of the task.")] = None,
     priority: Annotated[int | None, typer.Option(help="Smaller runs first.")] = None,
     expires: Annotated[str | None, typer.Option(help="Cancel it if it has not started in this time.")] = None,
@@ -43,9 +46,12 @@ def enqueue(
             f"{app} has the database memory://, which ends with this command, so that no worker would get the job: "
             "give the App another one, for example sqlite:///jobs.db"
         )
-    options = found.options(
-        delay=delay, at=_instant(at), expires=expires, tags=tag, queue=queue, priority=priority, key=key
-    )
+    if at is not None and at.tzinfo is None:
+        raise typer.BadParameter(
+            f"{at:%Y-%m-%dT%H:%M} has no time zone: write an offset, for example {at:%Y-%m-%dT%H:%M}+00:00",
+            param_hint="--at",
+        )
+    options = found.options(delay=delay, at=at, expires=expires, tags=tag, queue=queue, priority=priority, key=key)
     job = options.enqueue(*given[0], **given[1])
     if json:
         print_document({"id": job.id, "task": found.name, "created": job.created})
@@ -72,13 +78,3 @@ def read_json(text: str, option: str, kind: type[Any]) -> Any:  # noqa: ANN401 -
     if not isinstance(found, kind):
         raise ConfigurationError(f"{option} is a JSON {what}, not {text}")
     return found
-
-
-def _instant(text: str | None) -> datetime | None:
-    """Read the value of --at."""
-    if text is None:
-        return None
-    due = read_instant(text)
-    if due.tzinfo is None:
-        raise ConfigurationError(f"--at {text} has no time zone: write an offset, for example 2026-03-01T06:00+00:00")
-    return due

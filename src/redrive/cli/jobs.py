@@ -13,6 +13,7 @@ from redrive.cli.screen import Grid, document, print_document, say, say_lines, u
 from redrive.engine.explain import Circumstances, obstacle, span, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptRecord, Filter, Hold, JobRecord
+from redrive.engine.runs import is_far
 from redrive.stores.operations import jobs as operations
 from redrive.stores.operations import queues
 
@@ -103,7 +104,8 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     if last is not None and job.state is not State.SUCCEEDED:
         say(f"last error: {_error(last)}")
     expires = f", expires {utc(job.expires_at)}" if job.expires_at is not None else ""
-    say(f"enqueued {utc(job.enqueued_at)}, due {utc(job.scheduled_at)}{expires}")
+    due = "" if is_far(job.scheduled_at) else f", due {utc(job.scheduled_at)}"
+    say(f"enqueued {utc(job.enqueued_at)}{due}{expires}")
     if tags:
         say(f"tags: {', '.join(tags)}")
     if job.parent_id is not None:

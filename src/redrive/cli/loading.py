@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import shlex
 import sys
 import traceback
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +15,7 @@ from typing import Annotated
 import typer
 
 from redrive.app.app import App
-from redrive.errors import AppLoadError, ConfigurationError
+from redrive.errors import AppLoadError, ConfigurationError, StoreOpenError
 from redrive.stores.urls import cleared
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
@@ -62,6 +64,7 @@ def load_app(reference: str) -> App:
         raise AppLoadError(f"module {name!r} has no {attribute!r}{hint}")
     if not isinstance(found, App):
         raise AppLoadError(f"{reference} is a {type(found).__name__}, not a redrive.App")
+    found.reference = reference
     return found
 
 
@@ -70,7 +73,19 @@ def load_existing(reference: str) -> App:
 
     Raise `StoreOpenError` if the database does not exist, or has another schema than this redrive works with.
     """
-    return load_app(reference).open(migrate=False)
+    loaded = load_app(reference)
+    with naming(reference):
+        return loaded.open(migrate=False)
+
+
+@contextlib.contextmanager
+def naming(reference: str) -> Iterator[None]:
+    """Name the App in the commands of errors about its database: a store does not have the reference of its App."""
+    try:
+        yield
+    except StoreOpenError as error:
+        command = "redrive db migrate"
+        raise StoreOpenError(str(error).replace(f"{command} APP", f"{command} {shlex.quote(reference)}")) from error
 
 
 def _failed(name: str, error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import timedelta
 from typing import Annotated
 
@@ -15,7 +16,8 @@ from redrive.cli.known import check_queue, queues_of
 from redrive.cli.loading import AsJson, Target, load_app, load_existing
 from redrive.cli.screen import Grid, print_document, say, utc
 from redrive.engine.explain import span
-from redrive.engine.queue import QueueSettings
+from redrive.engine.queue import QueueChange, QueueSettings
+from redrive.errors import ConfigurationError
 from redrive.policy import format_duration
 from redrive.stores.operations import queues as operations
 from redrive.stores.operations.queues import MOST, DepthState
@@ -158,6 +160,11 @@ def limit(
     )
     loaded = load_app(app)
     _check(loaded, queue, new=new)
+    if change == QueueChange():
+        raise ConfigurationError(
+            "no limit is given: write --concurrency, --per-partition, --rate, --ordered, --unordered or --aging; "
+            f"redrive queues show {shlex.join([app, queue])} prints the present ones"
+        )
     _say(loaded.store.run(operations.change(queue, change, actor=loaded.actor, now=loaded.now())))
 
 

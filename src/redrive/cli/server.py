@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from types import FrameType
 
 from redrive.cli.screen import say
@@ -10,6 +12,7 @@ from redrive.contrib import extra
 with extra("web"):
     import uvicorn
 
+from redrive.errors import RedriveError
 from redrive.runtime.systemd import Systemd
 from redrive.web.asgi import Dashboard
 
@@ -36,12 +39,16 @@ class Server(uvicorn.Server):
         self._dashboard = dashboard
         self._systemd = Systemd()
 
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
-        """Start, and print the address, unless the caller listens."""
-        await super().startup(sockets)  # type: ignore[arg-type]
-        for each in [] if sockets else self.servers:
-            name, port = each.sockets[0].getsockname()[:2]
-            say(f"the dashboard is at http://{name if ':' not in name else f'[{name}]'}:{port}/; Ctrl-C ends it")
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen at the address, print it, and serve until the process is asked to stop."""
+        listening = sockets or _listen(self.config.host, self.config.port)
+        for each in listening:
+            say(f"the dashboard is at http://{_address(*each.getsockname()[:2])}/; Ctrl-C ends it")
+        super().run(listening)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and notify the service manager."""
+        await super().startup(sockets)
         self._systemd.notify("READY=1")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -49,3 +56,28 @@ class Server(uvicorn.Server):
         self._systemd.notify("STOPPING=1")
         self._dashboard.pulse.stop()
         super().handle_exit(sig, frame)
+
+
+def _listen(host: str, port: int) -> list[socket.socket]:
+    """Return sockets that listen at all addresses of a host; raise `RedriveError` if one is not free."""
+    listening: list[socket.socket] = []
+    try:
+        found = {(family, at[:2]) for family, *_, at in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        for family, (name, number) in sorted(found):
+            try:
+                listening.append(socket.create_server((str(name), int(number)), family=family))
+            except OSError as error:
+                # The name ``localhost`` has an address of IPv6 also where the machine has IPv6 switched off.
+                if not listening or error.errno != errno.EADDRNOTAVAIL:
+                    raise
+    except OSError as error:
+        why = str(error.strerror).partition(" (")[0]
+        raise RedriveError(
+            f"the dashboard cannot listen at {_address(host, port)}: {why}; give another --port (0 selects a free one) "
+            "or --host, or end the program that listens there"
+        ) from error
+    return listening
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

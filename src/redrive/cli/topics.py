@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from datetime import UTC
 from typing import Annotated
 
@@ -16,7 +15,6 @@ from redrive.cli.known import check_topic
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
 from redrive.cli.screen import Grid, print_document, say
 from redrive.engine.explain import span
-from redrive.engine.lifecycle import State
 from redrive.engine.topics import Position
 from redrive.stores.operations.topics.lag import Lag, SubscriptionStatus
 
@@ -86,18 +84,9 @@ def show(app: Target, topic: Name, subscription: Subscription, *, json: AsJson =
         say(f"shard {shard.shard}: {where}; {feeder}{stuck}")
     for each in status.held_by:
         say(f"held by {words.held(each)}")
-    _show_remedy(app, status)
+    for remedy in words.remedies(status, app):
+        say(f"to clear it: {remedy}")
     _show_dead(status)
-
-
-def _show_remedy(app: str, status: SubscriptionStatus) -> None:
-    """Write the commands that let a subscription go on that is paused or held."""
-    place = shlex.join([app, status.subscription.topic, status.subscription.name])
-    if status.subscription.paused_at is not None:
-        say(f"to clear it: redrive topics resume {place}")
-    for each in status.held_by[:1]:
-        again = "topics redrive " + place if each.state is State.DEAD else f"jobs retry {shlex.quote(app)} {each.id}"
-        say(f"to clear it: redrive {again}, or redrive topics skip {place} {each.event_id}")
 
 
 def _show_dead(status: SubscriptionStatus) -> None:
@@ -283,7 +272,7 @@ def _plain(status: SubscriptionStatus) -> dict[str, object]:
         ],
         "held_by": [
             {"event": each.event_id, "job": each.id, "state": each.state, "next_at": each.scheduled_at}
-            | {"out_of_order": each.out_of_order}
+            | {"error": each.error, "out_of_order": each.out_of_order}
             for each in status.held_by
         ],
         "dead": [

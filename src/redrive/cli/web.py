@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from redrive.cli.loading import Target, load_app
+from redrive.cli.loading import Target, load_existing
 from redrive.cli.screen import say
 from redrive.cli.server import Server
 from redrive.errors import ConfigurationError
@@ -77,7 +77,7 @@ def web(
     if prefix and (own_path(prefix, "") != prefix or prefix.endswith("/")):
         raise ConfigurationError(f"--prefix {prefix!r} is not a path such as /ops/redrive")
     auth = NoAuth() if users is None else Users(_read(users))
-    loaded = load_app(app).open(migrate=False)
+    loaded = load_existing(app)
     site = Site(loaded, title, payloads, open_to_all=users is None, reference=app)
     dashboard = Dashboard(site, auth, {host, *(host_name or ())} if users is None or host_name else None)
     Server(dashboard, host, port, prefix).run()

@@ -18,6 +18,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from redrive.app.app import App
+from redrive.cli.known import unused_queues
 from redrive.cli.loading import Target, load_app
 from redrive.errors import ConfigurationError, PolicyError
 from redrive.observe.logs import EntryFormatter, logger
@@ -94,6 +95,7 @@ def worker(
         shutdown_timeout=patience,
         processes=processes,
     )
+    _warn_of_queues(loaded, [*(queue or ()), *(exclude_queue or ())])
     _calm_the_collector()
     asyncio.run(_serve(loaded, runner, _observed(loaded, runner, health, worker_file)))
     if stuck():
@@ -105,6 +107,13 @@ def start_log(level: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(EntryFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def _warn_of_queues(app: App, names: list[str]) -> None:
+    """Log a warning about queues that nothing uses: not an error, because the first job may come later."""
+    app.check()
+    for warning in unused_queues(app, names):
+        logger("redrive.worker").warning("%s", warning)
 
 
 def _serve_metrics(app: App, address: str) -> None:

@@ -328,7 +328,7 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
         return claim.policy.advance(history, failure, delay, now=now, sample=sample).by_rule
 
     left = claim.policy.remaining(history, failure)
-    most = None if left is None else claim.attempt + left
+    most = None if left is None or is_feeder(claim.origin) else claim.attempt + left
     match claim.policy.decide(history, failure, now, sample):
         case Retry(delay, nominal, rule):
             verdict = f"retry in {format_duration(delay)} ({rule})"
@@ -350,6 +350,10 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
             closed = close(claim, now, AttemptOutcome.FAILED, failed=failed, delay=at - now, rule=rule, verdict=verdict)
             return _retry(claim, closed, at, by_rule(at - now), most=most)
         case GiveUp(why, rule):  # pragma: no branch - the last one; mypy proves that all are here
+            others = claim.attempt - history.attempts
+            if rule == "attempts" and others > 0:
+                were = "1 earlier one was" if others == 1 else f"{others} earlier ones were"
+                why += f"; {were} forgiven by a retry or redrive, or lost with a worker"
             closed = close(claim, now, AttemptOutcome.FAILED, failed=failed, rule=rule, verdict=why)
             return _dead(claim, closed, most=most)
 

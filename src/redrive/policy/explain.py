@@ -186,6 +186,8 @@ def least(one: _N | None, other: _N | None) -> _N | None:
 
 
 _SHOWN = 6
+# Executions that no call reaches: the policy has such a limit where one is required.
+_UNLIMITED = 10**9
 _AT_ONCE = Exponential(0)
 
 
@@ -235,7 +237,9 @@ def _bounded(value: timedelta | None, deadline: timedelta | None) -> timedelta |
 
 
 def _sentence(policy: Decider, executions: int | None, waiting: timedelta | None, time: timedelta | None) -> str:
-    times = {None: "any number of times", 1: "once"}.get(executions, f"up to {executions} times")
+    times = "once" if executions == 1 else f"up to {executions} times"
+    if executions is None or executions >= _UNLIMITED:
+        times = "any number of times"
     parts = [f"Calls {times}"]
     if executions != 1:
         parts.append(f"waits {_waits(policy)}")

@@ -1,20 +1,29 @@
 """A background duty that writes the sums of ended attempts, and once a minute the depths of the queues.
 
-The sums are for charts. A job costs the worker an addition in memory; an idle worker writes no sums.
+The sums are for charts. A job costs the worker an addition in memory; an idle worker writes no sums. The worker that
+writes the depths of a minute logs the queues with due jobs that wait for an operator, a worker or a rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from redrive.app.app import App
 from redrive.engine.outcome import Transition
+from redrive.engine.records import Severity
+from redrive.observe.logs import logger
 from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from redrive.engine.counters import Tally
+    from redrive.stores.operations.queues import Depth
+
+log = logger("redrive.worker")
 
 # Seconds between two writes: what a worker that is killed loses.
 EVERY = 10.0
@@ -64,8 +73,20 @@ class Counting:
         if self._left <= 0:
             from redrive.stores.operations import counters
 
-            left = await self._app.store.arun(counters.note_depths(now=self._app.now()))
-            self._left = left.total_seconds() + self._registration.id * 7 % SPREAD
+            noted = await self._app.store.arun(counters.note_depths(now=self._app.now()))
+            self._left = noted.left.total_seconds() + self._registration.id * 7 % SPREAD
+            if any(each.oldest_at is not None for each in noted.depths):
+                await self._report(noted.depths, noted.at)
         rest = min(EVERY, self._left)
         self._left -= rest
         return rest
+
+    async def _report(self, depths: Sequence[Depth], at: datetime) -> None:
+        """Log why due jobs wait, if it is not for a free slot."""
+        # Most workers have no such queue.
+        from redrive.stores.operations import doctor
+
+        found = await self._app.store.arun(doctor.waiting(depths, at))
+        for each in doctor.queues(found, self._app.reference):
+            level = logging.WARNING if each.severity is Severity.PROBLEM else logging.INFO
+            log.log(level, "%s: %s", each.text, each.advice)

@@ -68,8 +68,8 @@ def pending(dialect: str, version: int, phase: Phase | None) -> list[Migration]:
         return [step for step in steps if step.number <= needed]
     if version < needed:
         raise StoreOpenError(
-            f"the schema has version {version}, and the phase post begins at {needed}: run redrive db migrate --phase "
-            "pre, and deploy the code, before the phase post"
+            f"the schema has version {version}, and the phase post begins at {needed}: run redrive db migrate APP "
+            "--phase pre, and deploy the code, before the phase post"
         )
     return steps
 

@@ -80,7 +80,7 @@ def _open_file(url: str, *, migrated: bool, phase: Phase | None) -> Store:
     settings = parse_url(url)
     path = settings.path
     if not migrated and path is not None and path.parent.exists() and not path.exists():
-        raise StoreOpenError(f"{settings} does not exist; redrive db migrate creates it")
+        raise StoreOpenError(f"{settings} does not exist; redrive db migrate APP creates it")
     store = (_turso_class(url) if url.startswith("turso:") else SQLiteStore)(url, settings)
     try:
         if migrated or path is None:

@@ -25,6 +25,7 @@ from redrive.engine.outcome import Outcome, Succeeded
 from redrive.engine.records import Filter
 from redrive.errors import ConfigurationError
 from redrive.stores.operations import admin, audit, counters, retention
+from redrive.stores.operations.queues import DepthState
 from tests.stores.helpers import FATAL, T0, Harness, failed, new, seconds
 
 TEN = timedelta(minutes=10)
@@ -126,13 +127,18 @@ def test_depths_are_noted_once_a_minute(store: Harness):
     store.enqueue(new(), new(), new(queue="mail", delay=60))
     store.dead()
     store.wait(20)
-    assert seconds(40) == store.do(counters.note_depths(now=store.now))
+    first = store.do(counters.note_depths(now=store.now))
     store.enqueue(new())
-    store.do(counters.note_depths(now=store.now))
+    second = store.do(counters.note_depths(now=store.now))
     store.wait(60)
     store.do(counters.note_depths(now=store.now))
     found = store.do(counters.throughput(HOUR, MINUTE, now=store.now)).depths
 
+    assert (seconds(40), seconds(40)) == (first.left, second.left)
+    assert ({"default": 2, "mail": 0}, ()) == (
+        {each.queue: each.jobs for each in first.depths if each.standing is DepthState.DUE},
+        second.depths,
+    )
     assert [
         (T0, "default", 2, seconds(20)),
         (T0, "mail", 0, None),

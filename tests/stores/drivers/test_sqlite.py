@@ -156,7 +156,7 @@ def test_dropped_tables_are_named_in_the_error(store: Store, foreign: sqlite3.Co
     with pytest.raises(StoreOpenError) as refused:
         store.run(jobs.result(1))
 
-    assert f"{path} has no redrive tables; redrive db migrate creates them (no such table: redrive_results)" == str(
+    assert f"{path} has no redrive tables; redrive db migrate APP creates them (no such table: redrive_results)" == str(
         refused.value
     )
 

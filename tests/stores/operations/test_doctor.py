@@ -164,14 +164,20 @@ def test_jobs_of_living_workers_are_no_finding():
             [
                 (
                     "problem",
-                    "no live worker serves queue 'mail', which has 3 jobs due",
+                    "no live worker serves queue 'mail', which has 3 jobs due, the oldest since 10s",
                     "redrive worker shop:app --queue mail",
                 )
             ],
         ),
         (
             {"depths": (DUE,), "settings": (PAUSED,), "workers": (worker(queues=("slow",)),)},
-            [("problem", "queue 'mail' is paused since 1m, and has 3 jobs due", "redrive queues resume shop:app mail")],
+            [
+                (
+                    "problem",
+                    "queue 'mail' is paused since 1m, and has 3 jobs due, the oldest since 10s",
+                    "redrive queues resume shop:app mail",
+                )
+            ],
         ),
         (
             {"depths": (LATER,), "settings": (PAUSED, QueueSettings("slow"))},

@@ -100,7 +100,7 @@ class DevServer(Server):
         super().__init__(dashboard)
         self._link = link
 
-    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and print the link."""
         await super().startup(sockets)
         self._link.start()

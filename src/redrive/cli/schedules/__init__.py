@@ -9,7 +9,6 @@ A refresh has tracked items, each with a key. A command with a key acts on that 
 from __future__ import annotations
 
 import itertools
-import shlex
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated
@@ -91,13 +90,21 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
         return
     for line in pages.schedule(found, ahead):
         say(line)
-    if found.paused_at is not None:
-        say(f"to clear it: redrive schedules resume {shlex.join([app, name])}")
+    remedy = found.remedy(app)
+    if remedy is not None:
+        say(f"to clear it: {remedy}")
     if found.kind is Kind.CRON:
         pages.history(past).show()
     else:
         say(f"items: {pages.went((), counts) or 'none'}")
         pages.items(troubled).show()
+
+
+def _load(app: str, name: str) -> App:
+    """Load an App, or raise `ScheduleNotFound`, with the known names, if neither it nor the database has a schedule."""
+    loaded = load_app(app)
+    run(loaded.store, view(loaded, name))
+    return loaded
 
 
 def _occurrences(app: App, found: ScheduleView, limit: int) -> tuple[Occurrence, ...]:
@@ -152,7 +159,7 @@ def create(
 @schedules.command()
 def delete(app: Target, name: Name, *, actor: Actor = None, json: AsJson = False) -> None:
     """Delete a cron that was created at run time: it does not occur again. Its jobs stay."""
-    load_app(app).schedules.delete(name, actor=actor)
+    _load(app, name).schedules.delete(name, actor=actor)
     _print({"deleted": name}, [f"cron {name} is deleted"], json=json)
 
 
@@ -162,7 +169,7 @@ def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, js
 
     A running attempt of the item is superseded.
     """
-    loaded = load_app(app)
+    loaded = _load(app, name)
     if key is None:
         made = loaded.schedules.trigger(name, actor=actor)
         _print(made, [f"cron {name} was started as job {made.job_id}"], json=json)
@@ -175,7 +182,7 @@ def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, js
 @schedules.command()
 def update(app: Target, name: Name, key: Item, *, actor: Actor = None, json: AsJson = False) -> None:
     """Restart an item of a refresh: it is enabled again if it gave up, and its failures are forgotten."""
-    loaded = load_app(app)
+    loaded = _load(app, name)
     loaded.refreshes.update(name, key, actor=actor or loaded.actor)
     _say_item(loaded, name, key, json=json)
 
@@ -183,7 +190,7 @@ def update(app: Target, name: Name, key: Item, *, actor: Actor = None, json: AsJ
 @schedules.command()
 def pause(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
     """Start nothing of a schedule, or of one item of a refresh, until resume; running attempts go on."""
-    loaded = load_app(app)
+    loaded = _load(app, name)
     if key is None:
         loaded.schedules.pause(name, actor=actor)
     else:
@@ -194,7 +201,7 @@ def pause(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json
 @schedules.command()
 def resume(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
     """Go on. What was planned for the time of the pause is left out; a retry that became due is made."""
-    loaded = load_app(app)
+    loaded = _load(app, name)
     if key is None:
         loaded.schedules.resume(name, actor=actor)
     else:
@@ -207,7 +214,7 @@ def backfill(
     app: Target, name: Name, *, since: Since, until: Until = None, actor: Actor = None, json: AsJson = False
 ) -> None:
     """Start all occurrences of a cron in a span that were not started. Doing it twice is doing it once."""
-    loaded = load_app(app)
+    loaded = _load(app, name)
     begin = _aware(since)
     end = _now(loaded) if until is None else _aware(until)
     made = loaded.schedules.backfill(name, begin, end, actor=actor)

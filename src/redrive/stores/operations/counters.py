@@ -92,13 +92,27 @@ def write_counters(rows: TallyRows) -> Steps[None]:
         yield Query("error_hours_put", many=[asdict(each) for each in rows.hours])
 
 
+class NotedDepths(msgspec.Struct, frozen=True, gc=False):
+    """What `note_depths` returns.
+
+    Attributes:
+        left: the time until the next minute.
+        depths: what was read; empty if another worker had written this minute.
+    """
+
+    at: datetime
+    left: timedelta
+    depths: tuple[Depth, ...]
+
+
 @writes
-def note_depths(*, now: datetime | None = None) -> Steps[timedelta]:
-    """Write the depths of the queues for this minute, if no other worker has; return the time until the next minute."""
+def note_depths(*, now: datetime | None = None) -> Steps[NotedDepths]:
+    """Write the depths of the queues for this minute, if no other worker has."""
     at = yield from instant(now)
     minute = floor(at, MINUTE)
+    found: Sequence[Depth] = ()
     if not (yield Query("depths_noted", {"at": minute})):
-        found: Sequence[Depth] = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
+        found = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
         rows: dict[str, dict[str, object]] = {}
         for each in found:
             row = rows.setdefault(each.queue, {**_EMPTY, "at": minute, "queue": each.queue})
@@ -107,7 +121,7 @@ def note_depths(*, now: datetime | None = None) -> Steps[timedelta]:
                 row["oldest_for"] = at - each.oldest_at
         if rows:
             yield Query("depths_put", many=list(rows.values()))
-    return minute + MINUTE - at
+    return NotedDepths(at, minute + MINUTE - at, tuple(found))
 
 
 @reads

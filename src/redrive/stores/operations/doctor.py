@@ -6,6 +6,7 @@ which looks for rows that the engine cannot have written, this is about operatio
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -15,11 +16,10 @@ import msgspec
 
 from redrive.engine.explain import span
 from redrive.engine.machine import StrandedCount
-from redrive.engine.queue import QueueSettings
 from redrive.engine.records import Diagnosis, Severity, WorkerRecord
 from redrive.engine.settle import CATCH_STUCK_AFTER
 from redrive.stores.operations.machines.rows import Known
-from redrive.stores.operations.queues import MOST, WIDEST, Depth, DepthState
+from redrive.stores.operations.queues import MOST, WIDEST, Depth, DepthState, QueueLimits
 from redrive.stores.query import Query, Steps, reads
 
 # The time for which a job may be due while workers live.
@@ -99,6 +99,7 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         server: facts about the database, by name.
         busy: the attempts that each worker runs, by its id.
+        settings: those of the queues.
         lanes: the queues that are not paused, with the tasks of their ready jobs.
     """
 
@@ -107,7 +108,7 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
     workers: tuple[WorkerRecord, ...] = ()
     busy: Mapping[int, int] = {}
     depths: tuple[Depth, ...] = ()
-    settings: tuple[QueueSettings, ...] = ()
+    settings: tuple[QueueLimits, ...] = ()
     lanes: tuple[tuple[str, str], ...] = ()
     catches: tuple[StuckCatch, ...] = ()
     failed: tuple[FailedInstances, ...] = ()
@@ -134,7 +135,7 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
     at = facts["clock"][0].at
     workers: Sequence[WorkerRecord] = yield Query("workers", into=WorkerRecord)
     depths: Sequence[Depth] = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
-    settings: Sequence[QueueSettings] = yield Query("queues_select", {"names": None}, into=QueueSettings)
+    settings = yield from _limits(None, at)
     stranded: Sequence[StrandedCount] = ()
     if machines is not None and machines.machines:
         stranded = yield Query("machines_stranded", machines.params(), into=StrandedCount)
@@ -144,7 +145,7 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
         tuple(workers),
         {each.id: each.number for each in facts["busy"]},
         tuple(depths),
-        tuple(settings),
+        settings,
         tuple((each.name, each.key) for each in facts["lane"]),
         tuple(StuckCatch(each.id, each.name, each.other, each.number, each.text) for each in facts["catch"]),
         tuple(FailedInstances(each.name, each.number, each.key) for each in facts["machine"]),
@@ -155,6 +156,20 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
             for each in facts["operation"]
         ),
     )
+
+
+@reads
+def waiting(depths: Sequence[Depth], at: datetime) -> Steps[Vitals]:
+    """Read what `queues` decides on about due jobs."""
+    due = tuple(each for each in depths if each.standing is DepthState.DUE)
+    workers: Sequence[WorkerRecord] = yield Query("workers", into=WorkerRecord)
+    return Vitals(
+        at, workers=tuple(workers), depths=due, settings=(yield from _limits(sorted({each.queue for each in due}), at))
+    )
+
+
+def _limits(names: Sequence[str] | None, at: datetime) -> Steps[tuple[QueueLimits, ...]]:
+    return tuple((yield Query("queue_limits", {"names": names, "now": at}, into=QueueLimits)))
 
 
 def diagnose(found: Vitals, tasks: Collection[str], version: str, *, app: str = "APP") -> list[Diagnosis]:
@@ -170,7 +185,7 @@ def diagnose(found: Vitals, tasks: Collection[str], version: str, *, app: str = 
         *_server(found),
         *_workers(found, version, app),
         *_leases(found, app),
-        *_queues(found, app),
+        *queues(found, app),
         *_tasks(found, tasks, app),
         *_oldest(found, app),
         *_catches(found, app),
@@ -244,19 +259,25 @@ def _leases(found: Vitals, app: str) -> Iterator[Diagnosis]:
         yield Diagnosis("leases", severity, f"worker {number} {since}, and still has {jobs}", advice)
 
 
-def _queues(found: Vitals, app: str) -> Iterator[Diagnosis]:
+def queues(found: Vitals, app: str) -> Iterator[Diagnosis]:
+    """Return the queues with jobs that wait for an operator, a worker or a rate."""
     alive, due, later = found.alive, found.jobs(DepthState.DUE), found.jobs(DepthState.LATER)
     paused = {each.name: each.paused_at for each in found.settings if each.paused_at is not None}
     for queue in sorted(due):
         if alive and queue not in paused and not any(worker.serves(queue) for worker in alive):
-            text = f"no live worker serves queue {queue!r}, which has {_count(due[queue])} due"
-            yield Diagnosis("queues", Severity.PROBLEM, text, f"redrive worker {app} --queue {queue}")
+            text = f"no live worker serves queue {queue!r}, which has {_due(due[queue], found.now)}"
+            yield Diagnosis("queues", Severity.PROBLEM, text, f"redrive worker {app} --queue {shlex.quote(queue)}")
     for queue, since in sorted(paused.items()):
         waiting = due.get(queue) or later.get(queue)
         if waiting is not None:
-            when = "due" if queue in due else "waiting"
-            text = f"queue {queue!r} is paused since {span(found.now - since)}, and has {_count(waiting)} {when}"
-            yield Diagnosis("queues", Severity.PROBLEM, text, f"redrive queues resume {app} {queue}")
+            jobs = _due(waiting, found.now) if queue in due else f"{_count(waiting)} waiting"
+            text = f"queue {queue!r} is paused since {span(found.now - since)}, and has {jobs}"
+            yield Diagnosis("queues", Severity.PROBLEM, text, f"redrive queues resume {app} {shlex.quote(queue)}")
+    for each in found.settings:
+        if each.name in due and each.name not in paused and each.next_at is not None and each.next_at > found.now:
+            text = f"queue {each.name!r} has reached its rate {each.rate}, and has {_due(due[each.name], found.now)}"
+            advice = f"redrive queues limit {app} {shlex.quote(each.name)} --rate none, or a higher one"
+            yield Diagnosis("queues", Severity.NOTE, text, advice)
 
 
 def _tasks(found: Vitals, tasks: Collection[str], app: str) -> Iterator[Diagnosis]:
@@ -338,6 +359,11 @@ def _machines(found: Vitals, app: str) -> Iterator[Diagnosis]:
     for row in found.stranded:
         text = f"machine {row.machine!r}: {row.text}, which the code does not have"
         yield Diagnosis("machines", Severity.PROBLEM, text, row.advice(app))
+
+
+def _due(each: Depth, now: datetime) -> str:
+    since = "" if each.oldest_at is None else f", the oldest since {span(now - each.oldest_at)}"
+    return f"{_count(each)} due{since}"
 
 
 def _count(each: Depth) -> str:

@@ -72,7 +72,7 @@ def mismatch(schema: Schema, code: Versions, name: str) -> StoreError | None:
     if schema.version < code.needed:
         return StoreOpenError(
             f"{name} has schema {schema.version}, and this redrive works with schema {code.needed}: redrive db migrate "
-            "brings it there"
+            "APP brings it there"
         )
     return SchemaTooNew(
         f"{name} has schema {schema.version}, and this redrive supports schemas up to {code.latest}: a newer redrive "

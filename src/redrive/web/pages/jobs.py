@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from redrive.app.protocol import Procedure
 from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import State
+from redrive.engine.origin import is_feeder
 from redrive.engine.records import NEWEST, Filter, Hold, JobRecord
+from redrive.engine.runs import is_far
 from redrive.stores.operations import admin, queues
 from redrive.stores.operations import jobs as operations
 from redrive.web.exchange import Newest, Page, Request, Site
@@ -51,8 +53,8 @@ class JobLine(msgspec.Struct, frozen=True, gc=False):
         standing: its state in one word: due, scheduled, retrying, parked, paused, held, running, waiting, succeeded,
             dead, caught or cancelled.
         attempts: made so far.
-        most: that the policy allows; None without a limit.
-        due_at: when it is due, if it is ready.
+        most: if the others fail alike; None without a limit.
+        due_at: when it is due, if it is ready; None if it waits without a time limit.
         why: why it is not running.
         group: the error group of its last failure.
     """
@@ -145,9 +147,9 @@ def line(job: JobRecord, around: Circumstances, shown: Shown) -> JobLine:
         state=job.state,
         standing=standing(job, around.now),
         attempts=job.attempt,
-        most=job.policy.attempts,
+        most=_most(job),
         enqueued_at=job.enqueued_at,
-        due_at=job.scheduled_at if job.state is State.READY else None,
+        due_at=due_at(job),
         finished_at=job.finished_at,
         why=shown.clear(why_not_running(job, around)) or "",
         reason=job.reason,
@@ -155,6 +157,21 @@ def line(job: JobRecord, around: Circumstances, shown: Shown) -> JobLine:
         group=job.fingerprint,
         origin=job.origin,
     )
+
+
+def due_at(job: JobRecord) -> datetime | None:
+    """Return when a job is due, if it is ready; None if it waits without a time limit."""
+    return job.scheduled_at if job.state is State.READY and not is_far(job.scheduled_at) else None
+
+
+def _most(job: JobRecord) -> int | None:
+    """Return the number of attempts if the others fail alike; None without a limit."""
+    # A catch job runs again until it succeeds, and a feeder until its subscription ends.
+    if job.policy.attempts is None or job.parent_id is not None or is_feeder(job.origin):
+        return None
+    begun = job.attempt if job.state in (State.READY, State.DEAD) else job.attempt - 1
+    # A retry or a redrive forgives failures, and attempts that were lost with a worker are none.
+    return job.policy.attempts + max(0, begun - job.failures)
 
 
 def standing(job: JobRecord, now: datetime) -> str:

@@ -19,7 +19,7 @@ from redrive.engine.runs import RunRecord, StepKind
 from redrive.stores.operations import jobs, managing_runs, queues
 from redrive.stores.operations.managing_runs import RunView, Timeline
 from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site, path_to
-from redrive.web.pages.jobs import standing
+from redrive.web.pages.jobs import due_at, standing
 from redrive.web.pages.runs import RunLine, run_line
 from redrive.web.shown import Shown
 
@@ -136,7 +136,7 @@ def run(site: Site, request: Request) -> Procedure[Page]:
         run=run_line(RunView(record, job), around, shown),
         error=shown.clear(job.error),
         restarts=record.epoch,
-        due_at=job.scheduled_at if job.state is State.READY and standing(job, around.now) != "due" else None,
+        due_at=None if standing(job, around.now) == "due" else due_at(job),
         paused_at=record.paused_at,
         paused_until=record.paused_until,
         paused_why=record.paused_why,

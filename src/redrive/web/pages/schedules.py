@@ -127,6 +127,7 @@ class CronPage(msgspec.Struct, frozen=True, gc=False):
         skips: the occurrences that the present pause has skipped so far; None if it is not paused.
         past: the decided occurrences, the latest first.
         before: the parameter ``before`` of the next page; None on the last page.
+        remedy: the command that ends its pause; None if it is not paused.
     """
 
     at: datetime
@@ -139,6 +140,7 @@ class CronPage(msgspec.Struct, frozen=True, gc=False):
     skips: Count | None
     past: tuple[OccurrenceLine, ...]
     before: str | None
+    remedy: str | None
 
 
 class ItemLine(msgspec.Struct, frozen=True, gc=False):
@@ -173,6 +175,7 @@ class RefreshPage(msgspec.Struct, frozen=True, gc=False):
         troubled_after: the parameter ``troubled_after`` of the next page of these; None on the last page.
         items: all items, by key.
         after: the parameter ``after`` of the next page of these; None on the last page.
+        remedy: the command that ends its pause; None if it is not paused.
     """
 
     at: datetime
@@ -185,6 +188,7 @@ class RefreshPage(msgspec.Struct, frozen=True, gc=False):
     troubled_after: str | None
     items: tuple[ItemLine, ...]
     after: str | None
+    remedy: str | None
 
 
 def schedule_list(site: Site, request: Request) -> Procedure[Page]:
@@ -230,11 +234,11 @@ def schedule(site: Site, request: Request) -> Procedure[Page]:
     seen: ScheduleView = yield from view(site.app, request.places["name"])
     at: datetime = yield clock.present(site.app.now())
     if seen.kind is Kind.REFRESH:
-        return (yield from _refresh(seen, request, at))
-    return (yield from _cron(seen, request, at))
+        return (yield from _refresh(site, seen, request, at))
+    return (yield from _cron(site, seen, request, at))
 
 
-def _cron(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
+def _cron(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
     text = request.query.get("before", "")
     before = instant(text)
     if text and before is None:
@@ -254,6 +258,7 @@ def _cron(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]
         skips=None if cron is None else _skips(seen, cron, at),
         past=past,
         before=past[-1].occurs_at.isoformat() if len(found) > limit else None,
+        remedy=seen.remedy(site.reference),
     )
     return Page(f"cron {seen.name}", data, next={"before": data.before})
 
@@ -268,7 +273,7 @@ def _skips(seen: ScheduleView, cron: CronDefinition, at: datetime) -> Count | No
     return Count(number, number >= MOST_SKIPPED)
 
 
-def _refresh(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
+def _refresh(site: Site, seen: ScheduleView, request: Request, at: datetime) -> Procedure[Page]:
     after, troubled_after = request.query.get("after", ""), request.query.get("troubled_after", "")
     limit = request.limit(SHOWN)
     troubled: tuple[TrackedItem, ...] = yield items.select(
@@ -289,6 +294,7 @@ def _refresh(seen: ScheduleView, request: Request, at: datetime) -> Procedure[Pa
         troubled_after=_last(troubled, limit),
         items=tuple(map(_item, found[:limit])),
         after=_last(found, limit),
+        remedy=seen.remedy(site.reference),
     )
     number = 0 if data.line.troubled is None else data.line.troubled.value
     title = f"({data.line.troubled} in trouble) {seen.name}" if number else f"refresh {seen.name}"

@@ -131,6 +131,7 @@ class SubscriptionPage(msgspec.Struct, frozen=True, gc=False):
         dead: the latest dead events, at most 20.
         epoch: grows with each move.
         actions: what may be done with it.
+        remedies: the commands that let it go on, if it is paused or held.
     """
 
     at: datetime
@@ -142,6 +143,7 @@ class SubscriptionPage(msgspec.Struct, frozen=True, gc=False):
     dead: tuple[DeliveryLine, ...]
     epoch: int
     actions: tuple[str, ...]
+    remedies: tuple[str, ...]
 
 
 def subscription(site: Site, request: Request) -> Procedure[Page]:
@@ -171,6 +173,7 @@ def subscription(site: Site, request: Request) -> Procedure[Page]:
         dead=tuple(delivery_line(each, shown) for each in dead),
         epoch=_epoch(status),
         actions=_actions(status),
+        remedies=words.remedies(status, site.reference),
     )
     return Page(f"({data.subscription.lag} behind) {known.task}", data)
 

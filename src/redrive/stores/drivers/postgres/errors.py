@@ -39,7 +39,7 @@ def translation(
         return StoreOpenError(f"{settings} cannot be opened: {text}")
     if state in {"42P01", "3F000", "42883"} and "redrive" in text:
         return StoreOpenError(
-            f"{settings} has no redrive tables, or not all of them; redrive db migrate creates them ({text})"
+            f"{settings} has no redrive tables, or not all of them; redrive db migrate APP creates them ({text})"
         )
     if state == "42501":
         return (StoreOpenError if opening else StoreError)(f"{settings}: this role may not do that: {text}")

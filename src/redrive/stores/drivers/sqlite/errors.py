@@ -46,7 +46,7 @@ def translation(
         what = "written" if "readonly" in text else "opened"
         return StoreOpenError(f"{settings} cannot be {what}: {_reason(settings.path)}")
     if "no such table: redrive" in text or "no such view" in text:
-        return StoreOpenError(f"{settings} has no redrive tables; redrive db migrate creates them ({text})")
+        return StoreOpenError(f"{settings} has no redrive tables; redrive db migrate APP creates them ({text})")
     if commits and _OUTCOME_UNKNOWN.search(text):
         return unknown(settings, None, text)
     return (StoreOpenError if opening else StoreError)(f"{settings}: {text}")

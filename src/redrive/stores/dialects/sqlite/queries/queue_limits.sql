@@ -1,5 +1,5 @@
--- Return the settings of these queues, with the number of attempts within the span of its rate and the start of the first.
--- Called by status and circumstances.
+-- Return the settings of these queues, or of all, with the number and the first of the starts within the span of the rate.
+-- Called by status, circumstances, examine and waiting.
 SELECT
     name, paused_at, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, turn, changed_at,
     (
@@ -11,4 +11,4 @@ SELECT
         WHERE started.queue = queue.name AND started.started_at > :now - queue.rate_for
     ) AS first_at
 FROM redrive_queues AS queue
-WHERE queue.name IN (SELECT value FROM json_each(:names))
+WHERE :names IS NULL OR queue.name IN (SELECT value FROM json_each(:names))
