@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from redrive.engine.outcome import Held, Parked
-from redrive.engine.queue import QueueChange
+from redrive.engine.queue import QueueChange, Rate
 from redrive.engine.settle import CATCH_STUCK_AFTER
 from redrive.stores.operations import doctor, queues
 from redrive.stores.operations.queues import DepthState
-from tests.stores.helpers import FATAL, Harness, failed, new
+from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 from tests.stores.runs import begin, run
 
 
@@ -43,6 +43,20 @@ def test_workers_jobs_and_queues_are_counted(store: Harness):
     assert (("mail", "print"), ("mail", "send")) == found.lanes
     assert {"mail": 1, "slow": 1} == {queue: each.jobs for queue, each in found.jobs(DepthState.DUE).items()}
     assert ["slow"] == [each.name for each in found.settings]
+
+
+def test_what_decides_on_due_jobs_is_read(store: Harness):
+    """Return the workers, the depths of due jobs alone, and the settings and starts of their queues alone."""
+    worker = store.worker()
+    store.enqueue(new(queue="mail"), new(queue="mail"), new(queue="later", delay=60))
+    for queue in ("mail", "later"):
+        store.do(queues.change(queue, QueueChange(rate=Rate(1, seconds(60))), now=store.now))
+    store.claim(worker=worker, queues=("mail",))
+    found = store.do(doctor.waiting(store.do(queues.depths(now=store.now)).queues, store.now))
+
+    assert [worker] == [each.id for each in found.workers]
+    assert [("mail", DepthState.DUE, 1)] == [(each.queue, each.standing, each.jobs) for each in found.depths]
+    assert [("mail", 1, store.now + seconds(60))] == [(each.name, each.begun, each.next_at) for each in found.settings]
 
 
 def test_catch_jobs_that_fail_again_and_again_are_read(store: Harness):

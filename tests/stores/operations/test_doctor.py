@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from redrive.engine.machine import StrandedCount
 from redrive.engine.queue import QueueSettings
@@ -19,7 +20,7 @@ from redrive.stores.operations.doctor import (
     Vitals,
     diagnose,
 )
-from redrive.stores.operations.queues import MOST, Depth, DepthState
+from redrive.stores.operations.queues import MOST, Depth, DepthState, QueueLimits
 from tests.engine.helpers import worker
 from tests.stores.helpers import T0, seconds
 
@@ -28,6 +29,7 @@ LIVE = worker(version="1.0")
 DUE = Depth("mail", DepthState.DUE, 3, NOW - seconds(10))
 LATER = Depth("mail", DepthState.LATER, 1, None)
 PAUSED = QueueSettings("mail", paused_at=NOW - seconds(60))
+FULL = QueueLimits("mail", rate_count=2, rate_for=seconds(60), begun=2, first_at=NOW - seconds(20))
 
 
 def found(*checks: str, tasks: tuple[str, ...] = ("send",), **fields: Any) -> list[tuple[str, str, str | None]]:
@@ -190,10 +192,23 @@ def test_jobs_of_living_workers_are_no_finding():
             ],
         ),
         ({"settings": (PAUSED,)}, []),
+        (
+            {"depths": (DUE,), "settings": (FULL,)},
+            [
+                (
+                    "note",
+                    "queue 'mail' has reached its rate 2/1m, and has 3 jobs due, the oldest since 10s",
+                    "redrive queues limit shop:app mail --rate none, or a higher one",
+                )
+            ],
+        ),
+        ({"depths": (LATER,), "settings": (FULL,)}, []),
+        ({"depths": (DUE,), "settings": (replace(FULL, begun=1),)}, []),
+        ({"depths": (DUE,), "settings": (replace(FULL, first_at=NOW - seconds(60)),)}, []),
     ],
 )
 def test_queues_are_examined(fields: Any, expected: Any):
-    """Report queues with due jobs that no living worker serves, and paused queues with jobs."""
+    """Report queues with due jobs that no living worker serves, paused queues with jobs, and rates that hold them."""
     assert expected == found("queues", **fields)
 
 
@@ -240,7 +255,10 @@ def test_the_oldest_due_job_is_examined():
     assert [("problem", "the oldest due job waits since 5m 1s, in queue 'slow'", advice)] == found(
         "oldest", depths=(DUE, old)
     )
-    assert [("ok", "no job is due", None)] == found("oldest", depths=(DUE,), settings=(PAUSED,))
+    assert [("ok", "no job is due, except in paused queues", None)] == found(
+        "oldest", depths=(DUE,), settings=(PAUSED,)
+    )
+    assert [("ok", "no job is due", None)] == found("oldest", depths=(LATER,))
 
 
 def test_stuck_catches_and_dead_jobs_are_examined():

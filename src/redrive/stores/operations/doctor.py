@@ -304,13 +304,15 @@ def _oldest(found: Vitals, app: str) -> Iterator[Diagnosis]:
         (each.oldest_at, each.queue) for each in found.depths if each.oldest_at is not None and each.queue not in paused
     ]
     if not known:
-        yield Diagnosis("oldest", Severity.OK, "no job is due")
+        text = "no job is due, except in paused queues" if found.jobs(DepthState.DUE) else "no job is due"
+        yield Diagnosis("oldest", Severity.OK, text)
         return
     first, queue = min(known)
     waited = found.now - first
     text = f"the oldest due job waits since {span(waited)}, in queue {queue!r}"
     if waited > LATE:
-        advice = f"redrive jobs list {app} --queue {queue} has the reasons; more workers or slots run more at once"
+        reasons = f"redrive jobs list {app} --queue {shlex.quote(queue)} has the reasons"
+        advice = f"{reasons}; more workers or slots run more at once"
         yield Diagnosis("oldest", Severity.PROBLEM, text, advice)
     else:
         yield Diagnosis("oldest", Severity.OK, text)
