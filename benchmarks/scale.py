@@ -4,7 +4,8 @@ Ten million finished jobs and a million that wait (on SQLite only these) are ins
 itself, on the database that ``fill`` has left in ``--home``; without parts all run, one after the other.
 
 * *drain*: jobs of an empty database and of the large one, in turns; the median of the ratios of a pair is decisive.
-* *lists*: the slowest of ten calls of each operation that operators use.
+* *lists*: the slowest of ten calls of each operation that operators use. ``jobs list`` is what the command reads,
+  ``jobs.select`` what ``app.jobs.select`` reads, which does not end before all jobs are read or its limit is reached.
 * *pages*: ten answers of ``redrive web`` to each page of the dashboard that shows jobs, and the first contentful paint
   of five loads in Chromium, each with an empty cache; the goal is 300 ms. It needs the environment of the tests.
 * *prune*: a worker deletes finished jobs while single jobs arrive at a steady rate, and their pick-up is measured.
@@ -33,7 +34,7 @@ from benchmarks.viewers import served
 from redrive.app.app import App
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
-from redrive.stores.operations import queues
+from redrive.stores.operations import admin, queues
 from redrive.web.routes import sections
 
 if TYPE_CHECKING:
@@ -276,7 +277,12 @@ def _calls(app: App) -> dict[str, Callable[[], object]]:
         "stats of a task": functools.partial(app.jobs.stats, task="other"),
         "queues list": lambda: app.store.run(queues.depths(now=app.now())),
     }
-    return calls | {f"jobs list: {name}": functools.partial(app.jobs.select, each) for name, each in filters.items()}
+    for name, where in filters.items():
+        if where.hold is None and not where.oldest_first:
+            page = functools.partial(admin.page, where, budget=admin.BUDGET)
+            calls[f"jobs list: {name}"] = lambda page=page: app.store.run(page())  # type: ignore[misc]
+        calls[f"jobs.select: {name}"] = functools.partial(app.jobs.select, where)
+    return calls
 
 
 def _prune(large: _Large, chosen: argparse.Namespace) -> None:

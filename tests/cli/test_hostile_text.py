@@ -16,6 +16,7 @@ from types import ModuleType
 import pytest
 
 from redrive.policy import Policy
+from redrive.stores.operations import admin
 from tests.cli.commands import lines, walk
 from tests.cli.conftest import Output
 
@@ -341,7 +342,7 @@ def test_an_unexpected_error_is_an_escaped_traceback(hostile: ModuleType, redriv
     def defect(*_: object, **__: object) -> None:
         raise KeyError(EVIL) from OSError(EVIL)
 
-    monkeypatch.setattr(hostile.app.jobs, "select", defect)
+    monkeypatch.setattr(admin, "page", defect)
     output = redrive("jobs", "list", "hostile:app")
 
     assert (1, "") == (output.status, output.out)

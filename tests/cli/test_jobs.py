@@ -20,6 +20,7 @@ from redrive.engine.explain import Circumstances
 from redrive.engine.lifecycle import State
 from redrive.errors import JobDead
 from redrive.runtime.worker import Worker
+from redrive.stores.operations import admin
 from tests.engine import helpers
 
 CHECKOUT = Path(__file__).parents[2]
@@ -123,8 +124,35 @@ def test_a_truncated_list_is_reported(ran: App):
     """Report the cut on standard error, so that standard output has only jobs."""
     result = CliRunner().invoke(cli, ["jobs", "list", "shop:app", "--limit", "3"])
 
-    assert "... the newest 3; --limit shows more\n" == result.stderr
+    assert "... --before 2 shows older jobs, --limit more at once\n" == result.stderr
     assert 3 == len(rows(result.stdout))
+
+
+def test_a_list_continues_before_a_job(redrive, ran: App):
+    """Show only jobs with smaller ids; a list that ends there says nothing of more."""
+    output = redrive("jobs", "list", "shop:app", "--before", "3", "--limit", "2")
+
+    assert (["2", "1"], "") == ([row[0] for row in rows(output.out)], output.err)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_jobs_that_were_not_read_are_reported(redrive, ran: App, monkeypatch: pytest.MonkeyPatch, options):
+    """Say on standard error from where on a list of a large database was not read, and read on from there."""
+    monkeypatch.setattr(admin, "BUDGET", 2)
+    found = redrive("jobs", "list", "shop:app", "--reason", "NONE", *options)
+    rest = redrive("jobs", "list", "shop:app", "--state", "succeeded", "--before", "3", *options)
+
+    assert "... jobs older than 3 were not read; --before 3 reads on\n" == found.err
+    assert [] == (found.out.splitlines() if options else rows(found.out))
+    assert 1 == len(rest.out.splitlines() if options else rows(rest.out))
+
+
+def test_jobs_that_wait_for_a_reason_are_cut(redrive, ran: App):
+    """The list in the order of due times has no jobs before an id."""
+    ran.tasks["charge"].options(delay="1s").enqueue(1)
+    output = redrive("jobs", "list", "shop:app", "--hold", "delay", "--limit", "1")
+
+    assert (["5"], "... more follow; --limit shows more\n") == ([row[0] for row in rows(output.out)], output.err)
 
 
 @pytest.mark.parametrize(

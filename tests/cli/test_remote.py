@@ -146,7 +146,12 @@ def test_lists_are_tables_and_documents_are_lines(at_url: Remote):
     """Lists are tables, or with --json an object in each line; documents are indented."""
     assert re.search(r"^id +task +queue +standing", at_url("jobs", "list").out)
     assert re.search(r"^default +\d+ ", at_url("queues", "list").out, re.MULTILINE)
-    assert "... more follow; --limit shows up to 200\n" == at_url("jobs", "list", "--limit", "1").err
+    first = at_url("jobs", "list", "--limit", "1")
+    before = first.out.split("\n")[1].split()[0]
+    assert f"... --before {before} shows older jobs, --limit up to 200 at once\n" == first.err
+    older = at_url("jobs", "list", "--before", before, "--json")
+    assert [] == [each for each in older.out.splitlines() if int(msgspec.json.decode(each)["id"]) >= int(before)]
+    assert older.out
     assert "job:\n  id: 1\n  task: charge\n" in at_url("jobs", "show", "1").out
     assert "order/1" == msgspec.json.decode(at_url("runs", "show", "checkout/order/1", "--json").out)["run"]["id"]
 

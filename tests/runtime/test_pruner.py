@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,9 @@ def app():
     app.close()
 
 
-def passes(app: App, worker: int, seconds: float = BETWEEN_PASSES) -> None:
+def passes(app: App, worker: int, seconds: float = BETWEEN_PASSES, *, clock: VirtualClock | None = None) -> None:
     """Run the pruner of a worker until it has rested for this long."""
-    clock = VirtualClock()
+    clock = clock or VirtualClock()
 
     async def run() -> None:
         """Run it on an event loop."""
@@ -84,6 +85,24 @@ def test_a_pass_continues_until_no_row_is_left(app: App, monkeypatch: pytest.Mon
     passes(app, worker)
 
     assert ["keep"] == tasks(app)
+
+
+def test_a_rest_follows_each_batch(app: App, monkeypatch: pytest.MonkeyPatch):
+    """After a batch that took a second, the pruner leaves the database to others for a multiple of that."""
+    monkeypatch.setattr(retention, "BATCH", 2)
+    clock, ends, prune = VirtualClock(), list[float](), retention.prune
+
+    def slow(found: retention.Survey):
+        clock.advance(1.0)
+        ends.append(clock.monotonic())
+        return prune(found)
+
+    monkeypatch.setattr(retention, "prune", slow)
+    app.clock.advance("2d")
+    passes(app, register(app), clock=clock)
+
+    assert ["keep"] == tasks(app)
+    assert [1 + pruner.REST] == [later - earlier for earlier, later in pairwise(ends)]
 
 
 def test_completed_instances_are_deleted_if_their_machine_sets_a_time(app: App):

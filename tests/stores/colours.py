@@ -57,6 +57,7 @@ BOTH = {
     "test_the_next_due_time_is_read_without_a_claim",
     "test_the_material_of_a_job_without_payload",
     "test_the_time_until_the_next_wait_ends",
+    "test_what_decides_on_due_jobs_is_read",
     "test_timeouts_are_computed_again_on_request",
     "test_waiting_retries_are_listed_by_their_time",
     "test_what_waits_for_other_code_is_counted",

@@ -424,7 +424,7 @@ def test_the_list_is_filtered_and_paged(app: redrive.App, client: Client):
 
 def test_a_rare_filter_says_how_far_it_was_searched(client: Client, monkeypatch: pytest.MonkeyPatch):
     """Lists that read only the newest jobs name the last one, and lead to the older ones."""
-    monkeypatch.setattr("redrive.web.pages.jobs.BUDGET", 3)
+    monkeypatch.setattr("redrive.stores.operations.admin.BUDGET", 3)
     first = client.get("/api/v1/jobs?q=task:charge&before=6").json()
     second = client.get(f"/api/v1/jobs?q=task:charge&before={first['searched_to']}").json()
 

@@ -7,15 +7,16 @@ from typing import Annotated
 import msgspec
 import typer
 
+from redrive.app.app import App
 from redrive.cli.known import check_names
 from redrive.cli.loading import AsJson, Target, load_existing
-from redrive.cli.screen import Grid, document, print_document, say, say_lines, utc
+from redrive.cli.screen import Grid, document, print_document, say, say_lines, say_unread, utc
 from redrive.engine.explain import Circumstances, obstacle, span, why_not_running
 from redrive.engine.lifecycle import State
-from redrive.engine.records import AttemptRecord, Filter, Hold, JobRecord
+from redrive.engine.records import NEWEST, AttemptRecord, Filter, Hold, JobRecord
 from redrive.engine.runs import is_far
+from redrive.stores.operations import admin, queues
 from redrive.stores.operations import jobs as operations
-from redrive.stores.operations import queues
 
 # Characters of an error in a list.
 ERROR_TEXT = 200
@@ -48,10 +49,14 @@ def list_(
     group: ByGroup = None,
     hold: ByHold = None,
     tag: ByTag = None,
+    before: Annotated[int | None, typer.Option(min=1, help="Only jobs with a smaller id.")] = None,
     limit: Limit = 50,
     json: AsJson = False,
 ) -> None:
-    """List jobs, newest first, or with --hold by when they are due, each with the reason why it is not running."""
+    """List jobs, newest first, or with --hold by when they are due, each with the reason why it is not running.
+
+    Of a large database the newest 20,000 jobs are read; the last line has the command for older ones.
+    """
     loaded = load_existing(app)
     check_names(loaded, task=task, queue=queue)
     # Nothing is left to do for jobs that were caught, and the index of dead jobs by group is without them.
@@ -65,22 +70,39 @@ def list_(
         caught=False if group is not None and state is State.DEAD else None,
         hold=hold,
         tag=tag,
-        limit=limit,
+        before_id=NEWEST if before is None else before,
+        limit=limit + 1,
     )
-    found = loaded.jobs.select(wanted)
+    page = _page(loaded, wanted)
+    found = page.jobs[:limit]
     around = loaded.store.run(queues.circumstances(found, now=loaded.now()))
     if json:
         tags = loaded.store.run(operations.tags([job.id for job in found]))
         for job in found:
             print_document(_plain(job, around[job.id]) | {"tags": tags.get(job.id, ())})
+        _say_rest(page, limit, hold)
         return
     table = Grid("id", "task", "queue", "state", "attempts", "why", wide=("why",))
     for job in found:
         table.add(str(job.id), job.task, job.queue, job.state, str(job.attempt), _why(job, around[job.id]))
     table.show()
-    if len(found) == limit:
-        which = "newest" if hold is None else "first"
-        say(f"... the {which} {limit}; --limit shows more", err=True)
+    _say_rest(page, limit, hold)
+
+
+def _page(app: App, wanted: Filter) -> admin.JobPage:
+    # The index of jobs that wait for a reason has the order of the list, so that its first rows are the answer.
+    if wanted.hold is not None:
+        return admin.JobPage(app.jobs.select(wanted))
+    return app.store.run(admin.page(wanted, budget=admin.BUDGET))
+
+
+def _say_rest(page: admin.JobPage, limit: int, hold: Hold | None) -> None:
+    """Write to standard error how the list goes on, if it does."""
+    if page.searched_to is not None:
+        say_unread(page.searched_to)
+    elif len(page.jobs) > limit:
+        older = f"--before {page.jobs[limit - 1].id} shows older jobs, --limit more at once"
+        say(f"... {older if hold is None else 'more follow; --limit shows more'}", err=True)
 
 
 @jobs.command()

@@ -19,7 +19,7 @@ import msgspec
 import typer
 
 from redrive import errors
-from redrive.cli.screen import Grid, print_document, say
+from redrive.cli.screen import Grid, print_document, say, say_unread
 from redrive.errors import ConfigurationError, RedriveError, StoreUnreachable
 
 # Seconds that the server may take for an answer.
@@ -62,7 +62,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "jobs list": Call(
         "/jobs",
         columns=("id", "task", "queue", "standing", "attempts", "why"),
-        given=_LIMIT,
+        given=_LIMIT | {"before": "before"},
         where=("state", "task", "queue", "reason", "error", "group", "hold", "tag"),
     ),
     "jobs show": Call("/jobs/{number}"),
@@ -325,7 +325,11 @@ def _show(call: Call, found: Any, *, as_json: bool) -> None:  # noqa: ANN401 - J
     """Print an answer: the sentence of an action, a table of a list, or the members of a document."""
     if call.columns:
         _list(found[call.part or "items"], call.columns, as_json=as_json)
-        if not as_json and (found.get("before") or found.get("after") or found.get("searched_to")):
+        if found.get("searched_to"):
+            say_unread(found["searched_to"])
+        elif found.get("before") and "before" in call.given:
+            say(f"... --before {found['before']} shows older jobs, --limit up to 200 at once", err=True)
+        elif not as_json and (found.get("before") or found.get("after")):
             say("... more follow; --limit shows up to 200", err=True)
         if call.path == "/health" and not found["ok"]:
             # As `redrive doctor` does.

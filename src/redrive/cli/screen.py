@@ -37,6 +37,11 @@ def say_lines(text: str) -> None:
         say(line)
 
 
+def say_unread(before: int | str) -> None:
+    """Write to standard error that a list is without the jobs that were not read."""
+    say(f"... jobs older than {before} were not read; --before {before} reads on", err=True)
+
+
 def say_error(text: str) -> None:
     """Write an error to standard error; lines after the first, such as those with a caret, are indented."""
     typer.echo(hanging(f"redrive: {text}"), err=True)

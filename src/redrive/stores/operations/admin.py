@@ -26,6 +26,9 @@ from redrive.stores.query import Query, Rows, Steps, reads, wakes
 # The number of jobs up to which ids are read from a partial index first. If there are more, the table is scanned.
 FEW = 5_000
 
+# The number of the newest jobs that a list for a person reads at once; `page` has the id from which to read on.
+BUDGET = 20_000
+
 _UNFINISHED = (State.READY, State.RUNNING, State.WAITING)
 
 _INDEXED = frozenset({*_UNFINISHED, State.DEAD})
@@ -54,7 +57,8 @@ def select(wanted: Filter) -> Steps[tuple[JobRecord, ...]]:
 
 # Each way reads an index in order, so that nothing is sorted. Unfinished and dead jobs have partial indexes: while they
 # are few, their ids are read there. Otherwise the table is scanned in the order of the filter, where many of them come
-# early. Succeeded and cancelled jobs are found by such a scan, unless few jobs have the tag of the filter.
+# early. The newest dead jobs may be older than millions of others, so they are always read from their index. Succeeded
+# and cancelled jobs are found by a scan, unless few jobs have the tag of the filter.
 def selected(wanted: Filter, *, restarting: bool = False, unfinished: bool = False) -> Steps[Sequence[JobRecord]]:
     """Return the jobs that match a filter, in its order, as a part of a larger operation.
 
@@ -65,12 +69,14 @@ def selected(wanted: Filter, *, restarting: bool = False, unfinished: bool = Fal
     if wanted.ids is None and wanted.hold is not None and not wanted.oldest_first:
         rows = yield Query("jobs_held", params, into=JobRecord)
         return rows
+    if wanted.ids is None and wanted.state is State.DEAD and not wanted.oldest_first:
+        return (yield from _newest_dead(wanted, params))
     if wanted.ids is None and _is_dead_group(wanted):
         members = yield from _grouped(wanted)
         if len(members) < FEW:
             rows = yield Query("jobs_these", params | {"ids": [row[0] for row in members]}, into=JobRecord)
             return rows
-    if wanted.ids is None and wanted.oldest_first and wanted.state is State.DEAD and wanted.caught is False:
+    if wanted.ids is None and wanted.state is State.DEAD and wanted.caught is False:
         rows = yield Query("jobs_dead", params, into=JobRecord)
         return rows
     params["ids"] = yield from few(wanted, unfinished=unfinished)
@@ -122,6 +128,18 @@ def _is_dead_group(wanted: Filter) -> bool:
 def _grouped(wanted: Filter) -> Steps[Rows]:
     window = {"after_id": wanted.after_id, "before_id": wanted.before_id}
     return (yield Query("jobs_grouped", {"group": wanted.group, **window, "most": FEW}))
+
+
+def _newest_dead(wanted: Filter, params: dict[str, object]) -> Steps[Sequence[JobRecord]]:
+    """Return the newest dead jobs that match; only dead jobs are read."""
+    found: list[JobRecord] = []
+    while True:
+        ids = [row[0] for row in (yield from _dead(wanted))]
+        some = params | {"ids": ids, "count": wanted.limit - len(found)}
+        found += yield Query("jobs_these", some, into=JobRecord)
+        if len(ids) < FEW or len(found) == wanted.limit:
+            return found
+        wanted = replace(wanted, before_id=ids[-1])
 
 
 def _dead(wanted: Filter) -> Steps[Rows]:

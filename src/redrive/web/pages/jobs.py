@@ -24,9 +24,6 @@ from redrive.web.shown import Shown
 #: Jobs on a page.
 SHOWN: Final = 50
 
-#: Jobs that are read for a page.
-BUDGET: Final = 20_000
-
 # Holds that have a word of their own as the state of a job.
 _WORDS: Final[Mapping[Hold, str]] = {
     Hold.RETRY: "retrying",
@@ -112,7 +109,7 @@ def jobs(site: Site, request: Request) -> Procedure[Page]:
 def read(site: Site, request: Request, where: Filter) -> Procedure[JobList]:
     """Read a page of the jobs that match."""
     before, limit = request.number("before", NEWEST, most=NEWEST), request.limit(SHOWN)
-    found: admin.JobPage = yield admin.page(replace(where, before_id=before, limit=limit + 1), budget=BUDGET)
+    found: admin.JobPage = yield admin.page(replace(where, before_id=before, limit=limit + 1), budget=admin.BUDGET)
     shown = found.jobs[:limit]
     around: dict[int, Circumstances] = yield queues.circumstances(shown, now=site.app.now())
     # A catch job has the arguments of the job that it catches; an error text may repeat them.
