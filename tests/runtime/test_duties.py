@@ -205,7 +205,7 @@ class Changes:
         self.closed = 0
         self.reported = asyncio.Event()
 
-    async def watch(self, clock: VirtualClock, *, lock_id: int | None, idle: object) -> AsyncGenerator[None, None]:
+    async def watch(self, clock: VirtualClock, *, lock_id: int | None, **_: object) -> AsyncGenerator[None, None]:
         """Yield the prescribed changes; after the end of the list none follows."""
         self.locks.append(lock_id)
         try:

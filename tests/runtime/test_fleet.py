@@ -10,11 +10,12 @@ import pytest
 from redrive import App
 from redrive.engine.records import WorkerRecord
 from redrive.runtime.dead_workers import LOOK, DeadWorkers, Rescuer
-from redrive.runtime.fleet import FEW, SPARSE, STEP, TURN, VAIN, Fleet
+from redrive.runtime.fleet import FEW, SOON, SPARSE, STEP, TURN, VAIN, Fleet
 from redrive.runtime.scheduler import NET_CREATED, Scheduler
 from redrive.runtime.timeouts import LOOK as TIMEOUTS
 from redrive.runtime.timeouts import Timeouts
 from redrive.runtime.worker import Worker
+from redrive.stores.drivers.postgres import listener
 from redrive.testing import VirtualClock
 from tests.runtime.helpers import Registered, register
 
@@ -68,6 +69,14 @@ def test_after_a_look_in_vain_only_a_few_workers_look_at_each_notification():
     assert again == [pytest.approx(STEP * place if place < FEW else VAIN - TURN * size) for place in places]
     assert [STEP * place for place in places[:2]] == [each.delay(soon) for each in fleets[:2]]
     assert all(each.delay(later) <= STEP * size for each in fleets)
+
+
+def test_only_the_first_workers_look_before_a_second_report():
+    """Workers behind the first ones look after all transactions of a notification's moment are committed."""
+    fleets = [placed(own, *(worker(each) for each in range(FEW * 2))) for own in range(FEW * 2)]
+
+    assert FEW == sum(each.delay(T0) < SOON for each in fleets)
+    assert listener.AGAIN < SOON
 
 
 def test_workers_with_other_jobs_do_not_count():
@@ -171,3 +180,37 @@ def test_a_notified_worker_looks_in_its_turn():
         return at_once, one.looks
 
     assert (0, 1) == asyncio.run(run())
+
+
+def test_an_earlier_turn_replaces_a_later_one():
+    """A worker that waits for a late turn looks soon if it is among the first at the next notification."""
+
+    async def run() -> list[object]:
+        """Notify a worker that looked in vain, and again when it is the second; then when it is not."""
+        clock = VirtualClock()
+        one = Looking(clock)
+        one._fleet.rank, one._fleet.size = 0, FEW * 8
+        while one._fleet.delay(clock.now()) < SOON:
+            clock.advance(TURN)
+        one._fleet.polled(clock.now(), in_vain=True)
+        soon = [one._looks_soon()]
+        one._changed()
+        late = one._later
+        soon.append(one._looks_soon())
+        while one._fleet.delay(clock.now()) != STEP:
+            clock.advance(TURN)
+        soon.append(one._looks_soon())
+        one._changed()
+        second = one._later
+        while one._fleet.delay(clock.now()) < SOON:
+            clock.advance(TURN)
+        soon.append(one._looks_soon())
+        one._changed()
+        assert late is not None
+        assert second is not None
+        found = [*soon, late.cancelled(), second is one._later, second.when() < late.when()]
+        async with asyncio.timeout(1):
+            await one.looked.wait()
+        return [*found, one.looks, one._later]
+
+    assert [False, False, True, True, True, True, True, 1, None] == asyncio.run(run())

@@ -118,10 +118,15 @@ class TappedStore(Store):
         return self._driver.version()
 
     def watch(
-        self, clock: Clock, *, lock_id: int | None = None, idle: asyncio.Event | None = None
+        self,
+        clock: Clock,
+        *,
+        lock_id: int | None = None,
+        idle: asyncio.Event | None = None,
+        again: Callable[[], bool] | None = None,
     ) -> AsyncGenerator[None, None]:
         """Yield whenever there may be a change."""
-        return self._driver.watch(clock, lock_id=lock_id, idle=idle)
+        return self._driver.watch(clock, lock_id=lock_id, idle=idle, again=again)
 
     def close(self) -> None:
         """Close the connections."""

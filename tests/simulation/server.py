@@ -79,7 +79,12 @@ class SimulatedServer:
         return self._connection_queue.commits
 
     async def watch(
-        self, clock: Clock, *, lock_id: int | None = None, idle: asyncio.Event | None = None
+        self,
+        clock: Clock,
+        *,
+        lock_id: int | None = None,
+        idle: asyncio.Event | None = None,
+        again: Callable[[], bool] | None = None,
     ) -> AsyncGenerator[None, None]:
         """Yield after each commit that workers may wait for, a moment later."""
         seen = -1

@@ -72,7 +72,8 @@ class Feeders:
 
     def wake(self) -> None:
         """Poll soon, because the database has changed."""
-        self._changed.set()
+        if self._running:
+            self._changed.set()
 
     def stop(self, why: Stop, lease_ids: Iterable[int] | None = None) -> None:
         """Ask feeders to stop; see `redrive.runtime.executor.FeederRunner`."""

@@ -24,6 +24,10 @@ TURN = 0.02
 # The workers that poll at each notification, and the seconds after a poll in vain until one of the others does.
 FEW, VAIN = 4, 0.5
 
+# Seconds within which the first ones poll. The others poll later than a notification that is yielded a second time
+# (`redrive.stores.drivers.postgres.listener.AGAIN`), and do not need it.
+SOON = STEP * FEW
+
 # The longest interval of a duty, in multiples of that of the oldest worker.
 SPARSE = 5
 

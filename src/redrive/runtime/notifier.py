@@ -26,8 +26,17 @@ class Notifier:
         lock_id: the number of the lock that is held while the store is watched; None if the store has no such locks.
     """
 
-    def __init__(self, app: App, clock: Clock, changed: Callable[[], None], idle: asyncio.Event | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        clock: Clock,
+        changed: Callable[[], None],
+        *,
+        idle: asyncio.Event | None = None,
+        again: Callable[[], bool] | None = None,
+    ) -> None:
         self._idle = idle
+        self._again = again
         self.lock_id: int | None = None
         self._app = app
         self._clock = clock
@@ -59,4 +68,4 @@ class Notifier:
         return 0.0
 
     def _watch(self) -> AsyncGenerator[None, None]:
-        return self._app.store.watch(self._clock, lock_id=self.lock_id, idle=self._idle)
+        return self._app.store.watch(self._clock, lock_id=self.lock_id, idle=self._idle, again=self._again)

@@ -25,7 +25,7 @@ from redrive.runtime.balancer import Balancer
 from redrive.runtime.bulk import BulkOperations
 from redrive.runtime.claimer import Claimer
 from redrive.runtime.dead_workers import DeadWorkers, Rescuer
-from redrive.runtime.fleet import Fleet
+from redrive.runtime.fleet import SOON, Fleet
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.hooks import HookRunner
 from redrive.runtime.machines import MachineTurns
@@ -208,7 +208,7 @@ class Worker:
 
     async def _run_with(self, resources: Mapping[str, Any], processes: Processes | None) -> None:
         pool = ThreadPool(self._concurrency + EXTRA_THREADS, "redrive-handler")
-        notifier = Notifier(self._app, self._clock, self._changed, self._idle)
+        notifier = Notifier(self._app, self._clock, self._changed, idle=self._idle, again=self._looks_soon)
         await notifier.open()
         try:
             registration = WorkerRegistration(
@@ -274,8 +274,20 @@ class Worker:
         delay = self._fleet.delay(self._clock.now())
         if not delay:
             self._look()
-        elif self._later is None:
-            self._later = asyncio.get_running_loop().call_later(delay, self._look)
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + delay
+        # The turn of an earlier notification may come later than that of this one.
+        if self._later is None or at < self._later.when():
+            if self._later is not None:
+                self._later.cancel()
+            self._later = loop.call_at(at, self._look)
+
+    def _looks_soon(self) -> bool:
+        """Return True if the next poll may come before all transactions of this moment are committed."""
+        if self._fleet.delay(self._clock.now()) < SOON:
+            return True
+        return self._later is not None and self._later.when() < asyncio.get_running_loop().time() + SOON
 
     def _look(self) -> None:
         if self._later is not None:

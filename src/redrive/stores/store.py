@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, ClassVar, Protocol
 
 from redrive.clock import Clock
@@ -80,7 +80,12 @@ class Store(ABC):
 
     @abstractmethod
     def watch(
-        self, clock: Clock, *, lock_id: int | None = None, idle: asyncio.Event | None = None
+        self,
+        clock: Clock,
+        *,
+        lock_id: int | None = None,
+        idle: asyncio.Event | None = None,
+        again: Callable[[], bool] | None = None,
     ) -> AsyncGenerator[None, None]:
         """Yield at once, and then after each commit that may have made work for workers.
 
@@ -88,6 +93,8 @@ class Store(ABC):
             clock: clock for the pauses between two polls.
             lock_id: where `lasting`, number of a lock to hold while watching; it shows that this process is alive.
             idle: event that is set while a worker has a free slot. Stores that poll pause while it is not set.
+            again: whether to yield a second time, for commits that follow a notification within 15 ms without one of
+                their own; by default always. It is asked at each notification.
 
         Raises:
             StoreError: the database is not available.

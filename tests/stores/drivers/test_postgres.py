@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -564,13 +564,13 @@ def test_after_a_fork_the_child_has_connections_of_its_own(store: Store):
 class Watching:
     """An iteration over `Store.watch`."""
 
-    def __init__(self, store: Store, lock_id: int | None = None) -> None:
-        self.news = store.watch(SystemClock(), lock_id=lock_id)
+    def __init__(self, store: Store, lock_id: int | None = None, *, again: Callable[[], bool] | None = None) -> None:
+        self.news = store.watch(SystemClock(), lock_id=lock_id, again=again)
 
-    async def next(self) -> bool:
-        """Return True if the store reports a change within two seconds."""
+    async def next(self, seconds: float = 2) -> bool:
+        """Return True if the store reports a change within this time; otherwise the iteration ends."""
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(seconds):
                 await anext(self.news)
         except TimeoutError:
             return False
@@ -596,6 +596,29 @@ def test_an_enqueue_notifies_watchers(store: Store, colour: str):
         return received
 
     assert [True, True, True] == asyncio.run(run())
+
+
+@pytest.mark.parametrize(("wanted", "reports"), [(False, 1), (True, 2)])
+def test_a_second_report_is_made_only_if_it_is_wanted(store: Store, *, wanted: bool, reports: int):
+    """At a notification the watcher is asked whether it wants to be told again."""
+    asked: list[None] = []
+
+    def again() -> bool:
+        asked.append(None)
+        return wanted
+
+    async def run() -> list[bool]:
+        """Watch, and enqueue from elsewhere."""
+        watching = Watching(store, again=again)
+        received = [await watching.next()]
+        other = open_store(store.url)
+        await asyncio.to_thread(other.run, jobs.enqueue([new()]))
+        other.close()
+        received += [await watching.next() for _ in range(reports)]
+        return [*received, await watching.next(10 * listener.AGAIN)]
+
+    assert [True, *[True] * reports, False] == asyncio.run(run())
+    assert [None] == asked
 
 
 def test_a_burst_is_one_notification(store: Store, monkeypatch: pytest.MonkeyPatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import asyncpg
@@ -32,15 +32,17 @@ ANSWER = 10.0
 LOCK = "SELECT pg_try_advisory_lock('redrive_meta'::regclass::oid::integer, :lock_id::integer)"
 
 
-async def watch(settings: PostgresSettings, lock_id: int | None) -> AsyncGenerator[None, None]:
-    """Yield at once, and then after each notification."""
+async def watch(
+    settings: PostgresSettings, lock_id: int | None, again: Callable[[], bool] | None = None
+) -> AsyncGenerator[None, None]:
+    """Yield at once, and then after each notification; see `redrive.stores.store.Store.watch`."""
     if not settings.listens:
         # There are no notifications; workers poll every second without them.
         yield
         await asyncio.get_running_loop().create_future()
     connection = await connect(settings, direct=settings.direct)
     try:
-        notifications = _Notifications(connection)
+        notifications = _Notifications(connection, again)
         if settings.notify:
             await _translated(connection.add_listener(settings.channel, notifications.receive), settings)
         held = lock_id is None
@@ -59,16 +61,18 @@ async def watch(settings: PostgresSettings, lock_id: int | None) -> AsyncGenerat
 class _Notifications:
     """The notifications of a connection."""
 
-    def __init__(self, connection: asyncpg.Connection[Any]) -> None:
+    def __init__(self, connection: asyncpg.Connection[Any], again: Callable[[], bool] | None) -> None:
         self._connection = connection
+        self._again = again
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         connection.add_termination_listener(lambda *_: self._event.set())
 
     def receive(self, *_: object) -> None:
-        """Set the event now, and again after `AGAIN`."""
+        """Set the event now, and again after `AGAIN` if that is wanted."""
         self._event.set()
-        self._loop.call_later(AGAIN, self._event.set)
+        if self._again is None or self._again():
+            self._loop.call_later(AGAIN, self._event.set)
 
     async def wait(self, seconds: float) -> bool:
         """Wait for a notification; return False if there was none in time."""

@@ -7,7 +7,7 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from redrive.clock import Clock, SystemClock
@@ -116,12 +116,17 @@ class PostgresStore(Store, forks.Member):
         return int(self._clock.monotonic() * POLLS)
 
     def watch(
-        self, clock: Clock, *, lock_id: int | None = None, idle: asyncio.Event | None = None
+        self,
+        clock: Clock,
+        *,
+        lock_id: int | None = None,
+        idle: asyncio.Event | None = None,
+        again: Callable[[], bool] | None = None,
     ) -> AsyncGenerator[None, None]:
         """Yield at once, and then after notifications; see `Store.watch`."""
         # To listen costs no polls, so it needs neither a clock nor pauses.
         del clock, idle
-        return listener.watch(self.settings, lock_id)
+        return listener.watch(self.settings, lock_id, again)
 
     def close(self) -> None:
         """Close the connections. Idempotent."""

@@ -169,10 +169,15 @@ class SQLiteStore(Store, forks.Member):
     # spends some 7 % of a core on them and its other duties, and a job starts within 5 ms at the median. A worker
     # without a free slot does not poll: it claims what is due when a slot becomes free.
     async def watch(
-        self, clock: Clock, *, lock_id: int | None = None, idle: asyncio.Event | None = None
+        self,
+        clock: Clock,
+        *,
+        lock_id: int | None = None,
+        idle: asyncio.Event | None = None,
+        again: Callable[[], bool] | None = None,
     ) -> AsyncGenerator[None, None]:
         """Yield at once, and then when any connection of this or another process has committed a change."""
-        del lock_id
+        del lock_id, again
         seen = -1
         while True:
             version = self.version()
