@@ -55,7 +55,7 @@ def list_(
 ) -> None:
     """List jobs, newest first, or with --hold by when they are due, each with the reason why it is not running.
 
-    Of a large database the newest 20,000 jobs are read; the last line has the command for older ones.
+    Of a large database the newest 20,000 jobs are read; the last line has the option for older ones.
     """
     loaded = load_existing(app)
     check_names(loaded, task=task, queue=queue)
@@ -100,9 +100,10 @@ def _say_rest(page: admin.JobPage, limit: int, hold: Hold | None) -> None:
     """Write to standard error how the list goes on, if it does."""
     if page.searched_to is not None:
         say_unread(page.searched_to)
+    elif len(page.jobs) > limit and hold is not None:
+        say("... more follow; --limit shows more", err=True)
     elif len(page.jobs) > limit:
-        older = f"--before {page.jobs[limit - 1].id} shows older jobs, --limit more at once"
-        say(f"... {older if hold is None else 'more follow; --limit shows more'}", err=True)
+        say(f"... --before {page.jobs[limit - 1].id} shows older jobs, --limit more at once", err=True)
 
 
 @jobs.command()

@@ -1,5 +1,5 @@
 -- Return ids of dead jobs, caught or not or both, newest first, up to a limit.
--- Called by page.
+-- Called by select and by page.
 SELECT id FROM (
     SELECT id FROM (
         SELECT id FROM redrive_jobs
