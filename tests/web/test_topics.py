@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import redrive
 from redrive.stores.query import Operation, Steps
@@ -68,7 +68,7 @@ def test_the_list_has_a_fixed_number_of_statements(app: redrive.App, client: Ope
 
     async def arun(operation: Operation[Any]) -> Any:
         """Run an operation and note its statements."""
-        return await plain(dataclasses.replace(operation, steps=counted(operation.steps)))
+        return await plain(structs.replace(operation, steps=counted(operation.steps)))
 
     client.get("/livez")
     client.get("/audit")

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+
+from msgspec.structs import replace
 
 from redrive.app.arguments import checked_text
 from redrive.app.enqueue import Options

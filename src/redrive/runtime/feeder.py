@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Collection, Sequence
@@ -358,9 +357,7 @@ class Feeder:
         # Events that handlers have published, and jobs that are due at once, wake other workers.
         wakes = bool(effects or diverted)
         turned = await self._stored(
-            lambda: dataclasses.replace(
-                feed.turn(self.lease, self._record, progress, reading, now=self._app.now()), wakes=wakes
-            )
+            lambda: replace(feed.turn(self.lease, self._record, progress, reading, now=self._app.now()), wakes=wakes)
         )
         failpoints.at("after_feed")
         del self._diverted[: len(diverted)], self._effects[: len(effects)]

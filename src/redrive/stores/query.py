@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+
+import msgspec
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -28,8 +29,7 @@ class Drawn(Enum):
 DRAWN = Drawn.NUMBER
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(msgspec.Struct, frozen=True):
     """One statement to execute.
 
     Attributes:
@@ -42,14 +42,13 @@ class Query:
     """
 
     name: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = msgspec.field(default_factory=dict)
     many: Sequence[Mapping[str, Any]] | None = None
     into: type | None = None
     own: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """Statements that a driver may execute as one; the answer has the rows of the last.
 
     None of them depends on the effects of another one, except on a database that executes them one after the other.
@@ -65,8 +64,7 @@ Steps: TypeAlias = Generator[Query | Batch, Rows, R]
 """The generator of an operation, or of a part of one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation(Generic[R]):
+class Operation(msgspec.Struct, Generic[R], frozen=True):
     """A store operation, to be executed once."""
 
     name: str  # for logs and errors

@@ -23,8 +23,9 @@ on a user's connection     ...
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from redrive.errors import StoreError
 from redrive.stores.dialects import loader
@@ -33,8 +34,7 @@ from redrive.stores.drivers.postgres.statements import begin, composed, prepared
 from redrive.stores.query import Batch, Operation, Query, R, Rows, Steps
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """A message to the server."""
 
     text: str  # one statement with ``$1``, ``$2``; or several without parameters
