@@ -28,6 +28,7 @@ from psycopg import sql
 
 from redrive.clock import SystemClock
 from redrive.stores.opening import open_store
+from tests.debian import needed
 
 BINARIES = os.environ.get("REDRIVE_TEST_POSTGRES")
 
@@ -42,6 +43,9 @@ FAST = (
 
 ADMINISTRATION = "administration of the tests"
 """The application name of the session that empties schemas."""
+
+OLDEST = 15
+"""The number of the server that is Debian's PostgreSQL 15, for what differs between versions, such as plans."""
 
 LARGE = 1_000_000
 """Bytes of a table of jobs after which its schema is not lent again."""
@@ -61,11 +65,10 @@ def server(number: int = 1) -> str:
 
 @functools.cache
 def _started(number: int) -> str:
-    del number  # one server each
     folder = Path(tempfile.mkdtemp(prefix="redrive-pg-"))
     folder.chmod(0o755)
     account = _account(folder)
-    binaries = Path(BINARIES) if BINARIES else _packaged(account)
+    binaries = _binaries(number, account)
 
     def run(program: str, *arguments: str) -> None:
         command = [str(binaries / program), "-D", str(folder / "data"), *arguments]
@@ -78,6 +81,13 @@ def _started(number: int) -> str:
     pid = (folder / "data" / "postmaster.pid").read_text().splitlines()[0]
     _end_with_us(pid, folder, signal="QUIT")
     return str(folder)
+
+
+def _binaries(number: int, account: str | None) -> Path:
+    if number == OLDEST:
+        place = f"/usr/lib/postgresql/{OLDEST}/bin"
+        return Path(needed(f"postgresql-{OLDEST}", lambda: shutil.which("pg_ctl", path=place) and place))
+    return Path(BINARIES) if BINARIES else _packaged(account)
 
 
 def _end_with_us(pid: str, folder: Path, *, signal: str) -> None:

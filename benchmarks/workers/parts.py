@@ -4,6 +4,8 @@
   compares the default with the best of each round.
 * *Many*: the same by one, two and eight worker processes; *busy* handlers compute for a millisecond.
 * On PostgreSQL all workers are idle before the first job can start.
+* *Early*: the same by a worker that was started in an empty database before the jobs were enqueued, as most workers
+  are. Its sessions keep the plans of their statements from that time.
 * *Idle*: transactions per second that idle workers begin altogether, after they have come to rest, and the latency of
   single jobs that are enqueued in the meantime.
 """
@@ -18,7 +20,7 @@ from benchmarks.goals import Goal
 from benchmarks.measure import Sizes, drain
 from benchmarks.place import Server
 from benchmarks.workers.idle import IDLE, idle
-from benchmarks.workers.subjects import fleet
+from benchmarks.workers.subjects import early, fleet
 
 __all__ = ["PARTS"]
 
@@ -65,6 +67,14 @@ def _many(store: str, kind: str, goals: tuple[Goal, ...]) -> Part:
     return Part(f"many-{store}-{kind}", store, tuple(subjects), measure, DRAINS, goals, title)
 
 
+def _early(name: str, home: Path, server: Server | None) -> Mapping[str, float]:
+    subject = early() if name == EARLY else fleet("postgres", "async")
+    drained = drain(subject, Sizes(jobs=TOGETHER * JOBS["async"]), home, server)
+    return {"settled": drained.settled, "cpu": drained.cpu}
+
+
+EARLY, LATE = "redrive, worker first", "redrive, jobs first"
+
 EIGHT = Goal("settled", "redrive, 2 workers", at_least=0.8, of="redrive, 8 workers")
 TWO = ("settled", "redrive, 1 worker")
 
@@ -72,6 +82,15 @@ PARTS = (
     *(_default(store, kind) for store in ("postgres", "sqlite") for kind in ("async", "def")),
     _many("postgres", "busy", (Goal(*TWO, at_least=1.3, of="redrive, 2 workers"), EIGHT)),
     _many("postgres", "async", (Goal(*TWO, at_least=1.0, of="redrive, 2 workers"), EIGHT)),
+    Part(
+        "early",
+        "postgres",
+        (LATE, EARLY),
+        _early,
+        DRAINS,
+        (Goal("settled", LATE, at_least=0.9, of=EARLY),),
+        f"Jobs enqueued before and after the start of one worker, {TOGETHER * JOBS['async']:,} jobs",
+    ),
     Part(
         "idle",
         "postgres",

@@ -14,7 +14,7 @@ from benchmarks.subjects.redrive import PATH, URL, Redrive, RedriveOnPostgres, R
 from redrive.app.app import App
 from redrive.app.task import Task
 
-__all__ = ["BUSY", "KINDS", "REGISTERED", "app", "fleet"]
+__all__ = ["BUSY", "KINDS", "REGISTERED", "app", "early", "fleet"]
 
 REGISTERED = PATH + "SELECT count(*) FROM redrive_workers WHERE stopped_at IS NULL"
 
@@ -26,6 +26,8 @@ KINDS = ("async", "def", "busy")
 
 def define(app: App) -> dict[str, Task[..., Any, Any]]:
     """Register a task of each kind: a coroutine and a function that do nothing, and a coroutine that computes.
+
+    Jobs of the fourth, ``silent``, are not counted.
 
     Args:
         app: where.
@@ -55,7 +57,11 @@ def define(app: App) -> dict[str, Task[..., Any, Any]]:
             pass
         mark(sent_at)
 
-    return {"async": noop, "def": function, "busy": busy}
+    @app.task(name="silent")
+    async def silent() -> None:
+        pass
+
+    return {"async": noop, "def": function, "busy": busy, "silent": silent}
 
 
 app = App(os.environ.get(URL, "memory://"))
@@ -70,11 +76,16 @@ class _Kind(Redrive):
 
     def define(self, app: App) -> None:
         """Register the tasks; those of one kind are enqueued."""
-        self._task = define(app)[self.kind]
+        self._tasks = define(app)
+        self._task = self._tasks[self.kind]
 
 
 REST = 1.0
 """Seconds for which registered workers rest before they may start: their first looks."""
+
+
+PAUSE = "INSERT INTO redrive_queues (name, paused_at) VALUES ('default', now())"
+RESUME = 'DELETE FROM redrive_queues; NOTIFY "redrive.redrive"'
 
 
 class _OnPostgres(_Kind, RedriveOnPostgres):
@@ -82,17 +93,42 @@ class _OnPostgres(_Kind, RedriveOnPostgres):
 
     def prepare(self, place: Place) -> None:
         """Pause the queue."""
-        place.ask(PATH + "INSERT INTO redrive_queues (name, paused_at) VALUES ('default', now())")
+        place.ask(PATH + PAUSE)
 
     def started(self, processes: Sequence[Process]) -> None:
         """Wait until all workers are idle, and make the queue a plain one again."""
         wait("the registration", lambda: int(self._place.ask(REGISTERED)) == len(processes), *processes)
         time.sleep(REST)
-        self._place.ask(PATH + 'DELETE FROM redrive_queues; NOTIFY "redrive.redrive"')
+        self._place.ask(PATH + RESUME)
 
 
 class _OnSQLite(_Kind, RedriveOnSQLite):
     pass
+
+
+class _Early(_OnPostgres):
+    """The sessions of the worker have planned their statements in an empty database, before the jobs are enqueued."""
+
+    def enqueue_many(self, count: int) -> None:
+        """Keep the number of jobs for later."""
+        self._count = count
+
+    def prepare(self, place: Place) -> None:
+        """Leave the tables empty."""
+
+    def started(self, processes: Sequence[Process]) -> None:
+        """Let the worker execute a job that is not counted, then enqueue the jobs."""
+        self._tasks["silent"].enqueue().result(timeout=30)
+        self._place.ask(PATH + PAUSE)
+        super().enqueue_many(self._count)
+        super().started(processes)
+
+
+def early() -> Redrive:
+    """Return a subject with the jobs of `fleet("postgres", "async")`, enqueued when its worker is there."""
+    subject = _Early()
+    subject.kind = "async"
+    return subject
 
 
 def fleet(store: str, kind: str, concurrency: int | None = None) -> Redrive:

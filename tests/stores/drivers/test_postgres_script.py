@@ -177,7 +177,7 @@ def test_several_statements_are_combined():
 
     assert [[7], T0, 8] == values
     assert (
-        "WITH part_1 AS (DELETE FROM \"s\".redrive_keys WHERE kind = 'unique' AND job_id = ANY ($1::bigint[])), "
+        "WITH part_1 AS (DELETE FROM \"s\".redrive_keys WHERE kind <> 'idempotency' AND job_id = ANY ($1::bigint[])), "
         'part_2 AS (UPDATE "s".redrive_workers SET stopped_at = $2::timestamptz '
         "WHERE id = $3::bigint AND stopped_at IS NULL) SELECT pg_notify('news', '')"
     ) == " ".join(text.split())

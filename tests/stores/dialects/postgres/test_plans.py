@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from redrive.engine.outcome import Succeeded
+from redrive.stores.dialects import loader
 from redrive.stores.drivers.postgres import PostgresSettings
 from redrive.stores.drivers.postgres.statements import begin, prepared
 from redrive.stores.opening import open_store
@@ -109,6 +110,80 @@ def test_no_frequent_statement_scans_the_jobs(name: str):
         if each["Node Type"] == "Seq Scan" and re.match(r"redrive_(jobs|attempts|payloads)", each["Relation Name"])
     ]
     assert [] == big
+
+
+GROWING = re.compile(
+    r"redrive_(attempts|done|emits|errors|events|instances|jobs|keys|moves|occurrences|payloads|progress|refreshes"
+    r"|requests|results|runs|signals|steps|tags|traces)"
+)
+"""Tables with a row for each job, item, instance, run or event; the names of their indexes begin likewise."""
+
+WHOLE = {
+    "jobs_empty": "deletes all jobs",
+    "occurrences_empty": "deletes all occurrences",
+    "refreshes_empty": "deletes all items",
+    "lost": "looks at all running jobs, by their index",
+    "slots_put": "looks at all running jobs, by their index, once a limit is set",
+    "policy_retire": "looks for a job with a policy, at most once a day for each policy",
+    "policy_forget": "likewise",
+    "wakes_pending": "looks for the first entry of an index",
+}
+"""Statements that read a whole table or index, with the reason."""
+
+
+BETWEEN = {"families", "keys_find", "run_ancestors", "run_family", "runs_named"}
+"""Statements that read in operations that write; the plans of others are made for the values of each call."""
+
+
+def _generic_plan(connection: psycopg.Connection, text: str, parameters: int) -> list[tuple[dict[str, Any], str]]:
+    """Return the nodes of the plan that a session keeps for a statement, each with the type of the node above it."""
+    connection.execute(begin(POOLED, writes=True))
+    connection.execute(f"PREPARE statement AS {text}")
+    values = f"({', '.join(['NULL'] * parameters)})" if parameters else ""
+    rows = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE statement{values}").fetchall()
+    connection.execute("ROLLBACK")
+    connection.execute("DEALLOCATE statement")
+    plan = {"Node Type": "", "Plans": [rows[0][0][0]["Plan"]]}
+    return [(below, above["Node Type"]) for above in _nodes(plan) for below in above.get("Plans", ())]
+
+
+def _reads_all(node: dict[str, Any], above: str) -> bool:
+    """Return True if a node of a plan reads more rows of a growing table, the larger the table is."""
+    if not GROWING.match(node.get("Index Name") or node.get("Relation Name") or ""):
+        return False
+    if node["Node Type"] == "Seq Scan" or "(key = " in node.get("Filter", ""):
+        return True
+    is_index = node["Node Type"] in {"Index Scan", "Index Only Scan", "Bitmap Index Scan"}
+    return is_index and "Index Cond" not in node and above not in {"Limit", "LockRows"}
+
+
+_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|SHARE|nextval)\b")
+
+
+@pytest.mark.parametrize("number", [1, postgres.OLDEST], ids=["newest", "oldest"])
+@pytest.mark.parametrize("analyzed", [False, True], ids=["never analyzed", "empty when it was analyzed"])
+def test_no_plan_depends_on_the_size_that_tables_had_when_it_was_made(number: int, analyzed: bool):
+    """A session that plans its statements in an empty database finds rows by their keys when tables have grown.
+
+    That is every worker that was started before the first jobs came.
+    """
+    open_store(url := postgres.url(number=number)).close()
+    schema = url.partition("schema=")[2]
+    bad = {}
+    with postgres.connect(number=number) as connection:
+        if analyzed:
+            tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,)).fetchall()
+            connection.execute("VACUUM ANALYZE " + ", ".join(f"{schema}.{table}" for (table,) in tables))
+        for name, statement in prepared(schema).items():
+            alone = loader.headers("postgres")[name].get("transaction")
+            if (alone or name in BETWEEN or _WRITES.search(statement.text)) and name not in WHOLE:
+                nodes = _generic_plan(connection, statement.text, len(statement.names))
+                found = [
+                    node.get("Index Name") or node["Relation Name"] for node, above in nodes if _reads_all(node, above)
+                ]
+                bad |= {name: found} if found else {}
+
+    assert {} == bad
 
 
 BY_ID = {"settle_succeeded": "ready", "claim_chosen": "succeeded"}

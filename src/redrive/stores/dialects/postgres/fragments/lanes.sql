@@ -38,7 +38,7 @@ found AS (
         ) AS id
         FROM (SELECT queue, priority, task FROM cursor_of ORDER BY queue DESC, priority DESC, task DESC LIMIT 1) AS top
     ) AS above
-    LEFT JOIN redrive_jobs AS job ON job.id = above.id
+    LEFT JOIN LATERAL (SELECT queue, priority, task FROM redrive_jobs WHERE id = above.id OFFSET 0) AS job ON true
     UNION ALL
     SELECT
         coalesce(job.queue, below.queue), coalesce(job.priority, below.priority), coalesce(job.task, below.task)
@@ -87,7 +87,7 @@ found AS (
             ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
         ) AS bound
     ) AS below
-    LEFT JOIN redrive_jobs AS job ON job.id = below.id
+    LEFT JOIN LATERAL (SELECT queue, priority, task FROM redrive_jobs WHERE id = below.id OFFSET 0) AS job ON true
 ),
 lane AS MATERIALIZED (
     SELECT found.queue, found.priority, found.task,

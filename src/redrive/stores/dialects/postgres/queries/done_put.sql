@@ -2,7 +2,8 @@
 -- Called by the transaction of a handler. The row of the job is locked, so that no sweep ends the lease before the commit.
 WITH feeder AS MATERIALIZED (
     SELECT id FROM redrive_jobs
-    WHERE id = :job_id::bigint AND lease_id = :lease_id::bigint AND state = 'running'
+    -- As in settle_succeeded: the planner must not use the index of running jobs.
+    WHERE id = :job_id::bigint AND lease_id = :lease_id::bigint AND state <> 'waiting'
     FOR SHARE
 )
 INSERT INTO redrive_done (topic, subscription, event_id)

@@ -3,5 +3,5 @@
 -- transaction: none
 SELECT step.run_id, emit.name, emit.payload, emit.at
 FROM redrive_steps AS step
-JOIN redrive_emits AS emit ON emit.name = step.name
-WHERE step.run_id = ANY (:ids::bigint[]) AND step.outcome = 'waiting' AND step.kind = 'event'
+CROSS JOIN LATERAL (SELECT name, payload, at FROM redrive_emits WHERE name = step.name OFFSET 0) AS emit
+WHERE step.run_id = ANY (:ids::bigint[]) AND step.outcome = 'waiting' AND step.kind || '' = 'event'

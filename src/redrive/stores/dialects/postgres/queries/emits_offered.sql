@@ -7,9 +7,13 @@ UPDATE redrive_emits AS emit SET
     noticed = coalesce(noticed, pg_snapshot_xmax(pg_current_snapshot())),
     pending = noticed IS NULL OR noticed > pg_snapshot_xmin(pg_current_snapshot()) OR EXISTS (
         SELECT FROM redrive_steps AS step
-        JOIN redrive_jobs AS job ON job.id = step.run_id
+        CROSS JOIN LATERAL (
+            SELECT FROM redrive_jobs
+            WHERE id = step.run_id AND state = 'ready' AND hold = 'parked' AND scheduled_at > :now::timestamptz
+            OFFSET 0
+        ) AS job
         WHERE step.outcome = 'waiting' AND step.kind = 'event' AND step.name = emit.name
-            AND job.state = 'ready' AND job.hold = 'parked' AND job.scheduled_at > :now::timestamptz
+        OFFSET 0
     )
 WHERE name = ANY (ARRAY(SELECT name FROM redrive_emits WHERE pending ORDER BY name LIMIT :count::bigint FOR UPDATE SKIP LOCKED))
 RETURNING emit.name, emit.pending

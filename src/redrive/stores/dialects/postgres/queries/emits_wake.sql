@@ -7,10 +7,10 @@ WITH held AS MATERIALIZED (
             WHERE step.outcome = 'waiting' AND step.kind = 'event'
                 AND step.name = ANY (ARRAY(SELECT name FROM redrive_emits WHERE pending ORDER BY name LIMIT :count::bigint))
         ))
-        AND state = 'ready' AND hold = 'parked' AND scheduled_at > :now::timestamptz
+        AND state = 'ready' AND coalesce(hold, '') = 'parked' AND scheduled_at > :now::timestamptz
     ORDER BY id
     LIMIT :count
     FOR UPDATE SKIP LOCKED
 )
-UPDATE redrive_jobs AS job SET scheduled_at = :now FROM held WHERE job.id = held.id
-RETURNING job.id
+UPDATE redrive_jobs SET scheduled_at = :now WHERE id = ANY (ARRAY(SELECT id FROM held))
+RETURNING id

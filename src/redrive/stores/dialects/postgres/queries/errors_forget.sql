@@ -5,4 +5,5 @@ WHERE last_at < :before::timestamptz
     AND NOT EXISTS (
         SELECT FROM redrive_jobs AS job
         WHERE job.fingerprint = found.fingerprint AND state = 'dead' AND caught_at IS NULL
+        OFFSET 0
     )

@@ -2,7 +2,8 @@
 -- Called by attach and turn. The row of the job is locked first, so that no sweep ends the lease before the commit.
 WITH feeder AS MATERIALIZED (
     SELECT id FROM redrive_jobs
-    WHERE id = :job_id::bigint AND lease_id = :lease_id::bigint AND state = 'running'
+    -- As in settle_succeeded: the planner must not use the index of running jobs.
+    WHERE id = :job_id::bigint AND lease_id = :lease_id::bigint AND state <> 'waiting'
     FOR SHARE
 )
 SELECT

@@ -2,5 +2,8 @@
 -- Called by take_turns.
 UPDATE redrive_instances AS instance SET waiting = given.waiting
 FROM unnest(:machine::text[], :key::text[], :waiting::text[]) AS given (machine, key, waiting)
-WHERE instance.machine = given.machine AND instance.key = given.key
+CROSS JOIN LATERAL (
+    SELECT ctid AS place FROM redrive_instances WHERE machine = given.machine AND key = given.key OFFSET 0
+) AS found
+WHERE instance.ctid = found.place
     AND (instance.waiting IS NULL OR given.waiting = 'failure')

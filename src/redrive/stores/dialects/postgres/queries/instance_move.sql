@@ -13,4 +13,7 @@ UPDATE redrive_instances AS instance SET
 FROM unnest(
     :machine::text[], :key::text[], :status::text[], :entered_at::timestamptz[], :version::text[]
 ) AS given (machine, key, status, entered_at, version)
-WHERE instance.machine = given.machine AND instance.key = given.key
+CROSS JOIN LATERAL (
+    SELECT ctid AS place FROM redrive_instances WHERE machine = given.machine AND key = given.key OFFSET 0
+) AS found
+WHERE instance.ctid = found.place

@@ -24,4 +24,7 @@ FROM unnest(
     machine, key, state, to_state, status, job_id, event, moves, entered_at, timeout_at, timeout_event, timeout_payload,
     data, error, version, waiting
 )
-WHERE instance.machine = given.machine AND instance.key = given.key
+CROSS JOIN LATERAL (
+    SELECT ctid AS place FROM redrive_instances WHERE machine = given.machine AND key = given.key OFFSET 0
+) AS found
+WHERE instance.ctid = found.place

@@ -5,7 +5,9 @@ SELECT
     instance.event, instance.moves, instance.created_at, instance.entered_at,
     instance.timeout_at, instance.timeout_event, instance.timeout_payload,
     instance.data, instance.error, instance.version, instance.waiting
-FROM unnest(:machine::text[], :key::text[]) AS given (machine, key)
-JOIN redrive_instances AS instance ON instance.machine = given.machine AND instance.key = given.key
-ORDER BY instance.machine, instance.key
-FOR NO KEY UPDATE OF instance
+FROM (
+    SELECT machine, key FROM unnest(:machine::text[], :key::text[]) AS row (machine, key) ORDER BY machine, key
+) AS given
+CROSS JOIN LATERAL (
+    SELECT * FROM redrive_instances WHERE machine = given.machine AND key = given.key FOR NO KEY UPDATE
+) AS instance

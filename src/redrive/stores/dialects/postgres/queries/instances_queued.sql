@@ -1,4 +1,9 @@
 -- Return those of these instances that have waiting events.
 -- Called by prune_completed.
-SELECT DISTINCT key FROM redrive_moves
-WHERE machine = :machine::text AND key = ANY (:keys::text[]) AND status = 'queued'
+SELECT given.key
+FROM unnest(:keys::text[]) AS given (key)
+WHERE EXISTS (
+    SELECT FROM redrive_moves
+    WHERE machine = :machine::text AND key = given.key AND status = 'queued'
+    OFFSET 0
+)

@@ -1,3 +1,3 @@
 -- Release the unique keys of these jobs; idempotency keys stay until the job is pruned.
 -- Called when a job starts, ends or is superseded.
-DELETE FROM redrive_keys WHERE kind = 'unique' AND job_id = ANY (:job_ids::bigint[])
+DELETE FROM redrive_keys WHERE kind <> 'idempotency' AND job_id = ANY (:job_ids::bigint[])

@@ -9,4 +9,4 @@ UPDATE redrive_moves AS move SET
 FROM unnest(
     :id::bigint[], :status::text[], :finished_at::timestamptz[], :attempts::integer[], :error::text[]
 ) AS given (id, status, finished_at, attempts, error)
-WHERE move.id = given.id
+WHERE move.id = ANY (:id) AND move.id = given.id

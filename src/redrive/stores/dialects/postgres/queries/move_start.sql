@@ -10,4 +10,4 @@ UPDATE redrive_moves AS move SET
 FROM unnest(:id::bigint[], :from_state::text[], :to_state::text[], :failed_to::text[]) AS given (
     id, from_state, to_state, failed_to
 )
-WHERE move.id = given.id
+WHERE move.id = ANY (:id) AND move.id = given.id

@@ -2,8 +2,9 @@
 -- Called by take_turns.
 SELECT move.id, move.key, move.source
 FROM redrive_moves AS move
-JOIN redrive_instances AS instance ON instance.machine = move.machine AND instance.key = move.key
+CROSS JOIN LATERAL (
+    SELECT FROM redrive_instances WHERE machine = move.machine AND key = move.key FOR NO KEY UPDATE SKIP LOCKED
+) AS instance
 WHERE move.status = 'queued' AND NOT move.noted AND move.machine = :machine::text
 ORDER BY move.id
 LIMIT :count::bigint
-FOR NO KEY UPDATE OF instance SKIP LOCKED

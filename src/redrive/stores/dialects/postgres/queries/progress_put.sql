@@ -6,6 +6,7 @@ FROM unnest(
     :job_id::bigint[], :lease_id::bigint[], :details::text[], :now::timestamptz[]
 ) AS given (job_id, lease_id, details, now)
 JOIN redrive_jobs AS job ON job.id = given.job_id AND job.lease_id = given.lease_id
-LEFT JOIN redrive_progress AS old ON old.job_id = given.job_id
+LEFT JOIN LATERAL (SELECT details FROM redrive_progress WHERE job_id = given.job_id OFFSET 0) AS old ON true
+WHERE job.id = ANY (:job_id)
 ON CONFLICT (job_id) DO UPDATE SET lease_id = excluded.lease_id, details = excluded.details, at = excluded.at
 RETURNING lease_id

@@ -4,5 +4,5 @@ DELETE FROM redrive_jobs AS job
 WHERE job.id = ANY (:ids::bigint[])
     AND job.state IN ('succeeded', 'dead', 'cancelled')
     AND job.finished_at <= :at::timestamptz
-    AND NOT EXISTS (SELECT FROM redrive_jobs AS child WHERE child.parent_id = job.id)
+    AND NOT EXISTS (SELECT FROM redrive_jobs AS child WHERE child.parent_id = job.id OFFSET 0)
 RETURNING job.id

@@ -1,10 +1,7 @@
 -- Return items of a refresh with times that another policy than its present one has set.
 -- Called by replan.
-SELECT
-    schedule, key, NULL::bytea AS payload,
--- include refresh_columns.sql
-FROM redrive_refreshes
-WHERE schedule = :schedule AND own IS NULL AND timing <> :timing AND key = ANY (ARRAY(
+SELECT thing.*
+FROM (
     (
         SELECT key FROM redrive_refreshes
         WHERE own IS NULL AND schedule = :schedule AND timing < :timing
@@ -16,6 +13,13 @@ WHERE schedule = :schedule AND own IS NULL AND timing <> :timing AND key = ANY (
         WHERE own IS NULL AND schedule = :schedule AND timing > :timing
         LIMIT :count::bigint
     )
-))
+) AS given
+CROSS JOIN LATERAL (
+    SELECT
+        schedule, key, NULL::bytea AS payload,
+-- include refresh_columns.sql
+    FROM redrive_refreshes
+    WHERE schedule = :schedule AND key = given.key AND coalesce(own, '') = '' AND timing <> :timing
+    FOR UPDATE SKIP LOCKED
+) AS thing
 LIMIT :count::bigint
-FOR UPDATE SKIP LOCKED

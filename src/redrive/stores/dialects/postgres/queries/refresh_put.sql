@@ -26,4 +26,7 @@ FROM unnest(
     schedule, key, timing, refresh_at, deadline_at, planned_at, started_at, due_at,
     failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason, completed, paused
 )
-WHERE thing.schedule = given.schedule AND thing.key = given.key
+CROSS JOIN LATERAL (
+    SELECT ctid AS place FROM redrive_refreshes WHERE schedule = given.schedule AND key = given.key OFFSET 0
+) AS found
+WHERE thing.ctid = found.place

@@ -17,4 +17,7 @@ UPDATE redrive_refreshes AS thing SET
     paused = :paused::boolean,
     job_id = given.job_id
 FROM unnest(:keys::text[], :job_ids::bigint[]) AS given (key, job_id)
-WHERE thing.schedule = :schedule AND thing.key = given.key
+CROSS JOIN LATERAL (
+    SELECT ctid AS place FROM redrive_refreshes WHERE schedule = :schedule AND key = given.key OFFSET 0
+) AS found
+WHERE thing.ctid = found.place

@@ -1,10 +1,11 @@
 -- Write the success of these attempts into their items, if they are the present ones, and return these items.
 -- Called when jobs succeed, for items without policies of their own. PostgreSQL locks them in the common order.
 WITH held AS MATERIALIZED (
-    SELECT key FROM redrive_refreshes
-    WHERE schedule = :schedule AND key = ANY (:keys::text[])
-    ORDER BY key
-    FOR UPDATE
+    SELECT thing.place
+    FROM (SELECT key FROM unnest(:keys::text[]) AS key ORDER BY key) AS given
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM redrive_refreshes WHERE schedule = :schedule AND key = given.key FOR UPDATE
+    ) AS thing
 )
 UPDATE redrive_refreshes AS thing SET
     timing = :timing,
@@ -19,9 +20,9 @@ UPDATE redrive_refreshes AS thing SET
     attempts_since_success = 0,
     job_id = NULL
 FROM held
-WHERE thing.schedule = :schedule
-    AND thing.key = held.key
+-- A row that another transaction changed while this statement waited for its lock is not found; it is moved one by one.
+WHERE thing.ctid = held.place
     AND thing.job_id = ANY (:job_ids::bigint[])
-    AND thing.own IS NULL
+    AND coalesce(thing.own, '') = ''
     AND thing.started_at < :now::timestamptz
 RETURNING thing.key

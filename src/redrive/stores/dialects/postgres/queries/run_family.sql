@@ -5,9 +5,11 @@ WITH RECURSIVE family AS (
     UNION
     SELECT child.job_id
     FROM family
-    JOIN redrive_runs AS parent ON parent.job_id = family.job_id
-    JOIN redrive_runs AS child ON child.parent_id = parent.job_id
+    CROSS JOIN LATERAL (SELECT job_id FROM redrive_runs WHERE parent_id = family.job_id OFFSET 0) AS child
 )
-SELECT job.id FROM family JOIN redrive_jobs AS job ON job.id = family.job_id
-WHERE job.state IN ('ready', 'running', 'waiting')
+SELECT job.id
+FROM family
+CROSS JOIN LATERAL (
+    SELECT id FROM redrive_jobs WHERE id = family.job_id AND state IN ('ready', 'running', 'waiting') OFFSET 0
+) AS job
 ORDER BY job.id

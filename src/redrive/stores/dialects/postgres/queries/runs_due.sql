@@ -1,5 +1,5 @@
 -- Make parked, paused or held runs due now.
 -- Called by cancel, resume and supply.
 UPDATE redrive_jobs SET hold = CASE WHEN hold = 'paused' THEN 'parked' ELSE hold END, scheduled_at = :now::timestamptz
-WHERE id = ANY (:ids::bigint[]) AND state = 'ready' AND hold IN ('parked', 'paused', 'held')
+WHERE id = ANY (:ids::bigint[]) AND state = 'ready' AND coalesce(hold, '') IN ('parked', 'paused', 'held')
 RETURNING id

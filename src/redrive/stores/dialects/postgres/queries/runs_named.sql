@@ -2,6 +2,6 @@
 -- Called by start for the runs that existed before, and by the operations that are given the id of a run.
 SELECT
 -- include run_columns.sql
-FROM redrive_runs AS run
-JOIN redrive_jobs AS job ON job.id = run.job_id
-WHERE run.workflow = :workflow::text AND run.id = ANY (:ids::text[])
+FROM (SELECT DISTINCT id FROM unnest(:ids::text[]) AS id) AS given
+CROSS JOIN LATERAL (SELECT * FROM redrive_runs WHERE workflow = :workflow::text AND id = given.id OFFSET 0) AS run
+CROSS JOIN LATERAL (SELECT hold, note, unreadable_at FROM redrive_jobs WHERE id = run.job_id OFFSET 0) AS job

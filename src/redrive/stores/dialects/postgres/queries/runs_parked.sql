@@ -10,28 +10,38 @@ UPDATE redrive_jobs AS job SET
         ELSE greatest(coalesce(run.paused_until, :far::timestamptz), :now)
     END
 FROM redrive_runs AS run
-WHERE job.id = ANY (:ids::bigint[]) AND run.job_id = job.id AND job.state = 'ready' AND job.hold = 'parked'
+WHERE job.id = ANY (:ids::bigint[]) AND run.job_id = ANY (:ids) AND run.job_id = job.id AND job.state = 'ready' AND coalesce(job.hold, '') = 'parked'
     AND (
         (run.paused_at IS NOT NULL AND (run.paused_until IS NULL OR run.paused_until > :now))
         OR EXISTS (
             SELECT FROM redrive_steps AS step
-            JOIN redrive_signals AS signal ON signal.run_id = step.run_id AND signal.path IS NULL
-            WHERE step.run_id = job.id AND step.outcome = 'waiting' AND step.kind = 'wait' AND signal.name = step.name
+            CROSS JOIN LATERAL (
+                SELECT FROM redrive_signals
+                WHERE run_id = step.run_id AND path IS NULL AND name = step.name
+                OFFSET 0
+            ) AS signal
+            WHERE step.run_id = job.id AND step.outcome = 'waiting' AND step.kind = 'wait'
+            OFFSET 0
         )
         OR EXISTS (
             SELECT FROM redrive_steps AS step
-            JOIN redrive_emits AS emit ON emit.name = step.name
+            CROSS JOIN LATERAL (SELECT FROM redrive_emits WHERE name = step.name OFFSET 0) AS emit
             WHERE step.run_id = job.id AND step.outcome = 'waiting' AND step.kind = 'event'
+            OFFSET 0
         )
         OR EXISTS (
             SELECT FROM redrive_steps AS step
-            JOIN redrive_jobs AS child ON child.id = step.ref
+            CROSS JOIN LATERAL (
+                SELECT FROM redrive_jobs
+                WHERE id = step.ref AND state IN ('succeeded', 'dead', 'cancelled')
+                OFFSET 0
+            ) AS child
             WHERE step.run_id = job.id AND step.outcome = 'waiting' AND step.kind = 'call'
-                AND child.state IN ('succeeded', 'dead', 'cancelled')
+            OFFSET 0
         )
         OR (
             run.cancel_at IS NOT NULL
-            AND NOT EXISTS (SELECT FROM redrive_steps WHERE run_id = job.id AND kind = 'cancel')
+            AND NOT EXISTS (SELECT FROM redrive_steps WHERE run_id = job.id AND kind = 'cancel' OFFSET 0)
         )
     )
 RETURNING job.id

@@ -1,14 +1,17 @@
 -- Make parked runs due that wait for one of these signals, and return them.
 -- Called by wake, after signals_fresh.
 UPDATE redrive_jobs AS job SET scheduled_at = :now::timestamptz
-WHERE job.id = ANY (:run_ids::bigint[]) AND job.state = 'ready' AND job.hold = 'parked' AND job.scheduled_at > :now
+WHERE job.id = ANY (:run_ids::bigint[]) AND job.state = 'ready' AND coalesce(job.hold, '') = 'parked' AND job.scheduled_at > :now
     AND EXISTS (
         SELECT FROM redrive_signals AS signal
-        JOIN redrive_steps AS step ON step.run_id = signal.run_id AND step.outcome = 'waiting'
-        WHERE signal.id = ANY (:ids::bigint[]) AND signal.run_id = job.id AND signal.path IS NULL
-            AND (
-                (step.kind = 'wait' AND step.name = signal.name)
-                OR (step.kind = 'call' AND signal.name = :child::text)
+        CROSS JOIN LATERAL (
+            SELECT FROM redrive_steps
+            WHERE run_id = signal.run_id AND outcome = 'waiting' AND (
+                (kind = 'wait' AND name = signal.name) OR (kind = 'call' AND signal.name = :child::text)
             )
+            OFFSET 0
+        ) AS step
+        WHERE signal.run_id = job.id AND signal.id = ANY (:ids::bigint[]) AND signal.path IS NULL
+        OFFSET 0
     )
 RETURNING job.id

@@ -50,4 +50,6 @@ SELECT
     written.run_id, written.path, written.lease_id, written.at, run.cancel_why,
     coalesce(run.paused_at IS NOT NULL AND (run.paused_until IS NULL OR run.paused_until > written.at), false) AS paused
 FROM written
-LEFT JOIN redrive_runs AS run ON run.job_id = written.run_id
+LEFT JOIN LATERAL (
+    SELECT cancel_why, paused_at, paused_until FROM redrive_runs WHERE job_id = written.run_id OFFSET 0
+) AS run ON true
