@@ -39,7 +39,9 @@ def needed(package: str, find: Callable[[], str | None]) -> str:
 def _install(package: str) -> bool:
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return False
-    install = ["apt-get", "install", "--yes", "-qq", "--no-install-recommends", package]
+    # Another process of the tests may be installing a package.
+    options = ["--yes", "-qq", "-o", "DPkg::Lock::Timeout=300", "--no-install-recommends"]
+    install = ["apt-get", "install", *options, package]
     for command in (install, ["apt-get", "update", "-qq"], install):
         done = subprocess.run(command, check=False, capture_output=True, env={**os.environ, **_QUIET})
         if command is install and done.returncode == 0:

@@ -1,6 +1,6 @@
 """The dashboard in a real browser: real server processes on SQLite and on PostgreSQL, and Chromium.
 
-``REDRIVE_CHROMIUM`` names the browser; where there is none, these tests are skipped.
+``REDRIVE_CHROMIUM`` names the browser; without it, it is Debian's, which is installed where that is possible.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from redrive.clock import SystemClock
 from redrive.engine.explain import span
 from redrive.web import NoAuth, create_app
 from redrive.web.routes import ROUTES
+from tests.debian import needed
 from tests.web.served import served
 from tests.web.site import DEAD, FLAKY, PASSWORD, Site, sites
 
@@ -115,9 +116,8 @@ class Visitor:
 
 @pytest.fixture(scope="module")
 def dashboards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
-    """Start the dashboards, if there is a browser."""
-    if not CHROMIUM.exists():
-        pytest.skip(f"there is no browser at {CHROMIUM}; REDRIVE_CHROMIUM names one")
+    """Start the dashboards, for which there must be a browser."""
+    needed("chromium", lambda: str(CHROMIUM) if CHROMIUM.exists() else None)
     with sites(tmp_path_factory.mktemp("web")) as found:
         yield found
 
