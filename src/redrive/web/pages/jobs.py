@@ -49,8 +49,8 @@ class JobLine(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         standing: its state in one word: due, scheduled, retrying, parked, paused, held, running, waiting, succeeded,
             dead, caught or cancelled.
-        attempts: made so far.
-        most: if the others fail alike; None without a limit.
+        attempts: the number of attempts that were made.
+        most: the number of attempts after which it gives up, if all fail for the same reason; None without a limit.
         due_at: when it is due, if it is ready; None if it waits without a time limit.
         why: why it is not running.
         group: the error group of its last failure.

@@ -10,7 +10,8 @@ UPDATE redrive_jobs AS job SET
         ELSE greatest(coalesce(run.paused_until, :far::timestamptz), :now)
     END
 FROM redrive_runs AS run
-WHERE job.id = ANY (:ids::bigint[]) AND run.job_id = ANY (:ids) AND run.job_id = job.id AND job.state = 'ready' AND coalesce(job.hold, '') = 'parked'
+WHERE job.id = ANY (:ids::bigint[]) AND run.job_id = ANY (:ids) AND run.job_id = job.id
+    AND job.state = 'ready' AND coalesce(job.hold, '') = 'parked'
     AND (
         (run.paused_at IS NOT NULL AND (run.paused_until IS NULL OR run.paused_until > :now))
         OR EXISTS (

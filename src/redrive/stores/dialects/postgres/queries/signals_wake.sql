@@ -1,7 +1,8 @@
 -- Make parked runs due that wait for one of these signals, and return them.
 -- Called by wake, after signals_fresh.
 UPDATE redrive_jobs AS job SET scheduled_at = :now::timestamptz
-WHERE job.id = ANY (:run_ids::bigint[]) AND job.state = 'ready' AND coalesce(job.hold, '') = 'parked' AND job.scheduled_at > :now
+WHERE job.id = ANY (:run_ids::bigint[]) AND job.state = 'ready' AND coalesce(job.hold, '') = 'parked'
+    AND job.scheduled_at > :now
     AND EXISTS (
         SELECT FROM redrive_signals AS signal
         CROSS JOIN LATERAL (

@@ -6,7 +6,9 @@ DELETE FROM redrive_steps AS step
 WHERE step.run_id = ANY (:ids::bigint[])
     AND (
         step.kind IN ('undo', 'cancel')
-        OR EXISTS (SELECT FROM redrive_steps WHERE run_id = step.run_id AND path = 'u' || step.path AND kind = 'undo' OFFSET 0)
+        OR EXISTS (
+            SELECT FROM redrive_steps WHERE run_id = step.run_id AND path = 'u' || step.path AND kind = 'undo' OFFSET 0
+        )
         OR (
             step.outcome = 'failed'
             AND NOT EXISTS (
