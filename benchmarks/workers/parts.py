@@ -6,6 +6,7 @@
 * On PostgreSQL all workers are idle before the first job can start.
 * *Early*: the same by a worker that was started in an empty database before the jobs were enqueued, as most workers
   are. Its sessions keep the plans of their statements from that time.
+* *Failing*: jobs that succeed beside jobs that fail, each with its log and its stored traceback.
 * *Idle*: transactions per second that idle workers begin altogether, after they have come to rest, and the latency of
   single jobs that are enqueued in the meantime.
 """
@@ -27,7 +28,7 @@ __all__ = ["PARTS"]
 CHOSEN = (100, 200, 400, 800)
 """Concurrencies that are compared with the default."""
 
-JOBS = {"async": 20_000, "def": 10_000, "busy": 3_000}
+JOBS = {"async": 20_000, "def": 10_000, "busy": 3_000, "failing": 10_000}
 """Jobs that one worker drains, by the kind of their handlers."""
 
 TOGETHER = 4
@@ -75,6 +76,17 @@ def _early(name: str, home: Path, server: Server | None) -> Mapping[str, float]:
 
 EARLY, LATE = "redrive, worker first", "redrive, jobs first"
 
+
+def _failing(store: str) -> Part:
+    kinds = {"redrive, successes": "async", "redrive, failures": "failing"}
+
+    def measure(name: str, home: Path, server: Server | None) -> Mapping[str, float]:
+        return _figures(store, kinds[name], JOBS["failing"], None, 1)(name, home, server)
+
+    title = f"Jobs on {store} that succeed or fail, {JOBS['failing']:,} jobs"
+    return Part(f"failing-{store}", store, tuple(kinds), measure, DRAINS, (), title)
+
+
 EIGHT = Goal("settled", "redrive, 2 workers", at_least=0.8, of="redrive, 8 workers")
 TWO = ("settled", "redrive, 1 worker")
 
@@ -91,6 +103,7 @@ PARTS = (
         (Goal("settled", LATE, at_least=0.9, of=EARLY),),
         f"Jobs enqueued before and after the start of one worker, {TOGETHER * JOBS['async']:,} jobs",
     ),
+    *(_failing(store) for store in ("postgres", "sqlite")),
     Part(
         "idle",
         "postgres",

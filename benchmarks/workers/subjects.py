@@ -21,13 +21,14 @@ REGISTERED = PATH + "SELECT count(*) FROM redrive_workers WHERE stopped_at IS NU
 BUSY = 0.001
 """Seconds of processor time that a busy handler takes."""
 
-KINDS = ("async", "def", "busy")
+KINDS = ("async", "def", "busy", "failing")
 
 
 def define(app: App) -> dict[str, Task[..., Any, Any]]:
     """Register a task of each kind: a coroutine and a function that do nothing, and a coroutine that computes.
 
-    Jobs of the fourth, ``silent``, are not counted.
+    Jobs of ``failing`` are dead after one attempt, with three exceptions that were raised from each other. Those of
+    ``silent`` are not counted.
 
     Args:
         app: where.
@@ -57,11 +58,38 @@ def define(app: App) -> dict[str, Task[..., Any, Any]]:
             pass
         mark(sent_at)
 
+    @app.task(name="failing")
+    async def failing(sent_at: float) -> None:
+        mark(sent_at)
+        _pay()
+
     @app.task(name="silent")
     async def silent() -> None:
         pass
 
-    return {"async": noop, "def": function, "busy": busy, "silent": silent}
+    return {"async": noop, "def": function, "busy": busy, "failing": failing, "silent": silent}
+
+
+def _pay() -> None:
+    try:
+        _send()
+    except ConnectionError as error:
+        raise RuntimeError("the payment was not sent") from error
+
+
+def _send() -> None:
+    _request()
+
+
+def _request() -> None:
+    try:
+        _connect()
+    except OSError as error:
+        raise ConnectionError("the bank cannot be reached") from error
+
+
+def _connect() -> None:
+    raise OSError("connection refused")
 
 
 app = App(os.environ.get(URL, "memory://"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from types import TracebackType
+from collections.abc import Iterator
+from types import CodeType, TracebackType
 
 from redrive.engine.outcome import Failed
 from redrive.errors import PolicyError, SoftTimeout
@@ -33,7 +34,58 @@ def _described(error: BaseException) -> tuple[Failure, list[str]]:
         failure = _failure(error)
     except PolicyError as bad_delay:
         failure = Failure.of(bad_delay)
-    return failure, traceback.format_exception(type(error), error, _users(error.__traceback__))
+    return failure, _formatted(error)
+
+
+# In an outage, thousands of attempts fail at the same instructions of the same code. To format their frames would take
+# longer than the rest of an attempt, mostly for the marks below a part of a line.
+_frames: dict[tuple[CodeType, int], str] = {}
+_FRAMES = 5_000
+
+_CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
+_CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+def _formatted(error: BaseException) -> list[str]:
+    """Return the text of `traceback.format_exception`, from the frame of the handler on."""
+    parts: list[str] = []
+    last, frames, seen = error, _users(error.__traceback__), {id(error)}
+    while (text := _alone(last, frames)) is not None:
+        parts.append(text)
+        joint, earlier = (_CAUSE, last.__cause__) if last.__cause__ else (_CONTEXT, last.__context__)
+        if earlier is None or (joint is _CONTEXT and last.__suppress_context__):
+            return parts[::-1]
+        if id(earlier) in seen:
+            break
+        parts.append(joint)
+        seen.add(id(earlier))
+        last, frames = earlier, earlier.__traceback__
+    return traceback.format_exception(type(error), error, _users(error.__traceback__))
+
+
+def _alone(error: BaseException, frames: TracebackType | None) -> str | None:
+    """Return the text of an exception without those that it is chained to; None if frames repeat, or for a group."""
+    places = list(_walked(frames))
+    keys = [(each.tb_frame.f_code, each.tb_lasti) for each in places]
+    if not keys or len(set(keys)) < len(keys) or isinstance(error, BaseExceptionGroup):
+        return None
+    if len(_frames) > _FRAMES:
+        _frames.clear()
+    texts = [_frames.get(key) or _frames.setdefault(key, _frame(each)) for key, each in zip(keys, places, strict=True)]
+    # The function `traceback.format_exception_only` reads the frames of all exceptions in the chain.
+    end = traceback.TracebackException(type(error), error, None, limit=0, compact=True).format_exception_only()
+    return "".join(["Traceback (most recent call last):\n", *texts, *end])
+
+
+def _walked(frames: TracebackType | None) -> Iterator[TracebackType]:
+    while frames is not None:
+        yield frames
+        frames = frames.tb_next
+
+
+def _frame(place: TracebackType) -> str:
+    """Return the lines of one frame."""
+    return "".join(traceback.format_tb(place, limit=1))
 
 
 def _undescribed(error: BaseException, odd: BaseException) -> tuple[Failure, list[str]]:
