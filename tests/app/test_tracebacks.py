@@ -64,7 +64,16 @@ def _circular() -> None:
     raise first
 
 
-RAISING = [_down, _from, _during, _hidden, _noted, _unreadable, _several, _repeated, _circular]
+class _Empty(Exception):
+    def __len__(self) -> int:
+        return 0
+
+
+def _falsy() -> None:
+    raise RuntimeError("no payment") from _Empty("cause")
+
+
+RAISING = [_down, _from, _during, _hidden, _noted, _unreadable, _several, _repeated, _circular, _falsy]
 
 
 @pytest.mark.parametrize("raising", RAISING, ids=lambda each: each.__name__)
@@ -75,6 +84,17 @@ def test_a_traceback_is_that_of_the_standard_library(raising: Callable[[], None]
     expected = "".join(traceback.format_exception(caught.value))
 
     assert [expected, expected] == [failed(caught.value).traceback for _ in range(2)]
+
+
+def test_equal_functions_of_two_files_have_their_own_lines():
+    """A module that is a copy of another one appears under its own name."""
+    for name in ("first.py", "second.py"):
+        names: dict[str, Callable[[], None]] = {}
+        exec(compile("def pay(): raise ConnectionError('bank is down')", name, "exec"), names)  # noqa: S102 - ours
+        with pytest.raises(ConnectionError) as caught:
+            names["pay"]()
+
+        assert f'File "{name}", line 1, in pay' in failed(caught.value).traceback
 
 
 def test_an_exception_that_was_never_raised_has_a_text():

@@ -39,7 +39,8 @@ def _described(error: BaseException) -> tuple[Failure, list[str]]:
 
 # In an outage, thousands of attempts fail at the same instructions of the same code. To format their frames would take
 # longer than the rest of an attempt, mostly for the marks below a part of a line.
-_frames: dict[tuple[CodeType, int], str] = {}
+# Code objects of two files may be equal, so the name of the file is a part of the key.
+_frames: dict[tuple[str, CodeType, int], str] = {}
 _FRAMES = 5_000
 
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
@@ -52,7 +53,7 @@ def _formatted(error: BaseException) -> list[str]:
     last, frames, seen = error, _users(error.__traceback__), {id(error)}
     while (text := _alone(last, frames)) is not None:
         parts.append(text)
-        joint, earlier = (_CAUSE, last.__cause__) if last.__cause__ else (_CONTEXT, last.__context__)
+        joint, earlier = (_CONTEXT, last.__context__) if last.__cause__ is None else (_CAUSE, last.__cause__)
         if earlier is None or (joint is _CONTEXT and last.__suppress_context__):
             return parts[::-1]
         if id(earlier) in seen:
@@ -66,7 +67,8 @@ def _formatted(error: BaseException) -> list[str]:
 def _alone(error: BaseException, frames: TracebackType | None) -> str | None:
     """Return the text of an exception without those that it is chained to; None if frames repeat, or for a group."""
     places = list(_walked(frames))
-    keys = [(each.tb_frame.f_code, each.tb_lasti) for each in places]
+    codes = [each.tb_frame.f_code for each in places]
+    keys = [(code.co_filename, code, each.tb_lasti) for code, each in zip(codes, places, strict=True)]
     if not keys or len(set(keys)) < len(keys) or isinstance(error, BaseExceptionGroup):
         return None
     if len(_frames) > _FRAMES:
