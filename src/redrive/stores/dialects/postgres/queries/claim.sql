@@ -84,6 +84,7 @@ claimed AS (
 dropped AS (
     -- As in keys_drop. This statement is a transaction by itself, and a key is released when its job starts.
     DELETE FROM redrive_keys
+    -- As in settle_succeeded: the planner must not use the index of keys by their kind.
     WHERE kind <> 'idempotency' AND job_id = ANY (ARRAY(SELECT id FROM claimed WHERE key_until = 'start'))
 )
 SELECT * FROM claimed

@@ -7,6 +7,7 @@ WITH held AS MATERIALIZED (
             WHERE step.outcome = 'waiting' AND step.kind = 'event'
                 AND step.name = ANY (ARRAY(SELECT name FROM redrive_emits WHERE pending ORDER BY name LIMIT :count::bigint))
         ))
+        -- As in settle_succeeded: the planner must not use the index of held jobs.
         AND state = 'ready' AND coalesce(hold, '') = 'parked' AND scheduled_at > :now::timestamptz
     ORDER BY id
     LIMIT :count

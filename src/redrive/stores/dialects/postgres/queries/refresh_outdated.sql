@@ -19,6 +19,7 @@ CROSS JOIN LATERAL (
         schedule, key, NULL::bytea AS payload,
 -- include refresh_columns.sql
     FROM redrive_refreshes
+    -- As in settle_succeeded: the planner must not use the index of items by timing.
     WHERE schedule = :schedule AND key = given.key AND coalesce(own, '') = '' AND timing <> :timing
     FOR UPDATE SKIP LOCKED
 ) AS thing

@@ -23,6 +23,7 @@ FROM held
 -- A row that another transaction changed while this statement waited for its lock is not found; it is moved one by one.
 WHERE thing.ctid = held.place
     AND thing.job_id = ANY (:job_ids::bigint[])
+    -- As in settle_succeeded: the planner must not use the index of items by timing.
     AND coalesce(thing.own, '') = ''
     AND thing.started_at < :now::timestamptz
 RETURNING thing.key

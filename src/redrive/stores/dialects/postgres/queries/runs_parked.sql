@@ -11,6 +11,7 @@ UPDATE redrive_jobs AS job SET
     END
 FROM redrive_runs AS run
 WHERE job.id = ANY (:ids::bigint[]) AND run.job_id = ANY (:ids) AND run.job_id = job.id
+    -- As in settle_succeeded: the planner must not use the index of held jobs.
     AND job.state = 'ready' AND coalesce(job.hold, '') = 'parked'
     AND (
         (run.paused_at IS NOT NULL AND (run.paused_until IS NULL OR run.paused_until > :now))

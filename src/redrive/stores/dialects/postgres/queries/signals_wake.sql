@@ -1,6 +1,7 @@
 -- Make parked runs due that wait for one of these signals, and return them.
 -- Called by wake, after signals_fresh.
 UPDATE redrive_jobs AS job SET scheduled_at = :now::timestamptz
+-- As in settle_succeeded: the planner must not use the index of held jobs.
 WHERE job.id = ANY (:run_ids::bigint[]) AND job.state = 'ready' AND coalesce(job.hold, '') = 'parked'
     AND job.scheduled_at > :now
     AND EXISTS (
