@@ -502,7 +502,7 @@ def test_operations_that_take_long_open_further_connections():
         pool = None
         for _ in range(3):
             script = full_script(admin.stats(), store.settings, bool)
-            pool = await store._aio._pool()
+            pool = pool or await store._aio._opened(asyncio.get_running_loop())
             held.append((await pool.checkout(next(script), "stats"))[0])
         count = len({connection.get_server_pid() for connection in held})
         for connection in held:

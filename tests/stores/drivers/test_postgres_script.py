@@ -127,7 +127,7 @@ def test_an_operation_in_a_users_transaction_neither_begins_nor_ends_one():
     """On a user's connection, and on one that is lent, an operation is a part of what happens there."""
     script = inner_script(jobs.enqueue([new(), new()]).steps, OURS)
 
-    assert (jobs.EnqueueResult([1, 2]), ["ask", "jobs payloads policies"]) == play_script(script, TWO, [])
+    assert (jobs.EnqueueResult([1, 2], at=T0), ["ask", "jobs payloads policies"]) == play_script(script, TWO, [])
 
 
 @writes

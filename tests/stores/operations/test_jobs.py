@@ -64,7 +64,7 @@ def test_enqueueing_writes_each_policy_once():
     ids, asked = converse(jobs.enqueue(wanted), blocks, [])
     _, policies, rows, payloads = single(asked)
 
-    assert jobs.EnqueueResult([42, 43, 44]) == ids
+    assert jobs.EnqueueResult([42, 43, 44], at=T0) == ids
     assert ["gate", "policy_put", "job_insert", "payload_insert"] == names(asked)
     assert 3 == asked[0].params["count"]
     assert [wanted[0].policy.digest, wanted[2].policy.digest] == [row["digest"] for row in policies.many]
@@ -152,7 +152,7 @@ def test_a_single_job_is_written_by_one_query(wanted: NewJob, trace: str | None,
     """Single jobs without keys are inserted by one query; one with options by a query with more parameters."""
     result, asked = converse(jobs.enqueue([wanted], trace=trace), [jobs.EnqueuedJob(3, T0)])
 
-    assert ([query], jobs.EnqueueResult([3]), T0) == (names(asked), result, result.at)
+    assert ([query], jobs.EnqueueResult([3], at=T0)) == (names(asked), result)
 
 
 @pytest.mark.parametrize(

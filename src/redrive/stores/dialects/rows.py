@@ -30,6 +30,10 @@ def decoder(record: type, columns: tuple[str, ...], converters: Converters) -> D
     fields = [(columns.index(name), _converter(hints[name], converters)) for name in names]
 
     def read(rows: Sequence[Sequence[Any]]) -> list[Any]:
+        if len(rows) == 1:
+            # A quarter of the time of what follows, which reads each column at once.
+            (row,) = rows
+            return [record(*[row[place] if step is None else _converted(step, row[place]) for place, step in fields])]
         if not rows:
             return []
         by_column = list(zip(*rows, strict=True))
@@ -41,6 +45,10 @@ def decoder(record: type, columns: tuple[str, ...], converters: Converters) -> D
 
 def _stepped(step: Callable[[Any], Any], column: Sequence[Any]) -> Sequence[Any]:
     return [None if value is None else step(value) for value in column]
+
+
+def _converted(step: Callable[[Any], Any], value: Any) -> Any:  # noqa: ANN401 - a column of any type
+    return None if value is None else step(value)
 
 
 def _converter(hint: Any, converters: Converters) -> Callable[[Any], Any] | None:  # noqa: ANN401 - a type form

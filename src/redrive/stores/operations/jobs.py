@@ -6,7 +6,6 @@ import itertools
 import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -30,13 +29,12 @@ class CatchMaterial(msgspec.Struct, frozen=True, gc=False):
     attempts: tuple[AttemptRecord, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EnqueueResult:
+class EnqueueResult(msgspec.Struct, frozen=True, gc=False):
     """The result of an enqueue."""
 
     ids: list[int]  # of the jobs, in the order given
     existing: frozenset[int] = frozenset()  # the positions in ``ids`` of jobs that existed before
-    at: datetime | None = field(default=None, compare=False)  # when the others were enqueued
+    at: datetime | None = None  # when the others were enqueued
 
     def __iter__(self) -> Iterator[int]:
         """Iterate over the ids."""

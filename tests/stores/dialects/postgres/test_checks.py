@@ -1,10 +1,13 @@
-"""PostgreSQL refuses a row of a job that contradicts itself, whatever program writes it."""
+"""PostgreSQL refuses an update by which a job would contradict itself, whatever program writes it."""
 
 from __future__ import annotations
+
+import re
 
 import psycopg
 import pytest
 
+from redrive.stores.dialects import loader
 from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
 from tests import postgres
@@ -83,3 +86,22 @@ def test_rows_of_jobs_that_contradict_themselves_are_refused():
                 else:
                     with pytest.raises(psycopg.errors.CheckViolation):
                         connection.execute(update)
+
+
+def test_jobs_are_inserted_ready():
+    """No statement inserts a job in another state, or with a column of another one: only updates are checked."""
+    inserts = [
+        (match[1].replace("\n", " ").split(", "), match[2])
+        for text in loader.statements("postgres").values()
+        for match in re.finditer(r"INSERT INTO redrive_jobs \(([^)]*)\)\s*(SELECT.*?)\bFROM\b", text, re.DOTALL)
+    ]
+    known = sum("INSERT INTO redrive_jobs (" in text for text in loader.statements("postgres").values())
+    later = {each.split(" = ")[0] for each in f"{LEASE}, {SUCCESS}".split(", ")} | {"slot", "caught_at", "skipped_at"}
+
+    assert len(inserts) == known > 0
+    for columns, values in inserts:
+        names = [name.strip() for name in columns]
+        assert later.isdisjoint(names)
+        assert "started_at" not in names
+        assert ("key" in names) == ("key_until" in names)
+        assert "'ready'" in values

@@ -29,7 +29,12 @@ def arguments(query: Query, names: Sequence[str], more: Mapping[str, Any]) -> li
     """
     if query.many is None:
         given = {**more, **query.params}
-        return [value if type(value := given[name]) in _PLAIN else _value(value) for name in names]
+        return [
+            value
+            if (kind := type(value := given[name])) in _PLAIN or (kind is str and "\0" not in value)
+            else _value(value)
+            for name in names
+        ]
     if tuple(names) == ("rows",):
         return [_document(query.many)]
     return [_column(query.many, name) for name in names]

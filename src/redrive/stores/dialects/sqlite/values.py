@@ -59,7 +59,9 @@ _ENCODERS: dict[type, Callable[[Any], Value]] = {
 
 def encode(params: Mapping[str, Any]) -> dict[str, Value]:
     """Return parameters with values that sqlite3 can bind."""
-    return {name: _encode(value) for name, value in params.items()}
+    return {
+        name: convert(value) if (convert := _ENCODERS.get(type(value))) else value for name, value in params.items()
+    }
 
 
 def pairs(many: Sequence[Mapping[str, Any]]) -> Iterator[str]:

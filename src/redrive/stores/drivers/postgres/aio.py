@@ -193,7 +193,8 @@ class AsyncRunner:
         except StopIteration as stop:
             answer: R = stop.value
             return answer
-        pool = await self._pool()
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop) or await self._opened(loop)
         connection, rows = await pool.checkout(first, operation.name)
         try:
             return await _run(connection, script, self._settings, rows, ours=True)
@@ -215,13 +216,11 @@ class AsyncRunner:
                 else:
                     pool.close_idle()
 
-    async def _pool(self) -> _Pool:
-        loop = asyncio.get_running_loop()
-        pool = self._pools.get(loop)
-        if pool is None:
-            self._pools = {each: kept for each, kept in self._pools.items() if not each.is_closed()}
-            pool = self._pools[loop] = _Pool(self._settings)
-            await pool.close_with_loop()
+    async def _opened(self, loop: asyncio.AbstractEventLoop) -> _Pool:
+        """Open the pool of a loop."""
+        self._pools = {each: kept for each, kept in self._pools.items() if not each.is_closed()}
+        pool = self._pools[loop] = _Pool(self._settings, loop)
+        await pool.close_with_loop()
         return pool
 
 
@@ -235,9 +234,10 @@ def _is_current(loop: asyncio.AbstractEventLoop) -> bool:
 class _Pool:
     """The connections of one event loop."""
 
-    def __init__(self, settings: PostgresSettings) -> None:
+    def __init__(self, settings: PostgresSettings, loop: asyncio.AbstractEventLoop) -> None:
         self.closed = False
         self._settings = settings
+        self._loop = loop
         #: Connections that are not in use, and since when, by that time.
         self._idle: list[tuple[_Connection, float]] = []
         self._free = asyncio.Semaphore(settings.pool)
@@ -270,8 +270,11 @@ class _Pool:
 
         Of the connections that were used a moment ago, one is taken that has run an operation of this name.
         """
-        until = asyncio.get_running_loop().time() + self._settings.timeout.total_seconds()
-        await self._acquire(until)
+        until = self._loop.time() + self._settings.timeout.total_seconds()
+        if self._free.locked():
+            await self._wait_for_slot(until)
+        else:
+            await self._free.acquire()
         try:
             if self._in_use >= _AT_ONCE and not self._idle:
                 await self._wait()
@@ -285,10 +288,7 @@ class _Pool:
             self._free.release()
             raise
 
-    async def _acquire(self, until: float) -> None:
-        if not self._free.locked():
-            await self._free.acquire()
-            return
+    async def _wait_for_slot(self, until: float) -> None:
         try:
             async with asyncio.timeout_at(until):
                 await self._free.acquire()
@@ -302,7 +302,7 @@ class _Pool:
             async with asyncio.timeout(_PATIENCE * self._opening):
                 while not self._idle:
                     if self._given_back is None:
-                        self._given_back = asyncio.get_running_loop().create_future()
+                        self._given_back = self._loop.create_future()
                     await asyncio.shield(self._given_back)
 
     async def _open(self, first: Statement, operation: str, until: float) -> tuple[_Connection, Rows]:
@@ -312,7 +312,7 @@ class _Pool:
             connection = idle or await self._connect(until)
             connection.operations.add(operation)
             try:
-                return connection, await ask(connection, first, until - asyncio.get_running_loop().time())
+                return connection, await ask(connection, first, until - self._loop.time())
             except ERRORS as error:
                 connection.terminate()
                 # A connection that does not answer in time is not skipped: the time is up.
@@ -324,13 +324,13 @@ class _Pool:
 
     async def _connect(self, until: float) -> _Connection:
         connection: _Connection | None = None
-        began = asyncio.get_running_loop().time()
+        began = self._loop.time()
         try:
             async with asyncio.timeout_at(until):
                 connection = await connect(self._settings)
                 if not self._settings.pgbouncer:
                     await connection.execute(session(self._settings))
-                self._opening = asyncio.get_running_loop().time() - began
+                self._opening = self._loop.time() - began
                 return connection
         except BaseException as error:
             if connection is not None:
@@ -344,17 +344,17 @@ class _Pool:
         # A statement that commits cannot be sent again on another connection. While the loop was not running, it did
         # not notice the end of a session.
         while self._idle:
-            connection, since = self._idle.pop(self._chosen(operation))
-            if asyncio.get_running_loop().time() - since > _UNNOTICED:
+            now = self._loop.time()
+            connection, since = self._idle.pop(self._chosen(operation, now))
+            if now - since > _UNNOTICED:
                 for _ in range(_ROUNDS):
                     await _CLOCK.asleep(0)
             if not connection.is_closed():
                 return connection
         return None
 
-    def _chosen(self, operation: str) -> int:
+    def _chosen(self, operation: str, now: float) -> int:
         """Return the index of the idle connection for an operation."""
-        now = asyncio.get_running_loop().time()
         for index in reversed(range(len(self._idle))):
             connection, since = self._idle[index]
             if now - since > _RECENT:
@@ -386,7 +386,7 @@ class _Pool:
         if self.closed or connection.is_in_transaction():
             connection.terminate()
             return
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         self._idle.append((connection, now))
         if now - self._idle[0][1] > _IDLE:
             self._idle.pop(0)[0].terminate()

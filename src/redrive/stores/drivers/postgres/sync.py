@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import select
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import psycopg
@@ -30,6 +29,9 @@ Cursor = psycopg.RawCursor[tuple[Any, ...]]
 _SHORTEST_CONNECT = 2
 
 _monotonic = SystemClock.monotonic
+
+#: Names of the columns of each statement: psycopg has them as bytes, one by one.
+_COLUMNS: dict[str, tuple[str, ...]] = {}
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -165,8 +167,11 @@ def read(
     """Return rows as the records that the statement asks for."""
     if statement.into is None or not rows or cursor.pgresult is None:
         return rows
-    names = map(cursor.pgresult.fname, range(cursor.pgresult.nfields))
-    return decoder(statement.into, tuple(name.decode() for name in names if name))(rows)
+    columns = _COLUMNS.get(statement.text)
+    if columns is None:
+        names = map(cursor.pgresult.fname, range(cursor.pgresult.nfields))
+        columns = _COLUMNS[statement.text] = tuple(name.decode() for name in names if name)
+    return decoder(statement.into, columns)(rows)
 
 
 class SyncRunner:
@@ -174,8 +179,11 @@ class SyncRunner:
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
-        self._free = threading.BoundedSemaphore(settings.pool)
+        # Not a semaphore, which is a condition with more Python code around it.
         self._lock = threading.Lock()
+        self._given_back = threading.Condition(self._lock)
+        self._waiting = 0
+        self._in_use = 0
         self._idle: list[Connection] = []
         self._closed = False
 
@@ -194,16 +202,15 @@ class SyncRunner:
         except StopIteration as stop:
             answer: R = stop.value
             return answer
-        with self._slot(first_until):
-            connection, cursor, rows = self._checkout(first, first_until)
-            connection.until = until
-            try:
-                return _run(cursor, script, self._settings, rows)
-            except BaseException:
-                self._undo(connection)
-                raise
-            finally:
-                self._give_back(connection)
+        connection, cursor, rows = self._checkout(first, first_until)
+        connection.until = until
+        try:
+            return _run(cursor, script, self._settings, rows)
+        except BaseException:
+            self._undo(connection)
+            raise
+        finally:
+            self._give_back(connection)
 
     def close(self) -> None:
         """Close the connections; one that is in use is closed when it is given back. Idempotent."""
@@ -213,58 +220,76 @@ class SyncRunner:
         for connection in idle:
             connection.close()
 
-    @contextlib.contextmanager
-    def _slot(self, until: float) -> Iterator[None]:
-        if not self._free.acquire(timeout=max(until - _monotonic(), 0)):
-            raise StoreBusy(f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher")
-        try:
-            yield
-        finally:
-            self._free.release()
-
     def _checkout(self, first: Statement, until: float) -> tuple[Connection, Cursor, Rows]:
         """Take a connection and execute the first statement on it; skip connections that died while they were idle."""
-        while True:
-            with self._lock:
-                if self._closed:
-                    raise StoreClosed(f"{self._settings} has been closed")
-                idle = self._idle.pop() if self._idle else None
-            if idle is not None and _has_ended(idle):
-                idle.close()
-                continue
-            connection = idle or connect(self._settings, until=until)
-            connection.until = until
-            cursor, commits = connection.own_cursor, None
-            try:
-                if idle is None and not self._settings.pgbouncer:
-                    _execute(cursor, Statement(session(self._settings)))
-                commits = first.commits
-                return connection, cursor, _execute(cursor, first)
-            except BaseException as error:
-                connection.close()
-                if not isinstance(error, psycopg.Error):
-                    raise
-                # A connection that does not answer in time is not skipped: the time is up.
-                if idle is None or commits is not None or isinstance(error, _NoAnswer):
-                    raise translation(error, self._settings, commits=commits) from error
+        with self._lock:
+            if self._in_use >= self._settings.pool:
+                self._wait(until)
+            self._in_use += 1
+        try:
+            while True:
+                idle = self._pop()
+                if idle is not None and _has_ended(idle):
+                    idle.close()
+                    continue
+                connection = idle or connect(self._settings, until=until)
+                connection.until = until
+                cursor, commits = connection.own_cursor, None
+                try:
+                    if idle is None and not self._settings.pgbouncer:
+                        _execute(cursor, Statement(session(self._settings)))
+                    commits = first.commits
+                    return connection, cursor, _execute(cursor, first)
+                except BaseException as error:
+                    connection.close()
+                    if not isinstance(error, psycopg.Error):
+                        raise
+                    # A connection that does not answer in time is not skipped: the time is up.
+                    if idle is None or commits is not None or isinstance(error, _NoAnswer):
+                        raise translation(error, self._settings, commits=commits) from error
+        except BaseException:
+            self._give_back(None)
+            raise
+
+    def _wait(self, until: float) -> None:
+        """Wait, with the lock, until another thread has given a connection back."""
+        self._waiting += 1
+        try:
+            size = self._settings.pool
+            if not self._given_back.wait_for(lambda: self._in_use < size, max(until - _monotonic(), 0)):
+                raise StoreBusy(f"all {size} connections to {self._settings} are in use: set ?pool= higher")
+        finally:
+            self._waiting -= 1
+
+    def _pop(self) -> Connection | None:
+        with self._lock:
+            if self._closed:
+                raise StoreClosed(f"{self._settings} has been closed")
+            return self._idle.pop() if self._idle else None
 
     def _undo(self, connection: Connection) -> None:
-        if connection.info.transaction_status is TransactionStatus.IDLE:
+        if connection.pgconn.transaction_status == TransactionStatus.IDLE:
             return
         try:
             connection.execute("ROLLBACK")
         except BaseException:  # noqa: BLE001 - the first error is being raised already
             connection.close()
 
-    def _give_back(self, connection: Connection) -> None:
-        if connection.closed or connection.info.transaction_status is not TransactionStatus.IDLE:
-            connection.close()
-            return
+    def _give_back(self, connection: Connection | None) -> None:
+        """Let the next operation use a connection; None if there is none that it could use."""
+        usable = None
+        # That of a closed connection is UNKNOWN.
+        if connection is not None and connection.pgconn.transaction_status == TransactionStatus.IDLE:
+            usable = connection
         with self._lock:
-            if not self._closed:
-                self._idle.append(connection)
+            self._in_use -= 1
+            if self._waiting:
+                self._given_back.notify()
+            if usable is not None and not self._closed:
+                self._idle.append(usable)
                 return
-        connection.close()
+        if connection is not None:
+            connection.close()
 
 
 def _has_ended(connection: Connection) -> bool:
