@@ -7,7 +7,9 @@ import sys
 
 __all__ = ["PARTS", "main"]
 
-PARTS = tuple(f"benchmarks.{part}" for part in ("inprocess", "schedule", "queue", "start", "flows", "workers"))
+PARTS = tuple(
+    f"benchmarks.{part}" for part in ("inprocess", "schedule", "queue", "singles", "start", "flows", "workers")
+)
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["GOALS", "Goal", "Met", "Round", "judge"]
+__all__ = ["GOALS", "Goal", "Met", "Round", "judge", "singles"]
 
 Round = Mapping[str, Mapping[str, float]]
 """The figures of one round, by the names of the subject and of the figure."""
@@ -79,7 +79,13 @@ PLAIN = Goal("settled", "redrive", at_least=0.6, of="redrive, def handlers")
 DEFAULT = Goal("settled", "redrive, best concurrency", at_least=0.85)
 
 
-def _singles(raw: str, peer: str) -> tuple[Goal, ...]:
+def singles(store: str) -> tuple[Goal, ...]:
+    """Return the goals of jobs that are enqueued one by one.
+
+    Args:
+        store: a key of `GOALS`.
+    """
+    raw, peer = ("raw sqlite3", "huey") if store == "sqlite" else ("raw asyncpg", "pgqueuer")
     return tuple(
         Goal("single", against, at_least=bound, of=of)
         for of in ("redrive", "redrive, awaited")
@@ -95,7 +101,6 @@ GOALS = {
         Goal("bulk", "raw sqlite3", at_least=0.30),
         DEFAULT,
         PLAIN,
-        *_singles("raw sqlite3", "huey"),
         *LATENCY,
         *WEIGHTY,
     ),
@@ -104,7 +109,6 @@ GOALS = {
         Goal("settled", "procrastinate", at_least=20.0),
         Goal("settled", "pgqueuer", at_least=1.5),
         Goal("bulk", "raw asyncpg", at_least=0.30),
-        *_singles("raw asyncpg", "pgqueuer"),
         DEFAULT,
         PLAIN,
         *LATENCY,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.meter import METER, Meter
-from benchmarks.place import Place, PostgresCounters, Server, fresh
+from benchmarks.place import DATABASE, Place, PostgresCounters, Server, fresh
 from benchmarks.processes import Process, cpu_seconds, running, wait
 from benchmarks.subjects import Subject
 
@@ -38,7 +38,7 @@ class Sizes:
     """How much is measured.
 
     Attributes:
-        jobs: that are drained; with 0, only enqueueing one by one is measured.
+        jobs: that are drained.
         singles: that are enqueued one by one.
         latencies: that are sent at a steady rate.
         rate: jobs per second of these.
@@ -122,8 +122,6 @@ def measure(subject: Subject, sizes: Sizes, home: Path, server: Server | None = 
         Stuck: its worker got nowhere.
     """
     single = singles(subject, sizes, home, server)
-    if sizes.jobs == 0:
-        return Figures(single)
     one = drain(subject, sizes, home, server)
     two = drain(subject, sizes, home, server, workers=2)
     p50, p99 = latency(subject, sizes, home, server)
@@ -138,18 +136,19 @@ def measure(subject: Subject, sizes: Sizes, home: Path, server: Server | None = 
 
 
 @contextmanager
-def fresh_subject(subject: Subject, home: Path, server: Server | None) -> Iterator[Place]:
+def fresh_subject(subject: Subject, home: Path, server: Server | None, database: str = DATABASE) -> Iterator[Place]:
     """Make a new database that contains the tables of the subject.
 
     Args:
         subject: what.
         home: a folder on the disk that is meant.
         server: PostgreSQL, where the subject wants it.
+        database: its name on the server.
 
     Yields:
         The place.
     """
-    with fresh(home, server) as place:
+    with fresh(home, server, database) as place:
         subject.create(place)
         with closing(subject):
             yield place

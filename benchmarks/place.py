@@ -13,7 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Place", "PostgresCounters", "Server", "fresh"]
+__all__ = ["DATABASE", "Place", "PostgresCounters", "Server", "fresh"]
+
+DATABASE = "bench"
+"""The name of a new database on the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +82,23 @@ class Place:
     Attributes:
         folder: an empty folder.
         server: PostgreSQL, where the subject wants it.
+        database: its name on the server.
     """
 
     folder: Path
     server: Server | None = None
-
-    DATABASE = "bench"
+    database: str = DATABASE
 
     @property
     def url(self) -> str:
         """Return the URL of the new database on the server."""
         assert self.server is not None
-        return self.server.database(self.DATABASE)
+        return self.server.database(self.database)
 
     def ask(self, statement: str) -> str:
         """Run a statement in the new database; see `Server.ask`."""
         assert self.server is not None
-        return self.server.ask(statement, self.DATABASE)
+        return self.server.ask(statement, self.database)
 
     def settle_down(self) -> None:
         """Let the server finish its background work after filling, so that it does not disturb the measurement."""
@@ -119,21 +122,21 @@ SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint,
 
 
 @contextlib.contextmanager
-def fresh(home: Path, server: Server | None) -> Iterator[Place]:
+def fresh(home: Path, server: Server | None, database: str = DATABASE) -> Iterator[Place]:
     """Make a new place, and remove it afterwards.
 
     Args:
         home: a folder on the disk that is meant.
         server: PostgreSQL, where the subject wants it.
+        database: its name on the server.
 
     Yields:
         The place.
     """
     with tempfile.TemporaryDirectory(dir=home) as name:
-        place = Place(Path(name), server)
         if server is not None:
-            server.ask(f"DROP DATABASE IF EXISTS {Place.DATABASE} WITH (FORCE)")
-            server.ask(f"CREATE DATABASE {Place.DATABASE}")
-        yield place
+            server.ask(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
+            server.ask(f"CREATE DATABASE {database}")
+        yield Place(Path(name), server, database)
         if server is not None:
-            server.ask(f"DROP DATABASE IF EXISTS {Place.DATABASE} WITH (FORCE)")
+            server.ask(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")

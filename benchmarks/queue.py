@@ -7,8 +7,6 @@ an environment is left out, and named.
 Each round measures every subject once, in turns, because the speed of a shared machine varies from minute to minute.
 Figures are medians over the rounds.
 
-``--singles`` measures only how fast jobs are enqueued one by one, synchronously and by coroutines.
-
 ``--deep`` adds redrive under load: with a million jobs that wait for tomorrow, with ten million finished ones, and (on
 PostgreSQL) while another session holds a snapshot open.
 """
@@ -37,7 +35,7 @@ from benchmarks.page import PAGE, markdown, slower, written
 from benchmarks.place import Server
 from benchmarks.subjects import AWAITED, DEEP, SUBJECTS
 
-__all__ = ["PEERS", "QueueReport", "formatted", "home", "main", "python", "run", "server_for", "turned"]
+__all__ = ["OURS", "PEERS", "QueueReport", "formatted", "home", "main", "python", "run", "server_for", "turned"]
 
 PEERS = Path("build/peers")
 """Where the virtual environments of the peers are, each under the name of the subject."""
@@ -99,7 +97,7 @@ def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep
     Raises:
         subprocess.CalledProcessError: a subject failed; its output stands above.
     """
-    hidden = (frozenset() if deep else DEEP) | (frozenset() if sizes.jobs == 0 else {AWAITED})
+    hidden = {AWAITED} if deep else {AWAITED, *DEEP}
     names = [name for name in SUBJECTS[store] if name not in hidden and (not only or name in only)]
     missing = [name for name in names if not python(name).exists()]
     chosen = [name for name in names if name not in missing]
@@ -241,16 +239,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a table")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=20_000)
-    parser.add_argument(
-        "--singles", action="store_true", help="only enqueue one by one, the synchronous and the other way"
-    )
     parser.add_argument("--deep", action="store_true", help="redrive under load, too; takes long")
     parser.add_argument("--docs", action="store_true", help="write the table into the page of the documentation")
     parser.add_argument("--only", action="append", default=[], metavar="SUBJECT", help="may be repeated")
     chosen = parser.parse_args(arguments)
-    report = run(
-        chosen.store, Sizes(jobs=0 if chosen.singles else chosen.jobs), chosen.rounds, chosen.only, deep=chosen.deep
-    )
+    report = run(chosen.store, Sizes(jobs=chosen.jobs), chosen.rounds, chosen.only, deep=chosen.deep)
     if chosen.docs:
         _write(report)
     if chosen.json:

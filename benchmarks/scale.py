@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measure import Sizes, run_dry, send
 from benchmarks.meter import METER, Meter
-from benchmarks.place import Place, fresh
+from benchmarks.place import DATABASE, Place, fresh
 from benchmarks.processes import running, wait
 from benchmarks.server import kept
 from benchmarks.subjects.redrive import KEEP, PATH, Redrive, RedriveOnPostgres, RedriveOnSQLite
@@ -44,7 +44,7 @@ __all__ = ["PARTS", "main"]
 
 PARTS = ("fill", "drain", "lists", "pages", "prune")
 
-DATABASE = "large"
+LARGE = "large"
 CHUNK = 500_000
 """Rows of one statement while filling."""
 
@@ -109,10 +109,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             globals()[f"_{part}"](large, chosen)
 
 
-class _LargePlace(Place):
-    DATABASE = DATABASE
-
-
 class _Large:
     """The large database: its place, and its subject."""
 
@@ -148,9 +144,9 @@ def _large(store: str, home: Path) -> Iterator[_Large]:
         yield _Large(_OnSQLite(), Place(home))
         return
     with kept(home / "data") as server:
-        if not server.ask(f"SELECT 1 FROM pg_database WHERE datname = '{DATABASE}'"):
-            server.ask(f"CREATE DATABASE {DATABASE}")
-        yield _Large(_OnPostgres(), _LargePlace(home, server))
+        if not server.ask(f"SELECT 1 FROM pg_database WHERE datname = '{LARGE}'"):
+            server.ask(f"CREATE DATABASE {LARGE}")
+        yield _Large(_OnPostgres(), Place(home, server, LARGE))
 
 
 def _fill(large: _Large, chosen: argparse.Namespace) -> None:
@@ -289,8 +285,8 @@ def _prune(large: _Large, chosen: argparse.Namespace) -> None:
     """Delete the finished jobs of a copy, so that the other parts can be measured again."""
     server = large.place.server
     assert server is not None, "the pruning is measured on PostgreSQL"
-    server.ask(f"DROP DATABASE IF EXISTS {Place.DATABASE} WITH (FORCE)")
-    server.ask(f"CREATE DATABASE {Place.DATABASE} TEMPLATE {DATABASE} STRATEGY file_copy")
+    server.ask(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+    server.ask(f"CREATE DATABASE {DATABASE} TEMPLATE {LARGE} STRATEGY file_copy")
     place, subject = Place(chosen.home.absolute(), server), _OnPostgres()
     with tempfile.TemporaryDirectory(dir=chosen.home) as folder:
         subject.create(place)
@@ -299,7 +295,7 @@ def _prune(large: _Large, chosen: argparse.Namespace) -> None:
                 _print_pruned(subject, place, Path(folder), keep, chosen.seconds)
         finally:
             subject.close()
-            server.ask(f"DROP DATABASE {Place.DATABASE} WITH (FORCE)")
+            server.ask(f"DROP DATABASE {DATABASE} WITH (FORCE)")
 
 
 def _print_pruned(subject: Redrive, place: Place, folder: Path, keep: str | None, seconds: float) -> None:
