@@ -25,6 +25,9 @@ CACHE = 16_000
 # Attempts of a connection to switch a new file to WAL; in each attempt but one another connection succeeds.
 SWITCHES = 100
 
+# Names of the columns of each statement. ``cursor.description`` makes an object for each column.
+_COLUMNS: dict[str, tuple[str, ...]] = {}
+
 _CLOCK = "SELECT now, (SELECT value FROM redrive_meta WHERE key = 'clock') FROM redrive_clock"
 
 
@@ -103,7 +106,10 @@ def _execute(cursor: sqlite3.Cursor, query: Query | Batch) -> Rows:
         rows = cursor.execute(statement, params).fetchall()
     if query.into is None or not rows:
         return rows
-    return decoder(query.into, tuple(column[0] for column in cursor.description))(rows)
+    columns = _COLUMNS.get(query.name)
+    if columns is None:
+        columns = _COLUMNS[query.name] = tuple(column[0] for column in cursor.description)
+    return decoder(query.into, columns)(rows)
 
 
 def _execute_many(

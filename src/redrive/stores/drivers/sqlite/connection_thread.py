@@ -15,7 +15,7 @@ from typing import Any
 
 from redrive.errors import StoreBusy, StoreClosed
 from redrive.stores.drivers.sqlite.connection import PausableConnection, drive, savepoint
-from redrive.stores.drivers.sqlite.errors import translated
+from redrive.stores.drivers.sqlite.errors import translated, translation
 from redrive.stores.drivers.sqlite.external import advance_ids
 from redrive.stores.drivers.sqlite.file import DatabaseFile
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
@@ -52,7 +52,7 @@ class ConnectionThread(PausableConnection):
         super().__init__(connection, connect)
         # The thread of a caller that runs an operation itself.
         self._user: int | None = None
-        self._queue: queue.SimpleQueue[Sequence[WorkItem]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sequence[QueuedItem]] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=f"redrive-{kind}", daemon=True)
@@ -65,8 +65,9 @@ class ConnectionThread(PausableConnection):
             return self.submit(operation).result()
         item = WorkItem(operation.steps, writes=operation.writes)
         try:
-            with translated(self._settings):
-                self._run_group([item], self._open().cursor())
+            self._run_group([item], self._open().cursor())
+        except sqlite3.Error as error:
+            raise translation(error, self._settings) from error
         finally:
             self._leave(writes=operation.writes)
         result: R = item.result
@@ -99,9 +100,9 @@ class ConnectionThread(PausableConnection):
 
     def submit(self, operation: Operation[R]) -> Future[R]:
         """Queue an operation and return a future of its result; raise `StoreClosed` after `close`."""
-        return self.submit_all([WorkItem(operation.steps, writes=operation.writes)])
+        return self.submit_all([QueuedItem(operation.steps, writes=operation.writes)])
 
-    def submit_all(self, items: Sequence[WorkItem]) -> Future[Any]:
+    def submit_all(self, items: Sequence[QueuedItem]) -> Future[Any]:
         """Queue operations so that they share a transaction up to its maximum size; return the last future."""
         # A caller that came after the end marker of `close` would wait forever.
         with self._gate:
@@ -112,7 +113,7 @@ class ConnectionThread(PausableConnection):
 
     def call(self, function: Callable[[sqlite3.Cursor], R]) -> Future[R]:
         """Queue a function that gets a cursor in autocommit mode, between transactions."""
-        return self.submit_all([WorkItem(function=function, writes=True)])
+        return self.submit_all([QueuedItem(function=function, writes=True)])
 
     def close(self) -> None:
         """Finish what is queued, close the connection, and return."""
@@ -122,7 +123,7 @@ class ConnectionThread(PausableConnection):
         self._thread.join()
 
     def _run(self) -> None:
-        waiting: deque[WorkItem] = deque()
+        waiting: deque[QueuedItem] = deque()
         while waiting or self._wait(waiting):
             self._take(waiting)
             first = waiting.popleft()
@@ -139,12 +140,12 @@ class ConnectionThread(PausableConnection):
         with self._write_lock(), self._in_use:
             return function(self._open().cursor())
 
-    def _wait(self, waiting: deque[WorkItem]) -> bool:
+    def _wait(self, waiting: deque[QueuedItem]) -> bool:
         """Wait for items; return False after `close`."""
         waiting.extend(self._queue.get())
         return bool(waiting)
 
-    def _take(self, waiting: deque[WorkItem]) -> None:
+    def _take(self, waiting: deque[QueuedItem]) -> None:
         """Take the other items that are queued."""
         with contextlib.suppress(queue.Empty):
             while len(waiting) < self._size:
@@ -155,7 +156,7 @@ class ConnectionThread(PausableConnection):
                     break
                 waiting.extend(more)
 
-    def _transaction(self, group: list[WorkItem]) -> None:
+    def _transaction(self, group: list[QueuedItem]) -> None:
         group = [item for item in group if item.future.set_running_or_notify_cancel()]
         if not group:
             return
@@ -177,7 +178,7 @@ class ConnectionThread(PausableConnection):
         finally:
             self._write_queue.release()
 
-    def _run_group(self, group: list[WorkItem], cursor: sqlite3.Cursor) -> None:
+    def _run_group(self, group: Sequence[WorkItem], cursor: sqlite3.Cursor) -> None:
         before = cursor.connection.total_changes
         self._file.check()
         try:
@@ -186,8 +187,11 @@ class ConnectionThread(PausableConnection):
                 advance_ids(cursor, self._settings.path)
             for item in group:
                 item.run(cursor, self._settings, alone=len(group) == 1)
-            with translated(self._settings, commits=True):
-                cursor.execute("COMMIT" if any(item.error is None for item in group) else "ROLLBACK")
+            commits = any(item.error is None for item in group)
+            try:
+                cursor.execute("COMMIT" if commits else "ROLLBACK")
+            except sqlite3.Error as error:
+                raise translation(error, self._settings, commits=True) from error
         except BaseException:
             _roll_back(cursor)
             raise
@@ -203,19 +207,10 @@ def _roll_back(cursor: sqlite3.Cursor) -> None:
 
 
 class WorkItem:
-    """An operation, or a function, in the queue of a connection thread."""
+    """An operation that runs in a transaction, perhaps with others."""
 
-    def __init__(
-        self,
-        steps: Steps[Any] | None = None,
-        *,
-        writes: bool = False,
-        function: Callable[[sqlite3.Cursor], Any] | None = None,
-    ) -> None:
-        self.future: Future[Any] = Future()
+    def __init__(self, steps: Steps[Any] | None, *, writes: bool) -> None:
         self.writes = writes
-        # Called with a cursor in autocommit mode, instead of an operation.
-        self.function = function
         self.error: BaseException | None = None
         self.result: Any = None
         self._steps = steps
@@ -234,7 +229,23 @@ class WorkItem:
                 raise
             self.error = error
 
-    def fits(self, other: WorkItem) -> bool:
+
+class QueuedItem(WorkItem):
+    """An operation, or a function, in the queue of a connection thread."""
+
+    def __init__(
+        self,
+        steps: Steps[Any] | None = None,
+        *,
+        writes: bool = False,
+        function: Callable[[sqlite3.Cursor], Any] | None = None,
+    ) -> None:
+        super().__init__(steps, writes=writes)
+        self.future: Future[Any] = Future()
+        # Called with a cursor in autocommit mode, instead of an operation.
+        self.function = function
+
+    def fits(self, other: QueuedItem) -> bool:
         """Return True if it may share a transaction with the other item."""
         return self.function is None and self.writes == other.writes
 
@@ -263,9 +274,9 @@ class LoopBatches:
     def __init__(self, threads: Callable[[], tuple[ConnectionThread, ConnectionThread]]) -> None:
         # Returns the thread that writes and the thread that reads, or raises the error that the callers get.
         self._threads = threads
-        self._batches: dict[asyncio.AbstractEventLoop, list[WorkItem]] = {}
+        self._batches: dict[asyncio.AbstractEventLoop, list[QueuedItem]] = {}
 
-    def add(self, loop: asyncio.AbstractEventLoop, item: WorkItem) -> None:
+    def add(self, loop: asyncio.AbstractEventLoop, item: QueuedItem) -> None:
         """Add an item to the batch of the running loop; it is queued at the end of this iteration."""
         batch = self._batches.setdefault(loop, [])
         batch.append(item)

@@ -17,7 +17,7 @@ from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreOpen
 from redrive.stores.drivers import files, forks
 from redrive.stores.drivers.sqlite import external
 from redrive.stores.drivers.sqlite.connection import Watcher, connect
-from redrive.stores.drivers.sqlite.connection_thread import GROUP, ConnectionThread, LoopBatches, WorkItem
+from redrive.stores.drivers.sqlite.connection_thread import GROUP, ConnectionThread, LoopBatches, QueuedItem
 from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.file import DatabaseFile, excess_log, same_file, truncate_log
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
@@ -104,7 +104,7 @@ class SQLiteStore(Store, forks.Member):
         if using is not None:
             return self.run_on(using, operation)
         self._refuse_self_wait(operation)
-        item = WorkItem(operation.steps, writes=operation.writes)
+        item = QueuedItem(operation.steps, writes=operation.writes)
         self._batches.add(asyncio.get_running_loop(), item)
         result: R = await asyncio.wrap_future(item.future)
         return result
