@@ -261,6 +261,29 @@ def test_first_columns_stay_in_sight_on_narrow_screens(visit: Visit, full: Site)
     assert "rgba(0, 0, 0, 0)" != name.evaluate("each => getComputedStyle(each).backgroundColor")
 
 
+_REFRESH = "htmx.ajax('GET', location.href, {target: '#content', select: '#content', swap: 'morph:outerHTML'})"
+"""The refresh of `redrive.js`, now."""
+
+
+def test_a_refresh_changes_a_page_in_place(visit: Visit, full: Site):
+    """The place to which a reader has scrolled a table, and what is open, stay when the page is read again."""
+    page = visit(full, viewport={"width": 360, "height": 800}).open("/jobs")
+    table = page.locator(".scroll")
+    scrolled = table.evaluate("each => { each.scrollLeft = 10000; return each.scrollLeft }")
+    page.evaluate(_REFRESH)
+
+    assert scrolled > 100
+    assert scrolled == table.evaluate("each => each.scrollLeft")
+    assert 1 == page.locator("#content").count()
+
+    page.goto("/jobs/2")
+    details = page.locator("#content details").first
+    details.evaluate("each => each.open = true")
+    page.evaluate(_REFRESH)
+
+    assert details.evaluate("each => each.open")
+
+
 # -------------------------------------------------------------------------------------------------- without JavaScript
 
 
