@@ -35,7 +35,7 @@ from benchmarks.page import PAGE, markdown, slower, written
 from benchmarks.place import Server
 from benchmarks.subjects import AWAITED, DEEP, SUBJECTS
 
-__all__ = ["OURS", "PEERS", "QueueReport", "formatted", "home", "main", "python", "run", "server_for", "turned"]
+__all__ = ["PEERS", "QueueReport", "formatted", "home", "main", "python", "run", "server_for", "turned"]
 
 PEERS = Path("build/peers")
 """Where the virtual environments of the peers are, each under the name of the subject."""

@@ -1,13 +1,14 @@
 """Jobs enqueued one by one: ``python -m benchmarks.singles --store sqlite|postgres [--rounds N] [--docs]``.
 
 A subject keeps its interpreter, its connection and a database of its own, on one server, and all enqueue blocks of a
-hundred jobs in turns. A block takes less than a tenth of a second, so the subjects of a round have the same conditions
-even where the speed of the disk varies from second to second.
+hundred jobs in turns. A block takes about a tenth of a second at most, so the subjects of a round have the same
+conditions even where the speed of the disk varies from second to second.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import statistics
 import subprocess
@@ -26,7 +27,7 @@ from rich.table import Table
 from benchmarks.goals import Met, judge, singles
 from benchmarks.page import PAGE, markdown, written
 from benchmarks.place import Server
-from benchmarks.queue import OURS, home, python, server_for, turned
+from benchmarks.queue import home, python, server_for, turned
 from benchmarks.subjects import AWAITED, SUBJECTS
 
 __all__ = ["BLOCK", "SinglesReport", "main", "run"]
@@ -63,6 +64,7 @@ class _Enqueuer:
         command += ["--turns", database]
         if server is not None:
             command += ["--server", json.dumps(asdict(server))]
+        self._name = name
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Self:
@@ -75,11 +77,13 @@ class _Enqueuer:
         """Enqueue jobs, and return the seconds that it took."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(count, file=self._process.stdin, flush=True)
-        while (line := self._process.stdout.readline()) and not line.startswith("took "):
-            # What a peer prints.
-            pass
-        return float(line.removeprefix("took "))
+        with contextlib.suppress(BrokenPipeError):
+            print(count, file=self._process.stdin, flush=True)
+        while line := self._process.stdout.readline():
+            # A peer may print other lines.
+            if line.startswith("took "):
+                return float(line.removeprefix("took "))
+        raise RuntimeError(f"the process of {self._name} ended, with status {self._process.wait()}")
 
 
 def run(store: str, rounds: int, only: Sequence[str] = ()) -> SinglesReport:
@@ -94,12 +98,12 @@ def run(store: str, rounds: int, only: Sequence[str] = ()) -> SinglesReport:
         The report.
 
     Raises:
-        ValueError: a subject failed; its output stands above.
+        RuntimeError: the process of a subject ended; its output stands above.
     """
     names = [
         name
         for name in SUBJECTS[store]
-        if (not name.startswith(OURS[-1]) or name in (OURS[-1], AWAITED)) and (not only or name in only)
+        if (not name.startswith("redrive") or name in ("redrive", AWAITED)) and (not only or name in only)
     ]
     missing = [name for name in names if not python(name).exists()]
     measured: list[Mapping[str, Mapping[str, float]]] = []
@@ -124,7 +128,7 @@ _HEADINGS = ("subject", "µs/enqueue", "enq./s", "of the raw limit")
 
 
 def _rows(report: SinglesReport) -> list[list[str]]:
-    raw = next((taken for name, taken in report.medians.items() if name.startswith(OURS[0])), float("nan"))
+    raw = next((taken for name, taken in report.medians.items() if name.startswith("raw ")), float("nan"))
     return [
         [name, f"{taken:,.0f}", f"{1e6 / taken:,.0f}", f"{raw / taken:.2f}"] for name, taken in report.medians.items()
     ]
@@ -162,12 +166,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: those of the process by default.
     """
     parser = argparse.ArgumentParser(prog="benchmarks.singles", description="Jobs enqueued one by one, in turns.")
-    parser.add_argument("--store", choices=sorted(SUBJECTS), default="postgres")
+    parser.add_argument("--store", choices=sorted(SUBJECTS), default="sqlite")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a table")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--docs", action="store_true", help="write the table into the page of the documentation")
     parser.add_argument("--only", action="append", default=[], metavar="SUBJECT", help="may be repeated")
     chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.only) - SUBJECTS[chosen.store].keys():
+        parser.error(
+            f"{chosen.store} has no subject {', '.join(sorted(unknown))}; it has {', '.join(SUBJECTS[chosen.store])}"
+        )
     report = run(chosen.store, chosen.rounds, chosen.only)
     if chosen.docs:
         _write(report)

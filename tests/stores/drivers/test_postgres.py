@@ -516,6 +516,44 @@ def test_operations_that_take_long_open_further_connections():
     assert 3 == count
 
 
+def test_a_signal_handler_may_enqueue_while_a_connection_is_taken():
+    """The thread that holds the lock of the pool can take another connection, as code that interrupts it does."""
+    store = open_store(postgres.url())
+    store.run(admin.stats())
+    with store._sync._lock:
+        nested = store.run(admin.stats())
+    store.close()
+
+    assert 0 == nested.due
+
+
+def test_an_interrupted_call_leaves_no_connection_taken():
+    """An exception of a signal handler right after a connection was counted does not reduce the pool."""
+    store = open_store(postgres.url(pool="1", timeout="1s"))
+    store.run(admin.stats())
+    runner = store._sync
+    lock, interrupts = runner._lock, [KeyboardInterrupt()]
+
+    class Interrupted:
+        """The lock of the pool, with an interrupt at its first release."""
+
+        def __enter__(self) -> None:
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+            if interrupts:
+                raise interrupts.pop()
+
+    runner._lock = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        store.run(admin.stats())
+    due = store.run(admin.stats()).due
+    store.close()
+
+    assert 0 == due
+
+
 def test_no_more_connections_than_the_pool():
     """Operations wait for free connections; after the timeout the error names the setting."""
     store = open_store(postgres.url(pool="1", timeout="100ms"))

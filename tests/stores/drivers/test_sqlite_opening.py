@@ -180,7 +180,8 @@ def test_an_opening_that_fails_halfway_leaves_nothing(path: Path, monkeypatch: p
     with pytest.raises(StoreOpenError):
         opened.version()
 
-    assert before == threading.active_count()
+    # A thread of an earlier test may have ended meanwhile.
+    assert before >= threading.active_count()
     for connection in made[:2]:
         with pytest.raises(sqlite3.ProgrammingError, match="closed"):
             connection.execute("SELECT 1")

@@ -19,6 +19,7 @@ rule           is violated if
 ``catches``    a catch job is not about a dead job that it catches
 ``keys``       a key is held by the wrong job, or not by the right one
 ``payloads``   an unfinished job has no arguments
+``columns``    a job has a column that its state does not have, or lacks one
 ``results``    a job that has not succeeded has a result
 ``orphans``    something belongs to a job that is not there
 ``refreshes``  a tracked item waits for the wrong job, or an attempt for no item
@@ -85,6 +86,7 @@ def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
         Query("check_keys_missing", window, into=Finding),
         Query("check_keys_stray", window, into=Finding),
         Query("check_payloads", window, into=Finding),
+        Query("check_columns", window, into=Finding),
         Query("check_results", window, into=Finding),
         Query("check_orphans", window, into=Finding),
         Query("check_superseded", window, into=Finding),

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from redrive.stores.dialects import loader
+from redrive.stores.drivers.postgres.statements import prepared
 from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
 from tests import postgres
@@ -88,20 +89,46 @@ def test_rows_of_jobs_that_contradict_themselves_are_refused():
                         connection.execute(update)
 
 
+def test_the_check_of_a_database_finds_the_same_rows():
+    """A row that another program has inserted is found before the claims that fail because of it."""
+    schema = postgres.fresh()
+    store = open_store(postgres.url(schema))
+    store.run(jobs.enqueue([new()], now=T0))
+    store.close()
+    statement = prepared(schema)["check_columns"]
+    bounds = {"after_id": 0, "until": 10, "count": 10}
+    with postgres.connect() as connection:
+        for change in POSSIBLE + IMPOSSIBLE:
+            with connection.transaction(force_rollback=True):
+                connection.execute(f"ALTER TABLE {schema}.redrive_jobs DISABLE TRIGGER redrive_jobs_life")
+                try:
+                    connection.execute(f"UPDATE {schema}.redrive_jobs SET {change}")  # noqa: S608 - texts of this module
+                except psycopg.errors.CheckViolation:
+                    # The type of a column refuses it.
+                    assert change in IMPOSSIBLE
+                    continue
+                cursor = psycopg.RawCursor(connection)
+                found = cursor.execute(statement.text, [bounds[name] for name in statement.names]).fetchall()
+
+                assert (change in IMPOSSIBLE) == bool(found), change
+
+
+_INSERT = re.compile(r"INSERT INTO redrive_jobs \(([^)]*)\)\s*SELECT(.*?)\bFROM\b", re.DOTALL)
+
+
 def test_jobs_are_inserted_ready():
     """No statement inserts a job in another state, or with a column of another one: only updates are checked."""
-    inserts = [
-        (match[1].replace("\n", " ").split(", "), match[2])
-        for text in loader.statements("postgres").values()
-        for match in re.finditer(r"INSERT INTO redrive_jobs \(([^)]*)\)\s*(SELECT.*?)\bFROM\b", text, re.DOTALL)
-    ]
-    known = sum("INSERT INTO redrive_jobs (" in text for text in loader.statements("postgres").values())
+    texts = [re.sub("--.*", "", text) for text in loader.statements("postgres").values()]
+    inserts = [match for text in texts for match in _INSERT.finditer(text)]
     later = {each.split(" = ")[0] for each in f"{LEASE}, {SUCCESS}".split(", ")} | {"slot", "caught_at", "skipped_at"}
 
-    assert len(inserts) == known > 0
-    for columns, values in inserts:
-        names = [name.strip() for name in columns]
+    assert len(inserts) == sum(len(re.findall(r"INTO\s+redrive_jobs\b", text)) for text in texts) > 0
+    for match in inserts:
+        names = [name.strip() for name in match[1].split(",")]
+        # No value before that of the state contains a comma.
+        state = match[2].split(",")[names.index("state")].strip()
+
+        assert "'ready'" == state
         assert later.isdisjoint(names)
         assert "started_at" not in names
         assert ("key" in names) == ("key_until" in names)
-        assert "'ready'" in values

@@ -79,11 +79,6 @@ def pairs(many: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield _json(written)
 
 
-def _encode(value: Any) -> Value:  # noqa: ANN401 - a value of any type
-    convert = _ENCODERS.get(type(value))
-    return convert(value) if convert else value
-
-
 @functools.cache
 def decoder(record: type, columns: tuple[str, ...]) -> Decoder:
     """Return the function that reads rows with these columns into records."""

@@ -170,8 +170,10 @@ def read(
     columns = _COLUMNS.get(statement.text)
     if columns is None:
         names = map(cursor.pgresult.fname, range(cursor.pgresult.nfields))
-        columns = _COLUMNS[statement.text] = tuple(name.decode() for name in names if name)
-    return decoder(statement.into, columns)(rows)
+        columns = tuple(name.decode() for name in names if name)
+    decode = decoder(statement.into, columns)
+    _COLUMNS[statement.text] = columns
+    return decode(rows)
 
 
 class SyncRunner:
@@ -180,7 +182,7 @@ class SyncRunner:
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         # Not a semaphore, which is a condition with more Python code around it.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler or a finalizer may enqueue in the middle of another call
         self._given_back = threading.Condition(self._lock)
         self._waiting = 0
         self._in_use = 0
@@ -222,11 +224,13 @@ class SyncRunner:
 
     def _checkout(self, first: Statement, until: float) -> tuple[Connection, Cursor, Rows]:
         """Take a connection and execute the first statement on it; skip connections that died while they were idle."""
-        with self._lock:
-            if self._in_use >= self._settings.pool:
-                self._wait(until)
-            self._in_use += 1
+        taken = False
         try:
+            with self._lock:
+                if self._in_use >= self._settings.pool:
+                    self._wait(until)
+                self._in_use += 1
+                taken = True
             while True:
                 idle = self._pop()
                 if idle is not None and _has_ended(idle):
@@ -248,7 +252,8 @@ class SyncRunner:
                     if idle is None or commits is not None or isinstance(error, _NoAnswer):
                         raise translation(error, self._settings, commits=commits) from error
         except BaseException:
-            self._give_back(None)
+            if taken:
+                self._give_back(None)
             raise
 
     def _wait(self, until: float) -> None:
@@ -277,16 +282,16 @@ class SyncRunner:
 
     def _give_back(self, connection: Connection | None) -> None:
         """Let the next operation use a connection; None if there is none that it could use."""
-        usable = None
         # That of a closed connection is UNKNOWN.
-        if connection is not None and connection.pgconn.transaction_status == TransactionStatus.IDLE:
-            usable = connection
+        if connection is not None and connection.pgconn.transaction_status != TransactionStatus.IDLE:
+            connection.close()
+            connection = None
         with self._lock:
             self._in_use -= 1
             if self._waiting:
                 self._given_back.notify()
-            if usable is not None and not self._closed:
-                self._idle.append(usable)
+            if connection is not None and not self._closed:
+                self._idle.append(connection)
                 return
         if connection is not None:
             connection.close()

@@ -108,8 +108,11 @@ def _execute(cursor: sqlite3.Cursor, query: Query | Batch) -> Rows:
         return rows
     columns = _COLUMNS.get(query.name)
     if columns is None:
-        columns = _COLUMNS[query.name] = tuple(column[0] for column in cursor.description)
-    return decoder(query.into, columns)(rows)
+        columns = tuple(column[0] for column in cursor.description)
+    # A user's connection may have settings by which columns have other names, and the decoder refuses them.
+    decode = decoder(query.into, columns)
+    _COLUMNS[query.name] = columns
+    return decode(rows)
 
 
 def _execute_many(
