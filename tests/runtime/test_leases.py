@@ -76,9 +76,10 @@ def test_the_result_of_a_stopped_handler_is_ignored(filed: App, caplog):
 
 
 @pytest.mark.case("probe-15")
-def test_a_blocked_event_loop_costs_no_lease(filed: App, tmp_path: Path):
+def test_a_blocked_event_loop_costs_no_lease(tmp_path: Path):
     """Handlers that block the event loop beyond the lease keep it: the heartbeat has its own thread (D22)."""
-    observer = app_on(tmp_path)
+    # On a busy machine a thread can wait for the processor longer than the lease of the other tests, 200 ms.
+    filed, observer = (app_on(tmp_path, lease_for="1s") for _ in range(2))
     started, go, swept = threading.Event(), threading.Event(), []
 
     def watch() -> None:
@@ -112,12 +113,12 @@ def test_a_blocked_event_loop_costs_no_lease(filed: App, tmp_path: Path):
         return results
 
     results = asyncio.run(run())
+    attempts = [len(filed.job(number).attempts) for number in (1, 2)]
     observer.close()
+    filed.close()
 
     assert (["done", "done"], []) == (results, swept)
-    ends = [[each.outcome for each in filed.job(number).attempts] for number in (1, 2)]
-    # A job that was claimed together with the hog, and could not start, is given back.
-    assert [["succeeded"]] * 2 == [[end for end in each if end != "released"] for each in ends]
+    assert [1, 1] == attempts
 
 
 def test_a_worker_finishes_the_jobs_of_a_dead_one(filed: App):

@@ -135,9 +135,9 @@ def test_pages_under_wsgi_have_no_stream(app: redrive.App):
     """Servers without streams are not asked for one: the script finds nothing to refresh, and /live is refused."""
     ask = _wsgi(app)
 
-    assert " data-still>" in ask(f"{PREFIX}/jobs")[2]
+    assert '<body hx-ext="morph" data-still>' in ask(f"{PREFIX}/jobs")[2]
     assert 404 == ask(f"{PREFIX}/live")[0]
-    assert " data-still>" not in _asgi(app)(f"{PREFIX}/jobs")[2]
+    assert '<body hx-ext="morph">' in _asgi(app)(f"{PREFIX}/jobs")[2]
 
 
 def test_streams_of_django_end_with_their_reader(app: redrive.App):
