@@ -218,3 +218,14 @@ def pool(program: str) -> str:
         SystemClock().sleep(0.01)
     _end_with_us((folder / "pid").read_text().strip(), folder, signal="TERM")
     return str(folder)
+
+
+def until_blocked(mine: psycopg.Connection) -> None:
+    """Return when another session waits for the transaction of this one."""
+    question = "SELECT FROM pg_stat_activity, pg_sleep(0.01) WHERE %s = ANY (pg_blocking_pids(pid))"
+    with connect() as looking:
+        for _ in range(2000):
+            if looking.execute(question, (mine.info.backend_pid,)).fetchall():
+                return
+    message = "no session waits"
+    raise AssertionError(message)

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
+from redrive.engine.runs import StepOutcome
 from redrive.engine.steps import StepsAnswer
 from redrive.stores.operations.runs import waits
 from tests import postgres
 from tests.stores.helpers import Harness, harness
-from tests.stores.runs import begin, claimed, event, park, record, run, step, view, wait, wake
+from tests.stores.runs import (
+    begin,
+    begun,
+    claimed,
+    event,
+    park,
+    record,
+    run,
+    signal,
+    step,
+    timeline,
+    tried,
+    view,
+    wait,
+    wake,
+)
 
 
 @pytest.fixture
@@ -84,6 +102,49 @@ def test_a_locked_run_is_written_later(store: Harness, users: list[psycopg.Conne
 
     assert [StepsAnswer.LATER, StepsAnswer.WRITTEN] == [locked.answer, free.answer]
     assert StepsAnswer.WRITTEN is record(store, mine, step()).answer
+
+
+def locked(store: Harness, user: psycopg.Connection, number: int) -> None:
+    """Lock the job of a run, as an operator does."""
+    user.execute(f'SELECT FROM "{store.raw.settings.schema}".redrive_jobs WHERE id = %s FOR UPDATE', (number,))
+
+
+def test_the_end_of_a_wait_of_a_locked_run_is_written_later(store: Harness, users: list[psycopg.Connection]):
+    """Waits and failed tries of a locked run do not stand for their ends, whichever lease has written them."""
+    park(store, begun(store), wait(), wait("2", "paid"), tried("3"))
+    given = [signal(store, name) for name in ("shipped", "paid")]
+    store.wait(1)
+    claim, _ = claimed(store)
+    record(store, claim, wait("4", "sent"))
+    ends = [
+        replace(wait(), outcome=StepOutcome.OK, ref=given[0]),
+        replace(wait("2", "paid"), outcome=StepOutcome.OK, ref=given[1]),
+        step("3", tries=2),
+        replace(wait("4", "sent"), outcome=StepOutcome.TIMED_OUT),
+    ]
+    locked(store, users[0], claim.id)
+    late = [record(store, claim, end).answer for end in ends]
+    users[0].rollback()
+    answers = [record(store, claim, end).answer for end in ends]
+
+    assert ([StepsAnswer.LATER] * 4, [StepsAnswer.WRITTEN] * 4) == (late, answers)
+    assert {StepOutcome.OK, StepOutcome.TIMED_OUT} == {row.outcome for row in timeline(store).steps}
+    assert ["1", "2"] == [each.path for each in timeline(store).signals]
+
+
+def test_a_run_that_parks_while_it_is_locked_keeps_its_waits(store: Harness, users: list[psycopg.Connection]):
+    """Runs park behind the transaction that has locked them, with the rows of what they wait for."""
+    claim = begun(store)
+    locked(store, users[0], claim.id)
+    with ThreadPoolExecutor(1) as threads:
+        parking = threads.submit(park, store, claim, wait())
+        postgres.until_blocked(users[0])
+        users[0].commit()
+        parking.result()
+    signal(store)
+
+    assert {"1": StepOutcome.WAITING} == {row.path: row.outcome for row in timeline(store).steps}
+    assert {claim.id} == wake(store)
 
 
 def test_an_emitted_value_stays_pending_while_an_older_transaction_is_open(

@@ -77,6 +77,7 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
         values: the values of ``flow.set`` as a JSON object, if they have changed.
         waits: the paths of the waits for signals, values and child runs that are open; other rows that wait for these,
             such as those of a branch that lost against another one, are deleted. None keeps them all.
+        paused: True if it takes no new step because of a pause; the run is due at once if that has ended since.
     """
 
     until: datetime | None
@@ -84,6 +85,7 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
     steps: tuple[StepEnd, ...] = ()
     values: bytes | None = None
     waits: tuple[str, ...] | None = None
+    paused: bool = False
 
 
 class Restarted(msgspec.Struct, frozen=True, gc=False):
@@ -144,6 +146,7 @@ class RunChange(msgspec.Struct, frozen=True, gc=False):
     steps: tuple[NewStep, ...] = ()  # with instants
     values: bytes | None = None
     waits: tuple[str, ...] | None = None  # paths of the open waits; None if all rows that wait are open
+    paused: bool = False  # parked because of a pause
     arguments: bytes | None = None  # of a restart, which deletes the steps
     held: str | None = None
 

@@ -247,9 +247,9 @@ def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: da
                 hold=Hold.SNOOZE,
                 note=closed.verdict,
             )
-        case Parked(until, why, steps, values, waits):
+        case Parked(until, why, steps, values, waits, paused):
             rows = tuple(decided(each, now) for each in steps)
-            return _parked(claim, _due(until, rows, now), why, RunChange(rows, values, waits))
+            return _parked(claim, _due(until, rows, now), why, RunChange(rows, values, waits, paused))
         case Restarted(arguments, values):
             return _parked(claim, now, "begins again with new arguments", RunChange((), values, arguments=arguments))
         case Held(why):  # pragma: no branch - the last one; mypy proves that all are here

@@ -104,11 +104,14 @@ class StepsAnswer(StrEnum):
 
 
 class StepsWritten(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a `StepBatch`: the rows as they are recorded, and what operators ask of the run."""
+    """The answer to a `StepBatch`: the rows as they are recorded, and what operators ask of the run.
+
+    The flags are None if nothing was written, because the rows were recorded before.
+    """
 
     answer: StepsAnswer
     steps: tuple[StepRecord, ...] = ()
-    flags: RunFlags = RunFlags()
+    flags: RunFlags | None = None
 
 
 def resolve(end: StepEnd, run_id: int, lease_id: int, now: datetime) -> StepRecord:

@@ -196,6 +196,59 @@ def test_an_operator_pauses_and_resumes_a_run(app: App, calls: Calls):
     assert 1 == run.result("2s")
 
 
+@every_store
+def test_a_resume_during_the_parking_of_a_paused_run_is_not_lost(app: App, calls: Calls):
+    """Runs that are resumed after their worker has read the pause, and before they are parked, go on."""
+    first, second = calls.step("first"), calls.step("second")
+
+    def paused() -> None:
+        run.pause()
+
+    @app.workflow()
+    async def body(flow: Flow) -> int:
+        try:
+            await flow.step(first)
+            await flow.step(paused)
+            return await flow.step(second, 2)
+        finally:
+            if flow.parking and run.record.paused_at is not None:
+                answers.append(run.resume())
+
+    answers: list[bool] = []
+    run = body.start()
+    drain(app)
+
+    assert (2, [True], ["first", "second"]) == (run.result("2s"), answers, calls)
+
+
+def test_a_branch_that_is_paused_receives_the_cancellation_of_its_run(app: App, calls: Calls):
+    """Cancellations end the pause of a branch that waits beside another one; it takes no further step."""
+    before, after = calls.step("before"), calls.step("after")
+    paused = asyncio.Event()
+
+    def pause() -> None:
+        run.pause()
+
+    async def cancel() -> None:
+        await paused.wait()
+        run.cancel()
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        async def one() -> None:
+            await flow.step(before)
+            await flow.step(pause)
+            paused.set()
+            await flow.step(after)
+
+        await flow.gather(one(), flow.step(cancel))
+
+    run = body.start()
+    drain(app)
+
+    assert ("cancelled", ["before"]) == (run.state, calls)
+
+
 def test_a_pause_ends_at_its_instant(app: App, calls: Calls):
     """Runs that are paused until an instant go on by themselves."""
     step = calls.step("step")

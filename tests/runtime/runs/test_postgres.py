@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
+
+import pytest
 
 from redrive import App, Flow, SyncFlow
 from redrive.runtime.worker import Worker
@@ -64,3 +67,44 @@ def test_steps_commit_with_writes_of_both_colours():
     assert 6 == found
     assert [(1,), (2,), (3,)] == rows
     assert 1 == value
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_transaction_waits_for_an_operator_who_has_locked_its_run(colour: str):
+    """Steps in transactions are written after an operator's lock of their run, and called once."""
+    with postgres.lent() as url, postgres.connect(autocommit=False) as operator:
+        app = App(url)
+        calls: list[int] = []
+
+        def release() -> None:
+            postgres.until_blocked(operator)
+            operator.commit()
+
+        def locked(number: int) -> int:
+            calls.append(number)
+            operator.execute(f'SELECT FROM "{app.store.settings.schema}".redrive_jobs FOR UPDATE')
+            threading.Thread(target=release).start()
+            return number
+
+        def charge(_connection: Any, number: int) -> int:
+            return locked(number)
+
+        async def charge_async(_connection: Any, number: int) -> int:
+            return locked(number)
+
+        @app.workflow()
+        async def pays(flow: Flow) -> int:
+            return await flow.transaction(charge if colour == "sync" else charge_async, 1)
+
+        run = pays.start()
+
+        async def work() -> int:
+            worker = Worker(app)
+            running = asyncio.create_task(worker.run())
+            found = await run.aresult("20s")
+            worker.stop()
+            await running
+            return found
+
+        assert (1, [1]) == (asyncio.run(work()), calls)
+        app.close()

@@ -16,6 +16,7 @@ from redrive.errors import (
     PolicySyntaxError,
     ResultTooLarge,
     StepFailed,
+    StoreBusy,
     TaskDefinitionError,
 )
 from redrive.testing import drain
@@ -552,3 +553,29 @@ def test_a_long_run_is_warned_about_and_stopped(app: App, calls: Calls, caplog: 
     assert 9 == counted.result("2s")
     assert 3 == counted.record.epoch
     assert "has 5 recorded steps" in caplog.text
+
+
+@pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_transaction_that_another_one_has_ended_is_repeated(app: App, colour: str):
+    """Steps in transactions that end by a deadlock, which changes nothing, are called again."""
+    calls: list[int] = []
+
+    def charge(connection: Any, number: int) -> int:
+        calls.append(number)
+        if len(calls) < 3:
+            raise StoreBusy("this transaction was in a deadlock with another transaction")
+        return number
+
+    async def charge_async(connection: Any, number: int) -> int:
+        return charge(connection, number)
+
+    @app.workflow()
+    async def body(flow: Flow) -> int:
+        return await flow.transaction(charge if colour == "sync" else charge_async, 7)
+
+    run = body.start()
+    drain(app)
+
+    assert (7, [7, 7, 7]) == (run.result("2s"), calls)
+    assert 1 == len(run.job.attempts)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from redrive.engine.outcome import Succeeded
@@ -29,16 +28,6 @@ def payments(tmp_path: Path) -> Iterator[Automaton]:
 def within(store: Harness, automaton: Automaton, event: str, connection: object, busy: Busy = Busy.RAISE) -> None:
     """Send an event in a transaction of the user."""
     store.raw.run(automaton.sending(event, busy=busy), using=connection)
-
-
-def until_blocked(mine: psycopg.Connection) -> None:
-    """Return when another session waits for the transaction of this one."""
-    question = "SELECT FROM pg_stat_activity, pg_sleep(0.01) WHERE %s = ANY (pg_blocking_pids(pid))"
-    with postgres.connect() as looking:
-        for _ in range(2000):
-            if looking.execute(question, (mine.info.backend_pid,)).fetchall():
-                return
-    pytest.fail("no session waits")
 
 
 def test_an_event_is_sent_with_the_commit(payments: Automaton):
@@ -121,7 +110,7 @@ def test_a_delete_waits_for_an_event_that_is_not_committed(payments: Automaton):
     with postgres.connect(autocommit=False) as mine, ThreadPoolExecutor(1) as other:
         within(payments.store, payments, "Paid", mine, Busy.QUEUE)
         deleted = other.submit(payments.delete)
-        until_blocked(mine)
+        postgres.until_blocked(mine)
         assert not deleted.done()
         mine.commit()
         deleted.result(20)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from redrive.engine.steps import StepBatch, StepsAnswer
+from redrive.engine.runs import StepOutcome
+from redrive.engine.steps import NewStep, StepBatch, StepsAnswer, decided
 from redrive.errors import RunNotFound
 from redrive.stores.operations.jobs import NumberBlock
 from redrive.stores.operations.runs import start
-from redrive.stores.operations.runs.steps import _Asked, record
+from redrive.stores.operations.runs.steps import _Asked, _Written, record, write_behind
 from tests.stores.helpers import T0
 from tests.stores.operations.conversing import converse, names
-from tests.stores.runs import run, step
+from tests.stores.runs import run, step, tried, wait
 
 
 def test_a_run_that_is_deleted_while_its_id_is_taken_is_an_error():
@@ -22,12 +25,55 @@ def test_a_run_that_is_deleted_while_its_id_is_taken_is_an_error():
         converse(start.start([run()], now=T0), gate, [], [])
 
 
+def asked(
+    lease: int | None = None, outcome: StepOutcome | None = None, *, tries: int = 0, is_current: bool = True
+) -> _Asked:
+    """Return what is recorded of the step of a run."""
+    return _Asked(7, "1", 41, is_current, lease, outcome, None if outcome is None else T0, None, tries)
+
+
 def test_rows_of_a_locked_run_are_to_be_written_later():
     """Rows that were not written under a current lease belong to a run that another transaction has locked."""
     batch = StepBatch(7, 41, (step(),))
 
-    asked = _Asked(7, "1", 41, True, None, None, None, None)
-    written, ran = converse(record([batch], now=T0), [], [asked])
+    written, ran = converse(record([batch], now=T0), [], [asked()])
 
     assert [StepsAnswer.LATER] == [each.answer for each in written]
     assert ["steps_put", "steps_asked"] == names(ran)
+
+
+WAITS, DONE = StepOutcome.WAITING, StepOutcome.OK
+
+
+@pytest.mark.parametrize(
+    ("there", "row", "answer"),
+    [
+        (asked(40, WAITS), step(), StepsAnswer.LATER),
+        (asked(41, WAITS), step(), StepsAnswer.LATER),
+        (asked(41, WAITS, tries=1), decided(tried(tries=2), T0), StepsAnswer.LATER),
+        (asked(41, WAITS, tries=2), decided(tried(tries=1), T0), StepsAnswer.WRITTEN),
+        (asked(41, WAITS), wait(), StepsAnswer.WRITTEN),
+        (asked(41, DONE), step(), StepsAnswer.WRITTEN),
+        (asked(40, DONE), step(), StepsAnswer.LOST),
+        (asked(40, WAITS, is_current=False), step(), StepsAnswer.LOST),
+        (asked(41, WAITS, is_current=False), step(), StepsAnswer.LOST),
+        (asked(is_current=False), step(), StepsAnswer.LOST),
+    ],
+)
+def test_an_answer_is_lost_only_if_the_run_has_another_lease(there: _Asked, row: NewStep, answer: StepsAnswer):
+    """Ends of waits, and later tries, of a locked run are written later; rows that wait there do not stand for them."""
+    ((written,), _) = converse(record([StepBatch(7, 41, (row,))], now=T0), [], [there])
+
+    assert answer == written.answer
+
+
+def test_a_run_that_parks_waits_for_the_transaction_that_has_locked_it():
+    """Rows of parked runs that are locked are written after the lock, because their waits go with the parking."""
+    batches = [StepBatch(number, 41, (wait(),)) for number in (7, 8)]
+    put = _Written(8, "1", 41, T0, None, paused=False)
+    late = _Written(7, "1", 41, T0, None, paused=False)
+    written, ran = converse(SimpleNamespace(steps=write_behind(batches, T0)), [put], [asked()], [], [late])
+
+    assert [StepsAnswer.WRITTEN] * 2 == [each.answer for each in written]
+    assert ["steps_put", "steps_asked", "jobs_lock", "steps_put"] == names(ran)
+    assert [(7, 8), (7,)] == [tuple(row["run_id"] for row in ran[place].many) for place in (0, 3)]

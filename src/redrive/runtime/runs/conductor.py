@@ -355,15 +355,17 @@ class Conductor:
 
     async def edge(self, branch: Branch, path: str) -> None:
         """Check at the edge of a new step, or after a wait, whether it may go on."""
-        self.check_open(branch)
-        if branch.replay_only:
-            raise BranchDropped
-        cancel = self._flags.cancel_why
-        if cancel is not None and not branch.delivered and not branch.shields:
-            branch.delivered = self._cancel_seen = True
-            await self.record(NewStep(f"{CANCEL_MARK} {path}", StepKind.CANCEL, CANCEL_MARK))
-            raise CancelRequested(cancel)
-        while self._flags.paused:
+        while True:
+            self.check_open(branch)
+            if branch.replay_only:
+                raise BranchDropped
+            cancel = self._flags.cancel_why
+            if cancel is not None and not branch.delivered and not branch.shields:
+                branch.delivered = self._cancel_seen = True
+                await self.record(NewStep(f"{CANCEL_MARK} {path}", StepKind.CANCEL, CANCEL_MARK))
+                raise CancelRequested(cancel)
+            if not self._flags.paused:
+                break
             await self.wait(branch, None, "paused", path)
         self.rows.check_room()
 
@@ -480,7 +482,8 @@ class Conductor:
         # Waits of branches that were dropped are not among these, and their rows go.
         open_waits = tuple(wait.path for wait in waits)
         until = None if due is None or due >= FAR else due
-        self.close(Parked(until, why, self.rows.take(), self.rows.changed_values(), open_waits))
+        rows, values = self.rows.take(), self.rows.changed_values()
+        self.close(Parked(until, why, rows, values, open_waits, self._flags.paused))
 
     def close(self, end: Outcome) -> None:
         """Tear the body down: throw the interrupt into each wait, in the order of the branches."""

@@ -25,7 +25,9 @@ R = TypeVar("R")
 class Recorder(Protocol):
     """What one pass of a run writes and reads."""
 
-    async def record(self, ends: Sequence[StepEnd], values: bytes | None) -> tuple[Sequence[StepRecord], RunFlags]:
+    async def record(
+        self, ends: Sequence[StepEnd], values: bytes | None
+    ) -> tuple[Sequence[StepRecord], RunFlags | None]:
         """Write rows and values, and return the rows as written; raise `LeaseLost` if another worker has the run."""
 
     async def arrived(self) -> RunNews | None:
@@ -67,7 +69,9 @@ class StoreRecorder:
         self._clock = clock
         self._in_thread = in_thread
 
-    async def record(self, ends: Sequence[StepEnd], values: bytes | None) -> tuple[Sequence[StepRecord], RunFlags]:
+    async def record(
+        self, ends: Sequence[StepEnd], values: bytes | None
+    ) -> tuple[Sequence[StepRecord], RunFlags | None]:
         """Write rows and values; a run that another transaction has locked is tried again."""
         batch, tries = StepBatch(self._claim.id, self._claim.lease_id, tuple(ends), values), 0
         while True:
@@ -117,20 +121,27 @@ class StoreRecorder:
     async def transacted(self, path: str, call: StepCall) -> StepRecord:
         """Call the function of a step with a connection, and commit its writes with the row.
 
-        If the reply to the commit was lost, the row shows if it took effect.
+        If the reply to the commit was lost, the row shows if it took effect. A transaction that another one has ended,
+        by a deadlock or a lock that it holds for long, has changed nothing, and is repeated.
         """
-        try:
-            if inspect.iscoroutinefunction(call.step.function):
-                return await self._transacted(path, call)
-            if self._in_thread is None:
-                return self._transacted_here(path, call)
-            row: StepRecord = await self._in_thread(lambda: self._transacted_here(path, call))
-            return row
-        except StoreOutcomeUnknown:
-            found = await self._stored(lambda: calls.recorded(self._claim.id, path))
-            if found is None or found.lease_id != self._claim.lease_id:
-                raise
-            return found
+        tries = 0
+        while True:
+            try:
+                if inspect.iscoroutinefunction(call.step.function):
+                    return await self._transacted(path, call)
+                if self._in_thread is None:
+                    return self._transacted_here(path, call)
+                row: StepRecord = await self._in_thread(lambda: self._transacted_here(path, call))
+            except StoreBusy:
+                tries += 1
+                await self._clock.asleep(rest(tries))
+            except StoreOutcomeUnknown:
+                found = await self._stored(lambda: calls.recorded(self._claim.id, path))
+                if found is None or found.lease_id != self._claim.lease_id:
+                    raise
+                return found
+            else:
+                return row
 
     async def _transacted(self, path: str, call: StepCall) -> StepRecord:
         loan = await self._app.store.abegin()
@@ -160,15 +171,15 @@ class StoreRecorder:
         loan.commit()
         return row
 
-    def _operation(self, path: str, call: StepCall, value: object) -> Operation[list[StepsWritten]]:
+    # The transaction has called a function by then: it waits for an operator who has locked the run, and goes on.
+    def _operation(self, path: str, call: StepCall, value: object) -> Operation[StepsWritten]:
         raw = call.step.returns.check(value)
         check_size(f"step {call.step.name}", raw)
         end = NewStep(path, StepKind.STEP, call.step.name, tries=1, digest=call.digest, result=raw)
         batch = StepBatch(self._claim.id, self._claim.lease_id, (end,))
-        return steps.record([batch], now=self._app.now())
+        return steps.record_behind(batch, now=self._app.now())
 
-    def _checked(self, answers: list[StepsWritten]) -> StepRecord:
-        (answer,) = answers
+    def _checked(self, answer: StepsWritten) -> StepRecord:
         if answer.answer is not StepsAnswer.WRITTEN:
             raise self._lost()
         return answer.steps[0]

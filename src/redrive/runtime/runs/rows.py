@@ -99,7 +99,8 @@ class PendingRows:
         for row in rows:
             write.rows[row.path] = row
         self._grew(len(rows))
-        self._flags(flags)
+        if flags is not None:
+            self._flags(flags)
 
     def take(self) -> tuple[StepEnd, ...]:
         """Return the attached rows, to be written with the end of the pass."""

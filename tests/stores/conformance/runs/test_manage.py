@@ -159,6 +159,29 @@ def test_a_running_run_that_is_paused_is_held_when_it_parks(store: Harness):
     assert (RunFlags(), T0 + seconds(500)) == (state.flags, state.run.paused_until)
 
 
+@pytest.mark.parametrize("ended", ["resumed", "until", "replaced", "cancelled"])
+def test_a_pause_that_ends_while_its_run_parks_is_over(store: Harness, ended: str):
+    """Runs that park because of a pause are due at once if that has ended since; their worker cannot know it."""
+    claim = begun(store)
+    pause(store, until=T0 + seconds(5) if ended == "until" else None)
+    if ended == "resumed":
+        resume(store)
+    elif ended == "replaced":
+        pause(store, until=T0 + seconds(5))
+    elif ended == "cancelled":
+        cancel(store)
+    if ended != "replaced":
+        store.wait(5)
+    park(store, claim, why="paused", paused=True)
+    early = view(store).job.scheduled_at
+    store.wait(5)
+    again, _ = claimed(store)
+    park(store, again, NewStep(":cancel 1", StepKind.CANCEL, ":cancel"), wait())
+
+    assert T0 + seconds(5) == early
+    assert (FAR, Hold.PARKED) == (view(store).job.scheduled_at, view(store).job.hold)
+
+
 def test_a_cancellation_ends_a_pause(store: Harness):
     """Paused runs that are cancelled are due, to receive their cancellation."""
     park(store, begun(store), wait())

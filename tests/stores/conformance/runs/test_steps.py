@@ -104,7 +104,7 @@ def test_a_row_with_a_lost_reply_is_recorded(store: Harness):
     store.wait(5)
     again = record(store, claim, step())
 
-    assert first == again
+    assert (StepsAnswer.WRITTEN, first.steps) == (again.answer, again.steps)
     assert T0 == rows(store)["1"].at
 
 

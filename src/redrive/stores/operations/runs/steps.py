@@ -2,9 +2,9 @@
 
 Each row is written by one statement, which checks the lease of the run and holds it by a share lock until the commit: a
 row of an earlier holder can so not appear behind the present one. The statement answers the rows that it has written.
-The others are looked up once more, and there are three answers (`redrive.engine.steps.StepsAnswer`): a row with the
-lease of the caller was written by a commit with a lost reply; a row of a run that another transaction has locked is
-written later; and in all other cases the lease is lost.
+The others are looked up once more, and there are three answers (`redrive.engine.steps.StepsAnswer`): a row that stands
+there under the lease of the caller was written by a commit with a lost reply; a row of a run with a current lease,
+which another transaction has locked, is written later; and the lease is lost if the run has another one, or none.
 """
 
 from __future__ import annotations
@@ -91,6 +91,21 @@ class _Asked(msgspec.Struct, frozen=True, gc=False):
     outcome: StepOutcome | None
     at: datetime | None
     due_at: datetime | None
+    tries: int | None
+
+    def has(self, row: NewStep) -> bool:
+        """Return True if the lease of the caller has recorded this row."""
+        if self.recorded_by != self.lease_id or self.outcome is None:
+            return False
+        if self.outcome is not StepOutcome.WAITING:
+            return True
+        # The same wait or try, or a later one: the end of a wait, or of a step that failed before, is another row.
+        return row.outcome is StepOutcome.WAITING and (self.tries or 0) >= row.tries
+
+    @property
+    def is_locked(self) -> bool:
+        """True if the row was not written only because another transaction has locked the run."""
+        return self.is_current and self.outcome in (None, StepOutcome.WAITING)
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -184,7 +199,26 @@ def write_parked(parked: Sequence[Transition], at: datetime) -> Steps[None]:
         if (change := each.run) is not None and change.arguments is None and (change.steps or change.values is not None)
     ]
     if given:
-        yield from write(given, at)
+        yield from write_behind(given, at)
+
+
+@writes
+def record_behind(batch: StepBatch, *, now: datetime | None = None) -> Steps[StepsWritten]:
+    """Write rows of a running run, after the transaction that has locked it, if there is one; see `record`."""
+    at = yield from instant(now)
+    (written,) = yield from write_behind([batch], at)
+    return written
+
+
+def write_behind(batches: Sequence[StepBatch], at: datetime) -> Steps[list[StepsWritten]]:
+    """Write rows of running runs, and wait for the transactions that have locked some of them."""
+    written = yield from write(batches, at)
+    left = [each for each, answer in zip(batches, written, strict=True) if answer.answer is StepsAnswer.LATER]
+    if left:
+        yield Query("jobs_lock", {"ids": sorted({each.run_id for each in left})}, into=JobRecord)
+        again = iter((yield from write(left, at)))
+        written = [next(again) if answer.answer is StepsAnswer.LATER else answer for answer in written]
+    return written
 
 
 def write(batches: Sequence[StepBatch], at: datetime) -> Steps[list[StepsWritten]]:
@@ -263,15 +297,15 @@ def _answer(
             kept.append(resolve(row, batch.run_id, batch.lease_id, now.at))
             continue
         there = recorded[key]
-        if there.recorded_by != batch.lease_id or there.outcome is None or there.at is None:
-            free = there.is_current and there.recorded_by is None
-            return StepsWritten(StepsAnswer.LATER if free else StepsAnswer.LOST)
+        assert isinstance(row, NewStep)  # noqa: S101 - failed tries are decided by then
+        if not there.has(row) or there.at is None:
+            return StepsWritten(StepsAnswer.LATER if there.is_locked else StepsAnswer.LOST)
         kept_row = resolve(row, batch.run_id, batch.lease_id, there.at)
         kept.append(replace(kept_row, outcome=there.outcome, due_at=there.due_at))
     found = flags.get((batch.run_id, batch.lease_id))
     if found is None and not batch.steps:
         return StepsWritten(StepsAnswer.LOST)
-    return StepsWritten(StepsAnswer.WRITTEN, tuple(kept), found or RunFlags())
+    return StepsWritten(StepsAnswer.WRITTEN, tuple(kept), found)
 
 
 def park(moved: Iterable[Transition], at: datetime) -> Steps[None]:
@@ -287,7 +321,8 @@ def park(moved: Iterable[Transition], at: datetime) -> Steps[None]:
         yield Query("waits_drop", {"ids": list(pruned), "open": still_open})
     parked = [each.job_id for each in changed if each.run is not None and each.run.held is None]
     if parked:
-        yield Query("runs_parked", {"ids": parked, "now": at, "far": FAR})
+        paused = [each.job_id for each in changed if each.run is not None and each.run.paused]
+        yield Query("runs_parked", {"ids": parked, "paused": paused, "now": at, "far": FAR})
 
 
 def _restart(restarted: Sequence[tuple[int, RunChange]]) -> Steps[None]:

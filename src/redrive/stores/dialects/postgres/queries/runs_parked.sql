@@ -1,4 +1,5 @@
--- Make these parked runs due now if what they wait for has arrived, and hold those that an operator has paused.
+-- Make these parked runs due now if what they wait for has arrived, and hold those that an operator has paused; those in
+-- paused have parked because of a pause, which may have ended since.
 -- Called by settle for the runs that it parks.
 UPDATE redrive_jobs AS job SET
     -- Their rows are locked by then: a signal that arrived between the look of the worker and this statement is found here,
@@ -15,6 +16,7 @@ WHERE job.id = ANY (:ids::bigint[]) AND run.job_id = ANY (:ids) AND run.job_id =
     AND job.state = 'ready' AND coalesce(job.hold, '') = 'parked'
     AND (
         (run.paused_at IS NOT NULL AND (run.paused_until IS NULL OR run.paused_until > :now))
+        OR (run.job_id = ANY (:paused::bigint[]) AND (run.paused_at IS NULL OR run.paused_until <= :now))
         OR EXISTS (
             SELECT FROM redrive_steps AS step
             CROSS JOIN LATERAL (

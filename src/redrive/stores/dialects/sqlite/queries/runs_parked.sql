@@ -1,4 +1,5 @@
--- Make these parked runs due now if what they wait for has arrived, and hold those that an operator has paused.
+-- Make these parked runs due now if what they wait for has arrived, and hold those that an operator has paused; those in
+-- paused have parked because of a pause, which may have ended since.
 -- Called by settle for the runs that it parks, after that.
 UPDATE redrive_jobs SET
     hold = CASE WHEN run.paused_at IS NULL THEN hold ELSE 'paused' END,
@@ -9,6 +10,10 @@ WHERE redrive_jobs.id IN (SELECT value FROM json_each(:ids)) AND run.job_id = re
     AND hold = 'parked'
     AND (
         (run.paused_at IS NOT NULL AND (run.paused_until IS NULL OR run.paused_until > :now))
+        OR (
+            run.job_id IN (SELECT value FROM json_each(:paused))
+            AND (run.paused_at IS NULL OR run.paused_until <= :now)
+        )
         OR EXISTS (
             SELECT 1 FROM redrive_steps AS step
             JOIN redrive_signals AS signal ON signal.run_id = step.run_id AND signal.path IS NULL

@@ -6,6 +6,6 @@ SELECT
     EXISTS (
         SELECT 1 FROM redrive_jobs WHERE id = :run_id AND lease_id = :lease_id AND state = 'running'
     ) AS is_current,
-    step.lease_id AS recorded_by, step.outcome, step.at, step.due_at
+    step.lease_id AS recorded_by, step.outcome, step.at, step.due_at, step.tries
 FROM (SELECT 1) AS one
 LEFT JOIN redrive_steps AS step ON step.run_id = :run_id AND step.path = :path
