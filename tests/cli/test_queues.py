@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from redrive import App
 from redrive.cli import cli
 from redrive.engine.queue import QueueSettings
+from redrive.stores.operations import queues as operations
 from redrive.stores.operations import workers
 
 
@@ -83,6 +84,23 @@ def test_queues_are_listed_with_their_jobs_and_workers(shop: App):
     assert ["mail", "0", "-", "1", "0", "0", "1", "open"] == second
 
 
+def test_a_count_that_reached_its_limit_has_a_plus(shop: App, monkeypatch: pytest.MonkeyPatch):
+    """A number that may be larger is marked in the list, on the page of the queue and in JSON."""
+    monkeypatch.setattr(operations, "MOST", 3)
+    shop.tasks["charge"].enqueue_many([5] * 3)
+    shop.tasks["charge"].options(delay="1h").enqueue_many([5] * 4)
+    shop.tasks["charge"].options(delay="1h", priority=2).enqueue(5)
+    _, line = invoke("list", "shop:app").splitlines()
+    shown = json.loads(invoke("show", "shop:app", "default", "--json"))
+
+    assert ["3+", "4+"] == [line.split()[1], line.split()[3]]
+    assert "jobs: 3+ due, 4+ later, 0 running" in invoke("show", "shop:app", "default")
+    assert ({"due": 3, "later": 4, "running": 0, "waiting": 0, "dead": 0}, ["due", "later"]) == (
+        shown["jobs"],
+        shown["capped"],
+    )
+
+
 @pytest.mark.parametrize("command", ["show", "pause", "resume", "limit", "forget"])
 def test_an_unknown_queue_is_refused_with_the_known_ones(redrive, shop: App, command: str):
     """Misspelled queues are not paused: it would look as if the right one was."""
@@ -102,6 +120,7 @@ def test_queues_can_be_printed_as_json(shop: App):
 
     assert ("mail", "5/1.8s", None) == (row["name"], row["rate"], row["paused_at"])
     assert {"due": 0, "later": 0, "running": 0, "waiting": 0, "dead": 0} == row["jobs"]
+    assert [] == row["capped"]
     assert row | {"held_by": []} == shown
 
 

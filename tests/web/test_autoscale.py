@@ -11,6 +11,7 @@ import pytest
 import redrive
 from redrive.engine.queue import QueueSettings
 from redrive.runtime.worker import Worker
+from redrive.stores.operations import queues
 from redrive.stores.operations.counters import Throughput
 from redrive.web.pages.autoscale import mean_of, slots_wanted
 from tests.web.client import Operator
@@ -75,6 +76,7 @@ def test_each_number_is_always_there(app: redrive.App):
     assert (7, 0, True, 1) == (mail["due"], mail["running"], mail["mean_seconds"] > 0, mail["slots_wanted"])
     assert (0, 0, None, 0) == (none["due"], none["running"], none["mean_seconds"], none["slots_wanted"])
     assert (8, 30.0, None, 2) == (both["due"], both["target_seconds"], both["queue"], both["slots_wanted"])
+    assert [False] * 3 == [each["capped"] for each in (mail, none, both)]
     assert "started within 1h" in client.get("/autoscale?target=1h").text
 
 
@@ -82,3 +84,23 @@ def test_each_number_is_always_there(app: redrive.App):
 def test_targets_are_spans(app: redrive.App, target: str):
     """Targets that are no span above zero are refused."""
     assert 400 == Operator(app).get(f"/api/v1/autoscale?target={target}").status_code
+
+
+def test_delayed_jobs_hide_no_due_ones(app: redrive.App, monkeypatch: pytest.MonkeyPatch):
+    """Slots are wanted for due jobs behind any number of delayed ones, and a count at its limit is the least."""
+    monkeypatch.setattr(queues, "MOST", 5)
+
+    @app.task(queue="mail")
+    def a_reminder(number: int) -> None:
+        """Do nothing."""
+
+    a_reminder.options(delay="30d").enqueue_many(range(9))
+    capped = Operator(app).read("/autoscale?queue=mail&target=1h")
+    monkeypatch.setattr(queues, "MOST", 8)
+    client = Operator(app)
+    whole = client.read("/autoscale?queue=mail&target=1h")
+    loads = {each["name"]: (each["due"], each["later"]) for each in client.read("/queues")["items"]}
+
+    assert (5, True, 1) == (capped["due"], capped["capped"], capped["slots_wanted"])
+    assert (7, False, 1) == (whole["due"], whole["capped"], whole["slots_wanted"])
+    assert ({"value": 7, "capped": False}, {"value": 8, "capped": True}) == loads["mail"]

@@ -255,15 +255,20 @@ def test_one_request_reads_for_all():
     assert 4 == _read(shared, None, 4)
 
 
-def _depth(queue: str, standing: DepthState, jobs: int) -> Depth:
-    return Depth(queue, standing, jobs, None)
+def _depth(queue: str, standing: DepthState, jobs: int, *, is_capped: bool = False) -> Depth:
+    return Depth(queue, standing, jobs, None, is_capped)
 
 
 def test_small_numbers_come_from_the_live_updates():
     """Numbers are taken from the second count, unless that has reached its limit in the queue or the state."""
     due, dead, running = DepthState.DUE, DepthState.DEAD, DepthState.RUNNING
     whole = (_depth("a", due, 5), _depth("b", due, 9_000), _depth("a", dead, 700), _depth("b", dead, 700))
-    pulsed = (_depth("a", running, 1), _depth("b", due, PULSED), _depth("a", dead, 600), _depth("b", dead, 400))
+    pulsed = (
+        _depth("a", running, 1),
+        _depth("b", due, PULSED, is_capped=True),
+        _depth("a", dead, 600, is_capped=True),
+        _depth("b", dead, 400, is_capped=True),
+    )
 
     assert {_depth("a", running, 1), *whole[1:]} == set(merged(whole, pulsed))
 
@@ -280,7 +285,7 @@ def test_changes_are_shown_twice():
 
 def test_numbers_above_the_limit_are_read_again():
     """Numbers that may change unseen are read again as often as the figures are."""
-    deep = Depths(T0, (_depth("a", DepthState.DUE, PULSED),))
+    deep = Depths(T0, (_depth("a", DepthState.DUE, PULSED, is_capped=True),))
     changes = Changes()
 
     assert [False, False, True, False, True] == [changes.show(deep, at) for at in (0.0, 2.0, KEPT, KEPT + 2, KEPT * 2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated
 
@@ -17,10 +18,11 @@ from redrive.cli.loading import AsJson, Target, load_app, load_existing
 from redrive.cli.screen import Grid, print_document, say, utc
 from redrive.engine.explain import span
 from redrive.engine.queue import QueueChange, QueueSettings
+from redrive.engine.records import Count
 from redrive.errors import ConfigurationError
 from redrive.policy import format_duration
 from redrive.stores.operations import queues as operations
-from redrive.stores.operations.queues import MOST, DepthState
+from redrive.stores.operations.queues import DepthState
 
 queues = typer.Typer(help="Look at queues, and change them while workers run.", no_args_is_help=True)
 
@@ -36,40 +38,33 @@ NO_LIMITS = "no limits"
 class QueueLoad(msgspec.Struct, frozen=True):
     """The jobs of a queue, and the live workers that serve it."""
 
-    jobs: dict[DepthState, int] = {}
+    jobs: Mapping[DepthState, Count]
     oldest_for: timedelta | None = None  # the time since which its first due job is due
     workers: int = 0
 
-    def count(self, state: DepthState) -> str:
-        """Return the number of jobs in a state; a large one has not been counted to its end."""
-        count = self.jobs.get(state, 0)
-        return f"{MOST:,}+" if count >= MOST else str(count)
-
     def plain(self) -> dict[str, object]:
         """Return it as a part of a document."""
-        jobs = {state.value: self.jobs.get(state, 0) for state in DepthState}
+        jobs = {state.value: count.value for state, count in self.jobs.items()}
+        capped = [state.value for state, count in self.jobs.items() if count.capped]
         oldest = None if self.oldest_for is None else self.oldest_for.total_seconds()
-        return {"jobs": jobs, "oldest_due_seconds": oldest, "workers": self.workers}
+        return {"jobs": jobs, "capped": capped, "oldest_due_seconds": oldest, "workers": self.workers}
 
 
 def _loads(app: App) -> dict[str, QueueLoad]:
     """Return the load of each queue that the code or the database has."""
     found = app.store.run(operations.depths(now=app.now()))
     alive = [worker for worker in app.workers.select() if worker.expires_at > found.at]
-    jobs: dict[str, dict[DepthState, int]] = {name: {} for name in queues_of(app)}
-    oldest: dict[str, timedelta] = {}
-    for each in found.queues:
-        jobs.setdefault(each.queue, {})[each.standing] = each.jobs
-        if each.oldest_at is not None:
-            oldest[each.queue] = found.at - each.oldest_at
+    oldest = {each.queue: found.at - each.oldest_at for each in found.queues if each.oldest_at is not None}
     return {
-        name: QueueLoad(counts, oldest.get(name), sum(worker.serves(name) for worker in alive))
-        for name, counts in jobs.items()
+        name: QueueLoad(
+            operations.counted(found.queues, name), oldest.get(name), sum(worker.serves(name) for worker in alive)
+        )
+        for name in {*queues_of(app), *(each.queue for each in found.queues)}
     }
 
 
 def _say_load(load: QueueLoad) -> None:
-    jobs = ", ".join(f"{load.count(state)} {state}" for state in DepthState)
+    jobs = ", ".join(f"{count} {state}" for state, count in load.jobs.items())
     oldest = "" if load.oldest_for is None else f", the oldest due since {span(load.oldest_for)}"
     workers = "1 live worker serves" if load.workers == 1 else f"{load.workers} live workers serve"
     say(f"jobs: {jobs}{oldest}; {workers} it")
@@ -95,9 +90,9 @@ def list_(app: Target, *, json: AsJson = False) -> None:
     for each, load in rows:
         oldest = "-" if load.oldest_for is None else span(load.oldest_for)
         limits = _limits(each)
-        numbers = (load.count(each) for each in (DepthState.LATER, DepthState.RUNNING, DepthState.DEAD))
+        numbers = (str(load.jobs[each]) for each in (DepthState.LATER, DepthState.RUNNING, DepthState.DEAD))
         state = _state(each) if limits == NO_LIMITS else f"{_state(each)}; {limits}"
-        table.add(each.name, load.count(DepthState.DUE), oldest, *numbers, str(load.workers), state)
+        table.add(each.name, str(load.jobs[DepthState.DUE]), oldest, *numbers, str(load.workers), state)
     table.show()
 
 
@@ -108,7 +103,7 @@ def show(app: Target, queue: Name, *, json: AsJson = False) -> None:
     check_queue(loaded, queue)
     settings = loaded.queue(queue).settings
     holders = loaded.store.run(operations.holders(queue))
-    load = _loads(loaded).get(queue) or QueueLoad()
+    load = _loads(loaded).get(queue) or QueueLoad(operations.counted(()))
     if json:
         print_document(_plain(settings) | load.plain() | {"held_by": holders})
         return

@@ -9,7 +9,7 @@ One call in a worker, or in any process that is scraped::
 
 from __future__ import annotations
 
-from collections import Counter as Sums
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
 from threading import Lock, Thread
@@ -21,12 +21,13 @@ from redrive.app.app import App
 from redrive.clock import Clock, SystemClock
 from redrive.contrib import extra
 from redrive.engine.counters import BUCKETS
+from redrive.engine.records import Count
 from redrive.errors import ConfigurationError, StoreError
 from redrive.observe import Bounded, Event
 from redrive.observe.logs import logger
 from redrive.observe.measures import METRICS, Metric, measures
 from redrive.stores.operations.clock import difference
-from redrive.stores.operations.queues import Depths, DepthState, depths
+from redrive.stores.operations.queues import Depths, DepthState, counted, depths
 
 with extra("prometheus"):
     import prometheus_client
@@ -139,18 +140,28 @@ class Collector(BaseCollector):
             "Difference by which the machine's clock was set and which the store has not adopted yet; 0 on PostgreSQL.",
             value=off.total_seconds(),
         )
-        return (up, workers, capacity, failing, clock, self._jobs(full), self._oldest(full))
+        return (up, workers, capacity, failing, clock, *self._jobs(full), self._oldest(full))
 
-    def _jobs(self, full: Depths) -> GaugeMetricFamily:
-        sums: Sums[tuple[str, str]] = Sums()
-        for line in full.queues:
-            sums[self._bounded.value("queue", line.queue), line.standing.value] += line.jobs
-        family = GaugeMetricFamily(
-            "redrive_queue_jobs", "Jobs that have not ended, and dead jobs.", labels=["queue", "standing"]
+    def _jobs(self, full: Depths) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+        sums: dict[tuple[str, str], Count] = defaultdict(lambda: Count(0))
+        for queue in {line.queue: None for line in full.queues}:
+            for state, count in counted(full.queues, queue).items():
+                if count != Count(0):
+                    sums[self._bounded.value("queue", queue), state.value] += count
+        jobs = GaugeMetricFamily(
+            "redrive_queue_jobs",
+            "Jobs that have not ended, and dead jobs; at least as many if redrive_queue_jobs_capped is 1.",
+            labels=["queue", "standing"],
         )
-        for labels, jobs in sums.items():
-            family.add_metric(labels, jobs)
-        return family
+        capped = GaugeMetricFamily(
+            "redrive_queue_jobs_capped",
+            "1 if the count of these jobs has reached its limit, so that there may be more, otherwise 0.",
+            labels=["queue", "standing"],
+        )
+        for labels, count in sums.items():
+            jobs.add_metric(labels, count.value)
+            capped.add_metric(labels, count.capped)
+        return jobs, capped
 
     def _oldest(self, full: Depths) -> GaugeMetricFamily:
         ages: dict[str, float] = {}

@@ -246,6 +246,31 @@ class Progress(msgspec.Struct, frozen=True, gc=False):
     at: datetime
 
 
+class Count(msgspec.Struct, frozen=True, gc=False):
+    """A number of jobs that is counted up to a limit.
+
+    Attributes:
+        value: the number.
+        capped: True if there may be more.
+    """
+
+    value: int
+    capped: bool = False
+
+    @classmethod
+    def exact_to(cls, number: int, most: int) -> Count:
+        """Return a number that is exact up to a limit, and beyond it was not counted to its end."""
+        return cls(min(number, most), number > most)
+
+    def __add__(self, other: Count) -> Count:
+        """Add two numbers; the sum may be more if one of them may."""
+        return Count(self.value + other.value, self.capped or other.capped)
+
+    def __str__(self) -> str:
+        """Write it for a reader: ``10,000+``."""
+        return f"{self.value:,}{'+' if self.capped else ''}"
+
+
 class Stats(msgspec.Struct, frozen=True, gc=False):
     """The number of jobs by state, each at most 10,000; more are not counted.
 

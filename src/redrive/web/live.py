@@ -121,6 +121,6 @@ class Changes:
         is_late = self._again is not None and self._again <= at
         if is_late:
             self._again = None
-        if self._again is None and (has_changed or any(each.jobs >= PULSED for each in found.queues)):
+        if self._again is None and (has_changed or any(each.is_capped for each in found.queues)):
             self._again = at + KEPT
         return has_changed or is_late

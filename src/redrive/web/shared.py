@@ -8,7 +8,6 @@ page that follows shows its effect. Between two reads, the numbers of jobs below
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Hashable, Iterator
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 from redrive.app.protocol import Procedure
 from redrive.clock import Clock, SystemClock
 from redrive.stores.operations.doctor import Vitals
-from redrive.stores.operations.queues import Depth, Depths, DepthState
+from redrive.stores.operations.queues import Depth, Depths
 
 #: Seconds for which figures are shared.
 KEPT: Final = 10.0
@@ -105,12 +104,10 @@ class Shared:
 def merged(whole: tuple[Depth, ...], pulsed: tuple[Depth, ...]) -> tuple[Depth, ...]:
     """Return the numbers of jobs, from the second count where it has not reached its limit."""
     # Ready jobs are counted up to the limit in each queue, jobs in other states in all queues together.
-    counted = Counter[str]()
-    for each in pulsed:
-        counted[_limit(each)] += each.jobs
-    kept = tuple(each for each in whole if counted[_limit(each)] >= PULSED)
-    return kept + tuple(each for each in pulsed if counted[_limit(each)] < PULSED)
+    capped = {_limit(each) for each in pulsed if each.is_capped}
+    kept = tuple(each for each in whole if _limit(each) in capped)
+    return kept + tuple(each for each in pulsed if _limit(each) not in capped)
 
 
-def _limit(each: Depth) -> str:
-    return f"queue {each.queue}" if each.standing in {DepthState.DUE, DepthState.LATER} else each.standing.value
+def _limit(each: Depth) -> tuple[str, str | None]:
+    return each.standing.value, each.queue if each.standing.is_ready else None

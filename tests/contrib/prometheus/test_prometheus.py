@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from redrive import App, observe
 from redrive.contrib import prometheus
 from redrive.errors import ConfigurationError, StoreUnreachable
-from redrive.stores.operations import workers
+from redrive.stores.operations import queues, workers
 from redrive.testing import VirtualClock, drain
 
 
@@ -95,6 +95,31 @@ def test_gauges_show_queue_depths_and_workers(app: App, registry: CollectorRegis
     assert 0 == registry.get_sample_value("redrive_workers")
 
 
+def test_a_count_that_reached_its_limit_is_marked(
+    app: App, registry: CollectorRegistry, collector, monkeypatch: pytest.MonkeyPatch
+):
+    """A gauge beside the count says whether there may be more jobs; delayed jobs of one task hide no due ones."""
+
+    @app.task
+    def a_reminder() -> None:
+        """Do not run."""
+
+    @app.task
+    def send() -> None:
+        """Do not run."""
+
+    monkeypatch.setattr(queues, "MOST", 3)
+    a_reminder.options(delay="30d").enqueue_many([()] * 5)
+    send.enqueue_many([(), ()])
+    names = ("redrive_queue_jobs", "redrive_queue_jobs_capped")
+    shown = [
+        tuple(registry.get_sample_value(name, {"queue": "default", "standing": each}) for name in names)
+        for each in ("due", "later")
+    ]
+
+    assert [(2, 0), (3, 1)] == shown
+
+
 def test_queues_beyond_the_limit_are_summed(app: App, registry: CollectorRegistry, collector):
     """With a limit of three names, the jobs of the other seven queues are added up, and so is their age."""
 
@@ -104,7 +129,9 @@ def test_queues_beyond_the_limit_are_summed(app: App, registry: CollectorRegistr
 
     for number in range(10):
         work.options(queue=f"q{number}").enqueue()
-    counts = [sample for metric in collector.collect() for sample in metric.samples if "jobs" in sample.name]
+    counts = [
+        sample for metric in collector.collect() for sample in metric.samples if sample.name == "redrive_queue_jobs"
+    ]
 
     assert {"q0": 1, "q1": 1, "q2": 1, "other": 7} == {each.labels["queue"]: each.value for each in counts}
     assert 0 == registry.get_sample_value("redrive_queue_oldest_due_seconds", {"queue": "other"})

@@ -24,7 +24,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Outcome, Succeeded
 from redrive.engine.records import Filter
 from redrive.errors import ConfigurationError
-from redrive.stores.operations import admin, audit, counters, retention
+from redrive.stores.operations import admin, audit, counters, queues, retention
 from redrive.stores.operations.queues import DepthState
 from tests.stores.helpers import FATAL, T0, Harness, failed, new, seconds
 
@@ -135,7 +135,7 @@ def test_depths_are_noted_once_a_minute(store: Harness):
     found = store.do(counters.throughput(HOUR, MINUTE, now=store.now)).depths
 
     assert (seconds(40), seconds(40)) == (first.left, second.left)
-    assert ({"default": 2, "mail": 0}, ()) == (
+    assert ({"default": 2}, ()) == (
         {each.queue: each.jobs for each in first.depths if each.standing is DepthState.DUE},
         second.depths,
     )
@@ -146,6 +146,20 @@ def test_depths_are_noted_once_a_minute(store: Harness):
         (T0 + MINUTE, "mail", 1, seconds(20)),
     ] == [(each.at, each.queue, each.due, each.oldest_for) for each in found]
     assert [3, 1] == [each.due for each in store.do(counters.throughput(HOUR * 8, HOUR, now=store.now)).depths]
+
+
+def test_noted_depths_may_be_capped(store: Harness, monkeypatch: pytest.MonkeyPatch):
+    """Noted due jobs say whether there may have been more, and delayed jobs of another task do not hide them."""
+    monkeypatch.setattr(queues, "MOST", 3)
+    store.enqueue(*[new("a_reminder", delay=60)] * 4, *[new("send")] * 2)
+    store.do(counters.note_depths(now=store.now))
+    store.wait(60)
+    store.do(counters.note_depths(now=store.now))
+    past = counters.throughput(HOUR, MINUTE, now=store.now)
+    whole = counters.throughput(HOUR, HOUR, now=store.now)
+
+    assert [(2, False), (5, True)] == [(each.due, each.due_capped) for each in store.do(past).depths]
+    assert [(5, True)] == [(each.due, each.due_capped) for each in store.do(whole).depths]
 
 
 def test_old_counts_are_deleted(store: Harness):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from redrive.engine.outcome import Held, Parked
 from redrive.engine.queue import QueueChange, Rate
 from redrive.engine.settle import CATCH_STUCK_AFTER
@@ -43,6 +45,14 @@ def test_workers_jobs_and_queues_are_counted(store: Harness):
     assert (("mail", "print"), ("mail", "send")) == found.lanes
     assert {"mail": 1, "slow": 1} == {queue: each.jobs for queue, each in found.jobs(DepthState.DUE).items()}
     assert ["slow"] == [each.name for each in found.settings]
+
+
+def test_no_task_is_left_out(store: Harness, monkeypatch: pytest.MonkeyPatch):
+    """The tasks of ready jobs are all read, so that one without a worker is found among many others."""
+    monkeypatch.setattr(doctor, "READ", 1)
+    store.enqueue(new(task="a"), new(task="z"))
+
+    assert (("default", "a"), ("default", "z")) == store.do(doctor.examine(store.now)).lanes
 
 
 def test_what_decides_on_due_jobs_is_read(store: Harness):

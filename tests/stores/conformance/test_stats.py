@@ -54,6 +54,16 @@ def test_waiting_jobs_become_due(store: Harness):
     assert (2, 0, 0) == (after.due, after.scheduled, after.retrying)
 
 
+def test_retries_do_not_hide_scheduled_jobs(store: Harness):
+    """Scheduled jobs are counted also if the retries of the store reach the limit of a count."""
+    for _ in range(4):
+        store.end(store.take(new(retry="5 10s")), failed())
+    store.enqueue(*[new(delay=60)] * 2)
+    found = counted(store, most=3)
+
+    assert (2, 3) == (found.scheduled, found.retrying)
+
+
 def test_the_counts_can_be_narrowed(store: Harness):
     """Counts can be limited to one task, and to jobs enqueued after another one."""
     first, *_ = store.enqueue(new("a"), new("b"), new("a"), new("b"), new("b"))

@@ -48,13 +48,16 @@ def test_a_filter_becomes_parameters():
     assert None is converse(admin.select(Filter()), [])[1][0].params["ids"]
 
 
+LATER = [each.value for each in Hold if each is not Hold.RETRY]
+
+
 def test_counting_takes_the_instant():
     """Counts are taken at the instant of the transaction."""
     counts = Stats(1, 2, 3, 4, 5, 6, 7, 8, 9)
     answer, asked = converse(admin.stats(after_id=3, task="t"), CLOCK, [counts])
 
     assert counts == answer
-    assert {"now": T0, "after_id": 3, "task": "t", "most": admin.COUNTED} == asked[1].params
+    assert {"now": T0, "after_id": 3, "task": "t", "most": admin.COUNTED, "holds": LATER} == asked[1].params
 
 
 DEAD = job(state=State.DEAD, reason="ERROR", failures=3, finished_at=T0)

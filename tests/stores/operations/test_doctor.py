@@ -264,7 +264,7 @@ def test_the_oldest_due_job_is_examined():
 def test_stuck_catches_and_dead_jobs_are_examined():
     """Report each catch job that fails again and again, and the dead jobs of each queue."""
     stuck = StuckCatch(8, "recover", 7, 5, "no bank")
-    dead = (Depth("mail", DepthState.DEAD, 1, None), Depth("slow", DepthState.DEAD, MOST, None))
+    dead = (Depth("mail", DepthState.DEAD, 1, None), Depth("slow", DepthState.DEAD, MOST, None, is_capped=True))
 
     assert [
         ("problem", "catch job 8 (recover) of job 7 failed 5 times: no bank",

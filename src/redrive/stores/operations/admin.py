@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 
 from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
 from redrive.engine.origin import OriginResult, read_origin
-from redrive.engine.records import Filter, JobRecord, Stats
+from redrive.engine.records import Filter, Hold, JobRecord, Stats
 from redrive.engine.reports import began_at, spread
 from redrive.errors import StoreOpenError
 from redrive.stores.operations import origins
@@ -191,6 +191,9 @@ def page(wanted: Filter, *, budget: int) -> Steps[JobPage]:
 # cancelled jobs have no index of their own, which every job would have to pay for.
 COUNTED = 10_000
 
+# Why a job waits for its due time, without retries, which `stats` counts by themselves.
+_SCHEDULED = [each.value for each in Hold if each is not Hold.RETRY]
+
 
 @reads
 def stats(
@@ -198,7 +201,8 @@ def stats(
 ) -> Steps[Stats]:
     """Count jobs by state, of one task if given, with ids larger than `after_id`; no count exceeds `most`."""
     at = yield from instant(now)
-    rows = yield Query("stats", {"now": at, "after_id": after_id, "task": task, "most": most}, into=Stats)
+    params = {"now": at, "after_id": after_id, "task": task, "most": most, "holds": _SCHEDULED}
+    rows = yield Query("stats", params, into=Stats)
     counted: Stats = rows[0]
     return counted
 

@@ -29,12 +29,13 @@ from redrive.engine.counters import (
 from redrive.errors import ConfigurationError
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.queues import MOST, WIDEST, Depth
+from redrive.stores.operations.queues import MOST, Depth, DepthState, read_depths
 from redrive.stores.query import Query, Steps, reads, writes
 
 _EMPTY: Final[Mapping[str, object]] = {
     **dict.fromkeys(("due", "later", "running", "waiting", "dead"), 0),
     "oldest_for": None,
+    "due_capped": False,
 }
 
 #: The time for which `groups` returns failures by hour.
@@ -56,12 +57,17 @@ class SpanSums(msgspec.Struct, frozen=True, gc=False):
 
 
 class PastDepth(msgspec.Struct, frozen=True, gc=False):
-    """The largest depth of a queue within a span: due jobs, and the time since which the first one was due."""
+    """The largest depth of a queue within a span: due jobs, and the time since which the first one was due.
+
+    Attributes:
+        due_capped: True if there may have been more due jobs, since a count had reached its limit.
+    """
 
     at: datetime
     queue: str
     due: int
     oldest_for: timedelta | None
+    due_capped: bool
 
 
 class Throughput(msgspec.Struct, frozen=True, gc=False):
@@ -110,18 +116,20 @@ def note_depths(*, now: datetime | None = None) -> Steps[NotedDepths]:
     """Write the depths of the queues for this minute, if no other worker has."""
     at = yield from instant(now)
     minute = floor(at, MINUTE)
-    found: Sequence[Depth] = ()
+    found: tuple[Depth, ...] = ()
     if not (yield Query("depths_noted", {"at": minute})):
-        found = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
+        found = yield from read_depths(at)
         rows: dict[str, dict[str, object]] = {}
         for each in found:
             row = rows.setdefault(each.queue, {**_EMPTY, "at": minute, "queue": each.queue})
             row[each.standing.value] = each.jobs
+            if each.standing is DepthState.DUE:
+                row["due_capped"] = each.is_capped
             if each.oldest_at is not None:
                 row["oldest_for"] = at - each.oldest_at
         if rows:
             yield Query("depths_put", many=list(rows.values()))
-    return NotedDepths(at, minute + MINUTE - at, tuple(found))
+    return NotedDepths(at, minute + MINUTE - at, found)
 
 
 @reads

@@ -16,10 +16,10 @@ import msgspec
 
 from redrive.engine.explain import span
 from redrive.engine.machine import StrandedCount
-from redrive.engine.records import Diagnosis, Severity, WorkerRecord
+from redrive.engine.records import Count, Diagnosis, Severity, WorkerRecord
 from redrive.engine.settle import CATCH_STUCK_AFTER
 from redrive.stores.operations.machines.rows import Known
-from redrive.stores.operations.queues import MOST, WIDEST, Depth, DepthState, QueueLimits
+from redrive.stores.operations.queues import Depth, DepthState, QueueLimits, read_depths
 from redrive.stores.query import Query, Steps, reads
 
 # The time for which a job may be due while workers live.
@@ -28,7 +28,7 @@ LATE = timedelta(minutes=5)
 # The time after the end of a lease in which a living worker has given the jobs back.
 SWEPT = timedelta(minutes=1)
 
-# Lanes and catch jobs that are read at most.
+# Catch jobs and held runs that are read at most.
 READ = 1_000
 
 # Of the oldest PostgreSQL that is supported.
@@ -134,7 +134,7 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
         facts[fact.kind].append(fact)
     at = facts["clock"][0].at
     workers: Sequence[WorkerRecord] = yield Query("workers", into=WorkerRecord)
-    depths: Sequence[Depth] = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
+    depths = yield from read_depths(at)
     settings = yield from _limits(None, at)
     stranded: Sequence[StrandedCount] = ()
     if machines is not None and machines.machines:
@@ -144,7 +144,7 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
         {each.name: each.text for each in facts["server"]},
         tuple(workers),
         {each.id: each.number for each in facts["busy"]},
-        tuple(depths),
+        depths,
         settings,
         tuple((each.name, each.key) for each in facts["lane"]),
         tuple(StuckCatch(each.id, each.name, each.other, each.number, each.text) for each in facts["catch"]),
@@ -342,7 +342,8 @@ def _held(found: Vitals, app: str) -> Iterator[Diagnosis]:
 
 def _dead(found: Vitals, app: str) -> Iterator[Diagnosis]:
     for queue, each in sorted(found.jobs(DepthState.DEAD).items()):
-        text = f"queue {queue!r} has {_count(each)} that gave up and {'was' if each.jobs == 1 else 'were'} not caught"
+        verb = "was" if each.count == Count(1) else "were"
+        text = f"queue {queue!r} has {_count(each)} that gave up and {verb} not caught"
         advice = (
             f"redrive jobs list {app} --state dead --queue {queue}, then redrive jobs redrive {app} --queue {queue}"
         )
@@ -369,6 +370,6 @@ def _due(each: Depth, now: datetime) -> str:
 
 
 def _count(each: Depth) -> str:
-    if each.jobs == 1:
+    if each.count == Count(1):
         return "1 job"
-    return f"{each.jobs:,}{'+' if each.jobs >= MOST else ''} jobs"
+    return f"{each.count} jobs"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from redrive.engine.explain import CatchJob, Circumstances
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import QueueChange, QueuePosition, QueueSettings
-from redrive.engine.records import JobRecord, WorkerRecord
+from redrive.engine.records import Count, JobRecord, WorkerRecord
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import find
@@ -204,10 +204,11 @@ def _in_line(position: QueuePosition | None, own: JobCircumstances) -> QueuePosi
     return replace(position, head_id=own.head_id, head_state=own.head_state)
 
 
-# `depths` reads only the indexes of jobs that have not ended, at most `MOST` entries per queue and state, for the first
-# `WIDEST` queues by name. A count of `MOST` means that many or more.
+# Ready jobs are counted in each lane (queue, priority and task), up to `MOST` due and as many later ones. In the order
+# of the index, the delayed jobs of one lane are before the due ones of the next, and a limit across lanes or queues
+# would hide these; so all lanes are read, as a claim does. Jobs in other states have no index by queue: of these, the
+# first `MOST` of all queues together are counted.
 MOST = 10_000
-WIDEST = 100
 
 
 class DepthState(StrEnum):
@@ -224,19 +225,31 @@ class DepthState(StrEnum):
     DEAD = "dead"
     """It gave up and was not caught."""
 
+    @property
+    def is_ready(self) -> bool:
+        """Return True if jobs in it are counted for each queue, and False if for all queues together."""
+        return self in {DepthState.DUE, DepthState.LATER}
+
 
 class Depth(msgspec.Struct, frozen=True, gc=False):
     """The number of jobs of one queue in one state.
 
     Attributes:
-        jobs: the number, at most `MOST`.
+        jobs: the number.
         oldest_at: when the first of the due jobs became due.
+        is_capped: True if there may be more, since the count has reached its limit.
     """
 
     queue: str
     standing: DepthState
     jobs: int
     oldest_at: datetime | None
+    is_capped: bool = False
+
+    @property
+    def count(self) -> Count:
+        """The number, with its limit."""
+        return Count(self.jobs, self.is_capped)
 
 
 class Depths(msgspec.Struct, frozen=True, gc=False):
@@ -248,7 +261,27 @@ class Depths(msgspec.Struct, frozen=True, gc=False):
 
 @reads
 def depths(*, most: int | None = None, now: datetime | None = None) -> Steps[Depths]:
-    """Count the jobs of each queue, up to a limit, by default `MOST`."""
+    """Count the jobs of each queue, those of each lane up to a limit, by default `MOST`."""
     at = yield from instant(now)
-    rows = yield Query("depths", {"now": at, "most": most or MOST, "widest": WIDEST}, into=Depth)
-    return Depths(at, tuple(row for row in rows if row.jobs))
+    return Depths(at, (yield from read_depths(at, most)))
+
+
+def read_depths(at: datetime, most: int | None = None) -> Steps[tuple[Depth, ...]]:
+    """Count the jobs of each queue as a part of a larger operation."""
+    rows: Sequence[Depth] = yield Query("depths", {"now": at, "most": most or MOST}, into=Depth)
+    return tuple(row for row in rows if row.jobs)
+
+
+def counted(found: Iterable[Depth], queue: str | None = None) -> dict[DepthState, Count]:
+    """Return the number of jobs of a queue, or of all, in each state.
+
+    If the count of all queues together has reached its limit, the number of each queue may be more, also that of a
+    queue without jobs among those that were counted.
+    """
+    counts = dict.fromkeys(DepthState, Count(0))
+    for each in found:
+        if queue in {None, each.queue}:
+            counts[each.standing] += each.count
+        elif each.is_capped and not each.standing.is_ready:
+            counts[each.standing] += Count(0, capped=True)
+    return counts

@@ -17,7 +17,7 @@ from redrive.engine.records import WorkerRecord
 from redrive.policy import parse_duration
 from redrive.stores.operations import counters, queues, workers
 from redrive.stores.operations.counters import Throughput
-from redrive.stores.operations.queues import Depths, DepthState
+from redrive.stores.operations.queues import Depths, DepthState, counted
 from redrive.web.exchange import Page, Refusal, Request, Site
 
 #: The past in which the time of an attempt is measured, by minutes.
@@ -45,8 +45,9 @@ class Autoscale(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         queue: None for all queues together.
-        due: jobs that wait for a slot, counted up to 10,000 for each queue.
+        due: jobs that wait for a slot, of each queue, task and priority counted up to 10,000.
         running: jobs that occupy one.
+        capped: True if there may be more due or running jobs: then the wanted slots are the least that are needed.
         mean_seconds: the mean time of the attempts of the last 15 minutes, as counted by workers, estimated from a
             histogram; None without any.
         slots: of the live workers, which may serve other queues too.
@@ -58,6 +59,7 @@ class Autoscale(msgspec.Struct, frozen=True, gc=False):
     target_seconds: float
     due: int
     running: int
+    capped: bool
     mean_seconds: float | None
     slots: int
     slots_wanted: int
@@ -72,12 +74,13 @@ def autoscale(site: Site, request: Request) -> Procedure[Page]:
     past: Throughput = yield counters.throughput(PAST, WIDTH, queue=name, now=site.app.now())
     settings: dict[str, QueueSettings] = {each.name: each for each in (yield queues.queues())}
     alive: list[WorkerRecord] = [each for each in (yield workers.workers()) if each.expires_at > found.at]
-    jobs = {(each.queue, each.standing): each.jobs for each in found.queues if name in (None, each.queue)}
-    names = {queue for queue, _ in jobs}
+    names = {each.queue for each in found.queues if name in {None, each.queue}}
+    counts = {each: counted(found.queues, each) for each in names}
+    total = counted(found.queues, name)
     wanted = sum(
         slots_wanted(
-            jobs.get((each, DepthState.DUE), 0),
-            jobs.get((each, DepthState.RUNNING), 0),
+            counts[each][DepthState.DUE].value,
+            counts[each][DepthState.RUNNING].value,
             mean_of(past, each),
             target,
             settings.get(each) or QueueSettings(each),
@@ -88,8 +91,9 @@ def autoscale(site: Site, request: Request) -> Procedure[Page]:
         at=found.at,
         queue=name,
         target_seconds=target.total_seconds(),
-        due=sum(jobs.get((each, DepthState.DUE), 0) for each in names),
-        running=sum(jobs.get((each, DepthState.RUNNING), 0) for each in names),
+        due=total[DepthState.DUE].value,
+        running=total[DepthState.RUNNING].value,
+        capped=total[DepthState.DUE].capped or total[DepthState.RUNNING].capped,
         mean_seconds=mean_of(past, name),
         slots=sum(each.concurrency for each in alive if name is None or each.serves(name)),
         slots_wanted=wanted,

@@ -22,7 +22,7 @@ from redrive.app.run import Run
 from redrive.app.task import Task
 from redrive.engine.explain import span
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Filter, Hold, JobRecord
+from redrive.engine.records import Count, Filter, Hold, JobRecord
 from redrive.engine.runs import is_far
 from redrive.errors import IllegalMove
 from redrive.policy import parse_duration
@@ -33,7 +33,6 @@ from redrive.stores.operations.machines import turns
 from redrive.stores.operations.queues import Depths, DepthState
 from redrive.web.exchange import Moved, Page, Refusal, Request, Site, path_to, whole_number
 from redrive.web.forms import Field, arguments, fields
-from redrive.web.pages.count import Count
 
 #: Jobs that one action makes due.
 MOST: Final = 1000
@@ -107,11 +106,10 @@ def dev(site: Site, request: Request) -> Procedure[Page]:
     chosen = request.text("task")
     task = None if chosen is None and not names else _task(site.app, chosen or names[0])
     found: Depths = yield queues.depths(now=site.app.now())
-    later = [each.jobs for each in found.queues if each.standing is DepthState.LATER]
     data = DevPage(
         at=found.at,
         next_at=(yield from _next_at(site.app)),
-        later=Count(sum(later), any(each >= queues.MOST for each in later)),
+        later=queues.counted(found.queues)[DepthState.LATER],
         tasks=names,
         task=None if task is None else _described(task),
         planned=tuple(

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from redrive.app.protocol import Procedure
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Filter, WorkerRecord
+from redrive.engine.records import Count, Filter, WorkerRecord
 from redrive.policy import parse_duration
 from redrive.stores.operations import clock, counters, workers
 from redrive.stores.operations.counters import ErrorGroup
@@ -20,7 +20,6 @@ from redrive.stores.operations.queues import MOST
 from redrive.web.charts import bars
 from redrive.web.exchange import MOST_ITEMS, Form, Id, Moved, Page, Refusal, Request, Site, instant, path_to
 from redrive.web.pages import jobs
-from redrive.web.pages.count import Count
 from redrive.web.pages.vitals import vitals
 
 #: Groups on a page.

@@ -75,6 +75,7 @@ class Moment(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         at: its beginning.
         due: the largest number of due jobs; None if it was not noted.
+        capped: True if there may have been more due jobs.
         oldest_seconds: the longest time since which the first due job was due; None if none was due, or not noted.
     """
 
@@ -82,6 +83,7 @@ class Moment(msgspec.Struct, frozen=True, gc=False):
     ended: Ended
     due: int | None
     oldest_seconds: float | None
+    capped: bool = False
 
 
 class Pace(msgspec.Struct, frozen=True, gc=False):
@@ -175,11 +177,12 @@ def _read(name: Span, queue: str | None, now: datetime) -> Procedure[Past]:
         by_start[each.at].append(each)
     due: dict[datetime, int] = defaultdict(int)
     oldest: dict[datetime, float] = {}
+    capped = {depth.at for depth in found.depths if depth.due_capped}
     for depth in found.depths:
         due[depth.at] += depth.due
         if depth.oldest_for is not None:
             oldest[depth.at] = max(oldest.get(depth.at, 0.0), depth.oldest_for.total_seconds())
-    moments = tuple(Moment(at, _ended(by_start[at]), due.get(at), oldest.get(at)) for at in starts)
+    moments = tuple(Moment(at, _ended(by_start[at]), due.get(at), oldest.get(at), at in capped) for at in starts)
     history = History(name, width.total_seconds(), _ended(found.sums), moments)
     queues = {each: _pace(found, whole, starts, each) for each in sorted({one.queue for one in found.sums})}
     tasks = [_pace(found, whole, starts, *each) for each in sorted({(one.queue, one.task) for one in found.sums})]

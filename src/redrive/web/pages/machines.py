@@ -14,12 +14,12 @@ from redrive.app.machine_drawing import as_element
 from redrive.app.protocol import Procedure
 from redrive.engine.diagram import edges
 from redrive.engine.machine import InstanceRecord, InstanceStatus
+from redrive.engine.records import Count
 from redrive.stores.operations import clock
 from redrive.stores.operations import jobs as operations
 from redrive.stores.operations.machines import manage
 from redrive.stores.operations.machines.manage import EXACT, InstancesFound, StateCount
 from redrive.web.exchange import Named, Page, Refusal, Request, Site
-from redrive.web.pages.count import Count
 from redrive.web.shown import Shown
 
 #: Instances on a page.

@@ -14,7 +14,7 @@ from redrive.app.protocol import Procedure
 from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, OperationState, scoped
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Rate
-from redrive.engine.records import NEWEST
+from redrive.engine.records import NEWEST, Count
 from redrive.stores.operations import bulk, clock
 from redrive.stores.operations.bulk import COUNTED, BulkLine, BulkPreview
 from redrive.web.exchange import (
@@ -31,7 +31,6 @@ from redrive.web.exchange import (
     whole_number,
 )
 from redrive.web.filters import parse, write
-from redrive.web.pages.count import Count
 
 #: Operations on a page, and batches of one.
 SHOWN: Final = 50

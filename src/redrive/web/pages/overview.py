@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from redrive import __version__
 from redrive.app.protocol import Procedure
-from redrive.engine.records import Diagnosis, Severity
+from redrive.engine.records import Count, Diagnosis, Severity
 from redrive.stores.operations import counters, doctor
 from redrive.stores.operations.doctor import Vitals
-from redrive.stores.operations.queues import MOST, DepthState
+from redrive.stores.operations.queues import DepthState, counted
 from redrive.web.exchange import Id, Page, Request, Site
 from redrive.web.pages import errors, history
-from redrive.web.pages.count import Count
 from redrive.web.pages.errors import GroupLine
 from redrive.web.pages.history import History, Pace
 from redrive.web.pages.vitals import VITALS, vitals
@@ -132,15 +131,10 @@ def loads(found: Vitals, paces: Mapping[str, Pace]) -> tuple[QueueLoad, ...]:
 
 def load_of(found: Vitals, name: str | None, pace: Pace | None = None) -> QueueLoad:
     """Return the load of one queue, or of all together."""
-    counts = dict.fromkeys(DepthState, Count(0))
-    oldest: list[timedelta] = []
-    for each in found.depths:
-        if name not in (None, each.queue):
-            continue
-        before = counts[each.standing]
-        counts[each.standing] = Count(before.value + each.jobs, before.capped or each.jobs >= MOST)
-        if each.oldest_at is not None:
-            oldest.append(found.now - each.oldest_at)
+    counts = counted(found.depths, name)
+    oldest = [
+        found.now - each.oldest_at for each in found.depths if name in {None, each.queue} and each.oldest_at is not None
+    ]
     serving = [worker for worker in found.alive if name is None or worker.serves(name)]
     return QueueLoad(
         name=name or "",

@@ -16,12 +16,12 @@ from redrive.app.schedule_view import ScheduleView, standing, view, views
 from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
+from redrive.engine.records import Count
 from redrive.engine.recurring import CronDefinition, RefreshDefinition
 from redrive.stores.operations import clock, schedules
 from redrive.stores.operations.refresh import items
 from redrive.stores.operations.refresh.items import ItemLoad
 from redrive.web.exchange import Form, Moved, Named, Page, Refusal, Request, Site, instant, path_to
-from redrive.web.pages.count import Count
 
 #: Schedules, occurrences and items on a page.
 SHOWN: Final = 50

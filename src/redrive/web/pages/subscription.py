@@ -14,6 +14,7 @@ from redrive.app import subscription_words as words
 from redrive.app.protocol import Procedure
 from redrive.app.subscription import SubscriptionHandle
 from redrive.engine.lifecycle import State
+from redrive.engine.records import Count
 from redrive.engine.topics import Position
 from redrive.errors import SubscriptionNotFound
 from redrive.stores.operations import jobs
@@ -33,7 +34,6 @@ from redrive.web.exchange import (
     path_to,
     whole_number,
 )
-from redrive.web.pages.count import Count
 from redrive.web.pages.topics import (
     SHOWN,
     DeliveryLine,

@@ -11,13 +11,13 @@ import msgspec
 from redrive.app import subscription_words as words
 from redrive.app.protocol import Procedure
 from redrive.engine.lifecycle import State
+from redrive.engine.records import Count
 from redrive.engine.topics import DeliveryRecord
 from redrive.stores.operations import jobs
 from redrive.stores.operations.topics import lag, retention
 from redrive.stores.operations.topics.lag import EXACT, SubscriptionStatus
 from redrive.stores.operations.topics.retention import TopicSize
 from redrive.web.exchange import Page, Request, Site
-from redrive.web.pages.count import Count
 from redrive.web.shown import Shown
 
 #: Events that hold others, and dead ones, that are shown of a subscription.

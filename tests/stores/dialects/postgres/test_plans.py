@@ -277,11 +277,22 @@ def test_a_list_of_what_has_not_succeeded_reads_nothing_that_has(succeeded: str,
 @pytest.mark.parametrize("task", ["NULL", "'send'"])
 def test_counting_reads_no_more_than_its_limit(succeeded: str, task: str):
     """Counts of jobs by state read the partial indexes, and of 20,000 succeeded jobs the newest hundred."""
+    values = {"after_id": "0", "most": "100", "task": task, "holds": "ARRAY['delay','snooze']"}
     with postgres.connect() as connection:
-        nodes = Plans(connection, succeeded).explain("stats", writes=False, after_id="0", most="100", task=task)
+        nodes = Plans(connection, succeeded).explain("stats", writes=False, **values)
 
     assert [] == [each for each in nodes if each["Node Type"] == "Seq Scan" and each["Relation Name"] == "redrive_jobs"]
     assert 200 > nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"]
+
+
+@pytest.mark.parametrize("kind", ["scheduled", "succeeded"])
+def test_depths_read_no_more_than_their_limit(kind: str):
+    """Due jobs are counted without those that are delayed or have ended, and delayed ones up to the limit."""
+    with postgres.connect() as connection:
+        nodes = Plans(connection, made(20_001, kind=kind)).explain("depths", writes=False, most="30")
+
+    assert [] == [each for each in nodes if each["Node Type"] == "Seq Scan" and each["Relation Name"] == "redrive_jobs"]
+    assert 400 > nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"]
 
 
 def test_jobs_without_an_expiry_cost_the_expiry_nothing():

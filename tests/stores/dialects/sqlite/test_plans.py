@@ -17,7 +17,7 @@ from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import encode
 from redrive.stores.drivers.sqlite import SQLiteSettings
 from redrive.stores.drivers.sqlite.connection import drive
-from redrive.stores.operations import admin, checks, jobs, leases, retention, workers
+from redrive.stores.operations import admin, checks, jobs, leases, queues, retention, workers
 from redrive.stores.operations.retention import RetentionTimes
 from redrive.stores.query import Operation
 from tests.stores.helpers import LONG, T0, failed, new, seconds
@@ -266,6 +266,7 @@ OPERATORS = {
     "survey": lambda: retention.survey(0, RetentionTimes(LONG, None), stride=500, now=T0),
     "check": lambda: checks.check(0, stride=500),
     "count": lambda: admin.stats(most=50, now=T0),
+    "depths": lambda: queues.depths(most=50, now=T0),
 }
 """Reads of operators and the pruner; each is bounded by its limit."""
 

@@ -813,6 +813,7 @@ CREATE TABLE redrive_depths (
     waiting INTEGER NOT NULL,
     dead INTEGER NOT NULL,
     oldest_for INTEGER,                   -- the time since which the first due job is due
+    due_capped INTEGER NOT NULL,          -- 1 if there may have been more due jobs
     PRIMARY KEY (at, queue)
 ) STRICT, WITHOUT ROWID;
 

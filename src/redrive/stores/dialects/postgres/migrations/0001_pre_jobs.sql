@@ -842,6 +842,7 @@ CREATE TABLE redrive_depths (
     waiting bigint NOT NULL,
     dead bigint NOT NULL,
     oldest_for interval,                  -- the time since which the first due job is due
+    due_capped boolean NOT NULL,          -- there may have been more due jobs
     PRIMARY KEY (at, queue)
 );
 

@@ -1,7 +1,8 @@
 -- Count jobs by state, each up to a limit; of the ended ones only those among the newest jobs, except dead ones.
 -- Called by stats. It reads partial indexes and the end of the table. The due jobs of a lane come first in the index.
 SELECT
-    due, greatest(later - retrying, 0) AS scheduled, retrying, running, waiting, succeeded, dead, caught, cancelled
+    -- Retries may fill the limit of all later jobs; so those that are held for another reason are counted too.
+    due, greatest(later - retrying, held) AS scheduled, retrying, running, waiting, succeeded, dead, caught, cancelled
 FROM (
     SELECT
     (
@@ -66,6 +67,20 @@ FROM (
             LIMIT :most
         ) AS found
     ) AS retrying,
+    (
+        SELECT count(*) FROM (
+            SELECT job.id
+            FROM unnest(:holds::text[]) AS given (hold)
+            CROSS JOIN LATERAL (
+                SELECT id FROM redrive_jobs
+                WHERE hold = given.hold AND scheduled_at > :now AND id > :after_id
+                    AND (:task::text IS NULL OR task = :task)
+                ORDER BY scheduled_at
+                LIMIT :most
+            ) AS job
+            LIMIT :most
+        ) AS found
+    ) AS held,
     (
         SELECT count(*) FROM (
             SELECT id FROM redrive_jobs

@@ -9,21 +9,16 @@ FROM redrive_jobs
 WHERE state = 'running'
 GROUP BY worker_id
 UNION ALL
+-- All of them: one that no worker serves may be the last. A claim reads as many.
 SELECT 'lane', NULL, queue, task, NULL, NULL, NULL, NULL
-FROM (
-    SELECT queue, task FROM redrive_lanes
-    UNION
-    SELECT queue, task FROM redrive_special_lanes
-    ORDER BY queue, task
-    LIMIT :count::bigint
-) AS lane
+FROM (SELECT queue, task FROM redrive_lanes UNION SELECT queue, task FROM redrive_special_lanes) AS lane
 UNION ALL
 SELECT 'catch', id, task, NULL, error, failures, parent_id, NULL
 FROM (
     SELECT id, task, error, failures, parent_id FROM redrive_jobs
     WHERE parent_id IS NOT NULL AND state IN ('ready', 'running', 'waiting') AND failures >= :failures::bigint
     ORDER BY parent_id
-    LIMIT :count
+    LIMIT :count::bigint
 ) AS stuck
 UNION ALL
 SELECT 'machine', NULL, machine, min(key), NULL, count(*), NULL, NULL

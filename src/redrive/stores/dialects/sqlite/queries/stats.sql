@@ -1,7 +1,8 @@
 -- Count jobs by state, each up to a limit; of the ended ones only those among the newest jobs, except dead ones.
 -- Called by stats. It reads partial indexes and the end of the table. The due jobs of a lane come first in the index.
 SELECT
-    due, max(later - retrying, 0) AS scheduled, retrying, running, waiting, succeeded, dead, caught, cancelled
+    -- Retries may fill the limit of all later jobs; so those that are held for another reason are counted too.
+    due, max(later - retrying, held) AS scheduled, retrying, running, waiting, succeeded, dead, caught, cancelled
 FROM (
     SELECT
     (
@@ -52,6 +53,16 @@ FROM (
             LIMIT :most
         ) AS found
     ) AS retrying,
+    (
+        SELECT count(*) FROM (
+            SELECT job.id
+            FROM json_each(:holds) AS given
+            CROSS JOIN redrive_jobs AS job
+            WHERE job.hold = given.value AND job.scheduled_at > :now AND job.id > :after_id
+                AND (:task IS NULL OR job.task = :task)
+            LIMIT :most
+        ) AS found
+    ) AS held,
     (
         SELECT count(*) FROM (
             SELECT id FROM redrive_jobs

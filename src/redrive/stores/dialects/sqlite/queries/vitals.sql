@@ -9,14 +9,9 @@ FROM redrive_jobs
 WHERE state = 'running'
 GROUP BY worker_id
 UNION ALL
+-- All of them: one that no worker serves may be the last. A claim reads as many.
 SELECT 'lane', NULL, queue, task, NULL, NULL, NULL, NULL
-FROM (
-    SELECT queue, task FROM redrive_lanes
-    UNION
-    SELECT queue, task FROM redrive_special_lanes
-    ORDER BY queue, task
-    LIMIT :count
-) AS lane
+FROM (SELECT queue, task FROM redrive_lanes UNION SELECT queue, task FROM redrive_special_lanes) AS lane
 UNION ALL
 SELECT 'catch', id, task, NULL, error, failures, parent_id, NULL
 FROM (
