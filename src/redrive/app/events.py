@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -55,6 +56,11 @@ class EnqueueEvents:
                 )
 
 
+def emit_apart(event: observe.Event, *, but: observe.Sink | None = None) -> None:
+    """Emit an event of a background duty; a context variable that a sink sets is not seen by the next event."""
+    copy_context().run(observe.emit, event, but=but)
+
+
 def emit_settled(endings: Sequence[Ending], settled: Settled) -> None:
     """Emit the events of a settle: transitions, and attempts that had lost their lease."""
     emit_moved(settled.moved)
@@ -68,7 +74,7 @@ def emit_settled(endings: Sequence[Ending], settled: Settled) -> None:
 
 def emit_lost(claim: Claim, why: str = "its lease was lost") -> None:
     """Emit the event of an attempt that lost its lease before it ended."""
-    observe.emit(
+    emit_apart(
         observe.JobLeaseLost(
             task=claim.task,
             queue=claim.queue,
@@ -91,12 +97,12 @@ def emit_moved(moved: Iterable[Transition]) -> None:
         # Workers log these themselves, with the traceback of the policy.
         but = observe.log if is_undecided(each) else None
         if every or each.event is not LifecycleEvent.SUCCEED:
-            observe.emit(_EVENTS[each.event](each), but=but)
+            emit_apart(_EVENTS[each.event](each), but=but)
         if each.caught is not None:
             caught = observe.JobCaught(
                 task=each.task, queue=each.queue, job_id=each.caught, origin=each.origin, catch_id=each.job_id
             )
-            observe.emit(caught)
+            emit_apart(caught)
 
 
 def is_undecided(moved: Transition) -> bool:
@@ -113,7 +119,7 @@ def is_first_hold(held: Transition) -> bool:
 def emit_cancelled(jobs: Iterable[JobRecord]) -> None:
     """Emit the events of jobs that were cancelled."""
     for job in jobs:
-        observe.emit(
+        emit_apart(
             observe.JobCancelled(
                 task=job.task,
                 queue=job.queue,
@@ -128,7 +134,7 @@ def emit_cancelled(jobs: Iterable[JobRecord]) -> None:
 def emit_fired(fired: Iterable[Occurrence]) -> None:
     """Emit the events of decisions on occurrences that were written."""
     for each in fired:
-        observe.emit(
+        emit_apart(
             _DECISIONS[each.decision](
                 schedule=each.schedule,
                 occurs_at=each.occurs_at,

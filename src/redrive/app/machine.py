@@ -13,6 +13,7 @@ from msgspec import structs
 
 from redrive import observe
 from redrive.app.arguments import check_printable, checked_function, checked_text
+from redrive.app.events import emit_apart
 from redrive.app.instance import MachineInstance
 from redrive.app.machine_states import MachineStates
 from redrive.app.machines import MachineHandle
@@ -325,7 +326,7 @@ class Machine(MachineHandle):
         if state is None or not heard("redrive.jobs", DEBUG):
             return
         task = self.tasks[state]
-        observe.emit(
+        emit_apart(
             observe.JobEnqueued(
                 task=task.name,
                 queue=task.defaults.queue,

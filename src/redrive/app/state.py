@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -223,7 +224,7 @@ def _guard(given: Any, where: str) -> Guard:
     try:
         parameters = inspect.signature(given).parameters.values()
     except (TypeError, ValueError):
-        return given  # type: ignore[no-any-return]  # a builtin, which has no signature
+        return given  # type: ignore[no-any-return]  # a builtin, which has no signature and sets no context variable
     if inspect.iscoroutinefunction(given):
         raise MachineDefinitionError(f"{where}: when= takes a plain function: a guard is evaluated under a lock")
     by_position = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
@@ -233,8 +234,8 @@ def _guard(given: Any, where: str) -> Guard:
             f"{inspect.signature(given)}"
         )
     if len(by_position) == 1 and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
-        return lambda event, _: given(event)
-    return given  # type: ignore[no-any-return]
+        return lambda event, _: copy_context().run(given, event)
+    return lambda event, data: copy_context().run(given, event, data)
 
 
 def _takes(function: Any, count: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import copy_context
 from math import isfinite, log, sqrt, tanh
 
 from redrive.errors import PolicyValueError
@@ -247,7 +248,8 @@ class Named(Backoff):
     def _ask(self, retry: int, *drawing: float | None) -> float:
         """Call the function; raise PolicyValueError for a result that is not a delay."""
         try:
-            value = self._function(retry, *drawing, **dict(self.options))
+            # A worker calls it in the transaction that settles the attempts of several jobs.
+            value = copy_context().run(self._function, retry, *drawing, **dict(self.options))
         except OverflowError:
             return NEVER_MORE
         except TypeError as error:

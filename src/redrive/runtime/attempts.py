@@ -7,6 +7,7 @@ an attempt ends without either, the callback of its asyncio task supplies an out
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -84,6 +85,7 @@ class Attempts:
         self._processes = processes
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
         self.ahead = Ahead(app, clock, registration)
         self.steps = StepWriter(app, clock)
         self._executor = Executor(
@@ -227,10 +229,11 @@ class Attempts:
 
     def _start(self, claim: Claim, state: RunState | None) -> None:
         claim = self._executor.functions.present(claim)
-        attempt = self._loop.create_task(self._attempt(claim, state))
+        # The caller may be an attempt that ends, and its context variables are not those of the next one.
+        attempt = self._loop.create_task(self._attempt(claim, state), context=self._context.copy())
         self._open[claim.lease_id] = claim
         self._running[claim.lease_id] = attempt
-        attempt.add_done_callback(functools.partial(self._done, claim))
+        attempt.add_done_callback(functools.partial(self._done, claim), context=self._context)
         if claim.crashes and is_suspect(claim):
             self._suspect = claim.lease_id
 

@@ -11,6 +11,7 @@ handler that holds the interpreter lock would go on; on Linux the kernel also ki
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import ctypes
 import faulthandler
 import fcntl
@@ -252,7 +253,8 @@ class _Child:
     def work(self) -> None:
         """Run handlers one after the other."""
         while (run := self._calls.get()) is not None:
-            answer = self._run(run)
+            # The next handler must not see what this one sets.
+            answer = contextvars.copy_context().run(self._run, run)
             self._busy = False
             self._channel.send(answer)
 

@@ -8,7 +8,6 @@ one job and affect no other.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -444,7 +443,7 @@ class Executor:
         if self.threads is None:
             result = task.function(**arguments)
         else:
-            call = functools.partial(contextvars.copy_context().run, in_thread, task.function, arguments)
+            call = functools.partial(in_thread, task.function, arguments)
             try:
                 result = await self.threads.start(claim.lease_id, call)
             except ExitInThread as exit_in_thread:

@@ -6,6 +6,7 @@ They are not stored with a job. A worker takes them from the present policy of t
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -53,6 +54,7 @@ class PolicyFunctions:
 
     def __init__(self, app: App) -> None:
         self._app = app
+        self._context = contextvars.copy_context()
         self._seen: dict[int, _Seen] = {}
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -135,9 +137,16 @@ class PolicyFunctions:
             self._start(hooks, _details_of_try(row, row.history, tried, died=died), row.run_id)
 
     def _start(self, hooks: tuple[Hook, ...], details: RetryDetails, job_id: int) -> None:
-        call = asyncio.create_task(_call(hooks, details, job_id))
+        call = asyncio.create_task(self._call(hooks, details, job_id), context=self._context.copy())
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
+
+    async def _call(self, hooks: tuple[Hook, ...], details: RetryDetails, job_id: int) -> None:
+        for hook in hooks:
+            try:
+                await asyncio.create_task(_call(hook, details), context=self._context.copy())
+            except Exception as error:  # noqa: BLE001 - the job has ended; a hook of the user changes nothing
+                log.error("job %d: a hook of its policy failed%s", job_id, Block(trace(error)))
 
     async def finish(self) -> None:
         """Wait for the hooks that run."""
@@ -179,15 +188,11 @@ def _details_of_try(row: StepRecord, history: StepHistory, tried: TriedStep, *, 
     )
 
 
-async def _call(hooks: tuple[Hook, ...], details: RetryDetails, job_id: int) -> None:
-    for hook in hooks:
-        try:
-            # A plain function may block, so it gets a thread.
-            answer = hook(details) if inspect.iscoroutinefunction(hook) else await asyncio.to_thread(hook, details)
-            if inspect.isawaitable(answer):
-                await answer
-        except Exception as error:  # noqa: BLE001 - the job has ended; a hook of the user changes nothing
-            log.error("job %d: a hook of its policy failed%s", job_id, Block(trace(error)))
+async def _call(hook: Hook, details: RetryDetails) -> None:
+    # A plain function may block, so it gets a thread.
+    answer = hook(details) if inspect.iscoroutinefunction(hook) else await asyncio.to_thread(hook, details)
+    if inspect.isawaitable(answer):
+        await answer
 
 
 def _undecided(claim: Claim, broken: Exception) -> Failed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Awaitable, Callable, Generator
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -58,7 +59,8 @@ class TimeLimits:
         row = self._rows.get(limit)
         if row is None:
             row = self._rows[limit] = {}
-            loop.call_later(limit.total_seconds(), self._look, limit)
+            # A timer keeps the context that it is started in, and the row outlives the attempt.
+            loop.call_later(limit.total_seconds(), self._look, limit, context=contextvars.Context())
         return row
 
     def _look(self, limit: timedelta) -> None:

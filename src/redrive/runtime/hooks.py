@@ -3,6 +3,7 @@
 Start hooks run in the order of the code, before the worker claims anything. What they return or yield becomes the
 resources of the handlers. At the end the stop hooks run, the last one first, and then the generators of the start hooks
 continue behind their ``yield``, the last one first. A stop hook that fails is logged, and the next ones run.
+Each hook runs in a copy of the context variables of the worker, both parts of a generator in the same one.
 
 ``async def`` hooks run on the event loop. All other hooks of a worker run in one thread, because some resources, such
 as a connection of sqlite3, must be closed in the thread that has opened them.
@@ -11,6 +12,7 @@ as a connection of sqlite3, must be closed in the thread that has opened them.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import inspect
 import traceback
@@ -43,7 +45,8 @@ class HookRunner:
         self.resources = Resources()
         self._hooks = hooks
         self._found: dict[str, Any] = {}
-        self._opened: list[tuple[Callable[..., Any], _Opened]] = []
+        self._opened: list[tuple[Callable[..., Any], _Opened, contextvars.Context]] = []
+        self._context = contextvars.copy_context()
         # The name lets the command line see that a hook does not return.
         self._thread = ThreadPoolExecutor(1, "redrive-handler-hook")
 
@@ -59,23 +62,23 @@ class HookRunner:
                 raise StartHookError(f"start hook {_name(hook)} failed: {summary(error)}{_place(error)}") from error
 
     async def _open(self, hook: Callable[..., Any]) -> object:
-        call = functools.partial(hook, self.resources) if takes_resources(hook) else hook
+        call, context = functools.partial(hook, self.resources) if takes_resources(hook) else hook, self._context.copy()
         if inspect.isasyncgenfunction(hook):
             agen: AsyncGenerator[Any, None] = call()
-            self._opened.append((hook, agen))
-            return await anext(agen, _END)
+            self._opened.append((hook, agen, context))
+            return await _in_task(anext(agen, _END), context)
         if inspect.isgeneratorfunction(hook):
             gen: Generator[Any, None, Any] = call()
-            self._opened.append((hook, gen))
-            return await self._in_thread(lambda: next(gen, _END))
-        return await self._call(hook, call)
+            self._opened.append((hook, gen, context))
+            return await self._in_thread(lambda: next(gen, _END), context)
+        return await self._call(hook, call, context)
 
-    async def _call(self, hook: Callable[..., Any], call: Callable[[], Any]) -> object:
-        value = call() if inspect.iscoroutinefunction(hook) else await self._in_thread(call)
-        return await value if inspect.isawaitable(value) else value
+    async def _call(self, hook: Callable[..., Any], call: Callable[[], Any], context: contextvars.Context) -> object:
+        value = call() if inspect.iscoroutinefunction(hook) else await self._in_thread(call, context)
+        return await _in_task(value, context) if inspect.isawaitable(value) else value
 
-    async def _in_thread(self, call: Callable[[], object]) -> object:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+    async def _in_thread(self, call: Callable[[], object], context: contextvars.Context) -> object:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, context.run, call)
 
     def _add(self, hook: Callable[..., Any], value: object) -> None:
         if value is _END:
@@ -97,19 +100,19 @@ class HookRunner:
         """Run the stop hooks and close the generators of the start hooks; errors are logged."""
         for hook in reversed(self._hooks.stop):
             call = functools.partial(hook, self.resources) if takes_resources(hook) else hook
-            await self._finish(hook, self._call(hook, call))
-        for hook, opened in reversed(self._opened):
-            await self._finish(hook, self._close(hook, opened))
+            await self._finish(hook, self._call(hook, call, self._context.copy()))
+        for hook, opened, context in reversed(self._opened):
+            await self._finish(hook, self._close(hook, opened, context))
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _close(self, hook: Callable[..., Any], opened: _Opened) -> None:
+    async def _close(self, hook: Callable[..., Any], opened: _Opened, context: contextvars.Context) -> None:
         if inspect.isasyncgen(opened):
-            more = await anext(opened, _END)
-            await opened.aclose()
+            more = await _in_task(anext(opened, _END), context)
+            await _in_task(opened.aclose(), context)
         else:
             generator = cast("Generator[Any, None, Any]", opened)
-            more = await self._in_thread(lambda: next(generator, _END))
-            await self._in_thread(generator.close)
+            more = await self._in_thread(lambda: next(generator, _END), context)
+            await self._in_thread(generator.close, context)
         if more is not _END:
             log.error("start hook %s yields a second time; the worker reads the first yield only", _name(hook))
 
@@ -123,6 +126,13 @@ class HookRunner:
             else:
                 why = summary(error)
                 log.error("hook %s failed while the worker stopped: %s%s", _name(hook), why, Block(trace(error)))
+
+
+async def _in_task(running: Awaitable[Any], context: contextvars.Context) -> object:
+    async def run() -> object:
+        return await running
+
+    return await asyncio.create_task(run(), context=context)
 
 
 def _name(hook: Callable[..., Any]) -> str:

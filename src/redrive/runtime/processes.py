@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import os
 import pickle
 import signal
@@ -67,12 +68,14 @@ class Child:
     Args:
         setup: its first message.
         number: of the child, for the name of its thread.
+        context: the context variables of the worker. A child outlives the attempt that starts it.
     """
 
-    def __init__(self, setup: Setup, number: int) -> None:
+    def __init__(self, setup: Setup, number: int, context: contextvars.Context) -> None:
         self._loop = asyncio.get_running_loop()
         self._setup = setup
         self._number = number
+        self._context = context
         self._process: subprocess.Popen[bytes] | None = None
         self._exited: asyncio.Future[str] = self._loop.create_future()
         self._ready: asyncio.Future[str | None] = self._loop.create_future()
@@ -91,7 +94,7 @@ class Child:
         thread = threading.Thread(target=self._run, args=(theirs,), name=f"redrive-child_{self._number}", daemon=True)
         thread.start()
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-        self._serving = asyncio.create_task(self._serve(reader))
+        self._serving = asyncio.create_task(self._serve(reader), context=self._context)
         self._send(self._setup)
         return await asyncio.shield(self._ready)
 
@@ -259,6 +262,7 @@ class Processes:
     def __init__(self, app: App, count: int) -> None:
         self._app = app
         self._count = count
+        self._context = contextvars.copy_context()
         self._free = asyncio.Semaphore(count)
         self._pace = Pace()
         self._served = self._tasks = frozenset[str]()
@@ -320,7 +324,7 @@ class Processes:
             if child.usable:
                 return child
             self._children.discard(child)
-        child = Child(self._setup(), self._started)
+        child = Child(self._setup(), self._started, self._context.copy())
         self._started += 1
         self._children.add(child)
         try:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from redrive.app.app import App
+from redrive.app.events import emit_apart
 from redrive.clock import Clock
 from redrive.errors import StoreError
 from redrive.errors.foreign import summary, trace
-from redrive.observe import WorkerDutyFailed, emit
+from redrive.observe import WorkerDutyFailed
 from redrive.observe import log as observe_log
 from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import Block
@@ -161,7 +162,7 @@ class Reporter:
                 worker_id=worker.id, queues=worker.queues, duty=name, error=summary(error), failures=failures
             )
             # The supervisor has logged it, with its traceback.
-            emit(event, but=observe_log)
+            emit_apart(event, but=observe_log)
 
     def changed(self, defects: str | None) -> None:
         """Have the list of failing duties written. Safe to call from any thread."""

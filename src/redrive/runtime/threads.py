@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import threading
 from collections import deque
@@ -240,11 +241,12 @@ class Threads:
         return set(self._running.copy().values())
 
     def start(self, lease_id: int, call: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Call a handler, or a step of one, in a thread, and return the future of its result."""
+        """Call a handler, or a step of one, in a thread, in a copy of the present context; return the future of it."""
         running = _Running()
+        in_context = functools.partial(contextvars.copy_context().run, call)
         self._running[running] = lease_id
         try:
-            return self._pool.start(call, functools.partial(self._ended, running))
+            return self._pool.start(in_context, functools.partial(self._ended, running))
         except BaseException:
             del self._running[running]
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 
 from redrive.app.app import App
 from redrive.clock import SystemClock
@@ -25,6 +26,8 @@ class Carrier:
     def __init__(self, app: App) -> None:
         self._app = app
         self._clock = SystemClock()
+        # The task outlives the request that starts it.
+        self._context = contextvars.copy_context()
         self._task: asyncio.Task[None] | None = None
         self._again = False
 
@@ -32,7 +35,7 @@ class Carrier:
         """Start the task, or let it look once more: an operation may have been started."""
         self._again = True
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._carry_on(), name="redrive-operations")
+            self._task = asyncio.create_task(self._carry_on(), name="redrive-operations", context=self._context.copy())
 
     async def _carry_on(self) -> None:
         while self._again:

@@ -6,6 +6,7 @@ one after the other in a thread of their own: they may use the ORM, and a slow o
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable, Collection, Sequence
 from queue import Queue
@@ -81,7 +82,7 @@ class FinishedSignals:
         while (ended := self._ended.get()) is not None:
             try:
                 with connections_of_a_job():
-                    self._send(*ended)
+                    contextvars.copy_context().run(self._send, *ended)
             except Exception:
                 log.exception("task_finished was not sent for job %d", ended[0])
             finally:

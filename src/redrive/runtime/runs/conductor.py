@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import functools
 import inspect
 import threading
@@ -198,11 +197,9 @@ class Conductor:
                 branch.parent.joining = False
 
     async def _in_thread(self, branch: Branch, start: Callable[[], Any]) -> Any:
-        context = contextvars.copy_context()
-
         def call() -> Any:
             branch.thread = threading.get_ident()
-            return context.run(start)
+            return start()
 
         if self.start_thread is not None:
             return await self.start_thread(call)

@@ -9,7 +9,6 @@ of the step. What a job would write, a step stores in its row.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -77,8 +76,7 @@ async def call_function(conductor: Conductor, name: str, function: Any, *args: A
         if conductor.start_thread is None:
             result = call()
         else:
-            context = contextvars.copy_context()
-            result = await conductor.start_thread(functools.partial(context.run, call))
+            result = await conductor.start_thread(call)
         return await result if inspect.isawaitable(result) else result
     finally:
         IN_STEP.reset(token)

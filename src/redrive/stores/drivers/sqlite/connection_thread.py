@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import queue
 import sqlite3
@@ -244,6 +245,12 @@ class QueuedItem(WorkItem):
         self.future: Future[Any] = Future()
         # Called with a cursor in autocommit mode, instead of an operation.
         self.function = function
+        # An operation may call functions of the user: the guards of a machine, the backoff function of a policy.
+        self._context = contextvars.copy_context()
+
+    def run(self, cursor: sqlite3.Cursor, settings: SQLiteSettings, *, alone: bool) -> None:
+        """Run the operation with the context variables of its caller."""
+        self._context.run(super().run, cursor, settings, alone=alone)
 
     def fits(self, other: QueuedItem) -> bool:
         """Return True if it may share a transaction with the other item."""
