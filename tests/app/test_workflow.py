@@ -238,8 +238,8 @@ def test_runs_are_selected_by_their_conditions(app: App):
     run = parent.start(id="p")
     drain(app, within="1m")
 
-    assert ["p/1", "p"] == [each.id for each in app.runs.select()]
-    assert ["p/1"] == [each.id for each in asyncio.run(app.runs.aselect(parent=run))]
+    assert ["parent/p/1", "p"] == [each.id for each in app.runs.select()]
+    assert ["parent/p/1"] == [each.id for each in asyncio.run(app.runs.aselect(parent=run))]
     assert ["p"] == [each.id for each in app.runs.select(workflow="parent", state="ready", hold="parked")]
     assert [] == list(asyncio.run(app.runs.aretrying(workflow="parent")))
     for wrong, text in (({"state": "open"}, "state="), ({"hold": "nothing"}, "hold="), ({"limit": 0}, "limit")):

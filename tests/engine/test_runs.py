@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from redrive.engine.outcome import Held, Parked, Restarted, RunChange
 from redrive.engine.records import Hold
 from redrive.engine.runs import (
+    CHILD_ID_BYTES,
     FAR,
     KEPT_TRIES,
     RESULT_LIMIT,
@@ -27,6 +28,7 @@ from redrive.engine.runs import (
     branch_path,
     check_gate_name,
     check_size,
+    child_id,
     digest_of,
     is_far,
     kept_tries,
@@ -212,3 +214,21 @@ def test_a_pause_ends_at_its_time():
 
     assert [RunFlags(), RunFlags(None, paused=True)] == [replace(paused, paused_at=None).flags(NOW), paused.flags(NOW)]
     assert [True, False] == [until.flags(NOW).paused, until.flags(NOW + timedelta(hours=1)).paused]
+
+
+def test_the_id_of_a_child_names_its_caller():
+    """The workflow and the id of the parent, the path of the call and the number of restarts are the id of a child."""
+    parent = RunRecord(9, "checkout", "order-42", 1, 7)
+    assert "checkout/order-42/3" == child_id(parent, "3")
+    assert "checkout/order-42/4.0.1.2" == child_id(replace(parent, epoch=2), "4.0.1")
+    assert "refund/order-42/3" == child_id(replace(parent, workflow="refund"), "3")
+
+
+def test_the_id_of_a_child_has_a_longest_length():
+    """Long ids of parents are cut between two letters, so that a database can always index the id of a child."""
+    parent = RunRecord(9, "checkout", "éé" * 500, 1, 7)
+    made = child_id(parent, "12")
+    assert made.startswith("checkout/ééé")
+    assert made.endswith("é/12")
+    assert CHILD_ID_BYTES == len(made.encode())
+    assert CHILD_ID_BYTES - 1 == len(child_id(replace(parent, id=f"+{parent.id}"), "12").encode())

@@ -432,7 +432,9 @@ class Flow(FlowBase):
     def call(self, workflow: Task[P, R, Any, ...], /, *args: P.args, **kwargs: P.kwargs) -> FlowCall[R]:
         """Start a child run, wait for its end, and return its result. The run holds no worker while it waits.
 
-        The child has the id of this run and the path of the call. A cancellation of this run cancels it.
+        The id of the child is made of the workflow and the id of this run and the path of the call:
+        ``checkout/order-42/3``. If another run has that id, a number follows, as in ``checkout/order-42/3~17``. A
+        cancellation of this run cancels it.
 
         Args:
             workflow: the workflow of the child.

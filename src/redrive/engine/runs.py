@@ -50,6 +50,9 @@ MAX_STEPS: Final = 10_000
 #: The failed tries of a step that its row keeps, the last ones.
 KEPT_TRIES: Final = 20
 
+#: Maximum length of the id of a child in bytes, before a number that makes it unique.
+CHILD_ID_BYTES: Final = 1_900
+
 #: The name of the signal that a child run sends to its parent at its end; names of users do not begin with a colon.
 CHILD_SIGNAL: Final = ":child"
 
@@ -329,6 +332,18 @@ def next_path(branch: str, position: int) -> str:
 def branch_path(path: str, number: int) -> str:
     """Return the branch with this number, from 0, that the call at this path opens."""
     return f"{path}.{number}"
+
+
+# Other runs may have this id: those of users, and the children of a deleted run with the id of this parent. Then the
+# operation that starts the child appends a number.
+def child_id(parent: RunRecord, path: str) -> str:
+    """Return the id of the child that a call at this path starts, such as ``checkout/order-42/3``.
+
+    After restarts of the parent it ends with the number of them: ``checkout/order-42/3.1``.
+    """
+    call = f"/{path}.{parent.epoch}" if parent.epoch else f"/{path}"
+    caller = f"{parent.workflow}/{parent.id}".encode()
+    return caller[: CHILD_ID_BYTES - len(call)].decode(errors="ignore") + call
 
 
 #: The path and the name of the row that records the beginning of the undos, with the error of the body.

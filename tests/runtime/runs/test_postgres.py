@@ -61,7 +61,7 @@ def test_steps_commit_with_writes_of_both_colours():
         rows = transaction.connection.execute("SELECT number FROM receipts ORDER BY number").fetchall()
         transaction.connection.execute("DROP TABLE receipts")
         transaction.commit()
-        value = app.runs.get("both", "p/1").value("first", int)
+        value = app.runs.get("both", "parent/p/1").value("first", int)
         app.close()
 
     assert 6 == found

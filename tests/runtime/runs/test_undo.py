@@ -239,7 +239,7 @@ def test_a_cancellation_reaches_child_runs(app: App, calls: Calls):
     drain(app)
 
     assert ["child"] == calls
-    assert ["cancelled", "cancelled"] == [run.state, app.runs.get("child", "p/1").state]
+    assert ["cancelled", "cancelled"] == [run.state, app.runs.get("child", "parent/p/1").state]
 
 
 def test_a_second_cancellation_ends_the_run_at_once(app: App, calls: Calls):

@@ -218,7 +218,61 @@ def test_a_child_run_returns_its_result(app: App, calls: Calls):
 
     assert [1, 2] == run.result("2s")
     assert ["step", "step"] == calls
-    assert ["p/1.0.1", "p/1.1.1"] == sorted(each.id for each in app.runs.select(workflow="child"))
+    assert ["parent/p/1.0.1", "parent/p/1.1.1"] == sorted(each.id for each in app.runs.select(workflow="child"))
+
+
+@every_store
+def test_parents_with_one_id_have_children_of_their_own(app: App, calls: Calls):
+    """Runs of two workflows may have one id, such as the number of an order, and a run of a user that of a child."""
+    send = calls.step("send")
+
+    @app.workflow()
+    async def notify(flow: Flow, number: int) -> int:
+        return await flow.step(send, number)
+
+    @app.workflow()
+    async def checkout(flow: Flow, number: int) -> int:
+        return await flow.call(notify, number)
+
+    @app.workflow()
+    async def refund(flow: Flow, number: int) -> int:
+        return await flow.call(notify, number)
+
+    notify.start(1, id="checkout/42/1")
+    runs = [checkout.start(1, id="42"), refund.start(1, id="42")]
+    drain(app)
+
+    assert [1, 1] == [run.result("2s") for run in runs]
+    assert ["send"] * 3 == calls
+    children = [[each.id for each in app.runs.select(parent=run)] for run in runs]
+    assert [["checkout/42/1~1"], ["refund/42/1"]] == children
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_parent_that_is_retried_repeats_no_child_that_has_succeeded(app: App, calls: Calls, repaired: bool):
+    """The call of a dead child starts another child, unless an operator has repaired the first one."""
+    work = calls.step("work", OSError("a"))
+
+    @app.workflow()
+    async def child(flow: Flow) -> int:
+        return await flow.step(work, 7)
+
+    @app.workflow()
+    async def parent(flow: Flow) -> int:
+        return await flow.call(child)
+
+    run = parent.start(id="p")
+    drain(app)
+    (dead,) = app.runs.select(parent=run)
+    if repaired:
+        app.job(dead.job_id).retry()
+        drain(app)
+    run.job.retry()
+    drain(app)
+
+    assert (7, ["work", "work"]) == (run.result("2s"), calls)
+    ids = ["parent/p/1"] if repaired else [f"parent/p/1~{dead.job_id}", "parent/p/1"]
+    assert ids == [each.id for each in app.runs.select(parent=run)]
 
 
 def test_a_child_that_fails_raises_in_its_parent(app: App):

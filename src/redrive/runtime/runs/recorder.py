@@ -10,7 +10,7 @@ from redrive.app.app import App
 from redrive.app.flow_calls import ChildCall, StepCall
 from redrive.clock import Clock
 from redrive.engine.records import Claim
-from redrive.engine.runs import RunFlags, RunRecord, SignalRecord, StepKind, StepRecord, check_size
+from redrive.engine.runs import RunFlags, RunRecord, SignalRecord, StepKind, StepRecord, check_size, child_id
 from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten
 from redrive.errors import LeaseLost, StoreBusy, StoreFull, StoreOutcomeUnknown, StoreUnreachable
 from redrive.runtime.runs.branches import IN_STEP
@@ -108,9 +108,8 @@ class StoreRecorder:
                 await self._clock.asleep(rest(tries))
 
     async def start_child(self, run: RunRecord, path: str, call: ChildCall) -> StepRecord:
-        """Start a child run; its id is that of its parent with the path of the call, and so the same in each try."""
-        epoch = f".{run.epoch}" if run.epoch else ""
-        new = call.workflow.new_run(f"{run.id}/{path}{epoch}", call.payload, (self._claim.id, path))
+        """Start a child run and write the row of its call; a try after a lost reply starts no other one."""
+        new = call.workflow.new_run(child_id(run, path), call.payload, (self._claim.id, path))
         end = NewStep(path, StepKind.CALL, call.workflow.name, digest=call.digest)
         return await self._stored(
             lambda: calls.call(self._claim.id, self._claim.lease_id, end, new, now=self._app.now())

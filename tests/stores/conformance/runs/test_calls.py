@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from redrive.engine.runs import StepKind, StepOutcome
+from redrive.engine.records import Claim
+from redrive.engine.runs import StepKind, StepOutcome, StepRecord
 from redrive.errors import LeaseLost, RunNotFound, WaitsForItself
+from redrive.stores.operations import managing_runs as manage
 from redrive.stores.operations.runs import calls
 from tests.stores.helpers import Harness
-from tests.stores.runs import begun, rows, run, step, view
+from tests.stores.runs import begin, begun, rows, run, step, view
 
 CALL = replace(step(name="ship"), kind=StepKind.CALL, tries=0, result=None)
 
@@ -51,3 +53,39 @@ def test_a_call_that_would_wait_for_itself_is_refused(store: Harness):
         store.do(calls.call(claim.id, claim.lease_id, CALL, same, now=store.now))
 
     assert {} == rows(store)
+
+
+def called(store: Harness, claim: Claim) -> StepRecord:
+    """Let a run call a child."""
+    return store.do(calls.call(claim.id, claim.lease_id, CALL, child(claim.id), now=store.now))
+
+
+def origin_of(store: Harness, call: StepRecord) -> str:
+    """Return the origin of the child of a call."""
+    assert call.ref is not None
+    return store.job(call.ref).origin or ""
+
+
+def parent_of(store: Harness, call: StepRecord) -> int | None:
+    """Return the parent of the child of a call."""
+    name = origin_of(store, call).removeprefix("run:ship/")
+    return store.do(manage.get("ship", name)).run.parent_id
+
+
+@pytest.mark.parametrize("digest", [8, 9])
+def test_no_other_run_is_taken_for_a_child(store: Harness, digest: int):
+    """A run of a user or of another parent that has the id of a child is left alone, whatever its arguments are."""
+    begin(store, run("order-42/1", digest=digest, workflow="ship"), run("a"), run("b"))
+    own, first, second = store.claimed(3).claims
+    one, two = called(store, first), called(store, second)
+
+    assert f"run:ship/order-42/1~{own.id}" == origin_of(store, one)
+    assert f"run:ship/order-42/1~{own.id}" != origin_of(store, two)
+    assert [first.id, second.id] == [parent_of(store, each) for each in (one, two)]
+
+
+def test_a_call_whose_reply_was_lost_finds_its_child(store: Harness):
+    """The same call, again, answers the same child and writes nothing."""
+    claim = begun(store)
+    first, again = called(store, claim), called(store, claim)
+    assert (first.ref, first.path) == (again.ref, again.path)

@@ -7,10 +7,12 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from redrive.engine.lifecycle import State
 from redrive.engine.runs import NewRun, RunRecord, StepOutcome, StepRecord
 from redrive.engine.steps import NewStep, StepBatch, StepsAnswer
-from redrive.errors import LeaseLost, StoreBusy, WaitsForItself
-from redrive.stores.operations.runs.start import begin
+from redrive.errors import DuplicateRun, LeaseLost, StoreBusy, WaitsForItself
+from redrive.stores.operations.jobs import find
+from redrive.stores.operations.runs.start import StartedRun, begin
 from redrive.stores.operations.runs.steps import write
 from redrive.stores.query import Query, Steps, reads, wakes
 
@@ -30,7 +32,7 @@ def call(run_id: int, lease_id: int, end: NewStep, new: NewRun, *, now: datetime
             f"{same.workflow} {same.id} would wait for a run of {new.workflow} with the same arguments, which would "
             "wait for another one, without end"
         )
-    (started,) = yield from begin([new], now)
+    started = yield from _begin(new, now)
     waiting = replace(end, outcome=StepOutcome.WAITING, ref=started.job_id)
     (written,) = yield from write([StepBatch(run_id, lease_id, (waiting,))], started.at)
     if written.answer is not StepsAnswer.WRITTEN:
@@ -44,8 +46,44 @@ def call(run_id: int, lease_id: int, end: NewStep, new: NewRun, *, now: datetime
     return written.steps[0]
 
 
+def _begin(new: NewRun, now: datetime | None) -> Steps[StartedRun]:
+    """Start a child, or find the one that this call has started before; no other run is taken for it."""
+    assert new.id is not None  # noqa: S101 - as `child_id` makes it
+    name = new.id
+    while True:
+        try:
+            (started,) = yield from begin([replace(new, id=name)], now)
+        except DuplicateRun as taken:
+            other = taken.job_id
+        else:
+            if started.created or (yield from _is_its_child(new, name)):
+                return started
+            other = started.job_id
+        name = f"{new.id}~{other}"
+
+
+# A child without a row of its call is that of an earlier execution: its parent had died, and was retried. What it has
+# done is not done twice, but one that is dead or cancelled would only end its parent again.
+def _is_its_child(new: NewRun, name: str) -> Steps[bool]:
+    """Return True if the run with this id was started by this call, and can still answer it."""
+    rows: Sequence[RunRecord] = yield Query("runs_named", {"workflow": new.workflow, "ids": [name]}, into=RunRecord)
+    for run in rows:
+        if (run.parent_id, run.parent_path) == (new.parent_id, new.parent_path):
+            assert run.parent_id is not None and run.parent_path is not None  # noqa: S101, PT018 - those of a call
+            row = yield from _row(run.parent_id, run.parent_path)
+            if row is not None and row.ref == run.job_id:
+                return True
+            job = yield from find(run.job_id)
+            return run.cancel_at is None and job.state not in (State.DEAD, State.CANCELLED)
+    return False
+
+
 @reads
 def recorded(run_id: int, path: str) -> Steps[StepRecord | None]:
     """Return the row of a step, if it has one."""
+    return (yield from _row(run_id, path))
+
+
+def _row(run_id: int, path: str) -> Steps[StepRecord | None]:
     rows: Sequence[StepRecord] = yield Query("step_get", {"run_id": run_id, "path": path}, into=StepRecord)
     return rows[0] if rows else None
