@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -232,3 +232,28 @@ def test_the_id_of_a_child_has_a_longest_length():
     assert made.endswith("é/12")
     assert CHILD_ID_BYTES == len(made.encode())
     assert CHILD_ID_BYTES - 1 == len(child_id(replace(parent, id=f"+{parent.id}"), "12").encode())
+
+
+DEADLINE = timedelta(hours=1)
+
+
+@pytest.mark.parametrize("until", [None, NOW + timedelta(days=2)])
+def test_a_run_that_waits_is_due_at_its_deadline(until: datetime | None):
+    """Runs that wait or are held are due at their deadline at the latest."""
+    limited = claim(policy=policy(deadline=DEADLINE), started_at=NOW - timedelta(minutes=59), claimed_at=NOW)
+    ends_at = NOW + timedelta(minutes=1)
+    parked = decide(limited, Parked(until, "waits"), NOW, 0.0)
+    held = decide(replace(limited, unreadable_at=NOW - timedelta(days=1)), Held("other code"), NOW, 0.0)
+    begun = decide(limited, Restarted(b"{}"), NOW, 0.0)
+    assert [ends_at, ends_at, NOW] == [each.scheduled_at for each in (parked, held, begun)]
+    assert [ends_at, ends_at] == [each.run.ends_at for each in (parked, begun) if each.run is not None]
+
+
+def test_a_deadline_does_not_end_the_undos_of_a_run():
+    """A run is not due at its deadline while its undos wait, or after a claim that has found it expired."""
+    limited = claim(policy=policy(deadline=DEADLINE), started_at=NOW - timedelta(minutes=59), claimed_at=NOW)
+    late = replace(limited, claimed_at=NOW + DEADLINE)
+    undoing = decide(limited, Parked(None, "waits", undoing=True), NOW, 0.0)
+    expired = decide(late, Parked(None, "waits"), NOW + DEADLINE, 0.0)
+    catching = decide(replace(limited, parent_id=5), Parked(None, "waits"), NOW, 0.0)
+    assert [FAR, FAR, FAR] == [each.scheduled_at for each in (undoing, expired, catching)]

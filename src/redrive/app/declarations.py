@@ -161,7 +161,8 @@ class Declarations:
             retry: the policy of the run: what follows when an error leaves the body. Another attempt replays what is
                 recorded. It may have a catch. Without it, such an error is final.
             steps: the policy of steps that have none of their own; without it their first failure is final.
-            deadline: the time from the first attempt of a run after which it is not continued: it is dead.
+            deadline: the time from the first attempt of a run after which it is not continued: it undoes its steps and
+                is dead, also if it waits, is paused or is held then.
             timeout: the time limit of one pass of the body, without the time in which the run is parked; an hour by
                 default.
             max_steps: the number of recorded steps at which a run fails.

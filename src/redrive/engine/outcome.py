@@ -78,6 +78,7 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
         waits: the paths of the waits for signals, values and child runs that are open; other rows that wait for these,
             such as those of a branch that lost against another one, are deleted. None keeps them all.
         paused: True if it takes no new step because of a pause; the run is due at once if that has ended since.
+        undoing: True if its undos run, which the deadline of the run does not end.
     """
 
     until: datetime | None
@@ -86,6 +87,7 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
     values: bytes | None = None
     waits: tuple[str, ...] | None = None
     paused: bool = False
+    undoing: bool = False
 
 
 class Restarted(msgspec.Struct, frozen=True, gc=False):
@@ -149,6 +151,7 @@ class RunChange(msgspec.Struct, frozen=True, gc=False):
     paused: bool = False  # parked because of a pause
     arguments: bytes | None = None  # of a restart, which deletes the steps
     held: str | None = None
+    ends_at: datetime | None = None  # its deadline, at which it is due also if it is paused
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):

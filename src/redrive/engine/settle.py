@@ -63,7 +63,7 @@ from redrive.engine.reports import report, succeeded
 from redrive.engine.runs import FAR, StepOutcome
 from redrive.engine.steps import NewStep, decided
 from redrive.errors.foreign import summary, trace
-from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
+from redrive.policy import Defer, Failure, GiveUp, History, Policy, Retry, Stage, format_duration
 
 if TYPE_CHECKING:
     from redrive.engine.error_groups import ErrorSeen
@@ -247,11 +247,13 @@ def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: da
                 hold=Hold.SNOOZE,
                 note=closed.verdict,
             )
-        case Parked(until, why, steps, values, waits, paused):
-            rows = tuple(decided(each, now) for each in steps)
-            return _parked(claim, _due(until, rows, now), why, RunChange(rows, values, waits, paused))
+        case Parked(until, why, steps, values, waits, paused, undoing):
+            rows, ends_at = tuple(decided(each, now) for each in steps), None if undoing else _ends_at(claim)
+            due = _due(until, rows, now) if ends_at is None else min(_due(until, rows, now), ends_at)
+            return _parked(claim, due, why, RunChange(rows, values, waits, paused, ends_at=ends_at))
         case Restarted(arguments, values):
-            return _parked(claim, now, "begins again with new arguments", RunChange((), values, arguments=arguments))
+            change = RunChange((), values, arguments=arguments, ends_at=_ends_at(claim))
+            return _parked(claim, now, "begins again with new arguments", change)
         case Held(why):  # pragma: no branch - the last one; mypy proves that all are here
             return _held(claim, why, now)
 
@@ -278,7 +280,8 @@ def _due(until: datetime | None, rows: Sequence[NewStep], now: datetime) -> date
 def _held(claim: Claim, why: str, now: datetime) -> Transition:
     """Keep a run waiting, without a time limit, until the code of a worker fits its recorded steps."""
     since = claim.unreadable_at or now
-    held = _given_back(claim, now + _look(since, now), Hold.HELD, why)
+    due, ends_at = now + _look(since, now), _ends_at(claim)
+    held = _given_back(claim, due if ends_at is None else min(due, ends_at), Hold.HELD, why)
     return replace(held, unreadable_at=since, run=RunChange(held=why))
 
 
@@ -362,8 +365,19 @@ def _ends_by(claim: Claim, due: datetime) -> bool:
     """Return True if a claim at this instant will find the job expired."""
     # A delay that is cut at the deadline is not followed by a call. The claim checks the deadline of the policy; but a
     # part of a combined policy may have an earlier one, and then there is nothing to wait for.
-    deadline = claim.policy.deadline
-    return deadline is not None and due >= claim.started_at + deadline
+    ends_at = deadline_at(claim.policy, claim.started_at)
+    return ends_at is not None and due >= ends_at
+
+
+def deadline_at(policy: Policy, started_at: datetime | None) -> datetime | None:
+    """Return the instant from which on no attempt of a job may start; None if it has no deadline or has not started."""
+    return None if policy.deadline is None or started_at is None else started_at + policy.deadline
+
+
+def _ends_at(claim: Claim) -> datetime | None:
+    """Return the deadline of a run that waits; None after a claim that has found it expired."""
+    ends_at = None if claim.catching else deadline_at(claim.policy, claim.started_at)
+    return None if ends_at is None or claim.claimed_at >= ends_at else ends_at
 
 
 def _retry(

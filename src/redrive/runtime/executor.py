@@ -35,6 +35,7 @@ from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of
 from redrive.engine.outcome import Expired, Failed, Outcome, Released, Succeeded, Suspended, Unreadable
 from redrive.engine.records import Claim, Hold
 from redrive.engine.runs import RunState
+from redrive.engine.settle import deadline_at
 from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.engine.topics import OUT_OF_ORDER
 from redrive.errors import ConfigurationError, JobNotFound, PayloadError, StoreError
@@ -509,5 +510,5 @@ def _unknown(name: str) -> Released:
 
 
 def _expired(claim: Claim) -> bool:
-    deadline = claim.policy.deadline
-    return deadline is not None and not claim.catching and claim.claimed_at >= claim.started_at + deadline
+    ends_at = deadline_at(claim.policy, claim.started_at)
+    return ends_at is not None and not claim.catching and claim.claimed_at >= ends_at

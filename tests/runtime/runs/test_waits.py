@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from redrive import App, Flow
+from redrive import App, Flow, Run
 from redrive.errors import ChildFailed, PayloadError, TimedOut
 from redrive.stores.operations.runs.steps import UNREAD
 from redrive.testing import drain
@@ -342,3 +344,65 @@ def test_a_live_wait_receives_a_signal_behind_many_others(app: App):
     drain(app)
 
     assert [None, 7] == run.result("2s")
+
+
+@every_store
+@pytest.mark.parametrize("paused", [False, True])
+def test_the_deadline_ends_a_run_that_waits(app: App, calls: Calls, paused: bool):
+    """A run that waits, for whatever it is, ends at its deadline and undoes its steps, also while it is paused."""
+    book, cancel = calls.step("book"), calls.step("cancel")
+    fails = calls.step("fails", *[OSError("a")] * 9)
+
+    @app.workflow()
+    async def child(flow: Flow) -> None:
+        await flow.wait_for("go")
+
+    waits: dict[str, Callable[[Flow], Any]] = {
+        "signal": lambda flow: flow.wait_for("go"),
+        "long signal": lambda flow: flow.wait_for("go", timeout="10d"),
+        "event": lambda flow: flow.wait_for_event("fact"),
+        "sleep": lambda flow: flow.sleep("10d"),
+        "child": lambda flow: flow.call(child),
+        "try": lambda flow: flow.step(fails, retry="9 1d"),
+        "branches": lambda flow: flow.gather(flow.wait_for("go"), flow.sleep("10d")),
+    }
+
+    @app.workflow(deadline="1h")
+    async def body(flow: Flow, what: str) -> None:
+        await flow.step(book, undo=cancel)
+        await waits[what](flow)
+
+    runs = [body.start(what, id=what) for what in waits]
+    drain(app, within=0)
+    if paused:
+        for run in runs:
+            run.pause()
+    drain(app, within="2h")
+    assert [("DEADLINE", timedelta(hours=1))] * len(runs) == [lived(run) for run in runs]
+    assert len(runs) == calls.count("cancel")
+
+
+def lived(run: Run[Any]) -> tuple[str | None, timedelta]:
+    """Return why a run is dead, and the time from its start to its end."""
+    record = run.job.refresh().record
+    assert record.finished_at is not None
+    assert record.started_at is not None
+    return record.reason, record.finished_at - record.started_at
+
+
+@every_store
+def test_the_deadline_ends_a_run_that_is_paused_while_it_runs(app: App, calls: Calls):
+    """A pause that comes during a step has no later end than the deadline of the run."""
+    never = calls.step("never")
+
+    @app.workflow(deadline="1h")
+    async def body(flow: Flow) -> None:
+        await flow.step(run.pause)
+        await flow.step(never)
+
+    run = body.start()
+    drain(app, within="30m")
+    assert ("ready", "paused") == (run.state, run.job.refresh().record.hold)
+    drain(app, within="2h")
+    assert ("DEADLINE", timedelta(hours=1)) == lived(run)
+    assert [] == calls

@@ -480,7 +480,7 @@ class Conductor:
         open_waits = tuple(wait.path for wait in waits)
         until = None if due is None or due >= FAR else due
         rows, values = self.rows.take(), self.rows.changed_values()
-        self.close(Parked(until, why, rows, values, open_waits, self._flags.paused))
+        self.close(Parked(until, why, rows, values, open_waits, self._flags.paused, self.undos.begun))
 
     def close(self, end: Outcome) -> None:
         """Tear the body down: throw the interrupt into each wait, in the order of the branches."""

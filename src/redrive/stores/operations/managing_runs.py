@@ -19,6 +19,7 @@ from redrive.engine.runs import (
     check_size,
     path_order,
 )
+from redrive.engine.settle import deadline_at
 from redrive.errors import IllegalMove, JobNotFound
 from redrive.stores.operations import jobs
 from redrive.stores.operations.admin import end_job, selected
@@ -224,7 +225,10 @@ def pause(  # noqa: PLR0913 - the choices of an operator, by keyword
     at = yield from instant(now)
     job = yield from _locked(workflow, run_id, "be paused")
     yield Query("run_pause", {"id": job.id, "now": at, "until": until, "why": why})
-    yield Query("run_set_aside", {"id": job.id, "until": until or FAR, "note": f"paused: {why}"})
+    # The deadline of a run ends its pause.
+    ends_at = deadline_at(job.policy, job.started_at)
+    due = (until or FAR) if ends_at is None or ends_at <= at else min(until or FAR, ends_at)
+    yield Query("run_set_aside", {"id": job.id, "until": due, "note": f"paused: {why}"})
     yield from record(at, actor, "pause_run", ids=[job.id], why=why)
 
 

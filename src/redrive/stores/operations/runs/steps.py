@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
@@ -42,6 +42,8 @@ from redrive.stores.query import Query, Steps, writes
 UNREAD = 200
 
 _OF_RUN = f"{Kind.RUN}:"
+
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class _ClaimedRun(RunRecord, frozen=True, gc=False):
@@ -322,7 +324,9 @@ def park(moved: Iterable[Transition], at: datetime) -> Steps[None]:
     parked = [each.job_id for each in changed if each.run is not None and each.run.held is None]
     if parked:
         paused = [each.job_id for each in changed if each.run is not None and each.run.paused]
-        yield Query("runs_parked", {"ids": parked, "paused": paused, "now": at, "far": FAR})
+        ends = {each.job_id: each.run.ends_at for each in changed if each.run is not None}
+        left = [((ends[number] or FAR) - at) // _MICROSECOND for number in parked]
+        yield Query("runs_parked", {"ids": parked, "left": left, "paused": paused, "now": at, "far": FAR})
 
 
 def _restart(restarted: Sequence[tuple[int, RunChange]]) -> Steps[None]:

@@ -1,5 +1,6 @@
 -- Make these parked runs due now if what they wait for has arrived, and hold those that an operator has paused; those in
--- paused have parked because of a pause, which may have ended since.
+-- paused have parked because of a pause, which may have ended since. The deadline of a run, whose microseconds are left,
+-- ends its pause.
 -- Called by settle for the runs that it parks.
 UPDATE redrive_jobs AS job SET
     -- Their rows are locked by then: a signal that arrived between the look of the worker and this statement is found here,
@@ -8,7 +9,10 @@ UPDATE redrive_jobs AS job SET
     note = coalesce('paused: ' || run.paused_why, job.note),
     scheduled_at = CASE
         WHEN run.paused_at IS NULL THEN :now::timestamptz
-        ELSE greatest(coalesce(run.paused_until, :far::timestamptz), :now)
+        ELSE least(
+            greatest(coalesce(run.paused_until, :far::timestamptz), :now),
+            :now + (:left::bigint[])[array_position(:ids::bigint[], job.id)] * interval '1 microsecond'
+        )
     END
 FROM redrive_runs AS run
 WHERE job.id = ANY (:ids::bigint[]) AND run.job_id = ANY (:ids) AND run.job_id = job.id

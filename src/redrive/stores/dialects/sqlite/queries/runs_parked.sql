@@ -1,10 +1,20 @@
 -- Make these parked runs due now if what they wait for has arrived, and hold those that an operator has paused; those in
--- paused have parked because of a pause, which may have ended since.
+-- paused have parked because of a pause, which may have ended since. The deadline of a run, whose microseconds are left,
+-- ends its pause.
 -- Called by settle for the runs that it parks, after that.
 UPDATE redrive_jobs SET
     hold = CASE WHEN run.paused_at IS NULL THEN hold ELSE 'paused' END,
     note = coalesce('paused: ' || run.paused_why, note),
-    scheduled_at = CASE WHEN run.paused_at IS NULL THEN :now ELSE max(coalesce(run.paused_until, :far), :now) END
+    scheduled_at = CASE
+        WHEN run.paused_at IS NULL THEN :now
+        ELSE min(
+            max(coalesce(run.paused_until, :far), :now),
+            :now + (
+                SELECT json_extract(:left, '$[' || given.key || ']') FROM json_each(:ids) AS given
+                WHERE given.value = redrive_jobs.id
+            )
+        )
+    END
 FROM redrive_runs AS run
 WHERE redrive_jobs.id IN (SELECT value FROM json_each(:ids)) AND run.job_id = redrive_jobs.id AND state = 'ready'
     AND hold = 'parked'
