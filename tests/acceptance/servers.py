@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,15 +30,21 @@ class PostgresServer:
     Args:
         folder: for its data and its socket, with a short path.
         settings: ``name=value``, besides `SETTINGS`.
+        copy_of: the primary server of which it is a standby; by default it is new, and a primary.
     """
 
-    def __init__(self, folder: Path, *settings: str) -> None:
+    def __init__(self, folder: Path, *settings: str, copy_of: PostgresServer | None = None) -> None:
         self.folder = folder
         self._settings = (*SETTINGS, *settings)
         folder.chmod(0o755)
         self._account = postgres._account(folder)
         self._binaries = Path(postgres.BINARIES) if postgres.BINARIES else postgres._packaged(self._account)
-        self._run("initdb", "--auth=trust", "--encoding=UTF8", "--username=postgres", "--no-sync").check_returncode()
+        if copy_of is None:
+            made = self._run("initdb", "--auth=trust", "--encoding=UTF8", "--username=postgres", "--no-sync")
+        else:
+            options = ("-h", str(copy_of.folder), "-U", "postgres", "--write-recovery-conf", "--no-sync")
+            made = self._run("pg_basebackup", *options, "--checkpoint=fast")
+        made.check_returncode()
         self.start()
 
     def url(self, **options: str) -> str:
@@ -63,6 +69,21 @@ class PostgresServer:
         deadline = time.monotonic() + PATIENCE
         while self._run("pg_ctl", "start", "-w", "--silent", "-l", str(self.folder / "log"), "-o", options).returncode:
             assert time.monotonic() < deadline, (self.folder / "log").read_text()
+
+    def promote(self) -> None:
+        """Make a standby the primary."""
+        self._run("pg_ctl", "promote", "-w", "--silent").check_returncode()
+
+    def has_caught_up_with(self, primary: PostgresServer) -> Callable[[], bool]:
+        """Return a function that returns True if a standby has what the primary has written by now."""
+        ((written,),) = primary.ask("SELECT pg_current_wal_lsn()::text")
+        return lambda: self.ask("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", written) == [(True,)]
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting for all sessions, also those that are open."""
+        with self.connect() as connection:
+            connection.execute(f"ALTER SYSTEM SET {name} = {value}")
+            connection.execute("SELECT pg_reload_conf()")
 
     def restart(self) -> None:
         """Stop without any farewell, and start: every session is gone, and the log is replayed."""

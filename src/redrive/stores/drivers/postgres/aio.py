@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import asyncpg
 from redrive.clock import SystemClock
 from redrive.errors import StoreBusy, StoreClosed, StoreError
 from redrive.stores.dialects.postgres.values import decoder
-from redrive.stores.drivers.postgres.errors import translation
+from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, translation
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import session
@@ -79,14 +80,25 @@ class _Introspection(NamedTuple):
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
-    """A connection that reads no descriptions of arrays, and has the names of the operations that it has run.
+    """A connection that reads no descriptions of arrays.
 
     asyncpg reads them on each connection, by a query that takes the server longer than a claim of a hundred jobs.
+
+    Attributes:
+        operations: the names of the operations that it has run.
+        turn: the number of times that the pool had met a read-only server when it was opened.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - asyncpg's own
         super().__init__(*args, **kwargs)
         self.operations: set[str] = set()
+        self.turn = 0
+
+    @property
+    def is_read_only(self) -> bool:
+        """True if the server has reported that new transactions of the session cannot write."""
+        reported = self.get_settings()
+        return "on" in {reported.in_hot_standby, reported.default_transaction_read_only}
 
     async def _introspect_types(self, typeoids: Iterable[int], *options: float | None) -> tuple[Sequence[Any], Any]:
         wanted = set(typeoids)
@@ -130,19 +142,17 @@ async def _run(
     script: Script[R],
     settings: PostgresSettings,
     rows: Rows | None = None,
-    *,
-    ours: bool = False,
+    failed: Callable[[BaseException], None] | None = None,
 ) -> R:
-    """Execute the statements of a script; send it the rows, throw errors into it."""
+    """Execute the statements of a script; send it the rows, throw errors into it, and call ``failed`` with them."""
     try:
         statement = script.send(rows)
         while True:
             try:
                 rows = await ask(connection, statement)
             except ERRORS as error:
-                if ours and isinstance(error, TimeoutError):
-                    # asyncpg would wait for the server before it sends another statement, such as ROLLBACK.
-                    connection.terminate()
+                if failed is not None:
+                    failed(error)
                 statement = script.throw(failure(error, settings, commits=statement.commits))
             else:
                 statement = script.send(rows)
@@ -197,7 +207,8 @@ class AsyncRunner:
         pool = self._pools.get(loop) or await self._opened(loop)
         connection, rows = await pool.checkout(first, operation.name)
         try:
-            return await _run(connection, script, self._settings, rows, ours=True)
+            failed = functools.partial(pool.close_spent, connection)
+            return await _run(connection, script, self._settings, rows, failed)
         except BaseException as error:
             await pool.undo(connection, error)
             raise
@@ -242,6 +253,7 @@ class _Pool:
         self._idle: list[tuple[_Connection, float]] = []
         self._free = asyncio.Semaphore(settings.pool)
         self._in_use = 0
+        self._turn = 0  # how often a server was met that does not write
         self._opening = 0.0  # seconds that it took to open the last connection
         self._given_back: asyncio.Future[None] | None = None
         self._end: AsyncGenerator[None, None] | None = None
@@ -315,8 +327,10 @@ class _Pool:
                 return connection, await ask(connection, first, until - self._loop.time())
             except ERRORS as error:
                 connection.terminate()
+                self.close_spent(connection, error)
                 # A connection that does not answer in time is not skipped: the time is up.
-                if idle is None or first.commits is not None or isinstance(error, TimeoutError):
+                may_have_committed = first.commits is not None and not is_read_only(error)
+                if idle is None or may_have_committed or isinstance(error, TimeoutError):
                     raise failure(error, self._settings, commits=first.commits) from error
             except BaseException:
                 connection.terminate()
@@ -331,6 +345,7 @@ class _Pool:
                 if not self._settings.pgbouncer:
                     await connection.execute(session(self._settings))
                 self._opening = self._loop.time() - began
+                connection.turn = self._turn
                 return connection
         except BaseException as error:
             if connection is not None:
@@ -349,8 +364,12 @@ class _Pool:
             if now - since > _UNNOTICED:
                 for _ in range(_ROUNDS):
                     await _CLOCK.asleep(0)
-            if not connection.is_closed():
+            if connection.is_closed():
+                continue
+            # A pool that gives each transaction another session reports the state of one that it had before.
+            if self._settings.pgbouncer or not connection.is_read_only:
                 return connection
+            connection.terminate()
         return None
 
     def _chosen(self, operation: str, now: float) -> int:
@@ -362,6 +381,16 @@ class _Pool:
             if operation in connection.operations:
                 return index
         return -1
+
+    def close_spent(self, connection: _Connection, error: BaseException) -> None:
+        """Close a connection that must not be used after an error, and the idle ones if the server does not write."""
+        # After a timeout, asyncpg would wait for the server before it sends another statement, such as ROLLBACK.
+        if isinstance(error, TimeoutError) or ends_session(error):
+            connection.terminate()
+        if is_read_only(error):
+            # Sessions from before belong to the same server, also those that are in use.
+            self._turn += 1
+            self.close_idle()
 
     async def undo(self, connection: _Connection, error: BaseException) -> None:
         """Roll back what an operation has left open, or close the connection."""
@@ -383,7 +412,7 @@ class _Pool:
             self._given_back = None
         if connection.is_closed():
             return
-        if self.closed or connection.is_in_transaction():
+        if self.closed or connection.turn != self._turn or connection.is_in_transaction():
             connection.terminate()
             return
         now = self._loop.time()

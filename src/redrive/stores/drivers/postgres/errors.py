@@ -17,7 +17,23 @@ _CLOSED = ("28", "3D000")
 # The session ended, or was never opened, before the statement arrived.
 _UNDONE = frozenset({"08001", "08004", "25P03", "53300", "57P03"})
 
+# The server refuses to write, or the session has ended or is about to.
+_SPENT = ("08", "25006", "57P")
+
 _AWAY_WORDS = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "terminating")
+
+
+def ends_session(error: object) -> bool:
+    """Return True if a session that answered so must not be used again."""
+    state = getattr(error, "sqlstate", None) or ""
+    return state.startswith(_SPENT) or is_read_only(error)
+
+
+def is_read_only(error: object) -> bool:
+    """Return True if the server refused to write: it may have been the primary, and changed nothing."""
+    state = getattr(error, "sqlstate", None) or ""
+    # A standby refuses BEGIN READ WRITE as a feature that is not supported.
+    return state == "25006" or (state == "0A000" and "recovery" in str(error))
 
 
 def translation(
@@ -43,7 +59,7 @@ def translation(
         )
     if state == "42501":
         return (StoreOpenError if opening else StoreError)(f"{settings}: this role may not do that: {text}")
-    if state == "25006":
+    if is_read_only(error):
         return StoreUnreachable(f"{settings} is read only: is it a standby? ({text})")
     if state.startswith(_AWAY) or not state:
         return _without_state(error, text, settings, None if state in _UNDONE else commits)

@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 
 from redrive.errors import StoreUnreachable
-from redrive.stores.drivers.postgres.aio import ERRORS, connect, execute
+from redrive.stores.drivers.postgres.aio import ERRORS, connect
 from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import compiled
@@ -30,6 +30,9 @@ ANSWER = 10.0
 # has lost its connection takes the lock again as soon as it is connected; until then it seems dead, which is why the
 # rescuer checks twice.
 LOCK = "SELECT pg_try_advisory_lock('redrive_meta'::regclass::oid::integer, :lock_id::integer)"
+
+
+_STATE = "SELECT current_setting('transaction_read_only')"
 
 
 async def watch(
@@ -95,9 +98,12 @@ async def _lock(connection: asyncpg.Connection[Any], settings: PostgresSettings,
 async def _ping(connection: asyncpg.Connection[Any], settings: PostgresSettings) -> None:
     try:
         async with asyncio.timeout(ANSWER):
-            await execute(connection, "SELECT", settings)
+            state = await _translated(connection.fetchval(_STATE), settings)
     except TimeoutError as error:
         raise translation(error, settings) from error
+    if state == "on":
+        # A server that was demoted does not notify of what its successor commits.
+        raise StoreUnreachable(f"the listening connection to {settings} is read only: is it a standby?")
 
 
 async def _translated(answer: Any, settings: PostgresSettings) -> Any:  # noqa: ANN401 - as awaited

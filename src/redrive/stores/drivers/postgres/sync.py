@@ -17,7 +17,7 @@ from redrive.clock import SystemClock
 from redrive.errors import StoreBusy, StoreClosed
 from redrive.stores.dialects.postgres.values import decoder
 from redrive.stores.drivers.postgres.arrays import ListDumper
-from redrive.stores.drivers.postgres.errors import translation
+from redrive.stores.drivers.postgres.errors import ends_session, is_read_only, translation
 from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import compiled, durability, session
@@ -40,10 +40,18 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     Attributes:
         patience: seconds that one answer may take.
         until: instant of the monotonic clock by which an answer must have come, if that is earlier.
+        turn: the number of times that the pool had met a read-only server when it was opened.
     """
 
     patience = math.inf
     until = math.inf
+    turn = 0
+
+    @property
+    def is_read_only(self) -> bool:
+        """True if the server has reported that new transactions of the session cannot write."""
+        reported = self.pgconn.parameter_status
+        return reported(b"in_hot_standby") == b"on" or reported(b"default_transaction_read_only") == b"on"
 
     @functools.cached_property
     def own_cursor(self) -> Cursor:
@@ -126,14 +134,22 @@ def _cursor(connection: psycopg.Connection[Any]) -> Cursor:
     return psycopg.RawCursor(connection, row_factory=tuple_row)
 
 
-def _run(cursor: Cursor, script: Script[R], settings: PostgresSettings, rows: Rows | None = None) -> R:
-    """Execute the statements of a script; send it the rows, throw errors into it."""
+def _run(
+    cursor: Cursor,
+    script: Script[R],
+    settings: PostgresSettings,
+    rows: Rows | None = None,
+    failed: Callable[[BaseException], None] | None = None,
+) -> R:
+    """Execute the statements of a script; send it the rows, throw errors into it, and call ``failed`` with them."""
     try:
         statement = script.send(rows)
         while True:
             try:
                 rows = _execute(cursor, statement)
             except psycopg.Error as error:
+                if failed is not None:
+                    failed(error)
                 statement = script.throw(translation(error, settings, commits=statement.commits))
             else:
                 statement = script.send(rows)
@@ -186,6 +202,7 @@ class SyncRunner:
         self._given_back = threading.Condition(self._lock)
         self._waiting = 0
         self._in_use = 0
+        self._turn = 0  # how often a server was met that does not write
         self._idle: list[Connection] = []
         self._closed = False
 
@@ -207,7 +224,7 @@ class SyncRunner:
         connection, cursor, rows = self._checkout(first, first_until)
         connection.until = until
         try:
-            return _run(cursor, script, self._settings, rows)
+            return _run(cursor, script, self._settings, rows, functools.partial(self._close_spent, connection))
         except BaseException:
             self._undo(connection)
             raise
@@ -236,7 +253,7 @@ class SyncRunner:
                 if idle is not None and _has_ended(idle):
                     idle.close()
                     continue
-                connection = idle or connect(self._settings, until=until)
+                connection = idle or self._connect(until)
                 connection.until = until
                 cursor, commits = connection.own_cursor, None
                 try:
@@ -248,13 +265,21 @@ class SyncRunner:
                     connection.close()
                     if not isinstance(error, psycopg.Error):
                         raise
+                    self._close_spent(connection, error)
                     # A connection that does not answer in time is not skipped: the time is up.
-                    if idle is None or commits is not None or isinstance(error, _NoAnswer):
+                    may_have_committed = commits is not None and not is_read_only(error)
+                    if idle is None or may_have_committed or isinstance(error, _NoAnswer):
                         raise translation(error, self._settings, commits=commits) from error
         except BaseException:
             if taken:
                 self._give_back(None)
             raise
+
+    def _connect(self, until: float) -> Connection:
+        turn = self._turn
+        connection = connect(self._settings, until=until)
+        connection.turn = turn
+        return connection
 
     def _wait(self, until: float) -> None:
         """Wait, with the lock, until another thread has given a connection back."""
@@ -272,6 +297,18 @@ class SyncRunner:
                 raise StoreClosed(f"{self._settings} has been closed")
             return self._idle.pop() if self._idle else None
 
+    def _close_spent(self, connection: Connection, error: BaseException) -> None:
+        """Close a connection that must not be used after an error, and the idle ones if the server does not write."""
+        if ends_session(error):
+            connection.close()
+        if is_read_only(error):
+            # Sessions from before belong to the same server, also those that are in use.
+            with self._lock:
+                self._turn += 1
+                idle, self._idle = self._idle, []
+            for each in idle:
+                each.close()
+
     def _undo(self, connection: Connection) -> None:
         if connection.pgconn.transaction_status == TransactionStatus.IDLE:
             return
@@ -282,8 +319,7 @@ class SyncRunner:
 
     def _give_back(self, connection: Connection | None) -> None:
         """Let the next operation use a connection; None if there is none that it could use."""
-        # That of a closed connection is UNKNOWN.
-        if connection is not None and connection.pgconn.transaction_status != TransactionStatus.IDLE:
+        if connection is not None and not self._is_usable(connection):
             connection.close()
             connection = None
         with self._lock:
@@ -296,11 +332,19 @@ class SyncRunner:
         if connection is not None:
             connection.close()
 
+    def _is_usable(self, connection: Connection) -> bool:
+        """Return True if the next operation may use a connection."""
+        # That of a closed connection is UNKNOWN.
+        if connection.pgconn.transaction_status != TransactionStatus.IDLE or connection.turn != self._turn:
+            return False
+        # A pool that gives each transaction another session reports the state of one that it had before.
+        return self._settings.pgbouncer or not connection.is_read_only
+
 
 def _has_ended(connection: Connection) -> bool:
-    """Return True if the server has ended the session of an idle connection."""
+    """Return True if the server has ended the session of an idle connection, or changed what it may do."""
     # A statement that commits cannot be sent again on another connection. The server sends nothing to an idle session
-    # but its end.
+    # but its end, and settings that have changed.
     poll = select.poll()
     poll.register(connection.pgconn.socket, select.POLLIN)
     return bool(poll.poll(0))
