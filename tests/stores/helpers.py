@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 import redrive
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.outcome import Failed, Outcome, Succeeded, Suspended, Transition
@@ -84,8 +86,8 @@ def failed(message: str = "boom", **changes: Any) -> Failed:
     return Failed(Failure(("builtins.ValueError", "builtins.Exception"), message, **changes))
 
 
-FATAL = failed("no such user", permanent="no such user", reason="GAVE_UP")
-"""A failure that ends its job at once."""
+FATAL = replace(failed("no such user", permanent="no such user", reason="GAVE_UP"), undone=True)
+"""A failure that ends its job at once, also that of a run."""
 
 
 class Harness:

@@ -191,7 +191,8 @@ class Job(Generic[R]):
     def cancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
         """Cancel the job if it has not ended. A running job loses its lease, and its handler is asked to stop.
 
-        Return True if this call has cancelled the job. The reason ``why`` is shown on it.
+        The run of a workflow is asked to end, as by `Run.cancel`, and takes its steps back before. Return True if this
+        call has changed something. The reason ``why`` is shown on the job.
 
         Raises:
             JobNotFound: there is no such job.

@@ -72,7 +72,8 @@ class Jobs:
     def cancel(self, where: Filter, *, why: str | None = None, actor: str | None = None) -> tuple[int, ...]:
         """Cancel the unfinished jobs that match, and return their ids.
 
-        Running jobs lose their leases, and their handlers are asked to stop.
+        Running jobs lose their leases, and their handlers are asked to stop. Runs of workflows are asked to end, as by
+        `Run.cancel`.
 
         Args:
             where: the conditions; the limit counts the jobs that are read.

@@ -18,7 +18,7 @@ from redrive.app.payload import write_result
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.engine.lifecycle import State
 from redrive.engine.replay import in_order
-from redrive.engine.runs import RunRecord, SignalRecord, StepRecord
+from redrive.engine.runs import RunRecord, SignalRecord, StepKind, StepRecord
 from redrive.errors import ConfigurationError
 from redrive.policy.duration import Duration
 from redrive.stores.operations import jobs
@@ -210,7 +210,8 @@ class Run(Generic[R]):
         """Ask the run, and the runs that it has called, to end.
 
         The body receives `redrive.errors.CancelRequested` once, where it waits or at its next step, and can clean up;
-        then the undos of its steps run. A second call ends the run at once, without clean-up.
+        then the undos of its steps run. A second call takes the run back from its worker, so that only its undos run.
+        One that comes when these have begun ends the run, and its reason names the steps that were not undone.
 
         Return True if this call has changed something; False if the run has ended.
 
@@ -276,7 +277,7 @@ class Run(Generic[R]):
     def fork(self, from_step: str | None = None, *, id: str | None = None, actor: str | None = None) -> Run[R]:
         """Start a new run with the arguments of this one and its recorded steps before one of them.
 
-        This run stays as it is. Its unread signals are not copied.
+        This run stays as it is. Its unread signals are not copied, and steps that it has undone are executed anew.
 
         Args:
             from_step: the first step that runs again: its path, such as ``4.0.2``, or the name of the first step that
@@ -288,6 +289,7 @@ class Run(Generic[R]):
             RunNotFound: there is no such run.
             ConfigurationError: the run has no such step.
             DuplicateRun: a run has this id.
+            IllegalMove: a step is given, and the run takes its steps back at this moment.
         """
         return run(self._app.store, self._fork(from_step, id, actor))
 
@@ -305,7 +307,7 @@ class Run(Generic[R]):
         return Run(self._app, self.workflow, started.id, job_id=started.job_id)
 
     def supply(self, step: str, value: object = None, *, actor: str | None = None) -> None:
-        """Give a failed step a result, and let the run go on, also if it is dead.
+        """Give a failed step a result, and let the run go on, also if it is dead; undone steps are executed anew.
 
         Args:
             step: its path, or the name of the first step that is called so.
@@ -315,7 +317,8 @@ class Run(Generic[R]):
         Raises:
             RunNotFound: there is no such run.
             ConfigurationError: the run has no such step.
-            IllegalMove: the run is executed at this moment or has succeeded, or the step has not failed.
+            IllegalMove: the run is executed or takes its steps back at this moment or has succeeded, or the step has
+                not failed.
             ResultTooLarge: the value is too large for a row.
         """
         run(self._app.store, self._supply(step, value, actor))
@@ -338,6 +341,10 @@ class Run(Generic[R]):
         )
 
 
+# Rows of the run itself, which are no steps of its code.
+_MARKS = frozenset({StepKind.UNDO, StepKind.CANCEL})
+
+
 def path_of(found: Timeline, step: str | None) -> str | None:
     """Return the path of a step that is given by its path or its name."""
     if step is None:
@@ -346,7 +353,7 @@ def path_of(found: Timeline, step: str | None) -> str | None:
     for row in rows:
         if step == row.path:
             return row.path
-    named = next((row.path for row in rows if row.name == step), None)
+    named = next((row.path for row in rows if row.name == step and row.kind not in _MARKS), None)
     if named is None:
         known = ", ".join(f"{row.path} {row.name}" for row in rows[:10]) or "none"
         raise ConfigurationError(f"run {found.run.id!r} of {found.run.workflow} has no step {step!r}; it has {known}")

@@ -13,7 +13,7 @@ import msgspec
 
 from redrive.engine.explain import span
 from redrive.engine.records import AttemptRecord
-from redrive.engine.runs import UNDO_MARK, SignalRecord, StepError, StepKind, StepOutcome, StepRecord, StepTry
+from redrive.engine.runs import UNDO_MARK, SignalRecord, StepKind, StepOutcome, StepRecord, StepTry
 from redrive.stores.operations.managing_runs import Timeline
 
 
@@ -87,8 +87,7 @@ def _step(row: StepRecord) -> RunEvent:
         text = "cancelled here" if path else "the cancellation waits for a shield or for undos"
         return RunEvent(row.at, EventKind.STEP, path, text)
     if row.name == UNDO_MARK:
-        error = msgspec.json.decode(row.result or b"null", type=StepError | None)
-        return RunEvent(row.at, EventKind.STEP, "", f"undos begin: {'' if error is None else error.message}")
+        return RunEvent(row.at, EventKind.STEP, "", f"undos begin: {'' if row.error is None else row.error.message}")
     has_failed = row.outcome is StepOutcome.FAILED or (row.outcome is StepOutcome.WAITING and row.tries > 0)
     return RunEvent(
         row.at,

@@ -33,10 +33,15 @@ class Succeeded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False):
-    """The handler raised, timed out, or could not be called; ``traceback`` may be empty."""
+    """The handler raised, timed out, or could not be called; ``traceback`` may be empty.
+
+    Attributes:
+        undone: True for the end of a run that has nothing left to take back.
+    """
 
     failure: Failure
     traceback: str = ""
+    undone: bool = False
 
 
 class Snoozed(msgspec.Struct, frozen=True, gc=False):
@@ -111,13 +116,16 @@ class Unreadable(msgspec.Struct, frozen=True, gc=False):
 
 
 class Cancelled(msgspec.Struct, frozen=True, gc=False):
-    """The handler cancelled its job; ``why`` is shown on the job."""
+    """The handler cancelled its job; ``why`` is shown on the job, and ``undone`` is as of `Failed`."""
 
     why: str
+    undone: bool = False
 
 
 class Expired(msgspec.Struct, frozen=True, gc=False):
-    """The deadline of the policy had passed before the handler could be called."""
+    """The deadline of the policy had passed before the handler could be called; ``undone`` is as of `Failed`."""
+
+    undone: bool = False
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 from redrive.app.app import App
 from redrive.app.effects import CURRENT as EFFECTS
-from redrive.app.failures import ERROR_TEXT, clean, permanent
+from redrive.app.failures import ERROR_TEXT, clean
 from redrive.app.workflow import Workflow
 from redrive.clock import SystemClock
 from redrive.engine.lease import limit_of
-from redrive.engine.outcome import Failed, Held, Outcome, Succeeded, Unreadable
+from redrive.engine.outcome import Held, Outcome, Unreadable
 from redrive.engine.records import Claim
 from redrive.engine.replay import describe_run
-from redrive.engine.runs import RunState, check_size
+from redrive.engine.runs import RunState
 from redrive.engine.steps import StepBatch, StepsWritten
-from redrive.errors import ConfigurationError, PayloadError, ResultTooLarge
+from redrive.errors import ConfigurationError, PayloadError
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import TimeLimits
-from redrive.runtime.runs.conductor import Conductor, RunEnded
+from redrive.runtime.runs.conductor import Conductor
 from redrive.runtime.runs.passes import new_pass
 from redrive.runtime.runs.recorder import StoreRecorder
 from redrive.runtime.threads import Threads
@@ -74,17 +75,13 @@ class RunAttempts:
         conductor = self._conductor(claim, code, state)
         token = EFFECTS.set(None)
         try:
-            result = await self._limits.within(limit_of(claim.policy), conductor.run(arguments, expired=expired))
-        except RunEnded as end:
-            return end.outcome
+            return await conductor.run(arguments, expired=expired)
         except BaseException as error:
             if issubclass(type(error), asyncio.CancelledError) and self._cut_off(claim.lease_id):
                 raise
-            outcome = conductor.outcome_of(error)
-            return await self._functions.failure(claim, arguments, error, outcome)
+            return conductor.outcome_of(error)
         finally:
             EFFECTS.reset(token)
-        return _result(code, state, result)
 
     def _conductor(self, claim: Claim, code: Workflow[Any, Any, Any], state: RunState) -> Conductor:
         clock, threads = self._app.clock, self._threads
@@ -107,15 +104,6 @@ class RunAttempts:
             now=lambda: self._app.now() or claim.claimed_at + timedelta(seconds=SystemClock.monotonic() - began),
             start_thread=in_thread,
             asleep=(clock or SystemClock()).asleep,
+            within=functools.partial(self._limits.within, limit_of(claim.policy)),
+            cut_off=functools.partial(self._cut_off, claim.lease_id),
         )
-
-
-def _result(code: Workflow[Any, Any, Any], state: RunState, result: Any) -> Succeeded | Failed:  # noqa: ANN401 - of the user
-    try:
-        raw = code.returns.check(result)
-        check_size(describe_run(state.run), raw)
-    except (PayloadError, ConfigurationError) as error:
-        return permanent("BAD_RESULT", str(error))
-    except ResultTooLarge as error:
-        return permanent("RESULT_TOO_LARGE", str(error))
-    return Succeeded(raw)

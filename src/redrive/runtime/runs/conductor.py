@@ -16,37 +16,44 @@ import contextlib
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 import msgspec
 
 from redrive.app.app import App
+from redrive.app.failures import permanent
 from redrive.app.flow import ConductorProtocol, Flow, FlowCall
 from redrive.app.flow_calls import ChildCall, StepCall, StepFunction, Undo
 from redrive.app.run_errors import rebuilt
 from redrive.app.sync_flow import SyncFlow
 from redrive.app.workflow import Workflow
-from redrive.engine.outcome import Cancelled, Expired, Failed, Held, Outcome, Parked
+from redrive.clock import SystemClock
+from redrive.engine.lease import limit_of
+from redrive.engine.lifecycle import FINAL
+from redrive.engine.outcome import Cancelled, Expired, Failed, Held, Outcome, Parked, Succeeded
 from redrive.engine.records import Claim
 from redrive.engine.replay import Answer, Replay, StepRequest, describe_run
-from redrive.engine.runs import FAR, RunFlags, RunState, StepError, StepKind, StepRecord
-from redrive.engine.settle import DEADLINE
+from redrive.engine.runs import FAR, RunFlags, RunState, StepError, StepKind, StepRecord, check_size
+from redrive.engine.settle import decide
 from redrive.engine.steps import NewStep, StepEnd, resolve
 from redrive.errors import (
     BranchDropped,
     CancelRequested,
+    ConfigurationError,
     FlowInterrupt,
     FlowMisused,
     LeaseLost,
     Parking,
     ParkingSwallowed,
+    PayloadError,
+    ResultTooLarge,
 )
 from redrive.policy import Policy
 from redrive.runtime import log
 from redrive.runtime.functions import PolicyFunctions
-from redrive.runtime.handlers import outcome_of, task_is_cancelled
+from redrive.runtime.handlers import outcome_of, undo_cancellation
 from redrive.runtime.runs.branches import CURRENT, Branch, BranchWait
 from redrive.runtime.runs.inbox import Inbox
 from redrive.runtime.runs.recorder import Recorder
@@ -57,6 +64,11 @@ CANCEL_MARK = ":cancel"
 
 #: The path and the name of the row that records that a cancellation has to wait.
 CANCEL_SEEN = ":cancel-seen"
+
+# The part of the time limit of an attempt after which no further undo begins in it.
+_LATE = 0.1
+
+monotonic = SystemClock.monotonic
 
 # Seconds between two polls for signals, while a branch waits for one and another branch works.
 _LOOK = 0.5
@@ -76,8 +88,11 @@ class UndoList(Protocol):
     def add(self, row: StepRecord, undo: Undo, policy: Policy, step: StepFunction) -> None:
         """Note the undo of a finished step."""
 
-    async def run(self, conductor: Conductor, main: Branch, error: BaseException, *, reason: str | None = None) -> None:
-        """Run the undos if the run ends with this error, and raise what it ends with."""
+    async def run(self, conductor: Conductor, main: Branch, outcome: Outcome, error: BaseException | None) -> Outcome:
+        """Begin and run the undos of a run that ends with this outcome, and return what it ends with."""
+
+    async def go_on(self, conductor: Conductor, main: Branch) -> Outcome:
+        """Run the undos that are left, and return what the run ends with."""
 
 
 class RunEnded(BaseException):
@@ -103,6 +118,8 @@ class Conductor:
         functions: the functions of policies.
         start_thread: starts a function in a thread; None runs functions of steps on the event loop.
         asleep: waits for so many seconds.
+        within: awaits the body within the time limit of an attempt.
+        cut_off: returns True if the caller has cancelled the attempt.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a worker that a run needs
@@ -119,6 +136,8 @@ class Conductor:
         now: Callable[[], datetime],
         start_thread: StartThread | None,
         asleep: Callable[[float], Coroutine[Any, Any, None]],
+        within: Callable[[Awaitable[Any]], Awaitable[Any]],
+        cut_off: Callable[[], bool],
     ) -> None:
         self.claim = claim
         self.workflow = workflow
@@ -134,12 +153,13 @@ class Conductor:
         self.undos = undos
         self._calls = calls
         self.loop = asyncio.get_running_loop()
-        #: Errors that were recorded: another pass would raise them again.
-        self.recorded_errors: list[BaseException] = []
+        #: Errors that were recorded, with the paths of their rows.
+        self._recorded: list[tuple[BaseException, str]] = []
         self._flags = state.flags
         #: What the body has asked for last.
         self.asked: StepRequest | None = None
-        self._asleep = asleep
+        self._asleep, self._within, self._cut_off = asleep, within, cut_off
+        self._began = monotonic()
         self._end: Outcome | None = None
         self._interrupt: FlowInterrupt | None = None
         self._lost = self._expired = self._looking = False
@@ -155,24 +175,51 @@ class Conductor:
 
     # ---------------------------------------------------------------- one pass
 
-    async def run(self, arguments: Mapping[str, Any], *, replay_only: bool = False, expired: bool = False) -> Any:
-        """Run the body and return its result, raise its error, or raise `RunEnded`.
+    async def run(self, arguments: Mapping[str, Any], *, expired: bool = False) -> Outcome:
+        """Run the body, and the undos if the run ends otherwise than by success; return how the pass has ended.
 
-        With ``replay_only`` it takes no new step, and raises `BranchDropped` where it would. One that has ``expired``
-        runs its undos and ends.
+        A pass that has ``expired``, or with undos that have begun, takes no new step. Raise `asyncio.CancelledError` if
+        the caller has cancelled it, or `LeaseLost`.
         """
-        began = self.claim.started_at
-        main = Branch("", began, self.seed)
-        main.replay_only = replay_only or expired or self.undos.begun
+        main = self._main_branch()
+        main.replay_only = expired or self.undos.begun
         self._expired = expired
+        result, error = None, None
         try:
             try:
-                result = await self.run_branch(main, functools.partial(self._body, arguments))
-            except BaseException as error:  # noqa: BLE001 - the body may raise anything
-                return await self._failed(main, error)
-            return await self._returned(main, result)
+                result = await self._within(self.run_branch(main, functools.partial(self._body, arguments)))
+            except BaseException as raised:  # noqa: BLE001 - the body may raise anything
+                error = raised
+            return await self._ended(main, arguments, result, error)
+        except RunEnded as end:
+            return end.outcome
         finally:
             self._forget()
+
+    async def compare(self, arguments: Mapping[str, Any]) -> Any:
+        """Run the body without a new step or an undo, and return its result.
+
+        Raise its error, `RunEnded` if it does not fit the recorded steps, or `BranchDropped` where it asks for another.
+        """
+        main = self._main_branch()
+        main.replay_only = True
+        try:
+            result = await self.run_branch(main, functools.partial(self._body, arguments))
+        except BaseException as error:
+            if self._end is not None:
+                raise RunEnded(self._end) from error
+            if not isinstance(error, BranchDropped):
+                self._check_whole(error)
+            raise
+        finally:
+            self._forget()
+        if self.announced:
+            raise self._unawaited()
+        self._check_whole(None)
+        return result
+
+    def _main_branch(self) -> Branch:
+        return Branch("", self.claim.started_at, self.seed)
 
     def _body(self, arguments: Mapping[str, Any]) -> Any:
         flow = (Flow if self.workflow.is_async else SyncFlow)(self._calls(self))
@@ -206,52 +253,102 @@ class Conductor:
         # In drain mode `def` handlers run on the event loop, but this one would wait for what the loop does.
         return await asyncio.to_thread(call)
 
-    async def _returned(self, main: Branch, result: Any) -> Any:
-        """Return the result of a body that has ended, unless its end does not fit."""
-        if self._end is not None:
+    async def _ended(
+        self, main: Branch, arguments: Mapping[str, Any], result: Any, error: BaseException | None
+    ) -> Outcome:
+        """Return the outcome of the pass after the end of its body, with a result or an error."""
+        self._check_lost()
+        if isinstance(error, asyncio.CancelledError):
+            if self._cut_off():
+                raise error
+            undo_cancellation()
+        if self.undos.begun:
+            return await self.undos.go_on(self, main)
+        self._check_parked(error)
+        if error is None:
+            error = self._misuse() or self._undelivered(main)
+        elif self._expired:
+            self._check_whole(error)
+        if self._expired:
+            late = TimeoutError("the deadline of the run has passed")
+            return await self.undos.run(self, main, Expired(), late)
+        outcome = self._result(result) if error is None else await self._outcome(main, arguments, error)
+        if isinstance(outcome, Succeeded) or not self._is_final(outcome):
+            await self.rows.flush()
+            return outcome
+        return await self.undos.run(self, main, outcome, error)
+
+    def _check_parked(self, error: BaseException | None) -> None:
+        """Raise the outcome of a pass that was torn down."""
+        if self._end is None:
+            return
+        if error is None:
             raise RunEnded(
                 Held(
                     f"{self.describe()}: its body caught the exception that parks it, and went on "
                     f"({ParkingSwallowed.__name__}): let exceptions pass that are no Exception"
                 )
             )
-        self._check_lost()
+        if not _is_interrupt(error):
+            log.warning("%s: its body raised while it was torn down: %r", describe_run(self.run_record), error)
+        raise RunEnded(self._end)
+
+    def _misuse(self) -> FlowMisused | None:
+        """Return the error of a body that has returned and left a call behind; raise `RunEnded` if it does not fit."""
         if self.announced:
-            lost = next(iter(self.announced))
-            raise FlowMisused(f"a call of the flow was never awaited: {lost.asked.line}")
+            return self._unawaited()
+        self._check_whole(None)
+        return None
+
+    def _unawaited(self) -> FlowMisused:
+        lost = next(iter(self.announced))
+        return FlowMisused(f"a call of the flow was never awaited: {lost.asked.line}")
+
+    def _check_whole(self, error: BaseException | None) -> None:
+        """Raise the outcome of a run with recorded steps that its body has not reached."""
         missing = self.replay.missing()
         if missing is not None:
-            raise RunEnded(Held(missing))
-        if self._expired:
-            return await self._failed(main, BranchDropped())
-        if self._flags.cancel_why is not None and not main.delivered:
-            return await self._failed(main, CancelRequested(self._flags.cancel_why))
-        return result
+            raise RunEnded(Held(missing)) from error
 
-    async def _failed(self, main: Branch, error: BaseException) -> NoReturn:
-        """Raise the error of a body, or the outcome of its pass."""
-        self._check_lost()
-        if self._end is not None:
-            if not _is_interrupt(error):
-                log.warning("%s: its body raised while it was torn down: %r", describe_run(self.run_record), error)
-            if not self.undos.begun:
-                raise RunEnded(self._end)
-        elif isinstance(error, asyncio.CancelledError) and task_is_cancelled():
-            raise error
-        elif not isinstance(error, CancelRequested):
-            missing = None if self.undos.begun else self.replay.missing()
-            if missing is not None:
-                raise RunEnded(Held(missing)) from error
-        if self._expired:
-            late = TimeoutError("the deadline of the run has passed")
-            await self.undos.run(self, main, late, reason=DEADLINE)
-            raise RunEnded(Expired())
-        if isinstance(error, BranchDropped) and not self.undos.begun:
-            raise error
-        await self.undos.run(self, main, error)
-        if isinstance(error, CancelRequested):
-            raise RunEnded(Cancelled(str(error)))
-        raise error
+    def _undelivered(self, main: Branch) -> CancelRequested | None:
+        """Return the cancellation of the run if its body has not received it."""
+        why = self._flags.cancel_why
+        return None if why is None or main.delivered else CancelRequested(why)
+
+    async def _outcome(self, main: Branch, arguments: Mapping[str, Any], error: BaseException) -> Outcome:
+        """Return the outcome of a body that has raised an error."""
+        if not isinstance(error, CancelRequested):
+            self._check_whole(error)
+            outcome = self.outcome_of(error)
+            outcome = await self.functions.failure(self.claim, dict(arguments), error, outcome)
+            if self._is_final(outcome) or self._undelivered(main) is None:
+                return outcome
+        return Cancelled(str(self._undelivered(main) or error))
+
+    def _is_final(self, outcome: Outcome) -> bool:
+        """Return True if no further attempt of the run follows this outcome."""
+        return decide(self.claim, outcome, self.now_at(), 0.0).state in FINAL
+
+    def _result(self, result: Any) -> Outcome:
+        """Return the outcome of a body that has returned."""
+        try:
+            raw = self.workflow.returns.check(result)
+            check_size(self.describe(), raw)
+        except (PayloadError, ConfigurationError) as error:
+            return permanent("BAD_RESULT", str(error))
+        except ResultTooLarge as error:
+            return permanent("RESULT_TOO_LARGE", str(error))
+        return Succeeded(raw)
+
+    @property
+    def mismatch(self) -> str | None:
+        """Why the code does not fit the recorded steps; None if it does."""
+        return self._end.why if isinstance(self._end, Held) else None
+
+    @property
+    def is_late(self) -> bool:
+        """True if so much of the time of the attempt has passed that an undo may not end in it."""
+        return monotonic() - self._began > limit_of(self.claim.policy).total_seconds() * _LATE
 
     def ends_with(self, outcome: Outcome) -> NoReturn:
         """End the pass with an outcome."""
@@ -282,20 +379,29 @@ class Conductor:
 
     def is_recorded(self, error: BaseException) -> bool:
         """Return True if an error, or one of its causes, was recorded, so that another pass would raise it again."""
+        return self.recorded_at(error) is not None
+
+    def recorded_at(self, error: BaseException | None) -> str | None:
+        """Return the path of the row of an error or of one of its causes; None if it was not recorded."""
         seen: set[int] = set()
-        link: BaseException | None = error
+        link = error
         while link is not None and id(link) not in seen:
-            if any(link is each for each in self.recorded_errors):
-                return True
+            for each, path in self._recorded:
+                if link is each:
+                    return path
             seen.add(id(link))
             link = link.__cause__
-        return False
+        return None
 
     def recorded(self, row: StepRecord) -> Exception:
         """Return the error of a step that has failed for good, for the body to receive."""
         error = rebuilt(row.name, row.error or StepError((), "no error was recorded", "ERROR"))
-        self.recorded_errors.append(error)
+        self.note_error(error, row.path)
         return error
+
+    def note_error(self, error: BaseException, path: str) -> None:
+        """Note an error that was recorded: another pass would raise it again."""
+        self._recorded.append((error, path))
 
     def describe(self) -> str:
         """Return the workflow, the id and the version of the run, for a message."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,8 @@ def new_pass(  # noqa: PLR0913 - the parts of a worker that a run needs
     now: Callable[[], datetime],
     start_thread: StartThread | None,
     asleep: Callable[[float], Coroutine[Any, Any, None]],
+    within: Callable[[Awaitable[Any]], Awaitable[Any]],
+    cut_off: Callable[[], bool],
 ) -> Conductor:
     """Return the conductor of one pass; see `Conductor`."""
     return Conductor(
@@ -47,6 +49,8 @@ def new_pass(  # noqa: PLR0913 - the parts of a worker that a run needs
         now=now,
         start_thread=start_thread,
         asleep=asleep,
+        within=within,
+        cut_off=cut_off,
     )
 
 

@@ -102,6 +102,12 @@ class PendingRows:
         if flags is not None:
             self._flags(flags)
 
+    async def flush(self) -> None:
+        """Write attached rows and changed values at the end of a pass, if there are any."""
+        if self._next.ends or self._changed:
+            async with self._lock:
+                await self._write()
+
     def take(self) -> tuple[StepEnd, ...]:
         """Return the attached rows, to be written with the end of the pass."""
         write, self._next = self._next, _Write()
@@ -119,9 +125,7 @@ class PendingRows:
 
     async def transact(self, path: str, call: StepCall) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
-        if self._next.ends or self._changed:
-            async with self._lock:
-                await self._write()
+        await self.flush()
         row = await self._fenced(self._recorder.transacted(path, call))
         self._grew(1)
         return row

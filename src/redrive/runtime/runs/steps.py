@@ -23,6 +23,7 @@ from redrive.app.flow_calls import StepCall
 from redrive.app.payload import Returns
 from redrive.app.run_errors import stored
 from redrive.clock import SystemClock
+from redrive.engine.lease import limit_of
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded
 from redrive.engine.records import Claim
 from redrive.engine.replay import StepRequest
@@ -38,6 +39,10 @@ from redrive.runtime.runs.branches import IN_STEP, Branch
 from redrive.runtime.runs.conductor import Conductor
 
 monotonic = SystemClock.monotonic
+
+# What the function of a step raises and is no failed try; an undo that exits must not stop the undos behind it.
+_PASS = (FlowInterrupt, KeyboardInterrupt)
+_ENDS = (*_PASS, SystemExit, GeneratorExit)
 
 # Hot path: asking takes as long as the rest of the call.
 _is_async = functools.lru_cache(maxsize=1024)(inspect.iscoroutinefunction)
@@ -196,7 +201,10 @@ class Tries:
         task = self._branch.task
         before = 0 if task is None else task.cancelling()
         limit = self._policy.attempt_timeout
-        # Without a time limit of its own, a step has that of the attempt of its run.
+        is_undo = self._kind is StepKind.UNDO
+        if limit is None and is_undo:
+            # Without a time limit of its own, a step has that of the body of its run.
+            limit = limit_of(self._conductor.claim.policy)
         scope = None if limit is None else asyncio.timeout(limit.total_seconds())
         try:
             if scope is None:
@@ -205,7 +213,7 @@ class Tries:
                 async with scope:
                     value = await self._function()
         except BaseException as error:
-            if isinstance(error, FlowInterrupt | KeyboardInterrupt | SystemExit | GeneratorExit):
+            if isinstance(error, _PASS if is_undo else _ENDS):
                 raise
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > before:
                 if self._branch.dropped:

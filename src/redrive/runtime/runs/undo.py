@@ -1,8 +1,8 @@
-"""The compensation of a run that has failed for good or was cancelled.
+"""The compensation of a run that ends otherwise than by success.
 
-The undos of its finished steps run in reverse order, each as a recorded step. Their beginning is recorded first. A
-later pass that finds this record replays the body, which must not take new steps, to receive the functions again, and
-goes on with the undos that are not recorded.
+The undos of its finished steps run in reverse order, each as a recorded step. Their beginning is recorded first; see
+`redrive.engine.undoing`. A later pass that finds this record replays the body, which must not take new steps, to
+receive the functions again, and goes on with the undos that are not recorded.
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from redrive.app.failures import failed
 from redrive.app.flow_calls import StepFunction, Undo
 from redrive.app.run_errors import rebuilt, stored
-from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Cancelled, Failed
-from redrive.engine.runs import UNDO_MARK, StepError, StepKind, StepOutcome, StepRecord, path_order, undo_path
-from redrive.engine.settle import decide
-from redrive.engine.steps import NewStep
-from redrive.errors import CancelRequested
+from redrive.engine.outcome import Cancelled, Expired, Failed, Held, Outcome, Parked
+from redrive.engine.runs import UNDO_MARK, StepError, StepKind, StepOutcome, StepRecord, undo_path
+from redrive.engine.settle import DEADLINE
+from redrive.engine.undoing import UndonePath, UndoPlan, given_up, new_plan, newest, not_undone, plan_of, standing
 from redrive.policy import Failure, Policy
-from redrive.runtime.handlers import outcome_of
 from redrive.runtime.runs.branches import CURRENT, Branch
 from redrive.runtime.runs.conductor import Conductor
 from redrive.runtime.runs.steps import Tries, call_function
+
+_CANCELLED = "CANCELLED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,72 +54,150 @@ class Undos:
         """Note the undo of a finished step."""
         self._entries.append(_Entry(row, undo, policy, step))
 
-    async def run(self, conductor: Conductor, main: Branch, error: BaseException, *, reason: str | None = None) -> None:
-        """Run the undos if the run ends with this error, and raise what it ends with.
+    async def run(self, conductor: Conductor, main: Branch, outcome: Outcome, error: BaseException | None) -> Outcome:
+        """Begin and run the undos of a run that ends with this outcome, and return what it ends with."""
+        if not self._entries:
+            await conductor.rows.flush()
+            return _ended(outcome)
+        first = _first(outcome, error)
+        await self._begin(conductor, first, conductor.recorded_at(error))
+        if conductor.is_late:
+            _later(conductor)
+        report = await self._undo_all(conductor, main)
+        return _reported(first, report, outcome)
 
-        A ``reason`` is given if the run ends independently of its policy.
-        """
-        if not self._entries or not (self.begun or reason is not None or _is_final(conductor, error)):
-            return
-        first = await self._begin(conductor, error, reason)
+    async def go_on(self, conductor: Conductor, main: Branch) -> Outcome:
+        """Run the undos that are left, and return what the run ends with."""
+        assert self._mark is not None  # noqa: S101 - they have begun
+        first = self._mark.error or StepError((), "no error was recorded", "ERROR")
+        problem = self._problem(conductor)
+        if problem is not None:
+            return await self._cannot(conductor, first, problem)
+        if plan_of(self._mark) is None:
+            await self._begin(conductor, first, None)
+        report = await self._undo_all(conductor, main)
+        return _reported(first, report, None)
+
+    async def _begin(self, conductor: Conductor, first: StepError, path: str | None) -> None:
+        """Record that the undos begin, and which they are."""
+        steps = tuple(UndonePath(each.row.path, each.row.name) for each in self._ordered())
+        self._mark = await conductor.record(new_plan(first, UndoPlan(steps, path)))
+
+    def _ordered(self) -> list[_Entry]:
+        return sorted(self._entries, key=lambda entry: newest(entry.row))
+
+    # ---------------------------------------------------------------- code that does not fit
+
+    def _problem(self, conductor: Conductor) -> str | None:
+        """Return why the code does not have all undos that are left; None if it has."""
+        known = {entry.row.path for entry in self._entries}
+        left = [row for row in standing(list(self._rows.values())) if not self._is_final(row)]
+        if plan_of(self._mark) is None:
+            reached = {row.path for row in conductor.replay.unreached()}
+            left = [row for row in left if row.path in reached]
+        missing = [row for row in left if row.path not in known]
+        if not missing:
+            return None
+        names = ", ".join(f"{row.name} ({row.path})" for row in missing)
+        return conductor.mismatch or f"{conductor.describe()}: the code does not reach the undo of {names}"
+
+    def _is_final(self, row: StepRecord) -> bool:
+        undo = self._rows.get(undo_path(row.path))
+        return undo is not None and undo.is_final
+
+    async def _cannot(self, conductor: Conductor, first: StepError, problem: str) -> Outcome:
+        """Hold a run until its code fits, unless its second cancellation is to end it in any case."""
+        if first.reason != _CANCELLED or plan_of(self._mark) is not None:
+            return Held(problem)
+        rows = list(self._rows.values())
+        error = StepError((), f"the run was cancelled, and its code does not fit: {problem}", _CANCELLED)
+        ends = given_up(rows, error)
+        if ends:
+            await conductor.record(*ends)
+        return Cancelled(f"{first.message}; {not_undone(rows)}; {problem}", undone=True)
+
+    # ---------------------------------------------------------------- one after the other
+
+    async def _undo_all(self, conductor: Conductor, main: Branch) -> list[str]:
+        """Run the undos that are not recorded, and return a text about the end of each."""
         main.shields += 1
         main.replay_only = False
         main.joining = False
         token = CURRENT.set(main)
+        report: list[str] = []
+        ran = False
         try:
             with conductor.listed(main):
-                report = [await self._undo(conductor, main, entry) for entry in sorted(self._entries, key=_newest)]
+                for entry in self._ordered():
+                    row = self._rows.get(undo_path(entry.row.path))
+                    if row is None or not row.is_final:
+                        if ran and conductor.is_late:
+                            _later(conductor)
+                        row, ran = await self._undo(conductor, main, entry, row), True
+                    report.append(_text(entry, row))
         finally:
             CURRENT.reset(token)
-        conductor.ends_with(self._end(first, report))
+        return report
 
-    async def _begin(self, conductor: Conductor, error: BaseException, reason: str | None) -> StepError:
-        """Record that the undos begin, and return the error of the body."""
-        if self._mark is not None:
-            return msgspec.json.decode(self._mark.result or b"", type=StepError)
-        if isinstance(error, CancelRequested):
-            first = StepError(("redrive.errors.CancelRequested",), str(error), "CANCELLED")
-        else:
-            outcome = outcome_of(error)
-            first = stored(outcome if isinstance(outcome, Failed) else failed(error), error)
-            first = structs.replace(first, reason=reason or first.reason)
-        end = NewStep(UNDO_MARK, StepKind.VALUE, UNDO_MARK, result=msgspec.json.encode(first))
-        self._mark = await conductor.record(end)
-        return first
+    async def _undo(self, conductor: Conductor, main: Branch, entry: _Entry, row: StepRecord | None) -> StepRecord:
+        """Run one undo, and return its row."""
 
-    async def _undo(self, conductor: Conductor, main: Branch, entry: _Entry) -> str:
-        """Run one undo, and return a text about its end."""
-        path = undo_path(entry.row.path)
-        row = self._rows.get(path)
-        if row is None or not row.is_final:
-            name, value = entry.undo.name, entry.step.returns.read(entry.row.result)
-            function = functools.partial(call_function, conductor, name, entry.undo.function, value)
-            tries = Tries(conductor, main, path, function, kind=StepKind.UNDO, name=name, policy=entry.policy)
-            row = await tries.run(row)
-        if row.outcome is StepOutcome.FAILED:
-            why = "" if row.error is None else f": {row.error.message}"
-            return f"{entry.row.name} not undone{why}"
-        return f"{entry.row.name} undone"
+        async def undo() -> Any:  # noqa: ANN401 - of the user
+            # A value that cannot be read is a failure of this undo, and does not stop the others.
+            value = entry.step.returns.read(entry.row.result)
+            return await call_function(conductor, entry.undo.name, entry.undo.function, value)
 
-    def _end(self, first: StepError, report: list[str]) -> Cancelled | Failed:
-        """Return the outcome of the run: its first error with the report about the undos."""
-        text = f"{first.message} ({', '.join(report)})"
-        if first.reason == "CANCELLED":
-            return Cancelled(text)
-        described = failed(rebuilt("of the run", first))
-        failure = described.failure
-        kept = Failure(first.types or failure.types, text, first.reason, failure.stage, permanent=text)
-        return structs.replace(described, failure=kept)
+        tries = Tries(
+            conductor,
+            main,
+            undo_path(entry.row.path),
+            functools.partial(undo),
+            kind=StepKind.UNDO,
+            name=entry.undo.name,
+            policy=entry.policy,
+        )
+        return await tries.run(row)
 
 
-def _is_final(conductor: Conductor, error: BaseException) -> bool:
-    """Return True if no further attempt of the run follows this error."""
-    if isinstance(error, CancelRequested):
-        return True
-    outcome = conductor.outcome_of(error)
-    return decide(conductor.claim, outcome, conductor.now_at(), 0.0).state in (State.DEAD, State.CANCELLED)
+def _later(conductor: Conductor) -> None:
+    """End the pass, so that the undos that are left have the time of a new attempt."""
+    conductor.ends_with(Parked(conductor.now_at(), "its undos go on in a new attempt"))
 
 
-def _newest(entry: _Entry) -> tuple[float, tuple[int, ...]]:
-    order = path_order(entry.row.path)[1]
-    return -entry.row.at.timestamp(), tuple(-each for each in order)
+def _text(entry: _Entry, row: StepRecord) -> str:
+    if row.outcome is StepOutcome.FAILED:
+        why = "" if row.error is None else f": {row.error.message}"
+        return f"{entry.row.name} not undone{why}"
+    return f"{entry.row.name} undone"
+
+
+def _first(outcome: Outcome, error: BaseException | None) -> StepError:
+    """Return the error with which the undos begin."""
+    match outcome:
+        case Cancelled(why):
+            return StepError(("redrive.errors.CancelRequested",), why, _CANCELLED)
+        case Failed():
+            return stored(outcome, error)
+        case _:
+            assert error is not None  # noqa: S101 - that of the deadline
+            return structs.replace(stored(failed(error), error), reason=DEADLINE)
+
+
+def _ended(outcome: Outcome) -> Outcome:
+    """Return the outcome of a run that has nothing left to take back."""
+    match outcome:
+        case Failed() | Cancelled() | Expired():
+            return structs.replace(outcome, undone=True)
+        case _:  # pragma: no cover - no other outcome ends a run
+            return outcome
+
+
+def _reported(first: StepError, report: list[str], outcome: Outcome | None) -> Outcome:
+    """Return the outcome of the run: its first error with the report about the undos."""
+    text = f"{first.message} ({', '.join(report)})" if report else first.message
+    if first.reason == _CANCELLED:
+        return Cancelled(text, undone=True)
+    known = outcome if isinstance(outcome, Failed) else failed(rebuilt("of the run", first))
+    failure = known.failure
+    kept = Failure(first.types or failure.types, text, first.reason, failure.stage, permanent=text)
+    return structs.replace(known, failure=kept, undone=True)

@@ -47,7 +47,7 @@ async def wait_for(conductor: Conductor, branch: Branch, call: WaitCall) -> Any:
         row = await _received(conductor, branch, answer.path, call, row)
     if row.outcome is StepOutcome.TIMED_OUT:
         error = TimedOut(f"{conductor.describe()}: {shown(call.kind, call.name)} ended without an answer")
-        conductor.recorded_errors.append(error)
+        conductor.note_error(error, answer.path)
         raise error
     return read_value(row.result, call.hint, f"the value of {call.name!r}")
 

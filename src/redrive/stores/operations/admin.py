@@ -11,16 +11,13 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import asdict, replace
 
-from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
-from redrive.engine.origin import OriginResult, read_origin
+from redrive.engine.lifecycle import LifecycleEvent, State, next_state
 from redrive.engine.records import Filter, Hold, JobRecord, Stats
-from redrive.engine.reports import began_at, spread
 from redrive.errors import StoreOpenError
-from redrive.stores.operations import origins
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
+from redrive.stores.operations.ending import cancel_jobs
 from redrive.stores.operations.jobs import lock
-from redrive.stores.operations.transitions import end
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
 # The number of jobs up to which ids are read from a partial index first. If there are more, the table is scanned.
@@ -209,36 +206,16 @@ def stats(
 
 @wakes
 def cancel(job_id: int, *, why: str | None = None, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[bool]:
-    """Cancel a job, and return True if this call ended it. A final job stays as it is.
+    """Cancel a job, and return True if this call changed something. A final job stays as it is.
 
-    The worker that runs it loses the lease, so a late completion changes nothing. Raise `JobNotFound`.
+    The worker that runs it loses the lease, so a late completion changes nothing. A run takes its steps back before it
+    ends; see `redrive.stores.operations.ending`. Raise `JobNotFound`.
     """
     at = yield from instant(now)
     job = yield from lock(job_id)
-    if not (yield from end_job(job, at, why)):
+    if not (yield from cancel_jobs([job], at, why)):
         return False
     yield from record(at, actor, "cancel", ids=[job_id], why=why)
-    return True
-
-
-def end_job(job: JobRecord, at: datetime, why: str | None) -> Steps[bool]:
-    """End a job that is not final as a part of a larger operation, and notify its schedule; return True if it ended."""
-    text = why or "cancelled by an operator"
-    if not (yield from end(job, at, text)):
-        return False
-    origin = read_origin(job.origin)
-    if origin is not None:
-        ended = OriginResult(
-            origin,
-            job.id,
-            succeeded=False,
-            why=text,
-            sample=spread(job.id),
-            began_at=began_at(job),
-            attempt=job.attempt,
-            catches=job.parent_id,
-        )
-        yield from origins.report([ended], at)
     return True
 
 
@@ -249,19 +226,10 @@ def cancel_all(
     """Cancel the jobs that match a filter and have not ended; at most ``wanted.limit`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
-    ended = yield from end_jobs(jobs, at, why)
+    ended = yield from cancel_jobs(jobs, at, why)
     if ended:
         yield from record(at, actor, "cancel", ids=ended, filter=conditions(wanted), why=why)
     return BulkResult(tuple(ended), last_id=jobs[-1].id if len(jobs) == wanted.limit else None)
-
-
-def end_jobs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Steps[list[int]]:
-    """End those of these jobs that are not final as a part of a larger operation, and return their ids."""
-    ended = []
-    for job in jobs:
-        if job.state not in FINAL and (yield from end_job(job, at, why)):
-            ended.append(job.id)  # noqa: PERF401 - a comprehension cannot yield
-    return ended
 
 
 @wakes

@@ -30,10 +30,12 @@ from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.queue import Rate
 from redrive.engine.records import AuditEntry, Filter, Hold, JobRecord
 from redrive.errors import IllegalMove, OperationNotFound
-from redrive.stores.operations.admin import BulkResult, end_jobs, few, selected
+from redrive.stores.operations.admin import BulkResult, few, selected
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
+from redrive.stores.operations.ending import cancel_jobs
 from redrive.stores.operations.redriving import Restart, choose, put_policies, repolicies, restarted
+from redrive.stores.operations.runs.endings import is_run, standing_of
 from redrive.stores.query import Query, Steps, reads, wakes_if_any, writes
 
 #: Jobs that a preview counts.
@@ -318,7 +320,7 @@ def _batch(operation: BulkOperation, at: datetime) -> Steps[BulkResult]:
         found = yield from _found(action, wanted, operation.options, operation.frozen_at)
         if action is BulkAction.CANCEL:
             why = operation.options.why or f"cancelled by operation {operation.id}"
-            ids: Sequence[int] = yield from end_jobs(found.jobs, at, why)
+            ids: Sequence[int] = yield from cancel_jobs(found.jobs, at, why)
         else:
             ids = [job.id for job in found.jobs]
             if ids:
@@ -344,9 +346,10 @@ def _undo(operation: BulkOperation, at: datetime) -> Steps[BulkResult]:
     line = found[0]
     rows: Sequence[JobRecord] = yield Query("job_locks", {"ids": list(line.ids)}, into=JobRecord)
     jobs = {job.id: job for job in rows}
-    mine = [job for job in rows if _is_unchanged(job, line, _mark(undone))]
+    asked = yield from _asked([job.id for job in rows if is_run(job)])
+    mine = [job for job in rows if _is_unchanged(job, line, _mark(undone), asked.get(job.id))]
     if line.action == BulkAction.REDRIVE:
-        ids: Sequence[int] = yield from end_jobs(mine, at, f"undone by operation {operation.id}")
+        ids: Sequence[int] = yield from cancel_jobs(mine, at, f"undone by operation {operation.id}")
         kept: Sequence[tuple[int, str]] = ()
     else:
         how = Restart(f"{_mark(operation.id)}, which undoes operation {undone}", at, forgive=0, keep_due=True)
@@ -363,10 +366,17 @@ def _nothing() -> Steps[BulkResult]:
     return BulkResult(())
 
 
-def _is_unchanged(job: JobRecord, line: BulkLine, mark: str) -> bool:
+def _asked(runs: Sequence[int]) -> Steps[dict[int, datetime | None]]:
+    """Return when the cancellation of each of these runs was requested."""
+    found = (yield from standing_of(runs)) if runs else {}
+    return {number: run.cancel_at for number, run in found.items()}
+
+
+# A run ends after its cancellation was requested, when its steps are taken back.
+def _is_unchanged(job: JobRecord, line: BulkLine, mark: str, asked_at: datetime | None) -> bool:
     if line.action == BulkAction.REDRIVE:
         return job.state is State.READY and job.hold is Hold.REDRIVE and job.note == mark
-    return job.state is State.CANCELLED and job.finished_at == line.at
+    return job.state is State.CANCELLED and line.at in (job.finished_at, asked_at)
 
 
 def _why_kept(job: JobRecord | None) -> str:

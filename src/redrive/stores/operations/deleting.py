@@ -17,9 +17,11 @@ from redrive.engine.explain import CatchJob
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import AttemptRecord, Filter, JobRecord
 from redrive.engine.runs import RunState
-from redrive.stores.operations.admin import BulkResult, end_job, selected
+from redrive.stores.operations.admin import BulkResult, selected
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
+from redrive.stores.operations.ending import end_job
+from redrive.stores.operations.runs.endings import is_run, standing_of
 from redrive.stores.operations.runs.steps import states
 from redrive.stores.query import Query, Steps, reads, wakes, writes
 
@@ -27,6 +29,8 @@ _OPEN = {
     State.RUNNING: "runs: cancel it first, or let it end",
     State.WAITING: "waits for an answer: cancel it first, or let it end",
 }
+
+_BEGUN = "is a run with finished steps: cancel it first, so that they are taken back, or let it end"
 
 
 class ArchiveEntry(msgspec.Struct, frozen=True, gc=False):
@@ -83,8 +87,13 @@ def _choose(jobs: Sequence[JobRecord]) -> Steps[tuple[list[JobRecord], tuple[tup
         return [], ()
     catches: Sequence[CatchJob] = yield Query("catches_of", {"ids": [job.id for job in jobs]}, into=CatchJob)
     closed = {job.id for job in jobs if job.state not in _OPEN}
+    runs = [job.id for job in jobs if job.id in closed and job.state not in FINAL and is_run(job)]
+    standing = (yield from standing_of(runs)) if runs else {}
+    begun = {number for number in runs if standing[number].has_steps}
+    closed -= begun
     stays = {each.parent_id: each for each in catches if each.id not in closed}
     kept = [(job.id, _OPEN[job.state]) for job in jobs if job.state in _OPEN]
+    kept += [(number, _BEGUN) for number in begun]
     kept += [(n, f"stays: its catch job {each.id} must be deleted first") for n, each in stays.items() if n in closed]
     chosen = [job for job in jobs if job.id in closed and job.id not in stays]
     return chosen, tuple(sorted(kept))

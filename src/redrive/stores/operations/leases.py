@@ -25,6 +25,7 @@ from redrive.policy import format_duration
 from redrive.stores.operations import jobs, keys, limited_queues, origins, transitions
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.limited_queues import ClaimFilter, Offer, QueueScan
+from redrive.stores.operations.runs import endings as endings_of_runs
 from redrive.stores.operations.runs import steps as run_steps
 from redrive.stores.operations.transitions import drop_unstopped, put_unstopped
 from redrive.stores.query import DRAWN, Batch, Query, Steps, reads, wakes_if_any, writes
@@ -196,13 +197,14 @@ def settle(
     """
     at = yield from instant(now)
     plain: list[Transition] = []
-    other: list[tuple[Claim, Transition]] = []
+    ends: list[tuple[Claim, Outcome, Transition]] = []
     for ending in endings:
         transition = decide(ending.claim, ending.outcome, at, ending.sample)
         if isinstance(ending.outcome, Succeeded) and not ending.claim.catching:
             plain.append(transition)
         else:
-            other.append((ending.claim, transition))
+            ends.append((ending.claim, ending.outcome, transition))
+    other = yield from endings_of_runs.undo_before_end(ends, at)
     parked = [transition for _, transition in other if transition.run is not None]
     if parked:
         yield from run_steps.write_parked(parked, at)
@@ -304,7 +306,12 @@ def sweep(
     yield Query("workers_bury", {"now": at, "gone": sorted(gone)})
     params = {"now": at, "grace": grace, "every": every, "budget": budget}
     rows: Sequence[Claim] = yield Query("lost", params, into=Claim)
-    decided = [(lost, _decide_lost(lost, at, grace)) for lost in rows]
+    runs = [each for each in rows if endings_of_runs.is_run(each) and is_readable(each.policy)]
+    whys = [_describe_loss(each, at - grace) for each in runs]
+    decided = yield from endings_of_runs.lost(runs, whys, at)
+    yield from run_steps.write_parked([each for _, each in decided if each.run is not None], at)
+    known = {lost.lease_id for lost, _ in decided}
+    decided += [(lost, _decide_lost(lost, at, grace)) for lost in rows if lost.lease_id not in known]
     done = yield from origins.write_all(decided, at)
     over = (lost for lost, each in decided if each.event is not LifecycleEvent.SET_ASIDE and lost.lease_id in done)
     yield from put_unstopped(over)

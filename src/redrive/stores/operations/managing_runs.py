@@ -22,10 +22,12 @@ from redrive.engine.runs import (
 from redrive.engine.settle import deadline_at
 from redrive.errors import IllegalMove, JobNotFound
 from redrive.stores.operations import jobs
-from redrive.stores.operations.admin import end_job, selected
+from redrive.stores.operations.admin import selected
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
+from redrive.stores.operations.ending import cancel_runs, family
 from redrive.stores.operations.redriving import start_again
+from redrive.stores.operations.runs.endings import standing_of
 from redrive.stores.operations.runs.waits import find, not_found
 from redrive.stores.query import Query, Steps, reads, wakes
 
@@ -180,30 +182,18 @@ def retrying(
     return tuple((yield Query("steps_retrying", params, into=RetryingStep)))
 
 
-# The request is delivered once, at the next step of the run, which can then clean up. A second request ends the run,
-# and those that it called, without waiting for that. Locks: the jobs first, then the runs.
 @wakes
 def cancel(
     workflow: str, run_id: str, *, why: str | None = None, actor: str = UNKNOWN, now: datetime | None = None
 ) -> Steps[bool]:
-    """Request the cancellation of a run and of the runs that it called; the second request ends them at once.
+    """Request the cancellation of a run and of the runs that it called; see `redrive.stores.operations.ending`.
 
     A run that has not started ends at once. Return True if something changed. Raise `RunNotFound`.
     """
     at = yield from instant(now)
     run = yield from find(workflow, run_id)
-    family = yield Query("run_family", {"id": run.job_id})
-    locked: Sequence[JobRecord] = yield Query("jobs_lock", {"ids": [row[0] for row in family]}, into=JobRecord)
-    asked_before = (yield from find(workflow, run_id)).cancel_at is not None
-    text = why or "cancelled by an operator"
-    open_jobs = [job for job in locked if job.state not in FINAL]
-    ending = [job for job in open_jobs if asked_before or (job.state is State.READY and job.started_at is None)]
-    ids = [job.id for job in open_jobs]
+    ids = yield from cancel_runs((yield from family(run.job_id)), at, why)
     if ids:
-        yield Query("runs_cancel", {"ids": ids, "now": at, "why": text})
-        for job in ending:
-            yield from end_job(job, at, text)
-        yield Query("runs_due", {"ids": ids, "now": at})
         yield from record(at, actor, "cancel_run", ids=ids, why=why)
     return bool(ids)
 
@@ -280,6 +270,10 @@ def supply(  # noqa: PLR0913 - the choices of an operator, by keyword
     job = yield from jobs.lock(run.job_id)
     if job.state in {State.RUNNING, State.SUCCEEDED}:
         raise IllegalMove(f"run {run_id!r} of {workflow} is {job.state}: pause it first, or start another one")
+    if job.state is State.READY and (yield from standing_of([job.id]))[job.id].undoing:
+        raise IllegalMove(
+            f"run {run_id!r} of {workflow} takes its steps back at this moment: give the value when it has ended"
+        )
     params = {"run_id": job.id, "path": path, "result": result, "now": at}
     if not (yield Query("step_supply", params)):
         there: Sequence[StepRecord] = yield Query("step_get", {"run_id": job.id, "path": path}, into=StepRecord)

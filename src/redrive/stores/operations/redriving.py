@@ -30,6 +30,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import lock
 from redrive.stores.operations.keys import UNIQUE, Holder, KeyRequest, find, take
 from redrive.stores.operations.machines.restart import restart
+from redrive.stores.operations.runs.again import prepare
 from redrive.stores.query import Query, Steps, reads, wakes, writes
 
 # The smallest number of jobs that is read at once.
@@ -63,7 +64,7 @@ def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
         raise IllegalMove(f"job {job_id} {obstacle}")
     forgive = int(job.state is State.DEAD and job.reason != DEADLINE)
     yield from _start([job_id], Restart("run once more by an operator", at, forgive=forgive))
-    yield from _prepare_runs([job])
+    yield from _prepare_runs([job], at)
     yield _hasten_steps(job_id, at)
     yield from _mark_late([job])
     yield from record(at, actor, "retry", ids=[job_id])
@@ -129,7 +130,7 @@ def restarted(wanted: Filter, how: Restart, *, most: int | None = None) -> Steps
     ids = [job.id for job in chosen.jobs if job.id not in lost and job.id not in held]
     if ids:
         ids = yield from _start(ids, how)
-        yield from _prepare_runs([job for job in chosen.jobs if job.id in ids])
+        yield from _prepare_runs([job for job in chosen.jobs if job.id in ids], how.first_at)
         yield from _mark_late([job for job in chosen.jobs if job.id in ids])
     return BulkResult(tuple(ids), tuple(kept), chosen.last_id)
 
@@ -140,14 +141,14 @@ def _start(ids: list[int], how: Restart) -> Steps[list[int]]:
     return [number for number in ids if number in started]
 
 
-# A run that starts again keeps its recorded steps, but for those that ended it: the step with the last failure, the
-# cancellation, and steps that were undone.
-def _prepare_runs(jobs: Sequence[JobRecord]) -> Steps[None]:
+# A run that starts again keeps its recorded steps, but for what has ended it: see `redrive.engine.undoing.again`. The
+# child runs with failures that have ended it start again, too: their ends are what it waits for.
+def _prepare_runs(jobs: Sequence[JobRecord], at: datetime) -> Steps[None]:
     """Let the runs among jobs that start again repeat what ended them."""
     ids = [job.id for job in jobs if job.origin is not None and job.origin.startswith(f"{Kind.RUN}:")]
-    if ids:
-        yield Query("steps_again", {"ids": ids})
-        yield Query("runs_again", {"ids": ids})
+    while ids:
+        children = yield from prepare(ids, at)
+        ids = (yield from _start(children, Restart("its caller starts again", at))) if children else []
 
 
 def _mark_late(jobs: Sequence[JobRecord]) -> Steps[None]:
@@ -167,7 +168,7 @@ def _mark_late(jobs: Sequence[JobRecord]) -> Steps[None]:
 def start_again(job: JobRecord, at: datetime) -> Steps[None]:
     """Start an ended run again as a part of a larger operation."""
     yield from _start([job.id], Restart("goes on by an operator", at))
-    yield from _prepare_runs([job])
+    yield from _prepare_runs([job], at)
 
 
 def _take_keys(jobs: Sequence[JobRecord]) -> Steps[dict[int, Holder]]:

@@ -10,6 +10,7 @@ from redrive.engine.outcome import Cancelled
 from redrive.engine.records import Filter, Hold
 from redrive.engine.runs import FAR, RESULT_LIMIT, RunFlags, StepKind, StepOutcome
 from redrive.engine.steps import NewStep
+from redrive.engine.undoing import UndoPlan, new_plan
 from redrive.errors import IllegalMove, JobNotFound, ResultTooLarge, RunNotFound
 from redrive.stores.operations import checks, retention
 from redrive.stores.operations import managing_runs as manage
@@ -336,15 +337,19 @@ def test_a_retried_run_tries_its_waiting_steps_at_once(store: Harness):
 def test_a_redriven_run_repeats_what_was_undone(store: Harness):
     """Runs that start again repeat the steps that were undone, and their cancellation is withdrawn."""
     claim = begun(store)
-    record(store, claim, step("1"), step("2"))
+    record(store, claim, step("1"), step("2", digest=7), step("3", digest=8))
     cancel(store)
-    record(store, claim, NewStep("3", StepKind.CANCEL, "ship"))
-    record(store, claim, NewStep("u2", StepKind.UNDO, "refund", tries=1))
-    store.end(claim, Cancelled("enough"))
+    record(store, claim, NewStep(":cancel 4", StepKind.CANCEL, ":cancel"), step("5", "clean"))
+    record(store, claim, new_plan(ERROR, UndoPlan()), NewStep("u2", StepKind.UNDO, "refund", tries=1))
+    store.end(claim, Cancelled("enough", undone=True))
     store.retry(claim.id)
     _, state = claimed(store)
+    found = {row.path: (row.outcome, row.digest, row.result) for row in state.steps}
 
-    assert ({"1"}, RunFlags()) == ({row.path for row in state.steps}, state.flags)
+    assert RunFlags() == state.flags
+    kept = StepOutcome.OK, None, b'"ok"'
+    assert {"1": kept, "2": (StepOutcome.WAITING, None, None), "3": kept} == found
+    assert () == store.do(checks.check()).findings
 
 
 def test_a_child_is_kept_while_its_parent_needs_it(store: Harness):

@@ -189,7 +189,7 @@ def test_a_sleep_is_over_at_its_time(store: Harness):
 def test_a_park_without_a_lease_writes_nothing(store: Harness):
     """Workers that lost their run neither park it nor write its rows."""
     claim = begun(store)
-    store.cancel(claim.id)
+    assert [True, True] == [store.cancel(claim.id), store.cancel(claim.id)]
     settled = store.settle((claim, Parked(None, "waits", (step(),))))
 
     assert ((), {claim.lease_id}) == (settled.moved, settled.lost)

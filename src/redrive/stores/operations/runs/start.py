@@ -10,12 +10,15 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.engine.frozen import freeze
+from redrive.engine.lifecycle import FINAL
 from redrive.engine.origin import of_run
 from redrive.engine.records import JobRecord, NewJob
-from redrive.engine.runs import NewRun, RunRecord, StepRecord, rows_before
-from redrive.errors import DuplicateRun, RunNotFound
+from redrive.engine.runs import NewRun, RunRecord, StepRecord, path_order
+from redrive.engine.undoing import forked, mark_of
+from redrive.errors import DuplicateRun, IllegalMove, RunNotFound
 from redrive.stores.operations import jobs
 from redrive.stores.operations.audit import UNKNOWN, record
+from redrive.stores.operations.runs.again import change
 from redrive.stores.query import Query, Steps, wakes
 
 
@@ -139,7 +142,10 @@ def fork(  # noqa: PLR0913 - the choices of an operator, by keyword
         actor: for the audit log.
         now: see `redrive.stores.operations.clock`.
 
-    Raise `RunNotFound`; or `DuplicateRun` if the id of a fork exists.
+    A step that was undone is executed anew in the fork.
+
+    Raise `RunNotFound`; `DuplicateRun` if the id of a fork exists; or `IllegalMove` if steps are to be copied from a
+    run that takes its steps back at this moment.
     """
     if not sources:
         return []
@@ -155,11 +161,12 @@ def fork(  # noqa: PLR0913 - the choices of an operator, by keyword
         new.append(_fork_of(runs[name], job, (yield Query("payload_of", {"job_id": job.id})), fork_id))
     source = {place: runs[name].job_id for place, name in enumerate(sources)}
     started = yield from begin(new, now, source=source, spacing=spacing)
+    found_by_job = {run.job_id: run for run in found}
     for place, each in enumerate(started):
         if not each.created:
             raise DuplicateRun(f"{workflow} has a run {each.id!r} already", job_id=each.job_id, id=each.id)
         if before is not None:
-            yield from _copy_steps(source[place], each.job_id, before)
+            yield from _copy_steps(found_by_job[source[place]], each.job_id, before, each.at)
     new_ids, old_ids = [each.job_id for each in started], list(source.values())
     yield from record(started[0].at, actor, "fork_run", ids=new_ids, forked_from=old_ids, from_step=before)
     return started
@@ -177,8 +184,17 @@ def _fork_of(run: RunRecord, job: JobRecord, payloads: Sequence[tuple[bytes]], f
     return NewRun(copy, run.workflow, run.version, run.digest, fork_id)
 
 
-def _copy_steps(source: int, fork_id: int, before: str) -> Steps[None]:
-    rows: Sequence[StepRecord] = yield Query("steps_of", {"ids": [source]}, into=StepRecord)
-    paths = [row.path for row in rows_before(rows, before)]
+def _copy_steps(source: RunRecord, fork_id: int, before: str, at: datetime) -> Steps[None]:
+    rows: Sequence[StepRecord] = yield Query("steps_of", {"ids": [source.job_id]}, into=StepRecord)
+    mark, job = mark_of(rows), (yield from jobs.find(source.job_id))
+    if mark is not None and job.state not in FINAL:
+        raise IllegalMove(
+            f"run {source.id!r} of {source.workflow} takes its steps back at this moment: fork it when it has ended, "
+            "or fork it without from_step"
+        )
+    if path_order(before)[0] != 0:
+        raise IllegalMove(f"run {source.id!r} of {source.workflow} cannot be forked from {before}: name a step")
+    paths, changes = forked(rows, before)
     if paths:
-        yield Query("steps_copy", {"run_id": source, "fork_id": fork_id, "paths": paths})
+        yield Query("steps_copy", {"run_id": source.job_id, "fork_id": fork_id, "paths": list(paths)})
+    yield from change(fork_id, changes, at)

@@ -1,0 +1,291 @@
+"""The undo of a run as it is stored, and what a run that starts again or is forked keeps of its steps. PURE.
+
+The row `redrive.engine.runs.UNDO_MARK` records that the run ends: its ``error`` is why. Whoever ends a run without
+its code, such as the operation that finds that its worker was killed three times, writes the row *waiting*; the next
+pass of the body takes no new step and finds the undos. A pass that knows the undos writes the row as final, with a
+`UndoPlan`. Of a step at ``3`` the row ``u3`` records what became of its undo: it is *ok* if the step is undone, and
+*failed* if the step is still in effect and its undo is not tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from redrive.engine.lifecycle import LifecycleEvent, State, next_state
+from redrive.engine.outcome import RunChange, Transition
+from redrive.engine.records import AttemptOutcome, Claim, Hold
+from redrive.engine.runs import (
+    UNDO_MARK,
+    StepError,
+    StepKind,
+    StepOutcome,
+    StepRecord,
+    path_order,
+    rows_before,
+    undo_path,
+)
+from redrive.engine.steps import NewStep
+
+#: The reason in the row of a step that was undone, and is executed anew.
+UNDONE = "UNDONE"
+
+#: The error in its row.
+AGAIN = StepError((), "it was undone, and is executed anew", UNDONE)
+
+# The kinds of rows that belong to no call of the body.
+_MARKS = frozenset({StepKind.UNDO, StepKind.CANCEL})
+
+_ENDED = frozenset({StepOutcome.FAILED, StepOutcome.TIMED_OUT})
+
+
+class UndonePath(msgspec.Struct, frozen=True, gc=False):
+    """A step that a run takes back: its path and its name."""
+
+    path: str
+    name: str
+
+
+class UndoPlan(msgspec.Struct, frozen=True, gc=False):
+    """The result of the row that records the beginning of the undos.
+
+    Attributes:
+        steps: the steps to take back, in the order of their undos.
+        failed: the path of the recorded failure with which the body ended; None if it ended otherwise.
+    """
+
+    steps: tuple[UndonePath, ...] = ()
+    failed: str | None = None
+
+
+def new_mark(error: StepError, at: datetime) -> NewStep:
+    """Return the row that lets the next pass of a run begin with its undos."""
+    return NewStep(UNDO_MARK, StepKind.UNDO, UNDO_MARK, StepOutcome.WAITING, due_at=at, error=error)
+
+
+def new_plan(error: StepError, plan: UndoPlan) -> NewStep:
+    """Return the row that records the beginning of the undos."""
+    return NewStep(UNDO_MARK, StepKind.UNDO, UNDO_MARK, result=msgspec.json.encode(plan), error=error)
+
+
+def plan_of(mark: StepRecord | None) -> UndoPlan | None:
+    """Return the plan of a run; None if no pass has made it."""
+    if mark is None or mark.result is None:
+        return None
+    return msgspec.json.decode(mark.result, type=UndoPlan)
+
+
+def mark_of(rows: Iterable[StepRecord]) -> StepRecord | None:
+    """Return the row that records that the run ends; None if it goes on."""
+    return next((row for row in rows if row.path == UNDO_MARK), None)
+
+
+def standing(rows: Sequence[StepRecord]) -> tuple[StepRecord, ...]:
+    """Return the finished steps that may have to be taken back and are not, in the order of their undos.
+
+    Without a plan these are all finished steps, because only the code has the undos.
+    """
+    by_path = {row.path: row for row in rows}
+    plan = plan_of(by_path.get(UNDO_MARK))
+    if plan is None:
+        found = sorted((row for row in rows if _is_done(row)), key=newest)
+    else:
+        found = [by_path[each.path] for each in plan.steps if each.path in by_path]
+    return tuple(row for row in found if not _is_undone(row, by_path))
+
+
+def newest(row: StepRecord) -> tuple[float, tuple[int, ...]]:
+    """Return a key that sorts steps in the order of their undos."""
+    return -row.at.timestamp(), tuple(-each for each in path_order(row.path)[1])
+
+
+def _is_done(row: StepRecord) -> bool:
+    return row.kind is StepKind.STEP and row.outcome is StepOutcome.OK
+
+
+def _is_undone(row: StepRecord, by_path: Mapping[str, StepRecord]) -> bool:
+    undo = by_path.get(undo_path(row.path))
+    return undo is not None and undo.kind is StepKind.UNDO and undo.outcome is StepOutcome.OK
+
+
+def given_up(rows: Sequence[StepRecord], error: StepError) -> tuple[NewStep, ...]:
+    """Return the rows of the undos that are left and will not be tried again."""
+    by_path = {row.path: row for row in rows}
+    return tuple(
+        _failed_undo(row, error)
+        for row in standing(rows)
+        if (undo := by_path.get(undo_path(row.path))) is None or not undo.is_final
+    )
+
+
+def _failed_undo(row: StepRecord, error: StepError) -> NewStep:
+    return NewStep(undo_path(row.path), StepKind.UNDO, f"of {row.name}", StepOutcome.FAILED, tries=1, error=error)
+
+
+def not_undone(rows: Sequence[StepRecord]) -> str:
+    """Return a text that lists the steps that were not taken back; empty if there are none."""
+    left = standing(rows)
+    if not left:
+        return ""
+    unsure = "" if plan_of(mark_of(rows)) is not None else ", as far as they have undos"
+    return f"not undone{unsure}: {', '.join(f'{row.name} ({row.path})' for row in left)}"
+
+
+# ------------------------------------------------------------------------------------------- ends without the code
+
+
+def undo_first(claim: Claim, dead: Transition, error: StepError, now: datetime) -> Transition:
+    """Return the transition of a run that would end now, and is to take its steps back before."""
+    lost = dead.closed is not None and dead.closed.outcome is AttemptOutcome.LOST
+    return _goes_on(claim, dead, now, (new_mark(error, now),), lost=lost)
+
+
+def _goes_on(claim: Claim, dead: Transition, now: datetime, steps: tuple[NewStep, ...], *, lost: bool) -> Transition:
+    event = LifecycleEvent.LOSE if lost else LifecycleEvent.PARK
+    return replace(
+        dead,
+        event=event,
+        state=next_state(State.RUNNING, event),
+        attempt=claim.attempt if dead.closed is not None else claim.attempt - 1,
+        failures=claim.failures,
+        crashes=0,
+        scheduled_at=now,
+        hold=Hold.PARKED,
+        note=f"takes its steps back: {dead.error}",
+        catch=None,
+        report=None,
+        seen=None,
+        max_attempts=None,
+        run=RunChange(steps),
+    )
+
+
+def die_undoing(dead: Transition, rows: Sequence[StepRecord], error: StepError) -> Transition:
+    """Return the transition of a run that ends although not all of its steps are taken back."""
+    text = not_undone(rows)
+    note = f"{dead.note}; {text}" if text else dead.note
+    why = f"{dead.error}; {text}" if text else dead.error
+    return replace(dead, note=note, error=why, run=RunChange(given_up(rows, error)))
+
+
+def lost_undoing(
+    claim: Claim, dead: Transition, rows: Sequence[StepRecord], error: StepError, now: datetime
+) -> Transition:
+    """Return the transition of a run that was lost too often in one undo: this one has failed, and the others run."""
+    by_path = {row.path: row for row in rows}
+    left = (row for row in standing(rows) if undo_path(row.path) not in by_path or not _final(row, by_path))
+    running = next(left, None)
+    if plan_of(by_path[UNDO_MARK]) is None or running is None:
+        return die_undoing(dead, rows, error)
+    return _goes_on(claim, dead, now, (_failed_undo(running, error),), lost=True)
+
+
+def _final(row: StepRecord, by_path: Mapping[str, StepRecord]) -> bool:
+    return by_path[undo_path(row.path)].is_final
+
+
+# ------------------------------------------------------------------------------------------------- starting again
+
+
+class Again(msgspec.Struct, frozen=True, gc=False):
+    """What changes in the rows of a run that starts again, by paths.
+
+    Attributes:
+        forget: the rows that go.
+        renew: the steps that are executed anew.
+        loosen: the finished steps behind them, which are kept whatever their arguments are now.
+        calls: the calls of child runs that are waited for again.
+    """
+
+    forget: tuple[str, ...] = ()
+    renew: tuple[str, ...] = ()
+    loosen: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+
+
+# The failure that has ended the body goes, and so do the steps behind it, which the body has taken in answer to it:
+# another step is called at their positions now. The same holds for a cancellation.
+def again(rows: Sequence[StepRecord]) -> Again:
+    """Return what a run that starts again forgets and repeats of its rows.
+
+    It forgets what has ended it: the failure behind which no step was recorded, the cancellation and the undos. A step
+    that is undone is executed anew. One with an undo that has failed is still in effect, and is kept.
+    """
+    by_path = {row.path: row for row in rows}
+    plan, body = plan_of(by_path.get(UNDO_MARK)), _Order(rows)
+    cuts = [row.path.removeprefix(f"{row.name} ") for row in rows if row.kind is StepKind.CANCEL]
+    cuts += [plan.failed] if plan is not None and plan.failed is not None else []
+    answers = {row.path for row in body.behind(cuts)}
+    ended = {
+        row.path
+        for row in body.rows
+        if row.outcome in _ENDED and row.path not in answers and (row.path in cuts or not body.has_behind(row.path))
+    }
+    calls = {path for path in ended if by_path[path].kind is StepKind.CALL}
+    forget = {row.path for row in rows if row.kind in _MARKS} | answers | (ended - calls)
+    forget |= {path for path in body.decided_by(ended) if path in by_path}
+    renew = {row.path for row in body.rows if _is_undone(row, by_path) and row.path not in forget}
+    kept = {row.path for row in body.behind(renew) if row.digest is not None}
+    return Again(
+        tuple(sorted(forget)), tuple(sorted(renew)), tuple(sorted(kept - renew - forget)), tuple(sorted(calls))
+    )
+
+
+def forked(rows: Sequence[StepRecord], before: str) -> tuple[tuple[str, ...], Again]:
+    """Return the paths of the rows that a fork copies, and what changes in the copies."""
+    by_path = {row.path: row for row in rows}
+    copied = [row for row in rows_before(rows, before) if row.kind not in _MARKS]
+    renew = {row.path for row in copied if _is_undone(row, by_path)}
+    body = _Order(copied)
+    kept = {row.path for row in body.behind(renew) if row.digest is not None}
+    return tuple(row.path for row in copied), Again((), tuple(sorted(renew)), tuple(sorted(kept - renew)))
+
+
+class _Order:
+    """The rows of the calls of a body, in the order in which the body reaches them."""
+
+    def __init__(self, rows: Iterable[StepRecord]) -> None:
+        self.rows = [row for row in rows if row.kind not in _MARKS and path_order(row.path)[0] == 0]
+        self._parts = {row.path: path_order(row.path)[1] for row in self.rows}
+        self._last: dict[tuple[int, ...], int] = {}
+        for parts in self._parts.values():
+            for branch, position in _places(parts):
+                self._last[branch] = max(self._last.get(branch, 0), position)
+
+    def has_behind(self, path: str) -> bool:
+        """Return True if a call behind this one was recorded; those of other branches of one call are not behind it."""
+        return any(self._last.get(branch, 0) > position for branch, position in _places(path_order(path)[1]))
+
+    def behind(self, paths: Iterable[str]) -> list[StepRecord]:
+        """Return the rows of the calls behind any of these."""
+        first: dict[tuple[int, ...], int] = {}
+        for path in paths:
+            for branch, position in _places(path_order(path)[1]):
+                first[branch] = min(first.get(branch, position), position)
+        return [
+            row
+            for row in self.rows
+            if any(position > first.get(branch, position) for branch, position in _places(self._parts[row.path]))
+        ]
+
+    def decided_by(self, paths: Iterable[str]) -> set[str]:
+        """Return the calls with branches that were decided by the end of a branch with one of these calls."""
+        numbers = {
+            row.path: int(msgspec.json.decode(row.result or b"0")) for row in self.rows if row.kind is StepKind.GATHER
+        }
+        found = set()
+        for path in paths:
+            parts = path.split(".")
+            for size in range(1, len(parts), 2):
+                call = ".".join(parts[:size])
+                if numbers.get(call) == int(parts[size]):
+                    found.add(call)
+        return found
+
+
+def _places(parts: tuple[int, ...]) -> list[tuple[tuple[int, ...], int]]:
+    """Return the branches above a call, each with the position in it; a branch is given by the parts of its path."""
+    return [(parts[:size], parts[size]) for size in range(0, len(parts), 2)]

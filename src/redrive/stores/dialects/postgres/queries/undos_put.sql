@@ -1,0 +1,14 @@
+-- Write rows about the undos of runs that no worker executes, each unless it is recorded as ended.
+-- Called by cancel.
+INSERT INTO redrive_steps (run_id, path, kind, name, outcome, lease_id, at, took, tries, due_at, error)
+SELECT run_id, path, kind, name, outcome, 0, at, took, tries, due_at, error
+FROM unnest(
+    :run_id::bigint[], :path::text[], :kind::text[], :name::text[], :outcome::text[], :now::timestamptz[],
+    :took::interval[], :tries::integer[], :due_at::timestamptz[], :error::text[]
+) AS given (run_id, path, kind, name, outcome, at, took, tries, due_at, error)
+ON CONFLICT (run_id, path) DO UPDATE SET
+    outcome = excluded.outcome,
+    at = excluded.at,
+    due_at = excluded.due_at,
+    error = excluded.error
+WHERE redrive_steps.outcome = 'waiting'

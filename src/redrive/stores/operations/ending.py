@@ -1,0 +1,105 @@
+"""Ends jobs from outside: at once, or, if they are runs with finished steps, after these were taken back. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from redrive.engine.lifecycle import FINAL, State
+from redrive.engine.origin import OriginResult, read_origin
+from redrive.engine.records import JobRecord
+from redrive.engine.reports import began_at, spread
+from redrive.stores.operations import origins
+from redrive.stores.operations.runs import endings
+from redrive.stores.operations.runs.endings import RunStanding, is_run
+from redrive.stores.operations.transitions import end, put_cancelled, put_unstopped
+from redrive.stores.query import Query, Steps
+
+
+def end_job(job: JobRecord, at: datetime, why: str | None) -> Steps[bool]:
+    """End a job that is not final as a part of a larger operation, and notify its schedule; return True if it ended."""
+    text = why or "cancelled by an operator"
+    if not (yield from end(job, at, text)):
+        return False
+    origin = read_origin(job.origin)
+    if origin is not None:
+        ended = OriginResult(
+            origin,
+            job.id,
+            succeeded=False,
+            why=text,
+            sample=spread(job.id),
+            began_at=began_at(job),
+            attempt=job.attempt,
+            catches=job.parent_id,
+        )
+        yield from origins.report([ended], at)
+    return True
+
+
+def cancel_jobs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Steps[list[int]]:
+    """Cancel those of these jobs that are not final, and return the ids of those that this has changed."""
+    runs = yield from _families([job.id for job in jobs if is_run(job) and job.state not in FINAL])
+    changed = []
+    for job in jobs:
+        if job.state in FINAL:
+            continue
+        if is_run(job):
+            if (yield from cancel_runs(runs.get(job.id, ()), at, why)):
+                changed.append(job.id)
+        elif (yield from end_job(job, at, why)):
+            changed.append(job.id)
+    return changed
+
+
+def _families(ids: Sequence[int]) -> Steps[dict[int, list[JobRecord]]]:
+    """Return each of these runs with the runs that it has called, and lock all of them."""
+    # They are locked together, in one order, so that two transactions cannot wait for each other.
+    members = {}
+    for number in ids:
+        members[number] = [row[0] for row in (yield Query("run_family", {"id": number}))]
+    every = sorted({each for family in members.values() for each in family})
+    if not every:
+        return {}
+    locked: Sequence[JobRecord] = yield Query("jobs_lock", {"ids": every}, into=JobRecord)
+    found = {job.id: job for job in locked}
+    return {number: [found[each] for each in family if each in found] for number, family in members.items()}
+
+
+def family(job_id: int) -> Steps[list[JobRecord]]:
+    """Return a run and the runs that it has called, as far as they have not ended, and lock them."""
+    return (yield from _families([job_id])).get(job_id, [])
+
+
+# The first request is delivered once, at the next step of the run, which can then clean up; then its undos run. The
+# second one ends the body without that: the run is taken back from its worker, and its next pass begins with the undos.
+# One that arrives when the undos have begun ends the run, and records what was not undone.
+def cancel_runs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Steps[list[int]]:
+    """Request the cancellation of runs, which are locked; return the jobs of those that have not ended."""
+    text = why or "cancelled by an operator"
+    ids = [job.id for job in jobs if job.state not in FINAL]
+    if not ids:
+        return []
+    before = yield from endings.standing_of(ids)
+    yield Query("runs_cancel", {"ids": ids, "now": at, "why": text})
+    for job in jobs:
+        if job.state not in FINAL:
+            yield from _cancel_run(job, before[job.id], at, text)
+    yield Query("runs_due", {"ids": ids, "now": at})
+    return ids
+
+
+def _cancel_run(job: JobRecord, run: RunStanding, at: datetime, why: str) -> Steps[None]:
+    is_new = job.state is State.READY and job.started_at is None
+    if run.cancel_at is None and not (is_new and not run.has_steps):
+        return
+    if run.undoing:
+        yield from end_job(job, at, (yield from endings.give_up(job, at, why)))
+    elif run.has_steps:
+        yield from endings.undo_next(job, at, why)
+        yield Query("run_recall", {"id": job.id, "now": at, "note": f"takes its steps back: {why}"})
+        if job.state is State.RUNNING:
+            yield from put_unstopped([job])
+            yield from put_cancelled(job, at, why)
+    else:
+        yield from end_job(job, at, why)
