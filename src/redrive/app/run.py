@@ -210,8 +210,10 @@ class Run(Generic[R]):
         """Ask the run, and the runs that it has called, to end.
 
         The body receives `redrive.errors.CancelRequested` once, where it waits or at its next step, and can clean up;
-        then the undos of its steps run. A second call takes the run back from its worker, so that only its undos run.
-        One that comes when these have begun ends the run, and its reason names the steps that were not undone.
+        then the undos of its steps run. The ``async def`` function of a step that runs is cancelled where it awaits.
+
+        A second call takes the run back from its worker, so that only its undos run. One that comes when these have
+        begun ends the run, and its reason names the steps that were not undone.
 
         Return True if this call has changed something; False if the run has ended.
 
@@ -228,7 +230,10 @@ class Run(Generic[R]):
         return manage.cancel(self.workflow, self.id, why=why, actor=actor or self._app.actor, now=self._app.now())
 
     def pause(self, why: str | None = None, *, until: datetime | None = None, actor: str | None = None) -> None:
-        """Let the run take no new step. The function of a step that runs goes on.
+        """Let the run take no new step.
+
+        The ``async def`` function of a step that runs is cancelled where it awaits, and called again after the pause;
+        one of a step with ``idempotent=False`` goes on, and so does a ``def`` function.
 
         Args:
             why: shown on the run.

@@ -40,6 +40,7 @@ from redrive.runtime.tracing import kept, log_undecided
 from redrive.stores.operations import leases
 from redrive.stores.operations.attempts import ProgressReport
 from redrive.stores.operations.leases import Ending, Settled
+from redrive.stores.operations.workers import Asked
 
 if TYPE_CHECKING:
     from redrive.runtime.counting import Counting
@@ -53,7 +54,8 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-# The event loop runs the attempts. The threads of the heartbeat call `lost`, `expired`, `held`, `reports` and `doubt`.
+# The event loop runs the attempts. The threads of the heartbeat call `lost`, `asked`, `expired`, `held`, `reports` and
+# `doubt`.
 class Attempts:
     """The attempts of one worker.
 
@@ -384,6 +386,11 @@ class Attempts:
     def reports(self) -> list[ProgressReport]:
         """Take the progress and heartbeats of handlers that are not written yet."""
         return self._executor.unwritten()
+
+    def asked(self, asked: Mapping[int, Asked]) -> None:
+        """Have runs read what operators ask of them; a step whose run is cancelled or paused is interrupted."""
+        if asked:
+            self._loop.call_soon_threadsafe(self._executor.asked, asked)
 
     def lost(self, lease_ids: frozenset[int]) -> None:
         """Stop the attempts that have lost their leases."""

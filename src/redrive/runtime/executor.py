@@ -60,6 +60,7 @@ from redrive.runtime.tracing import traced
 from redrive.stores.operations import attempts as handler_reports
 from redrive.stores.operations import jobs, workers
 from redrive.stores.operations.attempts import ProgressReport
+from redrive.stores.operations.workers import Asked
 
 if TYPE_CHECKING:
     from redrive.runtime.processes import Child, Processes
@@ -138,6 +139,11 @@ class Executor:
         """Return True if the handler has ended this attempt in its own transaction, or may be doing so now."""
         link = self._links.get(lease_id)
         return link is not None and (link.ended or link.lent)
+
+    def asked(self, asked: Mapping[int, Asked]) -> None:
+        """Have runs, by their leases, read what operators ask of them."""
+        if self._attempts is not None:
+            self._attempts.asked(asked)
 
     def unwritten(self) -> list[ProgressReport]:
         """Take the reports of handlers that are not written yet. Safe to call from any thread."""

@@ -1,7 +1,7 @@
 """A background thread that writes the heartbeat of the worker, finds lost leases, and writes what handlers report.
 
 Between two heartbeats, which are writes, the thread only reads which leases are left, twice a second, so that a handler
-with a cancelled job is stopped within a second. While nothing runs it reads nothing.
+with a cancelled job, or the step of a cancelled run, is stopped within a second. While nothing runs it reads nothing.
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ class Heartbeat:
         else:
             self._registration.renew_soon()
         self._lost(held_before - pulse.leases)
+        self._attempts.asked(pulse.asked)
         if pulse.leases - held_before - self._attempts.held():
             self._attempts.doubt()
 
@@ -138,8 +139,9 @@ class Heartbeat:
     def _look(self) -> None:
         held_before = self._attempts.held()
         if held_before:
-            held = self._app.store.run(workers.held(self._registration.id), timeout=self._patience())
-            self._lost(held_before - held)
+            pulse = self._app.store.run(workers.look(self._registration.id), timeout=self._patience())
+            self._lost(held_before - pulse.leases)
+            self._attempts.asked(pulse.asked)
 
     def _lost(self, missing: frozenset[int]) -> None:
         if missing:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from redrive.engine.outcome import Suspended
 from redrive.engine.records import Progress
 from redrive.stores.operations import attempts, workers
+from redrive.stores.operations import managing_runs as manage
 from tests.stores.helpers import Harness, failed, new, seconds
+from tests.stores.runs import begin, run
 
 
 def test_the_last_report_is_kept(store: Harness):
@@ -87,3 +89,17 @@ def test_a_check_returns_the_lost_leases(store: Harness):
 
     assert frozenset({claims[2].lease_id}) == store.do(workers.held(worker))
     assert frozenset() == store.do(workers.held(worker + 1))
+
+
+def test_a_worker_reads_what_operators_ask_of_its_runs(store: Harness):
+    """A look answers the runs that were cancelled or paused, by their leases, and nothing of other jobs."""
+    begin(store, run("a"), run("b"), run("c"))
+    store.enqueue(new())
+    first, second, *others = store.claimed(4).claims
+    store.do(manage.cancel("checkout", "a", now=store.now))
+    store.do(manage.pause("checkout", "b", now=store.now))
+
+    pulse = store.do(workers.look(store.me))
+    assert {first.lease_id: "cancel", second.lease_id: "pause"} == pulse.asked
+    assert {first.lease_id, second.lease_id, *(each.lease_id for each in others)} == pulse.leases
+    assert pulse.asked == store.do(workers.beat(store.me, seconds(60), now=store.now)).asked

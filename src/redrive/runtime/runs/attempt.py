@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +26,7 @@ from redrive.runtime.runs.conductor import Conductor
 from redrive.runtime.runs.passes import new_pass
 from redrive.runtime.runs.recorder import StoreRecorder
 from redrive.runtime.threads import Threads
+from redrive.stores.operations.workers import Asked
 
 
 class RunAttempts:
@@ -55,6 +56,14 @@ class RunAttempts:
         self._functions = functions
         self._cut_off = cut_off
         self._limits = limits
+        self._running: dict[int, Conductor] = {}
+
+    def asked(self, asked: Mapping[int, Asked]) -> None:
+        """Have runs, by their leases, read what operators ask of them."""
+        for lease_id, what in asked.items():
+            conductor = self._running.get(lease_id)
+            if conductor is not None:
+                conductor.asked_to(what)
 
     async def run(
         self, workflow: Workflow[Any, Any, Any], claim: Claim, state: RunState, *, expired: bool = False
@@ -72,7 +81,7 @@ class RunAttempts:
             arguments = code.signature.read(claim.payload or b"{}")
         except (PayloadError, ConfigurationError) as error:
             return Unreadable(clean(error, ERROR_TEXT))
-        conductor = self._conductor(claim, code, state)
+        conductor = self._running[claim.lease_id] = self._conductor(claim, code, state)
         token = EFFECTS.set(None)
         try:
             return await conductor.run(arguments, expired=expired)
@@ -82,6 +91,7 @@ class RunAttempts:
             return conductor.outcome_of(error)
         finally:
             EFFECTS.reset(token)
+            del self._running[claim.lease_id]
 
     def _conductor(self, claim: Claim, code: Workflow[Any, Any, Any], state: RunState) -> Conductor:
         clock, threads = self._app.clock, self._threads

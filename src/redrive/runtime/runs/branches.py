@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from redrive.app.rng import FlowRandom
 from redrive.engine.runs import StepRecord
 from redrive.engine.steps import StepEnd
+from redrive.errors import FlowInterrupt
 
 
 class Branch:
@@ -39,6 +42,8 @@ class Branch:
         self.delivered: bool = parent is not None and parent.delivered
         self.replay_only: bool = parent is not None and parent.replay_only
         self.dropped = False
+        #: The function of a step that it awaits, if it can be interrupted.
+        self.step: RunningStep | None = None
         self.task: asyncio.Task[object] | None = None
         self.thread: int | None = None
         self._seed = seed
@@ -101,6 +106,55 @@ class BranchWait:
         """End the wait with an exception."""
         if not self.woken.done():
             self.woken.set_exception(error)
+
+
+class StepInterrupted(FlowInterrupt):
+    """The function of a step was interrupted, because its run was cancelled or paused."""
+
+
+class RunningStep:
+    """The coroutine function of a step while it is awaited, in the current task.
+
+    Attributes:
+        repeatable: True if it may be called again after an interruption.
+    """
+
+    def __init__(self, *, repeatable: bool) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - coroutines run in tasks
+        self._task = task
+        self._before = task.cancelling()
+        self._interrupted = False
+        self.repeatable = repeatable
+
+    def interrupt(self) -> None:
+        """Cancel what the function awaits."""
+        if not self._interrupted:
+            self._interrupted = True
+            self._task.cancel()
+
+    def take_back(self) -> bool:
+        """Take the cancellation back, and return True if it was the only one."""
+        return self._interrupted and self._task.uncancel() <= self._before
+
+
+# What an interrupted function raises is no failed try: it may turn the cancellation into an error of its own. One that
+# returns all the same has done its work.
+async def interruptibly(function: Callable[[], Awaitable[Any]], *, repeatable: bool) -> Any:  # noqa: ANN401 - of the user
+    """Await the function of a step; raise `StepInterrupted` if it was interrupted and has not returned."""
+    branch = CURRENT.get()
+    assert branch is not None  # noqa: S101 - a branch calls its steps
+    step = branch.step = RunningStep(repeatable=repeatable)
+    try:
+        value = await function()
+    except BaseException as error:
+        if step.take_back() and not isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise StepInterrupted from error
+        raise
+    finally:
+        branch.step = None
+    step.take_back()
+    return value
 
 
 #: The branch that runs.

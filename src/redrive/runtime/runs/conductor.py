@@ -54,10 +54,11 @@ from redrive.policy import Policy
 from redrive.runtime import log
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import outcome_of, undo_cancellation
-from redrive.runtime.runs.branches import CURRENT, Branch, BranchWait
+from redrive.runtime.runs.branches import CURRENT, Branch, BranchWait, RunningStep, StepInterrupted
 from redrive.runtime.runs.inbox import Inbox
 from redrive.runtime.runs.recorder import Recorder
 from redrive.runtime.runs.rows import PendingRows
+from redrive.stores.operations.workers import Asked
 
 #: The name of the rows that record where a cancellation was delivered.
 CANCEL_MARK = ":cancel"
@@ -490,10 +491,12 @@ class Conductor:
 
     async def transact(self, branch: Branch, path: str, call: StepCall) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
-        await self.edge(branch, path)
-        row = await self.rows.transact(path, call)
-        branch.reached(row.at)
-        return row
+        while True:
+            await self.edge(branch, path)
+            with contextlib.suppress(StepInterrupted):
+                row = await self.rows.transact(path, call)
+                branch.reached(row.at)
+                return row
 
     def _lose(self) -> None:
         self._lost = True
@@ -507,6 +510,20 @@ class Conductor:
         for branch in self.branches:
             if branch.wait is not None:
                 branch.wait.wake()
+            elif branch.step is not None and self._stops(branch, branch.step):
+                branch.step.interrupt()
+
+    def _stops(self, branch: Branch, step: RunningStep) -> bool:
+        """Return True if the function of a step has to be interrupted, so that its branch meets the edge again."""
+        if branch.shields:
+            return False
+        return (self._flags.cancel_why is not None and not branch.delivered) or (self._flags.paused and step.repeatable)
+
+    def asked_to(self, what: Asked) -> None:
+        """Read what operators ask of the run, if it is new."""
+        known = self._flags.paused if what == "pause" else self._flags.cancel_why is not None
+        if not known and self._end is None:
+            self._spawn(self._refresh())
 
     # ---------------------------------------------------------------- waits
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -13,7 +14,7 @@ from redrive.engine.records import Claim
 from redrive.engine.runs import RunFlags, RunRecord, SignalRecord, StepKind, StepRecord, check_size, child_id
 from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten
 from redrive.errors import LeaseLost, StoreBusy, StoreFull, StoreOutcomeUnknown, StoreUnreachable
-from redrive.runtime.runs.branches import IN_STEP
+from redrive.runtime.runs.branches import IN_STEP, interruptibly
 from redrive.runtime.supervision import rest
 from redrive.stores.operations.runs import calls, steps, waits
 from redrive.stores.operations.runs.waits import RunNews
@@ -146,7 +147,9 @@ class StoreRecorder:
         loan = await self._app.store.abegin()
         token = IN_STEP.set(call.step.name)
         try:
-            value = await call.step.function(loan.connection, *call.args, **call.kwargs)
+            function = functools.partial(call.step.function, loan.connection, *call.args, **call.kwargs)
+            # What it has written is rolled back.
+            value = await interruptibly(function, repeatable=True)
             row = self._checked(await loan.run(self._operation(path, call, value)))
         except BaseException:
             await loan.rollback()

@@ -35,7 +35,7 @@ from redrive.runtime import failpoints, rng
 from redrive.runtime.breakers import admit
 from redrive.runtime.functions import TriedStep
 from redrive.runtime.handlers import AttemptTimeout, outcome_of
-from redrive.runtime.runs.branches import IN_STEP, Branch
+from redrive.runtime.runs.branches import IN_STEP, Branch, StepInterrupted, interruptibly
 from redrive.runtime.runs.conductor import Conductor
 
 monotonic = SystemClock.monotonic
@@ -59,6 +59,8 @@ async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
             row = await conductor.transact(branch, answer.path, call)
         else:
             function = functools.partial(call_function, conductor, step.name, step.function, *call.args, **call.kwargs)
+            if _is_coroutine_function(step.function):
+                function = functools.partial(interruptibly, function, repeatable=policy.idempotent is not False)
             tries = Tries(conductor, branch, answer.path, function, kind=StepKind.STEP, name=step.name, policy=policy)
             tries.arguments = call.args, call.kwargs
             row = await tries.run(row, step.returns, call.digest)
@@ -75,7 +77,7 @@ async def call_function(conductor: Conductor, name: str, function: Any, *args: A
     try:
         if failpoints.PLANNED:
             failpoints.fail(name)
-        if _is_async(function) if isinstance(function, FunctionType) else inspect.iscoroutinefunction(function):
+        if _is_coroutine_function(function):
             return await function(*args, **kwargs)
         call = functools.partial(function, *args, **kwargs)
         if conductor.start_thread is None:
@@ -85,6 +87,10 @@ async def call_function(conductor: Conductor, name: str, function: Any, *args: A
         return await result if inspect.isawaitable(result) else result
     finally:
         IN_STEP.reset(token)
+
+
+def _is_coroutine_function(function: Any) -> bool:
+    return _is_async(function) if isinstance(function, FunctionType) else inspect.iscoroutinefunction(function)
 
 
 class Tries:
@@ -124,7 +130,11 @@ class Tries:
             if row is not None and row.due_at is not None and row.due_at > conductor.now_at():
                 await conductor.wait(branch, row.due_at, self._why(row), self._path)
                 continue
-            end = await self._once(row, returns, digest)
+            try:
+                end = await self._once(row, returns, digest)
+            except StepInterrupted:
+                # The edge of the step delivers the cancellation, or waits for the end of the pause.
+                continue
             if isinstance(end, NewStep) and end.outcome is not StepOutcome.WAITING:
                 row = await conductor.record(end)
                 break

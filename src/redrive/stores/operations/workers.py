@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -20,11 +21,16 @@ from redrive.stores.query import Query, Steps, reads, wakes, writes
 STUCK = timedelta(seconds=5)
 
 
+Asked: TypeAlias = Literal["cancel", "pause"]
+"""A request of an operator to a run."""
+
+
 class Pulse(msgspec.Struct, frozen=True, gc=False):
     """The result of a heartbeat."""
 
     alive: bool  # True if the worker is registered
     leases: frozenset[int]  # the lease ids that it still holds; all its other attempts are lost
+    asked: Mapping[int, Asked]  # what operators ask of the runs among these
 
 
 class ReleasedJob(msgspec.Struct, frozen=True, gc=False):
@@ -72,18 +78,24 @@ def beat(worker_id: int, lease_for: timedelta, *, now: datetime | None = None) -
     if lease_for <= timedelta(0):
         raise ValueError(f"a heartbeat must extend the lease by more than nothing, got {lease_for}")
     alive = yield Query("heartbeat", {"id": worker_id, "now": now, "lease_for": lease_for})
-    return Pulse(bool(alive), (yield from _held(worker_id)))
+    return (yield from _pulse(worker_id, alive=bool(alive)))
+
+
+@reads
+def look(worker_id: int) -> Steps[Pulse]:
+    """Return what a worker still holds; it calls this between heartbeats to detect cancelled jobs and runs soon."""
+    return (yield from _pulse(worker_id, alive=True))
+
+
+def _pulse(worker_id: int, *, alive: bool) -> Steps[Pulse]:
+    rows = yield Query("leases_of", {"worker_id": worker_id})
+    return Pulse(alive, frozenset(row[0] for row in rows), {row[0]: row[1] for row in rows if row[1] is not None})
 
 
 @reads
 def held(worker_id: int) -> Steps[frozenset[int]]:
-    """Return the leases that a worker still holds; it calls this between heartbeats to detect cancelled jobs soon."""
-    return (yield from _held(worker_id))
-
-
-def _held(worker_id: int) -> Steps[frozenset[int]]:
-    rows = yield Query("leases_of", {"worker_id": worker_id})
-    return frozenset(row[0] for row in rows)
+    """Return the leases that a worker still holds."""
+    return (yield from _pulse(worker_id, alive=True)).leases
 
 
 @writes

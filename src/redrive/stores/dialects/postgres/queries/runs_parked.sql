@@ -1,6 +1,4 @@
--- Make these parked runs due now if what they wait for has arrived, and hold those that an operator has paused; those in
--- paused have parked because of a pause, which may have ended since. The deadline of a run, whose microseconds are left,
--- ends its pause.
+-- Make these parked runs due now if what they wait for has come; hold paused ones until the pause or their deadline ends.
 -- Called by settle for the runs that it parks.
 UPDATE redrive_jobs AS job SET
     -- Their rows are locked by then: a signal that arrived between the look of the worker and this statement is found here,

@@ -1,6 +1,4 @@
--- Make these parked runs due now if what they wait for has arrived, and hold those that an operator has paused; those in
--- paused have parked because of a pause, which may have ended since. The deadline of a run, whose microseconds are left,
--- ends its pause.
+-- Make these parked runs due now if what they wait for has come; hold paused ones until the pause or their deadline ends.
 -- Called by settle for the runs that it parks, after that.
 UPDATE redrive_jobs SET
     hold = CASE WHEN run.paused_at IS NULL THEN hold ELSE 'paused' END,
