@@ -147,11 +147,7 @@ def test_a_run_forgets_the_failure_that_ended_it():
     assert Again() == again([failed("1.0.1"), row("2")])
     timed_out = row("2", kind=StepKind.WAIT, outcome=StepOutcome.TIMED_OUT)
     assert Again(forget=("2",)) == again([row("1"), timed_out])
-
-
-def test_a_run_waits_again_for_the_child_that_ended_it():
-    """Calls of child runs are kept with their children."""
-    assert Again(calls=("2",)) == again([row("1"), failed("2", kind=StepKind.CALL, ref=5)])
+    assert Again(forget=("2",)) == again([row("1"), failed("2", kind=StepKind.CALL, ref=5)])
 
 
 def test_a_call_that_a_failure_has_decided_is_decided_again():

@@ -162,7 +162,10 @@ def test_a_run_is_cancelled(app: redrive.App, client: Operator):
     assert (409, "run a/1 is cancelled now, not ready: look at it again") == client.act(
         path, action="cancel", state="ready"
     )
-    assert ["fork"] == client.read(path)["actions"]
+    assert ["retry", "fork"] == client.read(path)["actions"]
+    assert (200, "run a/1 starts again") == client.act(path, action="retry", state="cancelled")
+    assert "retry" == app.database.audit()[0].action
+    assert State.READY is app.runs.get("checkout", "a/1").state
 
 
 def test_a_run_is_forked_from_a_step(app: redrive.App, client: Operator):

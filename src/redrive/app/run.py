@@ -315,7 +315,8 @@ class Run(Generic[R]):
         """Give a failed step a result, and let the run go on, also if it is dead; undone steps are executed anew.
 
         Args:
-            step: its path, or the name of the first step that is called so.
+            step: its path, or the name of the first step that is called so. The path of an undo that has failed, such
+                as ``u1``, records that its step was taken back by hand, and the run stays as it is.
             value: the result, as the function would return it.
             actor: for the audit log.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -15,10 +16,10 @@ from redrive.app.workflow import Workflow
 from redrive.cli.jobs import say_remedy
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
 from redrive.cli.screen import Grid, document, print_document, say, say_lines, utc
-from redrive.engine.explain import why_not_running
+from redrive.engine.explain import Circumstances, obstacle, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Hold
-from redrive.engine.runs import RunRecord, StepRecord
+from redrive.engine.runs import RunRecord, StepKind, StepRecord
 from redrive.errors import ConfigurationError, RunNotFound
 from redrive.stores.operations import jobs as jobs_operations
 from redrive.stores.operations import managing_runs as manage
@@ -36,6 +37,9 @@ Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 
 # Characters of a result that are shown.
 RESULT_TEXT = 60
+
+# Steps that a fork can begin with.
+_FORKED = (StepKind.STEP, StepKind.CALL)
 
 
 @runs.command("list")
@@ -84,6 +88,7 @@ def show(app: Target, run: Named, *, json: AsJson = False) -> None:
     say(f"  {record.workflow}, version {record.version}, job {job.id}", head=f"run {record.id}")
     say(why if why.startswith(job.state) else f"{job.state}: {why}")
     say_remedy(app, job, around)
+    _say_again(app, found, around)
     _say_run(record, found)
     if job.error:
         say(f"last error: {job.error}")
@@ -91,6 +96,18 @@ def show(app: Target, run: Named, *, json: AsJson = False) -> None:
         say(f"result: {'null' if result is None else result.decode(errors='replace')}")
     for each in events_of(found):
         say(_line(each))
+
+
+def _say_again(app: str, found: Timeline, around: Circumstances) -> None:
+    """Write the commands that start an ended run again, beside the one that clears what keeps it."""
+    job, name = found.job, shlex.quote(f"{found.run.workflow}/{found.run.id}")
+    if job.state not in (State.DEAD, State.CANCELLED):
+        return
+    if obstacle(job, around) is None:
+        say(f"to start it again: redrive jobs retry {app} {job.id}")
+    last = next((row.path for row in reversed(found.steps) if row.kind in _FORKED), None)
+    step = "" if last is None else f" --from-step {last}"
+    say(f"to start a new run in its place: redrive runs fork {app} {name}{step}")
 
 
 def _say_run(record: RunRecord, found: Timeline) -> None:

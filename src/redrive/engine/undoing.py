@@ -197,13 +197,11 @@ class Again(msgspec.Struct, frozen=True, gc=False):
         forget: the rows that go.
         renew: the steps that are executed anew.
         loosen: the finished steps behind them, which are kept whatever their arguments are now.
-        calls: the calls of child runs that are waited for again.
     """
 
     forget: tuple[str, ...] = ()
     renew: tuple[str, ...] = ()
     loosen: tuple[str, ...] = ()
-    calls: tuple[str, ...] = ()
 
 
 # The failure that has ended the body goes, and so do the steps behind it, which the body has taken in answer to it:
@@ -224,14 +222,11 @@ def again(rows: Sequence[StepRecord]) -> Again:
         for row in body.rows
         if row.outcome in _ENDED and row.path not in answers and (row.path in cuts or not body.has_behind(row.path))
     }
-    calls = {path for path in ended if by_path[path].kind is StepKind.CALL}
-    forget = {row.path for row in rows if row.kind in _MARKS} | answers | (ended - calls)
+    forget = {row.path for row in rows if row.kind in _MARKS} | answers | ended
     forget |= {path for path in body.decided_by(ended) if path in by_path}
     renew = {row.path for row in body.rows if _is_undone(row, by_path) and row.path not in forget}
     kept = {row.path for row in body.behind(renew) if row.digest is not None}
-    return Again(
-        tuple(sorted(forget)), tuple(sorted(renew)), tuple(sorted(kept - renew - forget)), tuple(sorted(calls))
-    )
+    return Again(tuple(sorted(forget)), tuple(sorted(renew)), tuple(sorted(kept - renew - forget)))
 
 
 def forked(rows: Sequence[StepRecord], before: str) -> tuple[tuple[str, ...], Again]:

@@ -517,8 +517,8 @@ def test_a_kept_step_does_not_depend_on_the_results_of_steps_that_are_executed_a
     assert ([2, 1], ["keep", "fails", "drop 1", "fails"]) == (run.result("2s"), calls)
 
 
-def test_a_retry_starts_the_child_that_failed_again(app: App, calls: Calls):
-    """The parent takes its step back, and a retry executes it and the failed part of the child anew."""
+def test_a_retry_starts_another_child_in_place_of_the_one_that_failed(app: App, calls: Calls):
+    """The parent takes its step back, and a retry executes it and calls a child anew."""
     book, undo, fails = charge(calls), refund(calls), calls.step("fails", OSError("a"))
 
     @app.workflow()
@@ -560,6 +560,88 @@ def test_a_run_that_undoes_is_neither_forked_nor_given_a_value(app: App, calls: 
     with pytest.raises(IllegalMove, match="takes its steps back at this moment: give the value when it has ended"):
         run.supply("fails", 1)
     assert run.fork().created
+
+
+@every_store
+def test_an_undone_step_of_a_branch_that_lost_is_not_executed_anew(app: App, calls: Calls):
+    """What a lost branch had done was taken back, and the body does not need it any more."""
+    book, undo, keep = charge(calls), refund(calls), calls.step("keep")
+    fails = calls.step("fails", OSError("no carrier"))
+
+    @app.workflow()
+    async def body(flow: Flow) -> int:
+        async def loses() -> None:
+            await flow.step(book, undo=undo)
+            await flow.step(keep)
+            await flow.sleep("10d")
+
+        async def wins() -> str:
+            await flow.sleep("1m")
+            return await flow.step(book, 7, undo=undo)
+
+        winner, _ = await flow.first(loses(), wins())
+        await flow.step(fails)
+        return winner
+
+    run = body.start()
+    drain(app, within="1h")
+    assert ["charge", "keep", "charge", "fails", "refund charge 7", "refund charge 0"] == calls
+    run.job.retry()
+    drain(app, within="1h")
+
+    assert (1, ["charge", "fails"]) == (run.result("2s"), calls[6:])
+
+
+@pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
+def test_a_step_in_the_transaction_of_the_database_is_kept(app: App, calls: Calls):
+    """It has no undo, so that its writes stay and are not repeated, although the step before it is executed anew."""
+    book, undo, fails = charge(calls), refund(calls), calls.step("fails", OSError("no carrier"))
+
+    def write(connection: Any) -> str:
+        calls.append("write")
+        return "row"
+
+    @app.workflow()
+    def body(flow: SyncFlow) -> str:
+        flow.step(book, undo=undo)
+        row = flow.transaction(write)
+        flow.step(fails)
+        return row
+
+    run = body.start()
+    drain(app)
+    run.job.retry()
+    drain(app)
+
+    assert "row" == run.result("2s")
+    assert ["charge", "write", "fails", "refund charge 0", "charge", "fails"] == calls
+
+
+@every_store
+def test_a_step_with_tries_is_executed_anew_with_all_of_them(app: App, calls: Calls):
+    """The tries of a step that was undone are counted from the beginning."""
+    left: list[Exception] = [OSError("a"), OSError("b")]
+    undo, fails = calls.step("undo"), calls.step("fails", GiveUp("no"))
+
+    def book() -> int:
+        calls.append("book")
+        if left:
+            raise left.pop(0)
+        return 0
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await flow.step(book, undo=undo, retry="2 1s")
+        await flow.step(fails)
+
+    run = body.start()
+    drain(app)
+    left.extend([OSError("c"), OSError("d")])
+    run.job.retry()
+    drain(app)
+
+    assert "succeeded" == run.state
+    assert (6, 1, 2) == tuple(calls.count(each) for each in ("book", "undo", "fails"))
 
 
 # ------------------------------------------------------------------------------------------------------- values

@@ -12,11 +12,13 @@ from redrive.engine.machine import StrandedCount
 from redrive.engine.queue import QueueSettings
 from redrive.engine.records import Diagnosis
 from redrive.stores.operations.doctor import (
+    LISTED,
     READ,
     FailedInstances,
     HeldRun,
     RunningOperation,
     StuckCatch,
+    UndoneInPart,
     Vitals,
     diagnose,
 )
@@ -350,3 +352,20 @@ def test_held_runs_are_reported(held: Any, expected: Any):
 
     assert [each[:2] for each in expected] == [each[:2] for each in findings]
     assert all(advice in (None, found) for (*_, advice), (*_, found) in zip(expected, findings, strict=True))
+
+
+def test_steps_that_were_not_undone_are_named():
+    """Each ended run has its steps and the commands; of many runs the first ones are named."""
+    one = UndoneInPart(7, "travel", "order 42", "book (1), pay (2)")
+    many = [replace(one, job_id=number) for number in range(LISTED + 3)]
+    ((severity, text, advice),) = found("undos", in_effect=(one,))
+
+    assert ("problem", "run order 42 of travel has ended, and these steps were not undone: book (1), pay (2)") == (
+        severity, text
+    )  # fmt: skip
+    assert (
+        "redrive runs show shop:app 'travel/order 42' has the errors; then redrive jobs retry shop:app 7, or take each "
+        "back by hand and record it, as by redrive runs supply shop:app 'travel/order 42' u1 null for step 1"
+    ) == advice
+    assert "3 more runs have ended with steps that were not undone" == found("undos", in_effect=tuple(many))[-1][1]
+    assert [] == found("undos")

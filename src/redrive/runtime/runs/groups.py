@@ -76,7 +76,13 @@ class _Group:
                     await self._decide(number, task)
                     return self._result(number)
         self._parent.joining = False
-        return self._all() if self._decided is None else self._result(self._decided)
+        if self._decided is None:
+            return self._all()
+        for number, child in self._children.items():
+            if number != self._decided:
+                # A step of it that was undone is not executed anew, so the steps behind it are not reached.
+                self._conductor.replay.drop(child.path)
+        return self._result(self._decided)
 
     def _start(self, number: int) -> None:
         conductor = self._conductor

@@ -31,6 +31,9 @@ SWEPT = timedelta(minutes=1)
 # Catch jobs and held runs that are read at most.
 READ = 1_000
 
+# Runs that are named one by one.
+LISTED = 10
+
 # Of the oldest PostgreSQL that is supported.
 POSTGRES = 140_000
 
@@ -60,6 +63,15 @@ class HeldRun(msgspec.Struct, frozen=True, gc=False):
     id: str
     why: str | None
     since: datetime | None
+
+
+class UndoneInPart(msgspec.Struct, frozen=True, gc=False):
+    """A run that has ended, with steps that were not undone."""
+
+    job_id: int
+    workflow: str
+    id: str
+    steps: str
 
 
 class RunningOperation(msgspec.Struct, frozen=True, gc=False):
@@ -114,6 +126,7 @@ class Vitals(msgspec.Struct, frozen=True, gc=False):
     failed: tuple[FailedInstances, ...] = ()
     stranded: tuple[StrandedCount, ...] = ()
     held: tuple[HeldRun, ...] = ()
+    in_effect: tuple[UndoneInPart, ...] = ()
     operations: tuple[RunningOperation, ...] = ()
 
     @property
@@ -151,6 +164,7 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
         tuple(FailedInstances(each.name, each.number, each.key) for each in facts["machine"]),
         tuple(stranded),
         tuple(HeldRun(each.name, each.key, each.text, each.at) for each in facts["run"]),
+        tuple(UndoneInPart(each.id, each.name, each.key, each.text) for each in facts["undo"]),
         tuple(
             RunningOperation(each.id, each.name, each.number, each.other, each.key, each.text)
             for each in facts["operation"]
@@ -190,6 +204,7 @@ def diagnose(found: Vitals, tasks: Collection[str], version: str, *, app: str = 
         *_oldest(found, app),
         *_catches(found, app),
         *_held(found, app),
+        *_in_effect(found, app),
         *_dead(found, app),
         *_machines(found, app),
         *_operations(found, app),
@@ -338,6 +353,20 @@ def _held(found: Vitals, app: str) -> Iterator[Diagnosis]:
         text = f"{number} of {workflow} {verb} held{since}: {first.why or 'no reason'}"
         advice = f"redrive runs list {app} --workflow {workflow} --held, then deploy code that fits"
         yield Diagnosis("held", Severity.PROBLEM, text, advice)
+
+
+def _in_effect(found: Vitals, app: str) -> Iterator[Diagnosis]:
+    for each in found.in_effect[:LISTED]:
+        run = shlex.quote(f"{each.workflow}/{each.id}")
+        text = f"run {each.id} of {each.workflow} has ended, and these steps were not undone: {each.steps}"
+        advice = (
+            f"redrive runs show {app} {run} has the errors; then redrive jobs retry {app} {each.job_id}, or take each "
+            f"back by hand and record it, as by redrive runs supply {app} {run} u1 null for step 1"
+        )
+        yield Diagnosis("undos", Severity.PROBLEM, text, advice)
+    more = len(found.in_effect) - LISTED
+    if more > 0:
+        yield Diagnosis("undos", Severity.PROBLEM, f"{more} more runs have ended with steps that were not undone")
 
 
 def _dead(found: Vitals, app: str) -> Iterator[Diagnosis]:

@@ -261,6 +261,8 @@ def supply(  # noqa: PLR0913 - the choices of an operator, by keyword
 ) -> Steps[None]:
     """Give a step that failed or waits for a retry this result, and let the run go on, also if it is dead.
 
+    A result for an undo that has failed records that its step is taken back; the run stays as it is.
+
     Raise `RunNotFound`; `JobNotFound` if the run has no such step; `ResultTooLarge`; or `IllegalMove` if the run is
     executed at this moment, has succeeded, or the step has a result.
     """
@@ -281,6 +283,9 @@ def supply(  # noqa: PLR0913 - the choices of an operator, by keyword
             raise JobNotFound(f"run {run_id!r} of {workflow} has no step {path!r}")
         raise IllegalMove(f"step {path} of run {run_id!r} is {there[0].outcome}: only a failed step takes a value")
     yield from record(at, actor, "supply_step", ids=[job.id], path=path)
+    if path_order(path)[0]:
+        # The step was taken back by hand.
+        return
     if job.state is State.READY:
         yield Query("runs_due", {"ids": [job.id], "now": at})
     else:

@@ -141,14 +141,12 @@ def _start(ids: list[int], how: Restart) -> Steps[list[int]]:
     return [number for number in ids if number in started]
 
 
-# A run that starts again keeps its recorded steps, but for what has ended it: see `redrive.engine.undoing.again`. The
-# child runs with failures that have ended it start again, too: their ends are what it waits for.
+# A run that starts again keeps its recorded steps, but for what has ended it: see `redrive.engine.undoing.again`.
 def _prepare_runs(jobs: Sequence[JobRecord], at: datetime) -> Steps[None]:
     """Let the runs among jobs that start again repeat what ended them."""
     ids = [job.id for job in jobs if job.origin is not None and job.origin.startswith(f"{Kind.RUN}:")]
-    while ids:
-        children = yield from prepare(ids, at)
-        ids = (yield from _start(children, Restart("its caller starts again", at))) if children else []
+    if ids:
+        yield from prepare(ids, at)
 
 
 def _mark_late(jobs: Sequence[JobRecord]) -> Steps[None]:

@@ -39,7 +39,7 @@ class RunAction(Form, frozen=True, gc=False):
         from_step: of a fork: the path or the name of the first step that is executed anew; without it all are.
     """
 
-    action: Literal["signal", "pause", "resume", "cancel", "fork"]
+    action: Literal["signal", "pause", "resume", "cancel", "retry", "fork"]
     state: State | None = None
     name: str | None = None
     value: msgspec.Raw | UnsetType = UNSET
@@ -183,12 +183,12 @@ def _line(event: RunEvent, value: object, children: Mapping[int, RunPlace], show
 def _actions(state: State, record: RunRecord) -> tuple[str, ...]:
     """Return what may be done with a run."""
     if state in FINAL:
-        return ("fork",)
+        return ("fork",) if state is State.SUCCEEDED else ("retry", "fork")
     return ("signal", "resume" if record.paused_at is not None else "pause", "cancel", "fork")
 
 
 def act(site: Site, request: Request) -> Procedure[Moved]:
-    """Send a signal to a run, pause, resume, cancel or fork it, if it is still in the state that the page showed."""
+    """Carry out an action on a run, if it is still in the state that the page showed."""
     workflow, id = _place(request)
     found: RunView = yield managing_runs.get(workflow, id)
     if request.form.get("action") != "fork":
@@ -199,7 +199,7 @@ def act(site: Site, request: Request) -> Procedure[Moved]:
         step = request.form.get("from_step", "").strip() or None
         new: Run[Any] = yield partial(handle.fork, step, actor=request.actor)
         return Moved(path_to("runs", workflow, new.id), f"run {id} is forked as {new.id}")
-    calls = {"signal": _signal, "cancel": _cancel, "pause": _pause, "resume": _resume}
+    calls = {"signal": _signal, "cancel": _cancel, "pause": _pause, "resume": _resume, "retry": _retry}
     return Moved(path_to("runs", workflow, id), (yield partial(calls[action], handle, request)))
 
 
@@ -229,3 +229,8 @@ def _pause(handle: Run[Any], request: Request) -> str:
 def _resume(handle: Run[Any], request: Request) -> str:
     resumed = handle.resume(actor=request.actor)
     return f"run {handle.id} goes on" if resumed else f"run {handle.id} was not paused"
+
+
+def _retry(handle: Run[Any], request: Request) -> str:
+    handle.job.retry(actor=request.actor)
+    return f"run {handle.id} starts again"

@@ -11,7 +11,7 @@ from redrive.engine.records import Claim, Filter, Hold
 from redrive.engine.runs import UNDO_MARK, StepError, StepKind, StepOutcome
 from redrive.engine.steps import NewStep
 from redrive.engine.undoing import UndonePath, UndoPlan, new_plan
-from redrive.stores.operations import admin, checks, deleting
+from redrive.stores.operations import admin, checks, deleting, doctor
 from redrive.stores.operations import managing_runs as manage
 from tests.stores.helpers import FATAL, Harness, failed, seconds
 from tests.stores.runs import ERROR, begin, begun, claimed, park, record, rows, run, sleep, step, tried, view
@@ -169,3 +169,22 @@ def test_a_run_that_is_lost_is_written_under_its_lease(store: Harness):
     assert {claim.lease_id} == store.settle((claim, FATAL)).lost
     assert "lost" == str(record(store, claim, step("2")).answer)
     assert seconds(0) == view(store).job.scheduled_at - store.now
+
+
+def test_ended_runs_with_steps_in_effect_are_found(store: Harness):
+    """The diagnosis has the steps until their undos are recorded; a run that goes on is not among them."""
+    claim = begun(store)
+    refused = NewStep("u1", StepKind.UNDO, "refund", StepOutcome.FAILED, tries=1, error=ERROR)
+    record(store, claim, step("1"), step("2", "ship"), PLAN, replace(refused, path="u2"), refused)
+    open_run = store.do(doctor.examine(store.now)).in_effect
+    store.end(claim, FATAL)
+    ended = store.do(doctor.examine(store.now)).in_effect
+    for path in ("u1", "u2"):
+        store.do(manage.supply("checkout", "order-42", path, None, now=store.now))
+
+    assert () == open_run
+    assert [(claim.id, "checkout", "order-42", {"charge (1)", "ship (2)"})] == [
+        (each.job_id, each.workflow, each.id, set(each.steps.split(", "))) for each in ended
+    ]
+    assert (State.DEAD, ()) == (view(store).job.state, store.do(doctor.examine(store.now)).in_effect)
+    assert () == store.do(checks.check()).findings

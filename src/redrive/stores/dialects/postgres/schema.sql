@@ -789,6 +789,9 @@ CREATE TABLE redrive_steps (
 -- Steps that wait for their next try, by its time.
 CREATE INDEX redrive_steps_retrying ON redrive_steps (due_at, run_id) WHERE outcome = 'waiting' AND tries > 0;
 
+-- Undos that have failed: the effects of their steps stay.
+CREATE INDEX redrive_steps_not_undone ON redrive_steps (run_id, path) WHERE kind = 'undo' AND outcome = 'failed';
+
 -- Waits for emitted values, by name.
 CREATE INDEX redrive_steps_events ON redrive_steps (name, run_id) WHERE outcome = 'waiting' AND kind = 'event';
 

@@ -5,5 +5,4 @@ SELECT parent_id, :name::text, job_id::text || '.' || :now::timestamptz, :now::t
 FROM redrive_runs
 -- As in settle_succeeded: the planner must not use the index of called runs.
 WHERE job_id = ANY (:ids::bigint[]) AND coalesce(parent_id, 0) <> 0
--- One that was started again may end twice at one instant of a clock that stands.
-ON CONFLICT (run_id, name, key) WHERE key IS NOT NULL DO UPDATE SET pending = true
+ON CONFLICT (run_id, name, key) WHERE key IS NOT NULL DO NOTHING

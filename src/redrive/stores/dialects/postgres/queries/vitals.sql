@@ -36,6 +36,19 @@ FROM (
     LIMIT :count
 ) AS held
 UNION ALL
+SELECT 'undo', job_id, workflow, id, string_agg(name || ' (' || path || ')', ', ' ORDER BY path), NULL, NULL, NULL
+FROM (
+    SELECT undo.run_id AS job_id, run.workflow, run.id, step.name, step.path
+    FROM redrive_steps AS undo
+    JOIN redrive_steps AS step ON step.run_id = undo.run_id AND 'u' || step.path = undo.path
+    JOIN redrive_jobs AS job ON job.id = undo.run_id
+    JOIN redrive_runs AS run ON run.job_id = undo.run_id
+    WHERE undo.kind = 'undo' AND undo.outcome = 'failed' AND job.state IN ('dead', 'cancelled')
+    ORDER BY undo.run_id, undo.path
+    LIMIT :count
+) AS left_undone
+GROUP BY job_id, workflow, id
+UNION ALL
 SELECT 'operation', id, action, rate, last_error, done + kept, matched, NULL
 FROM redrive_operations
 WHERE state = 'running'

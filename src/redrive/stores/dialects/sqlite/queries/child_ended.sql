@@ -4,5 +4,4 @@ INSERT INTO redrive_signals (run_id, name, key, at, pending)
 SELECT parent_id, :name, job_id || '.' || :now, :now, 1
 FROM redrive_runs
 WHERE job_id IN (SELECT value FROM json_each(:ids)) AND parent_id IS NOT NULL
--- One that was started again may end twice at one instant of a clock that stands.
-ON CONFLICT (run_id, name, key) WHERE key IS NOT NULL DO UPDATE SET pending = 1
+ON CONFLICT (run_id, name, key) WHERE key IS NOT NULL DO NOTHING
