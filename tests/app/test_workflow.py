@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from redrive.errors import (
     ConfigurationError,
     DuplicateRun,
     IllegalMove,
+    JobDead,
     PayloadError,
     PolicySyntaxError,
     RunNotFound,
@@ -117,9 +119,6 @@ def test_workflows_are_not_enqueued(app: App):
     async def body(flow: Flow, number: int) -> int:
         return number
 
-    for act in (lambda: body.enqueue(1), lambda: asyncio.run(body.aenqueue(1)), lambda: body.enqueue_many([1])):
-        with pytest.raises(ConfigurationError, match=r"its runs are started by body\.start"):
-            act()
     with pytest.raises(ConfigurationError, match="are not debounced"):
         body.debounce("k", quiet="1s", at_most="2s")
     with pytest.raises(ConfigurationError, match=r"a run is identified by start\(id=\.\.\.\)"):
@@ -128,6 +127,87 @@ def test_workflows_are_not_enqueued(app: App):
     assert (3, ("x",)) == (later.job.record.priority, later.job.tags)
     drain(app, within="1m")
     assert "ready" == later.state
+
+
+REFRESH = "- Refresh every minute\n- Allow 10 seconds to complete"
+
+
+def caught_by_a_workflow(app: App, _: object) -> None:
+    """Declare a task whose catch task is a workflow."""
+
+    @app.task(retry="1 1s catch body")
+    def work(number: int) -> None:
+        """Do nothing."""
+
+    app.check()
+
+
+def told_by_a_workflow(app: App, _: object) -> None:
+    """Declare a refresh that enqueues a workflow when it has given up."""
+
+    @app.refresh(REFRESH, on_disabled="body")
+    def prices(number: int) -> None:
+        """Do nothing."""
+
+    app.check()
+
+
+# Each is a way in which a task is asked for.
+ASKED: dict[str, Callable[[App, Any], Any]] = {
+    "enqueue": lambda _, body: body.enqueue(1),
+    "aenqueue": lambda _, body: asyncio.run(body.aenqueue(1)),
+    "enqueue with wrong arguments": lambda _, body: body.enqueue("x", 2),
+    "enqueue_many": lambda _, body: body.enqueue_many([(1, 2)]),
+    "enqueue_many of nothing": lambda _, body: body.enqueue_many([]),
+    "aenqueue_many": lambda _, body: asyncio.run(body.aenqueue_many([1])),
+    "options": lambda _, body: body.options(delay="1s").enqueue(1),
+    "named": lambda app, _: app.named("body").options(priority=3).enqueue(1),
+    "call": lambda _, body: body.call(1, policy="1 1s"),
+    "acall": lambda _, body: asyncio.run(body.acall(1, policy="1 1s")),
+    "a schedule": lambda app, body: app.schedules.create("nightly", "@daily", body, arguments={"number": 1}),
+    "a schedule by name": lambda app, _: asyncio.run(app.schedules.acreate("nightly", "@daily", "body")),
+    "a cron": lambda app, body: app.cron("@daily", name="nightly")(body),
+    "a refresh": lambda app, body: app.refresh(REFRESH, name="prices")(body),
+    "a task": lambda app, body: app.task(name="work")(body),
+    "a subscription": lambda app, body: app.topic("paid", int).subscribe("books")(body),
+    "a state": lambda app, body: app.machine("door").start(body),
+    "a catch task": caught_by_a_workflow,
+    "the task of a refresh that gives up": told_by_a_workflow,
+}
+
+
+@pytest.mark.parametrize("how", ASKED)
+def test_a_workflow_where_a_task_is_asked_for_is_refused(app: App, how: str):
+    """Jobs of a workflow could only die, so it is refused at once, with the call that starts a run."""
+
+    @app.workflow()
+    async def body(flow: Flow, number: int) -> int:
+        return number
+
+    with pytest.raises(ConfigurationError, match=r"body is a workflow: its runs are started by body\.start"):
+        ASKED[how](app, body)
+    assert [] == list(app.jobs.select())
+
+
+@pytest.mark.parametrize(("undo", "remedy"), [(False, r"flow\.call\(\)"), (True, r"body\.start")])
+def test_a_workflow_is_no_step_and_no_undo(app: App, undo: bool, remedy: str):
+    """A step or an undo that is a workflow is an error of the code, which names the call of a child run."""
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        """Do nothing."""
+
+    def step() -> None:
+        """Do nothing."""
+
+    @app.workflow()
+    async def wrong(flow: Flow) -> None:
+        await (flow.step(step, undo=body) if undo else flow.step(body))
+
+    run = wrong.start()
+    drain(app)
+    with pytest.raises(JobDead, match=remedy):
+        run.result("2s")
 
 
 def test_a_run_exists_if_the_transaction_of_its_start_commits(tmp_path: Path):

@@ -130,25 +130,27 @@ def tasks(app: App, start: list[Callable[[int], object]]) -> None:
 def workflows(app: App, start: list[Callable[[int], object]]) -> None:
     """Declare workflows of both colours, whose steps do not change what the others see."""
 
-    def step(kind: str) -> Callable[[], None]:
-        def called() -> None:
-            # Of the body, in which nothing else has set the value.
-            assert f"{kind} " == VALUE.get()[: len(kind) + 1]
-            VALUE.set("step")
+    def step(kind: str) -> None:
+        # Of the body, in which no step has set the value.
+        assert VALUE.get().startswith(f"{kind} ")
+        VALUE.set("step")
+        SEEN.append(("step", WORKER))
 
-        return called
+    def undo(_: object) -> None:
+        step("body")
+        SEEN.append(("undo", WORKER))
 
     @app.workflow()
     async def body(flow: Flow, number: int) -> None:
         SEEN.note("body")
-        await flow.step(step("body"), name="one", undo=step("body"))
-        await flow.gather(flow.step(step("body"), name="two"), flow.step(step("body"), name="three"))
+        await flow.step(step, "body", undo=undo)
+        await flow.gather(flow.step(step, "body"), flow.step(step, "body"))
         raise GiveUp(str(number))
 
     @app.workflow()
     def plain(flow: SyncFlow, number: int) -> None:
         SEEN.note("sync body")
-        flow.step(step("sync body"), name="one")
+        flow.step(step, "sync body")
 
     start += [lambda number: body.start(number).job, lambda number: plain.start(number).job]
 
@@ -235,7 +237,7 @@ DECLARED = (tasks, failing, workflows, machines, topics)
 
 KINDS = {
     *("async task", "task", "task that fails", "catch", "backoff", "retry hook", "last hook"),
-    *("body", "sync body", "async state", "state", "guard", "async subscriber", "subscriber"),
+    *("body", "sync body", "step", "undo", "async state", "state", "guard", "async subscriber", "subscriber"),
     *("start hook", "async start hook", "stop hook", "async stop hook", "sink"),
 }
 

@@ -151,6 +151,11 @@ def check_name(name: Any, what: str, parameters: Collection[str]) -> None:
             )
 
 
+def only_started(name: str) -> str:
+    """Return why no job of a workflow can be made."""
+    return f"{name} is a workflow: its runs are started by {name}.start(...)"
+
+
 def checked_function(function: Any, kind: str, how: str) -> Callable[..., Any]:
     """Return a function that a worker can call by its name alone."""
     if isinstance(function, classmethod) or inspect.ismethod(function) or _is_method(function):
@@ -158,6 +163,8 @@ def checked_function(function: Any, kind: str, how: str) -> Callable[..., Any]:
         raise TaskDefinitionError(
             f"{label} is a method, and a job cannot store its object: make it a function, or a staticmethod"
         )
+    if getattr(function, "is_workflow", False):
+        raise TaskDefinitionError(f"{only_started(function.name)}; a {kind} is another function, which calls that")
     if not inspect.isroutine(function):
         raise TaskDefinitionError(f"{function!r} is no function; a {kind} is made by {how}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from redrive.app.arguments import earlier_names, shown
+from redrive.app.arguments import earlier_names, only_started, shown
 from redrive.app.enqueue import durable_policy
 from redrive.app.flow_calls import (
     GatherCall,
@@ -75,6 +75,8 @@ def _name_of(function: Any) -> tuple[str, tuple[str, ...]] | None:
 def step_function(function: Any) -> StepFunction:
     """Return a function as a step, after a check that its calls can be recorded."""
     if isinstance(function, Task):
+        if function.is_workflow:
+            raise TaskDefinitionError(f"flow.step(): {function.name} is a workflow: a run calls it by flow.call()")
         name, *aka = function.names
         return _checked(StepFunction(function.function, name, function.signature, function.returns, tuple(aka)))
     try:
@@ -152,6 +154,8 @@ def undo_of(undo: Any, where: str) -> Undo | None:
     if undo is None:
         return None
     if isinstance(undo, Task):
+        if undo.is_workflow:
+            raise TaskDefinitionError(f"{where}: undo= takes a function, and {only_started(undo.name)}")
         return Undo(undo.function, undo.name)
     named = _name_of(undo) or _name_of(getattr(undo, "func", None))
     if not callable(undo) or named is None:

@@ -9,7 +9,7 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from redrive.app.arguments import checked_text
+from redrive.app.arguments import checked_text, only_started
 from redrive.app.enqueue import Options
 from redrive.app.protocol import AppProtocol
 from redrive.app.refreshes import Refreshes, checked_key
@@ -157,6 +157,11 @@ class Refresh(ScheduledTask[P, R, C, Q], TrackOptions[P], Generic[P, R, C, Q]):
             raise TaskDefinitionError(
                 f"refresh {self.name!r}: on_disabled={self._on_disabled!r}, but there is no such task; "
                 f"known tasks: {known or 'none'}"
+            )
+        if task.is_workflow:
+            raise TaskDefinitionError(
+                f"refresh {self.name!r}: on_disabled={task.name!r}: {only_started(task.name)}; "
+                "name a task that calls that"
             )
         taken = task.signature.payload
         if len(taken) != 1 or task.signature.hints.get(taken[0]) is not Disabled:

@@ -19,6 +19,7 @@ from redrive.app.arguments import (
     checked_text,
     checked_texts,
     earlier_names,
+    only_started,
 )
 from redrive.app.catch import catches, check_catch
 from redrive.app.cron import Cron
@@ -347,7 +348,7 @@ class Registry:
                 f"task {signature.name!r} is to be caught by {policy.catch!r}, but there is no such task; "
                 f"known tasks: {known}"
             )
-        check_catch(signature, catch.signature)
+        _check_caught_by(signature, catch)
 
     def _check_catches_of(self, added: Task[Any, Any, Any]) -> None:
         """Check the catch tasks that are known and have annotations that can be resolved."""
@@ -355,9 +356,18 @@ class Registry:
             catch = None if task.policy.catch is None else self.find(task.policy.catch)
             if catch is not None and added in (task, catch):
                 try:
-                    check_catch(task.signature, catch.signature)
+                    _check_caught_by(task.signature, catch)
                 except TaskDefinitionError:
                     continue
+
+
+def _check_caught_by(signature: Signature, catch: Task[Any, Any, Any]) -> None:
+    if catch.is_workflow:
+        raise CatchDefinitionError(
+            f"task {signature.name!r} is to be caught by {catch.name!r}: {only_started(catch.name)}; "
+            "let a task catch it, which calls that"
+        )
+    check_catch(signature, catch.signature)
 
 
 def _caller() -> str:
@@ -443,6 +453,8 @@ def _traits(name: str, declaration: Declaration, policy: Policy) -> Traits:
 
 
 def _check_function(function: object, kind: str, name: str | None) -> None:
+    if isinstance(function, Task) and function.is_workflow:
+        raise TaskDefinitionError(f"{only_started(function.name)}; a {kind} is another function, which calls that")
     if isinstance(function, Task):
         raise TaskDefinitionError(
             f"{function.name!r} is a task already, and one function is one task: make another function for the {kind}"

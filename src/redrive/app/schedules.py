@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
-from redrive.app.arguments import checked_text
+from redrive.app.arguments import checked_text, only_started
 from redrive.app.enqueue import Enqueuer
 from redrive.app.protocol import AppProtocol
 from redrive.app.task import Q, Task
@@ -175,6 +175,11 @@ class Schedules:
         found: Enqueuer[..., Any] = self._app.named(task.name if isinstance(task, Task) else task)
         if isinstance(found, ScheduledTask) and found.definition.kind is Kind.REFRESH:
             raise ScheduleError(f"cron {name!r}: {found.name!r} is a refresh, whose items have their own times")
+        if isinstance(found, Task) and found.is_workflow:
+            raise ScheduleError(
+                f"cron {name!r}: {only_started(found.name)}; schedule a task that calls that, with an id made of the "
+                "occurrence (Context.occurs_at)"
+            )
         given = {} if arguments is None else arguments
         if not isinstance(given, Mapping):
             raise ScheduleError(f"cron {name!r}: arguments are given by name, as {{'cents': 7}}, got {arguments!r}")

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, Never, ParamSpec, TypeVar, overload
 
-from redrive.app.arguments import checked_count, checked_text
+from redrive.app.arguments import checked_count, checked_text, only_started
 from redrive.app.enqueue import Options
 from redrive.app.flow import Flow
 from redrive.app.flow_steps import step_policy
@@ -165,14 +165,20 @@ class Workflow(Task[P, R, C, ...], Generic[P, R, C]):
     def _handle(self, started: StartedRun) -> Run[R]:
         return Run(self.app, self.name, started.id, job_id=started.job_id, created=started.created)
 
-    def _put(self, new: Any, using: Any) -> Never:  # noqa: ARG002 - as of the base
-        raise self._not_enqueued()
+    # All ways to enqueue make their jobs here.
+    def _new(self, args: Any, kwargs: Any) -> Never:  # noqa: ARG002 - as of the base
+        raise ConfigurationError(only_started(self.name))
 
-    async def _aput(self, new: Any, using: Any) -> Never:  # noqa: ARG002 - as of the base
-        raise self._not_enqueued()
+    def _many(self, calls: Any) -> Never:  # noqa: ARG002 - as of the base
+        raise ConfigurationError(only_started(self.name))
 
-    def _not_enqueued(self) -> ConfigurationError:
-        return ConfigurationError(f"{self.name} is a workflow: its runs are started by {self.name}.start(...)")
+    def call(self, *_: Any, **__: Any) -> Never:
+        """Refuse: only a worker can run the steps of a run."""
+        raise ConfigurationError(only_started(self.name))
+
+    async def acall(self, *_: Any, **__: Any) -> Never:
+        """Refuse; see `call`."""
+        raise ConfigurationError(only_started(self.name))
 
     # ---------------------------------------------------------------- definition
 

@@ -9,6 +9,7 @@ of the step. What a job would write, a step stores in its row.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -81,7 +82,8 @@ async def call_function(conductor: Conductor, name: str, function: Any, *args: A
             return await function(*args, **kwargs)
         call = functools.partial(function, *args, **kwargs)
         if conductor.start_thread is None:
-            result = call()
+            # As in a thread, what it sets is not seen by the body.
+            result = contextvars.copy_context().run(call)
         else:
             result = await conductor.start_thread(call)
         return await result if inspect.isawaitable(result) else result
