@@ -198,7 +198,7 @@ def _state(site: Site, machine: str, name: str | None, count: StateCount | None,
         known=is_known,
         final=declared is not None and name is not None and is_known and declared.definition.is_final(name),
         instances=Count.exact_to(0 if count is None else count.number, EXACT),
-        failed=Count.exact_to(0 if count is None else count.failed, EXACT),
+        failed=Count(0) if count is None else count.failed_count,
         oldest_seconds=None if count is None or count.since is None else (at - count.since).total_seconds(),
     )
 

@@ -325,6 +325,22 @@ def test_instances_are_counted_by_state_up_to_a_limit(payments: Automaton, monke
     assert {1} == {row.number for row in payments.store.do(manage.by_state())}
 
 
+def test_a_limited_count_of_failed_instances_says_so(payments: Automaton, monkeypatch: pytest.MonkeyPatch):
+    """If the failed instances of a machine reach the limit, each state may have more, also where none was read."""
+    payments.walk("Created", key="a")
+    payments.send("Paid", key="a")
+    payments.fail()
+    payments.walk("Created", key="b")
+    payments.walk("Paid", key="b")
+
+    def failed() -> dict[str | None, str]:
+        return {row.state: str(row.failed_count) for row in payments.store.do(manage.by_state("payment"))}
+
+    assert {"created": "1", "paid": "0"} == failed()
+    monkeypatch.setattr(manage, "EXACT", 0)
+    assert {"created": "0+", "paid": "0+"} == failed()
+
+
 def test_instances_are_searched_with_a_budget(payments: Automaton):
     """Searches read so many instances and go on behind them; failed ones are found at once."""
     for key in "abcd":

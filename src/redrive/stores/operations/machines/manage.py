@@ -21,7 +21,7 @@ from redrive.engine.machine import (
     MoveStatus,
     StrandedCount,
 )
-from redrive.engine.records import JobRecord
+from redrive.engine.records import Count, JobRecord
 from redrive.errors import IllegalMove, MachineBusy
 from redrive.stores.operations import jobs
 from redrive.stores.operations.audit import UNKNOWN, record
@@ -66,7 +66,8 @@ class StateCount(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         state: None for instances before the end of their first transition.
         number: exact up to `EXACT`.
-        failed: those with a transition that has failed; likewise.
+        failed: those with a transition that has failed; exact if `failed_in_all` is.
+        failed_in_all: the failed ones of the machine in all states, exact up to `EXACT`: their index has no states.
         since: when the first of them entered the state.
     """
 
@@ -74,7 +75,13 @@ class StateCount(msgspec.Struct, frozen=True, gc=False):
     state: str | None
     number: int
     failed: int
+    failed_in_all: int
     since: datetime | None
+
+    @property
+    def failed_count(self) -> Count:
+        """The failed ones; there may be more if those of the machine were not counted to their end."""
+        return Count(min(self.failed, EXACT), self.failed_in_all > EXACT)
 
 
 class InstancesFound(msgspec.Struct, frozen=True, gc=False):

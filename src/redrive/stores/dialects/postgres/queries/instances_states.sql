@@ -44,14 +44,15 @@ counted AS (
     ) AS head
     WHERE names.machine IS NOT NULL AND names.machine = coalesce(:machine, names.machine)
 )
-SELECT counted.machine, counted.state, counted.number, failed.number AS failed, counted.since
+SELECT counted.machine, counted.state, counted.number, failed.number AS failed, failed.in_all AS failed_in_all,
+    counted.since
 FROM counted
 CROSS JOIN LATERAL (
-    SELECT count(*) AS number FROM (
+    SELECT count(*) FILTER (WHERE head.state IS NOT DISTINCT FROM counted.state) AS number, count(*) AS in_all
+    FROM (
         SELECT state FROM redrive_instances
         WHERE machine = counted.machine AND status = 'failed'
         LIMIT :most
     ) AS head
-    WHERE head.state IS NOT DISTINCT FROM counted.state
 ) AS failed
 ORDER BY counted.machine, counted.state NULLS FIRST

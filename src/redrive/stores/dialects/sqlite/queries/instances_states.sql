@@ -42,6 +42,11 @@ SELECT places.machine, places.state,
         WHERE head.state IS places.state
     ) AS failed,
     (
+        SELECT count(*) FROM (
+            SELECT 1 FROM redrive_instances WHERE machine = places.machine AND status = 'failed' LIMIT :most
+        ) AS head
+    ) AS failed_in_all,
+    (
         SELECT entered_at FROM redrive_instances
         WHERE machine = places.machine AND state IS places.state
         ORDER BY entered_at
