@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from redrive.engine.outcome import Outcome, Succeeded
 from redrive.engine.records import Claim
 from redrive.engine.runs import StepKind, StepOutcome, StepRecord
 from redrive.errors import LeaseLost, RunNotFound, WaitsForItself
 from redrive.stores.operations import managing_runs as manage
+from redrive.stores.operations import redriving
 from redrive.stores.operations.runs import calls
-from tests.stores.helpers import Harness
-from tests.stores.runs import begin, begun, rows, run, step, view
+from tests.stores.helpers import FATAL, Harness
+from tests.stores.runs import ERROR, begin, begun, record, rows, run, step, view
 
 CALL = replace(step(name="ship"), kind=StepKind.CALL, tries=0, result=None)
 
@@ -89,3 +91,19 @@ def test_a_call_whose_reply_was_lost_finds_its_child(store: Harness):
     claim = begun(store)
     first, again = called(store, claim), called(store, claim)
     assert (first.ref, first.path) == (again.ref, again.path)
+
+
+@pytest.mark.parametrize("ended", [Succeeded(b"7"), FATAL])
+def test_a_call_of_a_parent_that_was_retried_finds_a_child_that_can_answer(store: Harness, ended: Outcome):
+    """The child of the execution before is taken again, unless it is dead."""
+    claim = begun(store)
+    first = called(store, claim)
+    (started,) = store.claimed().claims
+    store.end(started, ended)
+    record(store, claim, replace(CALL, outcome=StepOutcome.FAILED, error=ERROR, ref=first.ref))
+    store.end(claim, FATAL)
+    store.do(redriving.retry(claim.id, now=store.now))
+
+    (again,) = store.claimed().claims
+    assert {} == rows(store)
+    assert isinstance(ended, Succeeded) == (first.ref == called(store, again).ref)

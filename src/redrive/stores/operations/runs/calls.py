@@ -67,15 +67,15 @@ def _begin(new: NewRun, now: datetime | None) -> Steps[StartedRun]:
 def _is_its_child(new: NewRun, name: str) -> Steps[bool]:
     """Return True if the run with this id was started by this call, and can still answer it."""
     rows: Sequence[RunRecord] = yield Query("runs_named", {"workflow": new.workflow, "ids": [name]}, into=RunRecord)
-    for run in rows:
-        if (run.parent_id, run.parent_path) == (new.parent_id, new.parent_path):
-            assert run.parent_id is not None and run.parent_path is not None  # noqa: S101, PT018 - those of a call
-            row = yield from _row(run.parent_id, run.parent_path)
-            if row is not None and row.ref == run.job_id:
-                return True
-            job = yield from find(run.job_id)
-            return run.cancel_at is None and job.state not in (State.DEAD, State.CANCELLED)
-    return False
+    mine = [run for run in rows if (run.parent_id, run.parent_path) == (new.parent_id, new.parent_path)]
+    if not mine or new.parent_id is None or new.parent_path is None:
+        return False
+    (run,) = mine
+    row = yield from _row(new.parent_id, new.parent_path)
+    if row is not None and row.ref == run.job_id:
+        return True
+    job = yield from find(run.job_id)
+    return run.cancel_at is None and job.state not in (State.DEAD, State.CANCELLED)
 
 
 @reads
