@@ -11,11 +11,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from redrive.engine.records import Filter
 from tests.acceptance.processes import Deployment, stage
 
 WORK = '''
 """The app of these tests: a subscription that is killed in the middle of a window, and one by key."""
 
+import asyncio
 import inspect
 import os
 import signal
@@ -73,6 +75,19 @@ if (HERE / "transaction").exists():
         counted([85])
 
 
+if (HERE / "slow").exists():
+
+    @numbers.subscribe("log", order=(HERE / "slow").read_text(), retry="5 100ms", at_once=20)
+    async def slow(number: int, ctx: Context) -> None:
+        """Note the event; the first one takes until the worker has been killed, and the second one fails first."""
+        if number == 0 and not (HERE / "died0").exists():
+            await asyncio.sleep(3600)
+        if number == 1 and ctx.attempt == 1:
+            raise ValueError("no")
+        note("number", number, ctx.redelivered)
+        counted([1700])
+
+
 if (HERE / "keys").exists():
 
     @clicks.subscribe("log", order="key", retry=f"3 {os.environ.get('RETRY', '1s')}", dead=(HERE / "keys").read_text())
@@ -92,9 +107,12 @@ PATIENCE = 120
 @pytest.fixture(name="kills", params=["sqlite", "postgres"])
 def _kills(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     way = request.node.callspec.params["way"]
-    (tmp_path / (way if way in {"plain", "transaction"} else "keys")).write_text(
-        "hold" if way == "hold" else "continue"
-    )
+    if way.startswith("slow "):
+        (tmp_path / "slow").write_text(way.split()[1])
+    else:
+        (tmp_path / (way if way in {"plain", "transaction"} else "keys")).write_text(
+            "hold" if way == "hold" else "continue"
+        )
     (tmp_path / "fails").write_text("3" if way == "succeeds" else "9")
     (tmp_path / "kills").write_text(f"{60 * keys(way)}")
     with stage(tmp_path, request.param, work=WORK) as opened:
@@ -161,6 +179,30 @@ def test_effects_in_the_transaction_of_a_delivery_are_not_doubled(kills: Deploym
     kills.until(lambda: rows(kills, "SELECT count(*) FROM effects")[0][0] >= 175, patience=PATIENCE)
 
     assert [*range(150), *late] == [n for (n,) in rows(kills, "SELECT n FROM effects ORDER BY n")]
+
+
+@pytest.mark.case("T5")
+@pytest.mark.parametrize("way", ["slow key", "slow none"])
+def test_a_kill_behind_a_slow_event_repeats_only_what_was_not_written(kills: Deployment, way: str):
+    """Of 2,500 events the first is slow and the second fails once; the worker is killed after 1,700 further events: no
+    more than 1,000 follow again, marked, and the failed event has one job."""
+    kills.app.topics.declare()
+    kills.module.numbers.publish_many(range(2500), key=lambda number: f"k{number}")
+    kills.worker().popen.wait(PATIENCE)
+    kills.worker()
+
+    def seen() -> list[tuple[int, bool]]:
+        return [(int(number), mark == "True") for number, mark in map(str.split, kills.noted("number"))]
+
+    kills.until(lambda: len({number for number, _ in seen()}) == 2500, patience=PATIENCE)
+    before = {number for number, _ in seen()[:1700]}
+    again = [mark for number, mark in seen()[1700:] if number in before]
+
+    assert len(again) <= 1000
+    assert all(again)
+    assert len(before) == 1700
+    assert len(again) + 2500 == len(seen())
+    assert 1 == len(kills.app.jobs.select(Filter(task="numbers.log")))
 
 
 @pytest.mark.case("T7")

@@ -36,8 +36,9 @@ def event(number: int, key: str | None = None, *, wanted: bool = True) -> Stored
 
 def shard(**changes: object) -> Shard:
     """Return a shard without an open window."""
-    fields = {"seen": "5", "until": None, "final": None, "at_id": 0, "ahead_id": 0, "stuck_id": None, "stuck_why": None}
-    return Shard("payments", "processing", 0, 1, 0, 0, **{**fields, **changes})
+    marks = {"seen": "5", "until": None, "final": None, "stuck_id": None, "stuck_why": None}
+    position = {"at_id": 0, "done_id": 0, "unfinished": [], "ahead_id": 0}
+    return Shard("payments", "processing", 0, 1, 0, 0, **{**marks, **position, **changes})
 
 
 def ids(events: tuple[StoredEvent, ...]) -> list[int]:
@@ -162,6 +163,25 @@ def test_the_position_stays_below_an_unfinished_event():
     assert (3, 0) == (window.at_id, window.unfinished)
 
 
+def test_events_behind_an_unfinished_one_are_kept_as_done():
+    """Return the last event that is done beyond the position with those before it that are not; begin again there."""
+    window = Window(Order.NONE)
+    window.add([event(1), event(2), event(3), event(4, wanted=False), event(5), event(6), event(7)], done=[6])
+    window.finish([2, 5])
+    done_id, unfinished = window.beyond()
+    again = Window(Order.NONE, done_id=done_id, unfinished=unfinished)
+    unread = again.beyond()
+    again.add([event(1), event(2)])
+    some = again.beyond()
+    # Event 3 was deleted by force.
+    again.add([event(4, wanted=False), event(5), event(6), event(7)])
+
+    assert ((6, [1, 3]), (6, [1, 3]), (6, [1, 3])) == ((done_id, unfinished), unread, some)
+    assert ((6, [1]), [[1], [7]]) == (again.beyond(), [ids(again.next()), ids(again.next())])
+    again.finish([1])
+    assert (6, (0, [])) == (again.at_id, again.beyond())
+
+
 def test_a_shard_opens_and_closes_windows():
     """Open a window up to the edge of the topic, and count it as seen when it is closed."""
     opened = shard().opened("9")
@@ -212,7 +232,11 @@ class SubscriptionModel(RuleBasedStateMachine):
         super().__init__()
         self.order, self.batch = Order.KEY, 1
         self.topic: list[StoredEvent] = []
-        self.written = 0
+        self.pruned: set[int] = set()
+        self.read_id = 0
+        self.written, self.beyond = 0, (0, [])
+        self.finished: set[int] = set()
+        self.kept: set[int] = set()
         self.jobs: dict[str, list[int]] = {}
         self.delivered: list[int] = []
         self.effects: dict[int, int] = {}
@@ -228,13 +252,42 @@ class SubscriptionModel(RuleBasedStateMachine):
         self.order, self.batch = order, batch
         self.window = Window(order, batch=batch, at_once=3)
 
-    @rule(key=st.sampled_from([None, "a", "b"]))
-    def publish(self, key: str | None) -> None:
-        """Publish an event, which the feeder reads."""
-        self.topic.append(event(len(self.topic) + 1, key))
-        self.window.add(self.topic[-1:])
-        self.diverted += self.window.behind()
-        self.window.finish(each.id for each in self.diverted)
+    @rule(keys=st.lists(st.sampled_from([None, "a", "b"]), min_size=1, max_size=5), wanted=st.booleans())
+    def publish(self, keys: list[str | None], *, wanted: bool) -> None:
+        """Publish events, the last of which the subscription may not take."""
+        for key in keys:
+            self.topic.append(event(len(self.topic) + 1, key, wanted=wanted or key is not keys[-1]))
+
+    @rule(count=st.integers(1, 8))
+    def read(self, count: int) -> None:
+        """Read the next events that still exist."""
+        found = [each for each in self.topic[self.read_id :] if each.id not in self.pruned][:count]
+        if found:
+            self.read_id = found[-1].id
+            self.window.add(found)
+            self.behind()
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.read_id < len(self.topic))
+    def prune(self, data: st.DataObject) -> None:
+        """Delete an event that the feeder has not read, as forced retention does."""
+        self.pruned.add(data.draw(st.integers(self.read_id + 1, len(self.topic))))
+
+    def behind(self) -> None:
+        """Make jobs of the events behind a failed one of their key."""
+        found = self.window.behind()
+        self.divert(found)
+
+    def divert(self, found: tuple[StoredEvent, ...]) -> None:
+        """Have events written as jobs with the position."""
+        self.diverted += found
+        self.finish(ids(found))
+
+    def finish(self, numbers: list[int]) -> None:
+        """Finish events, none of which was written as done before."""
+        assert set() == self.kept.intersection(numbers)
+        self.finished.update(numbers)
+        self.window.finish(numbers)
 
     @rule()
     def start(self) -> None:
@@ -252,16 +305,14 @@ class SubscriptionModel(RuleBasedStateMachine):
             self.window.retry(found)
             return
         if fails:
-            self.diverted.append(found[0])
             self.window.stopped(found, failed=found)
+            self.divert(found)
         else:
             for each in found:
                 self.effect(each.id)
             self.window.stopped(found)
-        self.window.finish(ids(found))
-        behind = self.window.behind()
-        self.diverted += behind
-        self.window.finish(ids(behind))
+            self.finish(ids(found))
+        self.behind()
 
     def effect(self, number: int) -> None:
         """Count the effect of an event."""
@@ -270,8 +321,9 @@ class SubscriptionModel(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        """Write the position and the jobs in one transaction."""
-        self.written = self.window.at_id
+        """Write the position, what is done beyond it, and the jobs in one transaction."""
+        self.written, self.beyond = self.window.at_id, self.window.beyond()
+        self.kept |= self.finished
         for each in self.diverted:
             self.jobs.setdefault(line_of(self.order, each), []).append(each.id)
         self.diverted.clear()
@@ -294,20 +346,37 @@ class SubscriptionModel(RuleBasedStateMachine):
         """Begin again at the written position, with the lines that have jobs."""
         self.crashes += 1
         held = [line for line, waiting in self.jobs.items() if waiting and self.order is not Order.NONE]
-        self.window = Window(self.order, batch=self.batch, at_once=3, at_id=self.written, held=held)
+        done_id, unfinished = self.beyond
+        self.window = Window(
+            self.order,
+            batch=self.batch,
+            at_once=3,
+            at_id=self.written,
+            done_id=done_id,
+            unfinished=unfinished,
+            held=held,
+        )
         self.running.clear()
         self.diverted.clear()
-        self.window.add(self.topic[self.written :])
-        behind = self.window.behind()
-        self.diverted += behind
-        self.window.finish(ids(behind))
+        self.finished.clear()
+        self.read_id = self.written
 
     @invariant()
     def none_is_lost(self) -> None:
-        """Each event is delivered, has a job, or lies beyond the written position."""
+        """Each event is delivered, has a job, or is not written as done."""
         waiting = {number for line in self.jobs.values() for number in line}
-        for each in self.topic[: self.written]:
-            assert each.id in self.effects or each.id in waiting
+        done_id, unfinished = self.beyond
+        for each in self.topic[: max(self.written, done_id)]:
+            is_open = each.id > self.written and each.id in unfinished
+            if each.payload is not None and each.id not in self.pruned and not is_open:
+                assert each.id in self.effects or each.id in waiting
+
+    @invariant()
+    def none_is_done_twice_after_it_was_written(self) -> None:
+        """An event that was written as done is neither delivered again nor made a job again."""
+        made = [number for line in self.jobs.values() for number in line]
+        assert len(set(made)) == len(made)
+        assert set() == self.kept.intersection(number for each in self.running for number in ids(each))
 
     @invariant()
     def order_is_kept(self) -> None:

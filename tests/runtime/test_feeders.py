@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +12,13 @@ from msgspec.structs import replace
 
 from redrive import App, Context, observe
 from redrive.app.context import Stop
+from redrive.app.delivery import DeliveryHandle
 from redrive.clock import SystemClock
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost, Released, Succeeded
 from redrive.engine.records import Claim, Filter
 from redrive.engine.settle import decide
-from redrive.errors import StoreUnreachable
+from redrive.errors import StoreOutcomeUnknown, StoreUnreachable
 from redrive.policy import Policy
 from redrive.runtime.feeder import Feeder
 from redrive.runtime.feeders import Feeders
@@ -252,6 +254,82 @@ def test_an_error_of_the_worker_makes_a_job(app: App, monkeypatch: pytest.Monkey
 
 def _dead(app: App) -> tuple[Any, ...]:
     return app.jobs.select(Filter(task="numbers.log", state=State.DEAD))
+
+
+@pytest.mark.parametrize("order", ["key", "none"])
+def test_a_crash_repeats_no_more_than_was_not_written_behind_a_slow_event(app: App, order: str):
+    """Behind a slow event at the head 2,499 events are done, and one becomes a job; after a crash at most 1,000 follow
+    again, marked, and the failed one gets no second job."""
+    topic = app.topic("numbers", int)
+    seen: list[tuple[int, bool]] = []
+    reached, slow = asyncio.Event(), asyncio.Event()
+
+    @topic.subscribe("log", order=order, retry="3 1s")
+    async def log(number: int, ctx: Context) -> None:
+        if number == 0 and not reached.is_set():
+            await slow.wait()
+        if number == 1:
+            raise ValueError("no")
+        seen.append((number, ctx.redelivered))
+        if len(seen) == 2499:
+            reached.set()
+
+    topic.publish_many(range(2501), key=lambda number: f"k{number}")
+    claim = claimed(app)
+
+    async def run() -> None:
+        feeder, _ = fed(app, claim)
+        running = asyncio.create_task(feeder.run())
+        async with asyncio.timeout(PATIENCE):
+            await reached.wait()
+        # As in a crash, nothing is written of what runs or has just ended.
+        running.cancel()
+        await asyncio.wait([running])
+        again, _ = fed(app, claim)
+        await again.drain()
+
+    asyncio.run(run())
+    repeated = [mark for number, mark in seen[2499:] if number]
+    jobs = app.jobs.select(Filter(task="numbers.log"))
+
+    assert len(repeated) <= 1000
+    assert {*range(2501)} - {1} == {number for number, _ in seen}
+    assert all(repeated)
+    assert ["topic:numbers/log#2"] == [job.origin for job in jobs]
+
+
+@pytest.mark.parametrize("lost", ["reply", "time"])
+def test_a_failed_attempt_whose_transaction_was_committed_makes_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+):
+    """Deliver no event again whose transaction was committed although its attempt has failed."""
+    app = App(f"sqlite:///{tmp_path}/jobs.db", clock=VirtualClock())
+    topic = app.topic("numbers", int)
+    calls: list[int] = []
+
+    @topic.subscribe("log", retry="3 1s")
+    async def log(number: int, ctx: Context) -> None:
+        calls.append(number)
+        async with ctx.transaction():
+            pass
+
+    def fail(self: DeliveryHandle) -> None:
+        raise StoreOutcomeUnknown("the connection was closed") if lost == "reply" else TimeoutError
+
+    topic.publish_many([1, 2])
+    claim = claimed(app)
+    monkeypatch.setattr(DeliveryHandle, "close", fail)
+
+    async def run() -> None:
+        feeder, _ = fed(app, claim)
+        await feeder.drain()
+        await feeder.leave()
+
+    asyncio.run(run())
+    jobs = list(app.jobs.select(Filter(task="numbers.log")))
+    app.close()
+
+    assert ([1, 2], []) == (calls, jobs)
 
 
 def test_looks_wake_feeders_in_time(app: App):

@@ -13,7 +13,7 @@ import msgspec
 from redrive.app.attempt_handle import AttemptHandle
 from redrive.app.effects import Effects
 from redrive.engine.records import Claim
-from redrive.engine.topics import Envelope, SubscriptionRecord
+from redrive.engine.topics import Envelope, Shard
 from redrive.errors import ConfigurationError
 from redrive.stores.operations.topics import feed
 from redrive.stores.operations.topics.feed import Lease
@@ -40,10 +40,10 @@ class EventInfo(msgspec.Struct, frozen=True):
 
 
 class FeedPlace(msgspec.Struct, frozen=True):
-    """The feeder that makes a delivery."""
+    """The feeder that makes a delivery, and its shard."""
 
     lease: Lease
-    subscription: SubscriptionRecord
+    shard: Shard
 
 
 class Delivery:
@@ -110,7 +110,7 @@ class DeliveryHandle(AttemptHandle):
         """Return the operation that writes in the handler's transaction that its events are done."""
         del sample
         done = [each.id for place, each in enumerate(self._delivery.events) if place not in self._delivery.failed]
-        return feed.commit(self._feed.lease, self._feed.subscription, done, self.effects.added, now=self.now())
+        return feed.commit(self._feed.lease, self._feed.shard, done, self.effects.added, now=self.now())
 
     def close(self) -> None:
         """Record that the handler's transaction was committed."""

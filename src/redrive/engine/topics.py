@@ -3,7 +3,8 @@
 A **subscription** reads the events of a topic. It has one **shard**, or several that share its events by key, and each
 shard has a **cursor**. A cursor is two marks and a position: an event is new if it is not covered by the mark ``seen``;
 the **window** is the new events that are covered by the mark ``until``; and all events of the window up to the id
-``at_id`` are done. The set of events of a window never changes, so a window that is interrupted goes on where it was.
+``at_id`` are done, and up to ``done_id`` all but the ``unfinished`` ones, such as a slow event and those behind it. The
+set of events of a window never changes, so a window that is interrupted goes on where it was.
 On PostgreSQL a mark is a snapshot of transactions, and on SQLite it is an id: see
 ``docs/explanation/commit-safe-cursor.md``.
 
@@ -15,10 +16,11 @@ become jobs too, behind the failed one, so that the cursor can go on.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from itertools import takewhile
 from typing import Final, TypeAlias
 from zlib import crc32
 
@@ -153,6 +155,7 @@ class Shard(msgspec.Struct, frozen=True, gc=False):
         until: the end of the open window; None if none is open.
         final: the mark at which the shard ends, because the subscription gets another number of shards.
         at_id: every event of the window up to this id is done.
+        done_id: every event of the window up to this id is done, too, except the ``unfinished`` ones.
         ahead_id: no event of the window beyond this id has been handed to a handler.
         stuck_id: the event that the code of the last feeder could not read, with the reason in ``stuck_why``.
     """
@@ -167,6 +170,8 @@ class Shard(msgspec.Struct, frozen=True, gc=False):
     until: str | None
     final: str | None
     at_id: int
+    done_id: int
+    unfinished: list[int]
     ahead_id: int
     stuck_id: int | None
     stuck_why: str | None
@@ -178,12 +183,12 @@ class Shard(msgspec.Struct, frozen=True, gc=False):
 
     def opened(self, edge: str) -> Shard:
         """Return it with a new window: all that is new at this edge of the topic, or at the mark where it ends."""
-        return msgspec.structs.replace(self, until=self.final or edge, at_id=0, ahead_id=0)
+        return msgspec.structs.replace(self, until=self.final or edge, at_id=0, done_id=0, unfinished=[], ahead_id=0)
 
     def closed(self) -> Shard:
         """Return it after its window, of which every event is done."""
         assert self.until is not None  # noqa: S101 - the caller has checked
-        return msgspec.structs.replace(self, seen=self.until, until=None, at_id=0, ahead_id=0)
+        return msgspec.structs.replace(self, seen=self.until, until=None, at_id=0, done_id=0, unfinished=[], ahead_id=0)
 
 
 class DeliveryRecord(msgspec.Struct, frozen=True, gc=False):
@@ -247,19 +252,35 @@ class Window:
         at_once: deliveries at once.
         batch: events of one delivery, at most.
         at_id: the position in the window.
+        done_id: the last event that is done beyond the position.
+        unfinished: the events up to ``done_id`` that are not done.
         held: the lines that are held.
+
+    Attributes:
+        ended: the number of events that were finished; what is done is to be written when it has grown.
     """
 
-    def __init__(
-        self, order: Order, *, at_once: int = AT_ONCE, batch: int = 1, at_id: int = 0, held: Collection[str] = ()
+    def __init__(  # noqa: PLR0913 - the position has three parts
+        self,
+        order: Order,
+        *,
+        at_once: int = AT_ONCE,
+        batch: int = 1,
+        at_id: int = 0,
+        done_id: int = 0,
+        unfinished: Collection[int] = (),
+        held: Collection[str] = (),
     ) -> None:
         self.order = order
-        self.at_id = at_id
         self.held = set(held)
+        self.ended = self._passed = 0
+        self._begin_id = self._done_id = done_id
+        self._begin_unfinished = frozenset(unfinished)
+        self._last_id = at_id
         self._at_once = 1 if order is Order.STRICT else at_once
         self._batch = batch
-        self._ids: deque[int] = deque()
-        self._finished: set[int] = set()
+        # A dict would take longer and longer to find its first key, after others were deleted from its front.
+        self._open: OrderedDict[int, None] = OrderedDict()
         self._lines: dict[str, deque[StoredEvent]] = {}
         self._ready: deque[str] = deque()
         self._running: dict[int, tuple[str, ...]] = {}
@@ -275,7 +296,19 @@ class Window:
     @property
     def unfinished(self) -> int:
         """The number of events that were added and are not finished."""
-        return len(self._ids) - len(self._finished)
+        return len(self._open)
+
+    @property
+    def at_id(self) -> int:
+        """The position: every event of the window up to this id is done."""
+        return next(iter(self._open)) - 1 if self._open else self._last_id
+
+    def beyond(self) -> tuple[int, list[int]]:
+        """Return the last event that is done beyond the position, and the events before it that are not done."""
+        if self._done_id <= self.at_id:
+            return 0, []
+        unread = sorted(each for each in self._begin_unfinished if each > self._last_id)
+        return self._done_id, [*takewhile(self._done_id.__gt__, self._open), *unread]
 
     @property
     def waiting(self) -> int:
@@ -285,10 +318,15 @@ class Window:
     def add(self, events: Iterable[StoredEvent], *, done: Collection[int] = ()) -> None:
         """Add events, by id; those without payload, and those of `done`, are finished at once."""
         for event in events:
-            self._ids.append(event.id)
-            if event.payload is None or event.id in done:
-                self._finished.add(event.id)
+            self._last_id = event.id
+            if event.payload is not None and event.id in done:
+                self._done_id = max(self._done_id, event.id)
+                self.ended += 1
                 continue
+            if event.payload is None or self._is_done(event.id):
+                self._passed += 1
+                continue
+            self._open[event.id] = None
             line = line_of(self.order, event)
             if line in self.held and self.order is Order.KEY:
                 self._behind.append(event)
@@ -298,7 +336,13 @@ class Window:
                 if line not in self._busy and line not in self.held:
                     self._ready.append(line)
             self._lines[line].append(event)
-        self._advance()
+        if not self._open:
+            # No later end of a delivery has the position written that has passed these events.
+            self.ended, self._passed = self.ended + self._passed, 0
+
+    def _is_done(self, number: int) -> bool:
+        """Return True if an event was done when the window was begun."""
+        return number <= self._begin_id and number not in self._begin_unfinished
 
     def next(self) -> tuple[StoredEvent, ...]:
         """Return the events of a delivery that may start now, and count it as running; none if none may start."""
@@ -364,14 +408,12 @@ class Window:
 
     def finish(self, ids: Iterable[int]) -> None:
         """Record that events are delivered, or have become jobs in the transaction that writes the position."""
-        self._finished.update(ids)
-        self._advance()
-
-    def _advance(self) -> None:
-        while self._ids and self._ids[0] in self._finished:
-            self.at_id = self._ids.popleft()
-            self._finished.remove(self.at_id)
-            self._alone.discard(self.at_id)
+        for each in ids:
+            if each in self._open:
+                del self._open[each]
+                self._alone.discard(each)
+                self._done_id = max(self._done_id, each)
+                self.ended += 1
 
 
 def _event_id(event: StoredEvent) -> int:

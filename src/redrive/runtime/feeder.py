@@ -1,9 +1,10 @@
 """A feeder: the job that delivers the events of one shard of a subscription, and never ends.
 
 The job gives the feeder its lease; the engine's claim, heartbeat, rescue and fence apply to it as to every job. It
-takes no slot of the worker. It reads the events of its window, calls the handler, and writes the position every
-`FLUSH_EVENTS` events, after `FLUSH_FOR`, and at the end. An event that fails becomes a job of the subscription's task
-in the transaction that moves the position over it.
+takes no slot of the worker. It reads the events of its window, calls the handler, and writes what is done every
+`FLUSH_EVENTS` events, after `FLUSH_FOR`, and at the end: the position, and beyond it, behind an event that takes long,
+the last event that is done with those before it that are not. An event that fails becomes a job of the subscription's
+task in the transaction that writes it as done.
 
 `redrive.engine.topics.Window` decides which events may be delivered; this module only carries it out.
 """
@@ -46,10 +47,10 @@ from redrive.stores.query import Operation
 
 R = TypeVar("R")
 
-# Events between two writes of the position: as many may be delivered again after a crash.
+# Events that are done between two writes: as many may be delivered again after a crash.
 FLUSH_EVENTS = 1000
 
-# Seconds after which the position is written at the latest.
+# Seconds after which what is done is written at the latest.
 FLUSH_FOR = 0.25
 
 # Seconds between two questions whether held lines have become free.
@@ -109,13 +110,13 @@ class Feeder:
         self._diverted: list[tuple[Diverted, Claim | None]] = []
         self._effects: list[Effect] = []
         self._done: set[int] = set()
-        """Events that an earlier lease has finished beyond the position."""
+        """Events with a row in ``redrive_done`` when the feeder attached."""
         self._passed: set[int] = set()
-        """Events of this shard with a row in ``redrive_done``, to be deleted when the position has passed them."""
+        """Events of this shard with a row in ``redrive_done``, to be deleted when the shard has them as done."""
         self._again: set[int] = set()
         self._redelivered_until = self._suspect_until = 0
         self._healthy = claim.crashes == 0
-        self._flushed_id = 0
+        self._flushed = 0
         self._since = 0.0
         self.delivered = 0
 
@@ -249,7 +250,14 @@ class Feeder:
     @property
     def _pending(self) -> bool:
         """True if something is to be written."""
-        return bool(self._diverted or self._effects) or self._window.at_id > self._flushed_id
+        return bool(self._diverted or self._effects) or self._window.ended > self._flushed
+
+    @property
+    def _full(self) -> bool:
+        """True if as many events are done and not written as may be; none starts then."""
+        unwritten = self._window.ended - self._flushed
+        # Those that run may end during the write. Very many of them must not make each end a write.
+        return unwritten >= FLUSH_EVENTS // 2 and unwritten + len(self._tasks) >= FLUSH_EVENTS
 
     async def _advance(self) -> bool:
         """Write and read what is due; return True if the loop should continue at once."""
@@ -262,9 +270,8 @@ class Feeder:
         if not self._complete and window.waiting < feed.PAGE // 2 and self._stuck is None and not self._stopping:
             await self._turn(Reading(after=self._read_id, large=self._large))
             return True
-        full = window.at_id - self._flushed_id >= FLUSH_EVENTS
-        urgent = bool(self._diverted or self._effects) or full
-        late = window.at_id > self._flushed_id and now >= self._since + FLUSH_FOR
+        urgent = bool(self._diverted or self._effects) or self._full
+        late = window.ended > self._flushed and now >= self._since + FLUSH_FOR
         if late and finished and not urgent and not self._stopping and not self._paused:
             # The end of a window is written as its end, so that an idle subscription has none open.
             return await self._next_window()
@@ -304,6 +311,7 @@ class Feeder:
         self._record, shard = found.subscription, found.shard
         self._paused = self._record.paused_at is not None
         self._done = set(found.done)
+        self._passed.clear()
         if first and shard.until is not None:
             self._redelivered_until = shard.ahead_id
             if self.claim.crashes >= POISON_LIMIT - 1:
@@ -320,11 +328,13 @@ class Feeder:
             at_once=self._subscription.at_once,
             batch=self._subscription.batch or 1,
             at_id=shard.at_id,
+            done_id=shard.done_id,
+            unfinished=shard.unfinished,
             held=held,
         )
         self._complete = shard.until is None
         self._large = False
-        self._read_id = self._flushed_id = shard.at_id
+        self._read_id, self._flushed = shard.at_id, 0
 
     async def _stored(self, operation: Callable[[], Operation[R]]) -> R:
         """Run an operation, again and again while the database is busy, full or unreachable."""
@@ -340,15 +350,18 @@ class Feeder:
     async def _turn(self, reading: Reading | None, *, closes: bool = False) -> Turned:
         """Write the progress, and read."""
         diverted, effects = tuple(self._diverted), tuple(self._effects)
-        at_id = self._window.at_id
+        at_id, ended = self._window.at_id, self._window.ended
+        done_id, unfinished = self._window.beyond()
         progress = FeedProgress(
             epoch=self._here.epoch,
             at_id=at_id,
+            done_id=done_id,
+            unfinished=tuple(unfinished),
             turn=self._here.turns + 1,
             closes=closes,
             diverted=tuple(each for each, _ in diverted),
             effects=effects,
-            done=tuple(each for each in self._passed if each <= at_id or closes),
+            done=tuple(self._passed),
             stuck=None if self._stuck is None else (self._stuck[0].id, self._stuck[1]),
             healthy=not self._healthy and at_id >= self._redelivered_until,
             resting=not self._tasks and not self._window.waiting,
@@ -363,12 +376,13 @@ class Feeder:
         del self._diverted[: len(diverted)], self._effects[: len(effects)]
         self._done.difference_update(progress.done)
         self._passed.difference_update(progress.done)
+        self._passed.update(each.event_id for each, _ in diverted if each.outcome is not None)
         self._healthy = self._healthy or progress.healthy
         self._since = self._clock.monotonic()
         if turned.moved:
             self._moved = True
             return turned
-        self._flushed_id = at_id
+        self._flushed = ended
         self._report(diverted, turned)
         self._take(turned, reading)
         return turned
@@ -405,16 +419,19 @@ class Feeder:
             return
         emit_moved([transition for _, transition in turned.settled])
         self._app.settled([transition for _, transition in turned.settled])
-        tried = [(each, claim) for each, claim in diverted if each.outcome is not None and claim is not None]
+        tried = {each.job.origin: (each, claim) for each, claim in diverted}
         endings, moved = [], []
-        for (each, claim), (_, transition) in zip(tried, turned.settled, strict=False):
-            assert each.outcome is not None  # noqa: S101 - chosen above
+        for job, transition in turned.settled:
+            each, claim = tried[job.origin]
+            if claim is None:
+                continue
+            assert each.outcome is not None  # noqa: S101 - its first attempt was settled
             endings.append(Ending(claim, each.outcome, each.sample))
             moved.append(replace(transition, lease_id=claim.lease_id))
         self._executor.functions.report(endings, moved)
 
     async def _flush(self) -> None:
-        if self._pending:
+        if self._pending or self._passed:
             await self._turn(None)
 
     async def _release(self, why: str, delay: timedelta = timedelta(0)) -> Outcome:
@@ -429,7 +446,7 @@ class Feeder:
         """Start the deliveries that may start now."""
         if self._stopping or self._paused or self._moved:
             return
-        while events := self._window.next():
+        while not self._full and (events := self._window.next()):
             if events[0].id <= self._suspect_until:
                 # An event that may have killed its worker gets a job of its own, which has a limit of crashes.
                 self._window.stopped(events, failed=events)
@@ -453,7 +470,7 @@ class Feeder:
 
     async def _deliver(self, events: tuple[StoredEvent, ...], claim: Claim) -> None:
         again = events[0].id <= self._redelivered_until or any(event.id in self._again for event in events)
-        place = FeedPlace(self.lease, self._record)
+        place = FeedPlace(self.lease, self._here)
         delivery = Delivery(envelopes(claim.payload or b""), redelivered=again, feed=place)
         began = self._clock.monotonic()
         outcome = await self._executor.run(claim, delivery)

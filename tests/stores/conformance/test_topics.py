@@ -171,20 +171,20 @@ def test_a_feeder_without_its_lease_writes_nothing(store: Harness):
 
     assert (None, False) == (
         store.do(feed.attach(reader.lease)),
-        store.do(feed.commit(reader.lease, reader.record, [1], now=store.now)),
+        store.do(feed.commit(reader.lease, reader.shard, [1], now=store.now)),
     )
     with pytest.raises(LeaseLost):
         reader.turn(1)
 
 
-def test_events_done_in_transactions_are_remembered_until_the_position_has_passed_them(store: Harness):
-    """Keep the rows of events that are done beyond the position, and publish what their handlers asked for."""
+def test_events_done_in_transactions_are_remembered_until_their_shard_has_them(store: Harness):
+    """Keep the rows of events that a transaction has ended, once, and publish what their handlers asked for."""
     publish(store, 1, 2)
     reader = Reader(store, Order.NONE)
     _, second = reader.read()
     effect = Publish(NewEvent("other", b"1", "P"))
-    assert store.do(feed.commit(reader.lease, reader.record, [second.id], [effect], now=store.now))
-    assert store.do(feed.commit(reader.lease, reader.record, [second.id], now=store.now))
+    assert store.do(feed.commit(reader.lease, reader.shard, [second.id], [effect], now=store.now))
+    assert not store.do(feed.commit(reader.lease, reader.shard, [second.id], now=store.now))
     reader.attach(reader.claims[0])
     before = reader.done
     reader.turn(second.id, done=(second.id,), healthy=True)
@@ -192,6 +192,71 @@ def test_events_done_in_transactions_are_remembered_until_the_position_has_passe
 
     assert (frozenset({second.id}), frozenset()) == (before, reader.done)
     assert ["other", "pay"] == [each.topic for each in store.do(retention.topics())]
+
+
+@pytest.mark.parametrize("way", ["close", "move"])
+def test_a_shard_keeps_what_is_done_beyond_its_position(store: Harness, way: str):
+    """Give the next feeder the events behind an unfinished one that are done, until the end of the window or a move."""
+    publish(store, 1, 2, 3)
+    reader = Reader(store, Order.NONE)
+    first, second, third = (each.id for each in reader.read())
+    reader.turn(first - 1, done_id=third, unfinished=(first, second))
+    reader.attach(reader.claims[0])
+    kept = reader.shard
+    pruned = store.do(retention.prune("pay", keep_for=timedelta(0), force=True, now=store.now + timedelta(days=1)))
+    if way == "move":
+        store.do(subscriptions.move("pay", "log", "beginning", now=store.now))
+    else:
+        reader.turn(closes=True)
+    reader.attach(reader.claims[0])
+
+    assert (first - 1, third, [first, second]) == (kept.at_id, kept.done_id, kept.unfinished)
+    assert (("log", 2),) == pruned.behind
+    assert (0, []) == (reader.shard.done_id, reader.shard.unfinished)
+
+
+def test_a_delivery_is_ended_by_its_transaction_or_by_its_job(store: Harness):
+    """Make no job of a failed event whose transaction was committed, and commit none after the job was made."""
+    publish(store, 1, 2, 3)
+    reader = Reader(store, Order.NONE)
+    first, second, third = reader.read()
+    committed = store.do(feed.commit(reader.lease, reader.shard, [second.id], now=store.now))
+    diverted = tuple(reader.job(each, failed()) for each in (first, second, third))
+    turned = reader.turn(third.id, diverted=diverted)
+    late = store.do(feed.commit(reader.lease, reader.shard, [first.id], now=store.now))
+
+    assert (True, False) == (committed, late)
+    origins = [f"topic:pay/log#{each.id}" for each in (first, third)]
+    assert origins == [claim.origin for claim, _ in turned.settled]
+    assert origins == sorted(each.origin for each in store.jobs() if "#" in (each.origin or ""))
+
+
+def test_a_transaction_of_before_a_move_ends_no_delivery_of_after_it(store: Harness):
+    """Deliver an event again after a move although a delivery of before it commits later; then end it once."""
+    publish(store, 1)
+    reader = Reader(store, Order.NONE)
+    (event,) = reader.read()
+    store.do(subscriptions.move("pay", "log", "beginning", now=store.now))
+    old = store.do(feed.commit(reader.lease, reader.shard, [event.id], now=store.now))
+    reader.attach(reader.claims[0])
+    done = reader.done
+    new_ = store.do(feed.commit(reader.lease, reader.shard, [event.id], now=store.now))
+    reader.attach(reader.claims[0])
+
+    assert (True, frozenset(), True, {event.id}) == (old, done, new_, reader.done)
+
+
+def test_another_feeder_of_a_shard_keeps_what_is_done(store: Harness):
+    """Keep the ended deliveries of a shard whose feeder an operator has cancelled."""
+    publish(store, 1, 2)
+    reader = Reader(store, Order.NONE)
+    _, second = reader.read()
+    store.do(feed.commit(reader.lease, reader.shard, [second.id], now=store.now))
+    store.do(admin.cancel(reader.claims[0].id, now=store.now))
+    again = Reader(store, Order.NONE)
+
+    assert again.shard.job_id != reader.shard.job_id
+    assert (frozenset({second.id}), reader.shard.epoch) == (again.done, again.shard.epoch)
 
 
 def test_lines_are_free_when_their_jobs_have_ended(store: Harness):

@@ -14,8 +14,8 @@ from redrive.stores.query import Query, Steps, reads
 from tests.stores.operations.conversing import CLOCK, converse, names
 
 HERE = Cluster("this server", 100, 99)
-SHARD = Shard("pay", "log", 0, 1, 0, 0, "5:5:", None, None, 0, 0, None, None)
-OTHER = Shard("pay", "log", 1, 2, 0, 0, "5:5:", None, None, 0, 0, None, None)
+SHARD = Shard("pay", "log", 0, 1, 0, 0, "5:5:", None, None, 0, 0, [], 0, None, None)
+OTHER = Shard("pay", "log", 1, 2, 0, 0, "5:5:", None, None, 0, 0, [], 0, None, None)
 
 
 @reads
@@ -45,7 +45,7 @@ def test_shards_of_a_topic_have_one_edge():
     """Cursors of one topic are put behind the same transaction id, which is read once."""
     answers: list[Any] = [CLOCK, [HERE], [("another server",)], [SHARD, OTHER]]
     answers += [[SHARD, OTHER], [(4,)], [SHARD, OTHER], [(None,)], [("pay",)], [(0, 0, None)]]
-    answers += [[("100:100:",)], [], [], [], []]
+    answers += [[("100:100:",)], [], [], [], [], []]
     done, asked = converse(cluster.rebase(), *answers)
 
     assert ((SHARD, 4), (OTHER, None)) == done

@@ -43,8 +43,8 @@ ASKED: dict[str, dict[str, str]] = {
     "delivery_end": {"id": "1", "note": "'late'"},
     "done_drop": {"ids": "ARRAY[1,2,3]"},
     "done_forget": {},
-    "done_of": {},
-    "done_put": {"job_id": "1", "lease_id": "1", "ids": "ARRAY[1,2,3]"},
+    "done_of": {"epoch": "0"},
+    "done_put": {"job_id": "1", "lease_id": "1", "epoch": "0", "ids": "ARRAY[1,2,3]"},
     "event_near": {"at": "{at}"},
     "event_insert": {
         "topic": "'{pay}'", "key": "'{k}'", "slot": "'{1}'", "type": "'{P}'", "version": "'{1}'", "at": "'{NULL}'",
@@ -57,7 +57,10 @@ ASKED: dict[str, dict[str, str]] = {
     "events_delete, held": {"last_id": "{first} + 1000", "force": "false"},
     "events_large": {"after": "{middle}", "until": "{middle} + 1000", "bytes": "10"},
     "events_old": {"before": f"'{T0}'", "last_id": "{last}", "count": "1000"},
-    "events_unread": {**RANGE, **ALL, "at_id": "0", "last_id": "{first} + 1000"},
+    "events_unread": {
+        **RANGE, **ALL, "at_id": "0", "done_id": "{first} + 9", "unfinished": "ARRAY[{first}]",
+        "last_id": "{first} + 1000",
+    },
     "feeders_of": {},
     "feed_far": {**RANGE, **ALL, "after": "{middle}", "count": "1000"},
     "feed_far, end": {**RANGE, **MARKS, "after": "{last} - 1000", "count": "1000"},
@@ -69,8 +72,8 @@ ASKED: dict[str, dict[str, str]] = {
     "feed_near, idle": {**RANGE, "seen": "{edge}", "until": "{edge}", "after": "0", "count": "2001"},
     "feed_near, large": {**RANGE, **ALL, "after": "0", "count": "2001"},
     "feed_put": {
-        "turns": "1", "seen": "{edge}", "until": "NULL", "at_id": "0", "ahead_id": "0", "stuck_id": "NULL",
-        "stuck_why": "NULL",
+        "turns": "1", "seen": "{edge}", "until": "NULL", "at_id": "0", "done_id": "0", "unfinished": "'{{1,2}}'",
+        "ahead_id": "0", "stuck_id": "NULL", "stuck_why": "NULL",
     },
     "line_skip": {"id": "'{1}'", "topic": "'{pay}'", "subscription": "'{log}'", "now": f"ARRAY['{T0}'::timestamptz]"},
     "lines_held": {"queue": "'pay.log'", "lines": "NULL"},
@@ -111,6 +114,7 @@ SHOWN = {
 
 WHOLE = {
     "check_topics": "it reads the shards, not the events",
+    "done_rebase": "a restored database has few of these rows, and no worker runs",
     "rebase_first": "a restored topic is read once, while no worker runs",
 }
 """Statements that are left out, and why."""

@@ -26,7 +26,17 @@ PLACE = {"topic": "pay", "subscription": "log", "name": "log", "shard": 0, "now"
 
 RANGE = {"types": None, "shards": 1, "seen": "0", "count": 500}
 
-CURSOR = {"until": None, "final": None, "at_id": 0, "ahead_id": 0, "stuck_id": None, "stuck_why": None, "turns": 1}
+CURSOR = {
+    "until": None,
+    "final": None,
+    "at_id": 0,
+    "done_id": 0,
+    "unfinished": [1, 2],
+    "ahead_id": 0,
+    "stuck_id": None,
+    "stuck_why": None,
+    "turns": 1,
+}
 
 
 def _asked(last: int) -> dict[str, dict[str, object]]:
@@ -36,14 +46,15 @@ def _asked(last: int) -> dict[str, dict[str, object]]:
     return {
         "deliveries_first": {"count": 100}, "feeders_of": {},
         "subscriptions_lag": {"count": 501}, "topics_sizes": {"count": 501},
-        "done_drop": {"ids": [1, 2]}, "done_forget": {}, "done_of": {}, "done_put": {"ids": [1, 2]},
+        "done_drop": {"ids": [1, 2]}, "done_forget": {}, "done_of": {"epoch": 0},
+        "done_put": {"epoch": 0, "ids": [1, 2]},
         "event_near": {"at": T0},
         "event_insert": {"key": None, "slot": None, "type": "P", "version": 1, "at": T0, "payload": b"1"},
         "event_pages_add": {"count": 1000}, "event_pages_drop": {"last_id": 10}, "event_pages_large": {"bytes": 10**6},
         "events_delete": {"last_id": 100, "force": True}, "events_delete, held": {"last_id": 500, "force": False},
         "events_large": {"after": last // 2, "until": last // 2 + 500, "bytes": 10},
         "events_old": {"before": T0, "last_id": last, "count": 500},
-        "events_unread": {**window, "at_id": 0, "last_id": 500},
+        "events_unread": {**window, "at_id": 0, "done_id": 9, "unfinished": [1], "last_id": 500},
         "feed_far": {**window, "after": last // 2}, "feed_first": window, "feed_lock": {},
         "feed_look": {"job_ids": [1, 2, 3]}, "feed_near": near, "feed_near, large": {**window, "after": 0},
         "feed_put": {**CURSOR, "seen": "0"},
@@ -68,6 +79,7 @@ HALVED = {"event_near"}
 
 WHOLE = {
     "check_topics": "it reads the shards, not the events",
+    "done_rebase": "files need no rebase",
     "rebase_first": "files need no rebase: their cursors are ids",
 }
 """Statements that are left out, and why."""

@@ -707,6 +707,8 @@ CREATE TABLE redrive_shards (
     until pg_snapshot,                    -- NULL: no window is open
     final pg_snapshot,                    -- the snapshot at which it ends, because the subscription gets other shards
     at_id bigint NOT NULL DEFAULT 0,      -- every event of the window up to this id is done
+    done_id bigint NOT NULL DEFAULT 0,    -- and every one up to this id, except those of `unfinished`
+    unfinished bigint[] NOT NULL DEFAULT '{}',
     ahead_id bigint NOT NULL DEFAULT 0,   -- no event of the window beyond this id has been handed to a handler
     stuck_id bigint,                      -- the event that no worker with this subscription can read
     stuck_why text,
@@ -716,11 +718,13 @@ CREATE TABLE redrive_shards (
 
 CREATE UNIQUE INDEX redrive_shards_feeder ON redrive_shards (job_id);
 
--- Events that are done although earlier ones of their window are not, written in transactions of handlers.
+-- Events that were ended by the transaction of a handler, or became jobs after a failure, until their shards have them
+-- as done. The first of the two that commits ends the delivery.
 CREATE TABLE redrive_done (
     topic text COLLATE "C" NOT NULL,
     subscription text COLLATE "C" NOT NULL,
     event_id bigint NOT NULL,
+    epoch bigint NOT NULL,            -- of the shard under which it was delivered: a move of the cursor repeats it
     PRIMARY KEY (topic, subscription, event_id)
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
 

@@ -665,6 +665,8 @@ CREATE TABLE redrive_shards (
     until TEXT,                           -- NULL: no window is open
     final TEXT,                           -- the id at which it ends, because the subscription gets other shards
     at_id INTEGER NOT NULL DEFAULT 0,     -- every event of the window up to this id is done
+    done_id INTEGER NOT NULL DEFAULT 0,   -- and every one up to this id, except those of `unfinished`, a JSON list
+    unfinished TEXT NOT NULL DEFAULT '[]',
     ahead_id INTEGER NOT NULL DEFAULT 0,  -- no event of the window beyond this id has been handed to a handler
     stuck_id INTEGER,                     -- the event that no worker with this subscription can read
     stuck_why TEXT,
@@ -675,11 +677,13 @@ CREATE TABLE redrive_shards (
 
 CREATE UNIQUE INDEX redrive_shards_feeder ON redrive_shards (job_id);
 
--- Events that are done although earlier ones of their window are not, written in transactions of handlers.
+-- Events that were ended by the transaction of a handler, or became jobs after a failure, until their shards have them
+-- as done. The first of the two that commits ends the delivery.
 CREATE TABLE redrive_done (
     topic TEXT NOT NULL,
     subscription TEXT NOT NULL,
     event_id INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,           -- of the shard under which it was delivered: a move of the cursor repeats it
     PRIMARY KEY (topic, subscription, event_id),
     FOREIGN KEY (topic, subscription) REFERENCES redrive_subscriptions (topic, name) ON DELETE CASCADE
 ) STRICT, WITHOUT ROWID;

@@ -96,6 +96,7 @@ def rebase(*, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[tuple[
                 "at_id": 0 if lowest is None else lowest - 1,
             },
         )
+    yield Query("done_rebase")
     yield Query("meta_put", many=[{"key": KEY, "value": here.identity}])
     yield from record(at, actor, "rebase", shards=len(first))
     return tuple(first)

@@ -66,6 +66,12 @@ class Diverted(msgspec.Struct, frozen=True, gc=False):
     sample: float = 0.0
     trace: str | None = None
 
+    @property
+    def event_id(self) -> int:
+        """The id of the event."""
+        assert self.job.origin is not None  # noqa: S101 - that of a delivery
+        return int(self.job.origin.rpartition("#")[2])
+
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
     """The right of a feeder to its shard."""
@@ -82,8 +88,9 @@ class FeedProgress(msgspec.Struct, frozen=True, gc=False):
         epoch: that of the shard when the feeder read it; nothing is written under another one, but the effects.
         turn: the number of this write. A write that the shard counts already was committed, and its reply was lost.
         at_id: every event of the window up to this id is done, or is among `diverted`.
+        done_id: the same for this id, except for the events of `unfinished`.
         closes: every event of the window is done.
-        done: events with rows in ``redrive_done`` that the position has passed.
+        done: events with rows in ``redrive_done`` that are done by these fields.
         stuck: the event that this code cannot read, and why.
         healthy: True if the crashes of earlier leases are to be forgotten.
         resting: True if no event beyond the position is being delivered.
@@ -92,6 +99,8 @@ class FeedProgress(msgspec.Struct, frozen=True, gc=False):
     epoch: int
     at_id: int
     turn: int
+    done_id: int = 0
+    unfinished: tuple[int, ...] = ()
     closes: bool = False
     diverted: tuple[Diverted, ...] = ()
     effects: tuple[Effect, ...] = ()
@@ -165,7 +174,7 @@ def attach(lease: Lease) -> Steps[Attached | None]:
         lines = yield Query("lines_held", {"queue": found[0].task, "lines": None})
         # The feeder itself is a job of this queue, too, and holds nothing up.
         held = tuple(row[0] for row in lines if not row[0].startswith(FEEDER_LINE))
-    done = yield Query("done_of", {"topic": shard.topic, "subscription": shard.subscription})
+    done = yield Query("done_of", {**_owner(shard), "epoch": shard.epoch})
     return Attached(shard, found[0], held, frozenset(row[0] for row in done))
 
 
@@ -188,6 +197,9 @@ def turn(
     before = _shard(rows[0])
     is_repeated = before.turns >= progress.turn
     if before.epoch != progress.epoch:
+        if progress.done:
+            # Deliveries that ended after the move: what the cursor covers is delivered again.
+            yield Query("done_drop", {**_owner(before), "ids": list(progress.done)})
         if progress.effects and not is_repeated:
             yield Query("feed_put", _columns(replace(before, turns=progress.turn)))
             yield from origins.write_effects(progress.effects, (yield from instant(now)))
@@ -207,14 +219,23 @@ def turn(
 def _progressed(shard: Shard, progress: FeedProgress) -> Shard:
     if shard.until is None:
         return shard
-    return shard.closed() if progress.closes else replace(shard, at_id=progress.at_id)
+    if progress.closes:
+        return shard.closed()
+    return replace(shard, at_id=progress.at_id, done_id=progress.done_id, unfinished=list(progress.unfinished))
 
 
-_WRITTEN = ("topic", "subscription", "shard", "turns", "seen", "until", "at_id", "ahead_id", "stuck_id", "stuck_why")
+_WRITTEN = (
+    "topic", "subscription", "shard", "turns", "seen", "until", "at_id", "done_id", "unfinished", "ahead_id",
+    "stuck_id", "stuck_why",
+)  # fmt: skip
 
 
 def _columns(shard: Shard) -> dict[str, object]:
     return {name: getattr(shard, name) for name in _WRITTEN}
+
+
+def _owner(shard: Shard) -> dict[str, object]:
+    return {"topic": shard.topic, "subscription": shard.subscription}
 
 
 def _where(lease: Lease) -> dict[str, object]:
@@ -264,15 +285,32 @@ def _write_rest(lease: Lease, shard: Shard, progress: FeedProgress, now: datetim
     if progress.healthy:
         yield Query("feed_healthy", _where(lease))
     if progress.done:
-        where = {"topic": shard.topic, "subscription": shard.subscription}
-        yield Query("done_drop", {**where, "ids": list(progress.done)})
+        yield Query("done_drop", {**_owner(shard), "ids": list(progress.done)})
     if not progress.diverted and not progress.effects:
         return ()
     at = yield from instant(now)
-    settled = yield from _divert(lease, progress.diverted, at)
+    diverted = yield from _unended(lease, shard, progress.diverted)
+    settled = yield from _divert(lease, diverted, at)
     if progress.effects:
         yield from origins.write_effects(progress.effects, at)
     return settled
+
+
+# A first attempt fails although the transaction of its handler is committed if the reply of the commit is lost, or if
+# the commit comes together with the time limit.
+def _unended(lease: Lease, shard: Shard, diverted: Sequence[Diverted]) -> Steps[list[Diverted]]:
+    """End the deliveries of failed events; return the diverted events but those that a transaction has ended before."""
+    tried = [each.event_id for each in diverted if each.outcome is not None]
+    if not tried:
+        return list(diverted)
+    ended = yield from _end(lease, shard, tried)
+    return [each for each in diverted if each.outcome is None or each.event_id in ended]
+
+
+def _end(lease: Lease, shard: Shard, ids: Sequence[int]) -> Steps[set[int]]:
+    """Write that deliveries have ended; return those that had not, none of them if the lease is not current."""
+    where = {**_owner(shard), **_where(lease), "epoch": shard.epoch, "ids": list(ids)}
+    return {row[0] for row in (yield Query("done_put", where))}
 
 
 # The first attempt of a failed event took place in the feeder. Its job is inserted, claimed and settled here, so that
@@ -310,16 +348,18 @@ def free(subscription: SubscriptionRecord, lines: Sequence[str]) -> Steps[tuple[
 @writes
 def commit(
     lease: Lease,
-    subscription: SubscriptionRecord,
+    shard: Shard,
     ids: Sequence[int],
     effects: Sequence[Effect] = (),
     *,
     now: datetime | None = None,
 ) -> Steps[bool]:
-    """Write in the transaction of a handler that its events are done; return False if the lease is not current."""
-    where = {"topic": subscription.topic, "subscription": subscription.name, **_where(lease)}
-    rows = yield Query("done_put", {**where, "ids": list(ids)})
-    if not rows:
+    """Write in the transaction of a handler that its events are done.
+
+    Return False if the lease is not current, or if one of the events has ended before.
+    """
+    rows = yield from _end(lease, shard, ids)
+    if not rows or len(rows) < len(ids):
         return False
     if effects:
         yield from origins.write_effects(effects, (yield from instant(now)))

@@ -148,6 +148,7 @@ def _unread(known: SubscriptionRecord, last: int) -> Steps[int]:
     total = 0
     for shard in shards:
         where = {"last_id": last, "seen": shard.seen, "until": shard.until, "at_id": shard.at_id}
+        where |= {"done_id": shard.done_id, "unfinished": list(shard.unfinished)}
         total += (yield Query("events_unread", {**taken(known, shard), **where}))[0][0]
     return total
 

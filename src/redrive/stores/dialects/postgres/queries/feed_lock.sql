@@ -8,7 +8,8 @@ WITH feeder AS MATERIALIZED (
 )
 SELECT
     shard.topic, shard.subscription, shard.shard, shard.job_id, shard.epoch, shard.turns, shard.seen::text AS seen,
-    shard.until::text AS until, shard.final::text AS final, shard.at_id, shard.ahead_id, shard.stuck_id, shard.stuck_why,
+    shard.until::text AS until, shard.final::text AS final, shard.at_id, shard.done_id,
+    shard.unfinished, shard.ahead_id, shard.stuck_id, shard.stuck_why,
     pg_current_snapshot()::text AS edge
 FROM redrive_shards AS shard
 JOIN feeder ON feeder.id = shard.job_id

@@ -1,3 +1,3 @@
--- Delete the rows of events that are done although earlier ones are not.
+-- Delete the rows of ended deliveries of a subscription.
 -- Called by move.
 DELETE FROM redrive_done WHERE topic = :topic AND subscription = :subscription
