@@ -80,7 +80,7 @@ def test_cancelling_a_running_job_closes_its_attempt(why: str | None):
 
 def test_cancelling_a_final_job_changes_nothing():
     """Cancelling a job that has ended returns False."""
-    assert not converse(admin.cancel(7), CLOCK, [DEAD], [])[0]
+    assert not converse(admin.cancel(7), CLOCK, [DEAD])[0]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 -- Count jobs by state, each up to a limit; of the ended ones only those among the newest jobs, except dead ones.
 -- Called by stats. It reads partial indexes and the end of the table. The due jobs of a lane come first in the index.
 SELECT
-    -- Retries may fill the limit of all later jobs; so those that are held for another reason are counted too.
-    due, greatest(later - retrying, held) AS scheduled, retrying, running, waiting, succeeded, dead, caught, cancelled
+    -- Retries may fill the limit of all later jobs; then those that are held for another reason are counted, too.
+    due, greatest(later - retrying, CASE WHEN later < :most::bigint THEN 0 ELSE held END) AS scheduled, retrying, running, waiting,
+    succeeded, dead, caught, cancelled
 FROM (
     SELECT
     (
