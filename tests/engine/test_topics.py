@@ -158,9 +158,9 @@ def test_the_position_stays_below_an_unfinished_event():
     window.add([event(1), event(2), event(3)])
     window.finish([2, 3])
 
-    assert (0, 1) == (window.at_id, window.unfinished)
-    window.finish([1])
-    assert (3, 0) == (window.at_id, window.unfinished)
+    assert (0, 1, 2) == (window.at_id, window.unfinished, window.ended)
+    window.finish([1, 2])
+    assert (3, 0, 3) == (window.at_id, window.unfinished, window.ended)
 
 
 def test_events_behind_an_unfinished_one_are_kept_as_done():
