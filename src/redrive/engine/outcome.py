@@ -96,10 +96,14 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
 
 
 class Restarted(msgspec.Struct, frozen=True, gc=False):
-    """The run begins again with other arguments, as JSON: its steps are deleted, its unread signals stay."""
+    """The run begins again with other arguments, as JSON: its steps are deleted, its unread signals stay.
+
+    ``steps`` are rows of signals that it has received, which are deleted with the others.
+    """
 
     arguments: bytes
     values: bytes | None = None
+    steps: tuple[NewStep, ...] = ()
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):

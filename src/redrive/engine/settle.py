@@ -251,8 +251,8 @@ def _put_off(claim: Claim, outcome: Snoozed | Parked | Restarted | Held, now: da
             rows, ends_at = tuple(decided(each, now) for each in steps), None if undoing else _ends_at(claim)
             due = _due(until, rows, now) if ends_at is None else min(_due(until, rows, now), ends_at)
             return _parked(claim, due, why, RunChange(rows, values, waits, paused, ends_at=ends_at))
-        case Restarted(arguments, values):
-            change = RunChange((), values, arguments=arguments, ends_at=_ends_at(claim))
+        case Restarted(arguments, values, steps):
+            change = RunChange(steps, values, arguments=arguments, ends_at=_ends_at(claim))
             return _parked(claim, now, "begins again with new arguments", change)
         case Held(why):  # pragma: no branch - the last one; mypy proves that all are here
             return _held(claim, why, now)

@@ -37,6 +37,7 @@ class NewStep(msgspec.Struct, frozen=True, gc=False):
         tries: executions of the function, including those that failed before.
         delay: from the transaction until the row is due; for the end of a sleep and of a wait.
         due_at: the same as an instant; used if it is given.
+        at: its instant, if it is another one than that of the transaction: the body has seen it.
     """
 
     path: str
@@ -52,6 +53,7 @@ class NewStep(msgspec.Struct, frozen=True, gc=False):
     error: StepError | None = None
     history: StepHistory | None = None
     ref: int | None = None
+    at: datetime | None = None
 
 
 class FailedTry(msgspec.Struct, frozen=True, gc=False):
@@ -124,7 +126,7 @@ def resolve(end: StepEnd, run_id: int, lease_id: int, now: datetime) -> StepReco
         row.name,
         row.outcome,
         lease_id,
-        now,
+        now if row.at is None else row.at,
         row.took,
         row.tries,
         row.due_at,

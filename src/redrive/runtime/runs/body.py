@@ -58,6 +58,7 @@ class BodyCalls:
             self._pass.announced.discard(call)
         branch = self._current(asked.line)
         self._pass.check_open(branch)
+        self._pass.receipts.goes_on(branch)
         return await self._carry_out(self._pass, branch, asked)
 
     def perform_in_thread(self, asked: Asked) -> Any:
@@ -71,6 +72,7 @@ class BodyCalls:
         self._pass.helpers.add(helper)
         try:
             self._pass.check_open(branch)
+            self._pass.receipts.goes_on(branch)
             return await self._carry_out(self._pass, branch, asked)
         finally:
             self._pass.helpers.discard(helper)
@@ -128,7 +130,7 @@ class BodyCalls:
         if not self._pass.replay.is_new(branch.path, answer.position) or branch.replay_only:
             return False
         branch.position = answer.position
-        self._pass.rows.attach(NewStep(answer.path, StepKind.PATCH, name, result=b"true"))
+        self._pass.attach(branch, NewStep(answer.path, StepKind.PATCH, name, result=b"true"))
         return True
 
     def restart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
@@ -138,5 +140,6 @@ class BodyCalls:
         if branch.path:
             raise FlowMisused("flow.restart() belongs into the body itself, not into a branch")
         payload = self._pass.workflow.signature.write(args, kwargs)
-        self._pass.close(Restarted(payload, self._pass.rows.changed_values()))
+        received = tuple(each.row for each in branch.held)
+        self._pass.close(Restarted(payload, self._pass.rows.changed_values(), received))
         raise Parking

@@ -11,9 +11,22 @@ from datetime import datetime
 from typing import Any
 
 from redrive.app.rng import FlowRandom
-from redrive.engine.runs import StepRecord
-from redrive.engine.steps import StepEnd
+from redrive.engine.runs import SignalRecord, StepRecord
+from redrive.engine.steps import NewStep, StepEnd
 from redrive.errors import FlowInterrupt
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A row of a branch that is written with its next one, and the signal that it has received with it.
+
+    Attributes:
+        seen: True if the code of a branch that has ended has received it.
+    """
+
+    row: NewStep
+    signal: SignalRecord | None
+    seen: bool = False
 
 
 class Branch:
@@ -27,8 +40,9 @@ class Branch:
         joining: True while it waits for branches of its own.
         shields: the number of open ``flow.shield()`` blocks.
         delivered: True if it has received the cancellation of the run.
-        dropped: True if its result is not needed any more.
         replay_only: True if it may take no new step.
+        held: what it has received since its last row.
+        received: True if the last answer of its flow was a signal, or the result of branches that had received one.
     """
 
     def __init__(self, path: str, at: datetime, seed: str, parent: Branch | None = None) -> None:
@@ -41,7 +55,9 @@ class Branch:
         self.shields: int = 0 if parent is None else parent.shields
         self.delivered: bool = parent is not None and parent.delivered
         self.replay_only: bool = parent is not None and parent.replay_only
-        self.dropped = False
+        self.received = False
+        self._dropped = False
+        self.held: list[Receipt] = []
         #: The function of a step that it awaits, if it can be interrupted.
         self.step: RunningStep | None = None
         self.task: asyncio.Task[object] | None = None
@@ -71,6 +87,20 @@ class Branch:
     def is_idle(self) -> bool:
         """True if it does nothing until something happens outside."""
         return self.joining or self.wait is not None
+
+    @property
+    def dropped(self) -> bool:
+        """True if its result is not needed any more."""
+        return self._dropped or (self.parent is not None and self.parent.dropped)
+
+    def drop(self) -> None:
+        """Note that its result is not needed any more."""
+        self._dropped = True
+
+    def is_below(self, other: Branch) -> bool:
+        """Return True if the other branch has opened this one, directly or not."""
+        parent = self.parent
+        return parent is not None and (parent is other or parent.is_below(other))
 
     def reached(self, at: datetime) -> None:
         """Note the time of a row that the branch has reached."""

@@ -18,7 +18,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from datetime import datetime
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -54,8 +54,9 @@ from redrive.policy import Policy
 from redrive.runtime import log
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import outcome_of, undo_cancellation
-from redrive.runtime.runs.branches import CURRENT, Branch, BranchWait, RunningStep, StepInterrupted
+from redrive.runtime.runs.branches import CURRENT, Branch, BranchWait, Receipt, RunningStep, StepInterrupted
 from redrive.runtime.runs.inbox import Inbox
+from redrive.runtime.runs.receipts import Receipts
 from redrive.runtime.runs.recorder import Recorder
 from redrive.runtime.runs.rows import PendingRows
 from redrive.stores.operations.workers import Asked
@@ -74,6 +75,8 @@ monotonic = SystemClock.monotonic
 # Seconds between two polls for signals, while a branch waits for one and another branch works.
 _LOOK = 0.5
 
+
+R = TypeVar("R")
 
 StartThread: TypeAlias = Callable[[Callable[[], Any]], asyncio.Future[Any]]
 """Starts a function in a thread."""
@@ -150,6 +153,7 @@ class Conductor:
         self.now_at = now
         self.start_thread = start_thread
         self.inbox = Inbox(state)
+        self.receipts = Receipts(self.inbox)
         self.replay = Replay(state.run, state.steps)
         self.undos = undos
         self._calls = calls
@@ -172,6 +176,8 @@ class Conductor:
         self._cancel_seen = any(row.kind is StepKind.CANCEL for row in state.steps)
         #: Tasks that end with the pass.
         self.helpers: set[asyncio.Task[Any]] = set()
+        #: Tasks of branches, perhaps of dropped ones, that the pass waits for.
+        self.unfinished: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.Task[None] | None = None
 
     # ---------------------------------------------------------------- one pass
@@ -240,6 +246,7 @@ class Conductor:
         finally:
             CURRENT.reset(token)
             self.branches.remove(branch)
+            self.receipts.ends(branch)
             if branch.parent is not None:
                 # Until it has taken note of this end, the parent does something.
                 branch.parent.joining = False
@@ -263,9 +270,13 @@ class Conductor:
             if self._cut_off():
                 raise error
             undo_cancellation()
+        while self.unfinished:
+            await asyncio.wait(self.unfinished)
+        self._check_lost()
         if self.undos.begun:
             return await self.undos.go_on(self, main)
         self._check_parked(error)
+        self._attach_held(main)
         if error is None:
             error = self._misuse() or self._undelivered(main)
         elif self._expired:
@@ -421,7 +432,7 @@ class Conductor:
 
     def _forget(self) -> None:
         """Stop what would outlive the pass."""
-        for helper in self.helpers:
+        for helper in (*self.helpers, *self.unfinished):
             helper.cancel()
         if self._timer is not None:
             self._timer.cancel()
@@ -457,16 +468,20 @@ class Conductor:
             branch.reached(answer.row.at)
         return answer
 
+    def check_receives(self, branch: Branch) -> None:
+        """Raise the interrupt of the run, or that of a branch that may take no new step."""
+        self.check_open(branch)
+        if branch.replay_only:
+            raise BranchDropped
+
     async def edge(self, branch: Branch, path: str) -> None:
         """Check at the edge of a new step, or after a wait, whether it may go on."""
         while True:
-            self.check_open(branch)
-            if branch.replay_only:
-                raise BranchDropped
+            self.check_receives(branch)
             cancel = self._flags.cancel_why
             if cancel is not None and not branch.delivered and not branch.shields:
                 branch.delivered = self._cancel_seen = True
-                await self.record(NewStep(f"{CANCEL_MARK} {path}", StepKind.CANCEL, CANCEL_MARK))
+                await self.record_for(branch, NewStep(f"{CANCEL_MARK} {path}", StepKind.CANCEL, CANCEL_MARK))
                 raise CancelRequested(cancel)
             if not self._flags.paused:
                 break
@@ -479,20 +494,65 @@ class Conductor:
         """Return the row that would be written now, by the time of this process."""
         return resolve(end, self.claim.id, self.claim.lease_id, self.now_at())
 
+    def attach(self, branch: Branch, end: NewStep) -> None:
+        """Write a row with the next one; behind what its branch has received, which would be missed before it."""
+        if branch.held:
+            branch.held.append(Receipt(end, None))
+        else:
+            self.rows.attach(end)
+
     async def record(self, end: StepEnd, *more: StepEnd) -> StepRecord:
         """Write rows, with those that were attached and the changed values; return the first one as written."""
         row = await self.rows.record(end, *more)
         self._check_lost()
         return row
 
-    async def start_child(self, path: str, call: ChildCall) -> StepRecord:
+    async def record_for(self, branch: Branch, end: StepEnd) -> StepRecord:
+        """Write a row of a branch with what it has received; see `record`."""
+        if branch.parent is None:
+            return await self._write_for(branch, end)
+        return await self.finish(self._write_for(branch, end))
+
+    async def _write_for(self, branch: Branch, end: StepEnd) -> StepRecord:
+        held, branch.held = branch.held, []
+        try:
+            return await self.record(end, *(each.row for each in held))
+        except Exception:
+            branch.held[:0] = held
+            raise
+
+    async def finish(self, work: Coroutine[Any, Any, R]) -> R:
+        """Do work that goes on when its branch is dropped: the pass ends, or parks, after it."""
+        task = self.loop.create_task(work)
+        self.unfinished.add(task)
+        task.add_done_callback(self._finished)
+        return await asyncio.shield(task)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self.unfinished.discard(task)
+        self.consider()
+
+    async def flush(self, branch: Branch) -> None:
+        """Write what a branch has received, before it does something with it that has an effect."""
+        if branch.held:
+            await self.record_for(branch, branch.held[0].row)
+
+    def _attach_held(self, branch: Branch) -> None:
+        """Write what a branch has received with the next row, or with the end of the pass."""
+        for each in branch.held:
+            self.rows.attach(each.row)
+        branch.held = []
+
+    async def start_child(self, branch: Branch, path: str, call: ChildCall) -> StepRecord:
         """Start a child run, and write the row of its call."""
+        await self.flush(branch)
         return await self.rows.start_child(path, call)
 
     async def transact(self, branch: Branch, path: str, call: StepCall) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
         while True:
             await self.edge(branch, path)
+            await self.flush(branch)
             with contextlib.suppress(StepInterrupted):
                 row = await self.rows.transact(path, call)
                 branch.reached(row.at)
@@ -549,7 +609,7 @@ class Conductor:
             branch.wait = None
         if wait.row is not None:
             wait.row = None
-            return await self.record(end)
+            return await self.record_for(branch, end)
         return wait.written or self.expected(end)
 
     def consider(self) -> None:
@@ -564,16 +624,18 @@ class Conductor:
         self._looking = False
         if self._end is not None or not self.branches:
             return
-        waits = [branch.wait for branch in self.branches if branch.wait is not None]
-        if any(wait.woken.done() for wait in waits) or not waits:
+        waiting = [(branch, branch.wait) for branch in self.branches if branch.wait is not None]
+        if any(wait.woken.done() for _, wait in waiting) or not waiting:
             return
-        if all(branch.is_idle for branch in self.branches):
-            self._park(waits)
+        if all(branch.is_idle for branch in self.branches) and not self.unfinished:
+            self._park([wait for _, wait in waiting])
             return
-        for wait in waits:
+        for branch, wait in waiting:
             if wait.row is not None:
-                self._spawn(self._write_wait(wait, wait.row))
+                self._spawn(self._write_wait(branch, wait, wait.row))
                 wait.row = None
+            elif branch.held:
+                self._spawn(self._write_held(branch))
         if self._timer is None or self._timer.done():
             self._timer = self.loop.create_task(self._keep_times())
 
@@ -582,10 +644,14 @@ class Conductor:
         self.helpers.add(helper)
         helper.add_done_callback(self.helpers.discard)
 
-    async def _write_wait(self, wait: BranchWait, end: StepEnd) -> None:
+    async def _write_held(self, branch: Branch) -> None:
+        with contextlib.suppress(LeaseLost):
+            await self.flush(branch)
+
+    async def _write_wait(self, branch: Branch, wait: BranchWait, end: StepEnd) -> None:
         # The next call of the branch raises it.
         with contextlib.suppress(LeaseLost):
-            wait.written = await self.record(end)
+            wait.written = await self.record_for(branch, end)
             wait.due_at = wait.written.due_at
             if wait.written.is_final and end.kind is not StepKind.SLEEP:
                 wait.wake()
@@ -595,6 +661,8 @@ class Conductor:
         for wait in waits:
             if wait.row is not None:
                 self.rows.attach(wait.row)
+        for branch in self.branches:
+            self._attach_held(branch)
         if self._flags.cancel_why is not None and not self._cancel_seen:
             # Behind a shield, and while undos run. Without the row the run would be due at once to receive it.
             self.rows.attach(NewStep(CANCEL_SEEN, StepKind.CANCEL, CANCEL_SEEN))

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from redrive.app.flow import FlowCall
 from redrive.app.flow_calls import GatherCall, OnError
 from redrive.engine.replay import StepRequest
 from redrive.engine.runs import StepKind, branch_path
@@ -58,16 +59,20 @@ class _Group:
 
     async def run(self) -> Any:
         """Start branches and wait for them, until the result is decided."""
+        receipts = self._conductor.receipts
         count, most = len(self._call.branches), self._call.at_once or len(self._call.branches)
         while len(self._ended) < count:
             while self._started < count and len(self._tasks) < most:
                 self._start(self._started)
                 self._started += 1
             self._parent.joining = True
+            receipts.goes_on(self._parent)
             self._conductor.consider()
-            done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
             self._parent.joining = False
-            for task in sorted(done, key=self._tasks.__getitem__):
+            # One that has received a signal may be about to end, and the signal would be lost if another one wins.
+            await receipts.settled(self._parent)
+            for task in sorted((each for each in self._tasks if each.done()), key=self._order):
                 number = self._tasks.pop(task)
                 self._ended[number] = task
                 child = self._children[number]
@@ -75,6 +80,7 @@ class _Group:
                 if self._decided is None and self._decides(task):
                     await self._decide(number, task)
                     return self._result(number)
+                receipts.hand_over(child, seen=self._has_code(number))
         self._parent.joining = False
         if self._decided is None:
             return self._all()
@@ -99,6 +105,15 @@ class _Group:
         task = conductor.loop.create_task(run(), context=context)
         self._tasks[task] = number
 
+    def _has_code(self, number: int) -> bool:
+        """Return True if a branch is more than one call of the flow."""
+        return not isinstance(self._call.branches[number], FlowCall)
+
+    def _order(self, task: asyncio.Task[Any]) -> tuple[bool, int]:
+        """Return a key that sorts branches which have ended at once: those that end with a signal come first."""
+        number = self._tasks[task]
+        return not self._children[number].received, number
+
     def _decides(self, task: asyncio.Task[Any]) -> bool:
         """Return True if the end of this branch decides the call; raise the interrupt of the run."""
         if task.cancelled():
@@ -114,19 +129,20 @@ class _Group:
     async def _decide(self, number: int, task: asyncio.Task[Any]) -> None:
         """Record the branch that has won or failed first, and drop the others."""
         await self.stop()
+        self._conductor.receipts.hand_over(self._children[number], seen=self._has_code(number))
         error = task.exception()
         if error is not None and not self._conductor.is_recorded(error):
             # An error of the code itself may not come again in the next attempt of the run.
             return
         end = NewStep(self._path, StepKind.GATHER, self._call.name, result=msgspec.json.encode(number))
-        row = await self._conductor.record(end)
+        row = await self._conductor.record_for(self._parent, end)
         self._parent.reached(row.at)
 
     async def stop(self) -> None:
         """Drop the branches that have not ended, and wait for their ends."""
         for task, number in self._tasks.items():
             child = self._children[number]
-            child.dropped = True
+            child.drop()
             if child.wait is not None:
                 child.wait.throw(BranchDropped())
             else:
@@ -138,11 +154,13 @@ class _Group:
             _ = task.cancelled() or task.exception()
         for number, child in self._children.items():
             if number not in self._ended:
+                self._conductor.receipts.drop(child, seen=self._has_code(number))
                 self._conductor.replay.drop(child.path)
         self._tasks.clear()
 
     def _result(self, number: int) -> Any:
         self._raise_interrupt()
+        self._parent.received = self._children[number].received
         value = self._ended[number].result()
         return (number, value) if self._races else value
 
@@ -160,6 +178,7 @@ class _Group:
     def _all(self) -> list[Any]:
         """Return the results of all branches in their order."""
         self._raise_interrupt()
+        self._parent.received = any(child.received for child in self._children.values())
         if self._call.on_error is OnError.COLLECT:
             return [self._collected(self._ended[number]) for number in range(len(self._ended))]
         return [self._ended[number].result() for number in range(len(self._ended))]

@@ -5,7 +5,9 @@ A run may have more unread signals than one claim reads. The others are read by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from operator import attrgetter
 
 from redrive.engine.runs import RunState, SignalRecord
 from redrive.stores.operations.runs.steps import UNREAD, Arrivals
@@ -33,9 +35,18 @@ class Inbox:
         # Of a partial inbox only the waits themselves find out if something is new for them.
         return self.add_signals(signals) or self.is_partial or len(self.emits) + len(self.children) > before
 
+    def first(self, name: str, until: datetime | None) -> SignalRecord | None:
+        """Return the first unread signal of a name, if it has come until an instant."""
+        found = (each for each in self.signals if each.name == name and (until is None or each.at <= until))
+        return next(found, None)
+
+    def give_back(self, signals: Iterable[SignalRecord]) -> None:
+        """Add signals that were received by a branch which was dropped before they were recorded."""
+        self.signals = sorted((*self.signals, *signals), key=attrgetter("id"))
+
     def add_signals(self, signals: Sequence[SignalRecord]) -> bool:
         """Add signals that were not read before, and return True if there are some."""
         fresh = [each for each in signals if each.id not in self._seen]
         self._seen.update(each.id for each in fresh)
-        self.signals += fresh
+        self.signals = sorted((*self.signals, *fresh), key=attrgetter("id"))
         return bool(fresh)

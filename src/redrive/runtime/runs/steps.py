@@ -132,13 +132,14 @@ class Tries:
             if row is not None and row.due_at is not None and row.due_at > conductor.now_at():
                 await conductor.wait(branch, row.due_at, self._why(row), self._path)
                 continue
+            await conductor.flush(branch)
             try:
                 end = await self._once(row, returns, digest)
             except StepInterrupted:
                 # The edge of the step delivers the cancellation, or waits for the end of the pause.
                 continue
             if isinstance(end, NewStep) and end.outcome is not StepOutcome.WAITING:
-                row = await conductor.record(end)
+                row = await conductor.record_for(branch, end)
                 break
             expected = conductor.expected(end)
             if isinstance(end, FailedTry) and self._policy.has_functions:
@@ -147,7 +148,7 @@ class Tries:
                 # The row is written with the parking of the run.
                 row = await conductor.wait_with(branch, end, self._why(expected))
             else:
-                row = await conductor.record(end)
+                row = await conductor.record_for(branch, end)
             if isinstance(end, NewStep) and not row.is_final:
                 # A row that waits keeps its due time if the step asks again for more time under the same lease.
                 row = structs.replace(row, due_at=expected.due_at)

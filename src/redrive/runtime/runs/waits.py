@@ -26,7 +26,7 @@ async def sleep(conductor: Conductor, branch: Branch, call: SleepCall) -> None:
         await conductor.edge(branch, answer.path)
         end = NewStep(answer.path, StepKind.SLEEP, "sleep", delay=call.span, due_at=call.until)
         if _is_over(conductor, conductor.expected(end)):
-            row = await conductor.record(end)
+            row = await conductor.record_for(branch, end)
         else:
             row = await conductor.wait_with(branch, end, "sleeps")
     while not _is_over(conductor, row):
@@ -45,6 +45,7 @@ async def wait_for(conductor: Conductor, branch: Branch, call: WaitCall) -> Any:
     row = answer.row
     if row is None or not row.is_final:
         row = await _received(conductor, branch, answer.path, call, row)
+    branch.received = row.kind is StepKind.WAIT and row.ref is not None
     if row.outcome is StepOutcome.TIMED_OUT:
         error = TimedOut(f"{conductor.describe()}: {shown(call.kind, call.name)} ended without an answer")
         conductor.note_error(error, answer.path)
@@ -58,14 +59,20 @@ async def _received(
     """Wait for the end of a wait, and return its row, which is written."""
     made: StepEnd
     while True:
+        if call.kind is StepKind.WAIT:
+            await _look(conductor, branch, call)
+        # A branch that was dropped, now or before, receives nothing.
+        conductor.check_receives(branch)
         # What has arrived in time is received, although the run has continued later.
-        found = _found(conductor, path, call, row)
-        if found is None and call.kind is StepKind.WAIT and conductor.inbox.is_partial:
-            conductor.inbox.add_signals(await conductor.recorder.signals(call.name))
-            found = _found(conductor, path, call, row)
-        if found is not None:
-            made = found
-            break
+        if call.kind is StepKind.WAIT:
+            received = _signal(conductor, branch, path, call, row)
+            if received is not None:
+                return received
+        else:
+            found = _emitted(conductor, path, call, row)
+            if found is not None:
+                made = found
+                break
         if row is not None and row.due_at is not None and row.due_at <= conductor.now_at():
             made = NewStep(path, call.kind, call.name, StepOutcome.TIMED_OUT, due_at=row.due_at)
             break
@@ -78,7 +85,7 @@ async def _received(
             row = await conductor.wait_with(branch, end, why)
         else:
             await conductor.wait(branch, row.due_at, why, path)
-    written = await conductor.record(made)
+    written = await conductor.record_for(branch, made)
     branch.reached(written.at)
     return written
 
@@ -87,18 +94,32 @@ def _what(call: WaitCall) -> str:
     return f"the {'signal' if call.kind is StepKind.WAIT else 'event'} {call.name!r}"
 
 
-def _found(conductor: Conductor, path: str, call: WaitCall, row: StepRecord | None) -> NewStep | None:
-    """Take what the wait is for, if it has arrived in time."""
-    if call.kind is StepKind.EVENT:
-        emit = conductor.inbox.emits.get(call.name)
-        if emit is None or _is_late(emit.at, row):
-            return None
-        return NewStep(path, call.kind, call.name, result=emit.payload)
-    for signal in conductor.inbox.signals:
-        if signal.name == call.name and not _is_late(signal.at, row):
-            conductor.inbox.signals.remove(signal)
-            return NewStep(path, call.kind, call.name, result=signal.payload, ref=signal.id)
-    return None
+def _emitted(conductor: Conductor, path: str, call: WaitCall, row: StepRecord | None) -> NewStep | None:
+    """Return the end of a wait for an emitted value, if it has come in time."""
+    emit = conductor.inbox.emits.get(call.name)
+    if emit is None or _is_late(emit.at, row):
+        return None
+    return NewStep(path, call.kind, call.name, result=emit.payload)
+
+
+async def _look(conductor: Conductor, branch: Branch, call: WaitCall) -> None:
+    """Wait until the branch may receive a signal, and read more of its name if not all were read."""
+    inbox = conductor.inbox
+    if inbox.is_partial and not any(each.name == call.name for each in inbox.signals):
+        inbox.add_signals(await conductor.recorder.signals(call.name))
+    await conductor.receipts.turn(branch)
+
+
+def _signal(
+    conductor: Conductor, branch: Branch, path: str, call: WaitCall, row: StepRecord | None
+) -> StepRecord | None:
+    """Receive the next signal, if one has come in time; its row is written with what the branch does next."""
+    signal = conductor.inbox.first(call.name, None if row is None else row.due_at)
+    if signal is None:
+        return None
+    end = NewStep(path, call.kind, call.name, result=signal.payload, ref=signal.id, at=conductor.now_at())
+    conductor.receipts.receive(branch, end, signal)
+    return conductor.expected(end)
 
 
 def _is_late(at: datetime, row: StepRecord | None) -> bool:
@@ -112,7 +133,7 @@ async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> A
     row = answer.row
     if row is None:
         await conductor.edge(branch, answer.path)
-        row = await conductor.start_child(answer.path, call)
+        row = await conductor.start_child(branch, answer.path, call)
     if not row.is_final:
         row = await _ended(conductor, branch, row)
     if row.outcome is StepOutcome.FAILED:
@@ -123,6 +144,7 @@ async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> A
 async def _ended(conductor: Conductor, branch: Branch, row: StepRecord) -> StepRecord:
     """Wait for the end of a child run, and return the row of the call, which is written."""
     while True:
+        conductor.check_receives(branch)
         end = None if row.ref is None else conductor.inbox.children.get(row.ref)
         if end is not None:
             break
@@ -135,7 +157,7 @@ async def _ended(conductor: Conductor, branch: Branch, row: StepRecord) -> StepR
         text = f"the child run {end.job_id} of {row.name} {word}: {end.error or 'no reason was given'}"
         error = StepError((_CHILD_FAILED,), text, end.reason or "ERROR")
         made = NewStep(row.path, row.kind, row.name, StepOutcome.FAILED, digest=row.digest, error=error, ref=row.ref)
-    written = await conductor.record(made)
+    written = await conductor.record_for(branch, made)
     branch.reached(written.at)
     return written
 

@@ -51,6 +51,16 @@ def test_a_step_is_recorded_as_it_ended(store: Harness):
     assert {"4.0.2": expected} == rows(store)
 
 
+def test_a_row_may_have_an_instant_of_its_own(store: Harness):
+    """Rows of which the body has seen the instant keep it, whenever they are written."""
+    claim = begun(store)
+    store.wait(3)
+    answer = record(store, claim, step(at=T0 + seconds(1)), step("2"))
+
+    assert [T0 + seconds(1), store.now] == [row.at for row in answer.steps]
+    assert answer.steps == tuple(rows(store).values())
+
+
 def test_a_claim_answers_the_recorded_steps(store: Harness):
     """Claims of a run that was parked answer its steps, each run its own."""
     begin(store, run("a"), run("b"))
@@ -217,11 +227,13 @@ def test_a_run_that_begins_again_has_no_steps(store: Harness):
     second = signal(store, payload=b"2")
     first = timeline(store).signals[0].id
     record(store, claim, replace(wait(), outcome=StepOutcome.OK, result=b"1", ref=first), step("2"))
-    store.end(claim, Restarted(b'{"n":2}', b'{"n":2}'))
+    third = signal(store, payload=b"3")
+    received = replace(wait("3"), outcome=StepOutcome.OK, result=b"2", ref=second)
+    store.end(claim, Restarted(b'{"n":2}', b'{"n":2}', (received,)))
     again, state = claimed(store)
 
     assert (b'{"n":2}', (), 1, b'{"n":2}') == (again.payload, state.steps, state.run.epoch, state.run.values)
-    assert [second] == [each.id for each in state.signals]
+    assert [third] == [each.id for each in state.signals]
     assert 1 == again.attempt
 
 

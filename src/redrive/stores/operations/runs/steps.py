@@ -198,7 +198,8 @@ def write_parked(parked: Sequence[Transition], at: datetime) -> Steps[None]:
     given = [
         StepBatch(each.job_id, each.lease_id, change.steps, change.values)
         for each in parked
-        if (change := each.run) is not None and change.arguments is None and (change.steps or change.values is not None)
+        if (change := each.run) is not None
+        and (change.steps or (change.values is not None and change.arguments is None))
     ]
     if given:
         yield from write_behind(given, at)
@@ -268,9 +269,15 @@ def columns(row: StepRecord | NewStep) -> dict[str, Any]:
 
 def _put(rows: Sequence[tuple[StepBatch, NewStep]], at: datetime | None, *, alone: bool) -> Steps[dict[_Key, _Written]]:
     """Write rows, and return those that were written."""
-    many = [{**columns(row), "run_id": batch.run_id, "lease_id": batch.lease_id, "now": at} for batch, row in rows]
+    many = [_row(batch, row, at) for batch, row in rows]
     written: Sequence[_Written] = yield Query("steps_put", many=many, into=_Written, own=alone)
     return {(each.run_id, each.path, each.lease_id): each for each in written}
+
+
+def _row(batch: StepBatch, row: NewStep, at: datetime | None) -> dict[str, Any]:
+    values = columns(row)
+    own = values.pop("at")
+    return {**values, "run_id": batch.run_id, "lease_id": batch.lease_id, "now": at if own is None else own}
 
 
 def _asked(missing: Sequence[tuple[StepBatch, NewStep]]) -> Steps[dict[_Key, _Asked]]:

@@ -18,6 +18,7 @@ WHERE job.id = ANY (:ids::bigint[]) AND run.job_id = ANY (:ids) AND run.job_id =
     AND job.state = 'ready' AND coalesce(job.hold, '') = 'parked'
     AND (
         (run.paused_at IS NOT NULL AND (run.paused_until IS NULL OR run.paused_until > :now))
+        -- They have parked because of a pause, which has ended since.
         OR (run.job_id = ANY (:paused::bigint[]) AND (run.paused_at IS NULL OR run.paused_until <= :now))
         OR EXISTS (
             SELECT FROM redrive_steps AS step

@@ -18,6 +18,7 @@ WHERE redrive_jobs.id IN (SELECT value FROM json_each(:ids)) AND run.job_id = re
     AND hold = 'parked'
     AND (
         (run.paused_at IS NOT NULL AND (run.paused_until IS NULL OR run.paused_until > :now))
+        -- They have parked because of a pause, which has ended since.
         OR (
             run.job_id IN (SELECT value FROM json_each(:paused))
             AND (run.paused_at IS NULL OR run.paused_until <= :now)
