@@ -176,6 +176,7 @@ class Conductor:
         self._cancel_seen = any(row.kind is StepKind.CANCEL for row in state.steps)
         #: Tasks that end with the pass.
         self.helpers: set[asyncio.Task[Any]] = set()
+        self._reads: set[asyncio.Task[None]] = set()
         #: Tasks of branches, perhaps of dropped ones, that the pass waits for.
         self.unfinished: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.Task[None] | None = None
@@ -583,7 +584,10 @@ class Conductor:
         """Read what operators ask of the run, if it is new."""
         known = self._flags.paused if what == "pause" else self._flags.cancel_why is not None
         if not known and self._end is None:
-            self._spawn(self._refresh())
+            # The end of the pass does not cancel it: a connection that is being opened would not be closed.
+            read = self.loop.create_task(self._refresh())
+            self._reads.add(read)
+            read.add_done_callback(self._reads.discard)
 
     # ---------------------------------------------------------------- waits
 
