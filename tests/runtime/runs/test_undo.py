@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from redrive import App, CancelRequested, Flow, GiveUp
+from redrive import App, CancelRequested, Flow, GiveUp, SyncFlow
 from redrive.errors import JobCancelled, JobDead
+from redrive.runtime.worker import Worker
 from redrive.testing import drain
 from tests.runtime.runs.conftest import Calls, every_store
 
@@ -282,3 +288,79 @@ def test_a_run_that_passes_its_deadline_takes_its_steps_back(app: App, calls: Ca
     assert ["one", "undo"] == calls
     assert "dead" == run.state
     assert "the deadline of the run has passed (one undone)" == run.job.refresh().record.error
+
+
+@pytest.mark.parametrize("kind", ["gather", "first"])
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_step_of_a_dropped_branch_that_has_ended_is_undone(  # noqa: C901, PLR0915 - one run, in both colours
+    tmp_path: Path, kind: str, *, is_async: bool
+):
+    """Functions in threads end after their branch was dropped; their steps are recorded, and undone with the others."""
+    app = App(f"sqlite:///{tmp_path}/runs.db?synchronous=normal")
+    started, dropped = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def book() -> str:
+        started.set()
+        assert dropped.wait(20)
+        done.append("booked")
+        return "room"
+
+    def cancel(room: str) -> None:
+        done.append(f"cancelled {room}")
+
+    def fails() -> None:
+        assert started.wait(20)
+        raise GiveUp("full")
+
+    def free() -> None:
+        dropped.set()
+        raise GiveUp("full")
+
+    def wins() -> bool:
+        return started.wait(20)
+
+    def branches(flow: Any) -> tuple[Any, Any]:
+        return lambda: flow.step(book, undo=cancel), lambda: flow.step(wins if kind == "first" else fails)
+
+    if is_async:
+
+        @app.workflow()
+        async def body(flow: Flow) -> None:
+            run_all = flow.first if kind == "first" else flow.gather
+            try:
+                await run_all(*(each() for each in branches(flow)))
+            except GiveUp:
+                dropped.set()
+                raise
+            await flow.step(free)
+
+    else:
+
+        @app.workflow()
+        def body(flow: SyncFlow) -> None:
+            run_all = flow.first if kind == "first" else flow.gather
+            try:
+                run_all(*branches(flow))
+            except GiveUp:
+                dropped.set()
+                raise
+            flow.step(free)
+
+    run = body.start()
+
+    async def work() -> None:
+        worker = Worker(app)
+        running = asyncio.create_task(worker.run())
+        with contextlib.suppress(JobDead):
+            await run.aresult("30s")
+        worker.stop()
+        await running
+
+    asyncio.run(work())
+
+    assert ("dead", ["booked", "cancelled room"]) == (run.state, done)
+    assert {"1.0.1": "ok", "u1.0.1": "ok"} == {
+        row.path: row.outcome for row in run.timeline() if row.path.endswith("1.0.1")
+    }
+    app.close()

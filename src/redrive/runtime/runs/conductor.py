@@ -508,19 +508,27 @@ class Conductor:
         self._check_lost()
         return row
 
-    async def record_for(self, branch: Branch, end: StepEnd) -> StepRecord:
-        """Write a row of a branch with what it has received; see `record`."""
+    async def record_for(
+        self, branch: Branch, end: StepEnd, ended: Callable[[StepRecord], None] | None = None
+    ) -> StepRecord:
+        """Write a row of a branch with what it has received; see `record`. Call ``ended`` with a row that is final."""
         if branch.parent is None:
-            return await self._write_for(branch, end)
-        return await self.finish(self._write_for(branch, end))
+            return await self.write_for(branch, end, ended)
+        return await self.finish(self.write_for(branch, end, ended))
 
-    async def _write_for(self, branch: Branch, end: StepEnd) -> StepRecord:
+    async def write_for(
+        self, branch: Branch, end: StepEnd, ended: Callable[[StepRecord], None] | None = None
+    ) -> StepRecord:
+        """Write a row as `record_for` does, as a part of work that a drop does not cut off."""
         held, branch.held = branch.held, []
         try:
-            return await self.record(end, *(each.row for each in held))
+            row = await self.record(end, *(each.row for each in held))
         except Exception:
             branch.held[:0] = held
             raise
+        if ended is not None and row.is_final:
+            ended(row)
+        return row
 
     async def finish(self, work: Coroutine[Any, Any, R]) -> R:
         """Do work that goes on when its branch is dropped: the pass ends, or parks, after it."""
@@ -549,15 +557,23 @@ class Conductor:
         await self.flush(branch)
         return await self.rows.start_child(path, call)
 
-    async def transact(self, branch: Branch, path: str, call: StepCall) -> StepRecord:
+    async def transact(
+        self, branch: Branch, path: str, call: StepCall, ended: Callable[[StepRecord], None]
+    ) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
         while True:
             await self.edge(branch, path)
             await self.flush(branch)
             with contextlib.suppress(StepInterrupted):
-                row = await self.rows.transact(path, call)
+                work = self._transact(path, call, ended)
+                row = await (work if branch.parent is None else self.finish(work))
                 branch.reached(row.at)
                 return row
+
+    async def _transact(self, path: str, call: StepCall, ended: Callable[[StepRecord], None]) -> StepRecord:
+        row = await self.rows.transact(path, call)
+        ended(row)
+        return row
 
     def _lose(self) -> None:
         self._lost = True

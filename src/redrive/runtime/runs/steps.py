@@ -55,20 +55,26 @@ async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
     answer = conductor.ask(branch, StepRequest(StepKind.STEP, step.name, call.digest, call.line, step.aka))
     policy = call.policy or conductor.workflow.step_policy
     row = answer.row
-    if row is None or row.outcome is StepOutcome.WAITING:
-        if call.transacted:
-            row = await conductor.transact(branch, answer.path, call)
-        else:
-            function = functools.partial(call_function, conductor, step.name, step.function, *call.args, **call.kwargs)
-            if _is_coroutine_function(step.function):
-                function = functools.partial(interruptibly, function, repeatable=policy.idempotent is not False)
-            tries = Tries(conductor, branch, answer.path, function, kind=StepKind.STEP, name=step.name, policy=policy)
-            tries.arguments = call.args, call.kwargs
-            row = await tries.run(row, step.returns, call.digest)
+
+    def ended(row: StepRecord) -> None:
+        if call.undo is not None and row.outcome is not StepOutcome.FAILED:
+            conductor.undos.add(row, call.undo, policy, step)
+
+    if row is not None and row.outcome is not StepOutcome.WAITING:
+        ended(row)
+    elif call.transacted:
+        row = await conductor.transact(branch, answer.path, call, ended)
+    else:
+        function = functools.partial(call_function, conductor, step.name, step.function, *call.args, **call.kwargs)
+        is_async = _is_coroutine_function(step.function)
+        if is_async:
+            function = functools.partial(interruptibly, function, repeatable=policy.idempotent is not False)
+        tries = Tries(conductor, branch, answer.path, function, kind=StepKind.STEP, name=step.name, policy=policy)
+        tries.arguments = call.args, call.kwargs
+        tries.ended, tries.is_whole = ended, not is_async and branch.parent is not None
+        row = await tries.run(row, step.returns, call.digest)
     if row.outcome is StepOutcome.FAILED:
         raise conductor.recorded(row)
-    if call.undo is not None:
-        conductor.undos.add(row, call.undo, policy, step)
     return step.returns.read(row.result)
 
 
@@ -120,6 +126,10 @@ class Tries:
         self._value: Any = None
         #: The arguments of the function, for the hooks of the policy.
         self.arguments: tuple[tuple[Any, ...], Mapping[str, Any]] = ((), {})
+        #: Called with the final row, as soon as it is written.
+        self.ended: Callable[[StepRecord], None] = _ignore
+        #: True if a thread calls the function for a branch: it has its effect although the branch is dropped meanwhile.
+        self.is_whole = False
 
     async def run(
         self, row: StepRecord | None, returns: Returns | None = None, digest: int | None = None
@@ -134,12 +144,15 @@ class Tries:
                 continue
             await conductor.flush(branch)
             try:
-                end = await self._once(row, returns, digest)
+                if self.is_whole:
+                    end, final = await conductor.finish(self._whole(row, returns, digest))
+                else:
+                    end, final = await self._once(row, returns, digest), None
             except StepInterrupted:
                 # The edge of the step delivers the cancellation, or waits for the end of the pause.
                 continue
             if isinstance(end, NewStep) and end.outcome is not StepOutcome.WAITING:
-                row = await conductor.record_for(branch, end)
+                row = final or await conductor.record_for(branch, end, self.ended)
                 break
             expected = conductor.expected(end)
             if isinstance(end, FailedTry) and self._policy.has_functions:
@@ -154,6 +167,15 @@ class Tries:
                 row = structs.replace(row, due_at=expected.due_at)
         branch.reached(row.at)
         return row
+
+    async def _whole(
+        self, row: StepRecord | None, returns: Returns | None, digest: int | None
+    ) -> tuple[StepEnd, StepRecord | None]:
+        """Call the function once, and write the row if it is final, or if the branch was dropped meanwhile."""
+        end = await self._once(row, returns, digest)
+        if self._branch.dropped or (isinstance(end, NewStep) and end.outcome is not StepOutcome.WAITING):
+            return end, await self._conductor.write_for(self._branch, end, self.ended)
+        return end, None
 
     async def _once(self, row: StepRecord | None, returns: Returns | None, digest: int | None) -> StepEnd:
         """Call the function once, and return the row to be written."""
@@ -294,6 +316,10 @@ class Tries:
                 why = outcome.why if isinstance(outcome, Cancelled) else "cancelled"
                 error = StepError(("redrive.errors.Cancel",), why, "CANCELLED")
                 return made(outcome=StepOutcome.FAILED, tries=before + 1, error=error)
+
+
+def _ignore(_: StepRecord) -> None:
+    """Do nothing."""
 
 
 _TOO_LARGE = "redrive.errors.ResultTooLarge"
