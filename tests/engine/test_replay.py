@@ -8,9 +8,19 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from redrive.engine.replay import Replay, StepRequest, in_order, shown
-from redrive.engine.runs import RunRecord, StepKind, StepOutcome, StepRecord, branch_path, next_path
+from redrive.engine.runs import (
+    UNDONE,
+    RunRecord,
+    StepError,
+    StepKind,
+    StepOutcome,
+    StepRecord,
+    branch_path,
+    next_path,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = RunRecord(7, "checkout", "order-42", 1, 0)
@@ -136,6 +146,21 @@ def test_dropped_branches_need_not_be_reached():
     replay.drop("1.1")
 
     assert ["1.0.1", "1.10.1"] == [each.path for each in replay.unreached()]
+
+
+def test_steps_behind_one_that_is_executed_anew_need_not_be_reached():
+    """They were kept when the run started again; steps of other branches of the same call are not behind it."""
+    undone = replace(row("1.0.1"), outcome=StepOutcome.WAITING, error=StepError((), "undone", UNDONE))
+    late = replace(row("3"), lease_id=9, outcome=StepOutcome.FAILED, error=StepError((), "no", "ERROR"))
+
+    branches = Replay(RUN, [undone, row("1.0.2"), row("1.1.1"), row("2")])
+    branches.ask("1.0", 1, request("s1.0.1"))
+    assert "step 1.1.1 was `s1.1.1`, and the code has ended" in str(branches.missing())
+    replay = Replay(RUN, [row("1"), row("2"), late, row("4"), row("5.0.1")])
+    for number in (1, 2, 3):
+        replay.ask("", number, request(f"s{number}"))
+
+    assert None is replay.missing()
 
 
 def test_undos_and_marks_are_not_compared():

@@ -182,6 +182,14 @@ def test_what_the_body_did_about_its_end_is_forgotten():
     )
 
 
+def test_a_kept_step_behind_an_undone_one_is_no_answer():
+    """Steps that were recorded before the failure or the cancellation stay, wherever they are."""
+    cancel = StepRecord(1, ":cancel 1", StepKind.CANCEL, ":cancel", StepOutcome.OK, 5, NOW)
+
+    assert Again(renew=("1",), loosen=("2",)) == again([failed("1", lease_id=2), row("2")])
+    assert Again(forget=("3", ":cancel 1")) == again([row("1"), row("2"), row("3", lease_id=6), cancel])
+
+
 def test_a_fork_executes_undone_steps_anew():
     """Copies have no undos, and those of undone steps wait for an execution."""
     rows = [row("1"), row("2"), row("3"), row("u1"), failed("u2"), mark("2", "1")]

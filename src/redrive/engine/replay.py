@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from redrive.engine.runs import RunRecord, StepKind, StepRecord, next_path, path_order
+from redrive.engine.runs import UNDONE, RunRecord, StepKind, StepRecord, next_path, path_order
 
 #: The kinds of steps in texts.
 _WORDS = {
@@ -149,7 +149,7 @@ class Replay:
 
     def missing(self, line: str = "") -> str | None:
         """Return why the end of the body does not fit; None if it does."""
-        left = self.unreached()
+        left = [row for row in self.unreached() if not self._is_kept(row)]
         if not left:
             return None
         place = f" ({line})" if line else ""
@@ -157,6 +157,17 @@ class Replay:
         return (
             f"{describe_run(self._run)}: step {left[0].path} was {_shown(left[0])}{more}, and the code has ended "
             f"without it{place}. {_REMEDY}"
+        )
+
+    # A run that starts again executes what was undone anew and keeps what it recorded behind that. If it fails earlier
+    # now, or takes another way, these rows are not reached.
+    def _is_kept(self, row: StepRecord) -> bool:
+        """Return True if a step before a recorded one was executed after it, or will be."""
+        parts = path_order(row.path)[1]
+        return any(
+            (each.lease_id > row.lease_id or (each.error is not None and each.error.reason == UNDONE))
+            and _is_before(path_order(each.path)[1], parts)
+            for each in self._rows.values()
         )
 
     def _text(self, problem: str, request: StepRequest) -> str:
@@ -191,6 +202,12 @@ def _is_behind(path: str, branch: str, position: int) -> bool:
     if not path.startswith(prefix):
         return False
     return int(path[len(prefix) :].partition(".")[0]) > position
+
+
+def _is_before(parts: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Return True if a call comes before another one; two in different branches of one call do not."""
+    level = next((level for level, (mine, its) in enumerate(zip(parts, other, strict=False)) if mine != its), None)
+    return level is not None and level % 2 == 0 and parts[level] < other[level]
 
 
 def in_order(steps: Iterable[StepRecord]) -> Sequence[StepRecord]:

@@ -350,6 +350,10 @@ def child_id(parent: RunRecord, path: str) -> str:
 UNDO_MARK: Final = ":undo"
 
 
+#: The reason in the row of a step that was undone, and is executed anew.
+UNDONE: Final = "UNDONE"
+
+
 def undo_path(path: str) -> str:
     """Return the path of the undo of a step."""
     return f"u{path}"

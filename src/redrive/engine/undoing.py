@@ -20,6 +20,7 @@ from redrive.engine.outcome import RunChange, Transition
 from redrive.engine.records import AttemptOutcome, Claim, Hold
 from redrive.engine.runs import (
     UNDO_MARK,
+    UNDONE,
     StepError,
     StepKind,
     StepOutcome,
@@ -29,9 +30,6 @@ from redrive.engine.runs import (
     undo_path,
 )
 from redrive.engine.steps import NewStep
-
-#: The reason in the row of a step that was undone, and is executed anew.
-UNDONE = "UNDONE"
 
 #: The error in its row.
 AGAIN = StepError((), "it was undone, and is executed anew", UNDONE)
@@ -214,17 +212,22 @@ def again(rows: Sequence[StepRecord]) -> Again:
     """
     by_path = {row.path: row for row in rows}
     plan, body = plan_of(by_path.get(UNDO_MARK)), _Order(rows)
-    cuts = [row.path.removeprefix(f"{row.name} ") for row in rows if row.kind is StepKind.CANCEL]
-    cuts += [plan.failed] if plan is not None and plan.failed is not None else []
-    answers = {row.path for row in body.behind(cuts)}
+    cuts = {row.path.removeprefix(f"{row.name} "): row.lease_id for row in rows if row.kind is StepKind.CANCEL}
+    if plan is not None and plan.failed in by_path:
+        cuts[plan.failed] = by_path[plan.failed].lease_id
+    # A step that was kept when the run started again before is older, and is no answer.
+    answers = {row.path for cut, lease in cuts.items() for row in body.behind([cut]) if row.lease_id >= lease}
     ended = {
         row.path
         for row in body.rows
-        if row.outcome in _ENDED and row.path not in answers and (row.path in cuts or not body.has_behind(row.path))
+        if row.outcome in _ENDED and row.path not in answers and (row.path in cuts or body.is_last(row))
     }
     forget = {row.path for row in rows if row.kind in _MARKS} | answers | ended
     forget |= {path for path in body.decided_by(ended) if path in by_path}
-    renew = {row.path for row in body.rows if _is_undone(row, by_path) and row.path not in forget}
+    # A failure with kept steps behind it leaves no gap: it is executed anew like an undone step.
+    failed = {path for path in ended if any(row.path not in forget for row in body.behind([path]))}
+    forget -= failed
+    renew = {row.path for row in body.rows if _is_undone(row, by_path) and row.path not in forget} | failed
     kept = {row.path for row in body.behind(renew) if row.digest is not None}
     return Again(tuple(sorted(forget)), tuple(sorted(renew)), tuple(sorted(kept - renew - forget)))
 
@@ -245,14 +248,10 @@ class _Order:
     def __init__(self, rows: Iterable[StepRecord]) -> None:
         self.rows = [row for row in rows if row.kind not in _MARKS and path_order(row.path)[0] == 0]
         self._parts = {row.path: path_order(row.path)[1] for row in self.rows}
-        self._last: dict[tuple[int, ...], int] = {}
-        for parts in self._parts.values():
-            for branch, position in _places(parts):
-                self._last[branch] = max(self._last.get(branch, 0), position)
 
-    def has_behind(self, path: str) -> bool:
-        """Return True if a call behind this one was recorded; those of other branches of one call are not behind it."""
-        return any(self._last.get(branch, 0) > position for branch, position in _places(path_order(path)[1]))
+    def is_last(self, row: StepRecord) -> bool:
+        """Return True if no call behind this one was recorded since; other branches of a call are not behind it."""
+        return all(each.lease_id < row.lease_id for each in self.behind([row.path]))
 
     def behind(self, paths: Iterable[str]) -> list[StepRecord]:
         """Return the rows of the calls behind any of these."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from redrive import App, Cancel, CancelRequested, Filter, Flow, GiveUp, Policy, SyncFlow
-from redrive.errors import IllegalMove
-from redrive.testing import drain
+from redrive.errors import FlowMisused, IllegalMove
+from redrive.testing import drain, replay
 from tests.runtime.runs.conftest import Calls, every_store
 
 Ending = Callable[[Flow], Any]
@@ -50,6 +51,13 @@ async def _cancels(flow: Flow) -> None:
 
 async def _exits(flow: Flow) -> None:
     sys.exit(1)
+
+
+async def _exits_in_a_branch(flow: Flow) -> None:
+    async def leaves() -> None:
+        sys.exit(1)
+
+    await flow.gather(leaves(), flow.sleep("1s"), on_error="collect")
 
 
 async def _cancels_its_task(flow: Flow) -> None:
@@ -106,6 +114,7 @@ ENDS: tuple[tuple[Ending, str], ...] = (
     (_gives_up, "no seat"),
     (_cancels, "by itself"),
     (_exits, "1"),
+    (_exits_in_a_branch, "1"),
     (_cancels_its_task, "the handler, or something that it awaited, was cancelled"),
     (_takes_too_long, "the attempt took longer than 0.05 s"),
     (_returns_too_much, "1,200,002 bytes of JSON"),
@@ -157,6 +166,53 @@ def test_a_body_in_a_thread_undoes_when_its_result_does_not_fit(app: App, calls:
     drain(app)
 
     assert (["charge", "refund charge 7"], "dead") == (calls, run.state)
+
+
+def test_a_body_in_a_thread_takes_no_step_after_its_timeout(app: App, calls: Calls):
+    """Its thread cannot be stopped, so its next call of the flow is refused; its steps are taken back."""
+    book, undo = charge(calls), refund(calls)
+    ended, refused = threading.Event(), threading.Event()
+
+    @app.workflow(timeout="50ms")
+    def body(flow: SyncFlow) -> None:
+        flow.step(book, undo=undo)
+        ended.wait(10)
+        try:
+            flow.step(book)
+        except FlowMisused:
+            refused.set()
+
+    run = body.start()
+    drain(app)
+    ended.set()
+
+    assert refused.wait(10)
+    assert (["charge", "refund charge 0"], "dead") == (calls, run.state)
+
+
+def test_a_replay_of_a_history_calls_no_undo(app: App, calls: Calls):
+    """Histories of runs that take their steps back are compared with the code, and nothing is called."""
+    book = charge(calls)
+    undo = calls.step("undo", *(OSError("closed") for _ in range(9)))
+
+    def undo_it(receipt: str) -> None:
+        undo(0)
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await flow.step(book, 1, undo=undo_it)
+        await flow.step(book, 2, undo=undo_it, retry="9 1h")
+        raise GiveUp("no seat")
+
+    run = body.start()
+    drain(app, within="30m")
+    before = list(calls)
+    replay(app, run.history())
+    run.cancel()
+    run.cancel()
+    replay(app, run.history())
+
+    assert ("cancelled", before) == (run.state, calls)
 
 
 def test_a_predicate_that_makes_an_error_final_undoes(app: App, calls: Calls):
@@ -560,6 +616,83 @@ def test_a_run_that_undoes_is_neither_forked_nor_given_a_value(app: App, calls: 
     with pytest.raises(IllegalMove, match="takes its steps back at this moment: give the value when it has ended"):
         run.supply("fails", 1)
     assert run.fork().created
+
+
+@every_store
+def test_a_run_that_starts_again_fails_at_an_undone_step(app: App, calls: Calls):
+    """What was kept behind it is not reached and does not hold the run; the next retry goes on with it."""
+    errors: list[Exception] = []
+    undo, keep, fails = refund(calls), calls.step("keep"), calls.step("fails", OSError("a"))
+
+    def book() -> str:
+        calls.append("book")
+        if errors:
+            raise errors.pop()
+        return "1"
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await flow.step(book, undo=undo)
+        await flow.step(keep)
+        await flow.sleep("1m")
+        await flow.step(fails)
+
+    run = body.start()
+    drain(app)
+    errors.append(GiveUp("no room"))
+    run.job.retry()
+    drain(app)
+    assert ("dead", "no room") == (run.state, run.job.refresh().record.error)
+    run.job.retry()
+    drain(app)
+
+    assert "succeeded" == run.state
+    assert ["book", "keep", "fails", "refund 1", "book", "book", "fails"] == calls
+
+
+@every_store
+def test_a_run_that_is_cancelled_at_an_undone_step_keeps_what_lies_behind(app: App, calls: Calls):
+    """Only steps that were taken after the cancellation are forgotten."""
+    book, undo, keep, fails = charge(calls), refund(calls), calls.step("keep"), calls.step("fails", OSError("a"))
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await flow.step(book, undo=undo)
+        await flow.step(keep)
+        await flow.step(fails)
+
+    run = body.start()
+    drain(app)
+    run.job.retry()
+    run.cancel()
+    drain(app)
+    assert "cancelled" == run.state
+    run.job.retry()
+    drain(app)
+
+    assert ("succeeded", 1, 2, 2) == (run.state, calls.count("keep"), calls.count("charge"), calls.count("fails"))
+
+
+@every_store
+def test_a_run_without_undos_forgets_what_it_did_about_its_failure(app: App, calls: Calls):
+    """A retry repeats the step that ended the run, although its body has taken another step since."""
+    fails, tell = calls.step("fails", OSError("a")), calls.step("tell")
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        try:
+            await flow.step(fails)
+        except OSError:
+            await flow.step(tell)
+            raise
+
+    run = body.start()
+    drain(app)
+    assert ("dead", "a") == (run.state, run.job.refresh().record.error)
+    run.job.retry()
+    drain(app)
+
+    assert ("succeeded", ["fails", "tell", "fails"]) == (run.state, calls)
 
 
 @every_store

@@ -158,8 +158,9 @@ class Conductor:
         self.undos = undos
         self._calls = calls
         self.loop = asyncio.get_running_loop()
-        #: Errors that were recorded, with the paths of their rows.
-        self._recorded: list[tuple[BaseException, str]] = []
+        # Errors that were recorded, with the paths of their rows and the number of the calls until then.
+        self._recorded: list[tuple[BaseException, str, int]] = []
+        self._asks = 0
         self._flags = state.flags
         #: What the body has asked for last.
         self.asked: StepRequest | None = None
@@ -396,12 +397,21 @@ class Conductor:
 
     def recorded_at(self, error: BaseException | None) -> str | None:
         """Return the path of the row of an error or of one of its causes; None if it was not recorded."""
+        found = self._found(error)
+        return None if found is None else found[0]
+
+    def has_reacted(self, error: BaseException | None) -> bool:
+        """Return True if an error was recorded, and the body has called the flow since."""
+        found = self._found(error)
+        return found is not None and self._asks > found[1]
+
+    def _found(self, error: BaseException | None) -> tuple[str, int] | None:
         seen: set[int] = set()
         link = error
         while link is not None and id(link) not in seen:
-            for each, path in self._recorded:
+            for each, path, asks in self._recorded:
                 if link is each:
-                    return path
+                    return path, asks
             seen.add(id(link))
             link = link.__cause__
         return None
@@ -414,7 +424,7 @@ class Conductor:
 
     def note_error(self, error: BaseException, path: str) -> None:
         """Note an error that was recorded: another pass would raise it again."""
-        self._recorded.append((error, path))
+        self._recorded.append((error, path, self._asks))
 
     def describe(self) -> str:
         """Return the workflow, the id and the version of the run, for a message."""
@@ -457,6 +467,7 @@ class Conductor:
     def ask(self, branch: Branch, request: StepRequest) -> Answer:
         """Find the recorded step; hold the run if the code does not fit."""
         self.asked = request
+        self._asks += 1
         answer = self.replay.ask(branch.path, branch.position + 1, request)
         branch.position = answer.position
         if answer.mismatch is not None:

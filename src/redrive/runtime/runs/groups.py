@@ -34,11 +34,22 @@ async def run_group(conductor: Conductor, branch: Branch, call: GatherCall) -> A
     group = _Group(conductor, branch, call, answer.path, decided)
     try:
         return await group.run()
+    except ExitInBranch as exit_in_branch:
+        await group.stop()
+        raise exit_in_branch.error from None
     except BaseException:
         await group.stop()
         raise
     finally:
         group.close()
+
+
+class ExitInBranch(Exception):
+    """Carries a `SystemExit` out of the task of a branch, which would otherwise end the event loop of the worker."""
+
+    def __init__(self, error: SystemExit) -> None:
+        super().__init__()
+        self.error = error
 
 
 class _Group:
@@ -100,7 +111,10 @@ class _Group:
         context = contextvars.copy_context()
 
         async def run() -> Any:
-            return await conductor.run_branch(child, lambda: _begin(work))
+            try:
+                return await conductor.run_branch(child, lambda: _begin(work))
+            except SystemExit as error:
+                raise ExitInBranch(error) from error
 
         task = conductor.loop.create_task(run(), context=context)
         self._tasks[task] = number
@@ -187,7 +201,7 @@ class _Group:
         error = task.exception()
         if error is None:
             return task.result()
-        if isinstance(error, Exception):
+        if isinstance(error, Exception) and not isinstance(error, ExitInBranch):
             return error
         raise error
 

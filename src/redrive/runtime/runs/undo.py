@@ -56,10 +56,13 @@ class Undos:
 
     async def run(self, conductor: Conductor, main: Branch, outcome: Outcome, error: BaseException | None) -> Outcome:
         """Begin and run the undos of a run that ends with this outcome, and return what it ends with."""
+        first = _first(outcome, error)
         if not self._entries:
+            if conductor.has_reacted(error):
+                # A run that starts again forgets what the body did about the failure.
+                await self._begin(conductor, first, conductor.recorded_at(error))
             await conductor.rows.flush()
             return _ended(outcome)
-        first = _first(outcome, error)
         await self._begin(conductor, first, conductor.recorded_at(error))
         if conductor.is_late:
             _later(conductor)
