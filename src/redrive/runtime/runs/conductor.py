@@ -143,14 +143,9 @@ class Conductor:
         within: Callable[[Awaitable[Any]], Awaitable[Any]],
         cut_off: Callable[[], bool],
     ) -> None:
-        self.claim = claim
-        self.workflow = workflow
-        self.run_record = state.run
+        self.claim, self.workflow, self.run_record = claim, workflow, state.run
         self.seed = f"{state.run.workflow} {state.run.id} {state.run.epoch}"
-        self.app = app
-        self.functions = functions
-        self.recorder = recorder
-        self.now_at = now
+        self.app, self.functions, self.recorder, self.now_at = app, functions, recorder, now
         self.start_thread = start_thread
         self.inbox = Inbox(state)
         self.receipts = Receipts(self.inbox)
