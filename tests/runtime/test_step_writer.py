@@ -125,9 +125,10 @@ def test_of_many_steps_a_part_is_written_first(app: App, bench: Bench, monkeypat
 
 
 def test_rows_of_a_lost_run_are_answered_as_lost(app: App, bench: Bench):
-    """Rows of a run that was cancelled are answered as lost, beside others that are written."""
+    """Rows of a run that a second cancellation has ended are answered as lost, beside others that are written."""
     lost, mine = run_of(app, "a"), run_of(app, "b")
-    app.store.run(admin.cancel(lost.id, now=app.now()))
+    for _ in range(2):
+        app.store.run(admin.cancel(lost.id, now=app.now()))
 
     assert [StepsAnswer.LOST, StepsAnswer.WRITTEN] == [
         each.answer for each in bench.written(step_of(lost), step_of(mine))
