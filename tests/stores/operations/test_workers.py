@@ -46,7 +46,7 @@ def test_stuck_sessions_are_recognised_by_their_silence():
 
 @pytest.mark.parametrize("rows", [[(5,)], []])
 def test_a_heartbeat_returns_lease_end_and_leases(rows: list[Any]):
-    """Heartbeats return whether the worker is registered, which leases it holds, and what operators ask of their runs."""
+    """Heartbeats return whether the worker is registered, its leases, and what operators ask of their runs."""
     pulse, asked = converse(workers.beat(5, seconds(15)), rows, [(11, None), (12, "pause")])
 
     assert Pulse(bool(rows), frozenset({11, 12}), {12: "pause"}) == pulse
