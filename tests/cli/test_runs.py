@@ -221,8 +221,8 @@ def test_restarts_children_and_forks_are_shown(redrive: Redrive, store: ModuleTy
 
     shown = redrive("runs", "show", "store:app", "p").out
     assert "restarted 1 times" in shown
-    assert "children: p/1.1 (job 2)" in shown
-    assert "called by job 1 at its step 1" in redrive("runs", "show", "store:app", "p/1.1").out
+    assert "children: parent/p/1.1 (job 2)" in shown
+    assert "called by job 1 at its step 1" in redrive("runs", "show", "store:app", "other/parent/p/1.1").out
     assert "forked from job 1" in redrive("runs", "show", "store:app", "f").out
 
 

@@ -58,9 +58,9 @@ def test_runs_are_listed_newest_first_with_the_reason_why_they_wait(client: Oper
     items = client.read("/runs")["items"]
     parked = client.read("/runs?workflow=checkout&state=ready&hold=parked")["items"]
 
-    assert ["b/1", "b", "a/1"] == [each["id"] for each in items]
+    assert ["basket/b/1", "b", "a/1"] == [each["id"] for each in items]
     assert ["parked"] * 3 == [each["standing"] for each in items]
-    assert ["b/1", "a/1"] == [each["id"] for each in parked]
+    assert ["basket/b/1", "a/1"] == [each["id"] for each in parked]
     assert "signal 'shipped'" in parked[0]["why"]
     assert [] == client.read("/runs?state=dead")["items"]
 
@@ -74,7 +74,7 @@ def test_runs_are_paged_and_searched_with_a_budget(client: Operator, monkeypatch
     rare = client.read("/runs?workflow=none")
     rest = client.read(f"/runs?workflow=none&before={rare['before']}")
 
-    assert [["b/1", "b"], ["a/1"]] == [[each["id"] for each in page["items"]] for page in (first, second)]
+    assert [["basket/b/1", "b"], ["a/1"]] == [[each["id"] for each in page["items"]] for page in (first, second)]
     assert second["before"] is None
     assert (2, None) == (rare["searched"], rest["searched"])
     assert "0 found among 2 runs" in client.get("/runs?workflow=none").text
@@ -102,10 +102,10 @@ def test_a_run_shows_its_steps_tries_signals_and_attempts_in_one_list(app: redri
     ]
     assert [{"box": 7}, "charge-100"] == [each["result"] for each in data["events"] if each["result"]]
     assert ["shipped", "late"] == data["unread"]
-    assert [{"workflow": "checkout", "id": "b/1", "job_id": "3"}] == parent["children"]
-    assert '<a href="/runs/checkout/b/1">b/1</a>' in html
+    assert [{"workflow": "checkout", "id": "basket/b/1", "job_id": "3"}] == parent["children"]
+    assert '<a href="/runs/checkout/basket/b/1">basket/b/1</a>' in html
     assert '<a href="/runs/basket/b">run b of workflow basket</a>' in client.get("/jobs/2").text
-    assert '<a href="/jobs/2">job 2</a> at its step 1' in client.get("/runs/checkout/b/1").text
+    assert '<a href="/jobs/2">job 2</a> at its step 1' in client.get("/runs/checkout/basket/b/1").text
 
 
 def test_long_runs_show_their_latest_steps(client: Operator, monkeypatch: pytest.MonkeyPatch):
