@@ -21,7 +21,7 @@ MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help venv compiled demo test again soak chaos check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
+.PHONY: help venv compiled demo test again soak chaos crossings check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ soak: $(VENV)/test.stamp ## walk the store's state machine for minutes, then sim
 
 chaos: $(VENV)/test.stamp ## run for an hour the chaos tests that `make test` runs for a minute
 	@REDRIVE_CHAOS=long $(BIN)/python -m pytest tests/acceptance -m chaos $(ARGS)
+
+crossings: $(VENV)/test.stamp ## cross three features of runs and deliveries at a time, for up to an hour
+	@REDRIVE_CROSSINGS=long $(PYTEST) tests/crossings $(ARGS)
 
 check: pages lint types layers docstrings ## documentation, lint, format, types, layers, docstrings; -k shows all failures
 

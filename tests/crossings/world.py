@@ -1,0 +1,414 @@
+"""What a scenario plays in: a database, a clock that only tests move, processes with workers, and a ledger of effects.
+
+A `Process` has an `App` of its own on the database, as a process of an application has, and runs a real worker until
+nothing is due. All durable decisions take the time of the `VirtualClock`; only polls of the worker take real time. A
+process can be killed at any point: whatever its tasks and threads do afterwards reaches neither the database nor the
+ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from redrive import App
+from redrive.clock import SystemClock
+from redrive.errors import StoreUnreachable
+from redrive.policy import parse_duration
+from redrive.runtime.quota import Quota
+from redrive.runtime.worker import Worker
+from redrive.stores.operations import leases
+from redrive.stores.operations.topics import feed
+from redrive.stores.query import Operation
+from redrive.testing import VirtualClock
+
+TENANT: ContextVar[str | None] = ContextVar("tenant", default=None)
+"""Set by each function of the neighbours; no other function may see a value."""
+
+LOCKED_FOR = 0.12
+"""Seconds for which another session holds a row; a worker writes rows of a locked run again after 0.05."""
+
+PATIENCE = 60.0
+"""Seconds until a function that waits for its end gives up."""
+
+
+class Killed(BaseException):
+    """Raised in a process that was killed, by all that it does with the database."""
+
+
+class Ledger:
+    """The effects of the functions of a scenario, which do not depend on the database.
+
+    Attributes:
+        made: the name of each effect that can be taken back, by its token.
+        undone: how often each token was taken back.
+        used: tokens that were used after they had been taken back.
+        calls: how often each function has done its work.
+        leaks: functions that have seen the context of another job.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.made: dict[int, str] = {}
+        self.undone: Counter[int] = Counter()
+        self.used: list[int] = []
+        self.calls: Counter[str] = Counter()
+        self.leaks: list[str] = []
+
+    def make(self, name: str) -> int:
+        """Note an effect that can be taken back, and return its token."""
+        with self._lock:
+            self.calls[name] += 1
+            token = len(self.made) + 1
+            self.made[token] = name
+            return token
+
+    def undo(self, token: int) -> None:
+        """Note that an effect was taken back."""
+        with self._lock:
+            self.undone[token] += 1
+
+    def use(self, token: int) -> None:
+        """Note the use of an effect."""
+        with self._lock:
+            if self.undone[token]:
+                self.used.append(token)
+
+    def call(self, name: str) -> None:
+        """Note a call."""
+        with self._lock:
+            self.calls[name] += 1
+
+    def look(self, name: str) -> None:
+        """Note if a function sees the context of another job."""
+        if TENANT.get() is not None:
+            self.leaks.append(f"{name} saw {TENANT.get()}")
+
+
+class Staged(Quota):
+    """A quota of a worker that ends when nothing is due and no step of the scenario is left.
+
+    When nothing is due, the next step happens in a thread, such as another time or a signal, and the worker goes on.
+    """
+
+    def __init__(self, worker: Worker, steps: list[Callable[[], object]]) -> None:
+        super().__init__(until_empty=True, ended=worker._end)
+        self.worker, self.steps = worker, steps
+        self.error: BaseException | None = None
+        self._present: asyncio.Task[None] | None = None
+
+    def next(self, is_quiet: Callable[[], bool]) -> bool:
+        """Return True if the worker may end; otherwise let the next step happen."""
+        if self._present is not None or not is_quiet():
+            return False
+        if not self.steps:
+            return True
+        self._present = asyncio.create_task(self._take(self.steps.pop(0)))
+        return False
+
+    async def _take(self, step: Callable[[], object]) -> None:
+        """Let a step happen, and have all duties look for what follows from it."""
+        try:
+            await asyncio.to_thread(step)
+        except Exception as error:  # noqa: BLE001 - it is raised when the worker has ended
+            self.error = error
+            self.worker.stop()
+            return
+        for duty in (self.worker._wakes, self.worker._machines):
+            if duty is not None:
+                duty.quiet = False
+        self.worker._look()
+        feeders = self.worker._attempts.feeders
+        if feeders.count:
+            by_job = {each.lease.job_id: each for each in feeders._running.values()}
+            for look in await self.worker._app.store.arun(feed.look(list(by_job))):
+                by_job[look.job_id].see(look)
+        self._present = None
+
+
+def _staged(self: Staged) -> Callable[[], bool]:
+    return lambda: self.next(self._is_quiet)
+
+
+def _put_quiet(self: Staged, is_quiet: Callable[[], bool]) -> None:
+    self._is_quiet = is_quiet
+
+
+# The worker sets this attribute when its duties are made.
+Staged.scheduled = property(_staged, _put_quiet)  # type: ignore[assignment]
+
+
+class Process:
+    """A process of the application: an app, and a worker while `work` runs."""
+
+    def __init__(self, world: World, version: int = 1) -> None:
+        self.world, self.version = world, version
+        self.app = App(world.url, clock=world.clock, heartbeat_every="5s", lease_for="15s")
+        self.parts = world.declare(self, version)
+        self.app.open()
+        self.dead = self.stopping = self.replaced = False
+        self.worker: Worker | None = None
+        self._runner = asyncio.Runner()
+        self._running: asyncio.Task[None] | None = None
+        self._guard()
+
+    def _guard(self) -> None:
+        """Have each operation of the database call the hooks of the scenario first, and fail in a dead process."""
+        store: Any = self.app.store
+        arun, run = store.arun, store.run
+
+        async def guarded(operation: Operation[Any], **options: Any) -> Any:
+            if self.dead:
+                raise Killed
+            hook = self.world.hooks.pop(operation.name, None) if self.worker is not None else None
+            if hook is not None:
+                await asyncio.to_thread(hook)
+            answer = await arun(operation, **options)
+            if self.dead:
+                raise Killed
+            return answer
+
+        def guarded_run(operation: Operation[Any], **options: Any) -> Any:
+            if self.dead:
+                raise StoreUnreachable("its process is dead")
+            return run(operation, **options)
+
+        store.arun, store.run = guarded, guarded_run
+
+    def work(self, steps: list[Callable[[], object]]) -> None:
+        """Run a worker until nothing is due and no step is left, or until the process is killed or stopped."""
+        self._runner.run(self._work(steps))
+        if self.dead or self.replaced:
+            self.close()
+
+    async def _work(self, steps: list[Callable[[], object]]) -> None:
+        worker = self.worker = Worker(self.app, concurrency=self.world.concurrency, shutdown_timeout=timedelta(0))
+        quota = worker._quota = Staged(worker, steps)
+        self._running = asyncio.create_task(worker.run())
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._running
+        except (Killed, asyncio.CancelledError, BaseExceptionGroup):
+            if not self.dead:
+                raise
+            self.world.buried += [] if worker._registration is None else [worker._registration.id]
+        finally:
+            self.worker = None
+        if quota.error is not None:
+            raise quota.error
+
+    # ---------------------------------------------------------------- called by functions of a scenario, in any thread
+
+    def kill(self) -> None:
+        """Let nothing of this process take effect from now on."""
+        self.dead = True
+        assert self._running is not None
+        self._call(self._running.cancel)
+
+    def term(self) -> None:
+        """Stop the worker as two signals do: running functions are interrupted."""
+        self.stopping = True
+        assert self.worker is not None
+        self._call(self.worker.stop)
+        self._call(self.worker.stop)
+
+    def time_over(self) -> bool:
+        """End the time limit of the attempts that run; return True, because it cuts the function off."""
+        self._call(self._end_limits)
+        return True
+
+    def _end_limits(self) -> None:
+        assert self.worker is not None
+        limits = self.worker._attempts._executor._limits
+        for limit, row in list(limits._rows.items()):
+            row.update({running: (0.0, task) for running, (_, task) in row.items()})
+            limits._look(limit)
+
+    def _call(self, function: Callable[[], object]) -> None:
+        self._runner.get_loop().call_soon_threadsafe(function)
+
+    @property
+    def ends(self) -> bool:
+        """True if a function that runs is about to be cut off."""
+        return self.dead or self.stopping
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._runner.run(self._close())
+        self._runner.close()
+
+    async def _close(self) -> None:
+        self.app.close()
+        # Connections that were terminated are closed by the next turns of the event loop.
+        for _ in range(10):
+            await SystemClock().asleep(0.001)
+
+
+class World:
+    """One scenario: the database, the clock, the ledger, and what happens at which moment.
+
+    Args:
+        url: of an empty database.
+        declare: declares the code of a version in the app of a process, and returns what the scenario needs of it.
+        concurrency: the slots of its workers.
+    """
+
+    def __init__(self, url: str, declare: Callable[[Process, int], Any], concurrency: int) -> None:
+        self.url, self.declare, self.concurrency = url, declare, concurrency
+        self.clock = VirtualClock()
+        self.ledger = Ledger()
+        self.hooks: dict[str, Callable[[], None]] = {}
+        self.buried: list[int] = []
+        self.moments: dict[str, list[Callable[[Process], object]]] = {}
+        self.healthy = False
+        self.operator = Process(self)
+        self._process: Process | None = None
+        self._version = 1
+        self._closing: list[Callable[[], None]] = []
+
+    @property
+    def process(self) -> Process:
+        """The process that works now; another one after a kill or a deploy."""
+        if self._process is None or self._process.dead or self._process.replaced:
+            self._process = Process(self, self._version)
+        return self._process
+
+    def deploy(self) -> None:
+        """Replace the process by one with new code."""
+        self._version = 2
+        if self._process is not None and not self._process.dead:
+            self._process.replaced = True
+            if self._process.worker is not None:
+                self._process.term()
+            else:
+                self._process.close()
+
+    def work(self, *steps: Callable[[], object]) -> None:
+        """Let workers do all that is due, and then each step and what is due after it.
+
+        Another worker follows one that was killed or stopped.
+        """
+        left = list(steps)
+        while True:
+            process = self.process
+            process.stopping = False
+            process.work(left)
+            if self.buried:
+                numbers, self.buried = self.buried, []
+                self.clock.advance("20s")
+                self.operator.app.store.run(leases.sweep(1000, gone=numbers, now=self.clock.now()))
+            elif not process.ends:
+                return
+
+    def step_back(self, span: str) -> None:
+        """Set the clock back, as a service of time does."""
+        self.clock._now -= parse_duration(span)
+
+    # ---------------------------------------------------------------- moments
+
+    def at(self, moment: str, event: Callable[[Process], object]) -> None:
+        """Have an event happen once when a function reaches a moment."""
+        self.moments.setdefault(moment, []).append(event)
+
+    def reach(self, process: Process, *moments: str) -> bool:
+        """Called by functions in threads: let the events of this moment happen; return True if they cut it off."""
+        if process.dead:
+            raise Killed
+        for moment in moments:
+            while self.moments.get(moment):
+                is_cut = self.moments[moment].pop(0)(process)
+                if process.dead:
+                    raise Killed
+                if is_cut or process.ends:
+                    return True
+        return False
+
+    async def areach(self, process: Process, *moments: str) -> None:
+        """Called by coroutines: let the events of this moment happen, and be cut off where they say so."""
+        if not any(self.moments.get(moment) for moment in moments):
+            return
+        if await asyncio.to_thread(self._reach, process, moments):
+            await asyncio.Event().wait()
+
+    def _reach(self, process: Process, moments: Sequence[str]) -> bool:
+        try:
+            return self.reach(process, *moments)
+        except Killed:
+            return True
+
+    # ---------------------------------------------------------------- another session of the database
+
+    def lock_jobs(self) -> None:
+        """Have another session hold all rows of jobs for a moment; on SQLite, the lock of the file."""
+        if "postgresql" not in self.url:
+            file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            file.execute("BEGIN IMMEDIATE")
+            threading.Timer(LOCKED_FOR, file.close).start()
+            return
+        connection = psycopg.connect(_dsn(self.url))
+        connection.execute(f"SELECT 1 FROM {self._schema}.redrive_jobs FOR UPDATE")  # noqa: S608 - made by the test
+        threading.Timer(LOCKED_FOR, connection.close).start()
+
+    # ---------------------------------------------------------------- a table of the application
+
+    @property
+    def table(self) -> str:
+        """The name of the table for the effects of transactions."""
+        return f"{self._schema}.crossing" if "postgresql" in self.url else "crossing"
+
+    @property
+    def _path(self) -> str:
+        return self.url.partition("///")[2].partition("?")[0]
+
+    @property
+    def _schema(self) -> str:
+        return self.operator.app.store.settings.schema  # type: ignore[attr-defined, no-any-return]
+
+    def create_table(self) -> None:
+        """Create the table for the effects of transactions, or empty it."""
+        self._execute(f"CREATE TABLE IF NOT EXISTS {self.table} (id text)")
+        self._execute(f"DELETE FROM {self.table}")  # noqa: S608 - made by the test
+
+    def rows(self) -> list[str]:
+        """Return the rows of the table."""
+        return [id for (id,) in self._execute(f"SELECT id FROM {self.table}")]  # noqa: S608 - made by the test
+
+    def _execute(self, statement: str) -> list[Any]:
+        if "postgresql" in self.url:
+            with psycopg.connect(_dsn(self.url), autocommit=True) as connection:
+                answer = connection.execute(statement)
+                return answer.fetchall() if answer.description else []
+        with contextlib.closing(sqlite3.connect(self._path)) as file, file:
+            return file.execute(statement).fetchall()
+
+    def close(self) -> None:
+        """Close all processes."""
+        if self._process is not None and not (self._process.dead or self._process.replaced):
+            self._process.close()
+        self.operator.close()
+
+
+def _dsn(url: str) -> str:
+    from urllib.parse import parse_qs, urlsplit
+
+    options = parse_qs(urlsplit(url).query)
+    return f"host={options['host'][0]} user=postgres dbname=postgres"
+
+
+@contextlib.contextmanager
+def world(url: str, declare: Callable[[Process, int], Any], *, concurrency: int = 20) -> Iterator[World]:
+    """Yield a scenario's world, and close it."""
+    made = World(url, declare, concurrency)
+    try:
+        yield made
+    finally:
+        made.close()
