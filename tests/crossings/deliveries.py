@@ -294,7 +294,8 @@ def _compare(scene: Scene) -> None:
         skipped = {1} if row["event"] == "skip" else set()
         missing = [number for number, count in echoes.items() if not count and number not in skipped]
         assert [] == missing, "what a handler published is missing"
-    if row["order"] != "none" and not forecast.is_moved:
+    # Not behind a clock that was set back while a failed event became a job: its line was seen to go on without it.
+    if row["order"] != "none" and not forecast.is_moved and row["event"] != "clock":
         _compare_order(scene)
     assert () == app.database.verify()
 

@@ -105,10 +105,16 @@ class Staged(Quota):
         self.worker, self.steps = worker, steps
         self.error: BaseException | None = None
         self._present: asyncio.Task[None] | None = None
+        self._asked = 0
 
     def next(self, is_quiet: Callable[[], bool]) -> bool:
         """Return True if the worker may end; otherwise let the next step happen."""
         if self._present is not None or not is_quiet():
+            return False
+        self._asked += 1
+        if self._asked == 1:
+            # The claim that has found nothing may have begun before the step.
+            self.worker._look()
             return False
         if not self.steps:
             return True
@@ -132,7 +138,7 @@ class Staged(Quota):
             by_job = {each.lease.job_id: each for each in feeders._running.values()}
             for look in await self.worker._app.store.arun(feed.look(list(by_job))):
                 by_job[look.job_id].see(look)
-        self._present = None
+        self._present, self._asked = None, 0
 
 
 def _staged(self: Staged) -> Callable[[], bool]:
