@@ -61,10 +61,11 @@ class RunForecast:
             if event in AGAIN and event != "supply" and not self.gone:
                 # A cancelled run continues, and may end by the cancellation that its steps have recorded.
                 self.states = end | self.states
-        elif event in CANCELS and moment in UNFINISHED:
+        elif event in CANCELS and moment in UNFINISHED and moment != "waking":
             self.states = frozenset({"cancelled"})
-        elif event in CANCELS and moment == "shipping":
-            # The last step runs: the body may end before it can receive the cancellation.
+        elif event in CANCELS and moment in {"waking", "shipping"}:
+            # The last step runs: the body may end before it can receive the cancellation. The receipt of a signal may
+            # be written with that step.
             self.states = end | {"cancelled"}
         elif event == "pause" and moment in {"waking", "shipping"}:
             # The run goes on when the cause of the failure is gone.
@@ -199,8 +200,8 @@ def forecast_events(row: Mapping[str, str]) -> EventForecast:
     ends = sum(row[each] in {"kill", "term", "deploy", "reshard"} for each in ("event", "again")) + (
         row["again"] in {"kill", "term"}
     )
-    loaded = row["event"] == "backlog"
-    again = moves * 10_000 + (MOST_AGAIN * ends if loaded else 8 * ends)
+    loaded = row["event"] == "crowd"
+    again = moves * 10_000 + (MOST_AGAIN * ends if loaded else (40 if row["event"] == "backlog" else 8) * ends)
     # What a handler does beside its transaction is done again when the lease or the commit is lost.
     again += 8 * (row["event"] in {"lock", "clock", "pause"})
     return EventForecast(1 + moves, again, row["fails"] == "for_good", moves > 0)

@@ -46,6 +46,7 @@ RUNS = Table(
         Void("no worker has the run that could end", {"event": ["kill", "term"], "moment": RESTING}),
         Void("a worker with old code is stopped before another one starts: that is `term`",
              {"event": ["deploy"], "moment": INSIDE}),
+        Void("a second resume would hide that the first one was lost", {"event": ["resume"], "second": ["resume"]}),
         Void("the body restarts itself at one place", {"event": ["restart"],
              "moment": ["queued", "working", "recording", "parking", "waking", "shipping", "undoing", "ended"]}),
         Void("nothing is written that could meet a lock", {"event": ["lock"], "moment": RESTING}),
