@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,7 @@ class Recorded:
         self.free, self.count, self.runs_suspect, self.doubted = 10, 0, False, False
         self.claim_again = asyncio.Event()
         self.calls_lost: list[frozenset[int]] = []
+        self.calls_asked: list[Mapping[int, str]] = []
         self.on_expired: Callable[[], object] = lambda: None
         self.waiting: list[Any] = []
 
@@ -100,6 +101,10 @@ class Recorded:
     def lost(self, leases: frozenset[int]) -> None:
         """Record them."""
         self.calls_lost.append(leases)
+
+    def asked(self, asked: Mapping[int, str]) -> None:
+        """Record what operators ask of runs."""
+        self.calls_asked.append(asked)
 
     def doubt(self) -> None:
         """Record it."""

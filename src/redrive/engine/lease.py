@@ -21,6 +21,9 @@ POISON_LIMIT = 3
 #: Time beyond the attempt timeout before a live worker loses an attempt.
 GRACE = timedelta(seconds=10)
 
+#: Time that the function of a step has to end in its thread after a time limit; an attempt must end within `GRACE`.
+THREAD_GRACE = GRACE / 2
+
 #: Time limit of an attempt if the policy has no ``attempt_timeout``.
 ATTEMPT_LIMIT = timedelta(hours=1)
 

@@ -9,7 +9,7 @@ call of the first branch of the fourth call. The undo of step ``3`` has the path
 What a row of each kind means::
 
     kind    waiting, and its due_at                   ok, and its result              also
-    step    failed for now; tried again at due_at     the value of the function       failed
+    step    failed for now; tried again at due_at     the value of the function       failed, perhaps with a late value
     undo    as step                                   None                            failed
     sleep   -                                         slept until due_at              -
     wait    for a signal; until due_at, or for ever   the payload; ref: the signal    timed_out
@@ -157,7 +157,8 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
         tries: executions of the function, including the last one; 0 for other kinds than ``step`` and ``undo``.
         due_at: when a waiting step is tried again or its wait ends; when a sleep ends.
         digest: of the arguments (`digest_of`), to report a change of them; None if it was not computed.
-        result: JSON.
+        result: JSON; that of a step that has failed, or waits for its next try, is what its function returned after its
+            time limit.
         ref: the job of the child run, or the id of the signal that was received.
     """
 
@@ -176,6 +177,11 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
     error: StepError | None = None
     history: StepHistory | None = None
     ref: int | None = None
+
+    @property
+    def has_effect(self) -> bool:
+        """Return True for a step whose function has returned, perhaps after its time limit."""
+        return self.kind is StepKind.STEP and (self.outcome is StepOutcome.OK or self.result is not None)
 
     @property
     def is_final(self) -> bool:

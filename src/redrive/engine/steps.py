@@ -66,6 +66,7 @@ class FailedTry(msgspec.Struct, frozen=True, gc=False):
         policy: of the step.
         sample: a random number in [0, 1), for jitter.
         history: of the row of the earlier tries; None for the first try.
+        result: what the function of this try or of an earlier one has returned after its time limit, as JSON.
     """
 
     path: str
@@ -79,6 +80,7 @@ class FailedTry(msgspec.Struct, frozen=True, gc=False):
     sample: float
     digest: int | None = None
     history: StepHistory | None = None
+    result: bytes | None = None
 
 
 StepEnd: TypeAlias = NewStep | FailedTry
@@ -168,6 +170,7 @@ def failed_step(end: FailedTry, now: datetime) -> NewStep:
         end.tries,
         due_at=None if delay is None else now + delay,
         digest=end.digest,
+        result=end.result,
         error=end.error,
         history=StepHistory(_started_at(end, now), delay, by_rule, kept_tries(end.history, tried)),
     )

@@ -89,7 +89,7 @@ def standing(rows: Sequence[StepRecord]) -> tuple[StepRecord, ...]:
     by_path = {row.path: row for row in rows}
     plan = plan_of(by_path.get(UNDO_MARK))
     if plan is None:
-        found = sorted((row for row in rows if _is_done(row)), key=newest)
+        found = sorted((row for row in rows if row.has_effect), key=newest)
     else:
         found = [by_path[each.path] for each in plan.steps if each.path in by_path]
     return tuple(row for row in found if not _is_undone(row, by_path))
@@ -98,10 +98,6 @@ def standing(rows: Sequence[StepRecord]) -> tuple[StepRecord, ...]:
 def newest(row: StepRecord) -> tuple[float, tuple[int, ...]]:
     """Return a key that sorts steps in the order of their undos."""
     return -row.at.timestamp(), tuple(-each for each in path_order(row.path)[1])
-
-
-def _is_done(row: StepRecord) -> bool:
-    return row.kind is StepKind.STEP and row.outcome is StepOutcome.OK
 
 
 def _is_undone(row: StepRecord, by_path: Mapping[str, StepRecord]) -> bool:

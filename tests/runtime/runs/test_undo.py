@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from redrive import App, CancelRequested, Flow, GiveUp, SyncFlow
+from redrive.app.run import Run
 from redrive.errors import JobCancelled, JobDead
+from redrive.runtime.runs.conductor import Conductor
+from redrive.runtime.runs.steps import _Thread
 from redrive.runtime.worker import Worker
 from redrive.testing import drain
 from tests.runtime.runs.conftest import Calls, every_store
@@ -348,6 +351,17 @@ def test_a_step_of_a_dropped_branch_that_has_ended_is_undone(  # noqa: C901, PLR
             flow.step(free)
 
     run = body.start()
+    _work_until_dead(app, run)
+
+    assert ("dead", ["booked", "cancelled room"]) == (run.state, done)
+    assert {"1.0.1": "ok", "u1.0.1": "ok"} == {
+        row.path: row.outcome for row in run.timeline() if row.path.endswith("1.0.1")
+    }
+    app.close()
+
+
+def _work_until_dead(app: App, run: Run[Any]) -> None:
+    """Run a worker until a run is dead."""
 
     async def work() -> None:
         worker = Worker(app)
@@ -359,8 +373,67 @@ def test_a_step_of_a_dropped_branch_that_has_ended_is_undone(  # noqa: C901, PLR
 
     asyncio.run(work())
 
-    assert ("dead", ["booked", "cancelled room"]) == (run.state, done)
-    assert {"1.0.1": "ok", "u1.0.1": "ok"} == {
-        row.path: row.outcome for row in run.timeline() if row.path.endswith("1.0.1")
-    }
+
+LIMITS = ("of the step", "of a try", "that the body catches", "of the attempt")
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_async"),
+    [("in the body", True), *((limit, is_async) for limit in LIMITS for is_async in (True, False))],
+)
+def test_a_function_that_returns_after_a_time_limit_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, *, is_async: bool
+):
+    """Functions in threads end after their time limit, or after that of their attempt, and are undone with the run."""
+    app = App(f"sqlite:///{tmp_path}/runs.db?synchronous=normal")
+    over = threading.Event()
+    done: list[str] = []
+    _note_calls(monkeypatch, _Thread, "returned", over)
+    _note_calls(monkeypatch, Conductor, "_finish_all", over)
+
+    def book() -> str:
+        assert over.wait(20)
+        done.append("booked")
+        return "room"
+
+    def cancel(room: str) -> None:
+        done.append(f"cancelled {room}")
+
+    options: dict[str, Any] = {"undo": cancel, "retry": "1 0s" if limit == "of a try" else None}
+    if limit not in ("of the attempt", "in the body"):
+        options["timeout"] = "20ms"
+    caught = (TimeoutError,) if limit == "that the body catches" else ()
+    # The step has begun by then.
+    timeout = "1s" if limit == "of the attempt" else None
+
+    @app.workflow(timeout=timeout)
+    async def body(flow: Flow) -> None:
+        with contextlib.suppress(*caught):
+            async with asyncio.timeout(0.02 if limit == "in the body" else None):
+                await flow.step(book, **options)
+        raise GiveUp("full")
+
+    @app.workflow(timeout=timeout)
+    def plain(flow: SyncFlow) -> None:
+        with contextlib.suppress(*caught):
+            flow.step(book, **options)
+        raise GiveUp("full")
+
+    run = (body if is_async else plain).start()
+    _work_until_dead(app, run)
+
+    tries = 2 if limit == "of a try" else 1
+    assert ("dead", [*["booked"] * tries, "cancelled room"]) == (run.state, done)
+    assert "ok" == next(row.outcome for row in run.timeline() if row.path == "u1")
     app.close()
+
+
+def _note_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, called: threading.Event) -> None:
+    """Set an event at each call of a method."""
+    method = getattr(owner, name)
+
+    async def noted(self: Any) -> Any:
+        called.set()
+        return await method(self)
+
+    monkeypatch.setattr(owner, name, noted)

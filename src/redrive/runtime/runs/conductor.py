@@ -30,7 +30,7 @@ from redrive.app.run_errors import rebuilt
 from redrive.app.sync_flow import SyncFlow
 from redrive.app.workflow import Workflow
 from redrive.clock import SystemClock
-from redrive.engine.lease import limit_of
+from redrive.engine.lease import THREAD_GRACE, limit_of
 from redrive.engine.lifecycle import FINAL
 from redrive.engine.outcome import Cancelled, Expired, Failed, Held, Outcome, Parked, Succeeded
 from redrive.engine.records import Claim
@@ -267,8 +267,7 @@ class Conductor:
             if self._cut_off():
                 raise error
             undo_cancellation()
-        while self.unfinished:
-            await asyncio.wait(self.unfinished)
+        await self._finish_all()
         self._check_lost()
         if self.undos.begun:
             return await self.undos.go_on(self, main)
@@ -286,6 +285,15 @@ class Conductor:
             await self.rows.flush()
             return outcome
         return await self.undos.run(self, main, outcome, error)
+
+    async def _finish_all(self) -> None:
+        """Wait for the work that goes on, but not for long after the time limit of the attempt."""
+        is_over = monotonic() - self._began >= limit_of(self.claim.policy).total_seconds()
+        while self.unfinished:
+            done, _ = await asyncio.wait(self.unfinished, timeout=THREAD_GRACE.total_seconds() if is_over else None)
+            if not done:
+                log.warning("%s: a step still runs after the time limit; what it does is not undone", self.describe())
+                return
 
     def _check_parked(self, error: BaseException | None) -> None:
         """Raise the outcome of a pass that was torn down."""

@@ -24,7 +24,7 @@ from redrive.app.flow_calls import StepCall
 from redrive.app.payload import Returns
 from redrive.app.run_errors import stored
 from redrive.clock import SystemClock
-from redrive.engine.lease import limit_of
+from redrive.engine.lease import THREAD_GRACE, limit_of
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Released, Snoozed, Succeeded
 from redrive.engine.records import Claim
 from redrive.engine.replay import StepRequest
@@ -32,7 +32,7 @@ from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord, ch
 from redrive.engine.steps import FailedTry, NewStep, StepEnd
 from redrive.errors import BranchDropped, ConfigurationError, FlowInterrupt, PayloadError, ResultTooLarge
 from redrive.policy import Policy
-from redrive.runtime import failpoints, rng
+from redrive.runtime import failpoints, log, rng
 from redrive.runtime.breakers import admit
 from redrive.runtime.functions import TriedStep
 from redrive.runtime.handlers import AttemptTimeout, outcome_of
@@ -57,41 +57,68 @@ async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
     row = answer.row
 
     def ended(row: StepRecord) -> None:
-        if call.undo is not None and row.outcome is not StepOutcome.FAILED:
+        if call.undo is not None and row.has_effect:
             conductor.undos.add(row, call.undo, policy, step)
 
-    if row is not None and row.outcome is not StepOutcome.WAITING:
+    if row is not None:
         ended(row)
-    elif call.transacted:
-        row = await conductor.transact(branch, answer.path, call, ended)
-    else:
-        function = functools.partial(call_function, conductor, step.name, step.function, *call.args, **call.kwargs)
-        is_async = _is_coroutine_function(step.function)
-        if is_async:
-            function = functools.partial(interruptibly, function, repeatable=policy.idempotent is not False)
-        tries = Tries(conductor, branch, answer.path, function, kind=StepKind.STEP, name=step.name, policy=policy)
-        tries.arguments = call.args, call.kwargs
-        tries.ended, tries.is_whole = ended, not is_async and branch.parent is not None
-        row = await tries.run(row, step.returns, call.digest)
+    if row is None or row.outcome is StepOutcome.WAITING:
+        if call.transacted:
+            row = await conductor.transact(branch, answer.path, call, ended)
+        else:
+            tries = _tries(conductor, branch, answer.path, call, policy)
+            tries.ended = ended
+            row = await tries.run(row, step.returns, call.digest)
     if row.outcome is StepOutcome.FAILED:
         raise conductor.recorded(row)
     return step.returns.read(row.result)
 
 
-async def call_function(conductor: Conductor, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a function as a step: a coroutine here, another one in a thread."""
+def _tries(conductor: Conductor, branch: Branch, path: str, call: StepCall, policy: Policy) -> Tries:
+    """Return the tries of a step."""
+    step = call.step
+    function = functools.partial(step.function, *call.args, **call.kwargs)
+    is_async = _is_coroutine_function(step.function)
+    thread = _Thread() if call.undo is not None and policy.attempt_timeout is not None and not is_async else None
+    called = functools.partial(call_function, conductor, step.name, function, thread)
+    if is_async:
+        called = functools.partial(interruptibly, called, repeatable=policy.idempotent is not False)
+    tries = Tries(conductor, branch, path, called, kind=StepKind.STEP, name=step.name, policy=policy, thread=thread)
+    tries.arguments = call.args, call.kwargs
+    tries.is_whole = not is_async and conductor.start_thread is not None
+    return tries
+
+
+class _Thread:
+    """The thread that calls a function, which a time limit cannot stop."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Any] | None = None
+
+    async def returned(self) -> Any:
+        """Return what the function returns soon after its time limit; raise `TimeoutError` or its error."""
+        assert self.future is not None  # noqa: S101 - the function was called
+        return await asyncio.wait_for(self.future, THREAD_GRACE.total_seconds())
+
+
+async def call_function(
+    conductor: Conductor, name: str, call: functools.partial[Any], thread: _Thread | None = None
+) -> Any:
+    """Call a function as a step: a coroutine here, another one in a thread, which is kept if its end matters."""
     token = IN_STEP.set(name)
     try:
         if failpoints.PLANNED:
             failpoints.fail(name)
-        if _is_coroutine_function(function):
-            return await function(*args, **kwargs)
-        call = functools.partial(function, *args, **kwargs)
+        if _is_coroutine_function(call.func):
+            return await call()
         if conductor.start_thread is None:
             # As in a thread, what it sets is not seen by the body.
             result = contextvars.copy_context().run(call)
-        else:
+        elif thread is None:
             result = await conductor.start_thread(call)
+        else:
+            thread.future = conductor.start_thread(call)
+            result = await asyncio.shield(thread.future)
         return await result if inspect.isawaitable(result) else result
     finally:
         IN_STEP.reset(token)
@@ -114,6 +141,7 @@ class Tries:
         kind: StepKind,
         name: str,
         policy: Policy,
+        thread: _Thread | None = None,
     ) -> None:
         self._conductor = conductor
         self._branch = branch
@@ -122,13 +150,16 @@ class Tries:
         self._kind = kind
         self._name = name
         self._policy = policy
+        self._thread = thread
+        # What the function has returned after its time limit, as JSON.
+        self._late: bytes | None = None
         self._error: BaseException | None = None
         self._value: Any = None
         #: The arguments of the function, for the hooks of the policy.
         self.arguments: tuple[tuple[Any, ...], Mapping[str, Any]] = ((), {})
         #: Called with the final row, as soon as it is written.
         self.ended: Callable[[StepRecord], None] = _ignore
-        #: True if a thread calls the function for a branch: it has its effect although the branch is dropped meanwhile.
+        #: True if a thread calls the function: it has its effect although the body or the branch is cut off meanwhile.
         self.is_whole = False
 
     async def run(
@@ -161,7 +192,7 @@ class Tries:
                 # The row is written with the parking of the run.
                 row = await conductor.wait_with(branch, end, self._why(expected))
             else:
-                row = await conductor.record_for(branch, end)
+                row = await conductor.record_for(branch, end, self.ended)
             if isinstance(end, NewStep) and not row.is_final:
                 # A row that waits keeps its due time if the step asks again for more time under the same lease.
                 row = structs.replace(row, due_at=expected.due_at)
@@ -171,7 +202,10 @@ class Tries:
     async def _whole(
         self, row: StepRecord | None, returns: Returns | None, digest: int | None
     ) -> tuple[StepEnd, StepRecord | None]:
-        """Call the function once, and write the row if it is final, or if the branch was dropped meanwhile."""
+        """Call the function once, and write the row if it is final, or if the branch was dropped meanwhile.
+
+        The body may have been cut off by then, for example by the time limit of the attempt.
+        """
         end = await self._once(row, returns, digest)
         if self._branch.dropped or (isinstance(end, NewStep) and end.outcome is not StepOutcome.WAITING):
             return end, await self._conductor.write_for(self._branch, end, self.ended)
@@ -256,6 +290,7 @@ class Tries:
                 raise
             if limit is not None and scope is not None and isinstance(error, TimeoutError) and scope.expired():
                 error = AttemptTimeout(limit)
+                await self._await_thread(returns)
             self._error = error
             outcome = outcome_of(error)
             return outcome if claim is None else await self._conductor.functions.failure(claim, {}, error, outcome)
@@ -265,6 +300,19 @@ class Tries:
                 self._value = value
                 return rejected
         return Succeeded() if returns is None else self._result(value, returns)
+
+    # The effect is there, so that it has to be taken back if the run fails. Waiting also keeps the next try apart.
+    async def _await_thread(self, returns: Returns | None) -> None:
+        """Wait a while for a function with an undo that its time limit has not stopped, and keep what it returns."""
+        if self._thread is None or returns is None:
+            return
+        try:
+            value = await self._thread.returned()
+            self._late = returns.check(value) or b"null"
+        except Exception as error:  # noqa: BLE001 - of the function
+            if isinstance(error, TimeoutError):
+                where = f"{self._conductor.describe()}: step {self._name} ({self._path})"
+                log.warning("%s still runs after its time limit; what it does is not undone", where)
 
     def _result(self, value: Any, returns: Returns) -> Outcome:
         # The function has done its work, so another try is of no use if its result cannot be stored.
@@ -306,6 +354,7 @@ class Tries:
                 rng.sample(),
                 digest,
                 history,
+                self._late or (None if row is None else row.result),
             )
         made = functools.partial(NewStep, self._path, self._kind, self._name, took=took, digest=digest, history=history)
         match outcome:

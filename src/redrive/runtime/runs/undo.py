@@ -42,7 +42,7 @@ class Undos:
 
     def __init__(self, rows: Iterable[StepRecord]) -> None:
         self._rows = {row.path: row for row in rows}
-        self._entries: list[_Entry] = []
+        self._entries: dict[str, _Entry] = {}
         self._mark = self._rows.get(UNDO_MARK)
 
     @property
@@ -51,8 +51,8 @@ class Undos:
         return self._mark is not None
 
     def add(self, row: StepRecord, undo: Undo, policy: Policy, step: StepFunction) -> None:
-        """Note the undo of a finished step."""
-        self._entries.append(_Entry(row, undo, policy, step))
+        """Note the undo of a step that has had its effect; a later row of it takes the place of an earlier one."""
+        self._entries[row.path] = _Entry(row, undo, policy, step)
 
     async def run(self, conductor: Conductor, main: Branch, outcome: Outcome, error: BaseException | None) -> Outcome:
         """Begin and run the undos of a run that ends with this outcome, and return what it ends with."""
@@ -87,18 +87,17 @@ class Undos:
         self._mark = await conductor.record(new_plan(first, UndoPlan(steps, path)))
 
     def _ordered(self) -> list[_Entry]:
-        return sorted(self._entries, key=lambda entry: newest(entry.row))
+        return sorted(self._entries.values(), key=lambda entry: newest(entry.row))
 
     # ---------------------------------------------------------------- code that does not fit
 
     def _problem(self, conductor: Conductor) -> str | None:
         """Return why the code does not have all undos that are left; None if it has."""
-        known = {entry.row.path for entry in self._entries}
         left = [row for row in standing(list(self._rows.values())) if not self._is_final(row)]
         if plan_of(self._mark) is None:
             reached = {row.path for row in conductor.replay.unreached()}
             left = [row for row in left if row.path in reached]
-        missing = [row for row in left if row.path not in known]
+        missing = [row for row in left if row.path not in self._entries]
         if not missing:
             return None
         names = ", ".join(f"{row.name} ({row.path})" for row in missing)
@@ -148,7 +147,8 @@ class Undos:
         async def undo() -> Any:  # noqa: ANN401 - of the user
             # A value that cannot be read is a failure of this undo, and does not stop the others.
             value = entry.step.returns.read(entry.row.result)
-            return await call_function(conductor, entry.undo.name, entry.undo.function, value)
+            call = functools.partial(entry.undo.function, value)
+            return await call_function(conductor, entry.undo.name, call)
 
         tries = Tries(
             conductor,

@@ -30,7 +30,7 @@ class Pulse(msgspec.Struct, frozen=True, gc=False):
 
     alive: bool  # True if the worker is registered
     leases: frozenset[int]  # the lease ids that it still holds; all its other attempts are lost
-    asked: Mapping[int, Asked]  # what operators ask of the runs among these
+    asked: Mapping[int, Asked] = {}  # what operators ask of the runs among these
 
 
 class ReleasedJob(msgspec.Struct, frozen=True, gc=False):

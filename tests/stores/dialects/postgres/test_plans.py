@@ -128,6 +128,7 @@ WHOLE = {
     "policy_retire": "looks for a job with a policy, at most once a day for each policy",
     "policy_forget": "likewise",
     "wakes_pending": "looks for the first entry of an index",
+    "done_rebase": "renews all rows of ended deliveries, when topics are rebased after a restore",
     "errors_forget": "may look at all dead jobs for an error group that has not failed for long, once an hour",
 }
 """Statements that read a whole table or index, with the reason."""

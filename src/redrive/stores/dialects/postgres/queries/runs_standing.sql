@@ -3,7 +3,7 @@
 SELECT
     run.job_id,
     run.cancel_at,
-    EXISTS (SELECT FROM redrive_steps WHERE run_id = run.job_id AND kind = 'step' AND outcome = 'ok') AS has_steps,
+    EXISTS (SELECT FROM redrive_steps WHERE run_id = run.job_id AND kind = 'step' AND (outcome = 'ok' OR result IS NOT NULL)) AS has_steps,
     EXISTS (SELECT FROM redrive_steps WHERE run_id = run.job_id AND path = :mark::text) AS undoing
 FROM redrive_runs AS run
 WHERE run.job_id = ANY (:ids::bigint[])
