@@ -160,6 +160,17 @@ def test_a_call_that_a_failure_has_decided_is_decided_again():
     assert Again(forget=("1", "1.0.1", "1.0.1.1.1")) == nested
 
 
+def test_a_call_that_was_dropped_is_made_anew():
+    """The child was cancelled, so its call is forgotten, unless steps behind it were recorded."""
+    gone = StepError((), "the call of slow 1 was dropped", "CANCELLED")
+    dropped = row("2.0.1", kind=StepKind.CALL, outcome=StepOutcome.WAITING, error=gone, ref=9)
+    goes_on = row("2.1.1", kind=StepKind.CALL, outcome=StepOutcome.WAITING, ref=10)
+
+    assert Again(forget=("2.0.1",)) == again([row("1"), dropped, goes_on])
+    assert Again(forget=("2.0.1", "3")) == again([row("1"), dropped, failed("3")])
+    assert Again() == again([dropped, row("3")])
+
+
 def test_an_undone_step_is_executed_anew():
     """Its row waits, steps behind it are kept whatever their arguments are, and an undo that failed is forgotten."""
     slept = row("3", kind=StepKind.SLEEP, digest=None)

@@ -147,6 +147,20 @@ def test_a_run_that_parks_while_it_is_locked_keeps_its_waits(store: Harness, use
     assert {claim.id} == wake(store)
 
 
+def test_the_end_of_a_run_waits_for_no_lock_of_its_child(store: Harness, users: list[psycopg.Connection]):
+    """A child that a transaction of the user has locked is asked to end without a wait, and woken when it is free."""
+    parent = begun(store)
+    child = begun(store, replace(run("child"), parent_id=parent.id, parent_path="1"))
+    park(store, child)
+    locked(store, users[0], child.id)
+    store.end(parent)
+    early = wake(store)
+    users[0].rollback()
+
+    assert "its call in checkout order-42 (1) was dropped: that run has ended" == view(store, "child").run.cancel_why
+    assert (frozenset(), {child.id}) == (early, wake(store))
+
+
 def test_an_emitted_value_stays_pending_while_an_older_transaction_is_open(
     store: Harness, users: list[psycopg.Connection]
 ):

@@ -113,6 +113,8 @@ def _outcome(row: StepRecord) -> str:
             return f"sleeps{due}"
         case StepOutcome.OK:
             return f"ok at try {row.tries}" if row.tries > 1 else "ok"
+        case _ if row.is_dropped:
+            return f"cancelled{error}"
         case StepOutcome.WAITING if row.tries:
             return f"try {row.tries} failed{error}; waits{due}"
         case StepOutcome.FAILED:

@@ -81,9 +81,11 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
             at the earliest of their due times, and at once if one of them has failed for good.
         values: the values of ``flow.set`` as a JSON object, if they have changed.
         waits: the paths of the waits for signals, values and child runs that are open; other rows that wait for these,
-            such as those of a branch that lost against another one, are deleted. None keeps them all.
+            such as those of a branch that lost against another one, are deleted, and those for child runs dropped.
+            None keeps them all.
         paused: True if it takes no new step because of a pause; the run is due at once if that has ended since.
         undoing: True if its undos run, which the deadline of the run does not end.
+        drops: True if it may have calls of child runs that are not among its waits, or that are again.
     """
 
     until: datetime | None
@@ -93,6 +95,7 @@ class Parked(msgspec.Struct, frozen=True, gc=False):
     waits: tuple[str, ...] | None = None
     paused: bool = False
     undoing: bool = False
+    drops: bool = False
 
 
 class Restarted(msgspec.Struct, frozen=True, gc=False):
@@ -164,6 +167,7 @@ class RunChange(msgspec.Struct, frozen=True, gc=False):
     arguments: bytes | None = None  # of a restart, which deletes the steps
     held: str | None = None
     ends_at: datetime | None = None  # its deadline, at which it is due also if it is paused
+    drops: bool = False  # calls of child runs may be dropped, or open again
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):

@@ -14,7 +14,8 @@ What a row of each kind means::
     sleep   -                                         slept until due_at              -
     wait    for a signal; until due_at, or for ever   the payload; ref: the signal    timed_out
     event   for `App.emit`; as wait                   the value                       timed_out
-    call    for the child run ref                     the result of the child         failed, timed_out
+    call    for the child run ref; with an error:     the result of the child         failed, timed_out
+            the call was dropped
     gather  -                                         the number of the winner        -
     patch   -                                         True: the run takes the patch   -
     value   -                                         a recorded value                -
@@ -182,6 +183,11 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
     def has_effect(self) -> bool:
         """Return True for a step whose function has returned, perhaps after its time limit."""
         return self.kind is StepKind.STEP and (self.outcome is StepOutcome.OK or self.result is not None)
+
+    @property
+    def is_dropped(self) -> bool:
+        """Return True for the call of a child run that its run does not wait for any more."""
+        return self.kind is StepKind.CALL and self.outcome is StepOutcome.WAITING and self.error is not None
 
     @property
     def is_final(self) -> bool:

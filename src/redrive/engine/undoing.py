@@ -220,6 +220,9 @@ def again(rows: Sequence[StepRecord]) -> Again:
     }
     forget = {row.path for row in rows if row.kind in _MARKS} | answers | ended
     forget |= {path for path in body.decided_by(ended) if path in by_path}
+    # The children of these calls were cancelled when the run ended.
+    dropped = {row.path for row in body.rows if row.is_dropped}
+    forget |= {path for path in dropped if all(row.path in forget for row in body.behind([path]))}
     # A failure with kept steps behind it leaves no gap: it is executed anew like an undone step.
     failed = {path for path in ended if any(row.path not in forget for row in body.behind([path]))}
     forget -= failed

@@ -170,6 +170,10 @@ class Conductor:
         self.rows = PendingRows(state, workflow, recorder, flags=self._take, lost=self._lose)
         self._marks = {row.path.removeprefix(f"{CANCEL_MARK} ") for row in state.steps if row.kind is StepKind.CANCEL}
         self._cancel_seen = any(row.kind is StepKind.CANCEL for row in state.steps)
+        # The calls of child runs that have not ended, and whether each was dropped.
+        self._calling = {
+            row.path: row.is_dropped for row in state.steps if row.kind is StepKind.CALL and not row.is_final
+        }
         #: Tasks that end with the pass.
         self.helpers: set[asyncio.Task[Any]] = set()
         self._reads: set[asyncio.Task[None]] = set()
@@ -540,6 +544,7 @@ class Conductor:
         except Exception:
             branch.held[:0] = held
             raise
+        self._calling.pop(row.path, None)
         if ended is not None and row.is_final:
             ended(row)
         return row
@@ -569,6 +574,7 @@ class Conductor:
     async def start_child(self, branch: Branch, path: str, call: ChildCall) -> StepRecord:
         """Start a child run, and write the row of its call."""
         await self.flush(branch)
+        self._calling[path] = False
         return await self.rows.start_child(path, call)
 
     async def transact(
@@ -705,7 +711,8 @@ class Conductor:
         open_waits = tuple(wait.path for wait in waits)
         until = None if due is None or due >= FAR else due
         rows, values = self.rows.take(), self.rows.changed_values()
-        self.close(Parked(until, why, rows, values, open_waits, self._flags.paused, self.undos.begun))
+        drops = any(dropped is (path in open_waits) for path, dropped in self._calling.items())
+        self.close(Parked(until, why, rows, values, open_waits, self._flags.paused, self.undos.begun, drops))
 
     def close(self, end: Outcome) -> None:
         """Tear the body down: throw the interrupt into each wait, in the order of the branches."""

@@ -26,9 +26,9 @@ Receiver: TypeAlias = Callable[[Sequence[OriginResult], datetime], Steps[Any]]
 _RECEIVERS: Final[Mapping[Kind, Receiver]] = {
     Kind.REFRESH: finish.finish_all,
     Kind.MACHINE: transition_ends.finish_all,
+    Kind.RUN: waits.child_ended,
     Kind.CRON: crons.finish_all,
     Kind.TOPIC: events.finish_all,
-    Kind.RUN: waits.child_ended,
 }
 
 # The effects that any job can have. Those of a kind of origin, such as the next event of a machine, reach its operation

@@ -24,6 +24,7 @@ from redrive.engine.records import Claim, JobRecord
 from redrive.engine.runs import (
     CHILD_SIGNAL,
     FAR,
+    UNDO_MARK,
     ChildEnd,
     EmitRecord,
     RunFlags,
@@ -36,7 +37,8 @@ from redrive.engine.runs import (
 )
 from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten, decided, resolve
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Query, Steps, writes
+from redrive.stores.operations.runs.dropping import GOES_ON, RESTARTS, TAKES_BACK, drop_calls
+from redrive.stores.query import Batch, Query, Steps, writes
 
 #: Unread signals of one run that one statement reads.
 UNREAD = 200
@@ -190,7 +192,7 @@ def _is_simple(batch: StepBatch) -> bool:
     """Return True if rows need neither a decision nor another statement."""
     if batch.values is not None or not batch.steps:
         return False
-    return all(isinstance(each, NewStep) and each.ref is None for each in batch.steps)
+    return all(isinstance(each, NewStep) and each.ref is None and each.path != UNDO_MARK for each in batch.steps)
 
 
 def write_parked(parked: Sequence[Transition], at: datetime) -> Steps[None]:
@@ -227,7 +229,11 @@ def write_behind(batches: Sequence[StepBatch], at: datetime) -> Steps[list[Steps
 def write(batches: Sequence[StepBatch], at: datetime) -> Steps[list[StepsWritten]]:
     """Write rows of running runs as a part of a larger operation, and return the answers."""
     decisions = [replace(each, steps=tuple(decided(end, at) for end in each.steps)) for each in batches]
-    return (yield from _write(decisions, at))
+    answers = yield from _write(decisions, at)
+    undoing = [row.run_id for each in answers for row in each.steps if row.path == UNDO_MARK]
+    if undoing:
+        yield Batch(drop_calls(sorted(undoing), TAKES_BACK, at))
+    return answers
 
 
 def _write(batches: Sequence[StepBatch], at: datetime | None, *, alone: bool = False) -> Steps[list[StepsWritten]]:
@@ -322,12 +328,15 @@ def park(moved: Iterable[Transition], at: datetime) -> Steps[None]:
     changed = [each for each in moved if each.run is not None]
     restarted = [(each.job_id, each.run) for each in changed if each.run is not None and each.run.arguments is not None]
     if restarted:
-        yield from _restart(restarted)
+        yield from _restart(restarted, at)
     pruned = {each.job_id: each.run.waits for each in changed if each.run is not None and each.run.waits is not None}
     if pruned:
         # A row that no branch waits for any more would wake the run again and again.
         still_open = [f"{number}:{path}" for number, paths in pruned.items() for path in paths]
         yield Query("waits_drop", {"ids": list(pruned), "open": still_open})
+        callers = [each.job_id for each in changed if each.run is not None and each.run.drops]
+        if callers:
+            yield Batch(drop_calls(callers, GOES_ON, at, still_open))
     parked = [each.job_id for each in changed if each.run is not None and each.run.held is None]
     if parked:
         paused = [each.job_id for each in changed if each.run is not None and each.run.paused]
@@ -336,8 +345,9 @@ def park(moved: Iterable[Transition], at: datetime) -> Steps[None]:
         yield Query("runs_parked", {"ids": parked, "left": left, "paused": paused, "now": at, "far": FAR})
 
 
-def _restart(restarted: Sequence[tuple[int, RunChange]]) -> Steps[None]:
+def _restart(restarted: Sequence[tuple[int, RunChange]], at: datetime) -> Steps[None]:
     ids = [number for number, _ in restarted]
+    yield Batch(drop_calls(ids, RESTARTS, at))
     yield Query("run_restart", many=[{"run_id": number, "set_values": change.values} for number, change in restarted])
     yield Query("run_payloads", many=[{"job_id": number, "payload": change.arguments} for number, change in restarted])
     yield Query("steps_forget", {"ids": ids})

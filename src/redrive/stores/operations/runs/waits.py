@@ -25,8 +25,9 @@ from redrive.stores.operations import jobs
 from redrive.stores.operations.audit import record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.runs import steps
+from redrive.stores.operations.runs.dropping import ENDED, drop_calls
 from redrive.stores.operations.runs.steps import Arrivals, arrivals
-from redrive.stores.query import Query, Steps, reads, wakes, writes
+from redrive.stores.query import Batch, Query, Steps, reads, wakes, writes
 
 #: The signals, and the emitted values, that one transaction offers.
 BUDGET = 1_000
@@ -101,9 +102,9 @@ def _check_name(name: str) -> None:
 
 
 def child_ended(reports: Sequence[OriginResult], at: datetime) -> Steps[None]:
-    """Send a signal to the runs that wait for these ended ones."""
+    """Send a signal to the runs that wait for these ended ones, and cancel the runs that these wait for."""
     ids = [each.job_id for each in reports]
-    yield Query("child_ended", {"ids": ids, "name": CHILD_SIGNAL, "now": at})
+    yield Batch((Query("child_ended", {"ids": ids, "name": CHILD_SIGNAL, "now": at}), *drop_calls(ids, ENDED, at)))
 
 
 @reads
@@ -118,11 +119,14 @@ def wake(*, budget: int = BUDGET, now: datetime | None = None) -> Steps[Woken]:
     """Make parked runs due that wait for what has arrived."""
     at = yield from instant(now)
     woken: set[int] = set()
-    fresh = yield Query("signals_fresh", {"count": budget})
+    fresh = yield Query("signals_fresh", {"count": budget, "child": CHILD_SIGNAL})
     if fresh:
         ids = [row[0] for row in fresh]
         params = {"ids": ids, "run_ids": sorted({row[1] for row in fresh}), "child": CHILD_SIGNAL, "now": at}
         woken.update(row[0] for row in (yield Query("signals_wake", params)))
+        cancelled = sorted({row[1] for row in fresh if row[2]})
+        if cancelled:
+            woken.update(row[0] for row in (yield Query("runs_due", {"ids": cancelled, "now": at})))
         yield Query("signals_offered", {"ids": ids})
     limits = {"count": budget, "now": at}
     by_values = yield Query("emits_wake", limits)

@@ -22,7 +22,8 @@ FROM (
     SELECT step.run_id, 'step ' || step.path || ' of job ' || step.run_id || ' waits for run ' || step.ref
         || ', which is not there'
     FROM redrive_steps AS step
-    WHERE step.run_id > :after_id::bigint AND step.run_id <= :until::bigint AND step.kind = 'call' AND step.outcome = 'waiting'
+    WHERE step.run_id > :after_id::bigint AND step.run_id <= :until::bigint AND step.kind = 'call'
+        AND step.outcome = 'waiting' AND step.error IS NULL
         AND NOT EXISTS (SELECT FROM redrive_runs AS run WHERE run.job_id = step.ref)
     UNION ALL
     SELECT signal.run_id, 'signal ' || signal.id || ' was read by step ' || signal.path || ' of job ' || signal.run_id

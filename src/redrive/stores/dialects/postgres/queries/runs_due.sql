@@ -1,5 +1,5 @@
 -- Make parked, paused or held runs due now, and those that wait for something else if they are to be cancelled.
--- Called by cancel, resume and supply.
+-- Called by cancel, resume, supply and wake.
 UPDATE redrive_jobs SET hold = CASE WHEN hold = 'paused' THEN 'parked' ELSE hold END, scheduled_at = least(scheduled_at, :now::timestamptz)
 -- As in settle_succeeded: the planner must not use the index of held jobs.
 WHERE id = ANY (:ids::bigint[]) AND state = 'ready'

@@ -44,6 +44,7 @@ WHERE job.id = ANY (:ids::bigint[]) AND run.job_id = ANY (:ids) AND run.job_id =
                 OFFSET 0
             ) AS child
             WHERE step.run_id = job.id AND step.outcome = 'waiting' AND step.kind = 'call'
+                AND step.error IS NULL
             OFFSET 0
         )
         OR (

@@ -9,7 +9,7 @@ WHERE job.id = ANY (:run_ids::bigint[]) AND job.state = 'ready' AND coalesce(job
         CROSS JOIN LATERAL (
             SELECT FROM redrive_steps
             WHERE run_id = signal.run_id AND outcome = 'waiting' AND (
-                (kind = 'wait' AND name = signal.name) OR (kind = 'call' AND signal.name = :child::text)
+                (kind = 'wait' AND name = signal.name) OR (kind = 'call' AND error IS NULL AND signal.name = :child::text)
             )
             OFFSET 0
         ) AS step

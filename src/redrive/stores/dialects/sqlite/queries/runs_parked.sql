@@ -37,6 +37,7 @@ WHERE redrive_jobs.id IN (SELECT value FROM json_each(:ids)) AND run.job_id = re
             SELECT 1 FROM redrive_steps AS step
             JOIN redrive_jobs AS child ON child.id = step.ref
             WHERE step.run_id = redrive_jobs.id AND step.outcome = 'waiting' AND step.kind = 'call'
+                AND step.error IS NULL
                 AND child.state IN ('succeeded', 'dead', 'cancelled')
         )
         OR (

@@ -1,6 +1,6 @@
--- Return pending signals of runs that do not run.
+-- Return pending signals of runs that do not run, and whether each tells of a cancellation.
 -- Called by wake.
-SELECT signal.id, signal.run_id
+SELECT signal.id, signal.run_id, signal.name = :child AND signal.key LIKE 'cancel.%' AS cancels
 FROM redrive_signals AS signal
 CROSS JOIN redrive_jobs AS job ON job.id = signal.run_id
 WHERE signal.pending AND job.state <> 'running'

@@ -9,7 +9,7 @@ WHERE id IN (SELECT value FROM json_each(:run_ids)) AND state = 'ready' AND hold
             AND signal.path IS NULL
             AND (
                 (step.kind = 'wait' AND step.name = signal.name)
-                OR (step.kind = 'call' AND signal.name = :child)
+                OR (step.kind = 'call' AND step.error IS NULL AND signal.name = :child)
             )
     )
 RETURNING id
