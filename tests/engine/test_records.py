@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redrive.engine.outcome import Failed
-from redrive.engine.records import Stats
+from redrive.engine.records import Count, Stats
 from tests.engine.helpers import CATCHING, LATER, closed, failure
 
 
@@ -29,3 +29,11 @@ def test_an_attempt_shows_itself_without_its_traceback():
     assert "Traceback" not in repr(line)
     assert repr(line).startswith("AttemptRecord(job_id=7, lease_id=41, number=4,")
     assert "error='boom'" in repr(line)
+
+
+def test_a_number_beyond_its_limit_may_be_more():
+    """Numbers that reach their limit say so, and so does each sum with one of them."""
+    known, cut = Count.exact_to(3, 10), Count.exact_to(11, 10)
+
+    assert [Count(3), Count(10, capped=True)] == [known, cut]
+    assert [Count(6), Count(13, capped=True)] == [known + known, known + cut]

@@ -146,20 +146,16 @@ class Conductor:
         self.claim, self.workflow, self.run_record = claim, workflow, state.run
         self.seed = f"{state.run.workflow} {state.run.id} {state.run.epoch}"
         self.app, self.functions, self.recorder, self.now_at = app, functions, recorder, now
-        self.start_thread = start_thread
-        self.inbox = Inbox(state)
+        self.inbox, self.replay = Inbox(state), Replay(state.run, state.steps)
         self.receipts = Receipts(self.inbox)
-        self.replay = Replay(state.run, state.steps)
-        self.undos = undos
-        self._calls = calls
+        self.undos, self._calls = undos, calls
         self.loop = asyncio.get_running_loop()
         # Errors that were recorded, with the paths of their rows and the number of the calls until then.
         self._recorded: list[tuple[BaseException, str, int]] = []
-        self._asks = 0
-        self._flags = state.flags
+        self._asks, self._flags = 0, state.flags
         #: What the body has asked for last.
         self.asked: StepRequest | None = None
-        self._asleep, self._within, self._cut_off = asleep, within, cut_off
+        self.start_thread, self._asleep, self._within, self._cut_off = start_thread, asleep, within, cut_off
         self._began = monotonic()
         self._end: Outcome | None = None
         self._interrupt: FlowInterrupt | None = None

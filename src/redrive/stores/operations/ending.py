@@ -44,10 +44,8 @@ def cancel_jobs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Ste
     for job in jobs:
         if job.state in FINAL:
             continue
-        if is_run(job):
-            if (yield from cancel_runs(runs.get(job.id, ()), at, why)):
-                changed.append(job.id)
-        elif (yield from end_job(job, at, why)):
+        work = cancel_runs(runs.get(job.id, ()), at, why) if is_run(job) else end_job(job, at, why)
+        if (yield from work):
             changed.append(job.id)
     return changed
 
@@ -77,14 +75,14 @@ def family(job_id: int) -> Steps[list[JobRecord]]:
 def cancel_runs(jobs: Sequence[JobRecord], at: datetime, why: str | None) -> Steps[list[int]]:
     """Request the cancellation of runs, which are locked; return the jobs of those that have not ended."""
     text = why or "cancelled by an operator"
-    ids = [job.id for job in jobs if job.state not in FINAL]
+    live = [job for job in jobs if job.state not in FINAL]
+    ids = [job.id for job in live]
     if not ids:
         return []
     before = yield from endings.standing_of(ids)
     yield Query("runs_cancel", {"ids": ids, "now": at, "why": text})
-    for job in jobs:
-        if job.state not in FINAL:
-            yield from _cancel_run(job, before[job.id], at, text)
+    for job in live:
+        yield from _cancel_run(job, before[job.id], at, text)
     yield Query("runs_due", {"ids": ids, "now": at})
     return ids
 

@@ -11,8 +11,10 @@ from redrive.engine.records import Claim, Filter, Hold
 from redrive.engine.runs import UNDO_MARK, StepError, StepKind, StepOutcome
 from redrive.engine.steps import NewStep
 from redrive.engine.undoing import UndonePath, UndoPlan, new_plan
+from redrive.errors import IllegalMove
 from redrive.stores.operations import admin, checks, deleting, doctor
 from redrive.stores.operations import managing_runs as manage
+from redrive.stores.operations.runs import start
 from tests.stores.helpers import FATAL, Harness, failed, seconds
 from tests.stores.runs import ERROR, begin, begun, claimed, park, record, rows, run, sleep, step, tried, view
 
@@ -188,3 +190,34 @@ def test_ended_runs_with_steps_in_effect_are_found(store: Harness):
     ]
     assert (State.DEAD, ()) == (view(store).job.state, store.do(doctor.examine(store.now)).in_effect)
     assert () == store.do(checks.check()).findings
+
+
+def test_a_run_that_takes_its_steps_back_is_neither_forked_nor_given_a_value(store: Harness):
+    """Its steps are about to be undone; a fork without steps and a value after its end are possible."""
+    park(store, begun(store), step("1"), sleep("2"))
+    for _ in range(2):
+        store.cancel(view(store).job.id)
+
+    with pytest.raises(IllegalMove, match="takes its steps back at this moment: give the value when it has ended"):
+        store.do(manage.supply("checkout", "order-42", "1", b"1", now=store.now))
+    with pytest.raises(IllegalMove, match="takes its steps back at this moment: fork it when it has ended"):
+        store.do(start.fork("checkout", {"order-42": "again"}, before="2", now=store.now))
+
+
+def test_a_run_is_forked_from_a_step(store: Harness):
+    """The undo of a step is no place at which a body can begin."""
+    park(store, begun(store), step("1"), sleep("2"))
+
+    with pytest.raises(IllegalMove, match="cannot be forked from u1: name a step"):
+        store.do(start.fork("checkout", {"order-42": "again"}, before="u1", now=store.now))
+
+
+def test_a_cancellation_behind_the_last_undo_leaves_nothing(store: Harness):
+    """A run whose steps are all undone ends without another row."""
+    claim = begun(store)
+    record(store, claim, step("1"), step("2"), PLAN, undo("2"), undo("1"))
+    for _ in range(2):
+        store.cancel(claim.id, "enough")
+
+    assert (State.CANCELLED, "enough") == (view(store).job.state, view(store).job.note)
+    assert StepOutcome.OK is rows(store)["u1"].outcome
