@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -159,12 +160,7 @@ def play(row: Row, url: str) -> None:
 def _play(scene: Scene) -> None:
     row, stage = scene.row, scene.world
     event, moment = row["event"], row["moment"]
-    if moment == "queued":
-        _happen(scene, event, None)
-    elif moment == "working":
-        stage.at("working", lambda process: _happen(scene, event, process))
-    elif moment == "settling":
-        stage.at("working", lambda process: stage.hooks.update(settle=lambda: _happen(scene, event, process)))
+    stage.arrange(moment, functools.partial(_happen, scene, event))
     steps: list[Callable[[], object]] = [lambda: stage.clock.advance("1h")] * 2
     steps.append(lambda: setattr(stage, "healthy", True))
     if moment == "ended":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -103,12 +104,7 @@ def play(row: Row, url: str) -> None:
 def _play(scene: Scene) -> None:
     row, stage = scene.row, scene.world
     event, moment = row["event"], row["moment"]
-    if moment == "queued":
-        _happen(scene, event, None)
-    elif moment == "working":
-        stage.at("working", lambda process: _happen(scene, event, process))
-    elif moment == "settling":
-        stage.at("working", lambda process: stage.hooks.update(settle=lambda: _happen(scene, event, process)))
+    stage.arrange(moment, functools.partial(_happen, scene, event))
     # A worker starts planned attempts when it begins, so that each time has a worker of its own.
     stage.work()
     stage.clock.advance("2m")

@@ -325,6 +325,15 @@ class World:
         """Have an event happen once when a function reaches a moment."""
         self.moments.setdefault(moment, []).append(event)
 
+    def arrange(self, moment: str, happens: Callable[[Process | None], None]) -> None:
+        """Have an event happen before the first attempt, within it, or before its end is written."""
+        if moment == "queued":
+            happens(None)
+        elif moment == "working":
+            self.at("working", happens)
+        elif moment == "settling":
+            self.at("working", lambda process: self.hooks.update(settle=lambda: happens(process)))
+
     def reach(self, process: Process, *moments: str) -> bool:
         """Called by functions in threads: let the events of this moment happen; return True if they cut it off."""
         if process.dead:

@@ -1,7 +1,7 @@
 """The undo of a run as it is stored, and what a run that starts again or is forked keeps of its steps. PURE.
 
-The row `redrive.engine.runs.UNDO_MARK` records that the run ends: its ``error`` is why. Whoever ends a run without
-its code, such as the operation that finds that its worker was killed three times, writes the row *waiting*; the next
+The row `redrive.engine.runs.UNDO_MARK` records that the run ends: its ``error`` is why. Code that ends a run without
+its body, such as the operation that finds that its worker was killed three times, writes the row *waiting*; the next
 pass of the body takes no new step and finds the undos. A pass that knows the undos writes the row as final, with a
 `UndoPlan`. Of a step at ``3`` the row ``u3`` records what became of its undo: it is *ok* if the step is undone, and
 *failed* if the step is still in effect and its undo is not tried again.

@@ -388,7 +388,7 @@ def test_a_function_that_returns_after_a_time_limit_is_undone(
     app = App(f"sqlite:///{tmp_path}/runs.db?synchronous=normal")
     over = threading.Event()
     done: list[str] = []
-    _note_calls(monkeypatch, _Thread, "returned", over)
+    _note_calls(monkeypatch, _Thread, "ended", over)
     _note_calls(monkeypatch, Conductor, "_finish_all", over)
 
     def book() -> str:
@@ -425,6 +425,35 @@ def test_a_function_that_returns_after_a_time_limit_is_undone(
     tries = 2 if limit == "of a try" else 1
     assert ("dead", [*["booked"] * tries, "cancelled room"]) == (run.state, done)
     assert "ok" == next(row.outcome for row in run.timeline() if row.path == "u1")
+    app.close()
+
+
+@pytest.mark.parametrize("error", [TimeoutError, OSError])
+def test_a_function_that_fails_after_its_time_limit_leaves_nothing_to_undo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[Exception]
+):
+    """An error of the function itself, also a time limit of its own, is no function that still runs."""
+    app = App(f"sqlite:///{tmp_path}/runs.db?synchronous=normal")
+    over = threading.Event()
+    done: list[str] = []
+    _note_calls(monkeypatch, _Thread, "ended", over)
+
+    def book() -> str:
+        assert over.wait(20)
+        raise error("the hotel does not answer")
+
+    def cancel(room: str) -> None:
+        done.append(f"cancelled {room}")
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await flow.step(book, undo=cancel, timeout="20ms")
+
+    run = body.start()
+    _work_until_dead(app, run)
+
+    assert ("dead", []) == (run.state, done)
+    assert "still runs" not in caplog.text
     app.close()
 
 

@@ -95,10 +95,15 @@ class _Thread:
     def __init__(self) -> None:
         self.future: asyncio.Future[Any] | None = None
 
-    async def returned(self) -> Any:
-        """Return what the function returns soon after its time limit; raise `TimeoutError` or its error."""
-        assert self.future is not None  # noqa: S101 - the function was called
-        return await asyncio.wait_for(self.future, THREAD_GRACE.total_seconds())
+    async def ended(self) -> asyncio.Future[Any] | None:
+        """Return the future of a function that ends soon after its time limit; None if it runs on."""
+        future = self.future
+        assert future is not None  # noqa: S101 - the function was called
+        await asyncio.wait([future], timeout=THREAD_GRACE.total_seconds())
+        if future.done():
+            return future
+        future.cancel()
+        return None
 
 
 async def call_function(
@@ -306,13 +311,14 @@ class Tries:
         """Wait a while for a function with an undo that its time limit has not stopped, and keep what it returns."""
         if self._thread is None or returns is None:
             return
-        try:
-            value = await self._thread.returned()
-            self._late = returns.check(value) or b"null"
-        except Exception as error:  # noqa: BLE001 - of the function
-            if isinstance(error, TimeoutError):
-                where = f"{self._conductor.describe()}: step {self._name} ({self._path})"
-                log.warning("%s still runs after its time limit; what it does is not undone", where)
+        future = await self._thread.ended()
+        if future is None:
+            where = f"{self._conductor.describe()}: step {self._name} ({self._path})"
+            log.warning("%s still runs after its time limit; what it does is not undone", where)
+        elif future.exception() is None:
+            outcome = self._result(future.result(), returns)
+            if isinstance(outcome, Succeeded):
+                self._late = outcome.result or b"null"
 
     def _result(self, value: Any, returns: Returns) -> Outcome:
         # The function has done its work, so another try is of no use if its result cannot be stored.

@@ -28,7 +28,7 @@ def drop_calls(ids: Sequence[int], why: str, at: datetime, open_calls: Sequence[
     given = {"ids": list(ids), "open": list(open_calls)}
     # The first one reads which cancellations are not requested yet.
     return (
-        Query("children_told", {**given, "name": CHILD_SIGNAL, "now": at}),
+        Query("children_notify", {**given, "name": CHILD_SIGNAL, "now": at}),
         Query("calls_drop", {**given, "why": why}),
         Query("children_cancel", {**given, "why": why, "now": at}),
     )

@@ -1,4 +1,4 @@
--- Return pending signals of runs that do not run, and whether each tells of a cancellation, and lock these runs.
+-- Return pending signals of runs that do not run, and whether each announces a cancellation, and lock these runs.
 -- Called by wake.
 SELECT signal.id, signal.run_id, signal.name = :child::text AND signal.key LIKE 'cancel.%' AS cancels
     -- A signal of a running run stays pending: the transaction that parks the run may have looked before the signal was

@@ -1,4 +1,4 @@
--- Return pending signals of runs that do not run, and whether each tells of a cancellation.
+-- Return pending signals of runs that do not run, and whether each announces a cancellation.
 -- Called by wake.
 SELECT signal.id, signal.run_id, signal.name = :child AND signal.key LIKE 'cancel.%' AS cancels
 FROM redrive_signals AS signal

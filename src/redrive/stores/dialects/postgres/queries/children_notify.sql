@@ -1,4 +1,4 @@
--- Let the runs that these runs have called, and whose calls have ended, look at the cancellation that children_cancel requests.
+-- Send a signal to called runs whose calls have ended, so that they are due for what children_cancel requests.
 -- Called by drop_calls, before children_cancel. Open calls are given as job of the caller, colon and path.
 INSERT INTO redrive_signals (run_id, name, key, at, pending)
 SELECT child.job_id, :name::text, 'cancel.' || :now::timestamptz, :now::timestamptz, true
