@@ -75,6 +75,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"redrive\.stores\.(transaction\.\w+|drivers\..*)"),
     # Internal types of signatures.
     (r"py:.*", r"redrive\.app\.(protocol\.AppProtocol|attempt_handle\.AttemptHandle|payload\.Signature)"),
+    (r"py:.*", r"redrive\.app\.effects\.Effects"),
     (r"py:.*", r"redrive\.contrib\.django\.app\.DjangoApp"),
     (r"py:.*", r"redrive\.app\.(flow\.(ConductorProtocol|FlowBase)|flow_calls\.\w+|rng\.FlowRandom)|uuid\.UUID"),
     (r"py:.*", r"AppProtocol|Registrar|Options|Traits|StateDeclaration|MachineProtocol"),

@@ -14,5 +14,5 @@ def test_every_seam_has_a_provider_of_the_declared_form():
 
     operations = ["policy_operators", "policy_to_dict", "policy_from_dict", "composed_schedules"]
     assert ["in_process", *operations] == list(seams)
-    assert all(seam() for seam in seams.values())
+    assert all(seam() for seam in (*seams.values(), *redrive.seams.FAILURE_READERS.values()))
     assert [] == [verb for verb in promised if not callable(getattr(seams["in_process"](), verb, None))]

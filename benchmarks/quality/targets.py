@@ -75,7 +75,7 @@ TARGETS = (
     Target("deadline", "redrive, plain functions", "longest overshoot", "one attempt: 2 s", _constant(2), "ours"),
     *(
         Target("metastable", name, "recovery", "twice that of no retries", _times(2, "no retries", "recovery"), "ours")
-        for name in (RATIO, FINAGLE, TOKENS, "redrive + ThrottleBudget()", "redrive + breaker")
+        for name in ("redrive", RATIO, FINAGLE, TOKENS, "redrive + ThrottleBudget()", "redrive + breaker")
     ),
     Target("tail", HEDGED, "p99.9", "a tenth of redrive's", _times(0.1, "redrive", "p99.9"), "The Tail at Scale"),
     Target("tail", HEDGED, "extra calls", "at most 5 %", _constant(5), "The Tail at Scale"),

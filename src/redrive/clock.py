@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock", "boot_time", "in_trio"]
+__all__ = ["Clock", "SystemClock", "boot_time", "checkpoint", "in_trio"]
 
 
 class Clock(Protocol):
@@ -65,6 +65,16 @@ def in_trio() -> bool:
     # None also while another thread is importing trio.
     lowlevel = getattr(sys.modules.get("trio"), "lowlevel", None)
     return lowlevel is not None and bool(lowlevel.in_trio_task())
+
+
+async def checkpoint() -> None:
+    """Let other tasks run, and raise the cancellation of the current task if there is one; under asyncio or trio."""
+    if in_trio():
+        await sys.modules["trio"].lowlevel.checkpoint()
+        return
+    import asyncio
+
+    await asyncio.sleep(0)
 
 
 def boot_time() -> tuple[str, int] | None:

@@ -8,10 +8,19 @@ been imported.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Seam", "composed_schedules", "in_process", "policy_from_dict", "policy_operators", "policy_to_dict"]
+__all__ = [
+    "FAILURE_READERS",
+    "Seam",
+    "composed_schedules",
+    "in_process",
+    "policy_from_dict",
+    "policy_operators",
+    "policy_to_dict",
+]
 
 
 class Seam:
@@ -49,3 +58,15 @@ policy_from_dict = Seam("redrive.policy.codec:policy_from_dict")
 
 # The schedules made of schedules, by their kind. They are backoffs, so their module imports that of the backoff.
 composed_schedules = Seam("redrive.policy.compose:COMPOSED")
+
+# Describe the exceptions of a library, by its top-level module: `redrive.policy.known.Reader`.
+FAILURE_READERS: Mapping[str, Seam] = {
+    "asyncpg": Seam("redrive.contrib.asyncpg:failure_of"),
+    "couchbase": Seam("redrive.contrib.couchbase.sdk:failure_of"),
+    "grpc": Seam("redrive.contrib.grpc.classify:describe"),
+    "httpx": Seam("redrive.contrib.httpx.classify:failure_of"),
+    "psycopg": Seam("redrive.contrib.psycopg:failure_of"),
+    "psycopg_pool": Seam("redrive.contrib.psycopg:failure_of"),
+    "redis": Seam("redrive.contrib.redis.replies:failure_of"),
+    "sqlalchemy": Seam("redrive.contrib.sqlalchemy:failure_of"),
+}

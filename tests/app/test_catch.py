@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from redrive import App, CatchRequest, Context, Policy
+from redrive import App, CatchRequest, Context, Filter, Policy
 from redrive.errors import CatchDefinitionError, TaskDefinitionError
-from redrive.testing import drain
+from redrive.testing import VirtualClock, drain
 from tests.app.samples import Payment
+from tests.stores.helpers import empty
 
 HERE = __name__
+
+
+@dataclass(frozen=True)
+class Refund:
+    """A request with the same JSON as another one."""
+
+    cents: int
 
 
 def pay(payment: Payment) -> None:
@@ -246,3 +256,66 @@ def test_a_caught_job_is_dead_and_has_the_time_of_the_catch(app: App):
     assert ("dead", app.clock.now()) == (job.state, job.caught_at)
     assert "caught: 1 of 1 attempts failed (ConnectionError: no route)" == job.why
     assert (0, 1, 1) == (app.jobs.stats().dead, app.jobs.stats().caught, app.jobs.stats().succeeded)
+
+
+@pytest.mark.parametrize("store", ["memory", "postgres"])
+def test_a_stuck_catch_keeps_its_newest_attempts(store: str, tmp_path: Path):
+    """The history of a catch job that fails for weeks has a hundred attempts, and its counts go on."""
+    with empty(store, tmp_path) as url:
+        app = App(url, clock=VirtualClock())
+
+        @app.task
+        def mend(request: CatchRequest[int]) -> None:
+            raise OSError(f"{request.job_id}")
+
+        @app.task(retry="0 catch mend")
+        def work(number: int) -> None:
+            raise OSError
+
+        work.enqueue_many([1, 2])
+        drain(app, within="6d")
+        jobs = [app.job(row.id) for row in app.jobs.select(Filter(task="mend"))]
+
+        assert len(jobs) == 2
+        for job in jobs:
+            numbers = [each.number for each in job.attempts]
+            last = job.record.attempt
+            assert last > 110
+            assert list(range(last - 99, last + 1)) == numbers
+        assert () == app.database.verify()
+        app.close()
+
+
+def test_a_catch_of_several_tasks_takes_a_union():
+    """Each task is caught with its own request, also if JSON does not tell their classes apart."""
+    app, caught = App("memory://", clock=VirtualClock()), []
+
+    @app.task
+    def mend(request: CatchRequest[Payment | Refund]) -> None:
+        caught.append(request.request)
+
+    @app.task(retry="0 catch mend")
+    def pay(payment: Payment) -> None:
+        raise OSError
+
+    @app.task(retry="0 catch mend")
+    def refund(refund: Refund) -> None:
+        raise OSError
+
+    pay.enqueue(Payment(1))
+    refund.enqueue(Refund(1))
+    drain(app)
+    app.close()
+
+    assert [Payment(1), Refund(1)] == sorted(caught, key=lambda each: type(each).__name__)
+    assert {"type": "object", "properties": {}, "title": "mend"} == mend.signature.schema
+
+
+def test_a_catch_of_a_type_that_cannot_be_read_is_refused():
+    """Each type of a union must be one that JSON can be read as."""
+    app = App("memory://")
+    with pytest.raises(TaskDefinitionError, match="its request cannot be read from JSON: Path"):
+
+        @app.task
+        def mend(request: CatchRequest[Payment | Path]) -> None:
+            """Do nothing."""

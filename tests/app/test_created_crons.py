@@ -123,7 +123,7 @@ def test_a_drain_with_a_created_cron_needs_an_end(app: App):
         ({"when": 5}, ScheduleError, "cron 'acme': a pattern is a text such as "),
         ({"when": "0 0 12 1 1 * 2020"}, ScheduleError, "cron 'acme': .* does not occur again"),
         ({"tz": "Mars/Olympus"}, ScheduleError, "cron 'acme': "),
-        ({"window": "5 minutes"}, ScheduleError, "cron 'acme': the number 5 has no unit"),
+        ({"window": "5 fortnights"}, ScheduleError, "cron 'acme': there is no unit 'fortnights'"),
         ({"overlap": "maybe"}, ScheduleError, "overlap is 'skip', 'queue', 'cancel', 'allow', not 'maybe'"),
         ({"catch_up": "all"}, TaskDefinitionError, "catch_up='all' starts several occurrences at once"),
         ({"task": "prices"}, ScheduleError, "cron 'acme': 'prices' is a refresh"),

@@ -19,6 +19,18 @@ def test_effects_keep_their_order():
     assert (one, two) == effects.added == effects.close()
 
 
+def test_effects_of_a_rolled_back_transaction_are_dropped():
+    """Those that were added before it stay."""
+    effects, one = Effects(), Effect()
+    effects.drop(0)
+    effects.add(one)
+
+    effects.add(Effect(), Effect())
+    effects.drop(1)
+
+    assert (one,) == effects.added
+
+
 def test_closed_effects_take_no_other():
     """Effects that come after the end of the attempt are refused, because they could not commit any more."""
     effects = Effects()

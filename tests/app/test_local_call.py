@@ -143,6 +143,17 @@ def test_a_plain_function_awaited_runs_in_a_thread(app: App):
     assert (250, [False]) == (asyncio.run(charge.acall(250, policy=QUICK)), seen)
 
 
+def test_stop_iteration_of_a_plain_function_ends_its_call(app: App):
+    """A future cannot carry it, so that its waiter would wait forever."""
+
+    @app.task
+    def first() -> int:
+        return next(iter(()))
+
+    with pytest.raises(RuntimeError, match="the function raised StopIteration"):
+        asyncio.run(first.acall(policy=QUICK))
+
+
 class Unknown(ConnectionError):
     """An error after which the effect of the call is unknown."""
 

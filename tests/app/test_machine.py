@@ -199,7 +199,7 @@ def test_a_bad_timeout_is_refused_at_its_state(app: App):
     machine = app.machine("payment")
 
     with pytest.raises(
-        ConfigurationError, match="machine 'payment': state 'nothing': timeout: the number 3 has no unit"
+        ConfigurationError, match="machine 'payment': state 'nothing': timeout: there is no unit 'dayz'"
     ):
         machine.start(timeout=("3 dayz", Paid()))(nothing)
     assert {} == machine.tasks
@@ -370,6 +370,54 @@ def test_a_catch_of_a_machine_must_fit_its_events(app: App):
 
     with pytest.raises(CatchDefinitionError, match="task 'payment.paid' is caught by 'mend'"):
         machine.state(after=[created])(paid)
+
+
+def test_a_catch_of_a_machine_takes_a_union_of_its_events(app: App):
+    """One catch task serves transitions with different events, and gets the event of the one that has failed."""
+    caught: list[Any] = []
+
+    @app.task
+    def mend(request: CatchRequest[Created | Paid]) -> None:
+        caught.append((request.request, request.request_type))
+
+    machine = app.machine("payment", retry="0 1s catch mend")
+
+    @machine.start
+    def created(event: Created) -> None:
+        """Do nothing."""
+
+    @machine.start(when=lambda event: True, name="other")
+    def other(event: Paid) -> None:
+        raise OSError
+
+    @machine.state(after=[created])
+    def paid(event: Paid) -> None:
+        raise OSError
+
+    machine.send("a", Created())
+    drain(app)
+    machine.send("a", Paid())
+    machine.send("b", Paid())
+    drain(app)
+
+    assert [(Paid(), "Paid")] * 2 == caught
+
+
+def test_a_union_without_an_event_is_refused(app: App):
+    """A catch task must take each event that it can get."""
+
+    @app.task
+    def mend(request: CatchRequest[Created | int]) -> None:
+        """Do nothing."""
+
+    machine = app.machine("payment", retry="0 1s catch mend")
+    created = machine.start(nothing)
+
+    with pytest.raises(CatchDefinitionError, match=r"takes CatchRequest\[.*Created \| int\]; it would have to take"):
+
+        @machine.state(after=[created])
+        def paid(event: Paid) -> None:
+            """Do nothing."""
 
 
 # --------------------------------------------------------------------------------------------------------------- events

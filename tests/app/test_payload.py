@@ -182,7 +182,7 @@ def test_a_default_is_not_stored():
         (careful, {"number": -1}, "careful: the arguments do not match the annotations: ArithmeticError: negative"),
         (fussy, {"number": 1}, "fussy: the arguments do not match the annotations: LookupError: no such thing"),
         (texts, b"abc", "texts: argument 'value' would not arrive as it is: b'abc' becomes 'YWJj'"),
-        (texts, AT, "annotate the parameter with what it is"),
+        (texts, AT, "annotate it with what it is"),
         (integers, float("nan"), "Expected `int`, got `null`"),
     ],
 )

@@ -72,6 +72,19 @@ def test_the_present_time_can_be_given(app: App, job: int, clock: VirtualClock):
     assert later + timedelta(seconds=60 + 5) == guard.fail(RetryAfter("5s"), now=later + timedelta(minutes=1))
 
 
+def test_a_report_counts_from_the_acquire_at_least(app: App, job: int, clock: VirtualClock):
+    """A time before the acquire, as of a clock that is behind, stores no try that is due in the past."""
+    before, minute = clock.now() - timedelta(hours=1), timedelta(minutes=1)
+    guard = given(app, job, policy="3 1m 1m")
+    guard.extend("1m", now=before)
+
+    assert clock.now() + minute == guard.lease_until
+    assert clock.now() + minute == guard.fail(OSError("reset"), now=before)
+    with pytest.raises(StepNotReady) as early:
+        app.steps.acquire(job, "charge")
+    assert clock.now() + minute == early.value.retry_at
+
+
 @pytest.mark.case("probe-12")
 @pytest.mark.parametrize("seconds", [0.9, 1.9, 0.0])
 def test_a_given_delay_is_kept_to_the_microsecond(app: App, job: int, clock: VirtualClock, seconds: float):

@@ -136,10 +136,11 @@ def test_an_expiry_may_be_an_instant(app: App, clock: VirtualClock, send, ran: l
         ({"at": "5m"}, "send: at= is a datetime, got '5m'; a time from now on is delay="),
         ({"at": datetime(2026, 1, 1, tzinfo=UTC), "delay": 1}, "give one of them, for both set the due time"),
         ({"expires": datetime(2026, 1, 1)}, "send: expires=datetime.*has no time zone"),  # noqa: DTZ001
+        ({"expires": datetime(2020, 1, 1, tzinfo=UTC)}, "send: expires=2020-01-01 .* lies in the past: the job would"),
         ({"expires": 0}, "send: expires=0 leaves no time to start: give a longer one"),
         ({"expires": "1m", "delay": "2m"}, r"the job would expire \(0:01:00\) before it is due \(0:02:00\)"),
         (
-            {"expires": datetime(2026, 1, 1, tzinfo=UTC), "at": datetime(2026, 1, 2, tzinfo=UTC)},
+            {"expires": datetime(2026, 1, 1, 18, tzinfo=UTC), "at": datetime(2026, 1, 2, tzinfo=UTC)},
             r"the job would expire \(2026-01-01 .*\) before it is due \(2026-01-02 ",
         ),
         ({"tags": [""]}, "send: a tag is a text that is not empty, got ''"),

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from redrive import App, Backoff, Filter, Policy, Rule, retry
-from redrive.errors import PayloadError, RedriveError
+from redrive.errors import ConfigurationError, PayloadError, RedriveError
 from redrive.policy import Jitter
 from redrive.retrying import breaker, budget, hedge
 from redrive.runtime.worker import Worker
@@ -27,6 +27,15 @@ TEXT = "must be a text that is not empty, has no zero byte, and is no longer tha
 
 def work(number: int = 1) -> None:
     """Do nothing."""
+
+
+def test_ids_that_no_database_has_are_refused():
+    """Numbers of more than 63 bits are no ids; the message does not repeat all of their digits."""
+    app = App("memory://")
+    for call in (app.job, app.operations.get, lambda number: asyncio.run(app.operations.aget(number))):
+        with pytest.raises(ConfigurationError, match=r"must be at most 9223372036854775807, got a number of 71 bits"):
+            call(2**70)
+    app.close()
 
 
 def items(number: int) -> Iterator[int]:
@@ -337,6 +346,7 @@ NEVER = "ends a program or a task and is never retried: name other failures"
         ({"on": asyncio.CancelledError}, f"on: CancelledError {NEVER}"),
         ({"on": 5}, "on"),
         ({"on": ()}, "on is empty"),
+        ({"on": "HTTP_600"}, "on: HTTP_600 names no status of HTTP"),
         ({"on": "ValueErorr"}, "on: 'ValueErorr' is neither an exception type"),
         ({"on_result": 5}, "on_result=5 is no function"),
         ({"attempts": 0}, "attempts=0"),

@@ -46,7 +46,7 @@ def test_jobs_are_cancelled_by_filter(three: App):
     """Jobs are cancelled by ids or by a filter, and one must be given."""
     assert "2 jobs are cancelled\n" == run_command("jobs", "cancel", "shop:app", "1", "2", "--why", "enough").stdout
     assert "1 job is cancelled\n" == run_command("jobs", "cancel", "shop:app", "--hold", "delay").stdout
-    assert "at least one of --task, --queue, --hold" in run_command("jobs", "cancel", "shop:app", status=2).stderr
+    assert "at least one of --state, --task, --queue" in run_command("jobs", "cancel", "shop:app", status=2).stderr
     assert "enough" == three.job(1).record.note
 
 

@@ -229,6 +229,7 @@ def test_a_job_is_shown_with_its_history(ran: App):
     [
         ("ERROR", "to clear it: redrive jobs retry shop:app 7\n"),
         ("LOST_IN_FLIGHT", "to clear it, after you have found that it had no effect: redrive jobs retry shop:app 7\n"),
+        ("PROGRAMMING_ERROR", "to clear it, after the code is corrected: redrive jobs retry shop:app 7\n"),
     ],
 )
 def test_the_advice_to_repeat_a_job_in_doubt_comes_with_a_caution(
@@ -369,7 +370,7 @@ def test_redriving_all_jobs_needs_an_option(redrive, shop: App):
     output = redrive("jobs", "redrive", "shop:app")
 
     assert 2 == output.status
-    assert "give ids, or at least one of --task, --queue, --reason, --error" in " ".join(output.err.split())
+    assert "give ids, or at least one of --state, --task, --queue, --reason, --error" in " ".join(output.err.split())
 
 
 # -------------------------------------------------------------------------------------------------------------- errors

@@ -150,12 +150,12 @@ def test_a_name_that_cannot_be_written_is_no_traceback(redrive, monkeypatch):
 
 def test_a_fault_is_shown_with_a_caret(redrive):
     """Print the error of the policy unchanged."""
-    done = redrive("plan", "5 1y")
+    done = redrive("plan", "5 1q")
 
     assert (2, "") == (done.status, done.out)
     assert [
-        "redrive: there is no unit 'y'",
-        "    5 1y",
+        "redrive: there is no unit 'q'",
+        "    5 1q",
         "       ^ write whole numbers with the units d, h, m, s, ms, largest first, for example 1h30m or 500ms",
     ] == done.err.splitlines()
 

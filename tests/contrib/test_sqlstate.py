@@ -12,7 +12,7 @@ from redrive.contrib import sqlalchemy as on_sqlalchemy
 from redrive.contrib.psycopg import failure_of as read
 from redrive.contrib.sqlstate import CONDITIONS, Fate, classifier, condition_of, connect_code, failure_of, fate_of, mark
 from redrive.errors import OutcomeUnknown, RetryAfter
-from redrive.policy import Stage
+from redrive.policy import Policy, Stage
 from tests.architecture.source import ROOT
 
 NAMES = {code: error.__name__ for code, error in psycopg.errors._sqlcodes.items()}
@@ -65,7 +65,7 @@ def test_a_code_that_is_not_listed_has_a_reason(code, reason):
 
 @pytest.mark.parametrize(
     ("fate", "stage"),
-    [(None, IN_FLIGHT), (Fate.UNOPENED, ANSWERED), (Fate.ROLLED_BACK, ANSWERED), (Fate.UNKNOWN, IN_FLIGHT)],
+    [(None, IN_FLIGHT), (Fate.UNOPENED, NOT_SENT), (Fate.ROLLED_BACK, ANSWERED), (Fate.UNKNOWN, IN_FLIGHT)],
 )
 def test_the_state_of_the_transaction_precedes_the_code(fate, stage):
     """Lost connections prove nothing, unless COMMIT was not sent."""
@@ -78,7 +78,9 @@ def test_the_state_of_the_transaction_precedes_the_code(fate, stage):
     assert ("CONNECTION_FAILURE", stage, None) == (failure.reason, failure.stage, failure.candidate)
 
 
-@pytest.mark.parametrize(("fate", "stage"), [(Fate.ROLLED_BACK, ANSWERED), (Fate.UNKNOWN, IN_FLIGHT)])
+@pytest.mark.parametrize(
+    ("fate", "stage"), [(Fate.UNOPENED, NOT_SENT), (Fate.ROLLED_BACK, ANSWERED), (Fate.UNKNOWN, IN_FLIGHT)]
+)
 def test_an_attempt_that_was_cut_off_counts_by_its_transaction(fate, stage):
     """Timeouts count by the mark on the cancellation that caused them."""
     cancelled = BaseException()
@@ -110,11 +112,20 @@ def test_other_timeouts_are_not_the_databases():
 
 
 def test_a_connection_that_could_not_be_made_has_stored_nothing():
-    """For a refused connection asyncpg raises the operating system's error."""
-    error = ConnectionRefusedError()
-    mark(error, Fate.UNOPENED)
+    """For a refused connection asyncpg raises the operating system's error; for a slow one a timeout."""
+    for error in (ConnectionRefusedError(), TimeoutError()):
+        mark(error, Fate.UNOPENED)
 
-    assert ANSWERED is failure_of(error, None).stage
+        assert NOT_SENT is failure_of(error, None).stage
+
+
+def test_an_answer_to_begin_is_an_answer():
+    """A server that refuses to begin has answered; one that refuses the session has been sent nothing."""
+    refused, rejected = psycopg.errors.InsufficientPrivilege(), psycopg.errors.InvalidPassword()
+    for error in (refused, rejected):
+        mark(error, Fate.UNOPENED)
+
+    assert (ANSWERED, NOT_SENT) == (read(refused).stage, read(rejected).stage)
 
 
 def test_an_unknown_outcome_is_in_flight():
@@ -160,19 +171,17 @@ def test_the_drivers_error_below_sqlalchemys_is_named():
     assert "psycopg.errors.UniqueViolation" in types
 
 
-def test_an_exception_that_takes_no_notes_counts_as_it_would_without_them():
-    """Exceptions with slots are classified by their code alone."""
+def test_an_exception_that_refuses_attributes_is_marked():
+    """The outcome of a transaction is stored also on an exception that refuses attributes."""
 
-    class Slotted(BaseException):
-        __slots__ = ("__transaction__x",)
-
+    class Refusing(BaseException):
         def __setattr__(self, name, value):
             raise AttributeError(name)
 
-    error = Slotted()
+    error = Refusing()
     mark(error, Fate.ROLLED_BACK)
 
-    assert fate_of(error) is None
+    assert fate_of(error) is Fate.ROLLED_BACK
 
 
 @pytest.mark.parametrize(
@@ -209,7 +218,7 @@ def test_named_groups_contain_transient_conditions(names, error, candidate):
     """Permanent failures are retried only if they are named exactly."""
     failure = classifier(read, names)(error)
 
-    assert candidate is (failure.candidate is not False)
+    assert candidate is (Policy(on=lambda _: failure).classify(error).candidate is True)
 
 
 def test_the_table_is_documented():

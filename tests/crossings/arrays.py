@@ -59,12 +59,14 @@ class Table:
         factors: the values of each factor.
         voids: the combinations that make no sense.
         triples: True if the long form covers triples.
+        size: the number of factors of which the ordinary form covers all combinations.
     """
 
     name: str
     factors: Mapping[str, Sequence[str]]
     voids: Sequence[Void] = field(default_factory=tuple)
     triples: bool = False
+    size: int = 2
 
     def rows(self) -> list[Row]:
         """Return rows that contain every pair, in the long form every triple, that is not void."""
@@ -80,7 +82,7 @@ class Table:
     @property
     def strength(self) -> int:
         """The number of factors of which all combinations are covered."""
-        return 3 if LONG and self.triples else 2
+        return 3 if LONG and self.triples else self.size
 
     def is_void(self, row: Row) -> bool:
         """Return True if the row, which may lack factors, contains a combination that makes no sense."""

@@ -184,7 +184,8 @@ def play(row: Row, url: str) -> None:
     scene = Scene(row)
     with world(url, lambda process, _: Code(scene, process), concurrency=3) as stage:
         scene.world = stage
-        stage.create_table()
+        if "transaction" in row.values():
+            stage.create_table()
         code = stage.operator.parts
         if row["event"] == "pause":
             Queue(stage.operator.app, "main").pause()

@@ -18,6 +18,7 @@ ENDS: Mapping[str, frozenset[str]] = {
     "raises": frozenset({"dead"}),
     "too_large": frozenset({"dead"}),
     "wrong_type": frozenset({"dead"}),
+    "unawaited": frozenset({"dead"}),
     "pass_timeout": frozenset({"dead"}),
     "deadline": frozenset({"dead"}),
     "poison": frozenset({"dead"}),
@@ -29,7 +30,7 @@ ENDS: Mapping[str, frozenset[str]] = {
 UNFINISHED = ("queued", "working", "recording", "parking", "waiting", "waking")
 """The moments before the last step of a run."""
 
-CANCELS = ("cancel", "cancel_job", "cancel_bulk")
+CANCELS = ("cancel", "cancel_twice", "cancel_job", "cancel_bulk")
 
 AGAIN = ("retry", "redrive", "supply")
 
@@ -56,7 +57,8 @@ class RunForecast:
             # A fork that is late comes to its last step when the cause of the failure is gone.
             self.forks.append((end | {"succeeded"}, False))
         elif self.states != LIVE:
-            if event in {"delete", "archive"}:
+            # The worker that wakes a cancelled run takes its steps back, so that it cannot be deleted yet.
+            if event in {"delete", "archive"} and moment != "waking":
                 self.gone = True
             if event in AGAIN and event != "supply" and not self.gone:
                 # A cancelled run continues, and may end by the cancellation that its steps have recorded.
@@ -194,12 +196,15 @@ MOST_AGAIN = 1000
 """Events that may come again after one crash, as the documentation promises."""
 
 
+def deaths(row: Mapping[str, str]) -> int:
+    """Return how often the worker ends while the slow event is delivered."""
+    return 0 if row["again"] not in {"kill", "term"} else 1 if row["event"] == "crowd" else 2
+
+
 def forecast_events(row: Mapping[str, str]) -> EventForecast:
     """Return what becomes of the events of a row."""
     moves = [row["event"], row["again"]].count("move")
-    ends = sum(row[each] in {"kill", "term", "deploy", "reshard"} for each in ("event", "again")) + (
-        row["again"] in {"kill", "term"}
-    )
+    ends = (row["event"] in {"kill", "term", "deploy", "reshard"}) + deaths(row)
     loaded = row["event"] == "crowd"
     again = moves * 10_000 + (MOST_AGAIN * ends if loaded else (40 if row["event"] == "backlog" else 8) * ends)
     # What a handler does beside its transaction is done again when the lease or the commit is lost.

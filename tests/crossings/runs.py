@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -12,12 +12,15 @@ import redrive
 from redrive import Filter, Flow, GiveUp, SyncFlow
 from redrive.app.run import Run
 from redrive.errors import RedriveError
-from tests.crossings.arrays import Row, Table, Void
+from tests.crossings.arrays import LONG, Row, Table, Void
 from tests.crossings.model import AGAIN, CANCELS, ENDS, UNFINISHED, RunForecast, forecast_run, live_effects
-from tests.crossings.world import TENANT, Process, World, world
+from tests.crossings.world import TENANT, Flag, Process, World, world
 
 NEIGHBOURS = 30
 """Other jobs, of a backlog or for later."""
+
+ALONE = ("sleep", "signal", "first", "transaction", "set")
+"""Features with no step but the first one, at which the moments are those of that."""
 
 RESTING = ("queued", "waiting", "ended")
 """The moments at which no worker has the run."""
@@ -33,8 +36,8 @@ RUNS = Table(
         ),
         "colour": ("async", "def"),
         "event": (
-            "none", *CANCELS, "pause", "resume", "fork", *AGAIN, "restart", "delete", "archive", "kill", "term",
-            "deploy", "clock", "lock", "backlog", "delayed",
+            "none", *CANCELS, "pause", "resume", "fork", *AGAIN, "restart", "delete", "archive", "kill", "kills",
+            "kill_each", "term", "deploy", "clock", "lock", "backlog", "delayed",
         ),
         "moment": ("queued", "working", "recording", "parking", "waiting", "waking", "shipping", "undoing", "ended"),
         "ending": tuple(ENDS),
@@ -42,14 +45,22 @@ RUNS = Table(
         "store": ("sqlite", "postgres"),
     },
     (
+        Void("a call of a `def` body is made at once", {"ending": ["unawaited"], "colour": ["def"]}),
         Void("nothing is undone after a success", {"moment": ["undoing"], "ending": ["returns"]}),
         Void("no worker has the run that could end", {"event": ["kill", "term"], "moment": RESTING}),
+        Void("three deaths of a step are the ending `poison`: these are deaths in undos",
+             {"event": ["kills", "kill_each"], "moment": [*RESTING, *(each for each in INSIDE if each != "undoing")]}),
+        Void("a second cancellation during the undos, which a worker may begin, leaves effects: tests of ends of runs",
+             {"event": ["cancel_twice"], "moment": INSIDE}),
+        Void("the same, where undos fail once and wait", {"feature": ["undo"], "event": CANCELS, "second": ["cancel"]}),
         Void("a worker with old code is stopped before another one starts: that is `term`",
              {"event": ["deploy"], "moment": INSIDE}),
         Void("a second resume would hide that the first one was lost", {"event": ["resume"], "second": ["resume"]}),
         Void("the body restarts itself at one place", {"event": ["restart"],
              "moment": ["queued", "working", "recording", "parking", "waking", "shipping", "undoing", "ended"]}),
         Void("nothing is written that could meet a lock", {"event": ["lock"], "moment": RESTING}),
+        Void("SQLite locks the whole file, so that no row of a run is left out",
+             {"event": ["lock"], "moment": ["waking"], "store": ["sqlite"]}),
         Void("one more death of its worker would be the third, which is an ending of its own",
              {"event": ["kill"], "ending": ["poison"]}),
         Void("the same for the second event", {"second": ["kill"], "ending": ["poison"]}),
@@ -69,13 +80,17 @@ class Scene:
         self.run: Run[Any]
         self.received: dict[str, list[int]] = {}
         self.sent: list[int] = []
-        self.forks: list[tuple[Run[Any], bool]] = []
+        self.forks: list[tuple[str, bool]] = []
         self.flaky: Counter[str] = Counter()
-        self.failed = threading.Event()
-        self.ended: dict[str, bool] = defaultdict(bool)
+        self.failed = Flag()
         self.refused: list[str] = []
         self.archived: list[bytes] = []
         self.restarts = row["event"] == "restart"
+
+    @property
+    def forked(self) -> list[tuple[Run[Any], bool]]:
+        """The forks, and whether each has copied steps."""
+        return [(self.world.operator.app.runs.get("course", id), copied) for id, copied in self.forks]
 
     @property
     def feature(self) -> str:
@@ -124,9 +139,8 @@ class Code:
         scene, ending = self.scene, self.scene.row["ending"]
         self.ledger.look("body")
         first = n == 0
-        features = {"sleep", "signal", "first", "transaction", "set"}
         token = yield lambda: flow.step(
-            self.step("room", *(["working"] if scene.feature in features else [])), undo=self.undo, retry="5 10m"
+            self.step("room", *(["working"] if scene.feature in ALONE else [])), undo=self.undo, retry="5 10m"
         )
         flow.set("stage", "booked")
         yield from getattr(self, f"use_{scene.feature}")(flow)
@@ -145,6 +159,8 @@ class Code:
             raise redrive.Cancel("by itself")
         if ending == "wrong_type":
             return 7
+        if ending == "unawaited":
+            flow.sleep("1h")
         return "x" * 1_200_000 if ending == "too_large" else "done"
 
     def kid_script(self, flow: Any, n: int) -> Generator[Any, Any, Any]:
@@ -210,7 +226,7 @@ class Code:
 
     def use_transaction(self, flow: Any) -> Generator[Any, Any, Any]:
         """A step that commits with its effect."""
-        yield lambda: flow.transaction(self.insert(), flow.id)
+        yield lambda: flow.transaction(self.insert(flow.id))
 
     def use_set(self, flow: Any) -> Generator[Any, Any, Any]:
         """A value between two steps."""
@@ -248,6 +264,8 @@ class Code:
                 if self.scene.flaky[f"undo {token}"] == 1:
                     raise OSError("not yet")
             self.ledger.undo(token)
+            if self.scene.row["event"] == "kill_each":
+                _arm_kills(self.scene.world, 2)
 
         return self.coloured("unmake", ("undoing",), unmake)
 
@@ -285,16 +303,17 @@ class Code:
 
         return late
 
-    def insert(self) -> Callable[..., Any]:
+    # The id of a fork is another one, so it is no argument of the step that a fork copies.
+    def insert(self, id: str) -> Callable[..., Any]:
         """Return a function that writes a row with a connection."""
         table = self.scene.world.table
 
-        async def insert(connection: Any, id: str) -> None:
+        async def insert(connection: Any) -> None:
             answer = connection.execute(f"INSERT INTO {table} VALUES ('{id}')")  # noqa: S608 - made by the test
             if hasattr(answer, "__await__"):
                 await answer
 
-        def dinsert(connection: Any, id: str) -> None:
+        def dinsert(connection: Any) -> None:
             connection.execute(f"INSERT INTO {table} VALUES ('{id}')")  # noqa: S608 - made by the test
 
         dinsert.__name__ = "insert"
@@ -352,9 +371,13 @@ def splay(script: Generator[Any, Any, Any]) -> Any:
 def play(row: Row, url: str) -> None:
     """Play the scenario of a row on an empty database, and compare its end with the forecast."""
     scene = Scene(row)
-    with world(url, lambda process, _: Code(scene, process)) as stage:
+    # In the long form, all that is killed is a process of its own.
+    forks = LONG and bool({"kill", "kills", "kill_each", "poison"} & set(row.values()))
+    with world(url, lambda process, _: Code(scene, process), forks=forks) as stage:
         scene.world = stage
-        stage.create_table()
+        stage.memory.append(scene)
+        if "transaction" in row.values():
+            stage.create_table()
         scene.run = stage.operator.parts.workflow.start(0, id="one")
         _play(scene)
         _compare(scene, forecast_run(row))
@@ -427,8 +450,16 @@ def _arm(scene: Scene, event: str, moment: str) -> None:
             stage.hooks[operation] = lambda: happen(process)
 
         stage.at("working", arm)
+    elif event in {"kills", "kill_each"}:
+        _arm_kills(stage, 3 if event == "kills" else 2)
     elif moment in {"working", "shipping", "undoing"}:
         stage.at(moment, happen)
+
+
+def _arm_kills(stage: World, count: int) -> None:
+    """Have the next undo kill so many workers; three are its limit."""
+    for _ in range(count):
+        stage.at("undoing", Process.kill)
 
 
 def _push(scene: Scene) -> list[Callable[[], object]]:
@@ -437,7 +468,7 @@ def _push(scene: Scene) -> list[Callable[[], object]]:
     def resume() -> None:
         if scene.row["event"] == "pause":
             _refusable(scene, scene.run.resume)
-        for run in (scene.run, *(run for run, _ in scene.forks)):
+        for run in (scene.run, *(run for run, _ in scene.forked)):
             if run is not scene.run and scene.feature in {"signal", "first"}:
                 for value in (101, 102):
                     _refusable(scene, lambda run=run, value=value: run.signal("s", value))
@@ -449,7 +480,7 @@ def _push(scene: Scene) -> list[Callable[[], object]]:
 
 def _go(scene: Scene) -> None:
     """Send the last signal to each run."""
-    for run in (scene.run, *(run for run, _ in scene.forks)):
+    for run in (scene.run, *(run for run, _ in scene.forked)):
         _refusable(scene, lambda run=run: run.signal("go"))
 
 
@@ -489,6 +520,11 @@ class _Events:
         _refusable(scene, lambda: scene.run.job.cancel("by the test"))
 
     @staticmethod
+    def cancel_twice(scene: Scene, _: Process | None) -> None:
+        for _ in range(2):
+            _refusable(scene, lambda: scene.run.cancel("by the test"))
+
+    @staticmethod
     def cancel_bulk(scene: Scene, _: Process | None) -> None:
         _refusable(scene, lambda: _app(scene).jobs.cancel(_only(scene), why="by the test"))
 
@@ -507,7 +543,9 @@ class _Events:
         # Steps are copied after the end only: what becomes of a step that two living runs share is not promised.
         def fork() -> None:
             shares = scene.world.healthy and any(each.name == "ship" for each in scene.run.timeline())
-            scene.forks.append((scene.run.fork("ship" if shares else None), shares))
+            # Steps that were undone are executed anew in the fork, and have effects of their own.
+            keeps = shares and str(scene.run.state) == "succeeded"
+            scene.forks.append((scene.run.fork("ship" if shares else None).id, keeps))
 
         _refusable(scene, fork)
 
@@ -576,7 +614,7 @@ def _app(scene: Scene) -> redrive.App:
 def _compare(scene: Scene, forecast: RunForecast) -> None:
     ledger, row = scene.world.ledger, scene.row
     app = _app(scene)
-    runs = [(str(each.job.refresh().state), each, copied) for each, copied in scene.forks]
+    runs = [(str(each.job.refresh().state), each, copied) for each, copied in scene.forked]
     state = None
     if forecast.gone:
         assert () == tuple(each for each in app.runs.select(workflow="course") if each.id == "one")
@@ -588,7 +626,8 @@ def _compare(scene: Scene, forecast: RunForecast) -> None:
         assert now in allowed, f"the fork is {now}: {fork.why}"
     assert [] == ledger.leaks
     assert [] == ledger.used, "effects were used after they had been taken back"
-    twice = 2 if {row["event"], row["second"]} & {"kill", "term"} and row["moment"] == "undoing" else 1
+    ends = {row["event"], row["second"]} & {"kill", "kills", "kill_each", "term"}
+    twice = 2 if ends and row["moment"] == "undoing" else 1
     assert {} == {ledger.made[token]: count for token, count in ledger.undone.items() if count > twice}
     if not forecast.gone:
         _compare_effects(scene, [(state, False), *((now, copied) for now, _, copied in runs)])
@@ -607,13 +646,19 @@ def _compare_effects(scene: Scene, states: list[tuple[str, bool]]) -> None:
     }  # fmt: skip
     # What was done in the moment of a crash, or before a body began anew, may have no record.
     slack = sum(row[each] in {"kill", "term", "restart"} for each in ("event", "second"))
+    # An undo that kills three workers has failed.
+    slack += row["event"] == "kills"
     # The end of a time limit cuts off the forks that run beside the run, too.
     slack += len(scene.forks) * (row["ending"] == "pass_timeout")
+    # The body of a fork begins anew, too.
+    slack += len(scene.forks) * scene.restarts
     expected = live_effects(states, origin_shared=states[0][0] == "succeeded")
     for name in names:
         # A branch that was dropped is not executed anew when its run starts again.
         least = 0 if (row["feature"], name) == ("drop", "extra") else expected
         assert least <= left[name] <= expected + slack, f"{left[name]} of {name} are left, and not {expected}"
+    if row["event"] == "kills":
+        assert left.total() <= expected * len(names) + 1, f"{left} are left: more than one undo has failed"
     if row["feature"] == "child":
         kids = _app(scene).runs.select(workflow="kid")
         ended = Counter(str(_app(scene).runs.get("kid", each.id).state) for each in kids)
@@ -622,7 +667,11 @@ def _compare_effects(scene: Scene, states: list[tuple[str, bool]]) -> None:
         assert ended["succeeded"] <= kept <= ended["succeeded"] + slack
     if row["feature"] == "transaction":
         rows = Counter(scene.world.rows())
-        assert set(rows.values()) <= {1 + scene.restarts}, f"committed {rows}"
+        # A fork may begin behind the place at which the body begins anew.
+        passes = {1 + scene.restarts}
+        assert all(count in (passes if id == "one" else {1, *passes}) for id, count in rows.items()), (
+            f"committed {rows}"
+        )
         assert sum(state == "succeeded" and not copied for state, copied in states) <= len(rows)
 
 
@@ -631,6 +680,7 @@ def _compare_run(scene: Scene, state: str) -> None:
     if scene.feature in {"signal", "first"} and not scene.restarts:
         unread = [int(each.payload) for each in scene.run.signals() if each.name in {"s", "t"}]
         assert sorted(scene.sent) == sorted(scene.received.get("one", []) + unread)
+    assert [] == [each.error for each in scene.run.job.attempts if "another worker" in (each.error or "")]
     values = scene.run.values()
     if state == "succeeded" or (
         scene.row["ending"] in {"raises", "cancels", "too_large", "wrong_type"} and state == "dead"

@@ -30,6 +30,7 @@ from redrive.stores.operations import leases
 from redrive.stores.operations.topics import feed
 from redrive.stores.query import Operation
 from redrive.testing import VirtualClock
+from tests.crossings import deaths
 
 TENANT: ContextVar[str | None] = ContextVar("tenant", default=None)
 """Set by each function of the neighbours; no other function may see a value."""
@@ -37,12 +38,42 @@ TENANT: ContextVar[str | None] = ContextVar("tenant", default=None)
 LOCKED_FOR = 0.12
 """Seconds for which another session holds a row; a worker writes rows of a locked run again after 0.05."""
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 """Seconds until a function that waits for its end gives up."""
+
+
+SHORT, HASTE = 1.0, 10
+"""Rests of a worker of at most so many seconds, such as those between two polls, pass so many times as fast."""
+
+
+class HastyLoop(asyncio.SelectorEventLoop):
+    """An event loop with short rests."""
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, **options: Any) -> asyncio.TimerHandle:
+        """Call a function at an instant, or earlier if that is near."""
+        rest = when - self.time()
+        if 0 < rest <= SHORT:
+            when -= rest * (1 - 1 / HASTE)
+        return super().call_at(when, callback, *args, **options)
 
 
 class Killed(BaseException):
     """Raised in a process that was killed, by all that it does with the database."""
+
+
+class Flag(threading.Event):
+    """An event that can be sent to another process."""
+
+    def __reduce__(self) -> tuple[Callable[[bool], Flag], tuple[bool]]:
+        """Send whether it is set."""
+        return _flag, (self.is_set(),)
+
+
+def _flag(is_set: bool) -> Flag:
+    made = Flag()
+    if is_set:
+        made.set()
+    return made
 
 
 class Ledger:
@@ -98,26 +129,32 @@ class Staged(Quota):
     """A quota of a worker that ends when nothing is due and no step of the scenario is left.
 
     When nothing is due, the next step happens in a thread, such as another time or a signal, and the worker goes on.
+
+    Attributes:
+        error: of a step.
+        claims: the number of claims that have begun.
     """
 
     def __init__(self, worker: Worker, steps: list[Callable[[], object]]) -> None:
         super().__init__(until_empty=True, ended=worker._end)
         self.worker, self.steps = worker, steps
         self.error: BaseException | None = None
+        self.claims = 0
         self._present: asyncio.Task[None] | None = None
-        self._asked = 0
+        self._seen = 0
 
     def next(self, is_quiet: Callable[[], bool]) -> bool:
         """Return True if the worker may end; otherwise let the next step happen."""
         if self._present is not None or not is_quiet():
             return False
-        self._asked += 1
-        if self._asked == 1:
-            # The claim that has found nothing may have begun before the step.
+        if self.claims <= self._seen:
+            # The claim that has found nothing began before the end of the step.
             self.worker._look()
             return False
         if not self.steps:
             return True
+        # While a step happens, the worker rests as one that does not end by itself.
+        self.until_empty = False
         self._present = asyncio.create_task(self._take(self.steps.pop(0)))
         return False
 
@@ -132,13 +169,13 @@ class Staged(Quota):
         for duty in (self.worker._wakes, self.worker._machines):
             if duty is not None:
                 duty.quiet = False
-        self.worker._look()
         feeders = self.worker._attempts.feeders
         if feeders.count:
             by_job = {each.lease.job_id: each for each in feeders._running.values()}
             for look in await self.worker._app.store.arun(feed.look(list(by_job))):
                 by_job[look.job_id].see(look)
-        self._present, self._asked = None, 0
+        self._present, self._seen, self.until_empty = None, self.claims, True
+        self.worker._look()
 
 
 def _staged(self: Staged) -> Callable[[], bool]:
@@ -163,7 +200,8 @@ class Process:
         self.app.open()
         self.dead = self.stopping = self.replaced = False
         self.worker: Worker | None = None
-        self._runner = asyncio.Runner()
+        self.quota: Staged | None = None
+        self._runner = asyncio.Runner(loop_factory=HastyLoop)
         self._running: asyncio.Task[None] | None = None
         self._guard()
 
@@ -178,6 +216,8 @@ class Process:
             hook = self.world.hooks.pop(operation.name, None) if self.worker is not None else None
             if hook is not None:
                 await asyncio.to_thread(hook)
+            if operation.name == "claim" and self.quota is not None:
+                self.quota.claims += 1
             answer = await arun(operation, **options)
             if self.dead:
                 raise Killed
@@ -198,7 +238,7 @@ class Process:
 
     async def _work(self, steps: list[Callable[[], object]]) -> None:
         worker = self.worker = Worker(self.app, concurrency=self.world.concurrency, shutdown_timeout=timedelta(0))
-        quota = worker._quota = Staged(worker, steps)
+        quota = worker._quota = self.quota = Staged(worker, steps)
         self._running = asyncio.create_task(worker.run())
         try:
             async with asyncio.timeout(PATIENCE):
@@ -208,14 +248,17 @@ class Process:
                 raise
             self.world.buried += [] if worker._registration is None else [worker._registration.id]
         finally:
-            self.worker = None
+            self.worker = self.quota = None
         if quota.error is not None:
             raise quota.error
 
     # ---------------------------------------------------------------- called by functions of a scenario, in any thread
 
     def kill(self) -> None:
-        """Let nothing of this process take effect from now on."""
+        """Let nothing of this process take effect from now on; in a process of its own, end that."""
+        if self.world.die is not None:
+            registration = None if self.worker is None else self.worker._registration
+            self.world.die(None if registration is None else registration.id)
         self.dead = True
         assert self._running is not None
         self._call(self._running.cancel)
@@ -254,9 +297,10 @@ class Process:
 
     async def _close(self) -> None:
         self.app.close()
-        # Connections that were terminated are closed by the next turns of the event loop.
-        for _ in range(10):
-            await SystemClock().asleep(0.001)
+        if "postgresql" in self.world.url:
+            # Connections that were terminated are closed by the next turns of the event loop.
+            for _ in range(10):
+                await SystemClock().asleep(0.001)
 
 
 class World:
@@ -266,10 +310,19 @@ class World:
         url: of an empty database.
         declare: declares the code of a version in the app of a process, and returns what the scenario needs of it.
         concurrency: the slots of its workers.
+        forks: True if each worker has a process of its own, which a death ends by SIGKILL.
+
+    Attributes:
+        memory: objects of the scenario that outlive such processes, as far as they can be sent to another one.
+        die: ends this process, which is that of a worker.
     """
 
-    def __init__(self, url: str, declare: Callable[[Process, int], Any], concurrency: int) -> None:
-        self.url, self.declare, self.concurrency = url, declare, concurrency
+    def __init__(
+        self, url: str, declare: Callable[[Process, int], Any], concurrency: int, *, forks: bool = False
+    ) -> None:
+        self.url, self.declare, self.concurrency, self.forks = url, declare, concurrency, forks
+        self.memory: list[object] = []
+        self.die: Callable[[int | None], None] | None = None
         self.clock = VirtualClock()
         self.ledger = Ledger()
         self.hooks: dict[str, Callable[[], None]] = {}
@@ -304,16 +357,28 @@ class World:
         Another worker follows one that was killed or stopped.
         """
         left = list(steps)
+        if not self.forks:
+            self.work_here(left)
+            return
+        while not deaths.work(self, left):
+            self._bury()
+
+    def work_here(self, left: list[Callable[[], object]]) -> None:
+        """Let workers of this process do so."""
         while True:
             process = self.process
             process.stopping = False
             process.work(left)
             if self.buried:
-                numbers, self.buried = self.buried, []
-                self.clock.advance("20s")
-                self.operator.app.store.run(leases.sweep(1000, gone=numbers, now=self.clock.now()))
+                self._bury()
             elif not process.ends:
                 return
+
+    def _bury(self) -> None:
+        """Have the leases of dead workers end."""
+        numbers, self.buried = self.buried, []
+        self.clock.advance("20s")
+        self.operator.app.store.run(leases.sweep(1000, gone=numbers, now=self.clock.now()))
 
     def step_back(self, span: str) -> None:
         """Set the clock back, as a service of time does."""
@@ -420,9 +485,11 @@ def _dsn(url: str) -> str:
 
 
 @contextlib.contextmanager
-def world(url: str, declare: Callable[[Process, int], Any], *, concurrency: int = 20) -> Iterator[World]:
+def world(
+    url: str, declare: Callable[[Process, int], Any], *, concurrency: int = 20, forks: bool = False
+) -> Iterator[World]:
     """Yield a scenario's world, and close it."""
-    made = World(url, declare, concurrency)
+    made = World(url, declare, concurrency, forks=forks)
     try:
         yield made
     finally:

@@ -218,6 +218,13 @@ def test_a_permanent_failure_gives_up():
     assert (RefreshOutcome.GAVE_UP, "wrong") == (move.outcome, move.state.disabled_reason)
 
 
+def test_a_lasting_failure_waits_for_the_plan():
+    """After a failure that a retry would repeat the item waits for its next planned refresh."""
+    move = ended(POLICY, STARTED, OriginResult(ORIGIN, 7, succeeded=False, lasting=True), T0)
+
+    assert (RefreshOutcome.WAITING_NEXT, T0 + HOUR / 2) == (move.outcome, move.state.refresh_at)
+
+
 def test_a_retry_waits_for_its_hint():
     """Retries wait as long as the other side has asked for."""
     move = ended(POLICY, STARTED, OriginResult(ORIGIN, 7, succeeded=False, retry_after=seconds(500)), T0)

@@ -62,6 +62,46 @@ def test_another_name_is_a_mismatch_with_both_names_and_the_line():
     ) == answer.mismatch
 
 
+def group(branches: int) -> StepRequest:
+    """Return a request for a group of so many branches."""
+    return StepRequest(StepKind.GATHER, "gather", line="flows/checkout.py:31", branches=branches)
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_a_group_with_fewer_branches_is_a_mismatch_before_it_runs(decided: bool):
+    """Recorded steps of a branch that the call opens no longer hold the run at the call, and not at its end."""
+    rows = [row("1.0.1", "a"), row("1.2.1", "c"), row("1.1.1", "b"), row("2", "d")]
+    if decided:
+        rows.append(row("1", "gather", StepKind.GATHER))
+
+    assert Replay(RUN, rows).ask("", 1, group(3)).mismatch is None
+    assert (
+        "checkout order-42 (version 1): step 1.1.1 was `b`, and step 1 opens 1 branch; the code now asks for `gather` "
+        "(flows/checkout.py:31). Nothing was run. The run is held; a worker with the earlier code, a patch "
+        "(flow.patched) or redrive runs fork lets it go on."
+    ) == Replay(RUN, rows).ask("", 1, group(1)).mismatch
+    assert "step 1.2.1 was `c`, and step 1 opens 2 branches" in str(Replay(RUN, rows).ask("", 1, group(2)).mismatch)
+
+
+def test_branches_that_a_run_that_starts_again_keeps_may_be_missing():
+    """A step that is executed anew may lead to fewer branches than it did before."""
+    again = replace(row("1"), outcome=StepOutcome.WAITING, error=StepError((), "undone", UNDONE))
+    replay = Replay(RUN, [again, row("2.0.1"), row("2.1.1")])
+    replay.ask("", 1, request("s1"))
+
+    assert replay.ask("", 2, group(1)).mismatch is None
+
+
+def test_a_mismatch_behind_a_new_step_does_not_say_that_nothing_was_run():
+    """A body that was given a new step may have run it before the end that does not fit."""
+    replay = Replay(RUN, [row("1.0.1", "a"), row("1.1.1", "b")])
+    replay.ask("", 1, group(2))
+    replay.ask("1.0", 2, request("new"))
+
+    assert "ended without it. The run is held" in str(replay.missing())
+    assert "ended without it. Nothing was run. The run is held" in str(Replay(RUN, [row("1")]).missing())
+
+
 def test_a_row_with_an_earlier_name_fits():
     """Requests receive rows with their earlier names, and no others."""
     replay, renamed = Replay(RUN, [row("1", "charge")]), StepRequest(StepKind.STEP, "pay", aka=("take", "charge"))

@@ -19,9 +19,9 @@ FAILED = Failed(failure())
 # --------------------------------------------------------------------------------------------------- catch jobs
 
 
-@pytest.mark.parametrize("failures", [0, 1, 2, 7])
+@pytest.mark.parametrize("failures", [0, 1, 2, 4])
 def test_a_failing_catch_is_tried_again_at_the_last_delay(failures: int):
-    """Catch jobs are retried at their parent's last delay, however often they have failed."""
+    """Catch jobs are retried at their parent's last delay until they are stuck."""
     after = settled(replace(CATCHING, failures=failures), FAILED)
 
     assert (State.READY, NOW + seconds(4)) == (after.state, after.scheduled_at)
@@ -37,11 +37,14 @@ def test_a_hint_is_a_floor_for_a_catch_too(hint: timedelta | None, expected: int
     assert NOW + seconds(expected) == settled(CATCHING, Failed(failure(hint=hint))).scheduled_at
 
 
-@pytest.mark.parametrize(("failures", "stuck"), [(3, False), (4, True), (5, True)])
-def test_a_catch_is_stuck_from_the_fifth_failure(failures: int, stuck: bool):
-    """From the fifth failure on, the note of a catch job contains "stuck"."""
+@pytest.mark.parametrize(
+    ("failures", "wait", "stuck"),
+    [(3, "4s", False), (4, "4s", True), (5, "8s", True), (6, "16s", True), (14, "1h", True), (10**6, "1h", True)],
+)
+def test_a_catch_is_stuck_from_the_fifth_failure(failures: int, wait: str, stuck: bool):
+    """From the fifth failure on, the note of a catch job contains "stuck", and its waits double up to an hour."""
     note = settled(replace(CATCHING, failures=failures), FAILED).note
-    expected = f"catch again in 4s; stuck: {failures + 1} failures" if stuck else "catch again in 4s"
+    expected = f"catch again in {wait}{f'; stuck: {failures + 1} failures' if stuck else ''}"
 
     assert expected == note
 

@@ -85,6 +85,16 @@ def test_steps_stand_until_they_are_undone():
     assert "" == not_undone([row("1"), row("u1"), mark("1")])
 
 
+@pytest.mark.parametrize("reason", ["BAD_RESULT", "RESULT_TOO_LARGE"])
+def test_a_step_with_a_result_that_could_not_be_stored_is_in_effect(reason: str):
+    """A step that has failed otherwise is not, and neither is one that waits for its next try."""
+    error = StepError((), "too large", reason)
+    rows = [failed("1", error=error), failed("2"), failed("3", error=None), row("4", outcome=StepOutcome.WAITING)]
+
+    assert ["1"] == [each.path for each in standing(rows)]
+    assert [True, False, False, False] == [each.is_unstored for each in rows]
+
+
 def test_undos_that_are_given_up_are_recorded_once():
     """Undos that have failed keep their own errors, and those that wait for another try end."""
     rows = [row("1"), row("2"), row("3"), failed("u3"), row("u2", outcome=StepOutcome.WAITING), mark("3", "2", "1")]

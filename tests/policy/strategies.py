@@ -84,7 +84,7 @@ def policies(draw: st.DrawFn) -> Policy:
         nested=draw(st.sampled_from(["outer", "both"])),
         groups=draw(st.sampled_from(["all", "any", "never"])),
         idempotent=draw(st.none() | st.booleans()),
-        budget=draw(st.none() | st.just("shared")),
+        budget=draw(st.just(...) | st.none() | st.just("shared")),
     )
 
 

@@ -84,8 +84,8 @@ def test_then_starts_over():
 
 def test_the_second_part_of_then_counts_its_own_retries():
     """Failures that only the second policy retries get exactly the second policy's retries."""
-    a = with_delays(1, 2, attempts=3).with_(on=TimeoutError)
-    b = Policy(on=OSError, attempts=4, deadline=None, backoff=Backoff.exponential(10), jitter="none")
+    a = with_delays(1, 2, attempts=3).with_(on=TimeoutError, idempotent=True)
+    b = Policy(on=OSError, attempts=4, deadline=None, backoff=Backoff.exponential(10), jitter="none", idempotent=True)
     refused, late = Failure.of(ConnectionError()), Failure.of(TimeoutError())
 
     assert [10, 20, 40, None] == delays(a >> b, 4, refused)
@@ -201,6 +201,18 @@ def test_each_part_counts_its_own_rules():
 
 
 # --- the laws
+
+
+def test_a_wait_until_the_deadline_hides_no_end():
+    """A part that gives up at the wait of another ends `&` also if a third one would wait until its deadline."""
+    a = Policy(attempts=2, backoff=Backoff.constant(1).take(1), jitter="none")
+    b = Policy(attempts=2, deadline=0.000001, backoff=Backoff.constant(0), jitter="none", over_deadline="truncate")
+    c = b.with_(over_deadline="give_up")
+    question = (History(1, START), OS_ERROR._replace(stage=Stage.NOT_SENT), START, 0.5)
+
+    for whole in ((a & b) & c, a & (b & c), (c & b) & a, a & c):
+        assert isinstance(whole.decide(*question), GiveUp), whole
+    assert Retry(timedelta(microseconds=1), timedelta(0), "deadline") == (a & b).decide(*question)
 
 
 @pytest.mark.case("algebra.laws.01")
@@ -413,7 +425,8 @@ def numbers(policy: Policy, cap: float) -> list[float]:
 @given(policies(), names, questions)
 def test_per_restricts_a_policy(a: Policy, name: str, question: Question):
     """Policies restricted by `per` decide as before for the named failures, and give up on others."""
-    failure = question[1]._replace(candidate=None, leaves=(), permanent=None)
+    # A lasting failure is retried only by a policy that names it, as `per` does.
+    failure = question[1]._replace(candidate=None, leaves=(), permanent=None, lasting=None)
     question = (question[0], failure, *question[2:])
     named = name == failure.reason or name in failure.types
 

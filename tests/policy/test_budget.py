@@ -16,7 +16,32 @@ from redrive.policy.budget import Budget, ConcurrencyBudget, Ledger, RatioBudget
 FAILURE = Failure(("builtins.OSError", "builtins.Exception"), "it failed")
 THROTTLED = FAILURE._replace(reason="THROTTLED")
 LATE = Failure(("builtins.TimeoutError", "builtins.OSError", "builtins.Exception"), "too late")
-BUDGETS = (TokenBudget(), RatioBudget(), ConcurrencyBudget(), ThrottleBudget())
+BUDGETS = (TokenBudget(), TokenBudget(floor=1), RatioBudget(), ConcurrencyBudget(), ThrottleBudget())
+
+
+def test_a_floor_is_granted_without_tokens():
+    """As many retries in flight as the floor has are free; those beside them are charged, and pay their price back."""
+    ledger = TokenBudget(capacity=28, floor=1).open()
+    assert [14, 14, 14, None] == [ledger.spend(0, FAILURE) for _ in range(4)]
+    assert 0 == ledger.left(0)
+    ledger.release(0)
+    assert None is ledger.spend(0, FAILURE)
+    ledger.release(0)
+    ledger.release(0)
+    assert 14 == ledger.spend(0, FAILURE)
+    ledger.succeed(0, 14)
+    assert 14 == ledger.left(0)
+
+
+def test_a_floor_forgets_the_calls_of_another_process():
+    """In the child of a fork no retry is in flight."""
+    ledger = TokenBudget(capacity=14, floor=1).open()
+    assert [14, 14, None] == [ledger.spend(0, None) for _ in range(3)]
+    ledger.forget_calls()
+    assert 14 == ledger.spend(0, None)
+    ledger.release(0)
+    ledger.release(0)
+    assert 14 == ledger.spend(0, None)
 
 
 @pytest.mark.parametrize(
@@ -244,3 +269,16 @@ def test_the_default_ratio_budget_is_a_careful_one():
 
     assert RatioBudget(0.1, minimum=1, ttl=timedelta(seconds=10)) == RatioBudget()
     assert 1.15 == (calls + retries) / calls
+
+
+def test_the_calls_in_flight_can_be_forgotten():
+    """Calls and retries in flight are forgotten; balances stay."""
+    counted, paid = ConcurrencyBudget(floor=1).open(), TokenBudget().open()
+    for ledger in (counted, paid):
+        ledger.begin(0.0)
+        ledger.spend(0.0, None)
+    left = paid.left(0.0)
+    for ledger in (counted, paid):
+        ledger.forget_calls()
+
+    assert (1, left) == (counted.left(0.0), paid.left(0.0))

@@ -13,7 +13,7 @@ from hypothesis import given
 from redrive.errors import GiveUp, PolicyValueError
 from redrive.policy import Backoff, Failure, History, Policy, Retry
 from redrive.policy.classify import is_control_flow, matches, names_of, reading
-from redrive.policy.failure import qualified_name
+from redrive.policy.failure import Lasting, qualified_name
 from tests.policy.strategies import failures
 
 
@@ -174,7 +174,8 @@ def test_a_group_can_be_named_itself(groups: str):
 @given(failures)
 def test_no_names_match_all_exceptions(failure: Failure):
     """Without names each ordinary failure matches, except a group where groups never do."""
-    ordinary = all("builtins.Exception" in leaf.types for leaf in failure.leaves or (failure,))
+    leaves = failure.leaves or (failure,)
+    ordinary = all("builtins.Exception" in leaf.types and leaf.lasting is None for leaf in leaves)
 
     assert ordinary == matches(None, "all", failure)
     assert (ordinary and not failure.leaves) == matches(None, "never", failure)
@@ -192,6 +193,9 @@ DESCRIBED = Failure(("app.Answer", "builtins.Exception"), "busy", "HTTP_503")
         (None, DESCRIBED, True),
         ("HTTP_503", DESCRIBED._replace(candidate=False), False),
         ("HTTP_429", DESCRIBED._replace(candidate=True), True),
+        ("HTTP_503", DESCRIBED._replace(lasting=Lasting()), True),
+        (("HTTP_429", "app.Answer"), DESCRIBED._replace(lasting=Lasting()), False),
+        (None, DESCRIBED._replace(lasting=Lasting()), False),
     ],
 )
 def test_a_described_failure_is_a_candidate_by_name(on: object, described: Failure, candidate: bool):

@@ -333,7 +333,7 @@ def test_each_stateful_schedule_has_its_own_state():
     """Rules with a schedule of their own keep their own samples; other rules share those of the policy."""
     smooth, own = Backoff.smooth(1), Backoff.smooth(10)
     rules = [Rule(TimeoutError, backoff=own), Rule(ConnectionError), Rule(OSError, backoff=Backoff.constant(1))]
-    policy = Policy(attempts=9, deadline=None, backoff=smooth, rules=rules)
+    policy = Policy(attempts=9, deadline=None, backoff=smooth, rules=rules, idempotent=True)
 
     assert 5 == policy.counters
     assert (1, 0, 0, 0, 250_000_001) == remembered(policy, [0.25], Failure.of(TimeoutError()))[1]
@@ -441,10 +441,12 @@ def test_no_retry_passes_the_deadline(
 
 @given(policies(), histories, failures, nows, samples)
 def test_only_candidates_are_retried(policy: Policy, history: History, failure: Failure, now: datetime, sample: float):
-    """Whatever is retried was a candidate and no control flow."""
+    """Whatever is retried was a candidate, or lasting and named by a rule, and no control flow."""
     decision = policy.decide(history, failure, now, sample)
     named = None if policy.on is None else frozenset(policy.on)
     candidate = matches(named, policy.groups, failure) if failure.candidate is None else failure.candidate
+    if failure.lasting is not None and named is None and failure.candidate is None:
+        candidate = candidate or any(failure.reason in (rule.on or ()) for rule in policy.rules)
 
     assert isinstance(decision, GiveUp) or (candidate and not is_control_flow(failure) and failure.permanent is None)
 

@@ -100,6 +100,50 @@ def test_invalid_values_are_refused_with_their_place(text: str, at: int, message
     assert (text, at, message) == (refused.value.text, refused.value.at, refused.value.problem)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "//ftl:retry 10 5s 1m catch recover",
+        " ftl:retry  10 5s 1m catch recover",
+        "+retry 10 5s 1m catch recover",
+        "+retry attempts=10 min=5s max=1m catch=recover",
+        "//ftl:retry max=1m catch=recover min-backoff=5s count=10",
+    ],
+)
+def test_pasted_directives_are_read(text: str):
+    """Directives may have the introduction that they have in FTL's sources, and then names for their parts."""
+    assert Directive(10, 5 * SECOND, 60 * SECOND, "recover") == read_directive(text)
+
+
+@pytest.mark.parametrize("introduction", ["//ftl:retry ", "+retry "])
+def test_pasted_directives_are_read_strictly(introduction: str):
+    """FTL's reading takes the introduction off, too, and counts columns behind it."""
+    assert Policy.parse("10 5s 1m") == Policy.parse(f"{introduction}10 5s 1m", strict=True)
+    with pytest.raises(PolicySyntaxError, match="^1:8: unexpected token"):
+        Policy.parse(f"{introduction}x", strict=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "message"),
+    [
+        ("+retry", 6, "the retry directive is empty"),
+        ("+retry min=5s min=1s", 14, "'min=1s' is not a part with a name that is still free"),
+        ("+retry min=5s 1m", 14, "'1m' is not a part with a name that is still free"),
+        ("+retry min=", 7, "'min=' is not a part with a name that is still free"),
+        ("+retry first=5s", 7, "'first=5s' is not a part with a name that is still free"),
+        ("+retry attempts=10 min=5x", 24, "there is no unit 'x'"),
+        ("+retry attempts=10", 18, "a minimum backoff is missing"),
+        ("attempts=10 min=5s", 0, "'attempts=10' is not a minimum backoff"),
+    ],
+)
+def test_faults_of_pasted_directives_have_their_place(text: str, at: int, message: str):
+    """Faults of pasted directives are refused with their place; only pasted directives have names."""
+    with pytest.raises(PolicySyntaxError) as refused:
+        read_directive(text)
+
+    assert (text, at, message) == (refused.value.text, refused.value.at, refused.value.problem)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("count", [10**18, 2**63 - 2, 2**63 - 1])
 def test_a_count_of_nineteen_digits_is_read(count: int, strict: bool):

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import PolicyError, PolicySyntaxError, PolicyValueError
-from redrive.policy import format_duration, parse_duration
+from redrive.policy import Policy, format_duration, parse_duration
 from redrive.policy.duration import LONGEST, seconds, span
+
+_ISO = "an ISO 8601 duration has weeks, days, hours, minutes and seconds, and no others"
 
 
 @pytest.mark.parametrize(
@@ -25,10 +27,27 @@ from redrive.policy.duration import LONGEST, seconds, span
         ("0s", 0),
         ("007s", 7),
         ("0000000000000000000000000005s", 5),
+        ("5 minutes", 300),
+        ("5 minute", 300),
+        ("5minutes", 300),
+        ("2mins", 120),
+        (" 1 Hour ", 3600),
+        ("1 hour and 30 minutes", 5400),
+        ("1h, 30 mins", 5400),
+        ("1h 30m", 5400),
+        ("1 week, 2 days, and 1 hour", 781_200),
+        ("2 Weeks", 1_209_600),
+        ("3 msecs", 0.003),
+        ("PT1H", 3600),
+        ("PT0M", 0),
+        ("P1DT12H30M", 131_400),
+        ("p2w", 1_209_600),
+        ("PT0.5S", 0.5),
+        ("PT1,25S", 1.25),
     ],
 )
 def test_text_is_read(text: str, expected: float):
-    """Units are added up; they may exceed their natural range and have leading zeros."""
+    """Units are added up, in the short form, in words and in ISO 8601; they may exceed their natural range."""
     assert timedelta(seconds=expected) == parse_duration(text)
 
 
@@ -41,7 +60,10 @@ def test_other_forms_are_read(value: object, expected: timedelta):
     assert expected == parse_duration(value)
 
 
-@pytest.mark.parametrize("value", ["99999999999999999999d", 1e300, 10**400, timedelta.max])
+@pytest.mark.parametrize(
+    "value",
+    ["99999999999999999999d", "99999999999999999999 days", "P99999999999999999999D", 1e300, 10**400, timedelta.max],
+)
 def test_long_durations_are_cut_to_the_maximum(value: object):
     """Spans of more than a thousand years are cut to that, in every form."""
     assert LONGEST == parse_duration(value)
@@ -57,12 +79,22 @@ def test_long_durations_are_cut_to_the_maximum(value: object):
         ("1m1m", 3, "the unit 'm' comes after 'm'"),
         ("5x", 1, "there is no unit 'x'"),
         ("5S", 1, "there is no unit 'S'"),
-        ("2mins", 1, "there is no unit 'mins'"),
+        ("5M", 1, "there is no unit 'M'"),
+        ("5 fortnights", 1, "there is no unit 'fortnights'"),
+        ("5 minutes or so", 1, "these words are not one duration"),
+        ("30 minutes 1 hour", 2, "these words are not one duration"),
+        ("1 hour,", 1, "these words are not one duration"),
+        ("1 month", 1, "month is not a fixed length"),
+        ("2y", 1, "y is not a fixed length"),
         ("-5s", 0, "a duration has no sign"),
         ("+5s", 0, "a duration has no sign"),
         ("1.5s", 1, "a duration takes whole numbers only"),
         (".5s", 0, "a duration takes whole numbers only"),
-        ("1h 30m", 2, "a duration cannot contain ' ' here"),
+        ("1h 30", 2, "a duration cannot contain ' ' here"),
+        ("P", 0, _ISO),
+        ("PT", 0, _ISO),
+        ("P1DT", 0, _ISO),
+        ("P1M", 0, _ISO),
         ("s5", 0, "a duration cannot contain 's' here"),
         ("٣s", 0, "a duration cannot contain '٣' here"),
     ],
@@ -107,7 +139,7 @@ def test_written_durations_are_read_back(milliseconds: int):
     assert value == parse_duration(format_duration(value))
 
 
-@given(st.text(alphabet="0123456789dhms.-+ x", max_size=12))
+@given(st.text(alphabet="0123456789dhms.-+ xPTHS,", max_size=12))
 def test_text_is_read_or_refused_with_a_place(text: str):
     """Any text is either a duration or refused with an offset inside of it."""
     try:
@@ -129,23 +161,30 @@ def test_seconds_keep_what_a_timedelta_would_round(number: float):
 @pytest.mark.parametrize(
     ("text", "valid"),
     [
-        ("5 minutes", "write 5m"),
-        ("5minutes", "write 5m"),
-        ("1 hour", "write 1h"),
-        ("1 hour and 30 minutes", "write 1h30m"),
-        ("1h, 30 mins", "write 1h30m"),
-        ("1h 30m", "write 1h30m"),
-        ("2 weeks", "write 14d"),
-        ("2 Weeks", "write 14d"),
         ("1", "write 1s for 1 second"),
         ("5", "write 5s for 5 seconds"),
-        ("5 fortnights", "write 5s for 5 seconds"),
-        ("5 minutes or so", "write 5s for 5 seconds"),
+        ("1 year", "write a number of days, for example 30d"),
+        ("P1Y", "write PT1H30M or P7D, for example"),
     ],
 )
-def test_durations_in_words_are_refused_with_their_units(text: str, valid: str):
-    """Messages about durations in words have the same duration in units."""
+def test_refused_durations_have_a_remedy(text: str, valid: str):
+    """Messages about durations end with a form that works."""
     with pytest.raises(PolicySyntaxError) as refused:
         parse_duration(text)
 
     assert f"^ {valid}" == str(refused.value).splitlines()[-1].strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10 5minutes", "write 5m"),
+        ("5m,30s", "write 5m30s"),
+        ("5 minutes", "write 5m"),
+        ("10 PT5S", "is not a minimum"),
+    ],
+)
+def test_a_directive_has_durations_in_units_only(text: str, expected: str):
+    """Directives refuse durations in words and in ISO 8601, and the message has the right form."""
+    with pytest.raises(PolicySyntaxError, match=expected):
+        Policy.parse(text)

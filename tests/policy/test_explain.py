@@ -116,6 +116,15 @@ def test_the_worst_cases():
     assert (6, 20 * SECOND, 20 * SECOND) == policy.with_(deadline=20).explain()[:3]
 
 
+def test_a_part_without_retries_shortens_no_delay():
+    """A part of `|` that grants no retry does not make the delay of the other part shorter, also if it draws."""
+    one = Policy(attempts=2, deadline=None, backoff=Backoff.constant(1), jitter="none")
+    drawn = Policy(attempts=1, deadline=None, backoff=Backoff.decorrelated(0, 0))
+
+    assert (2, SECOND) == (one | drawn).explain()[:2] == (drawn | one).explain()[:2]
+    assert (2, 0 * SECOND) == (one | drawn.with_(attempts=2)).explain()[:2]
+
+
 def test_unlimited_policies_have_no_worst_case():
     """Without limits there are no worst cases."""
     assert (None, None, None) == Policy(attempts=None, catch="x").explain()[:3]

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.policy.duration import LONGEST, ZERO
-from redrive.policy.hints import Hint, amazon, chosen, grpc_pushback, http_date, rate_limit_reset, retry_after
+from redrive.policy.hints import (
+    Hint,
+    amazon,
+    chosen,
+    grpc_pushback,
+    http_date,
+    rate_limit_reset,
+    retry_after,
+    retry_after_decimal,
+    retry_after_ms,
+)
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -156,3 +166,38 @@ def test_the_first_usable_hint_is_chosen():
     assert stop == chosen([short, stop])
     assert unread == chosen([unread])
     assert Hint(None, "no hint was given") == chosen([])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0.5", 0.5),
+        ("1.0", 1),
+        ("7", 7),
+        (" 1.25\t", 1.25),
+        ("0.0000001", 0.000001),
+        ("0." + "3" * 99, 0.333334),
+        ("-1", None),
+        ("+1", None),
+        ("1.", None),
+        (".5", None),
+        ("1e3", None),
+        ("nan", None),
+        ("\u0661", None),
+        ("", None),
+    ],
+)
+def test_seconds_may_have_a_fraction(text: str, seconds: float | None):
+    """A number with a fraction is read exactly, rounded up to microseconds; milliseconds likewise."""
+    hint = retry_after_decimal(text)
+
+    assert (None if seconds is None else timedelta(seconds=seconds)) == hint.delay
+    assert (seconds is None) is ("is not a number without a sign" in hint.problem)
+    expected = None if seconds is None else timedelta(microseconds=-(-seconds * 10**6 // 1000))
+    assert expected == retry_after_ms(text).delay
+
+
+def test_a_decimal_number_has_a_limit():
+    """A number of any length is at most the longest span."""
+    assert LONGEST == retry_after_decimal("9" * 99).delay == retry_after_ms("9" * 99 + ".5").delay
+    assert LONGEST == retry_after_decimal(f"{LONGEST // SECOND}.999999").delay

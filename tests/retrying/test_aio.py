@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 
 import pytest
 import trio
@@ -230,15 +231,17 @@ def test_on_decides_about_a_cancelled_attempt(jump, on, rule):
 
 
 def test_the_functions_own_timeout_error_is_its_own(jump):
-    """TimeoutErrors of the function count as answered: they need no idempotence."""
+    """A TimeoutError of the function is in flight, too, and has no reason of redrive: it was not cut off here."""
 
-    async def main():
-        return await CUT.with_(idempotent=False).aoutcome(Script(TimeoutError("mine"), 42).as_async())
+    async def main(**fields):
+        return await CUT.with_(**fields).aoutcome(Script(TimeoutError("mine"), 42).as_async())
 
-    outcome = jump(main)
+    once, repeated = jump(partial(main, idempotent=False)), jump(partial(main, idempotent=True))
 
-    assert 42 == outcome.value
-    assert Stage.ANSWERED is outcome.timeline[0].failure.stage
+    assert ("not_idempotent", 42) == (once.rule, repeated.value)
+    assert [(Stage.IN_FLIGHT, "ERROR")] * 2 == [
+        (each.timeline[0].failure.stage, each.timeline[0].failure.reason) for each in (once, repeated)
+    ]
 
 
 @pytest.mark.parametrize("form", ["retry", "block"])

@@ -240,3 +240,29 @@ def test_a_loop_is_its_own_iterator():
     assert loop is iter(loop)
     assert loop is not iter(SECONDS)
     assert (aloop := aiter(SECONDS)) is aiter(aloop)
+
+
+def test_a_plain_loop_in_a_coroutine_is_refused(run):
+    """A plain loop would stop the event loop during its waits, so it is refused where it stands; a function is free."""
+
+    async def plain():
+        for attempt in SECONDS:
+            with attempt:
+                pass
+
+    async def generating():
+        for attempt in SECONDS:
+            with attempt:
+                yield
+
+    async def through():
+        async for _ in generating():
+            pass
+
+    async def in_a_function():
+        return in_block(SECONDS, Script(7))
+
+    for each in (plain, through):
+        with pytest.raises(RuntimeError, match="in a coroutine would stop the event loop .*: write `async for attempt"):
+            run(each)
+    assert 7 == run(in_a_function)

@@ -89,14 +89,14 @@ def test_success_is_no_failure(method, status):
 @pytest.mark.parametrize(
     ("status", "get", "post", "keyed"),
     [
-        (400, "not_matched", "permanent", "not_matched"),
+        (400, "not_matched", "not_matched", "not_matched"),
         (401, "not_matched", "not_matched", "not_matched"),
         (404, "not_matched", "not_matched", "not_matched"),
         (408, "retry", "retry", "retry"),
         (409, "not_matched", "not_matched", "retry"),
         (412, "not_matched", "not_matched", "not_matched"),
         (421, "retry", "retry", "retry"),
-        (422, "not_matched", "not_matched", "permanent"),
+        (422, "not_matched", "not_matched", "not_matched"),
         (425, "retry", "retry", "retry"),
         (429, "retry", "retry", "retry"),
         (500, "retry", "not_idempotent", "retry"),
@@ -206,10 +206,10 @@ def test_statuses_about_a_key_are_classified():
     assert (Stage.ANSWERED, None) == (running.stage, running.permanent)
     assert isinstance(decided(running), Retry)
     assert GiveUp(
-        "HTTP status 422: the content is wrong, or the Idempotency-Key was used for another one before", "permanent"
+        "HTTP_422: the content is wrong, or the Idempotency-Key was used for another one before", "not_matched"
     ) == decided(reused)
     assert GiveUp(
-        "HTTP status 400: the request is wrong, or the server wants an Idempotency-Key with it", "permanent"
+        "HTTP_400: the request is wrong, or the server wants an Idempotency-Key with it", "not_matched"
     ) == decided(missing)
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -298,9 +299,9 @@ def test_the_handlers_of_a_child_process_do_not_see_what_another_one_has_set():
         return VALUE.get()
 
     channel: Any = type("Channel", (), {"send": staticmethod(sent.append)})()
-    process = child._Child(channel, {"task": child._Handler(handler, "task")})
+    process = child._Child(channel, {"task": child._Handler(handler, "task")}, "memory://")
     for _ in range(3):
-        process._calls.put(child.Run("task", b"{}", None, None))
+        process._calls.put(child.Run("task", b"{}", None, None, None, datetime(2026, 1, 1, tzinfo=UTC)))
     process._calls.put(None)
     process.work()
     assert [b'"process 1"', b'"process 2"', b'"process 3"'] == [each.result for each in sent]

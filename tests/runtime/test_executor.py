@@ -191,7 +191,7 @@ def test_stop_iteration_in_a_thread_is_a_failure(app: App, pool):
 
     failed = failure(run_handler(app, handler, pool))
 
-    assert ("builtins.RuntimeError", "the handler raised StopIteration") == (failed.error_type, failed.message)
+    assert ("builtins.RuntimeError", "the function raised StopIteration") == (failed.error_type, failed.message)
 
 
 @pytest.mark.parametrize(
@@ -261,6 +261,34 @@ def test_an_attempt_cancelled_by_the_worker_has_no_outcome(app: App):
         asyncio.run(attempt())
 
     assert ["cancelled"] == seen
+
+
+@pytest.mark.parametrize("raised", [ValueError(), GiveUp("closed")])
+def test_a_handler_that_replaces_the_cancellation_by_the_worker_has_no_outcome(app: App, raised):
+    """An error of the cleanup is no failure of the attempt, which runs again; a signal of redrive is an outcome."""
+
+    async def handler() -> None:
+        """Raise another error when cancelled."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise raised
+
+    async def attempt() -> Outcome:
+        """Cancel the attempt as soon as it waits."""
+        (claim,) = take(app)
+        running = asyncio.ensure_future(Executor(app, None, cut_off=lambda _: True).run(claim))
+        await asyncio.sleep(0)  # noqa: TID251 - no sleep: it lets the handler begin
+        running.cancel()
+        return await running
+
+    app.task(name="handler")(handler).enqueue()
+
+    if isinstance(raised, GiveUp):
+        assert "closed" == failure(asyncio.run(attempt())).permanent
+    else:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(attempt())
 
 
 @pytest.mark.parametrize(
@@ -437,10 +465,10 @@ def test_a_thread_past_its_timeout_runs_on(app: App, pool):
 
 @pytest.mark.parametrize("timeout", [None, "1h"])
 def test_a_timeout_error_of_the_handler_is_an_ordinary_error(app: App, timeout):
-    """Record the reason ERROR, since the attempt itself was in time."""
+    """Record the reason ERROR, since the attempt itself was in time; what the handler waited for may have happened."""
     failed = failure(run_handler(app, raising(TimeoutError("the server is slow")), timeout=timeout))
 
-    assert ("ERROR", "the server is slow", Stage.ANSWERED) == (failed.reason, failed.message, failed.stage)
+    assert ("ERROR", "the server is slow", Stage.IN_FLIGHT) == (failed.reason, failed.message, failed.stage)
 
 
 def test_an_attempt_without_a_timeout_has_an_hour(app: App, monkeypatch: pytest.MonkeyPatch):

@@ -177,7 +177,7 @@ def test_a_stale_heartbeat_is_refused(app: App, link: AttemptHandle, colour: str
 
 def test_details_that_are_no_json_are_refused(link: AttemptHandle):
     """At the place where the mistake is."""
-    with pytest.raises(PayloadError, match="the details of a heartbeat cannot be written as JSON"):
+    with pytest.raises(PayloadError, match="the details of a progress report cannot be written as JSON"):
         link.heartbeat(object(), force=False)
 
 

@@ -171,6 +171,17 @@ def test_an_error_of_a_start_hook_ends_the_worker(filed: App):
     assert () == filed.workers.select()
 
 
+def test_stop_iteration_of_a_start_hook_ends_the_worker(filed: App):
+    """A future cannot carry it, so that the worker would wait forever."""
+
+    @filed.on_start
+    def first() -> None:
+        next(iter(()))
+
+    with pytest.raises(StartHookError, match="first failed: RuntimeError: the function raised StopIteration"):
+        asyncio.run(Worker(filed).run())
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [

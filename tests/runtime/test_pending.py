@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -174,6 +175,38 @@ def test_a_token_of_an_earlier_attempt_is_refused(app: App, tokens: list[str]):
     app.complete(tokens[-1], Receipt("R2"))
 
     assert (2, Receipt("R2")) == (len(set(tokens)), job.result())
+
+
+def test_a_waiting_attempt_reports_its_progress(app: App, tokens: list[str]):
+    """The system outside reports details by the token, in both colours, and the job goes on waiting."""
+    job, token = asked(app, tokens)
+    app.report(token, {"message": "half is done", "percent": 50})
+    app.report(token, None)
+    kept = job.progress
+
+    assert {"message": "half is done", "percent": 50} == json.loads(kept.details)
+    asyncio.run(app.areport(token, "almost"))
+    assert ('"almost"', State.WAITING) == (job.progress.details, job.refresh().state)
+
+
+def test_a_report_to_an_attempt_that_is_over_is_refused(app: App, tokens: list[str]):
+    """Reports to ended and earlier attempts, for no job, and of no JSON are refused."""
+    job, first = asked(app, tokens)
+    app.fail(first, "boom")
+    drain(app)
+    with pytest.raises(LeaseLost, match=f"attempt {first} is over: job {job.id} is waiting"):
+        app.report(first, "late")
+    with pytest.raises(PayloadError, match="progress report cannot be written as JSON"):
+        app.report(tokens[-1], object())
+    app.complete(tokens[-1], Receipt("R2"))
+    with pytest.raises(LeaseLost, match="is succeeded, and the report changes nothing"):
+        app.report(tokens[-1], "late")
+    with pytest.raises(JobNotFound):
+        app.report("4711.1", "x")
+    with pytest.raises(TokenError):
+        app.report("x", "x")
+
+    assert None is job.progress
 
 
 def test_an_expired_wait_is_a_failure(app: App, tokens: list[str]):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 from redrive import App, Backoff, Policy, RetryDetails
 from tests.runtime.test_quota import run
 
@@ -43,3 +45,20 @@ def test_a_worker_calls_predicates_and_hooks(filed: App):
     assert expected == sorted(seen)
     # A hook that blocks must not stop the event loop.
     assert threading.main_thread() not in threads
+
+
+def test_stop_iteration_of_a_hook_is_logged(filed: App, caplog: pytest.LogCaptureFixture):
+    """A future cannot carry it, so that the worker would wait for the hook forever when it stops."""
+
+    def retried(_: RetryDetails) -> None:
+        next(iter(()))
+
+    @filed.task(retry=Policy(attempts=2, backoff=Backoff.constant(0), on_retry=retried))
+    def send() -> None:
+        raise OSError("busy")
+
+    job = send.enqueue()
+    run(filed, until_empty=True)
+
+    assert "dead" == job.state
+    assert "the function raised StopIteration" in caplog.text

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from redrive import App
+from redrive import App, Context
 from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError, RetryAfter
 from redrive.runtime.worker import Worker
@@ -42,13 +42,33 @@ def test_a_worker_ends_when_no_job_is_due(request: pytest.FixtureRequest, kind: 
         """Enqueue a job at the first attempt, and fail."""
         if number not in failed:
             failed.append(number)
-            await child.aenqueue()
+            await child.options(immediate=True).aenqueue()
             raise RetryAfter(0)
 
     parent.enqueue_many(range(20))
     run(app, until_empty=True, concurrency=3)
 
     assert (40, 0) == (app.jobs.stats().succeeded, app.jobs.stats().due)
+
+
+@pytest.mark.parametrize("order", ["strict", "key"])
+def test_a_worker_ends_when_the_events_behind_a_failed_one_are_delivered(filed: App, order: Any):
+    """An event that fails becomes a job, which the later events of its line wait for; its end is not the last work."""
+    delivered: list[int] = []
+    numbers = filed.topic("numbers", int)
+
+    @numbers.subscribe("sink", order=order, retry="3 1s")
+    async def sink(number: int, ctx: Context) -> None:
+        if number % 2 and ctx.attempt == 1:
+            raise RetryAfter(0)
+        delivered.append(number)
+
+    filed.topics.declare()
+    for number in range(6):
+        numbers.publish(number, key="line")
+    run(filed, until_empty=True)
+
+    assert [0, 1, 2, 3, 4, 5] == delivered
 
 
 def test_an_empty_worker_ends_at_once(filed: App):

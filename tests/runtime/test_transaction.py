@@ -133,11 +133,11 @@ def test_a_job_can_be_enqueued_with_both(app: App):
 
 
 WRITES = {
-    "enqueue": lambda app, context: app.tasks["following"].enqueue(),
-    "enqueue_many": lambda app, context: app.tasks["following"].enqueue_many([()]),
+    "enqueue": lambda app, context: app.tasks["following"].options(immediate=True).enqueue(),
+    "enqueue_many": lambda app, context: app.tasks["following"].options(immediate=True).enqueue_many([()]),
     "aenqueue": lambda app, context: asyncio.run(app.tasks["following"].aenqueue()),
     "enqueue in a thread that inherits the context": lambda app, context: asyncio.run(
-        asyncio.to_thread(app.tasks["following"].enqueue)
+        asyncio.to_thread(app.tasks["following"].options(immediate=True).enqueue)
     ),
     "cancel": lambda app, context: app.job(context.job_id).cancel(),
     "cancel jobs": lambda app, context: app.jobs.cancel(Filter(task="following")),
@@ -200,9 +200,9 @@ def test_a_coroutine_that_writes_outside_its_transaction_is_refused_at_once(app:
 
         async with context.transaction():
             with pytest.raises(StoreBusy, match="using=connection"):
-                await following.aenqueue()
+                await following.options(immediate=True).aenqueue()
             with pytest.raises(StoreBusy, match="using=connection"):
-                await asyncio.create_task(following.aenqueue())
+                await asyncio.create_task(following.options(immediate=True).aenqueue())
             await context.aheartbeat("half")
             later.append(asyncio.create_task(write_later()))
         ended.set()
@@ -236,7 +236,7 @@ def test_a_write_of_another_handler_is_allowed(app: App):
         """Enqueue while the transaction is open."""
         assert opened.wait(PATIENCE)
         asked.set()
-        following.enqueue()
+        following.options(immediate=True).enqueue()
 
     holds.enqueue()
     enqueues.enqueue()

@@ -79,6 +79,8 @@ def test_short_forms_are_long_ones(text: str, same: str):
         ("90s", "the number lies between 1 and 59"),
         ("0h", "the number lies between 1 and 23"),
         ("0 25 * * *", "'25' is not a valid hour"),
+        ("*/90 * * * *", "a step of 90 is longer than the field: '.*/90' as minute counts anew after 60"),
+        ("0 */25 * * *", "a step of 25 is longer than the field: '.*/25' as hour counts anew after 24"),
         ("0 0 32 * *", "'32' is not a valid day of the month"),
         ("0 0 30 2 *", "never occurs"),
         ("0 0 29 2 * 2027", "never occurs"),

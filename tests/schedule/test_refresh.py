@@ -233,6 +233,19 @@ def test_the_end_of_the_schedule_is_a_reason_to_give_up():
     )
 
 
+def test_a_lasting_failure_waits_for_the_next_planned_refresh():
+    """A failure that would come again has no retry and is no reason to give up, if there is a next planned refresh."""
+    planned = [RefreshPolicy(schedule=HOURLY, delays=(MINUTE,), on_exhausted=each) for each in Exhausted]
+    moves = []
+    for policy in (*planned, RefreshPolicy(delays=(MINUTE,))):
+        state = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state
+        moves.append(refresh.failure(policy, state, now=T0 + MINUTE, uid="u", lasting=True))
+
+    waits, retries = RefreshOutcome.WAITING_NEXT, RefreshOutcome.RETRY_SCHEDULED
+    assert [waits, waits, retries] == [move.outcome for move in moves]
+    assert [T0 + HOUR, T0 + HOUR, T0 + 2 * MINUTE] == [move.state.refresh_at for move in moves]
+
+
 def test_a_trigger_starts_what_is_paused_and_not_what_is_disabled():
     """Triggers start a paused refresh, and not one that was given up."""
     paused = refresh.pause(RefreshState()).state

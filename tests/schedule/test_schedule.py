@@ -303,6 +303,35 @@ def test_an_impossible_schedule_is_refused(parts: dict, message: str):
         Schedule(**given_parts)
 
 
+def test_parts_may_be_lists_sets_and_texts():
+    """Lists, sets and texts become the same schedule as tuples of rules, so that equal schedules are equal and hash."""
+    at = datetime(2026, 1, 5, 6)  # noqa: DTZ001 - naive is the wall clock
+    rule, cron = RecurrenceRule.parse("FREQ=DAILY"), CronExpression.parse("0 6 * * *")
+    expected = Schedule(rules=(rule,), crons=(cron,), times=(at,), except_times=frozenset([at]))
+
+    given_texts = Schedule(rules=["RRULE:FREQ=DAILY"], crons=["0 6 * * *"], times=[at], except_times=[at])
+    assert expected == given_texts
+    assert hash(expected) == hash(given_texts)
+    assert expected == Schedule(rules=[rule], crons=[cron], times={at}, except_times={at})
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"rules": RecurrenceRule.parse("FREQ=DAILY")}, r"is not a list: write rules=\[...\]"),
+        ({"rules": "FREQ=DAILY"}, r"rules='FREQ=DAILY' is not a list: write rules=\[...\]"),
+        ({"crons": 5}, r"crons=5 is not a list"),
+        ({"crons": [5]}, r"crons: 5 is not a CronExpression: write CronExpression.parse\(...\)"),
+        ({"times": ["2026-01-05"]}, r"times: '2026-01-05' is not a datetime: write datetime\(2026"),
+        ({"rules": ["FREQ=DAILY"], "start": "2026-01-05"}, r"start: '2026-01-05' is not a datetime"),
+    ],
+)
+def test_parts_of_another_type_are_refused(parts: dict, message: str):
+    """Parts of wrong types are refused when the schedule is made, with the form that works."""
+    with pytest.raises(ScheduleError, match=message):
+        Schedule(**parts)
+
+
 def test_ends_hold_for_fast_rules_too():
     """COUNT is counted from the start, and UNTIL may be an instant or a time on the wall clock."""
     counted = Schedule(start=START, rules=(RecurrenceRule.parse("FREQ=HOURLY;INTERVAL=2;COUNT=3"),))
@@ -502,5 +531,5 @@ def test_a_count_counts_what_is_excluded():
 @pytest.mark.parametrize("given", [{"start": "2026-01-01"}, {"times": ("16:30",)}])
 def test_text_is_no_time(given: dict[str, object]):
     """Values that are not datetimes are refused by name, with a correct example."""
-    with pytest.raises(ScheduleError, match="is not a time: write datetime"):
+    with pytest.raises(ScheduleError, match="is not a datetime: write datetime"):
         Schedule(crons=(CronExpression.parse("0 3 * * *"),), **given)

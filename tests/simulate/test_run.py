@@ -77,8 +77,12 @@ def test_an_unknown_figure_is_a_key_error_with_the_names():
 
 
 def test_a_policy_takes_the_defaults_of_the_process():
-    """Failures in a simulation are retried, whatever the policy names; the deadline is that of a call."""
-    assert Policy(on=Exception, attempts=2).in_process() == MINE.policy
+    """Failures in a simulation are retried, whatever the policy names; the deadline is that of a call.
+
+    Late answers are retried unless the policy declares that calls may not be repeated.
+    """
+    assert Policy(on=Exception, attempts=2, idempotent=True).in_process() == MINE.policy
+    assert of_policy("once", Policy(idempotent=False)).policy.idempotent is False
 
 
 def test_a_budget_key_means_the_defaults_of_its_kind():

@@ -33,6 +33,7 @@ BOTH = {
     "test_a_queue_begins_without_settings",
     "test_a_request_with_a_key_is_stored_once",
     "test_a_reshard_begins_where_all_shards_have_ended",
+    "test_a_session_is_found_until_it_ends",
     "test_a_store_can_be_emptied",
     "test_an_attempt_can_ask_whether_it_is_current",
     "test_an_empty_page_deletes_nothing",

@@ -32,6 +32,7 @@ KINDS = {
 }
 
 POISON = 3
+STUCK = 5
 FINAL = ("succeeded", "dead", "cancelled")
 CLOSINGS = {
     "success": "succeeded",
@@ -274,7 +275,8 @@ class Model:
     def _fail(self, job: ModelJob, *, final: bool) -> None:
         job.failures += 1
         if job.parent is not None:
-            self._ready(job, job.kind.catch_delay, "retry")
+            more = job.failures - STUCK
+            self._ready(job, min(job.kind.catch_delay * 2 ** max(more, 0), 3600), "retry")
         elif final or job.failures > len(job.kind.delays):
             self._die(job)
         else:

@@ -10,7 +10,10 @@ import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from redrive.engine.lifecycle import FINAL
+import pytest
+from psycopg import errors, sql
+
+from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.outcome import Succeeded
 from redrive.errors import NotTracked
 from redrive.schedule import Exhausted
@@ -98,3 +101,85 @@ def test_concurrent_changes_of_the_same_items():
     assert [] == errors
     assert expected == going
     assert () == findings
+
+
+ACTIONS = {
+    "trigger": lambda: manage.trigger("fresh", "a", 0.0, now=T0 + seconds(1)),
+    "update": lambda: manage.update("fresh", "a", 0.0, now=T0 + seconds(1)),
+    "untrack": lambda: manage.untrack("fresh", "a", now=T0 + seconds(1)),
+}
+
+
+ITEM = "SELECT FROM {}.redrive_refreshes FOR UPDATE"
+
+JOB = "SELECT FROM {}.redrive_jobs WHERE state = 'ready' FOR UPDATE"
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_attempt_that_begins_during_the_wait_is_ended_although_it_is_locked(action: str):
+    """A change that waits for an item ends the attempt that has begun, after the claim that holds its job."""
+    url = postgres.url(name := postgres.fresh())
+    root = Clockwork(Harness(url, "sync"), DEFINITION)
+    root.track("a", at_once=False)
+    schema = sql.Identifier(name)
+    changing = open_store(url)
+    with (
+        ThreadPoolExecutor(2) as pool,
+        postgres.connect(autocommit=False) as first,
+        postgres.connect(autocommit=False) as second,
+        postgres.connect(autocommit=False) as claim,
+    ):
+        root.store.raw.run(manage.trigger("fresh", "a", 0.0, now=T0), using=first)
+        holds = pool.submit(second.execute, sql.SQL(ITEM).format(schema))
+        postgres.until_blocked(first)
+        changed = pool.submit(changing.run, ACTIONS[action]())
+        postgres.until_blocked(second)
+        first.commit()
+        holds.result()
+        claim.execute(sql.SQL(JOB).format(schema))
+        second.commit()
+        postgres.until_blocked(claim)
+        claim.commit()
+        changed.result()
+    states = [job.state for job in sorted(root.jobs(), key=lambda job: job.id)]
+    findings = root.do(checks.check()).findings
+    changing.close()
+    root.store.close()
+
+    assert [State.CANCELLED, State.READY][: len(states)] == states
+    assert () == findings
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_item_that_is_tracked_anew_during_the_wait_is_changed_with_its_attempt(action: str):
+    """A change that waits for an item, which is deleted and tracked again, ends the attempt of the new one."""
+    url = postgres.url()
+    root = Clockwork(Harness(url, "sync"), DEFINITION)
+    root.track("a", at_once=False)
+    changing = open_store(url)
+    with ThreadPoolExecutor(1) as pool, postgres.connect(autocommit=False) as first:
+        root.store.raw.run(manage.untrack("fresh", "a", now=T0), using=first)
+        root.store.raw.run(manage.track(DEFINITION, [NewItem("a", b"{}")], samples(), now=T0), using=first)
+        changed = pool.submit(changing.run, ACTIONS[action]())
+        postgres.until_blocked(first)
+        first.commit()
+        changed.result()
+    states = [job.state for job in sorted(root.jobs(), key=lambda job: job.id)]
+    findings = root.do(checks.check()).findings
+    changing.close()
+    root.store.close()
+
+    assert [State.CANCELLED, State.READY][: len(states)] == states
+    assert () == findings
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_change_leaves_no_savepoint_in_the_transaction_of_its_caller(action: str):
+    """A caller who changes many items in one transaction has no subtransaction for each of them."""
+    root = Clockwork(Harness(postgres.url(), "sync"), DEFINITION)
+    root.track("a", at_once=False)
+    with postgres.connect(autocommit=False) as mine:
+        root.store.raw.run(ACTIONS[action](), using=mine)
+        with pytest.raises(errors.InvalidSavepointSpecification):
+            mine.execute("ROLLBACK TO SAVEPOINT locks")
+    root.store.close()

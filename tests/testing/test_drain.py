@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import itertools
+import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from redrive import App, Backoff, Cancel, CatchRequest, Context, FailedTransition, Policy, Snooze
+from redrive import (
+    App,
+    Backoff,
+    Cancel,
+    CatchRequest,
+    Context,
+    FailedTransition,
+    Flow,
+    Job,
+    Policy,
+    Snooze,
+    SyncFlow,
+)
 from redrive.errors import CatchDefinitionError, ConfigurationError, PolicySyntaxError
 from redrive.testing import Drained, VirtualClock, adrain, drain
 
@@ -83,6 +100,138 @@ def test_handlers_run_in_the_calling_thread(app: App):
     drain(app)
 
     assert [threading.get_ident()] * 2 == threads
+
+
+def answer() -> int:
+    """Run an event loop, as libraries with a blocking interface do."""
+    with pytest.raises(RuntimeError):
+        asyncio.get_running_loop()
+    with pytest.raises(RuntimeError):
+        asyncio.current_task()
+    return asyncio.run(asyncio.wait_for(asyncio.sleep(0, 42), 60))  # noqa: TID251 - no wait
+
+
+def of_job(app: App) -> Callable[[], Job[int]]:
+    """Return what starts a job."""
+    return app.task(answer).enqueue
+
+
+def of_child_process(app: App) -> Callable[[], Job[int]]:
+    """Return what starts a job that a worker would run in another process."""
+    return app.task(executor="process")(answer).enqueue
+
+
+def of_wrapper(app: App) -> Callable[[], Job[int]]:
+    """Return what starts a job with a coroutine that a plain function makes."""
+
+    @functools.wraps(answer)
+    def wrapper() -> Any:
+        async def inner() -> int:
+            await asyncio.sleep(0)  # noqa: TID251 - lets other tasks run
+            return result
+
+        result = answer()
+        return inner()
+
+    return app.task(wrapper).enqueue
+
+
+def of_body(app: App) -> Callable[[], Job[int]]:
+    """Return what starts a run of a plain body with a step."""
+
+    @app.workflow()
+    def work(flow: SyncFlow) -> int:
+        return min(answer(), flow.step(answer))
+
+    return lambda: work.start(id="w-1").job
+
+
+def of_step(app: App) -> Callable[[], Job[int]]:
+    """Return what starts a run with plain steps at once."""
+
+    async def step(flow: Flow) -> int:
+        return await flow.step(answer)
+
+    @app.workflow()
+    async def work(flow: Flow) -> int:
+        return min(await flow.gather(step(flow), step(flow)))
+
+    return lambda: work.start(id="w-1").job
+
+
+def of_transaction(app: App) -> Callable[[], Job[int]]:
+    """Return what starts a run with a plain step in a transaction."""
+
+    def write(_: Any) -> int:
+        return answer()
+
+    @app.workflow()
+    async def work(flow: Flow) -> int:
+        return await flow.transaction(write)
+
+    return lambda: work.start(id="w-1").job
+
+
+@pytest.mark.parametrize("start", [of_job, of_child_process, of_wrapper, of_body, of_step, of_transaction])
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_plain_handler_runs_outside_of_the_event_loop(tmp_path: Path, start: Any, colour: str):
+    """A ``def`` handler may run an event loop of its own, as in a thread of a worker; the drain goes on after it."""
+    app = App(f"sqlite:///{tmp_path}/jobs.db", clock=VirtualClock())
+    enqueue, other = start(app), app.task(takes_a_turn)
+    jobs = [enqueue(), other.enqueue()]
+    if colour == "sync":
+        drain(app)
+    else:
+        asyncio.run(adrain(app))
+
+    assert [42, None] == [job.result(timeout=0) for job in jobs]
+    app.close()
+
+
+async def takes_a_turn() -> None:
+    """Wait on the event loop of the drain."""
+    async with asyncio.timeout(60):
+        await asyncio.sleep(0)  # noqa: TID251 - lets other tasks run
+
+
+def test_a_plain_handler_that_fails_leaves_the_event_loop_as_it_was(app: App):
+    """After an exception the next handlers run as before, and each has the context of the drain."""
+    seen: list[object] = []
+    variable: ContextVar[str] = ContextVar("variable", default="unset")
+    variable.set("outside")
+
+    @app.task(retry="1 1s")
+    def fails() -> None:
+        seen.append(variable.get())
+        variable.set("inside")
+        raise OSError
+
+    @app.task
+    async def waits() -> None:
+        await takes_a_turn()
+        seen.append(variable.get())
+
+    fails.enqueue()
+    waits.enqueue()
+    drain(app)
+
+    assert ["outside"] * 3 == seen
+
+
+def test_a_plain_handler_may_use_a_connection_of_the_test(app: App):
+    """A connection of sqlite3 belongs to the thread of the test, in which ``def`` handlers are called."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE paid (id)")
+
+    @app.task
+    def pay() -> None:
+        connection.execute("INSERT INTO paid VALUES (7)")
+
+    pay.enqueue()
+    drain(app)
+
+    assert [(7,)] == connection.execute("SELECT id FROM paid").fetchall()
+    connection.close()
 
 
 def test_jobs_enqueued_during_a_drain_run(app: App):

@@ -54,6 +54,10 @@ Policy(
     rules=[Rule(on=TimeoutError, attempts=2)],
 )
 Policy(jitter=Jitter.plus(0.1))
+Policy(backoff=lambda retry: 0.5 * retry)
+Policy(backoff=lambda retry: timedelta(seconds=retry))
+Policy(backoff=lambda: 1.0)  # type: ignore[arg-type, misc]
+assert_type(Policy(backoff=Backoff.calling(float)).backoff, Backoff)
 assert_type(Jitter.full, Jitter)
 Policy(3)  # type: ignore[arg-type, call-arg]
 Policy(attempts="3")  # type: ignore[arg-type]

@@ -5,15 +5,54 @@ mypy and pyright read this file; nothing runs it. A line that ends in an ignore 
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import assert_type
 
 import redrive
 from redrive.app.refresh import TrackOptions
 from redrive.engine.items import TrackedItem
-from redrive.schedule import RefreshState
+from redrive.schedule import (
+    Action,
+    CronExpression,
+    Gap,
+    RecurrenceRule,
+    RefreshPolicy,
+    RefreshState,
+    Schedule,
+    Strategy,
+)
 from redrive.stores.operations.refresh.items import Counts, MoveResult
 
 app = redrive.App("memory://")
+
+# Lists and tuples, texts and values; the fields keep one type.
+rule = RecurrenceRule.parse("FREQ=DAILY")
+assert_type(Schedule(rules=[rule, "FREQ=WEEKLY"]).rules, tuple[RecurrenceRule, ...])
+assert_type(Schedule(rules=(rule,), gap="skip").gap, Gap)
+assert_type(Schedule(crons=["0 3 * * *"], tz="UTC").crons, tuple[CronExpression, ...])
+assert_type(
+    Schedule(times=[datetime(2026, 1, 1)], except_times=(datetime(2026, 1, 2),)).except_times,  # noqa: DTZ001
+    frozenset[datetime],
+)
+Schedule(rules=rule)  # type: ignore[arg-type]
+Schedule(rule=[rule])  # type: ignore[call-arg]
+Schedule(crons=[7])  # type: ignore[list-item]
+
+policy = RefreshPolicy(
+    schedule="DTSTART:20260101T000000\nRRULE:FREQ=DAILY",
+    timeout="1 hour",
+    delays=[0, "PT5M", timedelta(minutes=10)],
+    strategy="whichever_first",
+    on_exhausted="give_up",
+    give_up_after="7d",
+    on_give_up=[Action("disable")],
+)
+assert_type(policy.delays, tuple[timedelta, ...])
+assert_type(policy.strategy, Strategy)
+assert_type(policy.give_up_after, timedelta | None)
+RefreshPolicy(delays=["5m"], schedule=Schedule(rules=[rule]))
+RefreshPolicy(delays=5)  # type: ignore[arg-type]
+RefreshPolicy(timeout=None)  # type: ignore[arg-type]
 
 
 @app.task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 
@@ -50,12 +51,12 @@ def test_passwords_have_random_salts():
     assert hash_password("a") != hash_password("a")
 
 
-def test_sessions_end_with_a_changed_account():
-    """Each change of an account changes the key of all sessions; its order does not."""
+def test_an_account_has_a_digest():
+    """Each change of an account changes its digest; others do not."""
     other = Users({"ann": Account(Role.READ, password=PASSWORD), "ci": USERS.accounts["ci"]})
-    turned = Users(dict(reversed(USERS.accounts.items())))
 
-    assert (False, True) == (USERS.key == other.key, USERS.key == turned.key)
+    assert (False, True) == tuple(USERS.digest(name) == other.digest(name) for name in ("ann", "ci"))
+    assert USERS.digest("gone") is None
 
 
 @pytest.mark.parametrize(
@@ -93,10 +94,62 @@ def test_only_listed_proxies_are_believed(headers: dict[str, str], peer: str | N
     assert user == PROXY.identify(Credentials(headers, peer=peer))
 
 
-def test_proxies_are_addresses():
-    """Host names as proxies are refused, because they could be changed by others."""
-    with pytest.raises(ConfigurationError, match="'proxy' is not an IP address"):
-        Proxy(peers=["proxy"])
+@pytest.mark.parametrize(
+    ("peers", "peer", "is_known"),
+    [
+        (["10.0.0.0/8"], "10.1.2.3", True),
+        (["10.0.0.0/8"], "11.1.2.3", False),
+        (["127.0.0.1"], "::ffff:127.0.0.1", True),
+        (["::1"], "::1", True),
+        (["0.0.0.0/0"], None, False),
+        (["0.0.0.0/0"], "", False),
+    ],
+)
+def test_proxies_may_be_networks(peers: list[str], peer: str | None, is_known: bool):
+    """A network lists all its addresses; an address that is not known is in none."""
+    found = Proxy(peers=peers).identify(Credentials({"x-forwarded-user": "ann"}, peer=peer))
+
+    assert (User("ann") if is_known else None) == found
+
+
+SECRET = "a long random text"
+
+
+@pytest.mark.parametrize(
+    ("peers", "peer", "given", "is_believed"),
+    [
+        ([], None, SECRET, True),
+        ([], "192.0.2.1", SECRET, True),
+        ([], None, SECRET[:-1], False),
+        ([], None, "\xe9", False),
+        ([], None, None, False),
+        (["10.0.0.1"], "10.0.0.1", SECRET, True),
+        (["10.0.0.1"], "10.0.0.1", None, False),
+        (["10.0.0.1"], None, SECRET, False),
+    ],
+)
+def test_a_secret_names_the_proxy(peers: list[str], peer: str | None, given: str | None, is_believed: bool):
+    """A proxy is known by the secret that it sends; with peers both must be right."""
+    headers = {"x-forwarded-user": "ann"} | ({} if given is None else {"x-proxy-secret": given})
+    proxy = Proxy(peers=peers, secret=SECRET)
+
+    assert (User("ann") if is_believed else None) == proxy.identify(Credentials(headers, peer=peer))
+    assert SECRET not in repr(proxy)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"peers": ["proxy"]}, "'proxy' is not an IP address"),
+        ({"peers": ["10.0.0.1/8"]}, "'10.0.0.1/8' is not an IP address or a network"),
+        ({}, "give peers=, the addresses of the proxies, or secret="),
+        ({"secret": "short"}, "fewer than 16 characters"),
+    ],
+)
+def test_proxies_that_anybody_could_be_are_refused(given: dict[str, Any], message: str):
+    """Host names as proxies are refused, because they could be changed by others; so are secrets to be guessed."""
+    with pytest.raises(ConfigurationError, match=message):
+        Proxy(**given)
 
 
 def test_without_authentication_all_may_operate():

@@ -66,6 +66,14 @@ def test_reading_needs_no_origin():
     guard.check_origin("GET", {"sec-fetch-site": "cross-site"}, scheme="http", has_token=False)
 
 
+@pytest.mark.parametrize("name", ["host", "origin", "sec-fetch-site", "authorization", "x-forwarded-user"])
+def test_headers_that_give_rights_occur_once(name: str):
+    """A proxy may append its header to that of a client, and another reader might take the first one."""
+    guard.check_single([name, "accept", "accept"], ["x-forwarded-user"])
+    with pytest.raises(Refusal, match=f"{name} more than once"):
+        guard.check_single([name, "accept", name], ["x-forwarded-user"])
+
+
 def test_proxied_requests_need_authentication():
     """Behind a proxy each request comes from this machine, which proves nothing."""
     guard.check_direct({"host": "localhost"})

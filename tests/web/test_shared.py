@@ -16,6 +16,7 @@ from redrive import Filter
 from redrive.app.protocol import run
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import queues
+from redrive.stores.operations.changes import Latest
 from redrive.stores.operations.queues import Depth, Depths, DepthState
 from redrive.stores.query import Batch, Operation
 from redrive.testing import VirtualClock
@@ -259,6 +260,9 @@ def _depth(queue: str, standing: DepthState, jobs: int, *, is_capped: bool = Fal
     return Depth(queue, standing, jobs, None, is_capped)
 
 
+LATEST = Latest(1, 1, 1, 1, 1, 1)
+
+
 def test_small_numbers_come_from_the_live_updates():
     """Numbers are taken from the second count, unless that has reached its limit in the queue or the state."""
     due, dead, running = DepthState.DUE, DepthState.DEAD, DepthState.RUNNING
@@ -279,8 +283,20 @@ def test_changes_are_shown_twice():
     moved = Depths(T0, ())
     changes = Changes()
 
-    assert [False, False, True] == [changes.show(each, 0.0) for each in (quiet, quiet, moved)]
-    assert [False, True, False] == [changes.show(moved, at) for at in (KEPT - 1, KEPT, KEPT * 3)]
+    assert [False, False, True] == [changes.show(each, LATEST, 0.0) for each in (quiet, quiet, moved)]
+    assert [False, True, False] == [changes.show(moved, LATEST, at) for at in (KEPT - 1, KEPT, KEPT * 3)]
+
+
+@pytest.mark.parametrize("field", Latest.__struct_fields__)
+def test_what_changes_no_number_of_jobs_is_shown(field: str):
+    """A pause, a signal, an event and a worker are shown, too; after an action shared figures are read anew."""
+    changes, quiet = Changes(), Depths(T0, ())
+    changes.show(quiet, LATEST, 0.0)
+    latest = replace(LATEST, **{field: 9})
+
+    assert (field == "audit") is changes.have_acted(latest)
+    assert [True, False] == [changes.show(quiet, latest, 1.0) for _ in range(2)]
+    assert not changes.have_acted(latest)
 
 
 def test_numbers_above_the_limit_are_read_again():
@@ -288,4 +304,6 @@ def test_numbers_above_the_limit_are_read_again():
     deep = Depths(T0, (_depth("a", DepthState.DUE, PULSED, is_capped=True),))
     changes = Changes()
 
-    assert [False, False, True, False, True] == [changes.show(deep, at) for at in (0.0, 2.0, KEPT, KEPT + 2, KEPT * 2)]
+    assert [False, False, True, False, True] == [
+        changes.show(deep, LATEST, at) for at in (0.0, 2.0, KEPT, KEPT + 2, KEPT * 2)
+    ]

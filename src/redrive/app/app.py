@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -19,9 +19,10 @@ from redrive.app.enqueue import Enqueuer
 from redrive.app.flow_calls import checked_event, long_span
 from redrive.app.job import Job
 from redrive.app.jobs import Jobs
+from redrive.app.loading import REFUSAL, ReadingStore
 from redrive.app.machines import Machines
 from redrive.app.operations import Operations
-from redrive.app.payload import Signature, UnknownSignature, write_result
+from redrive.app.payload import Signature, UnknownSignature, write_value
 from redrive.app.protocol import arun, run
 from redrive.app.queues import Queue, Queues, queue_change
 from redrive.app.refreshes import Refreshes
@@ -42,10 +43,10 @@ from redrive.engine.lease import LeaseTerms
 from redrive.engine.outcome import Transition
 from redrive.engine.queue import Rate
 from redrive.errors import ConfigurationError, JobError, TaskDefinitionError
+from redrive.forks import ForkSafeLock
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
 from redrive.policy.fields import span
-from redrive.stores.drivers.forks import ForkSafeLock
 from redrive.stores.opening import aopen_store, open_store
 from redrive.stores.operations import admin
 from redrive.stores.operations.retention import RetentionTimes
@@ -305,7 +306,12 @@ class App(Declarations):
 
     @property
     def store(self) -> Store:
-        """The database, opened at its first use."""
+        """The database, opened at its first use; it only reads during imports and in bodies of workflows."""
+        if REFUSAL.get() is not None:
+            return cast("Store", ReadingStore(self._opened))
+        return self._opened()
+
+    def _opened(self) -> Store:
         if self._store is None:
             with self._lock:
                 if self._store is None:
@@ -350,7 +356,7 @@ class App(Declarations):
         """
         if migrate:
             self.check()
-            _ = self.store
+            self._opened()
             return self
         with self._lock:
             if self._store is None:
@@ -487,7 +493,7 @@ class App(Declarations):
     def _emit(self, name: str, value: object, keep_for: Duration) -> Operation[bool]:
         checked_event(name, "app.emit(): the name")
         keep = long_span(keep_for, "app.emit(): keep_for")
-        return waits.emit(name, write_result(value, "app.emit(): the value"), keep=keep, now=self.now())
+        return waits.emit(name, write_value(value, "app.emit(): the value"), keep=keep, now=self.now())
 
     def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
         """Read a stored result by the return annotation of its task; as plain JSON if there is no such task."""
@@ -521,6 +527,29 @@ class App(Declarations):
     async def acomplete(self, token: str, result: object = None) -> bool:
         """Report success for an attempt with a handler that returned `Pending`; see `complete`."""
         return await arun(self.store, completion.complete(self, token, result))
+
+    def report(self, token: str, details: object) -> None:
+        """Report the progress of an attempt that waits for an answer from outside; the attempt goes on.
+
+        The details are `Job.progress`, as those of ``ctx.heartbeat()``: a message for users, for example.
+
+        Args:
+            token: the handler's ``ctx.attempt_uid``.
+            details: anything that can be written as JSON, such as ``{"message": "3 of 7 tables are read"}``; None keeps
+                the earlier details.
+
+        Raises:
+            TokenError: the token does not name an attempt.
+            JobNotFound: there is no such job.
+            LeaseLost: the attempt is over; stop the work.
+            PayloadError: the details cannot be written as JSON.
+            StoreError: the database refused.
+        """
+        run(self.store, completion.report(self, token, details))
+
+    async def areport(self, token: str, details: object) -> None:
+        """Report the progress of an attempt that waits for an answer from outside; see `report`."""
+        await arun(self.store, completion.report(self, token, details))
 
     def fail(self, token: str, error: Exception | str) -> bool:
         """Report the failure of an attempt with a handler that returned `Pending`; the job's policy decides.

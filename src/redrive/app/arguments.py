@@ -19,6 +19,9 @@ TEXT_BYTES = 2000
 
 PRIORITIES = range(-(2**31), 2**31)
 
+LARGEST = 2**63 - 1
+"""The largest whole number of a database."""
+
 SHOWN = 60
 """Characters of a value in a message."""
 
@@ -66,9 +69,11 @@ def checked_flag(value: Any, what: str) -> bool | None:
 
 
 def checked_count(value: Any, what: str) -> int:
-    """Return a positive whole number."""
+    """Return a positive whole number that a database can store."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
+        if value <= LARGEST:
+            return value
+        raise ConfigurationError(f"{what} must be at most {LARGEST}, got a number of {value.bit_length()} bits")
     raise ConfigurationError(f"{what} must be a whole number above zero, got {shown(value)}")
 
 

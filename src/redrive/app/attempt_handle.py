@@ -103,7 +103,7 @@ class AttemptHandle:
     def close(self) -> None:
         """Record that the handler's transaction has ended the attempt."""
         self.ended = True
-        self.effects.close()
+        self.effects.close(written=True)
 
     def is_current(self) -> Operation[bool]:
         """Return the operation that asks whether the lease is current."""
@@ -129,7 +129,7 @@ class AttemptHandle:
     def take_report(self, details: object, *, force: bool) -> ProgressReport | None:
         """Take a report; return it if it must be written now, None if the worker writes it later."""
         self.check()
-        report = ProgressReport(self.job_id, self.lease_id, _json(details))
+        report = ProgressReport(self.job_id, self.lease_id, progress_json(details))
         if not force and self._reported_at is not None and _monotonic() < self._reported_at + EVERY:
             if details is not None:
                 self._pending.append(report)
@@ -193,10 +193,11 @@ class AttemptHandle:
             self._pending.append(report)
 
 
-def _json(details: object) -> str | None:
+def progress_json(details: object) -> str | None:
+    """Return the details of a report of progress as JSON; raise `PayloadError` if they cannot be written."""
     if details is None:
         return None
     try:
         return msgspec.json.encode(details).decode()
     except (TypeError, ValueError, msgspec.MsgspecError, NotImplementedError) as error:
-        raise PayloadError(f"the details of a heartbeat cannot be written as JSON: {error}") from error
+        raise PayloadError(f"the details of a progress report cannot be written as JSON: {error}") from error

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from redrive.app.payload import Signature
-from redrive.app.types import type_name
+from redrive.app.types import covers, members_of, type_name, unsupported
 from redrive.engine.records import AttemptRecord
 from redrive.errors import CatchDefinitionError, TaskDefinitionError
 
@@ -63,10 +63,24 @@ def catches(task: Signature) -> bool:
     return True
 
 
+def check_request_types(task: Signature) -> bool:
+    """Check that each type that a catch task takes can be read from JSON; return False for another task.
+
+    The classes of a union need not be told apart, because the request has the class of the task that gave up.
+    """
+    if not catches(task):
+        return False
+    for each in members_of(request_hint(task)):
+        problem = unsupported(each)
+        if problem:
+            raise TaskDefinitionError(f"catch task {task.name!r}: its request cannot be read from JSON: {problem}")
+    return True
+
+
 def check_catch(task: Signature, catch: Signature) -> None:
     """Check that ``catch`` can be the catch task of ``task``: it takes its request, and returns nothing."""
     hint = request_hint(catch)
-    if hint not in (Any, object) and hint != task.request:
+    if hint not in (Any, object) and not covers(hint, task.request):
         raise CatchDefinitionError(
             f"task {task.name!r} is caught by {catch.name!r}, which takes CatchRequest[{type_name(hint)}]; it would "
             f"have to take CatchRequest[{type_name(task.request)}] or CatchRequest[Any]"

@@ -11,6 +11,7 @@ from typing import Any
 
 from redrive.app.attempt_handle import AttemptHandle, Stop
 from redrive.app.delivery import Delivery, EventInfo
+from redrive.app.effects import NO_LOANS
 from redrive.app.resources import Resources
 from redrive.app.transition import TransitionHandle
 from redrive.engine.origin import Kind, read_origin
@@ -256,6 +257,7 @@ class Transaction:
         self._link = link
         self._loan: StoreTransaction
         self._async_loan: AsyncStoreTransaction
+        self._before = 0
 
     def __enter__(self) -> Any:  # noqa: ANN401 - the driver's own connection
         self._begin()
@@ -265,7 +267,7 @@ class Transaction:
         except BaseException:
             self._loan.rollback()
             raise
-        self._link.lent = True
+        self._opened(self._loan, None)
         return self._loan.connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -275,7 +277,18 @@ class Transaction:
             else:
                 self._loan.rollback()
         finally:
-            self._link.lent = False
+            self._closed()
+
+    def _opened(self, loan: StoreTransaction | None, async_loan: AsyncStoreTransaction | None) -> None:
+        effects = self._link.effects
+        self._link.lent = True
+        self._before, effects.loans = len(effects.added), (loan, async_loan)
+
+    def _closed(self) -> None:
+        effects = self._link.effects
+        self._link.lent, effects.loans = False, NO_LOANS
+        if not self._link.ended:
+            effects.drop(self._before)
 
     def _end(self) -> None:
         try:
@@ -294,7 +307,7 @@ class Transaction:
         except BaseException:
             await self._async_loan.rollback()
             raise
-        self._link.lent = True
+        self._opened(None, self._async_loan)
         return self._async_loan.connection
 
     async def __aexit__(
@@ -306,7 +319,7 @@ class Transaction:
             else:
                 await self._async_loan.rollback()
         finally:
-            self._link.lent = False
+            self._closed()
 
     async def _aend(self) -> None:
         try:

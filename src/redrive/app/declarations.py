@@ -103,14 +103,18 @@ class Declarations:
 
         Args:
             function: if used without parentheses.
-            retry: a directive such as ``"5 1s catch recover"`` or a `Policy`; without it a failure is final.
+            retry: a directive such as ``"5 1s catch recover"`` or a `Policy`; without it a failure is final. An error
+                that another attempt would meet again ends a job at its first attempt, unless ``Policy(on=...)`` names
+                it: one that an integration knows, such as a 404, or a programming error, with the reason
+                ``PROGRAMMING_ERROR``.
             queue: the queue of its jobs.
             timeout: the time limit of an attempt, after which it is cut off and has failed; by default an hour.
             name: unique in the app; by default the name of the function.
             priority: jobs with a smaller one run first.
-            idempotent: False if a job must not run again after its worker died: it then runs at most once, and is dead
-                with the reason ``LOST_IN_FLIGHT``. True if also a `call` in process may be repeated in such a case. By
-                default only jobs run again.
+            idempotent: False if a job must not run again after its worker died, or after an exception that leaves its
+                outcome unknown (`redrive.policy.stage`): it then runs at most once, and is dead. A lost worker has the
+                reason ``LOST_IN_FLIGHT``. It also holds for policies around a plain call of the function. True if also
+                a `call` in process may be repeated in such a case. By default only jobs run again.
             soft_timeout: the time after which an attempt is asked to stop, before ``timeout`` cuts it off: an ``async
                 def`` handler gets a `SoftTimeout`, and ``ctx.should_stop`` is true.
             keep_for: how long its jobs are kept after they ended; by default as for the app.

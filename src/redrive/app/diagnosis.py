@@ -9,6 +9,7 @@ from typing import Final
 from redrive import __version__
 from redrive.app.protocol import AppProtocol, Procedure
 from redrive.clock import SystemClock
+from redrive.engine.commands import command
 from redrive.engine.explain import span
 from redrive.engine.records import Diagnosis, Severity
 from redrive.stores import migrate
@@ -67,7 +68,7 @@ def _schema(there: Schema, code: Versions, name: str) -> Diagnosis:
         return Diagnosis("schema", Severity.NOTE, text, "finish the deployment of the newer redrive")
     if there.version < code.latest:
         text = f"the schema has version {there.version}, and migrations of the phase post lead to {code.latest}"
-        advice = f"when all programs are of this version, redrive db migrate {name} --phase post"
+        advice = f"when all programs are of this version, {command('db migrate', name, phase='post')}"
         return Diagnosis("schema", Severity.NOTE, text, advice)
     return Diagnosis("schema", Severity.OK, f"version {there.version}")
 

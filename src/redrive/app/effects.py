@@ -3,38 +3,100 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from redrive.engine.origin import Effect
 from redrive.errors import LeaseLost
 
+if TYPE_CHECKING:
+    from redrive.stores.store import AsyncStoreTransaction, StoreTransaction
+
+E = TypeVar("E", bound=Effect)
+
+NO_LOANS = (None, None)
+"""The open transactions of a handler that has none."""
+
+
+class Owner(Protocol):
+    """An app."""
+
+    @property
+    def url(self) -> str:
+        """The URL of its database."""
+
 
 class Effects:
-    """The effects of one attempt; they commit with its successful end."""
+    """The effects of one attempt; they commit with its successful end.
 
-    __slots__ = ("_added", "_closed")
+    Args:
+        owner: the app of its job, or the URL of that in a child process. What other apps write does not join.
 
-    def __init__(self) -> None:
+    Attributes:
+        loans: the open transaction of a ``def`` handler, and that of a coroutine.
+    """
+
+    __slots__ = ("_added", "_closed", "_owner", "is_written", "loans")
+
+    def __init__(self, owner: object = None) -> None:
+        self._owner = owner
         # Hot path: most attempts have none.
         self._added: list[Effect] | None = None
         self._closed = False
+        #: True if a transaction of the handler has ended the attempt.
+        self.is_written = False
+        self.loans: tuple[StoreTransaction | None, AsyncStoreTransaction | None] = NO_LOANS
 
-    def add(self, effect: Effect) -> None:
-        """Add an effect; raise `LeaseLost` if the attempt has ended."""
-        if self._closed:
-            raise LeaseLost("the attempt has ended: what its handler asks for from now on changes nothing")
+    def add(self, *effects: Effect) -> None:
+        """Add effects; raise `LeaseLost` if the attempt has ended."""
+        self.check()
         if self._added is None:
             self._added = []
-        self._added.append(effect)
+        self._added.extend(effects)
 
-    def close(self) -> tuple[Effect, ...]:
-        """Return the effects in the order in which they were added; no other can be added."""
-        self._closed = True
-        return () if self._added is None else tuple(self._added)
+    def check(self) -> None:
+        """Raise `LeaseLost` if the attempt has ended."""
+        if self._closed:
+            raise LeaseLost("the attempt has ended: what its handler asks for from now on changes nothing")
+
+    def close(self, *, written: bool = False) -> tuple[Effect, ...]:
+        """Return the effects in the order in which they were added; no other can be added.
+
+        ``written`` is True if a transaction of the handler has ended the attempt.
+        """
+        self._closed, self.is_written = True, written
+        return self.added
+
+    def drop(self, count: int) -> None:
+        """Drop all effects behind the first ones, which were added in a transaction that is rolled back."""
+        if self._added is not None:
+            del self._added[count:]
+
+    @property
+    def is_open(self) -> bool:
+        """True until the attempt has ended."""
+        return not self._closed
 
     @property
     def added(self) -> tuple[Effect, ...]:
         """Return the effects so far."""
         return () if self._added is None else tuple(self._added)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """Return the effects of a kind so far."""
+        return [each for each in self.added if isinstance(each, kind)]
+
+    def takes(self, app: Owner) -> bool:
+        """Return True if what an app writes joins the end of the attempt.
+
+        After a handler has completed its attempt by a transaction of its own, nothing does.
+        """
+        return not self.is_written and (self._owner is app or self._owner == app.url)
+
+
+def joined(app: Owner) -> Effects | None:
+    """Return the effects of the attempt that runs in this context; None if what an app writes does not join its end."""
+    effects = CURRENT.get()
+    return effects if effects is not None and effects.takes(app) else None
 
 
 #: The effects of the attempt that runs in this context; None outside of a handler.

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 from msgspec import structs
 
 from redrive.app.arguments import check_name, checked_policy, checked_priority, checked_text
+from redrive.app.effects import Effects, joined
 from redrive.app.job import Job
 from redrive.app.payload import Signature
 from redrive.app.protocol import AppProtocol
+from redrive.clock import SystemClock
 from redrive.engine.frozen import FrozenPolicy, freeze
-from redrive.engine.records import KeyUntil, NewJob, OnConflict
+from redrive.engine.records import Enqueue, KeyUntil, NewJob, OnConflict
 from redrive.errors import ConfigurationError, PayloadError, PolicyError
 
 # Imported before an app has threads: in a process that is forked while a thread imports it, the import never ends.
@@ -61,6 +63,8 @@ class Options:
     #: The end, or the length, of the time in which the job may start.
     expires: datetime | timedelta | None = None
     tags: tuple[str, ...] = ()
+    #: True if an enqueue in a handler does not wait for the end of its attempt.
+    immediate: bool = False
 
 
 class Enqueuer(Generic[P, R]):
@@ -100,6 +104,7 @@ class Enqueuer(Generic[P, R]):
         key_until: Literal["start", "end"] | None = None,
         on_conflict: Literal["raise", "existing"] | None = None,
         idempotency_key: Name | None = None,
+        immediate: bool | None = None,
     ) -> Enqueuer[P, R]:
         """Return the enqueueing methods under other options. Options that are not given stay as they are.
 
@@ -124,15 +129,19 @@ class Enqueuer(Generic[P, R]):
                 handle on the ``"existing"`` job.
             idempotency_key: identifies this request in the whole app, as long as the job is kept, also after it has
                 ended: enqueueing it again returns a handle on the same job. A text, or a function of the arguments.
+            immediate: True writes jobs that a handler enqueues at once, in a transaction of their own, whatever becomes
+                of its attempt; see `enqueue`.
 
         Raises:
             PolicyError: the directive or a time span cannot be read.
             ConfigurationError: a name, a key or a tag is empty or too long, a function cannot be called with the
                 arguments of a job, the priority is no whole number of 32 bits, ``key_until`` or ``on_conflict`` is
                 another word, ``at`` comes with ``delay`` or for a debounced job, an instant has no time zone, or the
-                job expires before it is due.
+                job expires before it is due or has expired already.
         """
         now = self._options
+        if isinstance(expires, datetime):
+            expires = _not_past(self.name, _instant(self.name, "expires", expires), self.app.now())
         timing = _timing(self.name, now, delay=delay, at=at, expires=expires)
         changed = replace(
             now,
@@ -152,6 +161,7 @@ class Enqueuer(Generic[P, R]):
             key_until=now.key_until if key_until is None else _word(KeyUntil, "key_until", key_until),
             on_conflict=now.on_conflict if on_conflict is None else _word(OnConflict, "on_conflict", on_conflict),
             idempotency_key=now.idempotency_key if idempotency_key is None else idempotency_key,
+            immediate=now.immediate if immediate is None else immediate,
         )
         return Enqueuer(self.app, self.name, self.signature, changed)
 
@@ -194,13 +204,19 @@ class Enqueuer(Generic[P, R]):
     def enqueue(self, *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Enqueue a job.
 
+        In the handler of a job, without ``using``, the job is written when the attempt succeeds, in the same
+        transaction; an attempt that fails enqueues nothing. Keys are checked at once: if another job takes one in the
+        meantime, that job stands for this one. ``options(immediate=True)`` writes at once.
+
         Args:
             *args: the arguments of the function, without its context.
             using: your own connection to the same database; the job exists if and only if its transaction commits.
+                On PostgreSQL that transaction cannot be prepared (``PREPARE TRANSACTION``), as for `Topic.publish`.
             **kwargs: likewise.
 
         Returns:
-            A handle on the job, which is stored when this returns (with ``using``: when the transaction commits).
+            A handle on the job, which is stored when this returns (with ``using``: when the transaction commits; in a
+            handler: when the attempt succeeds, and until then its row cannot be read).
             Its ``created`` is False if a key has led to an existing job.
 
         Raises:
@@ -304,13 +320,23 @@ class Enqueuer(Generic[P, R]):
         return checked_text(name(*args, **kwargs), f"{self.name}: the result of the function {what}=")
 
     def _operation(self, new: list[NewJob], trace: str | None = None) -> Operation[EnqueueResult]:
+        self._check_app()
+        return jobs.enqueue(new, trace=trace, now=self.app.now())
+
+    def _check_app(self) -> None:
         self.app.check()
         # Only the workers that have the code of the task have its catch task.
         if self.signature.known:
             self.app.check_policy(self._options.policy.policy, self.signature)
-        return jobs.enqueue(new, trace=trace, now=self.app.now())
 
     def _put(self, new: list[NewJob], using: Any) -> list[Job[R]]:
+        held = self._joined(using)
+        if held is not None:
+            loan = held.loans[0] if self.app.store.local else None
+            run = self.app.store.run if loan is None else loan.run
+            with self._watched(new, held) as watched:
+                placed = run(self._reservation(new, held))
+            return self._join(held, new, placed, watched)
         if not heard("redrive.jobs", DEBUG):
             return self._handles(self.app.store.run(self._operation(new), using=using), using)
         with self._watched(new, using) as watched:
@@ -319,12 +345,48 @@ class Enqueuer(Generic[P, R]):
         return self._handles(placed, using)
 
     async def _aput(self, new: list[NewJob], using: Any) -> list[Job[R]]:
+        held = self._joined(using)
+        if held is not None:
+            loan = held.loans[1] if self.app.store.local else None
+            run = self.app.store.arun if loan is None else loan.run
+            with self._watched(new, held) as watched:
+                placed = await run(self._reservation(new, held))
+            return self._join(held, new, placed, watched)
         if not heard("redrive.jobs", DEBUG):
             return self._handles(await self.app.store.arun(self._operation(new), using=using), using)
         with self._watched(new, using) as watched:
             placed = await self.app.store.arun(self._operation(new, watched.trace), using=using)
         watched.emit(placed)
         return self._handles(placed, using)
+
+    # ---------------------------------------------------------------- in a handler
+
+    def _joined(self, using: object) -> Effects | None:
+        """Return the effects of the attempt that writes the jobs at its end; None if they are written now."""
+        return None if using is not None or self._options.immediate else joined(self.app)
+
+    def _reservation(self, new: list[NewJob], held: Effects) -> Operation[EnqueueResult]:
+        held.check()
+        self._check_app()
+        has_keys = any(job.key is not None or job.idempotency_key is not None for job in new)
+        return jobs.reserve(new, held.of(Enqueue) if has_keys else (), now=self.app.now())
+
+    def _join(self, held: Effects, new: list[NewJob], placed: EnqueueResult, watched: EnqueueEvents) -> list[Job[R]]:
+        """Add jobs to the effects of an attempt, and return handles on them."""
+        existing = placed.existing
+        held.add(
+            *[
+                Enqueue(number, job, watched.trace)
+                for place, (number, job) in enumerate(zip(placed.taken, new, strict=True))
+                if place not in existing or job.on_conflict is OnConflict.BOUNCE
+            ]
+        )
+        watched.emit(placed)
+        own = {each.id for each in held.of(Enqueue)} if existing else set(placed.ids)
+        return [
+            Job(self.app, number, created=place not in existing, pending=held if number in own else None)
+            for place, number in enumerate(placed.ids)
+        ]
 
     def _watched(self, new: list[NewJob], using: object) -> EnqueueEvents:
         from redrive.app.events import EnqueueEvents
@@ -356,6 +418,13 @@ def durable_policy(
         # another number of retries.
         kept = ("idempotent", "attempt_timeout") if instead_of is not None else ()
         changes = {name: getattr(instead_of, name) for name in kept if getattr(policy, name) is None}
+        # A job stores them. The functions that decide and observe are those of the present task.
+        for each in (policy.backoff, *[rule.backoff for rule in policy.rules if rule.backoff is not None]):
+            if not each.is_fixed:
+                # Loaded at the first job by most programs.
+                from redrive.policy.codec import backoff_to_dict
+
+                backoff_to_dict(each)
         return (policy.with_(**changes) if changes else policy).durable()
     except PolicyError as error:
         raise error.within(f"{kind} {where}") from error
@@ -394,9 +463,15 @@ def _instant(task: str, option: str, given: datetime) -> datetime:
         raise ConfigurationError(f"{task}: {option}={given!r} is outside of the years 1 to 9999 in UTC") from error
 
 
+def _not_past(task: str, expires: datetime, present: datetime | None) -> datetime:
+    if expires <= (present or SystemClock().now()):
+        raise ConfigurationError(f"{task}: expires={expires} lies in the past: the job would never start")
+    return expires
+
+
 def _expiry(task: str, given: Duration | datetime) -> timedelta | datetime:
     if isinstance(given, datetime):
-        return _instant(task, "expires", given)
+        return given
     left = span(given, f"{task}: expires")
     if not left:
         raise ConfigurationError(f"{task}: expires={given!r} leaves no time to start: give a longer one")

@@ -3,19 +3,60 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, TracebackType
+from typing import ParamSpec, TypeVar
 
 from redrive.engine.outcome import Failed
 from redrive.errors import PolicyError, SoftTimeout
+from redrive.errors.foreign import is_a
 from redrive.policy import Failure, Stage
+from redrive.policy.classify import matches
+from redrive.policy.failure import Lasting
+from redrive.policy.known import describe
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 ERROR_TEXT = 4_000
 TRACEBACK_TEXT = 16_000
 """Characters that are stored: the first ones of an error, the last ones of a traceback."""
 
-_OURS = "redrive.runtime."
+PROGRAMMING = "PROGRAMMING_ERROR"
+"""The reason of a failure that only another version of the code can repair."""
+
+# A `TypeError` or a `ValueError` may come from the data, which can be other data in the next attempt.
+_BUGS = frozenset(
+    {
+        *(f"builtins.{kind.__name__}" for kind in (AttributeError, ImportError, NameError, SyntaxError)),
+        "redrive.errors.FlowMisused",
+    }
+)
+# Subclasses of `SyntaxError` that describe a document.
+_DATA = frozenset({"xml.etree.ElementTree.ParseError", "lxml.etree.LxmlSyntaxError"})
+
+_OURS = ("redrive.runtime.", __name__)
 """The modules that call handlers, bodies and steps."""
+
+
+class ExitInThread(Exception):
+    """Carries a `GeneratorExit` out of a thread."""
+
+    def __init__(self, error: GeneratorExit) -> None:
+        super().__init__()
+        self.error = error
+
+
+def carried(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function of the user in a thread; an error that a future cannot carry becomes another one."""
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:
+        # A future cannot carry this one: its waiter would wait forever.
+        raise RuntimeError("the function raised StopIteration") from error
+    except GeneratorExit as error:
+        # A task that receives this one from a future closes its coroutines instead of raising it in them.
+        raise ExitInThread(error) from error
 
 
 def failed(error: BaseException) -> Failed:
@@ -69,7 +110,7 @@ def _alone(error: BaseException, frames: TracebackType | None) -> str | None:
     places = list(_walked(frames))
     codes = [each.tb_frame.f_code for each in places]
     keys = [(code.co_filename, code, each.tb_lasti) for code, each in zip(codes, places, strict=True)]
-    if not keys or len(set(keys)) < len(keys) or isinstance(error, BaseExceptionGroup):
+    if not keys or len(set(keys)) < len(keys) or is_a(error, BaseExceptionGroup):
         return None
     if len(_frames) > _FRAMES:
         _frames.clear()
@@ -99,11 +140,43 @@ def _undescribed(error: BaseException, odd: BaseException) -> tuple[Failure, lis
     return Failure(types, message), [*traceback.format_tb(_users(frames)), message]
 
 
+def can_pass(error: BaseException) -> bool:
+    """Return True if a policy without names retries an exception of a handler: another attempt can succeed."""
+    return matches(None, "all", _failure(error))
+
+
 def _failure(error: BaseException) -> Failure:
-    if isinstance(error, SoftTimeout):
+    if is_a(error, SoftTimeout):
         # The handler was interrupted at any point, as by the hard timeout: the effect of its call is unknown.
         return Failure.of(error, reason="TIMEOUT", stage=Stage.IN_FLIGHT)
-    return Failure.of(error)
+    if type(error) is TypeError and _is_of_the_call(error):
+        return programming_error(Failure.of(error), "the handler cannot be called with these arguments")
+    return _judged(describe(error))
+
+
+def _judged(failure: Failure) -> Failure:
+    """Return a failure with the verdict on it if it is a programming error, or has one among its leaves."""
+    if failure.leaves:
+        leaves = tuple([_judged(leaf) for leaf in failure.leaves])
+        reasons = {leaf.reason for leaf in leaves}
+        return failure._replace(leaves=leaves, reason=PROGRAMMING if PROGRAMMING in reasons else failure.reason)
+    if _BUGS.isdisjoint(failure.types) or not _DATA.isdisjoint(failure.types):
+        return failure
+    is_settled = failure.reason != "ERROR" or failure.permanent is not None or failure.candidate is not None
+    return failure if is_settled else programming_error(failure, "the code is wrong")
+
+
+def programming_error(failure: Failure, what: str) -> Failure:
+    """Return the failure of code that would fail in each attempt until it is changed."""
+    name = failure.error_type.removeprefix("builtins.")
+    why = f"{PROGRAMMING} ({name}): {what}, so another attempt would fail alike; correct it, then redrive"
+    return failure._replace(reason=PROGRAMMING, lasting=Lasting(why))
+
+
+def _is_of_the_call(error: BaseException) -> bool:
+    """Return True if an error was raised and no code of the user has run: the handler does not take the arguments."""
+    names = [each.tb_frame.f_globals.get("__name__") for each in _walked(error.__traceback__)]
+    return bool(names) and all(str(name).startswith("redrive.") for name in names)
 
 
 def _users(frames: TracebackType | None) -> TracebackType | None:

@@ -28,7 +28,7 @@ from redrive.app.flow_calls import (
     wait_call,
 )
 from redrive.app.flow_steps import map_call, step_call
-from redrive.app.payload import write_result
+from redrive.app.payload import write_value
 from redrive.app.rng import FlowRandom
 from redrive.app.task import Task
 from redrive.engine.runs import StepKind
@@ -145,14 +145,15 @@ class FlowBase:
 
         Args:
             name: a text.
-            value: anything that can be written as JSON.
+            value: anything that can be written as JSON; no bytes, no set, and no number that JSON does not have.
 
         Raises:
-            PayloadError: the value cannot be written.
+            PayloadError: the value cannot be written, or would be read as another one.
+            ResultTooLarge: all values of the run together have more than 1 MiB.
             ConfigurationError: the name is empty.
         """
         self._conductor.set(
-            checked_text(name, "flow.set(): the name"), write_result(value, "flow.set(): the value") or b"null"
+            checked_text(name, "flow.set(): the name"), write_value(value, "flow.set(): the value") or b"null"
         )
 
     def now(self) -> datetime:
@@ -203,7 +204,8 @@ class Flow(FlowBase):
 
     The body is replayed from its beginning whenever a worker continues the run. Steps that are recorded return their
     recorded values. Therefore the body must ask for the same steps in the same order each time: time, random numbers
-    and I/O belong into steps, or come from `now`, `random` and `uuid`.
+    and I/O belong into steps, or come from `now`, `random` and `uuid`. Operations of redrive that write, such as
+    ``enqueue`` and ``publish``, are refused in the body by `redrive.errors.FlowMisused`, and permitted in its steps.
     """
 
     @overload

@@ -137,9 +137,12 @@ def caller() -> str:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - documented as specific to CPython, as inspect is
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back
-    if frame is None:
-        return ""
-    return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return "" if frame is None else place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def place(file: str, line: int) -> str:
+    """Return a line of a file as messages name it."""
+    return f"{_short(file)}:{line}"
 
 
 @functools.lru_cache(maxsize=1024)

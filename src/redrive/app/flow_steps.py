@@ -78,7 +78,7 @@ def step_function(function: Any) -> StepFunction:
         if function.is_workflow:
             raise TaskDefinitionError(f"flow.step(): {function.name} is a workflow: a run calls it by flow.call()")
         name, *aka = function.names
-        return _checked(StepFunction(function.function, name, function.signature, function.returns, tuple(aka)))
+        return _checked(StepFunction(function.direct, name, function.signature, function.returns, tuple(aka)))
     try:
         known = _functions.get(function)
     except TypeError:
@@ -156,7 +156,7 @@ def undo_of(undo: Any, where: str) -> Undo | None:
     if isinstance(undo, Task):
         if undo.is_workflow:
             raise TaskDefinitionError(f"{where}: undo= takes a function, and {only_started(undo.name)}")
-        return Undo(undo.function, undo.name)
+        return Undo(undo.direct, undo.name)
     named = _name_of(undo) or _name_of(getattr(undo, "func", None))
     if not callable(undo) or named is None:
         raise TaskDefinitionError(f"{where}: undo= takes a function of the result of the step, got {shown(undo)}")
@@ -181,6 +181,9 @@ def step_call(  # noqa: PLR0913 - the parts of the call
         step = replace(step, signature=_without_first(step))
     is_open = retry is None and timeout is None
     policy = None if is_open else step_policy(retry, timeout, where)
+    if policy is not None and isinstance(function, Task) and function.traits.idempotent is False:
+        # The stricter of both declarations holds.
+        policy = policy.with_(idempotent=False)
     digest = digest_of(step.signature.write(args, kwargs, order="deterministic"))
     return StepCall(step, args, kwargs, policy, undo_of(undo, where), digest, line, transacted)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from redrive.app.catch import catches
+from redrive.app.loading import import_module
 from redrive.app.task import Task
 from redrive.errors import TaskDefinitionError
 
@@ -69,7 +69,7 @@ def check_importable(task: Task[Any, Any, Any]) -> Place:
 
 def find(place: Place) -> Any:  # noqa: ANN401 - what the module has under that name
     """Import a module and return the function of a qualified name in it; that of a task instead of the task."""
-    found: Any = importlib.import_module(place.module)
+    found: Any = import_module(place.module)
     for part in place.name.split("."):
         found = getattr(found, part)
     while isinstance(found, Task):

@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Generic, TypeVar, cast
 
 from redrive.app import waiting
+from redrive.app.effects import Effects
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.clock import SystemClock
 from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import AttemptRecord, JobRecord, Progress
-from redrive.errors import ResultTimeout
+from redrive.errors import JobNotFound, ResultTimeout
 from redrive.observe.listeners import INFO, heard
 from redrive.policy.duration import Duration
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
@@ -30,7 +31,7 @@ class Job(Generic[R]):
         enqueued_at: when this process has enqueued it, by the database's clock; None if it did not.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an enqueue knows, by keyword
         self,
         app: AppProtocol,
         number: int,
@@ -38,8 +39,11 @@ class Job(Generic[R]):
         created: bool = True,
         enqueued_at: datetime | None = None,
         uncommitted: bool = False,
+        pending: Effects | None = None,
     ) -> None:
         self.id = number
+        # The effects of the attempt that writes the job at its end.
+        self._pending = pending
         self.created = created
         self.enqueued_at = enqueued_at
         # On SQLite another process can give the id to another job, if the transaction of the enqueue is rolled back.
@@ -121,11 +125,21 @@ class Job(Generic[R]):
         Raises:
             JobNotFound: there is no such job, for example because the transaction that enqueued it has not committed.
         """
+        self._check_written()
         return self._seen(self._app.store.run(queues.status(self.id, now=self._app.now())))
 
     async def arefresh(self) -> Job[R]:
         """Read the row again; see `refresh`."""
+        self._check_written()
         return self._seen(await self._app.store.arun(queues.status(self.id, now=self._app.now())))
+
+    def _check_written(self) -> None:
+        """Raise `JobNotFound` if the attempt that writes the job has not ended: a wait for it would never end."""
+        if self._pending is not None and self._pending.is_open:
+            raise JobNotFound(
+                f"job {self.id} is written when this attempt succeeds, and does not exist before: end the handler, or "
+                "enqueue by options(immediate=True), which writes at once"
+            )
 
     def _seen(self, found: tuple[JobRecord, Circumstances]) -> Job[R]:
         self._check_same(found[0])
@@ -140,10 +154,12 @@ class Job(Generic[R]):
     @property
     def identity(self) -> tuple[int, datetime | None]:
         """The id, and the instant of the enqueue while it is unknown whether its transaction was committed."""
+        self._check_written()
         return self.id, self._enqueued_at
 
     def _committed_id(self) -> Procedure[int]:
         """Return the id, after a check that the transaction that enqueued the job was committed."""
+        self._check_written()
         if self._enqueued_at is not None:
             self._seen((yield queues.status(self.id, now=self._app.now())))
         return self.id
@@ -170,6 +186,7 @@ class Job(Generic[R]):
 
     def _result(self, timeout: object, until: float) -> waiting.Waiting[R]:
         """Wait until the job has ended."""
+        self._check_written()
         seen = -1
         while True:
             version = self._app.store.version()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
-from redrive.app.arguments import checked_filter
+from redrive.app.arguments import checked_count, checked_filter
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.clock import SystemClock
 from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, OperationState, scoped
@@ -98,11 +98,11 @@ class Operations:
         Raises:
             OperationNotFound: there is none with this id.
         """
-        return self._app.store.run(bulk.get(number))
+        return self._app.store.run(bulk.get(checked_count(number, "the id of an operation")))
 
     async def aget(self, number: int) -> BulkOperation:
         """Read an operation; see `get`."""
-        return await self._app.store.arun(bulk.get(number))
+        return await self._app.store.arun(bulk.get(checked_count(number, "the id of an operation")))
 
     def select(self, *, before_id: int | None = None, limit: int = 100) -> tuple[BulkOperation, ...]:
         """Read operations with ids below ``before_id``, newest first."""

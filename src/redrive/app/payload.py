@@ -8,7 +8,8 @@ Annotations may be anything that msgspec supports (dataclasses, structs, TypedDi
 unions of these), pydantic models, and `zoneinfo.ZoneInfo`. A function with another annotation is refused at import.
 A ``datetime`` has its offset in JSON, but not its time zone; one in a zone with changing offsets is refused at enqueue.
 An argument without a precise annotation (none, ``Any``, ``list``,
-``dict[str, Any]``, ``str``) must not be changed by JSON: a ``datetime`` that would become a ``str`` is refused.
+``dict[str, Any]``, ``str``), or a field of this kind in an argument, must not be changed by JSON: a ``datetime`` that
+would become a ``str`` is refused. The same holds for events and for the data of machines.
 """
 
 # ruff: noqa: ANN401 - values and annotations of the user may have any type
@@ -27,13 +28,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from redrive.app.arguments import SHOWN
+from redrive.app.arguments import SHOWN, shown
 from redrive.app.context import Context, Pending
-from redrive.app.types import holds_time, lost_zone, type_name, unsupported
+from redrive.app.types import change, covers, holds_time, lost_zone, may_change, type_name, unsupported, unwritable
 from redrive.errors import PayloadError, TaskDefinitionError
-
-_OPEN = (Any, object, str, dict, list, tuple, set, frozenset)
-"""Annotations under which JSON may change a value: they leave its type open, or JSON writes the type as text."""
 
 _NOTHING = (Pending, typing.NoReturn, typing.Never)
 """Return annotations without a type of the result."""
@@ -78,10 +76,14 @@ def _schema(kind: type) -> dict[str, Any]:
     return {"type": "string"} if kind is ZoneInfo else {}
 
 
-def _is_open(hint: Any) -> bool:
-    """Return True if an annotation, or a part of it, leaves the type open."""
-    parts = typing.get_args(hint)
-    return any(map(_is_open, parts)) if parts else (typing.get_origin(hint) or hint) in _OPEN
+def _encoded(arguments: Mapping[str, Any], order: KeyOrder) -> bytes:
+    try:
+        return msgspec.json.encode(arguments, enc_hook=enc_hook, order=order)
+    except TypeError:
+        if order is None:
+            raise
+    # msgspec sorts members only if the keys are texts, which those of a mapping of numbers are in JSON.
+    return msgspec.json.encode(msgspec.json.decode(msgspec.json.encode(arguments, enc_hook=enc_hook)), order=order)
 
 
 def _text(error: Exception) -> str:
@@ -171,7 +173,11 @@ class Signature:
     @cached_property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of stored arguments: an object with a member for each parameter."""
-        found = msgspec.json.schema(self._decoder.type, schema_hook=_schema)
+        try:
+            found = msgspec.json.schema(self._decoder.type, schema_hook=_schema)
+        except TypeError:
+            # The request of a catch task may be a union of classes that JSON does not tell apart.
+            return {"type": "object", "properties": {}, "title": self.name}
         definitions = found["$defs"]
         top = definitions.pop(found["$ref"].rpartition("/")[2])
         for name, member in top["properties"].items():
@@ -184,7 +190,7 @@ class Signature:
 
     @cached_property
     def _free(self) -> tuple[str, ...]:
-        return tuple(name for name in self.payload if _is_open(self.hints.get(name, Any)))
+        return tuple(name for name in self.payload if may_change(self.hints.get(name, Any)))
 
     @cached_property
     def _timed(self) -> tuple[str, ...]:
@@ -197,17 +203,16 @@ class Signature:
         """
         bound = self._bind(args, kwargs)
         try:
-            raw = msgspec.json.encode(bound, enc_hook=enc_hook, order=order)
-            arrived = self.read(raw)
+            raw = _encoded(bound, order)
+            decoded = self._decode(raw)
         except Exception as error:
             # Serialisers and validators are the user's and may raise anything, which must not stop a worker.
             raise PayloadError(f"{self.name}: {_text(error)}") from error
+        arrived = self._by_name(decoded) if self._free else {}
         for name in self._free:
-            if name in bound and arrived[name] != bound[name]:
-                raise PayloadError(
-                    f"{self.name}: argument {name!r} would not arrive as it is: {_cut(repr(bound[name]))} becomes "
-                    f"{_cut(repr(arrived[name]))}; annotate the parameter with what it is"
-                )
+            found = change(self.hints.get(name, Any), bound[name], arrived[name]) if name in bound else None
+            if found is not None:
+                raise PayloadError(f"{self.name}: argument {name!r} would not arrive as it is: {found}")
         for name in self._timed:
             zone = lost_zone(bound.get(name))
             if zone is not None:
@@ -232,23 +237,32 @@ class Signature:
 
     def read(self, raw: bytes) -> dict[str, Any]:
         """Return the arguments of a job by name; raise `PayloadError` if they do not match the present annotations."""
+        return self._by_name(self._decode(raw))
+
+    def _decode(self, raw: bytes) -> msgspec.Struct:
         try:
-            arguments = msgspec.structs.astuple(self._decoder.decode(raw))
+            arguments: msgspec.Struct = self._decoder.decode(raw)
         except TaskDefinitionError:
             raise
         except Exception as error:
             # As in `write`.
             raise PayloadError(f"the arguments do not match the annotations: {_text(error)}") from error
+        return arguments
+
+    def _by_name(self, arguments: msgspec.Struct) -> dict[str, Any]:
+        values = zip(self.payload, msgspec.structs.astuple(arguments), strict=True)
         # Unset arguments were left out: the default of the function applies.
-        return {name: value for name, value in zip(self.payload, arguments, strict=True) if value is not msgspec.UNSET}
+        return {name: value for name, value in values if value is not msgspec.UNSET}
 
     def read_request(self, raw: bytes, hint: Any) -> tuple[Any, Any]:
         """Return the request of a failed job for its catch task, and the annotation of the request.
 
         The request is the only argument, or a mapping of names if the task has several, or had other parameters when
-        the job was enqueued. The hint is the ``T`` of the catch task's ``CatchRequest[T]``.
+        the job was enqueued. The hint is the ``T`` of the catch task's ``CatchRequest[T]``; of a union,
+        which may have classes that JSON does not tell apart, the type of this task is read.
         """
         open_hint = hint in (Any, object)
+        hint = self.request if covers(hint, self.request) else hint
         try:
             stored: dict[str, Any] = msgspec.json.decode(raw)
             if len(self.payload) == 1:
@@ -290,10 +304,10 @@ class UnknownSignature(Signature):
         if args:
             raise PayloadError(
                 f"{self.name}: this process does not have the task, so its arguments are given by name, got "
-                f"{_cut(repr(args))}"
+                f"{shown(args)}"
             )
         try:
-            raw = msgspec.json.encode(kwargs, enc_hook=enc_hook, order=order)
+            raw = _encoded(kwargs, order)
             arrived = msgspec.json.decode(raw)
         except Exception as error:
             # As in `Signature.write`.
@@ -301,8 +315,8 @@ class UnknownSignature(Signature):
         for name, value in kwargs.items():
             if arrived[name] != value:
                 raise PayloadError(
-                    f"{self.name}: argument {name!r} would not arrive as it is: {_cut(repr(value))} becomes "
-                    f"{_cut(repr(arrived[name]))}; give it as JSON has it"
+                    f"{self.name}: argument {name!r} would not arrive as it is: {shown(value)} becomes "
+                    f"{shown(arrived[name])}; give it as JSON has it"
                 )
         return raw
 
@@ -316,6 +330,22 @@ def write_result(value: Any, what: str = "the result") -> bytes | None:
     except Exception as error:
         # As in `Signature.write`.
         raise PayloadError(f"{what} cannot be stored: {_text(error)}") from error
+
+
+def write_value(value: Any, what: str) -> bytes | None:
+    """Return a value with a class that only its reader names as JSON; None for None.
+
+    Raise `PayloadError`, which names ``what``, if it cannot be written, or if a reader of any class would get another
+    value, as of a number that JSON does not have.
+    """
+    raw = write_result(value, what)
+    found = unwritable(value)
+    if found is not None:
+        how = found.with_advice(
+            "give it as JSON has it, or as the field of a dataclass that is annotated with what it is"
+        )
+        raise PayloadError(f"{what} would not arrive as it is: {how}")
+    return raw
 
 
 class Returns:
@@ -369,18 +399,23 @@ class Returns:
         if value is None and self._takes_none:
             return None
         raw = write_result(value)
-        shown = b"null" if raw is None else raw
-        self._read(shown, f"the result {_cut(shown.decode())}")
+        text, decoder = b"null" if raw is None else raw, self.decoder
+        try:
+            decoder.decode(text)
+        except Exception as error:
+            raise self._unlike(f"the result {_cut(text.decode())}", error) from error
         return raw
 
     def read(self, raw: bytes | None) -> Any:
         """Read a stored result; raise `PayloadError` if it does not match the present annotation."""
-        return None if raw is None else self._read(raw, "the stored result")
-
-    def _read(self, raw: bytes, what: str) -> Any:
+        if raw is None:
+            return None
         decoder = self.decoder
         try:
             return decoder.decode(raw)
         except Exception as error:
-            # As in `Signature.write`.
-            raise PayloadError(f"{what} does not match -> {type_name(self.hint)}: {_text(error)}") from error
+            raise self._unlike("the stored result", error) from error
+
+    # The errors are of any class, as in `Signature.write`.
+    def _unlike(self, what: str, error: Exception) -> PayloadError:
+        return PayloadError(f"{what} does not match -> {type_name(self.hint)}: {_text(error)}")

@@ -26,6 +26,10 @@ class AppProtocol(Protocol):
     """The App, as tasks, handles and components see it. They import this module, and the App imports them."""
 
     @property
+    def url(self) -> str:
+        """The URL of the database."""
+
+    @property
     def store(self) -> Store:
         """The database."""
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +23,7 @@ from redrive.app.arguments import (
 from redrive.app.catch import catches, check_catch
 from redrive.app.cron import Cron
 from redrive.app.enqueue import Options, durable_policy
+from redrive.app.loading import import_module
 from redrive.app.payload import Signature
 from redrive.app.protocol import AppProtocol
 from redrive.app.refresh import Refresh
@@ -391,7 +391,7 @@ def _read_default(retry: Policy | str, where: str) -> Policy:
 
 def _import(module: str) -> None:
     try:
-        importlib.import_module(module)
+        import_module(module)
     except RedriveError:
         raise
     except Exception as error:

@@ -14,7 +14,7 @@ from redrive.app.arguments import checked_text, shown
 from redrive.app.flow_calls import checked_event, read_value
 from redrive.app.history import RunHistory, export
 from redrive.app.job import Job
-from redrive.app.payload import write_result
+from redrive.app.payload import write_result, write_value
 from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.engine.lifecycle import State
 from redrive.engine.replay import in_order
@@ -201,7 +201,7 @@ class Run(Generic[R]):
         checked_event(name, "run.signal(): the name")
         if key is not None:
             checked_text(key, "run.signal(): the key")
-        payload = write_result(value, "run.signal(): the value")
+        payload = write_value(value, "run.signal(): the value")
         return waits.signal(self.workflow, self.id, name, payload, key=key, actor=actor, now=self._app.now())
 
     # ---------------------------------------------------------------- actions

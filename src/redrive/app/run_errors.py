@@ -8,13 +8,13 @@ stored, and is a note of the exception.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import Any
 
 import msgspec
 
 from redrive.app.failures import ERROR_TEXT, clean
+from redrive.app.loading import import_module
 from redrive.engine.error_groups import place
 from redrive.engine.outcome import Failed
 from redrive.engine.runs import StepError
@@ -72,7 +72,7 @@ def _class(name: str) -> type[Exception] | None:
         module: Any = sys.modules.get(".".join(parts[:size]))
         if module is None:
             try:
-                module = importlib.import_module(".".join(parts[:size]))
+                module = import_module(".".join(parts[:size]))
             except Exception:  # noqa: BLE001, S112 - the code of a module may raise anything
                 continue
         for part in parts[size:]:

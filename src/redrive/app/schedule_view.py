@@ -5,7 +5,6 @@ A schedule that no worker has declared yet is listed, and so is one that only an
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +12,7 @@ from typing import Final
 
 from redrive.app.app import App
 from redrive.app.protocol import Procedure
+from redrive.engine.commands import command
 from redrive.engine.items import TrackedItem
 from redrive.engine.origin import Kind
 from redrive.engine.recurring import CronDefinition, Definition, RefreshDefinition, ScheduleRecord
@@ -78,7 +78,7 @@ class ScheduleView:
 
     def remedy(self, app: str) -> str | None:
         """Return the command that ends its pause, for an App such as ``module:app``; None if it is not paused."""
-        return None if self.paused_at is None else f"redrive schedules resume {shlex.join([app, self.name])}"
+        return None if self.paused_at is None else command("schedules resume", app, self.name)
 
     def ahead(self, now: datetime) -> Iterator[datetime]:
         """Yield the next occurrences of a cron, an overdue one included; of a paused cron as if it was resumed now."""

@@ -20,12 +20,11 @@ from redrive.app.payload import dec_hook, enc_hook
 from redrive.app.protocol import AppProtocol
 from redrive.app.task import Task, Traits
 from redrive.app.transition import MachineProtocol, TransitionHandle
-from redrive.app.types import type_name, unsupported
+from redrive.app.types import change, type_name, unsupported
 from redrive.engine.machine import Guard, MachineState, StateTimeout, entered
 from redrive.engine.origin import Kind, of_machine, read_origin
 from redrive.engine.records import NewJob
 from redrive.errors import MachineDefinitionError, PayloadError, TaskDefinitionError
-from redrive.policy.duration import wordy
 from redrive.policy.fields import span
 from redrive.stores.operations.machines import manage
 
@@ -201,7 +200,7 @@ def event_name(kind: Any) -> str:
 
 
 def _positive(value: Any, where: str) -> timedelta:
-    found = span(wordy(value), where)
+    found = span(value, where)
     if found <= timedelta(0):
         raise MachineDefinitionError(f"{where} must be positive, got {value!r}")
     return found
@@ -262,12 +261,15 @@ class DataCodec:
         """Return data as JSON, after a check that it can be read again."""
         try:
             raw = msgspec.json.encode(value, enc_hook=enc_hook)
-            self._decoder.decode(raw)
+            arrived = self._decoder.decode(raw)
         except Exception as error:
             # Serialisers and validators are the user's and may raise anything.
             raise PayloadError(
                 f"machine {self._machine!r}: the data do not fit {type_name(self.kind)}: {error}"
             ) from error
+        found = change(self.kind, value, arrived)
+        if found is not None:
+            raise PayloadError(f"machine {self._machine!r}: the data would not arrive as they are: {found}")
         return raw
 
     def read(self, raw: bytes | None) -> Any:

@@ -113,7 +113,8 @@ class StepGuard:
         Args:
             error: the exception; `RetryAfter` sets the delay, and `GiveUp` fails the step for good. A text is a
                 permanent error.
-            now: the present time, for tests; by default that of the database. The delay counts from here.
+            now: the present time, for tests; by default that of the database. The delay counts from here, or from
+                the acquire if that was later.
 
         Returns:
             When the step is tried again; None if it has failed for good.

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from redrive.app.enqueue import Options
 from redrive.app.payload import KeyOrder, Signature
 from redrive.app.protocol import AppProtocol
 from redrive.app.task import Task, Traits
-from redrive.app.types import type_name
+from redrive.app.types import members_of, type_name
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter
 from redrive.engine.topics import (
@@ -105,7 +104,7 @@ class EventSignature(Signature):
                 )
             hint = parts[0] if parts else Any
         wanted = set(self._wanted)
-        if hint not in (Any, object, list) and not wanted <= set(_members(hint)):
+        if hint not in (Any, object, list) and not wanted <= set(members_of(hint)):
             raise TaskDefinitionError(
                 f"subscription {self.name!r}: request type {type_name(hint)} differs from the event type "
                 f"{type_name(self._topic.hint)} of the topic {self._topic.name!r}"
@@ -152,11 +151,6 @@ class EventSignature(Signature):
         if hint in (Any, object):
             return msgspec.json.decode(event.event), self.request
         return self._topic.decode(event.type, event.version, event.event), self.request
-
-
-def _members(hint: Any) -> tuple[Any, ...]:
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if is_union else (hint,)
 
 
 @dataclass(frozen=True, slots=True)

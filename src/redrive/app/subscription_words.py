@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-
+from redrive.engine.commands import command
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import Hold
 from redrive.engine.topics import DeliveryRecord, Order
@@ -79,13 +78,13 @@ def remedies(status: SubscriptionStatus, app: str) -> tuple[str, ...]:
         status: its status.
         app: the App in these commands, as ``module:app``.
     """
-    place = shlex.join([app, status.subscription.topic, status.subscription.name])
+    place = app, status.subscription.topic, status.subscription.name
     found = []
     if status.subscription.paused_at is not None:
-        found.append(f"redrive topics resume {place}")
+        found.append(command("topics resume", *place))
     for each in status.held_by[:1]:
-        again = f"topics redrive {place}" if each.state is State.DEAD else f"jobs retry {shlex.quote(app)} {each.id}"
-        found.append(f"redrive {again}, or redrive topics skip {place} {each.event_id}")
+        again = ("topics redrive", *place) if each.state is State.DEAD else ("jobs retry", app, str(each.id))
+        found.append(f"{command(*again)}, or {command('topics skip', *place, str(each.event_id))}")
     return tuple(found)
 
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, Ty
 from msgspec import UNSET, UnsetType
 
 from redrive.app.arguments import checked_policy
+from redrive.app.catch import check_request_types
 from redrive.app.context import Context, Pending
 from redrive.app.enqueue import Enqueuer, Options
+from redrive.app.failures import can_pass, carried
 from redrive.app.payload import Returns, Signature
 from redrive.app.protocol import AppProtocol
 from redrive.engine.frozen import FrozenPolicy
@@ -87,6 +89,12 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         self.function = function
         self.traits = traits or Traits()
         self.returns = Returns(self.signature)
+        #: The function as a plain call, and a step of a run, calls it.
+        self.direct: Callable[Q, C] = function
+        if self.traits.idempotent is False:
+            from redrive.retrying.once import once_only
+
+            self.direct = once_only(function, name)
         #: The arguments of its decorator, if they leave the policy to its queue and its app; otherwise None.
         self.declaration: Any = None
         functools.update_wrapper(self, function)
@@ -114,12 +122,17 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
 
     def check_types(self) -> None:
         """Check that the parameters and the result can be written as JSON and read again."""
-        self.signature.check_types()
+        if not check_request_types(self.signature):
+            self.signature.check_types()
         self.returns.check_type()
 
     def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C:
-        """Run the function here and now."""
-        return self.function(*args, **kwargs)
+        """Run the function here and now.
+
+        A policy around the call (a retried function, ``policy.call``, a block or a job) does not repeat a failure with
+        an unknown outcome if the task is declared ``idempotent=False``: the stricter of both declarations holds.
+        """
+        return self.direct(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
@@ -158,7 +171,7 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         """
         function = cast("Callable[..., Any]", self.function)
         if not inspect.iscoroutinefunction(function):
-            function = functools.wraps(function)(functools.partial(asyncio.to_thread, function))
+            function = functools.wraps(function)(functools.partial(asyncio.to_thread, carried, function))
         result: R = self._check_result(await self._call_policy(policy).acall(function, *args, **kwargs))
         return result
 
@@ -178,9 +191,9 @@ class Task(Enqueuer[P, R], Generic[P, R, C, Q]):
         policy = Policy.parse(read) if isinstance(read, str) else read
         changes: dict[str, Any] = {"idempotent": self.traits.idempotent is True}
         if policy.on is None:
-            # A task that names nothing retries every Exception in its jobs. `on_result` names something.
+            # A task that names nothing retries as in its jobs. `on_result` names something.
             named = policy.parts is not None or policy.on_result is not None
-            changes["on"] = self.policy.on or (None if named else Exception)
+            changes["on"] = self.policy.on or (None if named else can_pass)
         if policy.attempt_timeout is None:
             changes["attempt_timeout"] = self.policy.attempt_timeout
         return policy.with_(**changes)

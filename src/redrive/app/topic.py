@@ -15,12 +15,12 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from redrive.app.arguments import checked_count, checked_function, checked_text, shown
-from redrive.app.effects import CURRENT
+from redrive.app.effects import joined
 from redrive.app.enqueue import durable_policy
 from redrive.app.payload import dec_hook, enc_hook
 from redrive.app.protocol import AppProtocol
 from redrive.app.subscription import Subscription, checked_shards
-from redrive.app.types import type_name, unsupported
+from redrive.app.types import change, type_name, unsupported
 from redrive.engine.frozen import freeze
 from redrive.engine.topics import AT_ONCE, Dead, NewEvent, Order, Position, Publish, StoredEvent, task_name
 from redrive.errors import ConfigurationError, PayloadError, TaskDefinitionError
@@ -183,7 +183,7 @@ class Topic(Generic[E]):
 
     # ---------------------------------------------------------------- publish
 
-    def publish(self, event: E, *, key: str | None = None, using: Any = None) -> None:
+    def publish(self, event: E, *, key: str | None = None, using: Any = None, immediate: bool = False) -> None:
         """Publish an event.
 
         Inside the handler of a job, without ``using``, it is published when the attempt succeeds, in the same
@@ -193,6 +193,9 @@ class Topic(Generic[E]):
             event: of the type of the topic.
             key: events with the same key are delivered in order by subscriptions with ``order="key"``.
             using: your own connection to the same database; the event exists if and only if its transaction commits.
+                On PostgreSQL the transaction notifies workers, so that ``PREPARE TRANSACTION`` refuses it, unless the
+                URL of the store has ``notify=off``.
+            immediate: publish at once also in a handler, whatever becomes of its attempt.
 
         Raises:
             PayloadError: the event is not of the type of the topic, or cannot be stored.
@@ -200,18 +203,23 @@ class Topic(Generic[E]):
             OutcomeUnknown: the answer to the commit was lost, and the event may have been published.
             StoreError: the database refused, or cannot be reached; nothing was published.
         """
-        operation = self._publishing([self._new(event, key)], using)
+        operation = self._publishing([self._new(event, key)], using, immediate=immediate)
         if operation is not None:
             self.app.store.run(operation, using=using)
 
-    async def apublish(self, event: E, *, key: str | None = None, using: Any = None) -> None:
+    async def apublish(self, event: E, *, key: str | None = None, using: Any = None, immediate: bool = False) -> None:
         """Publish an event; see `publish`. On PostgreSQL ``using`` takes an asynchronous connection."""
-        operation = self._publishing([self._new(event, key)], using)
+        operation = self._publishing([self._new(event, key)], using, immediate=immediate)
         if operation is not None:
             await self.app.store.arun(operation, using=using)
 
     def publish_many(
-        self, events: Iterable[E], *, key: Callable[[E], str | None] | None = None, using: Any = None
+        self,
+        events: Iterable[E],
+        *,
+        key: Callable[[E], str | None] | None = None,
+        using: Any = None,
+        immediate: bool = False,
     ) -> None:
         """Publish events in this order, all or none; see `publish`.
 
@@ -219,20 +227,26 @@ class Topic(Generic[E]):
             events: of the type of the topic.
             key: a function that returns the key of an event, or None.
             using: your own connection, as for `publish`.
+            immediate: as for `publish`.
 
         Raises:
             PayloadError: an event is not of the type of the topic, or cannot be stored; its place is named.
             ConfigurationError: ``events`` is a single event, or a key is empty, too long or no text.
         """
-        operation = self._publishing(self._many(events, key), using)
+        operation = self._publishing(self._many(events, key), using, immediate=immediate)
         if operation is not None:
             self.app.store.run(operation, using=using)
 
     async def apublish_many(
-        self, events: Iterable[E], *, key: Callable[[E], str | None] | None = None, using: Any = None
+        self,
+        events: Iterable[E],
+        *,
+        key: Callable[[E], str | None] | None = None,
+        using: Any = None,
+        immediate: bool = False,
     ) -> None:
         """Publish events in this order, all or none; see `publish_many`."""
-        operation = self._publishing(self._many(events, key), using)
+        operation = self._publishing(self._many(events, key), using, immediate=immediate)
         if operation is not None:
             await self.app.store.arun(operation, using=using)
 
@@ -258,10 +272,13 @@ class Topic(Generic[E]):
         name = self._type_of(event)
         try:
             raw = msgspec.json.encode(event, enc_hook=enc_hook)
-            self._decoders[name].decode(raw)
+            arrived = self._decoders[name].decode(raw)
         except Exception as error:
             # Serialisers and validators are the user's and may raise anything.
             raise PayloadError(f"topic {self.name!r}: the event {shown(event)} cannot be stored: {error}") from error
+        found = change(self.types[name], event, arrived)
+        if found is not None:
+            raise PayloadError(f"topic {self.name!r}: the event {shown(event)} would not arrive as it is: {found}")
         return NewEvent(self.name, raw, name, self.version, key)
 
     def _type_of(self, event: E) -> str:
@@ -276,15 +293,14 @@ class Topic(Generic[E]):
             f"topic {self.name!r} takes events of the type {expected}, got {type_name(type(event))}: {shown(event)}"
         )
 
-    def _publishing(self, new: list[NewEvent], using: Any) -> Operation[None] | None:
+    def _publishing(self, new: list[NewEvent], using: Any, *, immediate: bool) -> Operation[None] | None:
         """Return the operation that publishes; None if the attempt that runs here publishes at its end."""
         if not new:
             return None
-        effects = None if using is not None else CURRENT.get()
+        effects = None if using is not None or immediate else joined(self.app)
         if effects is None:
             return events.publish(new, now=self.app.now())
-        for each in new:
-            effects.add(Publish(each))
+        effects.add(*map(Publish, new))
         return None
 
     # ---------------------------------------------------------------- subscribe

@@ -1,24 +1,43 @@
-"""Annotations of tasks: which of them JSON can be read as, and which hold times."""
+"""Annotations of tasks: which of them JSON can be read as, which hold times, and what JSON changes in their values."""
 
 # ruff: noqa: ANN401 - annotations and values of the user may have any type
 
 from __future__ import annotations
 
+import math
+import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, time, tzinfo
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
 import msgspec.inspect
 
+from redrive.app.arguments import shown
+
 _ITEMS = (list, tuple, set, frozenset)
+
+_OPEN = (Any, object, str, dict, list, tuple, set, frozenset)
+"""Annotations under which JSON may change a value: they leave its type open, or JSON writes the type as text."""
 
 
 def type_name(hint: Any) -> str:
     """Return the name of a class without its module, or the text of another type form."""
     return hint.__qualname__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
+
+
+def members_of(hint: Any) -> tuple[Any, ...]:
+    """Return the types of a union; of another type that one."""
+    is_union = typing.get_origin(hint) in {typing.Union, types.UnionType}
+    return typing.get_args(hint) if is_union else (hint,)
+
+
+def covers(hint: Any, kind: Any) -> bool:
+    """Return True if each value of a type is one of another type, which may be a union with it."""
+    wanted = members_of(hint)
+    return all(each in wanted for each in members_of(kind))
 
 
 def unsupported(hint: Any) -> str | None:
@@ -45,6 +64,125 @@ def holds_time(hint: Any) -> bool:
         )
     except TypeError:
         return False
+
+
+def is_open(hint: Any) -> bool:
+    """Return True if an annotation, or an argument of it, leaves the type open."""
+    parts = typing.get_args(hint)
+    return any(map(is_open, parts)) if parts else (typing.get_origin(hint) or hint) in _OPEN
+
+
+def may_change(hint: Any) -> bool:
+    """Return True if an annotation, or that of a field of a class in it, leaves open what JSON may change."""
+    try:
+        kinds = {type(part) for part in _parts(hint)}
+    except TypeError:
+        return False
+    numbers = {msgspec.inspect.FloatType, msgspec.inspect.NoneType}
+    return is_open(hint) or bool(kinds & _CHANGING) or numbers <= kinds
+
+
+_CHANGING = {msgspec.inspect.AnyType, msgspec.inspect.StrType, msgspec.inspect.CustomType}
+
+
+class Change(NamedTuple):
+    """A part of a value that JSON has changed.
+
+    Attributes:
+        place: of the part, as in ``.lines[0]``; "" for the value itself.
+        before: the part as it was given.
+        after: the part as it arrives.
+    """
+
+    place: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return self.with_advice("annotate it with what it is")
+
+    def with_advice(self, advice: str) -> str:
+        """Return the place, both values and what the caller can do."""
+        where = f"{self.place.removeprefix('.')}: " if self.place else ""
+        if isinstance(self.before, float) and self.after is None:
+            advice = "JSON has no such number"
+        return f"{where}{shown(self.before)} becomes {shown(self.after)}; {advice}"
+
+
+def change(hint: Any, before: Any, after: Any, place: str = "") -> Change | None:
+    """Return the first part of a value that arrives as another one, although its annotation does not say so.
+
+    Args:
+        hint: the annotation under which the value was read; that of a part without one of its own is closed.
+        before: the value as it was given.
+        after: the value as it was read from JSON.
+        place: of the value in a larger one.
+    """
+    if _equal(before, after):
+        return None
+    found = next(_changes_inside(hint, before, after, place), None)
+    if found is None and (is_open(hint) or (isinstance(before, float) and after is None)):
+        return Change(place, before, after)
+    return found
+
+
+def _changes_inside(hint: Any, before: Any, after: Any, place: str) -> Iterator[Change]:
+    """Yield the changes in a container, a dataclass, a struct or a model that has kept its class and its length."""
+    parts: list[tuple[Any, Any, Any, str]] = []
+    own: Mapping[str, Any] = {}
+    # The items of a container that is open, such as a list, are open as well.
+    inner = Any if is_open(hint) else None
+    if isinstance(before, Mapping):
+        if isinstance(after, Mapping) and before.keys() == after.keys():
+            own = _hints(hint) if typing.is_typeddict(hint) else own
+            parts = [(own.get(key, inner), before[key], after[key], f"{place}[{key!r}]") for key in before]
+    elif type(before) is type(after):
+        names = tuple(_fields(type(before)))
+        own = _hints(type(before)) if names else own
+        parts = [
+            (own.get(name, Any), getattr(before, name, None), getattr(after, name, None), f"{place}.{name}")
+            for name in names
+        ]
+        if not names and isinstance(before, list | tuple) and len(before) == len(after):
+            pairs = enumerate(zip(before, after, strict=True))
+            parts = [(inner, one, other, f"{place}[{n}]") for n, (one, other) in pairs]
+    changes = (change(*part) for part in parts)
+    yield from (each for each in changes if each is not None)
+
+
+def _hints(kind: type) -> Mapping[str, Any]:
+    try:
+        return typing.get_type_hints(kind)
+    except (NameError, AttributeError, SyntaxError, TypeError):
+        return {}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - a comparison of the user may raise anything
+        return False
+
+
+def unwritable(value: Any, place: str = "") -> Change | None:
+    """Return the first part of a value that JSON can only change, whatever class its reader asks for.
+
+    These are numbers that JSON does not have, bytes, and sets. What belongs to a field of a class is as it is declared.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return Change(place, value, None)
+    if isinstance(value, bytes | bytearray | memoryview | set | frozenset):
+        return Change(place, value, msgspec.json.decode(msgspec.json.encode(value)))
+    names = tuple(_fields(type(value)))
+    pairs: Iterable[tuple[str, Any]] = ()
+    if names:
+        own = _hints(type(value))
+        pairs = ((f"{place}.{name}", getattr(value, name, None)) for name in names if is_open(own.get(name, Any)))
+    elif isinstance(value, Mapping):
+        pairs = ((f"{place}[{key!r}]", part) for key, part in value.items())
+    elif isinstance(value, list | tuple):
+        pairs = ((f"{place}[{number}]", part) for number, part in enumerate(value))
+    return next((found for where, part in pairs if (found := unwritable(part, where)) is not None), None)
 
 
 def _parts(hint: Any) -> Iterator[object]:
@@ -77,8 +215,13 @@ def _inside(value: Any) -> Iterator[Any]:
     elif isinstance(value, _ITEMS):
         yield from value
     else:
-        kind = type(value)
-        # Those of msgspec, dataclasses and pydantic are names, and those of attrs have one.
-        for name in ("__struct_fields__", "__dataclass_fields__", "model_fields", "__attrs_attrs__"):
-            for each in getattr(kind, name, ()):
-                yield getattr(value, each if isinstance(each, str) else each.name, None)
+        for name in _fields(type(value)):
+            yield getattr(value, name, None)
+
+
+def _fields(kind: type) -> Iterator[str]:
+    """Yield the names of the fields of a struct, a dataclass, a model, a named tuple or a class of attrs."""
+    for declared in ("__struct_fields__", "__dataclass_fields__", "model_fields", "_fields", "__attrs_attrs__"):
+        # Those of attrs are objects.
+        for each in getattr(kind, declared, ()):
+            yield each if isinstance(each, str) else each.name

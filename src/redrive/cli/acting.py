@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from redrive.app.app import App
-from redrive.cli.jobs import ByError, ByGroup, ByHold, ByQueue, ByReason, ByTag, ByTask, Limit, Number, jobs
+from redrive.cli.jobs import (
+    ByCaught,
+    ByError,
+    ByGroup,
+    ByHold,
+    ByQueue,
+    ByReason,
+    ByState,
+    ByTag,
+    ByTask,
+    Limit,
+    Number,
+    Numbers,
+    jobs,
+)
 from redrive.cli.known import check_names
 from redrive.cli.loading import Actor, AsJson, Target, load_existing
 from redrive.cli.screen import document, print_document, say, utc
 from redrive.engine.bulk import BulkAction
-from redrive.engine.lifecycle import State
+from redrive.engine.commands import LIMIT
 from redrive.engine.records import Filter
 from redrive.errors import JobNotFound
 from redrive.stores.operations.bulk import BulkPreview
 from redrive.stores.urls import redacted
 
-Numbers = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of jobs.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list them.")]
 
 
@@ -42,31 +56,46 @@ def cancel(
     app: Target,
     numbers: Numbers = None,
     *,
+    state: ByState = None,
     task: ByTask = None,
     queue: ByQueue = None,
+    reason: ByReason = None,
+    error: ByError = None,
+    group: ByGroup = None,
     hold: ByHold = None,
     tag: ByTag = None,
-    state: Annotated[State | None, typer.Option(help="Only jobs in this state.")] = None,
-    limit: Limit = 1000,
+    caught: ByCaught = None,
+    limit: Limit = LIMIT,
     why: Annotated[str | None, typer.Option(help="Shown on the jobs.")] = None,
+    dry_run: DryRun = False,
     actor: Actor = None,
 ) -> None:
     """End jobs that have not ended, by id or by filter; running ones lose their leases, and their handlers stop."""
+    wanted = _wanted(
+        numbers,
+        limit,
+        state=state,
+        task=task,
+        queue=queue,
+        reason=reason,
+        error=error,
+        group=group,
+        hold=hold,
+        tag=tag,
+        caught=caught,
+    )
     loaded = load_existing(app)
-    if numbers is not None and len(numbers) == 1:
+    if numbers is not None and len(numbers) == 1 and not dry_run and _names_all(wanted):
         job = loaded.job(numbers[0])
         is_done = job.cancel(why, actor=actor)
         say(f"job {job.id} " + ("is cancelled" if is_done else f"had ended before: {job.refresh().state}"))
         return
-    _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold, "--state": state, "--tag": tag})
     check_names(loaded, task=task, queue=queue)
-    if numbers:
-        these = Filter(ids=tuple(numbers), limit=len(numbers))
-        say(f"{count(len(loaded.jobs.cancel(these, why=why, actor=actor)))} cancelled")
+    if numbers and not dry_run:
+        say(f"{count(len(loaded.jobs.cancel(wanted, why=why, actor=actor)))} cancelled")
         return
-    wanted = Filter(state=state, task=task, queue=queue, hold=hold, tag=tag, limit=limit)
     found = loaded.operations.preview(BulkAction.CANCEL, wanted, why=why)
-    say(f"{count(_carry_out(loaded, found, actor=actor))} cancelled")
+    say(f"{count(_carry_out(loaded, found, actor=actor, dry_run=dry_run), dry_run=dry_run)} cancelled")
 
 
 @jobs.command()
@@ -74,13 +103,16 @@ def redrive(
     app: Target,
     numbers: Numbers = None,
     *,
+    state: ByState = None,
     task: ByTask = None,
     queue: ByQueue = None,
     reason: ByReason = None,
     error: ByError = None,
     group: ByGroup = None,
+    hold: ByHold = None,
     tag: ByTag = None,
-    limit: Limit = 1000,
+    caught: ByCaught = None,
+    limit: Limit = LIMIT,
     rate: Annotated[str | None, typer.Option(help="How many are due within how long, for example 100/s.")] = None,
     to: Annotated[str | None, typer.Option(help="The queue where they go; by default they stay.")] = None,
     dry_run: DryRun = False,
@@ -91,18 +123,29 @@ def redrive(
     By filter it is an operation, which workers carry on if the command is interrupted: redrive operations stop ends it,
     and redrive operations undo cancels what has not started.
     """
-    given = {"--task": task, "--queue": queue, "--reason": reason, "--error": error, "--group": group, "--tag": tag}
-    _demand(numbers, given)
+    wanted = _wanted(
+        numbers,
+        limit,
+        state=state,
+        task=task,
+        queue=queue,
+        reason=reason,
+        error=error,
+        group=group,
+        hold=hold,
+        tag=tag,
+        caught=caught,
+    )
     loaded = load_existing(app)
     check_names(loaded, task=task, queue=queue)
     if numbers:
-        wanted = Filter(ids=tuple(numbers), oldest_first=True, limit=limit)
-        done = loaded.jobs.redrive(wanted, rate=rate, queue=to, dry_run=dry_run, actor=actor)
+        these = replace(wanted, oldest_first=True)
+        done = loaded.jobs.redrive(these, rate=rate, queue=to, dry_run=dry_run, actor=actor)
         say_kept(done.kept)
         say(f"{count(len(done.ids), dry_run=dry_run)} redriven")
-        check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
+        if _names_all(wanted):
+            check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
         return
-    wanted = Filter(task=task, queue=queue, reason=reason, error=error, group=group, tag=tag, limit=limit)
     found = loaded.operations.preview(BulkAction.REDRIVE, wanted, queue=to)
     changed = _carry_out(loaded, found, rate=rate, actor=actor, dry_run=dry_run)
     say(f"{count(changed, dry_run=dry_run)} redriven")
@@ -113,11 +156,16 @@ def repolicy(
     app: Target,
     numbers: Numbers = None,
     *,
+    state: ByState = None,
     task: ByTask = None,
     queue: ByQueue = None,
+    reason: ByReason = None,
+    error: ByError = None,
+    group: ByGroup = None,
     hold: ByHold = None,
     tag: ByTag = None,
-    limit: Limit = 1000,
+    caught: ByCaught = None,
+    limit: Limit = LIMIT,
     dry_run: DryRun = False,
     actor: Actor = None,
 ) -> None:
@@ -125,17 +173,27 @@ def repolicy(
 
     Jobs that are held because their policies cannot be read (--hold bad_policy) are released by that.
     """
-    _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold, "--tag": tag})
+    wanted = _wanted(
+        numbers,
+        limit,
+        state=state,
+        task=task,
+        queue=queue,
+        reason=reason,
+        error=error,
+        group=group,
+        hold=hold,
+        tag=tag,
+        caught=caught,
+    )
     loaded = load_existing(app)
     check_names(loaded, task=task, queue=queue)
     loaded.check()
     if numbers:
-        wanted = Filter(ids=tuple(numbers), limit=len(numbers))
         done = loaded.jobs.repolicy(wanted, dry_run=dry_run, actor=actor)
         say_kept(done.kept)
         changed = len(done.ids)
     else:
-        wanted = Filter(task=task, queue=queue, hold=hold, tag=tag, limit=limit)
         found = loaded.operations.preview(BulkAction.REPOLICY, wanted)
         changed = _carry_out(loaded, found, actor=actor, dry_run=dry_run)
     say(f"{count(changed, dry_run=dry_run)} given the present policy")
@@ -157,9 +215,15 @@ def _carry_out(
 
 
 @jobs.command()
-def audit(app: Target, *, limit: Limit = 50, json: AsJson = False) -> None:
+def audit(
+    app: Target,
+    *,
+    before: Annotated[int | None, typer.Option(min=1, help="Only lines with a smaller id.")] = None,
+    limit: Limit = 50,
+    json: AsJson = False,
+) -> None:
     """Show the actions of operators on jobs and queues, newest first."""
-    lines = load_existing(app).database.audit(limit=limit)
+    lines = load_existing(app).database.audit(before_id=before, limit=limit)
     if json:
         for line in lines:
             plain = {"id": line.id, "at": line.at, "actor": line.actor, "action": line.action}
@@ -169,10 +233,16 @@ def audit(app: Target, *, limit: Limit = 50, json: AsJson = False) -> None:
         say(f"  {line.actor}  {line.action}  {line.details}", head=utc(line.at))
 
 
-def _demand(numbers: list[int] | None, conditions: Mapping[str, object]) -> None:
-    """Refuse a command without a filter, so that none acts on all jobs by accident."""
+def _wanted(numbers: list[int] | None, limit: int, **conditions: Any) -> Filter:  # noqa: ANN401 - of each type
+    """Return the filter of ids and options; refuse one without a condition, which would act on all jobs by accident."""
     if not numbers and all(given is None for given in conditions.values()):
-        raise typer.BadParameter(f"give ids, or at least one of {', '.join(conditions)}")
+        raise typer.BadParameter(f"give ids, or at least one of --{', --'.join(conditions)}")
+    return Filter(ids=tuple(numbers) if numbers else None, limit=len(numbers) if numbers else limit, **conditions)
+
+
+def _names_all(wanted: Filter) -> bool:
+    """Return True if the jobs are given by their ids alone."""
+    return wanted.conditions.keys() == {"ids"}
 
 
 def say_kept(kept: Iterable[tuple[int, str]]) -> None:

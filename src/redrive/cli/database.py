@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from enum import StrEnum
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from redrive import __version__
 from redrive.cli.jobs import Limit
 from redrive.cli.loading import AsJson, Target, load_app, load_existing, naming
 from redrive.cli.screen import print_document, say, say_lines
+from redrive.engine.commands import command
 from redrive.stores import migrate as migrations
 from redrive.stores.migrate import Phase
 from redrive.stores.opening import open_store
@@ -48,8 +48,8 @@ def migrate(
             others = _others(store)
         if others:
             say(f"workers of another version than {__version__} are alive: {', '.join(others)}", err=True)
-            command = f"redrive db migrate {shlex.quote(app)}"
-            say(f"replace them first; {command} without --phase does not wait for that", err=True)
+            migrates = command("db migrate", app)
+            say(f"replace them first; {migrates} without --phase does not wait for that", err=True)
             raise typer.Exit(1)
     with naming(app), contextlib.closing(open_store(url, phase=phase)) as store:
         say(_suits(*store.schema(), app))
@@ -79,8 +79,7 @@ def check_schema(app: Target, *, json: AsJson = False) -> None:
         say(_suits(there, code, app))
         return
     older = there.version < code.needed
-    command = f"redrive db migrate {shlex.quote(app)}"
-    advice = f"{command} brings it there" if older else "install the redrive that has migrated it"
+    advice = f"{command('db migrate', app)} brings it there" if older else "install the redrive that has migrated it"
     say(f"the database has schema {there.version}, and this redrive needs {code.needed}: {advice}", err=True)
     raise typer.Exit(1)
 
@@ -91,7 +90,7 @@ def _suits(there: Schema, code: Versions, app: str) -> str:
     if there.version < code.latest:
         return (
             f"the database has schema {there.version}, with which this redrive can work; when the deployment has "
-            f"ended, redrive db migrate {shlex.quote(app)} --phase post brings it to {code.latest}"
+            f"ended, {command('db migrate', app, phase='post')} brings it to {code.latest}"
         )
     return f"the database has schema {there.version}, with which this redrive, of schema {code.latest}, can work"
 

@@ -10,17 +10,29 @@ from typing import Annotated
 import typer
 
 from redrive.app.app import App
-from redrive.cli.acting import DryRun, Numbers, check_known, count, say_kept
-from redrive.cli.jobs import ByQueue, ByReason, ByTag, ByTask, Limit, jobs
+from redrive.cli.acting import DryRun, check_known, count, say_kept
+from redrive.cli.jobs import (
+    ByCaught,
+    ByError,
+    ByGroup,
+    ByHold,
+    ByQueue,
+    ByReason,
+    ByState,
+    ByTag,
+    ByTask,
+    Limit,
+    Numbers,
+    jobs,
+)
 from redrive.cli.loading import Actor, AsJson, Target, load_existing
 from redrive.cli.screen import print_document, say
-from redrive.engine.lifecycle import State
+from redrive.engine.commands import LIMIT
 from redrive.engine.records import Filter
 from redrive.policy import parse_duration
 from redrive.stores.operations import clock
 from redrive.stores.operations.admin import BulkResult
 
-ByState = Annotated[State | None, typer.Option(help="Only jobs in this state.")]
 OlderThan = Annotated[
     str | None, typer.Option(help="Only jobs that ended longer ago than this, for example 30d.", metavar="SPAN")
 ]
@@ -36,10 +48,14 @@ def delete(
     task: ByTask = None,
     queue: ByQueue = None,
     reason: ByReason = None,
+    error: ByError = None,
+    group: ByGroup = None,
+    hold: ByHold = None,
     tag: ByTag = None,
+    caught: ByCaught = None,
     older_than: OlderThan = None,
     everything: Everything = False,
-    limit: Limit = 1000,
+    limit: Limit = LIMIT,
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: AsJson = False,
@@ -57,7 +73,11 @@ def delete(
         task=task,
         queue=queue,
         reason=reason,
+        error=error,
+        group=group,
+        hold=hold,
         tag=tag,
+        caught=caught,
         finished_before=_before(loaded, older_than),
         all=everything,
         limit=len(numbers) if numbers else limit,
@@ -68,19 +88,26 @@ def delete(
         raise typer.Exit(1)
     done = found if dry_run and found is not None else loaded.jobs.delete(wanted, actor=actor)
     _show(done, "deleted", dry_run=dry_run, json=json)
-    check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
+    if wanted.conditions.keys() == {"ids"}:
+        check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
 
 
 @jobs.command()
 def archive(
     app: Target,
+    numbers: Numbers = None,
     *,
     to: Annotated[Path, typer.Option(help="The file to which each job is appended as a line of JSON.")],
-    older_than: OlderThan = None,
     state: ByState = None,
     task: ByTask = None,
     queue: ByQueue = None,
+    reason: ByReason = None,
+    error: ByError = None,
+    group: ByGroup = None,
+    hold: ByHold = None,
     tag: ByTag = None,
+    caught: ByCaught = None,
+    older_than: OlderThan = None,
     everything: Everything = False,
     limit: Limit = 1_000_000,
     dry_run: DryRun = False,
@@ -94,7 +121,21 @@ def archive(
     """
     loaded = load_existing(app)
     before = _before(loaded, older_than)
-    wanted = Filter(state=state, task=task, queue=queue, tag=tag, finished_before=before, all=everything, limit=limit)
+    wanted = Filter(
+        ids=tuple(numbers) if numbers else None,
+        state=state,
+        task=task,
+        queue=queue,
+        reason=reason,
+        error=error,
+        group=group,
+        hold=hold,
+        tag=tag,
+        caught=caught,
+        finished_before=before,
+        all=everything,
+        limit=limit,
+    )
     _demand(wanted)
     done = loaded.jobs.archive(wanted, to, dry_run=dry_run, actor=actor)
     _show(done, "archived", dry_run=dry_run, json=json)

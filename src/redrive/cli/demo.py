@@ -81,7 +81,7 @@ def demo(
 
 
 def _has_dashboard() -> bool:
-    return all(importlib.util.find_spec(name) for name in ("itsdangerous", "jinja2", "starlette", "uvicorn"))
+    return all(importlib.util.find_spec(name) for name in ("jinja2", "starlette", "uvicorn"))
 
 
 def _show_dashboard(db: str, *, serves: bool) -> None:

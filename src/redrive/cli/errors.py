@@ -11,6 +11,7 @@ from redrive.cli.jobs import ByTask, Limit
 from redrive.cli.known import check_names
 from redrive.cli.loading import AsJson, Target, load_existing
 from redrive.cli.screen import Grid, print_document, say, utc
+from redrive.engine.commands import command
 from redrive.errors import RedriveError
 from redrive.policy import parse_duration
 from redrive.stores.operations import counters
@@ -83,8 +84,8 @@ def show(
         say(f"muted {utc(each.muted_at)}, {end}")
     say(f"dead now: {_dead(each)}")
     if each.dead:
-        say(f"redrive jobs list {app} --state dead --group {each.fingerprint}")
-        say(f"redrive jobs redrive {app} --group {each.fingerprint} --rate 100/s")
+        say(command("jobs list", app, state="dead", group=each.fingerprint, not_caught=True))
+        say(command("jobs redrive", app, group=each.fingerprint, rate="100/s"))
 
 
 @errors.command()
@@ -114,7 +115,7 @@ def unmute(app: Target, group: Group) -> None:
 
 
 def _unknown(app: App, name: str, group: str) -> RedriveError:
-    return RedriveError(f"there is no error group {group!r} in {redacted(app.url)}: redrive errors list {name}")
+    return RedriveError(f"there is no error group {group!r} in {redacted(app.url)}: {command('errors list', name)}")
 
 
 def _dead(each: ErrorGroup) -> str:

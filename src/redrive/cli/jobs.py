@@ -27,21 +27,30 @@ SHOWN = 20
 jobs = typer.Typer(help="Look at jobs, and act on them.", no_args_is_help=True)
 
 Number = Annotated[int, typer.Argument(metavar="ID", help="Id of the job.")]
+Numbers = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of jobs.")]
 ByTask = Annotated[str | None, typer.Option(help="Only jobs of this task.")]
 ByQueue = Annotated[str | None, typer.Option(help="Only jobs on this queue.")]
 ByReason = Annotated[str | None, typer.Option(help="Only jobs whose last attempt failed for this reason.")]
-ByError = Annotated[str | None, typer.Option(help="Only jobs whose last error contains this text.")]
+ByError = Annotated[
+    str | None, typer.Option(help="Only jobs whose last error contains this text; secrets in it are not searched.")
+]
 ByGroup = Annotated[str | None, typer.Option(help="Only jobs whose last error is in this error group.")]
 ByTag = Annotated[str | None, typer.Option(help="Only jobs with this tag.")]
 ByHold = Annotated[Hold | None, typer.Option(help="Only jobs that wait for this reason.")]
+ByState = Annotated[State | None, typer.Option(help="Only jobs in this state.")]
+ByCaught = Annotated[
+    bool | None,
+    typer.Option("--caught/--not-caught", help="Only dead jobs whose catch task has succeeded, or has not."),
+]
 Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
 
 
 @jobs.command("list")
 def list_(
     app: Target,
+    numbers: Numbers = None,
     *,
-    state: Annotated[State | None, typer.Option(help="Only jobs in this state.")] = None,
+    state: ByState = None,
     task: ByTask = None,
     queue: ByQueue = None,
     reason: ByReason = None,
@@ -49,6 +58,7 @@ def list_(
     group: ByGroup = None,
     hold: ByHold = None,
     tag: ByTag = None,
+    caught: ByCaught = None,
     before: Annotated[int | None, typer.Option(min=1, help="Only jobs with a smaller id.")] = None,
     limit: Limit = 50,
     json: AsJson = False,
@@ -59,15 +69,15 @@ def list_(
     """
     loaded = load_existing(app)
     check_names(loaded, task=task, queue=queue)
-    # Nothing is left to do for jobs that were caught, and the index of dead jobs by group is without them.
     wanted = Filter(
+        ids=tuple(numbers) if numbers else None,
         state=state,
         task=task,
         queue=queue,
         reason=reason,
         error=error,
         group=group,
-        caught=False if group is not None and state is State.DEAD else None,
+        caught=caught,
         hold=hold,
         tag=tag,
         before_id=NEWEST if before is None else before,
@@ -144,13 +154,19 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     _say_attempts(material.attempts)
 
 
+# What has to be done before a job is executed again, by the reason of its end.
+_BEFORE = {
+    "LOST_IN_FLIGHT": ", after you have found that it had no effect",
+    "PROGRAMMING_ERROR": ", after the code is corrected",
+}
+
+
 def say_remedy(app: str, job: JobRecord, around: Circumstances) -> None:
     """Write the command that clears what keeps a job from running; a job in doubt may have taken effect."""
     held_up = obstacle(job, around)
     if held_up is None or held_up.command is None:
         return
-    doubt = ", after you have found that it had no effect" if job.reason == "LOST_IN_FLIGHT" else ""
-    say(f"to clear it{doubt}: {held_up.advice(app)}")
+    say(f"to clear it{_BEFORE.get(job.reason or '', '')}: {held_up.advice(app)}")
 
 
 def _say_attempts(attempts: tuple[AttemptRecord, ...]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import shlex
 import sys
 import traceback
@@ -15,6 +14,7 @@ from typing import Annotated
 import typer
 
 from redrive.app.app import App
+from redrive.app.loading import exported, import_module
 from redrive.errors import AppLoadError, ConfigurationError, StoreOpenError
 from redrive.stores.urls import cleared
 
@@ -48,7 +48,8 @@ def load_app(reference: str) -> App:
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        module = importlib.import_module(name)
+        with exported(name):
+            module = import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise AppLoadError(f"there is no module {name!r} here ({Path.cwd()}) or on the Python path") from error

@@ -19,10 +19,14 @@ Number = Annotated[int, typer.Argument(metavar="ID", help="Id of the operation."
 
 @operations.command("list")
 def list_(
-    app: Target, *, limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50, json: AsJson = False
+    app: Target,
+    *,
+    before: Annotated[int | None, typer.Option(min=1, help="Only operations with a smaller id.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    json: AsJson = False,
 ) -> None:
     """List bulk operations, newest first: their actions, their filters, and how far they are."""
-    found = load_existing(app).operations.select(limit=limit)
+    found = load_existing(app).operations.select(before_id=before, limit=limit)
     if json:
         for each in found:
             print_document(_plain(each))

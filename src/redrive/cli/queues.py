@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated
@@ -16,6 +15,7 @@ from redrive.app.queues import queue_change
 from redrive.cli.known import check_queue, queues_of
 from redrive.cli.loading import AsJson, Target, load_app, load_existing
 from redrive.cli.screen import Grid, print_document, say, utc
+from redrive.engine.commands import command
 from redrive.engine.explain import span
 from redrive.engine.queue import QueueChange, QueueSettings
 from redrive.engine.records import Count
@@ -158,7 +158,7 @@ def limit(
     if change == QueueChange():
         raise ConfigurationError(
             "no limit is given: write --concurrency, --per-partition, --rate, --ordered, --unordered or --aging; "
-            f"redrive queues show {shlex.join([app, queue])} prints the present ones"
+            f"{command('queues show', app, queue)} prints the present ones"
         )
     _say(loaded.store.run(operations.change(queue, change, actor=loaded.actor, now=loaded.now())))
 

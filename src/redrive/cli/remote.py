@@ -54,7 +54,11 @@ class Call(msgspec.Struct, frozen=True):
     one: str = ""
 
 
+# The conditions of a filter of jobs.
+_SELECTING: Final = ("numbers", "state", "task", "queue", "reason", "error", "group", "hold", "tag", "caught")
+
 _LIMIT: Final = {"limit": "limit"}
+_PAGED: Final = _LIMIT | {"before": "before"}
 _WHY: Final = {"why": "why"}
 _KEY: Final = {"key": "key"}
 
@@ -62,8 +66,8 @@ CALLS: Final[Mapping[str, Call]] = {
     "jobs list": Call(
         "/jobs",
         columns=("id", "task", "queue", "standing", "attempts", "why"),
-        given=_LIMIT | {"before": "before"},
-        where=("state", "task", "queue", "reason", "error", "group", "hold", "tag"),
+        given=_PAGED,
+        where=_SELECTING,
     ),
     "jobs show": Call("/jobs/{number}"),
     "jobs retry": Call("/jobs/{number}", "retry"),
@@ -71,22 +75,20 @@ CALLS: Final[Mapping[str, Call]] = {
     "jobs cancel": Call(
         "/operations",
         "cancel",
-        given=_WHY,
-        where=("numbers", "task", "queue", "hold", "tag", "state"),
+        given=_WHY | {"dry_run": "dry_run"},
+        where=_SELECTING,
         one="/jobs/{}",
     ),
     "jobs redrive": Call(
         "/operations",
         "redrive",
         given={"rate": "rate", "to": "queue", "dry_run": "dry_run"},
-        where=("numbers", "task", "queue", "reason", "error", "group", "tag"),
+        where=_SELECTING,
     ),
-    "jobs repolicy": Call(
-        "/operations", "repolicy", given={"dry_run": "dry_run"}, where=("numbers", "task", "queue", "hold", "tag")
-    ),
-    "jobs audit": Call("/audit", columns=("at", "actor", "action", "details"), given=_LIMIT),
+    "jobs repolicy": Call("/operations", "repolicy", given={"dry_run": "dry_run"}, where=_SELECTING),
+    "jobs audit": Call("/audit", columns=("at", "actor", "action", "details"), given=_PAGED),
     "operations list": Call(
-        "/operations", columns=("id", "state", "action", "done", "kept", "matched", "rate", "actor", "q"), given=_LIMIT
+        "/operations", columns=("id", "state", "action", "done", "kept", "matched", "rate", "actor", "q"), given=_PAGED
     ),
     "operations show": Call("/operations/{number}"),
     "operations stop": Call("/operations/{number}", "stop"),
@@ -144,7 +146,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "runs list": Call(
         "/runs",
         columns=("id", "workflow", "version", "standing", "job_id", "why"),
-        given={**_LIMIT, "workflow": "workflow", "state": "state", "hold": "hold"},
+        given={**_PAGED, "workflow": "workflow", "state": "state", "hold": "hold"},
     ),
     "runs show": Call("/runs/{run}"),
     "runs signal": Call("/runs/{run}", "signal", given={"name": "name", "value": "value", "key": "key"}),
@@ -313,6 +315,8 @@ def _condition(name: str, value: Any) -> str:  # noqa: ANN401 - the value of an 
     """Return a condition of a filter."""
     if name == "numbers":
         return f"id:{','.join(map(str, value))}"
+    if name == "caught":
+        return f"caught:{'yes' if value else 'no'}"
     if '"' in str(value):
         raise ConfigurationError(f"--{name} {value!r}: a filter of the API has no quotes in its values")
     return f'{name}:"{value}"'
@@ -328,7 +332,8 @@ def _show(call: Call, found: Any, *, as_json: bool) -> None:  # noqa: ANN401 - J
         if found.get("searched_to"):
             say_unread(found["searched_to"])
         elif found.get("before") and "before" in call.given:
-            say(f"... --before {found['before']} shows older jobs, --limit up to 200 at once", err=True)
+            what = "jobs" if call.path == "/jobs" else "ones"
+            say(f"... --before {found['before']} shows older {what}, --limit up to 200 at once", err=True)
         elif not as_json and (found.get("before") or found.get("after")):
             say("... more follow; --limit shows up to 200", err=True)
         if call.path == "/health" and not found["ok"]:

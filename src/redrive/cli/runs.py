@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from redrive.app.workflow import Workflow
 from redrive.cli.jobs import say_remedy
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
 from redrive.cli.screen import Grid, document, print_document, say, say_lines, utc
+from redrive.engine.commands import command
 from redrive.engine.explain import Circumstances, obstacle, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Hold
@@ -50,13 +50,15 @@ def list_(
     state: ByState = None,
     hold: ByHold = None,
     held: Annotated[bool, typer.Option("--held", help="Only runs with code that does not fit their steps.")] = False,
+    before: Annotated[int | None, typer.Option(min=1, help="Only runs with jobs of a smaller id.")] = None,
     limit: Limit = 50,
     json: AsJson = False,
 ) -> None:
     """List runs, newest first, each with the reason why it is not running."""
     loaded = load_existing(app)
     check_workflow(loaded, workflow)
-    wanted = RunFilter(workflow=workflow, state=state, hold=Hold.HELD if held else hold, limit=limit)
+    hold = Hold.HELD if held else hold
+    wanted = RunFilter(workflow=workflow, state=state, hold=hold, before_id=before, limit=limit)
     found = loaded.store.run(manage.select(wanted))
     around = loaded.store.run(queues_operations.circumstances([each.job for each in found], now=loaded.now()))
     if json:
@@ -100,14 +102,13 @@ def show(app: Target, run: Named, *, json: AsJson = False) -> None:
 
 def _say_again(app: str, found: Timeline, around: Circumstances) -> None:
     """Write the commands that start an ended run again, beside the one that clears what keeps it."""
-    job, name = found.job, shlex.quote(f"{found.run.workflow}/{found.run.id}")
+    job, name = found.job, f"{found.run.workflow}/{found.run.id}"
     if job.state not in (State.DEAD, State.CANCELLED):
         return
     if obstacle(job, around) is None:
-        say(f"to start it again: redrive jobs retry {app} {job.id}")
+        say(f"to start it again: {command('jobs retry', app, str(job.id))}")
     last = next((row.path for row in reversed(found.steps) if row.kind in _FORKED), None)
-    step = "" if last is None else f" --from-step {last}"
-    say(f"to start a new run in its place: redrive runs fork {app} {name}{step}")
+    say(f"to start a new run in its place: {command('runs fork', app, name, from_step=last)}")
 
 
 def _say_run(record: RunRecord, found: Timeline) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
+from collections.abc import Collection
 from types import FrameType
 
 from redrive.cli.screen import say
 from redrive.contrib import extra
 
 with extra("web"):
+    import h11
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from redrive.errors import RedriveError
 from redrive.runtime.systemd import Systemd
@@ -20,16 +24,74 @@ from redrive.web.asgi import Dashboard
 GRACE = 3
 
 
-class Server(uvicorn.Server):
-    """A server that ends the streams of open pages when it is asked to stop; they would hold it up."""
+# Seconds within which the headers of a request arrive. uvicorn waits for them without a limit, so that connections
+# which send a byte now and then would use up the open files of the process.
+HEADERS = 10.0
 
-    def __init__(self, dashboard: Dashboard, host: str = "127.0.0.1", port: int = 0, prefix: str = "") -> None:
+
+class PromptProtocol(H11Protocol):
+    """A connection that ends if the headers of a request are late."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in the base class
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Read, and wait on if a request has begun and has not all of its headers."""
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the wait."""
+        self._done()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._done()
+        elif self._late is None:
+            # It is not begun anew by each byte.
+            self._late = self.loop.call_later(HEADERS, self.transport.close)
+
+    def _done(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+class Server(uvicorn.Server):
+    """A server that ends the streams of open pages when it is asked to stop; they would hold it up.
+
+    Args:
+        dashboard: the dashboard.
+        host: the name or the address at which it listens.
+        port: 0 selects a free one.
+        prefix: the path that a proxy removes.
+        proxies: addresses and networks of the proxies whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed.
+    """
+
+    def __init__(
+        self,
+        dashboard: Dashboard,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        prefix: str = "",
+        *,
+        proxies: Collection[str] = (),
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 dashboard.application(),
                 host=host,
                 port=port,
                 root_path=prefix,
+                http=PromptProtocol,
+                # uvicorn believes each process of this machine otherwise.
+                proxy_headers=bool(proxies),
+                forwarded_allow_ips=list(proxies),
                 log_level="warning",
                 access_log=False,
                 server_header=False,

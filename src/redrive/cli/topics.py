@@ -14,6 +14,7 @@ from redrive.cli.acting import count, say_kept
 from redrive.cli.known import check_topic
 from redrive.cli.loading import Actor, AsJson, Target, load_existing, read_instant
 from redrive.cli.screen import Grid, print_document, say
+from redrive.engine.commands import command
 from redrive.engine.explain import span
 from redrive.engine.topics import Position
 from redrive.stores.operations.topics.lag import Lag, SubscriptionStatus
@@ -86,10 +87,10 @@ def show(app: Target, topic: Name, subscription: Subscription, *, json: AsJson =
         say(f"held by {words.held(each)}")
     for remedy in words.remedies(status, app):
         say(f"to clear it: {remedy}")
-    _show_dead(status)
+    _show_dead(app, status)
 
 
-def _show_dead(status: SubscriptionStatus) -> None:
+def _show_dead(app: str, status: SubscriptionStatus) -> None:
     """Write the latest dead events that hold no others; those that do stand above."""
     holding = {each.id for each in status.held_by}
     for each in status.dead[:DEAD_SHOWN]:
@@ -97,7 +98,8 @@ def _show_dead(status: SubscriptionStatus) -> None:
             say(words.dead(each))
     if status.lag.dead > DEAD_SHOWN:
         task = status.subscription.task
-        say(f"these are the latest {DEAD_SHOWN}; all: redrive jobs list APP --task {task} --state dead --limit 1000")
+        listed = command("jobs list", app, task=task, state="dead", not_caught=True, limit="1000")
+        say(f"these are the latest {DEAD_SHOWN}; all: {listed}")
 
 
 @topics.command()

@@ -49,6 +49,13 @@ def web(
         str,
         typer.Option(metavar="PATH", help="The path that a proxy removes before it forwards, such as /ops/redrive."),
     ] = "",
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address or network of a proxy whose X-Forwarded headers are believed; may be repeated.",
+        ),
+    ] = None,
     title: Annotated[str, typer.Option(help="Name of this instance in the header, such as production.")] = "",
     payloads: Annotated[Payloads, typer.Option(help="How much of arguments and results is shown.")] = Payloads.REDACTED,
     _: Annotated[
@@ -70,17 +77,27 @@ def web(
     prints it, or for a program token = the SHA-256 of its bearer token. --new-token prints a token on standard output,
     and that line on standard error.
     """
-    if users is None and not is_loopback(host):
-        raise ConfigurationError(
-            f"--host {host} serves other machines, and there are no users: give them by --users FILE"
-        )
+    if users is None:
+        _demand_users(host, proxy)
     if prefix and (own_path(prefix, "") != prefix or prefix.endswith("/")):
         raise ConfigurationError(f"--prefix {prefix!r} is not a path such as /ops/redrive")
-    auth = NoAuth() if users is None else Users(_read(users))
+    auth = NoAuth() if users is None else Users(_read(users), proxies=proxy or ())
     loaded = load_existing(app)
     site = Site(loaded, title, payloads, open_to_all=users is None, reference=app)
     dashboard = Dashboard(site, auth, {host, *(host_name or ())} if users is None or host_name else None)
-    Server(dashboard, host, port, prefix).run()
+    Server(dashboard, host, port, prefix, proxies=proxy or ()).run()
+
+
+def _demand_users(host: str, proxy: list[str] | None) -> None:
+    """Refuse options that let other machines in; raise `ConfigurationError`."""
+    if not is_loopback(host):
+        raise ConfigurationError(
+            f"--host {host} serves other machines, and there are no users: give them by --users FILE"
+        )
+    if proxy:
+        raise ConfigurationError(
+            "--proxy: without users no request is served that a proxy has forwarded: give them by --users FILE"
+        )
 
 
 def _read(path: Path) -> dict[str, Account]:

@@ -8,6 +8,7 @@ import typer
 
 from redrive.cli.loading import AsJson, Target, load_existing
 from redrive.cli.screen import Grid, print_document, say
+from redrive.engine.commands import command
 from redrive.engine.explain import span
 from redrive.engine.records import WorkerRecord
 from redrive.stores.operations import clock
@@ -32,7 +33,7 @@ def list_(app: Target, *, json: AsJson = False) -> None:
             print_document(plain | {"alive": each.expires_at > now})
         return
     if not found:
-        say(f"no worker runs: redrive worker {app} starts one")
+        say(f"no worker runs: {command('worker', app)} starts one")
         return
     table = Grid("id", "worker", "state", "slots", "queues", "tasks", "heartbeat", "version", wide=("state", "queues"))
     for each in found:

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from redrive.contrib import extra, sqlstate
 from redrive.contrib.transactions import LOST, OPEN_ALREADY, SWALLOWED, Steps, TransactionBlock, decorator
+from redrive.errors.foreign import attribute, is_a
 from redrive.policy import Failure, Policy
 
 with extra("postgres"):
@@ -79,11 +81,20 @@ def transactional(
     return decorator(lambda: _Adapter(source), policy, failure_of, prove=prove, isolation=isolation)
 
 
+# asyncpg has no code for a connection that was lost between two statements: the event loop has closed it; its pool has
+# taken it back; or the message of the server, which ends the session, has come, but not the end of the connection.
+_LOST_TEXTS = ("connection is closed", "connection has been released back to the pool", "cannot switch to state")
+# Seconds to end the statement of a cancelled task and to roll back; then the connection is closed.
+_CANCEL_WITHIN = 5.0
+
+
 def _code_of(error: BaseException) -> str | None:
-    if isinstance(error, asyncpg.PostgresError):
-        code: str | None = error.sqlstate
+    if is_a(error, asyncpg.PostgresError):
+        code: str | None = attribute(error, "sqlstate")
         return code
-    if isinstance(error, asyncpg.InterfaceError) and "connection is closed" in str(error):
+    if is_a(error, (asyncpg.InterfaceError, asyncpg.InternalClientError)) and any(
+        text in str(error) for text in _LOST_TEXTS
+    ):
         return "08006"
     return None
 
@@ -91,7 +102,9 @@ def _code_of(error: BaseException) -> str | None:
 class _Adapter:
     """One connection of asyncpg; see `redrive.contrib.transactions.Adapter`."""
 
-    # The event loop detects the end of a connection, so a pool has no dead ones.
+    is_postgres = True
+
+    # The event loop detects the end of a connection, so a pool has no dead ones for longer than a moment.
     spares = 0
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401 - any source
@@ -157,10 +170,12 @@ class _Adapter:
             yield block.rollback
         return False
 
-    def close(self, *, usable: bool) -> Steps[None]:
+    def close(self, *, usable: bool, cancelled: bool = False) -> Steps[None]:
         connection, self._connection = self._connection, None
         if connection is None:
             return
+        if cancelled:
+            usable = yield from self._interrupted()
         # A pool replaces a connection that is closed; one with an open transaction must not be used again.
         if not usable or connection.is_in_transaction():
             connection.terminate()
@@ -168,6 +183,18 @@ class _Adapter:
             yield partial(self._pool.release, connection)
         elif self.renewable:
             yield connection.close
+
+    def _interrupted(self) -> Steps[bool]:
+        """Roll back after a cancellation; return False if that fails."""
+        block, self._block = self._block, None
+        if block is None:
+            return False
+        try:
+            # asyncpg asks the server to end the statement, and waits for its answer before it sends another one.
+            yield lambda: asyncio.wait_for(block.rollback(), _CANCEL_WITHIN)
+        except Exception:  # noqa: BLE001 - the connection is closed then, and the server rolls back
+            return False
+        return True
 
 
 def _is_connection(source: object) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
-from threading import Lock, Thread
+from threading import Thread
 from typing import Self
 from wsgiref.simple_server import WSGIServer
 
@@ -23,6 +23,7 @@ from redrive.contrib import extra
 from redrive.engine.counters import BUCKETS
 from redrive.engine.records import Count
 from redrive.errors import ConfigurationError, StoreError
+from redrive.forks import ForkSafeLock
 from redrive.observe import Bounded, Event
 from redrive.observe.logs import logger
 from redrive.observe.measures import METRICS, Metric, measures
@@ -98,7 +99,7 @@ class Collector(BaseCollector):
         self._every = every.total_seconds()
         self._bounded = Bounded(limit)
         self._clock = clock or SystemClock()
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
         self._read_at = float("-inf")
         self._read: tuple[GaugeMetricFamily, ...] = ()
 

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, ov
 
 from redrive.contrib import extra, sqlstate
 from redrive.contrib.transactions import LOST, OPEN_ALREADY, SWALLOWED, Steps, TransactionBlock, decorator
+from redrive.errors.foreign import attribute, is_a
 from redrive.policy import Failure, Policy
 
 with extra("postgres"):
@@ -124,21 +125,24 @@ def transactional(
 
 
 def _code_of(error: BaseException) -> str | None:
-    if not isinstance(error, psycopg.Error):
+    if not is_a(error, psycopg.Error):
         return None
-    if error.sqlstate:
-        return error.sqlstate
-    if not isinstance(error, psycopg.OperationalError):
+    code: str | None = attribute(error, "sqlstate")
+    if code:
+        return code
+    if not is_a(error, psycopg.OperationalError):
         return None
-    if error.pgconn is not None:
+    if attribute(error, "pgconn") is not None:
         return sqlstate.connect_code(str(error))
     # No server has answered: either no connection was opened in time, or an open one was lost.
-    unsent = isinstance(error, psycopg.errors.ConnectionTimeout) or type(error).__module__.startswith("psycopg_pool")
+    unsent = is_a(error, psycopg.errors.ConnectionTimeout) or type(error).__module__.startswith("psycopg_pool")
     return "08001" if unsent else "08006"
 
 
 class _Adapter:
     """One connection of psycopg; see `redrive.contrib.transactions.Adapter`."""
+
+    is_postgres = True
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401 - any source
         if not (
@@ -213,7 +217,7 @@ class _Adapter:
             return False
         return bool((yield partial(_verb(block, "exit"), type(error), error, None)))
 
-    def close(self, *, usable: bool) -> Steps[None]:
+    def close(self, *, usable: bool, cancelled: bool = False) -> Steps[None]:  # noqa: ARG002 - psycopg has sent the request
         connection, self._connection = self._connection, None
         if connection is None:
             return

@@ -1,4 +1,8 @@
-"""Retries for SQLAlchemy 2 on PostgreSQL: classification of errors, and whole transactions as the unit of a retry.
+"""Retries for SQLAlchemy 2: classification of errors, and whole transactions as the unit of a retry.
+
+The databases are PostgreSQL, SQLite, MySQL and MariaDB; the tables of their error codes are in
+`redrive.contrib.sqlstate` and `redrive.contrib.other_databases`. An engine of another database is refused. ``prove``,
+``isolation`` and the limit of statements by a deadline are for PostgreSQL.
 
 From an engine each attempt gets a connection, from a ``sessionmaker`` a session of its own: the next attempt does not
 see objects that a failed one has loaded or added. Objects that are used after the commit need
@@ -15,13 +19,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, overload
 
-from redrive.contrib import extra, sqlstate
+from redrive.contrib import extra, other_databases, sqlstate
 from redrive.contrib.transactions import SWALLOWED, Steps, TransactionBlock, decorator
+from redrive.errors.foreign import attribute, cause_of, is_a
 from redrive.policy import Failure, Policy
 from redrive.policy.failure import names_of_class
 
 with extra("sqlalchemy"):
-    from sqlalchemy import Connection, Engine, exc, text
+    from sqlalchemy import Connection, Dialect, Engine, exc, text
+    from sqlalchemy.dialects.mysql.base import MySQLDialect
+    from sqlalchemy.dialects.postgresql.base import PGDialect
+    from sqlalchemy.dialects.sqlite.base import SQLiteDialect
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
     from sqlalchemy.orm import Session, sessionmaker
     from sqlalchemy.orm.exc import StaleDataError
@@ -43,12 +51,12 @@ def failure_of(error: BaseException) -> Failure | None:
     policy is ``idempotent``: it is unknown whether the statement took effect.
     """
     failure = sqlstate.failure_of(error, _code_of(error))
-    below = getattr(error, "orig", None)
+    below = attribute(error, "orig")
     if failure is None or below is None:
         return failure
     # A policy may name the classes of the driver's error as well as SQLAlchemy's.
     types = failure.types
-    for each in (below, below.__cause__):
+    for each in (below, cause_of(below)):
         if each is not None:
             types += tuple(name for name in names_of_class(type(each))[0] if name not in types)
     return failure._replace(types=types)
@@ -79,7 +87,8 @@ def transaction(source: Source, *, prove: bool = False, isolation: str | None = 
         isolation: ``"serializable"``, ``"repeatable read"`` or ``"read committed"``; None keeps the engine's own.
 
     Raises:
-        TypeError: it is another object; also for a session, since a failed session cannot be used again.
+        TypeError: it is another object; also for a session, since a failed session cannot be used again; or the
+            database is none of those above; or ``prove`` or ``isolation`` is given for another one than PostgreSQL.
         ValueError: the isolation level is unknown.
         RuntimeError: (when entered) the connection or session of the source is in a transaction.
         OutcomeUnknown: (when left) the answer to the COMMIT was lost.
@@ -120,26 +129,45 @@ def transactional(
 
     Raises:
         PolicyError: the policy is invalid.
-        TypeError: the source is another object, or (when a function is decorated) it is a generator.
+        TypeError: the source is another object or of an unknown database, as in `transaction`, or (when a function is
+            decorated) it is a generator.
     """
     return decorator(lambda: _Adapter(source), policy, failure_of, prove=prove, isolation=isolation)
 
 
+_POSTGRES_DRIVERS = ("psycopg", "asyncpg", "pg8000", "sqlalchemy.dialects.postgresql")
+_KNOWN = (PGDialect, SQLiteDialect, MySQLDialect)
+
+
+def _dialect_of(source: Any) -> Dialect | None:  # noqa: ANN401 - an engine, a session or a maker of sessions
+    """Return the dialect of a source; None for sessions that choose their engine by what they are asked."""
+    if isinstance(source, sessionmaker | async_sessionmaker):
+        source = source.kw.get("bind")
+    return None if source is None else source.dialect
+
+
 def _code_of(error: BaseException) -> str | None:
     # The version counter of SQLAlchemy's optimistic locking has found a newer row.
-    if isinstance(error, StaleDataError):
+    if is_a(error, StaleDataError):
         return "40001"
-    if isinstance(error, exc.TimeoutError):  # of the pool
+    if is_a(error, exc.TimeoutError):  # of the pool
         return "08001"
-    if not isinstance(error, exc.DBAPIError):
+    if not is_a(error, exc.DBAPIError):
         return None
-    below: Any = error.orig
-    code = getattr(below, "sqlstate", None) or getattr(below, "pgcode", None)
+    # SQLAlchemy has found out that the connection is lost, in the way of each database.
+    lost = "08006" if attribute(error, "connection_invalidated") else None
+    below: Any = attribute(error, "orig")
+    code = other_databases.code_of(below)
+    if code is not None:
+        return lost or code if code == other_databases.GENERAL else code
+    code = attribute(below, "sqlstate") or attribute(below, "pgcode")
     if code:
         return str(code)
-    if getattr(below, "pgconn", None) is not None:
+    if attribute(below, "pgconn") is not None:
         return sqlstate.connect_code(str(below))
-    return "08006" if error.connection_invalidated or isinstance(error, exc.OperationalError) else None
+    # The drivers of PostgreSQL have no code for a connection that was lost or could not be opened.
+    is_postgres = type(below).__module__.startswith(_POSTGRES_DRIVERS)
+    return "08006" if is_postgres and is_a(error, exc.OperationalError) else lost
 
 
 class _Adapter:
@@ -156,8 +184,15 @@ class _Adapter:
                 f"{source!r} is neither an engine nor a sessionmaker; a session that has failed cannot be used again, "
                 "so each attempt needs a new one"
             )
+        dialect = _dialect_of(source)
+        if dialect is not None and not isinstance(dialect, _KNOWN):
+            raise TypeError(
+                f"{source!r} is a database whose error codes redrive does not know ({dialect.name}), so that it cannot "
+                "tell which transactions may be repeated: it knows those of PostgreSQL, SQLite, MySQL and MariaDB"
+            )
         self._source = source
         self._given: Any = None
+        self.is_postgres = dialect is None or isinstance(dialect, PGDialect)
 
     code_of = staticmethod(_code_of)
 
@@ -198,7 +233,7 @@ class _Adapter:
         yield self._given.rollback
         return False
 
-    def close(self, *, usable: bool) -> Steps[None]:
+    def close(self, *, usable: bool, cancelled: bool = False) -> Steps[None]:  # noqa: ARG002 - the driver has sent the request
         given, self._given = self._given, None
         if given is None:
             return

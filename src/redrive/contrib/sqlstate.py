@@ -8,20 +8,23 @@ Three facts about PostgreSQL are the basis of the table:
 * **The end of a session is no answer.** Codes of the classes 08 and 57P come when the connection ends, which can be
   after the commit was written and before it was reported. Alone they prove nothing (``ends_session``).
 * **Before COMMIT was sent nothing is stored**, also if the connection is lost. Code that has not sent it
-  marks the exception (`mark`), as `redrive.contrib.transactions` does. Then every failure counts as answered.
+  marks the exception (`mark`), as `redrive.contrib.transactions` does. Then every failure counts as answered, or as not
+  sent if there was no session in which to begin (`Fate.UNOPENED`): a database that is down has not answered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from redrive.errors import OutcomeUnknown
+from redrive.errors.foreign import attribute, cause_of, is_a, set_attribute
 from redrive.policy import Failure, Stage
 from redrive.policy.classify import Classifier, matches, names_of
+from redrive.policy.failure import Lasting
+from redrive.policy.known import describe
 
 __all__ = [
     "CONDITIONS",
@@ -132,28 +135,28 @@ class Fate(Enum):
     """Its COMMIT was sent and not answered."""
 
 
+# How far a transaction got that an exception has ended.
+_STAGES = {Fate.UNOPENED: _UNSENT, Fate.ROLLED_BACK: Stage.ANSWERED, Fate.UNKNOWN: _SENT}
 _MARK = "__transaction__"
 
 
 def mark(error: BaseException, fate: Fate) -> None:
     """Store the outcome of a transaction on the exception that has ended it."""
-    if getattr(error, _MARK, None) is Fate.UNKNOWN:
+    if attribute(error, _MARK) is Fate.UNKNOWN:
         # Set by an inner transaction, which the rollback of this one does not undo.
         return
-    # An exception class with slots cannot be marked; its code alone decides.
-    with suppress(AttributeError):
-        setattr(error, _MARK, fate)
+    set_attribute(error, _MARK, fate)
 
 
 def fate_of(error: BaseException) -> Fate | None:
     """Return the outcome stored on an exception, or on the cancellation that caused an ``attempt_timeout``."""
-    fate = getattr(error.__cause__ if _is_overrun(error) else error, _MARK, None)
+    fate = attribute(cause_of(error) if _is_overrun(error) else error, _MARK)
     return fate if isinstance(fate, Fate) else None
 
 
 def _is_overrun(error: BaseException) -> bool:
     """Return True if redrive has cancelled an attempt inside a transaction."""
-    return isinstance(error, TimeoutError) and hasattr(error.__cause__, _MARK)
+    return is_a(error, TimeoutError) and attribute(cause_of(error), _MARK) is not None
 
 
 FailureReader: TypeAlias = Callable[[BaseException], Failure | None]
@@ -163,26 +166,27 @@ FailureReader: TypeAlias = Callable[[BaseException], Failure | None]
 def failure_of(error: BaseException, code: str | None) -> Failure | None:
     """Return the failure of an exception with an SQLSTATE; None if it is no failure of a database.
 
-    The code may also describe the state of the connection. A failure that would occur again is no candidate.
+    The code may also describe the state of the connection. A failure that would occur again is lasting.
     """
     fate = fate_of(error)
-    if isinstance(error, OutcomeUnknown) and fate is Fate.UNKNOWN:
+    if is_a(error, OutcomeUnknown) and fate is Fate.UNKNOWN:
         return Failure.of(error, reason="TRANSACTION_RESOLUTION_UNKNOWN", stage=_SENT)
     if _is_overrun(error):
-        return Failure.of(error, reason="TIMEOUT", stage=_SENT if fate is Fate.UNKNOWN else Stage.ANSWERED)
-    if code is None and isinstance(error, OSError) and fate is Fate.UNOPENED:
+        return Failure.of(error, reason="TIMEOUT", stage=_STAGES[fate or Fate.ROLLED_BACK])
+    if code is None and is_a(error, OSError) and fate is Fate.UNOPENED:
         # Asyncpg raises OSError for a connection that could not be opened.
         code = "08001"
     if code is None:
         return None
     row = condition_of(code)
     failure = Failure.of(error, reason=row.reason, stage=row.stage)
-    if fate is not None:
-        failure = failure._replace(stage=_SENT if fate is Fate.UNKNOWN else Stage.ANSWERED)
+    # What the server answers to BEGIN is an answer; without a session nothing was sent.
+    if fate is not None and not (fate is Fate.UNOPENED and row.stage is Stage.ANSWERED):
+        failure = failure._replace(stage=_STAGES[fate])
     if row.code == FAILED_BEFORE:
         why = "its transaction has failed before, and accepts nothing: put the retry around the whole transaction"
         failure = failure._replace(permanent=why)
-    return failure if row.transient else failure._replace(candidate=False)
+    return failure if row.transient else failure._replace(lasting=Lasting(stage=failure.stage))
 
 
 def classifier(read: FailureReader, on: Iterable[str] | None) -> Classifier:
@@ -198,9 +202,9 @@ def classifier(read: FailureReader, on: Iterable[str] | None) -> Classifier:
         if names is None:
             return failure
         if failure is None:
-            plain = Failure.of(error)
+            plain = describe(error)
             return plain if plain.candidate is not None else plain._replace(candidate=matches(names, "all", plain))
-        if failure.candidate is False:
+        if failure.lasting is not None:
             return failure._replace(candidate=failure.reason in names or failure.types[0] in names)
         return failure._replace(candidate=matches(names, "all", failure))
 

@@ -15,5 +15,6 @@ May import: `redrive.policy`, `redrive.schedule` and below. Must never: read a c
 * `runs`: runs of workflows, their recorded steps and signals; `replay`: the comparison of a body with recorded steps;
 * `machine`, `diagram`: state machines, and how they are drawn;
 * `explain`: why a job is not running, in one line;
+* `secrets`: secret values, found by their keys, and their removal from texts;
 * `anchor`: the time of an embedded database while the clock of its machine is set.
 """

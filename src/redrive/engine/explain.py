@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from redrive.engine.commands import command
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.origin import read_origin
 from redrive.engine.queue import QueuePosition
@@ -48,6 +48,7 @@ class Obstacle(msgspec.Struct, frozen=True, gc=False):
         text: as part of a sentence.
         command: the words after ``redrive`` that clear it or show more; None if no command does.
         arguments: what follows the reference of the app in that command.
+        queue: its option ``--queue``.
         jobs: the jobs that hold it up.
         is_queue: True if the settings of its queue are the cause.
     """
@@ -57,10 +58,11 @@ class Obstacle(msgspec.Struct, frozen=True, gc=False):
     arguments: tuple[str, ...] = ()
     jobs: tuple[int, ...] = ()
     is_queue: bool = False
+    queue: str | None = None
 
     def advice(self, app: str) -> str | None:
         """Return the whole command."""
-        return None if self.command is None else f"redrive {self.command} {shlex.join([app, *self.arguments])}"
+        return None if self.command is None else command(self.command, app, *self.arguments, queue=self.queue)
 
 
 _WAITS: Final[Mapping[Hold, str]] = {
@@ -186,7 +188,7 @@ def _not_served(job: JobRecord, around: Circumstances) -> Obstacle | None:
     if not alive:
         return Obstacle("no worker is alive", "worker")
     if not any(worker.serves(job.queue) for worker in alive):
-        return Obstacle(f"no live worker serves queue {job.queue!r}", "worker", ("--queue", job.queue))
+        return Obstacle(f"no live worker serves queue {job.queue!r}", "worker", queue=job.queue)
     able = [worker for worker in alive if worker.serves(job.queue, job.task)]
     if not able:
         return Obstacle(f"no live worker has the task {job.task!r} in queue {job.queue!r}", "workers list")

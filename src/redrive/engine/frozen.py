@@ -45,7 +45,11 @@ class FrozenPolicy(msgspec.Struct, frozen=True, gc=False):
 @functools.lru_cache(maxsize=1024)
 def freeze(policy: Policy) -> FrozenPolicy:
     """Encode a policy without its functions. Raise `PolicyValueError` if a part, such as a budget, has no key."""
-    document = msgspec.json.encode(policy.without_functions().to_dict(), order="deterministic")
+    stored = policy.without_functions()
+    # A job has no budget of its own, so that `budget=None` says nothing.
+    if stored.parts is None and stored.budget_given and stored.budget is None:
+        stored = stored.with_(budget=...)
+    document = msgspec.json.encode(stored.to_dict(), order="deterministic")
     return FrozenPolicy(policy, document.decode(), hashlib.sha256(document).hexdigest()[:32])
 
 

@@ -126,7 +126,14 @@ def ended(policy: RefreshPolicy, state: RefreshState, result: OriginResult, now:
             # The deadline of the row may have been later than that of the claim.
             at = min(result.at, state.deadline_at)
     return refresh.failure(
-        policy, state, now=at, uid=uid, permanent=result.permanent, retry_after=result.retry_after, sample=result.sample
+        policy,
+        state,
+        now=at,
+        uid=uid,
+        permanent=result.permanent,
+        lasting=result.lasting,
+        retry_after=result.retry_after,
+        sample=result.sample,
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from redrive.engine.commands import command
 from redrive.engine.origin import Effect
 from redrive.engine.records import NewJob
 from redrive.errors import MachineDefinitionError, NoTransition
@@ -423,9 +424,11 @@ class StrandedCount(msgspec.Struct, frozen=True, gc=False):
     def advice(self, app: str) -> str:
         """Return what to do, with the name of the app in commands."""
         if self.what == "state":
-            return f"deploy code that has it, or redrive machines migrate {app} {self.machine} {self.state}=STATE"
+            return (
+                f"deploy code that has it, or {command('machines migrate', app, self.machine, f'{self.state}=STATE')}"
+            )
         if self.what == "timeout":
-            return f"deploy code that takes it, or redrive machines rearm {app} {self.machine} {self.state}"
+            return f"deploy code that takes it, or {command('machines rearm', app, self.machine, str(self.state))}"
         return "deploy code that takes it: until then the events stay, and those behind them"
 
 

@@ -106,6 +106,7 @@ class OriginResult(msgspec.Struct, frozen=True, gc=False):
     attempt: int = 0  # the number of the last attempt
     catches: int | None = None  # the dead job that this job, a catch job, has caught
     has_catch: bool = False  # True if a catch job follows this dead one
+    lasting: bool = False  # True if the next attempt would fail alike, until the code or the data has changed
 
 
 def of_cron(cron: str, occurs_at: datetime) -> str:

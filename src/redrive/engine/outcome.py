@@ -55,6 +55,7 @@ class Suspended(msgspec.Struct, frozen=True, gc=False):
     """The handler returned `Pending`: the attempt stays open for an external completion, for ``wait_for`` at most."""
 
     wait_for: timedelta
+    effects: tuple[Effect, ...] = ()  # of the handler, which has returned
 
 
 class Released(msgspec.Struct, frozen=True, gc=False):
@@ -201,7 +202,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     max_attempts: int | None = None  # attempts if the others fail alike; None without a limit, or not asked
     run: RunChange | None = None  # of a run that is parked, restarted or held
     unreadable_at: datetime | None = None  # since when no worker has been able to decode the arguments of the job
-    effects: tuple[Effect, ...] = ()  # of a successful attempt
+    effects: tuple[Effect, ...] = ()  # of a successful attempt, or of one that waits for an answer
     origin: str | None = None  # of the job
     seen: ErrorSeen | None = None  # of a failure, in its error group
 

@@ -22,6 +22,7 @@ from msgspec.structs import force_setattr
 
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lifecycle import State
+from redrive.engine.origin import Effect
 from redrive.errors import ConfigurationError
 from redrive.policy import Policy
 
@@ -113,6 +114,14 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     expires: datetime | timedelta | None = None  # the end, or the length, of the time in which it may start
     tags: tuple[str, ...] = ()
     origin: str | None = None
+
+
+class Enqueue(Effect, frozen=True, gc=False):
+    """Insert a job when the attempt has succeeded, under an id that was taken for it."""
+
+    id: int
+    job: NewJob
+    trace: str | None = None  # the trace context to store with the job
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -416,7 +425,8 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         hold: jobs that wait for this reason; unless ``oldest_first``, in the order in which they become due.
         reason: jobs that last failed for this reason.
-        error: jobs with this text in their last error.
+        error: jobs with this text in their last error, where secret values of the arguments are replaced by
+            ``[redacted]``: a search finds no part of them.
         group: jobs with a last failure in the error group of this fingerprint.
         caught: jobs with a catch task that has succeeded (True) or not (False).
         tag: jobs with this tag.
@@ -428,6 +438,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         limit: maximum number of jobs.
         refreshes: also failed attempts of refreshes, where dead jobs are read or started again. The schedule of the
             refresh retries them, and no operator has to, so that they are left out there unless ``ids`` names them.
+        hidden: True if ``error`` is searched without any value of the arguments, as dashboards do that hide them.
 
     Raises:
         ConfigurationError: unknown state or hold (their values as text are converted), an instant without a time zone,
@@ -451,6 +462,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     oldest_first: bool = False
     limit: int = 100
     refreshes: bool = False
+    hidden: bool = False
 
     def __post_init__(self) -> None:
         force_setattr(self, "state", _member(State, "state", self.state))
@@ -480,7 +492,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             raise ConfigurationError("the filter has no condition: give one, or Filter(all=True) for all jobs")
 
 
-_NO_CONDITIONS = frozenset({"all", "after_id", "before_id", "oldest_first", "limit", "refreshes"})
+_NO_CONDITIONS = frozenset({"all", "after_id", "before_id", "oldest_first", "limit", "refreshes", "hidden"})
 
 
 def _member(kind: type[E], field: str, value: str | None) -> E | None:

@@ -7,7 +7,7 @@ would be repeated or lost otherwise:
 
 * another step, or the same one with other arguments, was recorded at this position;
 * the request is new, and steps behind it were recorded;
-* the body has ended, and recorded steps were not reached.
+* the body has ended, or opens fewer branches, and recorded steps were not reached.
 
 The text of a finding names the recorded step, the requested one and the line of the code. Rows of patches are skipped
 where the code asks no longer for them. Undos and markers of the engine have paths that no request has; they are not
@@ -36,10 +36,7 @@ _WORDS = {
     StepKind.CANCEL: "the cancellation ",
 }
 
-_REMEDY = (
-    "Nothing was run. The run is held; a worker with the earlier code, a patch (flow.patched) or redrive runs fork "
-    "lets it go on."
-)
+_REMEDY = "The run is held; a worker with the earlier code, a patch (flow.patched) or redrive runs fork lets it go on."
 
 
 class StepRequest(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +48,7 @@ class StepRequest(msgspec.Struct, frozen=True, gc=False):
         digest: of its arguments; None if they are not compared.
         line: the place in the code, as ``file:number``.
         aka: earlier names of the function.
+        branches: the number of branches that it opens; None if they are not compared.
     """
 
     kind: StepKind
@@ -58,6 +56,7 @@ class StepRequest(msgspec.Struct, frozen=True, gc=False):
     digest: int | None = None
     line: str = ""
     aka: tuple[str, ...] = ()
+    branches: int | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -87,6 +86,8 @@ class Replay:
         self._last: dict[str, int] = {}
         #: The calls that have opened branches with rows.
         self._opened: set[str] = set()
+        #: True if the body was given a step that is new.
+        self._has_new = False
         for path in self._rows:
             self._note(path)
 
@@ -111,14 +112,17 @@ class Replay:
         if request.kind is StepKind.PATCH and not (row is not None and _is_same(row, request)):
             return Answer(path, position)
         if row is None:
-            return Answer(path, position, mismatch=self._new(branch, position, request))
+            mismatch = self._new(branch, position, request) or self._closed(path, request)
+            # A group does nothing by itself.
+            self._has_new |= mismatch is None and request.kind is not StepKind.GATHER
+            return Answer(path, position, mismatch=mismatch)
         if not _is_same(row, request):
             return Answer(path, position, row, self._text(f"step {path} was {_shown(row)}", request))
         if row.digest is not None and request.digest is not None and row.digest != request.digest:
             problem = f"step {path}, {_shown(row)}, was recorded with other arguments"
             return Answer(path, position, row, self._text(problem, request))
         self._reached.add(path)
-        return Answer(path, position, row)
+        return Answer(path, position, row, self._closed(path, request))
 
     def is_new(self, branch: str, position: int) -> bool:
         """Return True if no step of a branch is recorded at this position or behind it."""
@@ -138,6 +142,23 @@ class Replay:
         )
         return self._text(f"step {path} is new, and step {behind.path} behind it was {_shown(behind)}", request)
 
+    def _closed(self, path: str, request: StepRequest) -> str | None:
+        """Return the text about a recorded step in a branch that the call does not open any more; None without one."""
+        count = request.branches
+        if count is None or path not in self._opened:
+            return None
+        level = len(path_order(path)[1])
+        left = (
+            row
+            for row in self._rows.values()
+            if row.path.startswith(f"{path}.") and path_order(row.path)[1][level] >= count
+        )
+        first = min((row for row in left if not self._is_kept(row)), key=lambda row: path_order(row.path), default=None)
+        if first is None:
+            return None
+        opened = f"{count} branch{'' if count == 1 else 'es'}"
+        return self._text(f"step {first.path} was {_shown(first)}, and step {path} opens {opened}", request)
+
     def drop(self, branch: str) -> None:
         """Count the rows of a branch as reached: a decision that was recorded has ended it."""
         self._reached.update(path for path in self._rows if path.startswith(f"{branch}."))
@@ -156,7 +177,7 @@ class Replay:
         more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         return (
             f"{describe_run(self._run)}: step {left[0].path} was {_shown(left[0])}{more}, and the code has ended "
-            f"without it{place}. {_REMEDY}"
+            f"without it{place}. {self._remedy()}"
         )
 
     # A run that starts again executes what was undone anew and keeps what it recorded behind that. If it fails earlier
@@ -173,7 +194,10 @@ class Replay:
     def _text(self, problem: str, request: StepRequest) -> str:
         place = f" ({request.line})" if request.line else ""
         asked = shown(request.kind, request.name)
-        return f"{describe_run(self._run)}: {problem}; the code now asks for {asked}{place}. {_REMEDY}"
+        return f"{describe_run(self._run)}: {problem}; the code now asks for {asked}{place}. {self._remedy()}"
+
+    def _remedy(self) -> str:
+        return _REMEDY if self._has_new else f"Nothing was run. {_REMEDY}"
 
 
 def describe_run(run: RunRecord) -> str:

@@ -35,10 +35,11 @@ def report(claim: Claim, outcome: Outcome, sample: float, decided: Transition) -
     origin = read_origin(claim.origin)
     if origin is None:
         return None
+    lasting = False
     match outcome:
         case Failed(failure):
             final = None if failure.reason in TECHNICAL else failure.permanent
-            why, hint = failure.message, failure.hint
+            why, hint, lasting = failure.message, failure.hint, failure.lasting is not None
         case Lost(why):
             final = hint = None
             sample = spread(claim.id)
@@ -53,6 +54,7 @@ def report(claim: Claim, outcome: Outcome, sample: float, decided: Transition) -
         dead=decided.state is State.DEAD,
         why=why,
         permanent=final,
+        lasting=lasting,
         retry_after=hint,
         sample=sample,
         began_at=began_at(claim),

@@ -129,6 +129,10 @@ class StepTry(msgspec.Struct, frozen=True, gc=False):
     rule: str | None = None  # the rule of the policy that decided
 
 
+#: The reasons of a step whose function has returned what cannot be stored.
+UNSTORED = frozenset({"BAD_RESULT", "RESULT_TOO_LARGE"})
+
+
 class StepHistory(msgspec.Struct, frozen=True, gc=False):
     """What the policy of a failed step needs for its next decision, and the failed tries.
 
@@ -182,7 +186,14 @@ class StepRecord(msgspec.Struct, frozen=True, gc=False):
     @property
     def has_effect(self) -> bool:
         """Return True for a step whose function has returned, perhaps after its time limit."""
-        return self.kind is StepKind.STEP and (self.outcome is StepOutcome.OK or self.result is not None)
+        return self.kind is StepKind.STEP and (
+            self.outcome is StepOutcome.OK or self.result is not None or self.is_unstored
+        )
+
+    @property
+    def is_unstored(self) -> bool:
+        """Return True for a step that has failed only because what its function returned cannot be stored."""
+        return self.outcome is StepOutcome.FAILED and self.error is not None and self.error.reason in UNSTORED
 
     @property
     def is_dropped(self) -> bool:
@@ -415,6 +426,19 @@ def check_size(what: str, result: bytes | None) -> None:
         raise ResultTooLarge(
             f"the result of {what} has {len(result):,} bytes of JSON, and the limit is {RESULT_LIMIT:,}: "
             "store the content elsewhere and return a reference to it"
+        )
+
+
+def check_values(name: str, size: int) -> None:
+    """Check the size of all values of a run, in bytes of JSON; ``name`` is the value that was set last.
+
+    Raises:
+        ResultTooLarge: they have more than `RESULT_LIMIT` bytes.
+    """
+    if size > RESULT_LIMIT:
+        raise ResultTooLarge(
+            f"flow.set({name!r}, ...): the values of the run would have {size:,} bytes of JSON, and the limit is "
+            f"{RESULT_LIMIT:,}: store the content elsewhere and set a reference to it"
         )
 
 

@@ -85,7 +85,10 @@ BAD_POLICY = "BAD_POLICY"
 #: Delay of a catch job after its policy has raised; a catch job never dies of a failure.
 CATCH_AGAIN = timedelta(minutes=1)
 
-#: Maximum delay of a catch job after crashes, unless the policy's last delay is longer.
+#: The newest attempts of a catch job that its history keeps: it may fail for years.
+CATCH_HISTORY = 100
+
+#: Maximum delay of a catch job after crashes, or if it is stuck, unless the policy's last delay is longer.
 SLOWEST_CATCH = timedelta(hours=1)
 
 
@@ -138,9 +141,10 @@ def _decided(  # noqa: PLR0911 - one for each outcome
             return _lost(claim, why, now)
         case Snoozed() | Parked() | Restarted() | Held():
             return _put_off(claim, outcome, now)
-        case Suspended(wait_for):
+        case Suspended(wait_for, effects):
             note = f"waits for an answer from outside, {format_duration(wait_for)} at most"
-            return replace(base(claim, LifecycleEvent.WAIT), scheduled_at=now + wait_for, note=note)
+            waits = base(claim, LifecycleEvent.WAIT, effects=effects)
+            return replace(waits, scheduled_at=now + wait_for, note=note)
         case Released():
             return _released(claim, outcome, now)
         case Unreadable(why, policy):
@@ -412,12 +416,15 @@ def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0, most: int | 
 
 # A catch job does not die of failures or crashes: it runs again until it succeeds or an operator ends it. After a
 # failure it waits for the last delay of the parent's policy, which it carries for that reason; from the third crash in
-# a row on it waits twice as long after each. Only arguments that cannot be decoded end it.
+# a row on, and after each failure of a stuck one, it waits twice as long, so that a catch that is broken for a week
+# leaves some dozens of attempts in the history. Only arguments that cannot be decoded end it.
 def _catch_again(claim: Claim, failed: Failed, now: datetime) -> Transition:
     """Return the transition of a failed catch job: it runs again until it succeeds."""
-    nominal = claim.policy.catch_delay
-    delay = max(nominal, failed.failure.hint) if failed.failure.hint else nominal
     failures = claim.failures + 1
+    nominal = claim.policy.catch_delay
+    if failures > CATCH_STUCK_AFTER:
+        nominal = _slowed(nominal, failures - CATCH_STUCK_AFTER)
+    delay = max(nominal, failed.failure.hint) if failed.failure.hint else nominal
     verdict = f"catch again in {format_duration(delay)}{_stuck(failures)}"
     closed = close(
         claim, now, AttemptOutcome.FAILED, failed=failed, nominal=nominal, delay=delay, rule="catch", verdict=verdict
@@ -466,10 +473,13 @@ def _lost(claim: Claim, why: str, now: datetime) -> Transition:
 
 def _catch_pause(claim: Claim, crashes: int) -> timedelta:
     """Return the delay of a catch job after a crash: none at first, doubled from the third crash in a row on."""
-    delay, more = claim.policy.catch_delay, crashes - POISON_LIMIT
-    if more < 0:
-        return timedelta(0)
-    return delay if delay >= SLOWEST_CATCH else min(delay * 2 ** min(more, _DOUBLINGS), SLOWEST_CATCH)
+    more = crashes - POISON_LIMIT
+    return timedelta(0) if more < 0 else _slowed(claim.policy.catch_delay, more)
+
+
+def _slowed(delay: timedelta, doublings: int) -> timedelta:
+    """Return a delay doubled so many times, at most `SLOWEST_CATCH` unless it is longer itself."""
+    return delay if delay >= SLOWEST_CATCH else min(delay * 2 ** min(doublings, _DOUBLINGS), SLOWEST_CATCH)
 
 
 def _expired(claim: Claim) -> Transition:

@@ -14,7 +14,8 @@ May import: nothing. Must never: contain behaviour.
     │   ├── TaskDefinitionError         a function that cannot be a task, or two of one name
     │   ├── CatchDefinitionError        a catch task that is missing or takes the wrong request
     │   ├── MachineDefinitionError      a state machine that is ambiguous or incomplete
-    │   └── AppLoadError                ``module:app`` does not name an App
+    │   ├── CoroutineReturned           (also a TypeError) a call that nothing awaits returned a coroutine
+    │   └── AppLoadError                ``module:app`` does not name an App, or its module writes when imported
     ├── PayloadError                    (also a TypeError) arguments that do not fit the task's annotations
     ├── StoreError                      the database refused a statement, or is not reachable
     │   ├── StoreOpenError              missing, not writable, or not a database
@@ -112,6 +113,7 @@ __all__ = [
     "ClientClosed",
     "CollectionNotFound",
     "ConfigurationError",
+    "CoroutineReturned",
     "DuplicateJob",
     "DuplicateRun",
     "EventConflict",
@@ -265,6 +267,10 @@ class CatchDefinitionError(ConfigurationError):
 
 class MachineDefinitionError(ConfigurationError):
     """The state machine is ambiguous or incomplete."""
+
+
+class CoroutineReturned(ConfigurationError, TypeError):
+    """A function returned a coroutine where nothing awaits it, so that its failures could not be retried."""
 
 
 class AppLoadError(ConfigurationError):
@@ -599,7 +605,7 @@ class NonDeterminism(RunError):
 
 
 class FlowMisused(RunError):
-    """The body of a workflow uses its flow in a way that cannot be recorded."""
+    """The body of a workflow uses its flow, or writes by redrive, in a way that cannot be recorded."""
 
 
 class TimedOut(RunError, TimeoutError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 # Code that may emit compares these objects and imports nothing: the rest of the package, and `logging`, are imported
@@ -20,6 +21,9 @@ _LOGGERS: dict[str, Any] = {}
 
 def heard(channel: str, level: int) -> bool:
     """Return True if a sink is registered, or if the log writes records of this logger and level."""
+    # The interpreter sets it to None when it ends, and loads nothing any more.
+    if sys.meta_path is None:
+        return False
     if LISTENERS:
         return True
     if not LOGGED:

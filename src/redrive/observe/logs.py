@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TypeAlias
 
-from redrive.errors.foreign import trace
+from redrive.errors.foreign import is_a, trace
 from redrive.observe.events import Event
 from redrive.policy import Failure
 from redrive.visible import hanging, visible
@@ -119,7 +119,7 @@ def facts(event: Event) -> Iterator[tuple[str, Fact]]:
     left out.
     """
     for name, value in event.arguments().items():
-        if isinstance(value, Failure):
+        if is_a(value, Failure):
             yield from (("reason", value.reason), ("error_type", value.error_type), ("error", _plain(value.message)))
         elif name == TRACEBACK and isinstance(value, str):
             yield name, _indented(value)

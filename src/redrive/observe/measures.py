@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from threading import Lock
 
+from redrive.forks import ForkSafeLock
 from redrive.observe.events import CallDeferred, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
 from redrive.observe.jobs import JobCaught, JobEnqueued, JobEvent, JobStarted, WorkerDutyFailed
 from redrive.observe.schedules import CronEvent
@@ -30,7 +30,7 @@ class Bounded:
             raise ValueError(f"a label needs room for one value at least, got limit={limit}")
         self._limit = limit
         self._known: dict[str, set[str]] = {}
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
 
     def value(self, label: str, value: str) -> str:
         """Return the value under which to count, which is the given one or `OTHER`."""

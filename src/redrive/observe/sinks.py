@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from redrive.forks import ForkSafeLock
 from redrive.observe.events import Event
 from redrive.observe.listeners import LISTENERS, LOGGED
 
@@ -66,7 +66,7 @@ class _Listener:
 
 
 _FAILED = object()
-_LOCK = Lock()
+_LOCK = ForkSafeLock()
 _LISTENERS: tuple[_Listener, ...] = ()  # `log` is added at the end of this module
 _HERE: ContextVar[tuple[_Listener, ...] | None] = ContextVar("redrive.observe", default=None)
 

@@ -38,6 +38,11 @@ class _Owner(Protocol):
         ...
 
     @property
+    def elapsed(self) -> timedelta:
+        """The time since its start."""
+        ...
+
+    @property
     def admit(self) -> Callable[[str | None], Permit | None]:
         """Ask the circuit breaker of an endpoint."""
         ...
@@ -71,6 +76,10 @@ class Attempt:
         self.local_address: str | None = None
         #: The id of its connection; None if unknown.
         self.channel_id: str | None = None
+        #: The time from the start of the request until the attempt was sent; None if it was not.
+        self.dispatched_after: timedelta | None = None
+        #: The time from the start of the request until it was answered or had failed; None before.
+        self.ended_after: timedelta | None = None
         self._owner: _Owner | None = owner
         self._orphaned: Callable[[RequestAttemptRecord], None] | None = None
         self._permit: Permit | None = None
@@ -98,6 +107,8 @@ class Attempt:
             self.endpoint,
             self.local_address,
             self.channel_id,
+            self.dispatched_after if self.dispatched else None,
+            self.ended_after,
         )
 
     def dispatch(
@@ -118,6 +129,7 @@ class Attempt:
         self.endpoint = endpoint
         self.local_address, self.channel_id = local_address, channel_id
         self.dispatched = True
+        self._time()
 
     def undispatch(self) -> None:
         """Record that nothing was written after all."""
@@ -140,6 +152,7 @@ class Attempt:
             return
         self.dispatched = self.answered = True
         self.definite = definite
+        self._time(ended=True)
 
     def deliver(self) -> None:
         """Record that a part of the result has reached the caller, so that the request is not sent again."""
@@ -169,9 +182,19 @@ class Attempt:
         self.finish(error)
 
     def finish(self, error: BaseException | None) -> None:
-        """Report the end to the circuit breaker, once; ``error`` is None if there was an answer."""
+        """Record the end, and report it to the circuit breaker, once; ``error`` is None if there was an answer."""
+        self._time(ended=True)
         if self._permit is not None:
             self._permit.settle(error, answered=self.answered is True or error is None)
+
+    def _time(self, *, ended: bool = False) -> None:
+        """Record when the attempt was sent or has ended, the first time."""
+        if self._owner is None:
+            return
+        if not ended:
+            self.dispatched_after = self._owner.elapsed
+        elif self.ended_after is None:
+            self.ended_after = self._owner.elapsed
 
     def release(self, orphaned: Callable[[RequestAttemptRecord], None] | None = None) -> None:
         """Drop the reference to the request, which has ended; ``orphaned`` reports a later answer."""

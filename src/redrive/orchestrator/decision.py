@@ -88,7 +88,11 @@ def log_scheduled(request: Request, reason: Reason, delay: timedelta) -> observe
     return emit(
         logging.DEBUG,
         lambda: RequestRetryScheduled(
-            reason=reason, delay=delay, cause=request.attempt.error, **fields_of(request.record)
+            reason=reason,
+            reasons=request.retry_reasons,
+            delay=delay,
+            cause=request.attempt.error,
+            **fields_of(request.record),
         ),
     )
 

@@ -52,6 +52,10 @@ class RequestAttemptRecord(Value):
     endpoint: str | None = None
     local_address: str | None = None
     channel_id: str | None = None
+    #: The time from the start of the request until it was sent; None if it was not.
+    dispatched_after: timedelta | None = None
+    #: The time from the start of the request until it was answered or had failed; None before.
+    ended_after: timedelta | None = None
 
     @property
     def is_ambiguous(self) -> bool:
@@ -87,12 +91,21 @@ class RequestRecord(Value):
     local_address: str | None
     #: The id of that connection; None if unknown.
     channel_id: str | None
+    #: True if the request has ended.
+    completed: bool
+    #: The reason why it ended without an answer, as a stable word: ``TIMEOUT``, or `RequestCancelled.cancellation`;
+    #: None if it was answered, failed with an error of its own, or has not ended.
+    cancellation: str | None
+
+    @property
+    def cancelled(self) -> bool:
+        """True if it ended without an answer and without an error of its own."""
+        return self.cancellation is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; spans as ``elapsed_ms`` and ``timeout_ms``."""
-        names = [reason.name for reason in self.retry_reasons]
         data = dict(exported(name, value) for name, value in self.arguments().items())
-        return data | {"retry_reasons": names, "history": [attempt.to_dict() for attempt in self.history]}
+        return data | {"cancelled": self.cancelled, "history": [attempt.to_dict() for attempt in self.history]}
 
     @property
     def note(self) -> str:
@@ -112,10 +125,12 @@ def milliseconds(span: timedelta | None) -> float | None:
 
 
 def plain(value: object, depth: int = 0) -> object:
-    """Return a value as text, numbers, booleans, None, lists and dicts with text keys."""
+    """Return a value as text, numbers, booleans, None, lists and dicts with text keys; of a reason its name."""
     # Unsupported values, values nested too deeply and infinite numbers become their `repr`.
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
         return value
+    if isinstance(value, Reason):
+        return value.name
     if depth < _DEEPEST and isinstance(value, Mapping):
         return {str(key): plain(each, depth + 1) for key, each in value.items()}
     if depth < _DEEPEST and isinstance(value, list | tuple):
@@ -128,14 +143,12 @@ def exported(name: str, value: object) -> tuple[str, object]:
     match value:
         case timedelta():
             return f"{name}_ms", milliseconds(value)
-        case Reason():
-            return name, value.name
         case BaseException():
             return name, {"type": type(value).__qualname__, "message": str(value)}
     return (f"{name}_ms" if name in _SPANS else name), plain(value)
 
 
-_SPANS = frozenset({"delay", "elapsed", "late_by", "timeout"})
+_SPANS = frozenset({"delay", "dispatched_after", "elapsed", "ended_after", "late_by", "timeout"})
 
 
 log = logger("redrive.orchestrator")
@@ -218,13 +231,18 @@ class RetryEvent(RequestEvent, kw_only=True):
         return f"reason={self.reason.name}, {about(self)}{cause}"
 
 
-class RequestRetryScheduled(RetryEvent):
+class RequestRetryScheduled(RetryEvent, kw_only=True):
     """A request is sent again; ``attempts`` includes this retry."""
+
+    #: The reasons of all retries so far, this one included, each once, in the order of their first appearance.
+    reasons: tuple[Reason, ...] = ()
 
     level = logging.DEBUG
 
     def __str__(self) -> str:
-        return f"{self.operation} is retried in {format_duration(self.delay or timedelta(0))}: {self._details()}"
+        so_far = ", ".join(reason.name for reason in self.reasons)
+        delay = format_duration(self.delay or timedelta(0))
+        return f"{self.operation} is retried in {delay}: {self._details()}, reasons so far=[{so_far}]"
 
 
 class RequestNotRetried(RetryEvent):

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TypeAlias, TypeVar
 
 from redrive.errors import CircuitOpen, ClientClosed, RequestCancelled, RequestError, TooManyInRetry
+from redrive.errors.foreign import attribute, is_a
 from redrive.orchestrator.attempt import Attempt
 from redrive.orchestrator.decision import cap, delay_of, log_refused, log_scheduled, timed_out
 from redrive.orchestrator.interrupt import Interrupted
@@ -17,8 +18,9 @@ from redrive.orchestrator.strategy import BestEffort
 from redrive.policy import Failure, Policy, Reason
 from redrive.policy.breaker import BreakerSettings
 from redrive.policy.duration import Duration, parse_duration
+from redrive.retrying.cancellation import keep_cancellation
 from redrive.retrying.circuit_breaker import CircuitBreaker, Permit
-from redrive.retrying.context import SCOPE, Call, Scope
+from redrive.retrying.context import SCOPE, Call, Job, Scope
 from redrive.retrying.plan import Plan
 
 T = TypeVar("T")
@@ -29,7 +31,7 @@ Classified: TypeAlias = Failure | Reason | str | None
 
 def reason_of(request: Request, error: Exception) -> Classified:  # noqa: ARG001 - other classifiers use it
     """Return the attribute ``retry_reason`` of an error; the default classifier."""
-    reason: Classified = getattr(error, "retry_reason", None)
+    reason: Classified = attribute(error, "retry_reason")
     return reason
 
 
@@ -123,12 +125,14 @@ class Orchestrator:
             Exception: the last exception of ``send``, if it is not retried; an exception of the strategy.
         """
         self.begin(request)
+        cancel_requests = 0
         try:
             with published(request, lambda error: self._classified(request, error) is not None):
                 while not request.completed:
                     try:
                         request.succeed(await self._sent(request, send, marks=marks))
                     except Exception as error:  # noqa: BLE001 - an unclassified error is raised again
+                        cancel_requests = keep_cancellation(error, cancel_requests)
                         await self._after(request, error)
         except BaseException as error:
             if not request.completed:
@@ -160,13 +164,15 @@ class Orchestrator:
 
     def _classified(self, request: Request, error: Exception) -> Classified:
         """Return the classification of an error; None if it ends the request."""
-        if isinstance(error, CircuitOpen):
+        if is_a(error, CircuitOpen):
             return RetryReason.CIRCUIT_BREAKER_OPEN
         # Raised by redrive: it ends the request.
         if isinstance(error, RequestError):
             return None
         answer = self.classify(request, error)
-        is_final = isinstance(answer, Failure) and (answer.permanent is not None or answer.candidate is False)
+        if not isinstance(answer, Failure):
+            return answer
+        is_final = answer.permanent is not None or answer.candidate is False or answer.lasting is not None
         return None if is_final else answer
 
     def _reason(self, request: Request, error: Exception) -> Reason | None:
@@ -262,6 +268,9 @@ class _EnclosingRequest:
     # A policy inside the sending function makes one attempt and leaves errors that the orchestrator classifies to the
     # orchestrator, unless it has `nested="both"`. The strategy is not asked here, since that would run user code.
     plan = _PLAN
+    above: tuple[Call | Job, ...] = ()
+    spans_tasks = True
+    frame_id = 0
 
     def __init__(self, request: Request, outer: Call | None, retries: Callable[[Exception], bool]) -> None:
         self.clock = request.clock

@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeAlias
 
 from redrive.clock import Clock
-from redrive.errors import RequestCancelled, RequestError
+from redrive.errors import AmbiguousTimeout, RequestCancelled, RequestError, UnambiguousTimeout
+from redrive.errors.foreign import attribute, is_a, notes_of, set_attribute
 from redrive.orchestrator.attempt import Attempt
 from redrive.orchestrator.events import RETRIES_ATTRIBUTE, RequestAttemptRecord, RequestRecord, Span, orphans_of
 from redrive.orchestrator.interrupt import Interrupt
@@ -234,7 +235,20 @@ class Request:
             self.service,
             self.dispatched_from,
             self.dispatched_on,
+            self.completed,
+            self.cancellation,
         )
+
+    @property
+    def cancellation(self) -> str | None:
+        """The reason why it ended without an answer; see `redrive.orchestrator.RequestRecord`."""
+        match self._error:
+            case RequestCancelled(cancellation=why):
+                return why
+            case AmbiguousTimeout() | UnambiguousTimeout():
+                return "TIMEOUT"
+            case _:
+                return None
 
     def bind(self, admit: Callable[[str | None], Permit | None], timeout: timedelta | None) -> None:
         """Set the breakers and the default timeout of an orchestrator."""
@@ -272,7 +286,6 @@ class Request:
         """End it with an error, which gets its record as ``__retry__``; return True if it had not ended before."""
         if not self.completed:
             self._error = error
-            self.attach_record(error)
         return self._complete(error)
 
     def cancel(self) -> bool:
@@ -283,14 +296,12 @@ class Request:
         """Attach the record to an error, as ``__retry__`` and as a note, after a decision of the orchestrator."""
         if self.attempt.reason is None and not self.retry_attempts and not isinstance(error, RequestError):
             return
-        record, earlier = self.record, getattr(error, "__retry__", None)
-        notes: list[str] = list(getattr(error, "__notes__", ()))
+        record, earlier, notes = self.record, attribute(error, "__retry__"), notes_of(error)
         # The same object, raised for an earlier request.
         if isinstance(earlier, RequestRecord):
             notes = [note for note in notes if note != earlier.note]
-        # An exception may refuse attributes (a frozen dataclass does); Python itself sets them in this way.
-        BaseException.__setattr__(error, "__retry__", record)
-        BaseException.__setattr__(error, "__notes__", [*notes, record.note])
+        set_attribute(error, "__retry__", record)
+        set_attribute(error, "__notes__", [*notes, record.note])
 
     def result(self) -> Any:
         """Return the result, or raise the error; raise RuntimeError if the request has not ended."""
@@ -306,7 +317,9 @@ class Request:
         self.completed = True
         self._ended = self.clock.monotonic()
         self.attempt.finish(error)
-        is_abandoned = isinstance(error, TimeoutError | RequestCancelled)
+        if error is not None:
+            self.attach_record(error)
+        is_abandoned = is_a(error, (TimeoutError, RequestCancelled))
         orphaned = orphans_of(self.record, self.clock) if is_abandoned else None
         for attempt in self._attempts:
             attempt.release(orphaned)

@@ -43,6 +43,7 @@ def notes(*parts: Policy) -> list[str]:
             _of_deadline(part, "The deadline" if len(parts) == 1 else "A deadline"),
             _of_outcome(part),
             _of_smooth(part),
+            _of_budget(part),
         ]
         for field in ("budget", "breaker"):
             key = getattr(part, field)
@@ -52,6 +53,13 @@ def notes(*parts: Policy) -> list[str]:
     if len(parts) == 1 and parts[0].rules:
         listed.append("Each part is drawn as if all failures were of its kind.")
     return [each for each in dict.fromkeys(listed) if each]
+
+
+def _of_budget(policy: Policy) -> str:
+    # A policy with a catch task is for jobs, which have no budget of their own.
+    if policy.budget_given or policy.retries == 0 or policy.catch is not None:
+        return ""
+    return "In process, its own budget refuses retries if too many calls fail side by side; budget=None removes it."
 
 
 def _of_attempts(parts: tuple[Policy, ...]) -> str:
@@ -87,4 +95,10 @@ def _of_deadline(policy: Policy, what: str) -> str:
 
 
 def _of_outcome(policy: Policy) -> str:
-    return "" if policy.idempotent is not False else "A call whose outcome is unknown is not repeated."
+    # Only jobs have a catch task, and what is left open is allowed to them.
+    if only_limits(policy) or policy.idempotent or (policy.catch is not None and policy.idempotent is None):
+        return ""
+    unknown = "A call whose outcome is unknown (a timeout, a lost connection)"
+    if policy.idempotent is None:
+        return f"{unknown} is repeated by a job, and in process only with idempotent=True."
+    return f"{unknown} is not repeated."

@@ -8,18 +8,24 @@ combined (``a & b``, ``a | b``, ``a >> b``, ``a + b``, ``.take(n)``, ``.up_to(t)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
+from datetime import timedelta
 from math import exp, isfinite
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from redrive.errors import PolicyValueError
+from redrive.policy.classify import refuse_coroutine_function
 from redrive.policy.duration import LONGEST, Duration, seconds
-from redrive.policy.value import Value
+from redrive.policy.value import Value, freeze
 from redrive.seams import composed_schedules
 
-__all__ = ["KINDS", "NEVER_MORE", "Backoff", "function_named"]
+__all__ = ["KINDS", "NEVER_MORE", "Backoff", "BackoffFunction", "Called", "delay_from", "function_named", "schedule_of"]
 
 #: The delay at which schedules saturate, in seconds.
 NEVER_MORE = LONGEST.total_seconds()
+
+BackoffFunction: TypeAlias = Callable[[int], float | timedelta]
+"""Returns the delay before a retry, given its number from 1; a number means seconds."""
 
 #: Each kind of schedule by the name under which it is stored.
 KINDS: dict[str, type[Backoff]] = {}
@@ -167,6 +173,21 @@ class Backoff(Value):
         if _FUNCTIONS.setdefault(name, (function, draws)) != (function, draws):
             raise PolicyValueError(f"another backoff function is already registered as {name!r}")
 
+    @staticmethod
+    def calling(function: BackoffFunction) -> Backoff:
+        """Return a schedule from a function, which can be combined with others; ``backoff=function`` stands for it.
+
+        A policy with it is for calls in this process. For jobs, which store their policy, use `register` and `named`.
+
+        Args:
+            function: ``function(retry) -> seconds``, or a ``timedelta``, with the number of the retry, from 1. It is
+                pure: it reads no clock and draws no random numbers.
+
+        Raises:
+            PolicyValueError: it is no function, or a coroutine function, or returns no delay for the first retry.
+        """
+        return Called(function)
+
     # --- operators; see `redrive.policy.compose`
 
     def __and__(self, other: Backoff) -> Backoff:
@@ -204,6 +225,61 @@ class Backoff(Value):
     def give_up_over(self, maximum: Duration) -> Backoff:
         """End at the first delay longer than ``maximum``."""
         return _make("give_up_over", self, maximum)
+
+
+class Called(Backoff):
+    """A function of the user, which has no name under which it could be stored; see `Backoff.calling`."""
+
+    function: BackoffFunction
+
+    def __init__(self, function: BackoffFunction) -> None:
+        if not callable(function) or isinstance(function, type):
+            raise PolicyValueError(f"Backoff.calling({function!r}): give a function")
+        refuse_coroutine_function(function, "backoff")
+        freeze(self, "function", function)
+        # What cannot be called must fail here, not after the first failure.
+        self.delay(1)
+
+    @property
+    def label(self) -> str:
+        """The name of the function, for messages."""
+        return getattr(self.function, "__qualname__", None) or repr(self.function)
+
+    def delay(self, retry: int) -> float:
+        """See `Backoff.delay`."""
+        try:
+            value = copy_context().run(self.function, retry)
+        except OverflowError:
+            return NEVER_MORE
+        except Exception as error:
+            raise PolicyValueError(
+                f"the backoff function {self.label} raised {type(error).__name__} for retry {retry}: {error}"
+            ) from error
+        return delay_from(value, self.label, retry)
+
+
+def delay_from(value: object, name: str, retry: int) -> float:
+    """Return the result of a backoff function in seconds; raise `PolicyValueError` if it is no delay."""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+        raise PolicyValueError(
+            f"the backoff function {name!r} gave {value!r} for retry {retry}, which is no delay: it returns seconds, "
+            "zero or more, or a timedelta"
+        )
+    return min(float(value), NEVER_MORE)
+
+
+def schedule_of(value: object, field: str) -> Backoff:
+    """Return a backoff, or a function as one."""
+    if isinstance(value, Backoff):
+        return value
+    if callable(value) and not isinstance(value, type):
+        return Called(value)
+    raise PolicyValueError(
+        f"{field}={value!r} is not a Backoff: build one with Backoff.exponential(...) or its like, or give a function "
+        "that returns the seconds before retry 1, 2, 3, ..."
+    )
 
 
 def check_factor(factor: object) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import copy_context
-from math import isfinite, log, sqrt, tanh
+from math import log, sqrt, tanh
 
 from redrive.errors import PolicyValueError
-from redrive.policy.backoff import NEVER_MORE, Backoff, check_factor, function_named
+from redrive.policy.backoff import NEVER_MORE, Backoff, check_factor, delay_from, function_named
 from redrive.policy.duration import Duration, seconds
 from redrive.policy.value import freeze
 
@@ -257,8 +257,4 @@ class Named(Backoff):
             raise PolicyValueError(
                 f"the backoff function {self.name!r} cannot be called with {called}: {error}"
             ) from error
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-            raise PolicyValueError(
-                f"the backoff function {self.name!r} gave {value!r} for retry {retry}, which is no delay"
-            )
-        return min(float(value), NEVER_MORE)
+        return delay_from(value, self.name, retry)

@@ -35,6 +35,10 @@ from redrive.errors import PolicyValueError
 from redrive.policy.duration import Duration, parse_duration
 from redrive.policy.value import Value, freeze
 
+#: The rules by which a policy ends a call without a failure of its target. A failure with such an end is an answer, and
+#: counts as a success, if its stage is *answered*; otherwise it is not counted.
+NOT_COUNTED = ("disabled", "not_matched", "permanent")
+
 
 class BreakerStatus(Enum):
     """The state of a breaker."""

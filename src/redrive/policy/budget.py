@@ -94,6 +94,9 @@ class Ledger:
     def end(self, now: float) -> None:
         """Count the end of a call that began."""
 
+    def forget_calls(self) -> None:
+        """Forget the calls in flight: in the child of a fork, those of other threads will not end."""
+
     def left(self, now: float) -> float:
         """Return what is left: tokens, or retries."""
         raise NotImplementedError
@@ -122,20 +125,23 @@ class TokenBudget(Budget):
         throttle_cost: of a retry after a throttling error.
         increment: tokens for a call that succeeded at once.
         throttles: failures that are throttling errors: exception types, their names, or reasons.
+        floor: retries in flight that are always granted, without a charge. A call that succeeds after such a retry
+            returns its cost nevertheless. With 1 a caller that makes one call after another is never refused.
         hold_back: surface a refused retry only after its backoff, for callers that would call again at once (long
             polling).
 
     Raises:
-        PolicyValueError: a number is negative, or the capacity is zero.
+        PolicyValueError: a number is negative, the capacity is zero, or ``floor`` is not whole.
     """
 
-    _fields = ("capacity", "cost", "timeout_cost", "throttle_cost", "increment", "throttles", "hold_back")
+    _fields = ("capacity", "cost", "timeout_cost", "throttle_cost", "increment", "throttles", "floor", "hold_back")
     capacity: float
     cost: float
     timeout_cost: float
     throttle_cost: float
     increment: float
     throttles: tuple[str, ...]
+    floor: int
 
     def __init__(  # noqa: PLR0913 - one parameter a number of the AWS rules
         self,
@@ -146,6 +152,7 @@ class TokenBudget(Budget):
         throttle_cost: float = 5,
         increment: float = 1,
         throttles: type[BaseException] | str | Iterable[type[BaseException] | str] = ("THROTTLED", "RETRY_AFTER"),
+        floor: int = 0,
         hold_back: bool = False,
     ) -> None:
         freeze(self, "capacity", number("capacity", capacity, above=0))
@@ -154,6 +161,7 @@ class TokenBudget(Budget):
         freeze(self, "throttle_cost", number("throttle_cost", throttle_cost))
         freeze(self, "increment", number("increment", increment))
         freeze(self, "throttles", names_of(throttles, "throttles"))
+        freeze(self, "floor", whole("floor", floor))
         freeze(self, "hold_back", hold_back)
 
     def price(self, failure: Failure | None) -> float:
@@ -173,19 +181,31 @@ class TokenBudget(Budget):
 class TokenLedger(Ledger):
     """The ledger of a `TokenBudget`."""
 
-    __slots__ = ("_budget", "_tokens")
+    __slots__ = ("_budget", "_retries", "_tokens")
 
     def __init__(self, budget: TokenBudget, tokens: float) -> None:
         self._budget = budget
         self._tokens = min(tokens, budget.capacity)
+        # In flight.
+        self._retries = 0
 
     def spend(self, now: float, failure: Failure | None) -> float | None:
         """See `Ledger.spend`."""
         price = self._budget.price(failure)
-        if price > self._tokens:
+        charge = price if self._retries >= self._budget.floor else 0
+        if charge > self._tokens:
             return None
-        self._tokens -= price
+        self._tokens -= charge
+        self._retries += 1
         return price
+
+    def release(self, now: float) -> None:
+        """See `Ledger.release`."""
+        self._retries = max(0, self._retries - 1)
+
+    def forget_calls(self) -> None:
+        """See `Ledger.forget_calls`."""
+        self._retries = 0
 
     def succeed(self, now: float, price: float | None) -> None:
         """See `Ledger.succeed`."""
@@ -199,6 +219,10 @@ class TokenLedger(Ledger):
         """See `Ledger.left`."""
         return self._tokens
 
+
+#: The budget of a function, a policy or a transport that names none: a hundred retries side by side, then one retry for
+#: seven successes, and always one that is alone.
+OWN = TokenBudget(capacity=1400, increment=2, floor=1)
 
 _MOST_TOKENS = 1000
 
@@ -419,6 +443,10 @@ class ConcurrencyLedger(Ledger):
     def end(self, now: float) -> None:
         """See `Ledger.end`."""
         self._calls = max(0, self._calls - 1)
+
+    def forget_calls(self) -> None:
+        """See `Ledger.forget_calls`."""
+        self._calls = self._retries = 0
 
     def left(self, now: float) -> float:
         """See `Ledger.left`."""

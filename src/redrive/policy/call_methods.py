@@ -124,7 +124,8 @@ class CallMethods:
 
         Raises:
             Exception: the last exception of the function, unchanged, with one note and its record as ``__retry__``.
-            PolicyValueError: the policy does not name which failures may be retried.
+            PolicyValueError: the policy does not name which failures may be retried; or the function is a coroutine
+                function, which `acall` calls.
         """
         return _runner().call(self, function, args, kwargs)
 
@@ -150,7 +151,11 @@ class CallMethods:
         return _runner().aoutcome(self, function, args, kwargs)
 
     def __iter__(self) -> Iterator[AttemptProtocol]:
-        """Retry a block: ``for attempt in policy: with attempt: ...``. Each loop is a new call."""
+        """Retry a block: ``for attempt in policy: with attempt: ...``. Each loop is a new call.
+
+        Raises:
+            RuntimeError: the loop is in a coroutine, where its waits would stop the event loop: use ``async for``.
+        """
         return _runner().attempts(self)
 
     def __aiter__(self) -> AsyncIterator[AttemptProtocol]:

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import builtins
 import functools
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from types import FunctionType, MethodType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
-from redrive.errors import PolicyValueError
+from redrive.errors import CoroutineReturned, PolicyValueError
 from redrive.policy.duration import parse_duration
-from redrive.policy.failure import Failure, Stage, qualified_name
+from redrive.policy.failure import Failure, forbidden_by, qualified_name
+from redrive.policy.known import describe
 from redrive.policy.reason import is_reason_name
+from redrive.policy.stage import Stage
 
 Answer: TypeAlias = bool | str | float | timedelta | Failure | None
 """The result of a classifier."""
@@ -31,6 +34,7 @@ seconds), or the whole `Failure`."""
 Predicate: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
 """In process only: given a result, returns True if it counts as a failure (``on_result``)."""
 
+R = TypeVar("R")
 _One: TypeAlias = type[BaseException] | str
 On: TypeAlias = _One | Iterable[_One] | Classifier
 """The values that ``on`` accepts."""
@@ -43,10 +47,15 @@ NEVER = frozenset(
         "builtins.KeyboardInterrupt",
         "builtins.SystemExit",
         "concurrent.futures._base.CancelledError",
+        # An error of the program that would come again.
+        "redrive.errors.CoroutineReturned",
         "trio.Cancelled",
         "trio._core._exceptions.Cancelled",
     }
 )
+
+# RFC 9110, 15: other statuses are invalid.
+_STATUS, _VALID_STATUS = re.compile("HTTP_[0-9]"), re.compile("HTTP_[1-5][0-9]{2}")
 
 _ANY = frozenset({"builtins.Exception", "builtins.BaseException"})
 
@@ -73,6 +82,8 @@ def _name_of(item: object, field: str) -> str:
         if issubclass(item, BaseException):
             return qualified_name(item)
     elif isinstance(item, str) and item:
+        if _STATUS.match(item) and not _VALID_STATUS.fullmatch(item):
+            raise PolicyValueError(f"{field}: {item} names no status of HTTP, which are 100 to 599, as in HTTP_404")
         if "." in item or is_reason_name(item):
             return item
         if isinstance(getattr(builtins, item, None), type):
@@ -83,21 +94,27 @@ def _name_of(item: object, field: str) -> str:
 
 
 def reading(
-    read: Callable[[BaseException], Failure | None], on: On | None
+    read: Callable[[BaseException], Failure | None], on: On | None, named: Iterable[str] = ()
 ) -> Callable[[BaseException], Failure | None]:
     """Return a classifier that describes exceptions with a function and retries only those that are named.
 
     A function given as ``on`` decides alone what is retried. With this one, the names of a stored policy stay in force:
-    ``policy.with_(on=reading(read, policy.on))``.
+    ``policy.with_(on=reading(read, policy.on))``. A lasting failure is retried if its reason is one of these names,
+    or if ``on`` selects its class and ``named`` has its reason.
     """
     if callable(on) and not isinstance(on, type):
         raise PolicyValueError(f"on={on!r} is a classifier already: give names, or combine the two functions yourself")
     names = None if on is None else frozenset(names_of(on, "on"))
+    reasons = frozenset(named)
 
     def classify(exception: BaseException) -> Failure | None:
         failure = read(exception)
         if failure is None or failure.candidate is not None:
             return failure
+        if failure.lasting is not None and names is not None:
+            # A class stands for many failures, and selects from those that can pass.
+            selected = failure.reason in names or (failure.reason in reasons and matches(names, "all", failure))
+            return failure._replace(candidate=selected)
         return failure._replace(candidate=matches(names, "all", failure))
 
     return classify
@@ -131,17 +148,57 @@ def is_coroutine_function(function: object) -> bool:
     return bool(code_flags(function) & (_COROUTINE | _ITERABLE_COROUTINE))
 
 
+def refuse_async(function: Callable[..., Any], instead: str) -> None:
+    """Raise PolicyValueError if a function that is to be called without ``await`` is a coroutine function."""
+    # Nearly all callables are functions or methods. To look at these alone is a fraction of a call.
+    code = getattr(function, "__code__", None)
+    if is_coroutine_function(function) if code is None else code.co_flags & (_COROUTINE | _ITERABLE_COROUTINE):
+        raise PolicyValueError(
+            f"{function!r} is a coroutine function, and a call without `await` would only make a coroutine and retry "
+            f"nothing: write `{instead}`"
+        )
+
+
 def refuse_coroutine_function(function: object, field: str) -> None:
     """Raise PolicyValueError if a field is a coroutine function, because its coroutine would always be true."""
     if callable(function) and not isinstance(function, type) and is_coroutine_function(function):
         raise PolicyValueError(f"{field}={function!r} is a coroutine function, which cannot be awaited here: use def")
 
 
-def described(exception: BaseException, answer: Answer, stage: Stage) -> Failure:
+def _must_be_awaited(kind: type) -> bool:
+    """Return True for coroutines and futures; an object that can be awaited, such as a pool, may be meant as it is."""
+    return hasattr(kind, "__await__") and (hasattr(kind, "send") or hasattr(kind, "_asyncio_future_blocking"))
+
+
+# Kept, because asking a class for an attribute that it does not have costs a tenth of a call. The cache is bounded, as
+# that of `redrive.policy.failure`.
+must_be_awaited = cast("Callable[[type], bool]", functools.lru_cache(1024)(_must_be_awaited))
+
+
+def refuse_coroutine(result: R, function: object) -> R:
+    """Return the result of a function; raise `CoroutineReturned` if it is a coroutine or a future."""
+    kind = type(result)
+    if not must_be_awaited(kind):
+        return result
+    is_coroutine = hasattr(kind, "send")
+    # A coroutine that is dropped would be reported as one that was never awaited.
+    end = getattr(result, "close" if is_coroutine else "cancel", None)
+    if end is not None:
+        end()
+    what = "a coroutine" if is_coroutine else "a future"
+    raise CoroutineReturned(
+        f"{function!r} returned {what}, which nothing awaits here, so that its failures could not be retried: decorate "
+        "an `async def` function that awaits it, or use a form that awaits what a function returns: policy.acall, "
+        "policy.aoutcome, or `async for attempt in policy`"
+    )
+
+
+def described(exception: BaseException, answer: Answer, stage: Stage | None) -> Failure:
     """Describe an exception from the result of a classifier."""
     if isinstance(answer, Failure):
-        return answer if answer.candidate is not None else answer._replace(candidate=True)
-    failure = Failure.of(exception, reason=answer if isinstance(answer, str) else None, stage=stage)
+        candidate = answer.lasting is None if answer.candidate is None else answer.candidate
+        return answer._replace(candidate=candidate, once=answer.once or forbidden_by(exception))
+    failure = describe(exception, reason=answer if isinstance(answer, str) else None, stage=stage)
     if failure.candidate is not None:
         return failure
     delay = delay_of(answer)
@@ -180,10 +237,13 @@ def is_control_flow(failure: Failure) -> bool:
 
 
 def matches(names: frozenset[str] | None, groups: str, failure: Failure) -> bool:
-    """Return True if a failure is one of those named (None: any ``Exception``); control flow is not checked."""
+    """Return True if a failure is one of those named (None: any ``Exception`` that is not lasting).
+
+    Control flow is not checked.
+    """
     if not failure.leaves:
         if names is None:
-            return not failure.types or "builtins.Exception" in failure.types
+            return failure.lasting is None and (not failure.types or "builtins.Exception" in failure.types)
         return failure.reason in names or not names.isdisjoint(failure.types) or "builtins.BaseException" in names
     if names is not None and not (names - _ANY).isdisjoint(failure.types):
         # The type of the group itself is named.

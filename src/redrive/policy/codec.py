@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from redrive.errors import PolicyError, PolicyValueError
 from redrive.policy.algebra import OPERATORS
-from redrive.policy.backoff import KINDS, Backoff
+from redrive.policy.backoff import KINDS, Backoff, Called
 from redrive.policy.decider import Decider
 from redrive.policy.duration import format_duration, span
 from redrive.policy.fields import FIELDS, VERSION
@@ -59,8 +59,10 @@ def _field_out(policy: Decider, name: str) -> Any:  # noqa: ANN401 - each field 
             return _jitter_out(value)
         case "rules":
             return [_rule_out(rule) for rule in value]
-        case "resource":
-            return _resource_out(name, value)
+        case "resource" | "default resource" as form:
+            # Null means no key; so were policies stored before there was a default.
+            is_none = form != "resource" and value is None and getattr(policy, f"{name}_given")
+            return False if is_none else _resource_out(name, value)
     return value
 
 
@@ -93,6 +95,8 @@ def _field_in(stored: str | None, value: object, path: str) -> Any:  # noqa: ANN
             return [_rule(rule, f"{path}[{at}]") for at, rule in enumerate(_list(value, path))]
         case "resource":
             return _resource_in(value, path)
+        case "default resource":
+            return None if value is False else ... if value is None else _resource_in(value, path)
     # Plain values and spans are checked by the constructor.
     return value
 
@@ -121,6 +125,11 @@ def _check_version(data: Mapping[str, Any], path: str) -> None:
 
 def backoff_to_dict(value: Backoff) -> dict[str, Any]:
     """Return a backoff as JSON-able data: its kind and its fields."""
+    if isinstance(value, Called):
+        raise PolicyValueError(
+            f"backoff: the function {value.label} cannot be stored: Backoff.register(name, function) gives it a name "
+            "in each program, and Backoff.named(name) the schedule"
+        )
     if KINDS.get(value.kind) is not type(value):
         raise PolicyValueError(f"backoff: {type(value).__name__} has no kind of its own and cannot be stored")
     data: dict[str, Any] = {"kind": value.kind}

@@ -25,7 +25,7 @@ _B = TypeVar("_B", bound=Backoff)
 
 def _part(backoff: _B) -> _B:
     if not isinstance(backoff, Backoff):
-        raise PolicyValueError(f"{backoff!r} is not a Backoff")
+        raise PolicyValueError(f"{backoff!r} is not a Backoff; a function becomes one by Backoff.calling(function)")
     if backoff.draws:
         raise PolicyValueError(
             f"a {backoff.kind} backoff draws its delays and cannot be part of another; its .envelope can"

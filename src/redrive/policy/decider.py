@@ -4,9 +4,11 @@
 the present instant and a random sample. Its order, each step final:
 
 1. The handler declared the failure final: give up.
-2. The failure is control flow, or is not named by ``on``: give up.
+2. The failure is control flow, or is not named by ``on``: give up. Without ``on``, a lasting failure is named only by
+   its reason in a rule.
 3. The first rule that matches takes over; its failures are counted apart.
 4. The outcome is unknown, the call is not idempotent, and the reason does not allow a repetition: give up (RFC 0049).
+   A called function that is declared ``idempotent=False`` makes the call so (`Failure.once`).
 5. The attempts are used up: give up; no delay is computed.
 6. The delay: backoff, then jitter, never below the hint.
 7. The deadline: give up, defer or truncate.
@@ -24,10 +26,12 @@ from redrive.policy.backoff import Backoff
 from redrive.policy.classify import NEVER, Predicate, is_control_flow, matches
 from redrive.policy.decision import Decision, GiveUp, History, Retry, past_deadline
 from redrive.policy.duration import LONGEST, ZERO, format_duration, span
-from redrive.policy.failure import Failure, Stage, names_of_class
+from redrive.policy.failure import Failure, names_of_class
 from redrive.policy.fields import PolicySettings
+from redrive.policy.known import reader_of
 from redrive.policy.outcome import Hook
 from redrive.policy.reason import Reason
+from redrive.policy.stage import Stage
 from redrive.policy.value import freeze
 
 _IN_FLIGHT = Stage.IN_FLIGHT
@@ -111,9 +115,10 @@ class Decider(PolicySettings):
     # The annotations below are of derived values.
     _fields: ClassVar[tuple[str, ...]] = PolicySettings._fields
 
-    #: True if the deadline, or ``max_hint``, is not the default of the place.
+    #: True if the deadline, ``max_hint``, or ``budget``, is not the default of the place.
     deadline_given: bool
     max_hint_given: bool
+    budget_given: bool
     _treatments: tuple[Treatment, ...]
     #: For each treatment: its name, its limit, its first delays, and True if full jitter scales them.
     _heads: tuple[tuple[str, int | None, tuple[Delay, ...], bool], ...]
@@ -178,20 +183,22 @@ class Decider(PolicySettings):
                 function returned an invalid delay.
         """
         # Unpacking a tuple is faster than reading its fields by name.
-        types, _, reason, stage, asked, permanent, candidate, leaves, _ = failure
+        types, _, reason, stage, asked, permanent, candidate, leaves, _, lasting, once = failure
         if permanent is not None:
             return GiveUp(permanent, "permanent")
         names, rules, verdict = self._names, self._rules, _PLAIN
-        if names is None or candidate is not None or leaves or not types:
+        if names is None or candidate is not None or leaves or not types or lasting is not None:
             verdict = self._judge(failure)
             if verdict == _NO:
                 return _unmatched(failure)
+            if lasting is not None:
+                stage = lasting.stage
         elif (names.isdisjoint(types) and reason not in names) or not NEVER.isdisjoint(types):
             return _unmatched(failure)
         elif rules:
             verdict = self._rule_of(types, reason)
-        if stage is _IN_FLIGHT and not self.idempotent and not Reason.of(reason)[1]:
-            return _UNKNOWN_OUTCOME
+        if stage is _IN_FLIGHT and not (self.idempotent and once is None) and not Reason.of(reason)[1]:
+            return _unknown_outcome(once)
         rule, limit, first, is_scaled = self._heads[verdict]
         count = retry = history[0]
         if rules:
@@ -234,8 +241,9 @@ class Decider(PolicySettings):
 
         `NO_WAIT` leaves the failure to `decide`. Calls in process keep the waits; a test compares them with `decide`.
         """
-        types, ordinary = names_of_class(kind)
-        if not ordinary or self.rules or callable(self.on) or self._judge(Failure(types)) != _PLAIN:
+        types, ordinary, _ = names_of_class(kind)
+        known = reader_of(kind) is not None
+        if known or not ordinary or self.rules or callable(self.on) or self._judge(Failure(types)) != _PLAIN:
             return NO_WAIT
         treatment = self._treatments[0]
         drawn_here = (self._full or treatment.unchanged) and not treatment.backoff.draws
@@ -292,13 +300,18 @@ class Decider(PolicySettings):
                     "`on` is a classifier, which needs the exception: pass what policy.classify(exception) returns"
                 )
                 raise PolicyValueError(message)
-            candidate = matches(None if self.on is None else self._names, self.groups, failure)
+            names = None if self.on is None else self._names
+            candidate = matches(names, self.groups, failure) or (names is None and self._singled_out(failure))
         elif failure.rejected_by is not None:
             candidate = self._rejects(failure)
         if not candidate:
             return _NO
         rule = self.rule_for(failure)
         return _PLAIN if rule is None else rule
+
+    def _singled_out(self, failure: Failure) -> bool:
+        """Return True if a rule names the reason of a lasting failure, which ``on`` then need not name."""
+        return failure.lasting is not None and any(failure.reason in names for names in self._rules)
 
     def _rejects(self, failure: Failure) -> bool:
         """Return True if a result that some part of a combination rejects is a failure for this part."""
@@ -384,11 +397,20 @@ def _treatments(policy: Decider) -> tuple[Treatment, ...]:
 
 
 def _unmatched(failure: Failure) -> GiveUp:
+    for each in (failure, *failure.leaves):
+        if each.lasting is not None and each.lasting.why:
+            return GiveUp(each.lasting.why, "not_matched")
     what = failure.error_type.removeprefix("builtins.") or failure.reason
+    if failure.error_type and failure.reason != "ERROR":
+        what = f"{failure.reason} ({what})"
     return GiveUp(f"{what} is not one of the failures that this policy retries", "not_matched")
 
 
-_UNKNOWN_OUTCOME = GiveUp(
-    "it is unknown whether the call took effect, and it may not be repeated because it is not idempotent",
-    "not_idempotent",
-)
+_UNKNOWN = "it is unknown whether the call took effect, and it may not be repeated because "
+
+
+def _unknown_outcome(once: str | None) -> GiveUp:
+    """Return the decision after a failure in flight; ``once`` is the function that is declared not idempotent."""
+    if once is not None:
+        return GiveUp(f"{_UNKNOWN}{once} is declared idempotent=False", "not_idempotent")
+    return GiveUp(f"{_UNKNOWN}it is not idempotent; idempotent=True allows that", "not_idempotent")

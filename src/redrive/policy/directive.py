@@ -4,7 +4,8 @@ The number counts *retries*, so that ``attempts`` is one more. The backoff doubl
 default of the maximum is the larger of the minimum and one hour. A fixed interval is written ``5s 5s``.
 
 This reader also accepts ``ms``, any length, and ``0`` alone, and its errors show a caret. `redrive.policy.ftl` accepts
-what FTL accepts, with FTL's error texts.
+what FTL accepts, with FTL's error texts. A directive may be pasted with its introduction, from Go (``//ftl:retry``) or
+from FTL's schema (``+retry``); its parts may then have names: ``+retry attempts=10 min=5s max=1m``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from redrive.policy.backoff_kinds import Exponential
 from redrive.policy.decider import Decider
 from redrive.policy.duration import format_duration, in_units, read, span
 from redrive.policy.fields import DIRECTIVE_SETS, FIELDS
+from redrive.policy.value import Field
 
 _syntax_error = PolicySyntaxError.with_caret
 _value_error = PolicyValueError.with_caret
@@ -32,6 +34,13 @@ NUMBERS = (
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
 )  # fmt: skip
 _FORM = "[<retries>] <min-backoff> [<max-backoff>] [catch <task>], for example: 10 5s 1m catch recover"
+
+
+_INTRODUCTIONS = ("//ftl:retry", "ftl:retry", "+retry")
+# The names of parts, in the order of the parts. FTL's documents call the number of retries attempts.
+_PARTS = {
+    "attempts": 0, "count": 0, "retries": 0, "min": 1, "min-backoff": 1, "max": 2, "max-backoff": 2, "catch": 3,
+}  # fmt: skip
 
 
 class Directive(NamedTuple):
@@ -51,6 +60,8 @@ class _Word(NamedTuple):
 def read_directive(text: str) -> Directive:
     """Read a directive in redrive's own form."""
     words = _words(text)
+    if words[0].text in _INTRODUCTIONS:
+        words = _positional(text, words[1:])
     retries = _retries(text, words)
     minimum = _backoff(text, words, first=True)
     maximum = _backoff(text, words, first=False) if minimum is not None else None
@@ -85,6 +96,30 @@ def _words(text: str) -> list[_Word]:
     if not words:
         raise _syntax_error(text, 0, "the retry directive is empty", f"write {_FORM}")
     return words
+
+
+def _positional(text: str, words: list[_Word]) -> list[_Word]:
+    """Return the words of a pasted directive without the names of its parts, in the order of the parts."""
+    if not words:
+        raise _syntax_error(text, len(text), "the retry directive is empty", f"write {_FORM}")
+    if not any("=" in word.text for word in words):
+        return words
+    parts: dict[int, list[_Word]] = {}
+    for word in words:
+        name, equals, value = word.text.partition("=")
+        rank = _PARTS.get(name) if equals and value else None
+        if rank is None or rank in parts:
+            problem = f"{word.text!r} is not a part with a name that is still free"
+            raise _syntax_error(text, word.at, problem, "write, for example: attempts=10 min=5s max=1m catch=recover")
+        found = _Word(value, word.at + len(name) + 1)
+        parts[rank] = [_Word(name, word.at), found] if name == "catch" else [found]
+    return [word for rank in sorted(parts) for word in parts[rank]]
+
+
+def pasted(text: str) -> str:
+    """Return a directive without the introduction with which it stands in Go or in FTL's schema."""
+    first, _, rest = text.strip().partition(" ")
+    return rest if first in _INTRODUCTIONS else text
 
 
 def _is_number(word: str) -> bool:
@@ -176,6 +211,12 @@ def _no_minimum(text: str, retries: _Word | None) -> PolicySyntaxError:
     return _syntax_error(text, at, "a minimum backoff is missing", "write a duration here, for example 5s")
 
 
+def _meaning(name: str, field: Field) -> str:
+    if name == "budget":
+        return "a directive has the default of its place"
+    return f"a directive always means {name}={field.directive!r}"
+
+
 def write_directive(policy: Decider) -> str:
     """Return the directive of a policy; see `redrive.policy.Policy.directive`."""
     backoff = policy.backoff
@@ -188,8 +229,9 @@ def write_directive(policy: Decider) -> str:
     if policy.max_hint_given:
         raise _inexpressible("max_hint", "a directive has the default of its place")
     for name, field in FIELDS.items():
-        if name not in DIRECTIVE_SETS and getattr(policy, name) != field.directive:
-            raise _inexpressible(name, f"a directive always means {name}={field.directive!r}")
+        is_given = name == "budget" and policy.budget_given
+        if name not in DIRECTIVE_SETS and (is_given or getattr(policy, name) != field.directive):
+            raise _inexpressible(name, _meaning(name, field))
     if policy.catch is not None and policy.catch.count(".") > 1:
         raise _inexpressible("catch", "a directive names one task, or a module and a task")
     found = Directive(policy.retries, span(backoff.initial), span(backoff.maximum), policy.catch)

@@ -135,13 +135,14 @@ def _combined(policy: Decider, sign: str, left: Decider, right: Decider) -> Wors
 def _ceilings(policy: Decider, retries: int | None) -> list[float] | None:
     """Return the longest delay at each retry of a combination after any history; None if unbounded."""
     if policy.parts is None:
+        own = retries if policy.retries is None else least(retries, policy.retries)
         if policy.backoff.draws:
-            count = _HORIZON if retries is None else min(retries, _HORIZON)
+            count = _HORIZON if own is None else min(own, _HORIZON)
             return None if policy.backoff.longest is None or policy.rules else [policy.backoff.longest] * count
         if any(rule.attempts is not None for rule in policy.rules):
             # The place of such a retry is not its number.
             return None
-        return _places(policy, retries if policy.retries is None else least(retries, policy.retries))
+        return _places(policy, own)
     sign, left, right = policy.parts
     one, other = _ceilings(left, retries), _ceilings(right, retries)
     if one is None or other is None:

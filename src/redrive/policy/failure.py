@@ -4,30 +4,31 @@ An exception is reduced to the *names* of its classes, its message, and its hint
 whole MRO gives the same answer as ``except``, also for rows of a database.
 
 Signals (`redrive.errors.RetryAfter`, `redrive.errors.GiveUp`) also apply in the chain of explicit causes:
-``raise Declined() from GiveUp("stolen card")`` is as final as the bare signal.
+``raise Declined() from GiveUp("stolen card")`` is as final as the bare signal. The same holds for the word of a called
+function that is declared ``idempotent=False`` (`forbid_repetition`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple, cast
 
-from redrive.errors import Cancel, GiveUp, PolicyError, PolicyValueError, RetryAfter, Signal, Snooze
+from redrive.errors import GiveUp, PolicyError, PolicyValueError, RetryAfter, Signal
+from redrive.errors.foreign import attribute, cause_of, is_a, mark_of, set_attribute
 from redrive.policy.duration import parse_duration
+from redrive.policy.stage import Stage, origins, stage_of, stage_of_class
 
 
-class Stage(Enum):
-    """The progress of a call before it failed (RFC 0049: Client Dispatch, Network Time, Response Received)."""
+class Lasting(NamedTuple):
+    """The verdict on a failure that another attempt would meet again: only a policy that names it retries it."""
 
-    NOT_SENT = "not_sent"
-    """It was never sent: nothing can have happened."""
-    IN_FLIGHT = "in_flight"
-    """It was sent and no answer came: its effect is unknown."""
-    ANSWERED = "answered"
-    """The other side refused it; local exceptions have this stage, too."""
+    #: The reason why another attempt is of no use; "" for the sentence of every failure that a policy does not retry.
+    why: str = ""
+    #: How far the call got, for a policy that retries the failure nevertheless: *in flight* if a repetition may have an
+    #: effect of its own, although the call was answered.
+    stage: Stage = Stage.ANSWERED
 
 
 class Failure(NamedTuple):
@@ -54,6 +55,11 @@ class Failure(NamedTuple):
     #: For a result, the indexes (left to right) of the policies in a combination that reject it by ``on_result``;
     #: None if they were not asked.
     rejected_by: tuple[int, ...] | None = None
+    #: Set by an integration or by a worker if another attempt would fail alike; otherwise None.
+    lasting: Lasting | None = None
+    #: The name of the called function that is declared ``idempotent=False`` and has raised the exception. If the
+    #: failure is in flight, it is not repeated, whatever the policy allows.
+    once: str | None = None
 
     @property
     def error_type(self) -> str:
@@ -61,7 +67,7 @@ class Failure(NamedTuple):
         return self.types[0] if self.types else ""
 
     @classmethod
-    def of(cls, exception: BaseException, *, reason: str | None = None, stage: Stage = Stage.ANSWERED) -> Failure:
+    def of(cls, exception: BaseException, *, reason: str | None = None, stage: Stage | None = None) -> Failure:
         """Describe an exception.
 
         Reads redrive's signals in the exception and its explicit causes, and an attribute ``hint`` or ``retry_after``
@@ -70,37 +76,40 @@ class Failure(NamedTuple):
         Args:
             exception: the exception.
             reason: name of the reason; by default ``ERROR``, or that of a signal.
-            stage: how far the call got.
+            stage: how far the call got; by default as far as the exception proves it (`redrive.policy.stage`).
 
         Raises:
             PolicyError: the handler raised `redrive.errors.RetryAfter` with an invalid duration.
             PolicyValueError: the stage does not exist; the value of a stage, as text, is converted.
         """
-        if stage.__class__ is not Stage:
+        known = names_of_class(type(exception))
+        if stage is not None and stage.__class__ is not Stage:
             stage = _stage(stage)
-        kind = type(exception)
-        known = names_of_class(kind)
-        if (
-            known[1]
-            and reason is None
-            and exception.__cause__ is None
-            and getattr(exception, "hint", None) is None
-            and getattr(exception, "retry_after", None) is None
-            # By far the most; the rest is spared the questions that they make.
-        ):
+        try:
+            is_plain = (
+                known[1]
+                and reason is None
+                and exception.__cause__ is None
+                and getattr(exception, "hint", None) is None
+                and getattr(exception, "retry_after", None) is None
+                # By far the most; the rest is spared the questions that they make.
+            )
+        except Exception:  # noqa: BLE001 - a property that raises must not hide the failure either
+            is_plain = False
+        if is_plain:
             try:
                 message = str(exception)
             except Exception as error:  # noqa: BLE001 - a broken __str__ must not hide the failure that it belongs to
                 message = _no_text(exception, error)
-            return _new(cls, (known[0], message, "ERROR", stage, None, None, None, (), None))
+            return _new(cls, (known[0], message, "ERROR", stage or known[2], None, None, None, (), None, None, None))
         return _of_other(known[0], exception, reason, stage)
 
     @classmethod
     def of_result(cls, result: object, rejected_by: tuple[int, ...] | None = None) -> Failure:
         """Describe a result that counts as a failure (``on_result``).
 
-        Its hint is an attribute ``hint`` or ``retry_after``, as of an exception, or the ``Retry-After`` of its
-        ``headers``. A date there needs the ``Date`` of the response, to which it is relative.
+        Its hint is an attribute ``hint`` or ``retry_after``, as of an exception, or the ``retry-after-ms`` or the
+        ``Retry-After`` of its ``headers``. A date there needs the ``Date`` of the response, to which it is relative.
         """
         import reprlib
 
@@ -124,26 +133,32 @@ def qualified_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _names_of_class(cls: type[BaseException]) -> tuple[tuple[str, ...], bool]:
+def _names_of_class(cls: type[BaseException]) -> tuple[tuple[str, ...], bool, Stage]:
     hidden = {object, BaseException} if issubclass(cls, Exception) else {object}
     types = tuple(qualified_name(base) for base in cls.__mro__ if base not in hidden)
-    return types, not issubclass(cls, Signal | BaseExceptionGroup)
+    stage, is_sure = stage_of_class(types)
+    return types, is_sure and not issubclass(cls, Signal | BaseExceptionGroup), stage
 
 
 # The cache is bounded, because a program that creates classes at run time must not fill the memory.
-# Return `Failure.types` for a class of exceptions, and True if it is neither a signal nor a group.
-names_of_class = cast("Callable[[type[BaseException]], tuple[tuple[str, ...], bool]]", lru_cache(1024)(_names_of_class))
+# Return `Failure.types` for a class of exceptions; True if it is neither a signal nor a group and all its exceptions
+# without a cause have the same stage; and that stage.
+names_of_class = cast(
+    "Callable[[type[BaseException]], tuple[tuple[str, ...], bool, Stage]]", lru_cache(1024)(_names_of_class)
+)
 
 
-def _of_other(types: tuple[str, ...], exception: BaseException, reason: str | None, stage: Stage) -> Failure:
-    """Describe a group, or an exception with a hint or with a cause."""
+def _of_other(types: tuple[str, ...], exception: BaseException, reason: str | None, stage: Stage | None) -> Failure:
+    """Describe a group, or an exception with a hint, with a cause, or with a stage that its class does not settle."""
     try:
         message = str(exception)
     except Exception as error:  # noqa: BLE001 - as above
         message = _no_text(exception, error)
-    plain = Failure(types, message, reason or "ERROR", stage, _hint(exception))
-    if isinstance(exception, BaseExceptionGroup):
-        return _of_group(plain, exception)
+    proved = stage_of(exception) if stage is None else stage
+    plain = Failure(types, message, reason or "ERROR", proved, _hint(exception), once=forbidden_by(exception))
+    if is_a(exception, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", exception)
+        return of_leaves(plain, [Failure.of(leaf, stage=stage) for leaf in flatten(group)], stage)
     return _signalled(plain, exception, given=reason)
 
 
@@ -153,25 +168,27 @@ def _no_text(exception: BaseException, error: Exception) -> str:
 
 def _header_hint(response: object) -> timedelta | None:
     """Return the ``Retry-After`` of a response; None if it has none that can be read without a clock."""
-    headers = getattr(response, "headers", None)
+    headers = attribute(response, "headers")
     if not isinstance(headers, Mapping):
         return None
     from redrive.policy import hints
 
-    value, date = headers.get("Retry-After"), headers.get("Date")
-    if not isinstance(value, str):
-        return None
-    if value.strip().isdigit():
-        return hints.retry_after(value, now=hints.EPOCH).delay
+    exact, value, date = (headers.get(name) for name in ("retry-after-ms", "Retry-After", "Date"))
+    delay = hints.retry_after_ms(exact).delay if isinstance(exact, str) else None
+    if delay is not None or not isinstance(value, str):
+        return delay
+    delay = hints.retry_after_decimal(value).delay
+    if delay is not None:
+        return delay
     if not isinstance(date, str) or hints.http_date(date.strip(), now=hints.EPOCH) is None:
         return None
     return hints.retry_after(value, now=hints.EPOCH, response_date=date).delay
 
 
 def _hint(failed: object) -> timedelta | None:
-    value = getattr(failed, "hint", None)
+    value = attribute(failed, "hint")
     if value is None:
-        value = getattr(failed, "retry_after", None)
+        value = attribute(failed, "retry_after")
         if value is None:
             return None
     # Database drivers have a text for users under the same name.
@@ -189,24 +206,51 @@ def _signalled(plain: Failure, exception: BaseException, *, given: str | None) -
     link: BaseException | None = exception
     while link is not None and id(link) not in seen:
         seen.add(id(link))
-        if isinstance(link, GiveUp):
-            return plain._replace(permanent=link.why or "gave up", reason=given or "GAVE_UP")
-        if isinstance(link, RetryAfter):
-            return plain._replace(hint=parse_duration(link.delay), candidate=True, reason=given or "RETRY_AFTER")
-        if isinstance(link, (Snooze, Cancel)):
-            return plain._replace(candidate=False)
-        link = link.__cause__
+        if is_a(link, Signal):
+            return _of_signal(plain, link, given=given)
+        link = cause_of(link)
     return plain
 
 
-def _of_group(plain: Failure, group: BaseExceptionGroup[BaseException]) -> Failure:
-    """Describe a group: it is final if a leaf is final, and its hint is the longest of its leaves."""
-    leaves = tuple(Failure.of(leaf, stage=plain.stage) for leaf in flatten(group))
+def _of_signal(plain: Failure, signal: BaseException, *, given: str | None) -> Failure:
+    if isinstance(signal, GiveUp):
+        return plain._replace(permanent=signal.why or "gave up", reason=given or "GAVE_UP")
+    if isinstance(signal, RetryAfter):
+        return plain._replace(hint=parse_duration(signal.delay), candidate=True, reason=given or "RETRY_AFTER")
+    return plain._replace(candidate=False)
+
+
+def of_leaves(group: Failure, leaves: Iterable[Failure], stage: Stage | None) -> Failure:
+    """Describe a group by its leaves: it is final if a leaf is final, and its hint is the longest of its leaves.
+
+    Unless its stage is given, it was in flight if a leaf was, and it was not sent if no leaf was.
+    """
+    leaves = tuple(leaves)
+    if stage is None:
+        stages = {leaf.stage for leaf in leaves} | {group.stage} & {Stage.IN_FLIGHT}
+        stage = Stage.IN_FLIGHT if Stage.IN_FLIGHT in stages else Stage.ANSWERED
+        group = group._replace(stage=Stage.NOT_SENT if stages == {Stage.NOT_SENT} else stage)
     final = [leaf.permanent for leaf in leaves if leaf.permanent is not None]
     hints = [leaf.hint for leaf in leaves if leaf.hint is not None]
-    return plain._replace(
-        leaves=leaves, permanent=final[0] if final else None, hint=max(hints) if hints else plain.hint
+    return group._replace(
+        leaves=leaves, permanent=final[0] if final else None, hint=max(hints) if hints else group.hint
     )
+
+
+_ONCE = "__redrive_once__"
+
+
+def forbid_repetition(error: BaseException, name: str) -> None:
+    """Store on an exception that it has left a function that is declared ``idempotent=False``.
+
+    A failure in flight is then repeated by no policy around that function: the stricter of both declarations holds.
+    """
+    set_attribute(error, _ONCE, name)
+
+
+def forbidden_by(exception: BaseException) -> str | None:
+    """Return the name that `forbid_repetition` stored on an exception or on an origin of it; None without one."""
+    return next((found for link in origins(exception) if (found := mark_of(link, _ONCE)) is not None), None)
 
 
 def flatten(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

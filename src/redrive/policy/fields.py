@@ -13,7 +13,7 @@ from types import EllipsisType, MappingProxyType
 from typing import Any, TypeVar, dataclass_transform
 
 from redrive.errors import PolicyError, PolicyValueError
-from redrive.policy.backoff import Backoff
+from redrive.policy.backoff import Backoff, BackoffFunction, schedule_of
 from redrive.policy.backoff_kinds import Exponential
 from redrive.policy.classify import Classifier, On, Predicate, is_coroutine_function, names_of
 from redrive.policy.duration import ZERO, Duration, parse_duration
@@ -60,15 +60,6 @@ def span(value: Duration, field: str) -> timedelta:
     except PolicyError as error:
         problem = f"{field}: {error.problem}"
         raise type(error)(f"{field}: {error}", text=error.text, at=error.at, problem=problem) from None
-
-
-def _schedule(value: Backoff, field: str) -> Backoff:
-    """Check ``backoff``."""
-    if not isinstance(value, Backoff):
-        raise PolicyValueError(
-            f"{field}={value!r} is not a Backoff: build one with Backoff.exponential(...) or its like"
-        )
-    return value
 
 
 def _jitter(value: Jitter | str | None, field: str) -> Jitter | None:
@@ -152,6 +143,11 @@ def _resource(value: object, field: str) -> object:
     return value
 
 
+def _budget(value: object, field: str) -> object:
+    """Check ``budget``: a key, an object, None for no budget, or ... for the default of the place."""
+    return None if isinstance(value, EllipsisType) else _resource(value, field)
+
+
 def _predicate(value: Predicate | None, field: str) -> Predicate | None:
     """Check ``on_result``."""
     if value is not None and not callable(value):
@@ -191,7 +187,9 @@ class PolicySettings(Frozen):
     attempts: int | None = field(check_attempts, "plain", default=3)
     deadline: Converted[timedelta | None, Duration | EllipsisType | None] = field(_bound, "default span", default=...)
     attempt_timeout: Converted[timedelta | None, Duration | None] = field(_bound, "span", default=None)
-    backoff: Backoff = field(_schedule, "backoff", default=Exponential(0.1, 5.0))
+    backoff: Converted[Backoff, Backoff | BackoffFunction] = field(
+        schedule_of, "backoff", default=Exponential(0.1, 5.0)
+    )
     jitter: Converted[Jitter, Jitter | str | None] = field(_jitter, "jitter", default=None, directive=Jitter.none)
     rules: Converted[tuple[Rule, ...], Iterable[Rule]] = field(_rules, "rules", default=(), directive=())
     catch: str | None = field(_task, "plain", default=None)
@@ -203,7 +201,7 @@ class PolicySettings(Frozen):
     nested: str = field(_choice("outer", "both"), "plain", default="outer", directive="outer")
     groups: str = field(_choice("all", "any", "never"), "plain", default="all", directive="all")
     idempotent: bool | None = field(_flag, "plain", default=None)
-    budget: object = field(_resource, "resource", default=None)
+    budget: Converted[object, object | EllipsisType] = field(_budget, "default resource", default=...)
     breaker: object = field(_resource, "resource", default=None)
     hedge: object = field(_resource, "resource", default=None)
     on_retry: Hook | None = field(_hook, None, default=None)

@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from redrive.errors import PolicySyntaxError, PolicyValueError
-from redrive.policy.directive import DEFAULT_MAXIMUM, DEFAULT_MINIMUM, DEFAULT_RETRIES, Directive, count_of
+from redrive.policy.directive import DEFAULT_MAXIMUM, DEFAULT_MINIMUM, DEFAULT_RETRIES, Directive, count_of, pasted
 from redrive.policy.duration import span
 
 _SCHEMA_COLUMN = len("+retry ") + 1
@@ -95,8 +95,8 @@ class Written(NamedTuple):
 
 
 def read_directive(text: str) -> Directive:
-    """Read a directive as FTL does."""
-    return parse(text).directive()
+    """Read a directive as FTL does, perhaps with its introduction."""
+    return parse(pasted(text)).directive()
 
 
 def go_message(error: PolicySyntaxError) -> str:

@@ -4,12 +4,14 @@ A hint is a lower bound: the wait may be longer, never shorter, so hints get no 
 failure (``Failure.hint``, or an attribute ``retry_after`` of the exception); the policy decides about it (``hints``,
 ``max_hint``, ``deadline``). A value that cannot be read is no hint; the result has the problem.
 
-============================  ==================  =====================================================================
-``Retry-After``               `retry_after`       RFC 9110, 10.2.3: whole seconds, or a date in one of three forms
-``X-RateLimit-Reset``         `rate_limit_reset`  no standard: seconds from now, or seconds since 1970
-``grpc-retry-pushback-ms``    `grpc_pushback`     gRFC A6: whole milliseconds; any other value means: do not retry
-``x-amz-retry-after``         `amazon`            milliseconds, at most 5 s above the client's own delay
-============================  ==================  =====================================================================
+==========================  =====================  ====================================================================
+``Retry-After``             `retry_after`          RFC 9110, 10.2.3: whole seconds, or a date in one of three forms
+``Retry-After``             `retry_after_decimal`  no standard: seconds with a fraction
+``retry-after-ms``          `retry_after_ms`       no standard: milliseconds
+``X-RateLimit-Reset``       `rate_limit_reset`     no standard: seconds from now, or seconds since 1970
+``grpc-retry-pushback-ms``  `grpc_pushback`        gRFC A6: whole milliseconds; any other value means: do not retry
+``x-amz-retry-after``       `amazon`               milliseconds, at most 5 s above the client's own delay
+==========================  =====================  ====================================================================
 
 A date is compared with the response's own ``Date`` header, if there is one, so that a wrong clock of the client has no
 effect.
@@ -24,7 +26,18 @@ from typing import NamedTuple
 
 from redrive.policy.duration import LONGEST, ZERO
 
-__all__ = ["AMAZON_OVER", "Hint", "amazon", "chosen", "grpc_pushback", "http_date", "rate_limit_reset", "retry_after"]
+__all__ = [
+    "AMAZON_OVER",
+    "Hint",
+    "amazon",
+    "chosen",
+    "grpc_pushback",
+    "http_date",
+    "rate_limit_reset",
+    "retry_after",
+    "retry_after_decimal",
+    "retry_after_ms",
+]
 
 #: How far the AWS clients let a server go beyond their own delay.
 AMAZON_OVER = timedelta(seconds=5)
@@ -59,6 +72,34 @@ def retry_after(value: str, *, now: datetime, response_date: str | None = None) 
     if at is None:
         return Hint(None, f"Retry-After {value!r} is neither a whole number of seconds nor a date as HTTP writes it")
     return Hint(_until(at, (response_date and http_date(response_date.strip(" \t"), now=now)) or now))
+
+
+def retry_after_decimal(value: str) -> Hint:
+    """Read a ``Retry-After`` with a fraction, ``0.5``: no form of RFC 9110, but servers of AI services send it.
+
+    Returns:
+        The span, rounded up to microseconds, at most `redrive.policy.duration.LONGEST`; or the problem.
+    """
+    return _decimal(value, "Retry-After", timedelta(seconds=1))
+
+
+def retry_after_ms(value: str) -> Hint:
+    """Read a ``retry-after-ms``, which servers of AI services send beside ``Retry-After``, and which is more exact.
+
+    Returns:
+        The span, rounded up to microseconds, at most `redrive.policy.duration.LONGEST`; or the problem.
+    """
+    return _decimal(value, "retry-after-ms", timedelta(milliseconds=1))
+
+
+def _decimal(value: str, name: str, unit: timedelta) -> Hint:
+    found = _DECIMAL.fullmatch(value.strip(" \t"))
+    if found is None:
+        return Hint(None, f"{name} {value!r} is not a number without a sign")
+    whole, fraction = _number(found["whole"], unit), found["fraction"] or ""
+    # A part of a unit that is written with more digits than this is less than a microsecond.
+    part = -(-int(fraction[:_COUNTABLE].ljust(_COUNTABLE, "0")) * (unit // _LEAST) // 10**_COUNTABLE)
+    return Hint(min(whole + part * _LEAST, LONGEST))
 
 
 def rate_limit_reset(value: str, *, now: datetime, since_1970: bool = False) -> Hint:
@@ -136,6 +177,8 @@ _FORMS = tuple(
     )
 )
 _DIGITS = re.compile(r"\d+", re.ASCII)
+_DECIMAL = re.compile(r"(?P<whole>\d+)(?:\.(?P<fraction>\d+))?", re.ASCII)
+_LEAST = timedelta(microseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INT32, _INT32_DIGITS = 2**31 - 1, 10
 # Digits; a longer number is beyond `LONGEST` in any unit, and Python refuses to read very long ones.

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
+from redrive.errors.foreign import context_of, set_context
 from redrive.policy.decision import Decision, Retry
 from redrive.policy.duration import format_duration
 from redrive.policy.failure import Failure
@@ -229,10 +230,10 @@ Outcome: TypeAlias = Ok[T] | GaveUp | Deferred
 
 def surface(error: Exception) -> NoReturn:
     """Raise an error that was caught before, with the context that it had."""
-    context = error.__context__
+    context = context_of(error)
     try:
         raise error
     finally:
         # `raise` inside an `except` clause would replace it.
-        error.__context__ = context
+        set_context(error, context)
         del error

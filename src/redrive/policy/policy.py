@@ -16,10 +16,12 @@ from redrive.policy.call_methods import CallMethods
 from redrive.policy.classify import answer_of, described, names_of
 from redrive.policy.decider import Decider
 from redrive.policy.duration import Duration, span
-from redrive.policy.failure import Failure, Stage
+from redrive.policy.failure import Failure
 from redrive.policy.fields import jitter_of
 from redrive.policy.fields import span as span_of
 from redrive.policy.jitter import Jitter
+from redrive.policy.known import describe
+from redrive.policy.stage import DISTRUSTED, Stage, is_distrusted
 from redrive.policy.value import freeze
 from redrive.seams import policy_from_dict, policy_operators, policy_to_dict
 
@@ -43,13 +45,15 @@ class Policy(CallMethods, Decider):
     Args:
         on: failures that are candidates for a retry: exception types, their qualified names, names of reasons, or a
             classifier that is called with the exception and returns True or False, or the delay before the retry (a
-            `timedelta` or seconds). None: any ``Exception``; required in process. Functions, also in other fields, are
-            not stored: a worker takes them from the policy of the task.
+            `timedelta` or seconds). None: any ``Exception`` that another attempt would not meet again, so no 404, no
+            unique violation and no programming error; required in process. Functions, also in other fields, are not
+            stored: a worker takes them from the policy of the task.
         on_result: predicate for results that count as failures; a coroutine function where calls are awaited.
         attempts: executions, the first included; None for no limit, then ``deadline`` or ``catch`` must bound the call.
         deadline: limit of the whole call, waits included. Default: none for durable jobs, 45 s in process.
         attempt_timeout: limit of one execution.
-        backoff: schedule of the delays; by default exponential from 100 ms to 5 s.
+        backoff: schedule of the delays, or a function of the retry's number (`Backoff.calling`); by default exponential
+            from 100 ms to 5 s.
         jitter: `Jitter` or its name; by default full, and none for a backoff that draws its own delays.
         rules: different treatment for some failures; the first match applies.
         catch: name of the task that runs after the last failure.
@@ -60,9 +64,11 @@ class Policy(CallMethods, Decider):
         nested: in nested policies, leave a failure to an outer policy that would retry it (``outer``), or retry it here
             as well (``both``).
         groups: an exception group is a candidate if ``all``, ``any`` or ``never`` of its leaves are.
-        idempotent: allow a repetition of an attempt with unknown outcome. Default: True for durable jobs, False in
-            process.
-        budget: key or object of a shared retry budget.
+        idempotent: allow a repetition of an attempt with unknown outcome, as after a timeout or a lost connection
+            (`redrive.policy.stage`). Default: True for durable jobs, False in process.
+        budget: key or object of a shared retry budget; None for none. Default: in process a budget of its own for each
+            function, policy object and transport (`redrive.policy.budget.OWN`); none for durable jobs, and none under
+            a clock of tests.
         breaker: key or object of a shared circuit breaker.
         hedge: key or object of a hedging plan.
         on_retry: function that is called with the `redrive.RetryDetails` of each retry, before its wait; a
@@ -81,6 +87,7 @@ class Policy(CallMethods, Decider):
         super()._keep(given)
         freeze(self, "deadline_given", given["deadline"] is not ...)
         freeze(self, "max_hint_given", given["max_hint"] is not ...)
+        freeze(self, "budget_given", given["budget"] is not ...)
         freeze(self, "jitter", jitter_of(self.jitter, self.backoff))
         if self.on == () and self.on_result is None:
             names_of((), "on")
@@ -150,7 +157,8 @@ class Policy(CallMethods, Decider):
         """Read a retry directive, ``[<retries=10>] <min-backoff> [<max-backoff>] [catch <task>]``.
 
         Args:
-            text: the directive; its number counts *retries*, so that ``attempts`` is one more.
+            text: the directive; its number counts *retries*, so that ``attempts`` is one more. It may begin with
+                ``//ftl:retry`` or ``+retry``, as it stands in Go or in FTL's schema.
             strict: apply FTL's limits (1 s to 1 d, no ``ms``) and use FTL's error texts.
 
         Raises:
@@ -199,18 +207,25 @@ class Policy(CallMethods, Decider):
 
     # --- what it makes of an exception and of a result (in process)
 
-    def classify(self, exception: BaseException, *, stage: Stage = Stage.ANSWERED) -> Failure:
+    def classify(self, exception: BaseException, *, stage: Stage | None = None) -> Failure:
         """Describe an exception; if ``on`` is a classifier, call it.
+
+        A certificate that was not trusted will not be trusted a few seconds later: it is a candidate only if ``on``
+        names ``ssl.SSLCertVerificationError`` itself, and not one of its base classes.
 
         Args:
             exception: the exception.
-            stage: how far the call got, unless the classifier returns a whole `Failure`.
+            stage: how far the call got, unless the classifier returns a whole `Failure`; by default as far as the
+                exception proves it (`redrive.policy.stage`).
 
         Raises:
             PolicyValueError: the classifier returned an awaitable.
         """
         if not callable(self.on):
-            return Failure.of(exception, stage=stage)
+            failure = describe(exception, stage=stage)
+            if failure.stage is Stage.NOT_SENT and DISTRUSTED not in (self.on or ()) and is_distrusted(exception):
+                return failure._replace(candidate=False)
+            return failure
         return described(exception, answer_of(self.on(exception), "on", self.on), stage)
 
     def classify_result(self, result: object) -> Failure | None:
@@ -320,10 +335,12 @@ class Policy(CallMethods, Decider):
             del arguments["deadline"]
         if not self.max_hint_given:
             del arguments["max_hint"]
+        if not self.budget_given:
+            del arguments["budget"]
         return arguments
 
     def _key(self) -> tuple[object, ...]:
-        return (self.deadline_given, self.max_hint_given, *super()._key())
+        return (self.deadline_given, self.max_hint_given, self.budget_given, *super()._key())
 
     def __repr__(self) -> str:
         usual = _USUAL.arguments()

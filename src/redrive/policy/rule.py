@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from redrive.errors import PolicyValueError
-from redrive.policy.backoff import Backoff
+from redrive.policy.backoff import Backoff, BackoffFunction, schedule_of
 from redrive.policy.classify import names_of
 from redrive.policy.value import Value, check_attempts, freeze
 
@@ -19,7 +19,7 @@ class Rule(Value):
 
     Args:
         on: exception types, their qualified names, or names of reasons.
-        backoff: its schedule of delays; None for the policy's.
+        backoff: its schedule of delays, or a function (`Backoff.calling`); None for the policy's.
         attempts: failures of this kind, the last one being final; None for the policy's limit.
 
     Raises:
@@ -34,17 +34,15 @@ class Rule(Value):
         self,
         on: type[BaseException] | str | Iterable[type[BaseException] | str],
         *,
-        backoff: Backoff | None = None,
+        backoff: Backoff | BackoffFunction | None = None,
         attempts: int | None = None,
     ) -> None:
         if callable(on) and not isinstance(on, type):
             raise PolicyValueError(
                 "a rule takes names, not a classifier: let the policy's classifier return a reason, and name that"
             )
-        if backoff is not None and not isinstance(backoff, Backoff):
-            raise PolicyValueError(f"backoff={backoff!r} is not a Backoff")
         freeze(self, "on", names_of(on, "Rule.on"))
-        freeze(self, "backoff", backoff)
+        freeze(self, "backoff", None if backoff is None else schedule_of(backoff, "Rule.backoff"))
         freeze(self, "attempts", check_attempts(attempts, "Rule.attempts"))
 
     def name(self, position: int) -> str:

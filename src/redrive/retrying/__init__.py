@@ -1,7 +1,8 @@
 """Retried calls in this process.
 
 May import: `redrive.observe` and the layers below it, except the engine. Must never: decide on retries (the policy
-does), import a store, keep state between calls, or make a call that succeeds at once slower than a loop by hand.
+does), import a store, keep state between calls except in budgets, breakers and limiters, or make a call that succeeds
+at once slower than a loop by hand.
 
 There is one loop (`redrive.retrying.state`), used by:
 
@@ -20,10 +21,17 @@ Rules for all of them:
   more note (``gave up after 3 attempts in 1.24 s: ...``) and the record as ``__retry__``. An error that the policy does
   not match passes the first attempt without either. A last *result* that is still rejected is returned; of a
   block, ``attempt.gave_up`` shows it.
+* **A call that may have taken effect is repeated only if it is idempotent.** `redrive.policy.stage` has the meaning of
+  built-in exceptions. ``idempotent=False`` of a called function holds against the policies around it, too (`once`).
 * **Control flow is not a failure.** ``CancelledError``, ``KeyboardInterrupt``, ``SystemExit``, ``GeneratorExit`` and
-  trio's ``Cancelled`` are no ``Exception`` and pass at once, whatever ``on`` is.
-* **One layer retries a failure.** An inner call leaves a failure to an enclosing call that would retry it, unless the
-  inner policy has ``nested="both"``; see `context`.
+  trio's ``Cancelled`` are no ``Exception`` and pass at once, whatever ``on`` is. A cancellation that an attempt has
+  turned into another error is raised in its place (`cancellation`). An awaited call lets other tasks run before each
+  retry, also without a wait.
+* **One layer retries a failure.** An inner call leaves a failure to an enclosing call or a job that would retry it,
+  unless the inner policy has ``nested="both"``; the attempts of one in another task or thread count as those of the
+  enclosing call. See `context`.
+* **Each owner has a budget.** A decorated function, a policy object and a transport without ``budget`` have their own;
+  a call that is alone is never refused. See `own`.
 * **Predicates may be coroutine functions** (``on`` and ``on_result``) where calls are awaited. Elsewhere they are
   refused: when a function is decorated, and at the first use of ``policy.call``, ``policy.outcome`` and of blocks.
 * **Called code can read the time that is left** from `deadline`. Async attempts are also cancelled at an

@@ -11,10 +11,11 @@ was neither answered nor timed out, for example because its connection broke, ha
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
 
 from redrive.clock import Clock
 from redrive.errors import CircuitOpen
+from redrive.errors.foreign import is_a
+from redrive.forks import ForkSafeLock
 from redrive.policy.breaker import (
     Admitted,
     Answer,
@@ -38,7 +39,7 @@ from redrive.retrying.context import present_clock
 
 def is_timeout(error: BaseException) -> bool:
     """Return True if an error is a timeout, the default failure of a breaker."""
-    return isinstance(error, TimeoutError)
+    return is_a(error, TimeoutError)
 
 
 class Permit:
@@ -66,7 +67,11 @@ class Permit:
 
     def settle(self, error: BaseException | None, *, answered: bool) -> None:
         """Report the end of a call; ``answered`` if the other side has answered, also by a refusal."""
-        if error is not None and self._breaker.counts(error):
+        self.report(failed=error is not None and self._breaker.counts(error), answered=answered)
+
+    def report(self, *, failed: bool, answered: bool) -> None:
+        """Report a failure of the other side, otherwise its answer, otherwise that there is no result."""
+        if failed:
             self.failed()
         elif answered:
             self.succeeded()
@@ -99,7 +104,7 @@ class CircuitBreaker:
         self.counts = counts
         self._clock = clock or present_clock()
         self._state = initial(self.settings)
-        self._lock = Lock()
+        self._lock = ForkSafeLock()
 
     @property
     def status(self) -> BreakerStatus:

@@ -7,20 +7,24 @@ in the context variable `SCOPE`, with the exception that is described there.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime, timedelta
-from types import FrameType
-from typing import Any, Protocol
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redrive.clock import Clock, SystemClock
+from redrive.errors import PolicyValueError
 from redrive.policy import Policy
-from redrive.retrying.plan import Plan
 from redrive.retrying.rng import roll
 from redrive.retrying.wrapper import MARK, PLAN, STARTED, STATE
+
+if TYPE_CHECKING:
+    from redrive.retrying.plan import Plan
 
 SYSTEM = SystemClock()
 
@@ -34,6 +38,10 @@ SYSTEM = SystemClock()
 # * An enclosing budget that is used up does not make the inner call retry, since that would evade the budget.
 # * If the code between the two calls catches the error, neither call retries; then the inner policy needs
 #   `nested="both"`.
+# * A call encloses what runs on its stack. In another task or thread an inner call retries by itself, whether the
+#   enclosing one is in `SCOPE` there or not, and the enclosing call counts the attempts of an inner one that has given
+#   up as its own (`redrive.retrying.record.spent_since`), so that they add up to those of one layer.
+# * A job encloses what runs in the context of its attempt, also in other tasks and threads (`JOB`).
 class Call(Protocol):
     """A retried call in progress; `redrive.retrying.state.CallState` is one."""
 
@@ -41,6 +49,12 @@ class Call(Protocol):
     clock: Clock
     outer: Call | None
     live: bool
+    #: True if it encloses the tasks and threads that have its context; False if only what runs on its stack.
+    spans_tasks: bool
+    #: The `id` of the frame of a block, whose function has no other mark on the stack; 0 for other calls.
+    frame_id: int
+    #: The calls that enclose it, where it runs in a task of its own.
+    above: tuple[Call | Job, ...]
 
     @property
     def name(self) -> str:
@@ -71,7 +85,10 @@ class _FirstAttempt:
     __slots__ = ("ends", "plan", "started")
     clock: Clock = SYSTEM
     outer: Call | None = None
+    above: tuple[Call | Job, ...] = ()
     live = True
+    spans_tasks = False
+    frame_id = 0
     number = 1
 
     def __init__(self, plan: Plan, started: float) -> None:
@@ -152,10 +169,9 @@ class _Changed(Scope):
 # the context).
 #
 # Consequence: other tasks and threads that are started in the first attempt of a decorated coroutine function, or by a
-# decorated sync function, do not see the enclosing call. In them `deadline` returns None, and an inner policy retries
-# by itself. If a coroutine function of n attempts starts tasks with m attempts, at most m + n - 1 calls are made, never
-# n x m. A policy with a deadline or an attempt_timeout stands in `SCOPE` from the start, as do policy.call, blocks, and
-# all calls where a scope is in force.
+# decorated sync function, do not see the enclosing call. In them `deadline` returns None. A policy with a deadline or
+# an attempt_timeout stands in `SCOPE` from the start, as do policy.call, blocks, and all calls where a scope is
+# in force.
 #
 # A call that has ended is not live, so that a task that outlives its call has no enclosing call.
 SCOPE: ContextVar[Scope | None] = ContextVar("redrive", default=None)
@@ -179,6 +195,24 @@ def _in_force(**changes: Any) -> Iterator[None]:
 
 # Not empty while retries are switched off in the whole process, threads included.
 OFF: list[None] = [None] if os.environ.get("REDRIVE_DISABLED", "0").lower() in ("1", "true", "yes", "on") else []
+
+
+# A first failure and a `Limiter` load these. The child of a fork would wait for a thread of its parent that is loading
+# one, and that it does not have.
+_LOADED_LATE = ("inspect", "linecache", "redrive.observe.logs", "redrive.retrying.shared", "redrive.retrying.hedging")
+
+
+def finish_imports() -> None:
+    """Load what calls in other threads may be loading, or wait for them."""
+    threading = sys.modules.get("threading")
+    if threading is not None and threading.active_count() > 1:
+        for name in _LOADED_LATE:
+            importlib.import_module(name)
+
+
+# Windows has no fork.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=finish_imports)
 
 
 def disable() -> None:
@@ -299,7 +333,10 @@ def enclosing(own: MarkedCall | None, error: BaseException | None) -> tuple[Call
         found = tuple([call for call in _published(scope) if call is not own and call.plan.retries])
     skip = own is not None and own.on_stack
     # The traceback begins with the frame that caught the error, which saves a search through the frames of the loop.
-    traceback = None if error is None else error.__traceback__
+    try:
+        traceback = None if error is None else error.__traceback__
+    except Exception:  # noqa: BLE001 - whatever a property of the user's exception raises
+        traceback = None
     frame: FrameType | None
     if traceback is None:
         frame = _here()
@@ -317,6 +354,65 @@ def enclosing(own: MarkedCall | None, error: BaseException | None) -> tuple[Call
                 found = (*found, seen)
         frame = frame.f_back
     return found
+
+
+class Job(Protocol):
+    """A running attempt of a job."""
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        ...
+
+    def repeats(self, error: Exception | None, result: object) -> bool:
+        """See `Call.repeats`."""
+        ...
+
+
+# The attempt of a job that runs in this context. It is no scope: calls in a handler are as fast as elsewhere.
+JOB: ContextVar[Job | None] = ContextVar("redrive_job", default=None)
+
+# The code of the loops of calls; each has the call in its local variable `state`.
+LOOPS: set[CodeType] = set()
+
+
+def layers(calls: tuple[Call, ...]) -> tuple[Call | Job, ...]:
+    """Return those to which a call leaves what they retry: enclosing calls on its stack, and the job of its context."""
+    found = _on_stack(calls) if calls and SCOPE.get() is not None else calls
+    job = JOB.get()
+    return found if job is None else (*found, job)
+
+
+def _on_stack(calls: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the calls that run on this stack or span tasks, and those above a call of the stack."""
+    running: list[Any] = []
+    frames = set()
+    frame: FrameType | None = _here()
+    while frame is not None:
+        frames.add(id(frame))
+        if frame.f_code in LOOPS:
+            running.append(frame.f_locals["state"])
+        elif frame.f_globals is MARK and (seen := _read(frame)) is not None:
+            running.append(seen)
+        frame = frame.f_back
+    here = [each for each in calls if each.spans_tasks or each.frame_id in frames or _is_among(each, running)]
+    return (*here, *(above for each in here for above in each.above))
+
+
+def _is_among(call: Any, running: list[Any]) -> bool:
+    """Return True if a call is one of these; that of a first attempt is another object each time it is read."""
+    return isinstance(call, _FirstAttempt) or any(call is each for each in running)
+
+
+def refuse_copies(name: str) -> None:
+    """Raise PolicyValueError if a hedged call, of which copies run, encloses a call that is declared not idempotent."""
+    scope = SCOPE.get()
+    hedged = None if scope is None else next((call for call in _published(scope) if call.plan.hedged), None)
+    if hedged is not None:
+        raise PolicyValueError(
+            f"{hedged.name} is hedged, so that copies of it run at the same time, and calls {name}, which is declared "
+            "idempotent=False"
+        )
 
 
 _here = sys._getframe  # noqa: SLF001 - documented; CPython and PyPy have it

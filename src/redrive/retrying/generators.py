@@ -22,6 +22,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redrive.errors import PolicyValueError
+from redrive.errors.foreign import notes_of, set_attribute
 from redrive.retrying.loops import afailed
 from redrive.retrying.plan import Plan
 from redrive.retrying.state import CallState, start
@@ -124,24 +125,24 @@ class _Stream:
 
     def ended(self) -> None:
         """Finish the call after the generator has returned."""
-        if self.call.guard is not None:
-            self.call.guard.finish(None)
-        self.call.emit_end()
+        self.call.returned()
 
     def failed(self, error: Exception) -> bool:
         """Return True if the stream is retried."""
         return not self._is_over(error) and self.call.failed(error)
 
-    async def afailed(self, error: Exception) -> bool:
+    async def afailed(self, error: BaseException) -> bool:
         """Return True if the stream is retried; await the classifier."""
-        return not self._is_over(error) and await afailed(self.call, error)
+        is_over = isinstance(error, Exception) and self._is_over(error)
+        return not is_over and await afailed(self.call, error)
 
     def _is_over(self, error: Exception) -> bool:
         if error is self.thrown:
             return True
         committed = self._yielded and self._mode == UNTIL_FIRST_ITEM
-        if committed and self.call.repeats(error, None) and COMMITTED not in getattr(error, "__notes__", ()):
-            error.add_note(COMMITTED)
+        notes = notes_of(error)
+        if committed and self.call.repeats(error, None) and COMMITTED not in notes:
+            set_attribute(error, "__notes__", [*notes, COMMITTED])
         return committed
 
 
@@ -204,7 +205,7 @@ def _wrap_async(  # noqa: C901 - the same with `await`
         try:
             _rd_state.admit()
             while True:
-                if _rd_state.delay or _rd_state.pending:
+                if _rd_state.number > 1:
                     await _rd_state.asleep()
                 source = stream.open(function)
                 try:
@@ -227,7 +228,7 @@ def _wrap_async(  # noqa: C901 - the same with `await`
                 except StopAsyncIteration:
                     stream.ended()
                     return
-                except Exception as error:
+                except BaseException as error:
                     if not await stream.afailed(error):
                         raise
         finally:

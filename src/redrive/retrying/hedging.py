@@ -25,10 +25,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from redrive.clock import in_trio
+from redrive.errors.foreign import is_a
 from redrive.policy.failure import flatten
 from redrive.policy.hedge import Hedge
 from redrive.policy.outcome import surface
-from redrive.retrying.context import enclosing
+from redrive.retrying.context import enclosing, layers
 from redrive.retrying.record import attach_copies
 from redrive.retrying.shared import resolve_hedge
 from redrive.retrying.state import CallState
@@ -47,7 +48,7 @@ async def hedged_call(
     if hedge is None:
         return await attempts(state, function, args, kwargs)
     # The tasks of the copies do not have those frames on their stacks.
-    state.above = enclosing(state, None)
+    state.above = layers(enclosing(state, None))
     async with task_group() as group:
         copies = _Copies(state, hedge, group, lambda copy: attempts(copy, function, args, kwargs))
         end = await copies.run()
@@ -127,9 +128,9 @@ class _Copies:
 
     def _send(self) -> bool:
         copy = self._state.copy()
-        if copy.plan.shares:
+        if copy.plan.shares or copy.plan.own is not None:
             copy.join_shared(hedging=bool(self._sent))
-        if self._sent and (self._is_too_late(0) or not (copy.guard is None or copy.guard.afford())):
+        if self._sent and (self._is_too_late(0) or not copy.afford()):
             self._left = 0
             return False
         self._left -= 1
@@ -220,7 +221,7 @@ class _AsyncioTaskGroup:
             if not task.cancelled():
                 # Reported already; asyncio logs exceptions that are never retrieved.
                 task.exception()
-        if interrupted is not None and not isinstance(error, self._asyncio.CancelledError):
+        if interrupted is not None and not is_a(error, self._asyncio.CancelledError):
             raise interrupted
 
 

@@ -14,9 +14,14 @@ status  meaning                                                                 
 425     refused because it came early, and might be a replay (RFC 8470, 5.2)            of any request
 429     refused: too many requests (RFC 6585, 4)                                        of any request
 5xx     failed at an unknown point; also all statuses that do not exist                 if the request may be repeated
-501...  501, 505, 506, 508, 510, 511: it would fail again                               no
-other   the request is wrong, or it has succeeded                                       no
+501...  501, 505, 506, 508, 510, 511: it would fail again                               if it is named
+4xx     the request is wrong                                                            if it is named
+other   it has succeeded                                                                if ``statuses`` has it
 ======  ==============================================================================  ===============================
+
+A policy names a status by its reason, ``on="HTTP_404"``, or in a rule; ``statuses`` replaces the table. A status that
+is named is retried only if the request may be repeated, because a server can answer 404 to a POST after an effect.
+``methods`` replaces the idempotent methods.
 
 **An idempotency key belongs to the call, not to the attempt.** It is the same for all attempts, so that the server
 recognises them, and another one for the next call, so that the server does not take that for a repetition. Therefore it
@@ -26,17 +31,31 @@ is made before the first attempt; `idempotency_key` raises inside of a retried c
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
+from redrive.errors import PolicyValueError
 from redrive.policy import Failure, Stage
-from redrive.policy.hints import Hint, chosen, retry_after
+from redrive.policy.failure import Lasting
+from redrive.policy.hints import Hint, chosen, retry_after, retry_after_decimal, retry_after_ms
 from redrive.retrying.context import enclosing, present_clock
 from redrive.retrying.rng import unique
 
-__all__ = ["IDEMPOTENCY_KEY", "IDEMPOTENT", "Headers", "failure_of", "idempotency_key", "is_idempotent"]
+__all__ = [
+    "IDEMPOTENCY_KEY",
+    "IDEMPOTENT",
+    "METHODS",
+    "Headers",
+    "checked_methods",
+    "checked_statuses",
+    "failure_of",
+    "idempotency_key",
+    "is_idempotent",
+]
+
+_T = TypeVar("_T")
 
 Headers: TypeAlias = Mapping[str, str] | Collection[tuple[str, str]]
 """Headers as HTTP libraries have them: a mapping, or pairs. The case of names does not matter."""
@@ -50,24 +69,71 @@ IDEMPOTENT = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PUT", "TRACE"}) | {
     *("PROPFIND", "QUERY", "REPORT", "SEARCH")
 }
 
+#: The methods that ``methods`` may name: IANA's registry of HTTP methods, without CONNECT and PRI, which open tunnels
+#: and connections.
+METHODS = IDEMPOTENT | {
+    *("ACL", "BASELINE-CONTROL", "BIND", "CHECKIN", "CHECKOUT", "COPY", "LABEL", "LINK", "LOCK", "MERGE", "MKACTIVITY"),
+    *("MKCALENDAR", "MKCOL", "MKREDIRECTREF", "MKWORKSPACE", "MOVE", "ORDERPATCH", "PATCH", "POST", "PROPPATCH"),
+    *("REBIND", "UNBIND", "UNCHECKOUT", "UNLINK", "UNLOCK", "UPDATE", "UPDATEREDIRECTREF", "VERSION-CONTROL"),
+}
+
 # A tunnel; no server reads a key before it exists.
 _KEYLESS = frozenset({"CONNECT"})
 # Before anything was done.
 _REFUSED = frozenset({408, 421, 425, 429})
 _FINAL = frozenset({501, 505, 506, 508, 510, 511})
+_SENT = Stage.IN_FLIGHT
 _CONFLICT, _BAD, _UNPROCESSABLE = 409, 400, 422
 _FINE, _WRONG = range(100, 400), range(400, 500)
+# Of the answers that a client returns, without those of status 1xx.
+_NAMEABLE = range(200, 600)
 
 
-def is_idempotent(method: str, headers: Headers = ()) -> bool:
+def is_idempotent(method: str, headers: Headers = (), *, methods: Collection[str] = IDEMPOTENT) -> bool:
     """Return True if a request may be repeated although the first one may have taken effect.
 
     Args:
         method: of the request, in any case.
         headers: of the request. A key makes it repeatable on a server that supports keys; send none to others.
+        methods: the methods that may be repeated, in upper case.
     """
     name = method.upper()
-    return name in IDEMPOTENT or (name not in _KEYLESS and _has_key(headers))
+    return name in methods or (name not in _KEYLESS and _has_key(headers))
+
+
+def checked_statuses(statuses: Iterable[int] | None) -> frozenset[int] | None:
+    """Return statuses that a user has named; None for none given.
+
+    Raises:
+        PolicyValueError: it is no list, or has something else than whole numbers from 200 to 599.
+    """
+    given = _listed(statuses, "statuses", "statuses=[404, 503]")
+    for each in given or ():
+        if isinstance(each, bool) or not isinstance(each, int) or each not in _NAMEABLE:
+            raise PolicyValueError(f"statuses: {each!r} is no status of HTTP: give whole numbers from 200 to 599")
+    return None if given is None else frozenset(int(each) for each in given)
+
+
+def checked_methods(methods: Iterable[str] | None) -> frozenset[str] | None:
+    """Return methods that a user has named, in upper case; None for none given.
+
+    Raises:
+        PolicyValueError: it is no list, or has a name that is not in `METHODS`.
+    """
+    given = _listed(methods, "methods", 'methods=["GET", "POST"]')
+    for each in given or ():
+        if not isinstance(each, str) or each.upper() not in METHODS:
+            known = "it opens a tunnel" if each == "CONNECT" else "see redrive.retrying.http.METHODS"
+            raise PolicyValueError(f"methods: {each!r} is no method of HTTP that can be repeated: {known}")
+    return None if given is None else frozenset(each.upper() for each in given)
+
+
+def _listed(given: Iterable[_T] | None, field: str, example: str) -> tuple[_T, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise PolicyValueError(f"{field}={given!r}: give a list, as in {example}")
+    return tuple(given)
 
 
 def failure_of(  # noqa: PLR0913 - a request, an answer, and when
@@ -78,6 +144,8 @@ def failure_of(  # noqa: PLR0913 - a request, an answer, and when
     sent: Headers = (),
     now: datetime | None = None,
     error: BaseException | None = None,
+    statuses: Iterable[int] | None = None,
+    methods: Iterable[str] | None = None,
 ) -> Failure | None:
     """Return the failure that an answer is; None for success.
 
@@ -88,26 +156,45 @@ def failure_of(  # noqa: PLR0913 - a request, an answer, and when
         sent: headers of the request.
         now: the present instant, aware; by default that of the clock in force.
         error: the exception of the client library; its classes and its message become those of the failure.
+        statuses: the statuses that are retried; by default those of the table. Others are lasting failures.
+        methods: the methods of requests that may be repeated, once they were sent; by default `IDEMPOTENT`. With it,
+            an answer to a request of another method without a key is lasting, whatever its status.
 
     Returns:
         The failure, with the reason ``HTTP_503`` and so on. Its stage is *in flight* only if the request may have taken
-        effect and may not be repeated, so that a policy does not depend on the request. It is no candidate if a retry
-        would have the same answer, and permanent if the server rejects the key.
+        effect and may not be repeated, so that a policy does not depend on the request. It is lasting if a retry would
+        have the same answer.
+
+    Raises:
+        PolicyValueError: ``statuses`` or ``methods`` are not valid.
     """
-    if status in _FINE:
+    chosen, allowed = checked_statuses(statuses), checked_methods(methods)
+    named = chosen is not None and status in chosen
+    if status in _FINE and not named:
         return None
     base = Failure((), f"HTTP status {status} for {method.upper()}") if error is None else Failure.of(error)
-    failure = base._replace(reason=f"HTTP_{status}", stage=Stage.ANSWERED)
     keyed = _has_key(sent)
-    if status in _WRONG and status not in _REFUSED and not (status == _CONFLICT and keyed):
-        return failure._replace(candidate=False, permanent=_complaint(method, status, keyed=keyed))
-    if status in _FINAL:
-        return failure._replace(candidate=False)
-    unknown = status not in _WRONG and not is_idempotent(method, sent)
+    repeatable = is_idempotent(method, sent, methods=IDEMPOTENT if allowed is None else allowed)
+    refused = status in _REFUSED or (status == _CONFLICT and keyed)
+    passes = named if chosen is not None else refused or (status not in _WRONG and status not in _FINAL)
+    once = Stage.ANSWERED if repeatable else Stage.IN_FLIGHT
+    lasting = None
+    if not passes:
+        lasting = Lasting(_complaint(method, status, keyed=keyed), once)
+    elif allowed is not None and not repeatable:
+        lasting = unlisted(method, f"HTTP_{status}")
     hint = _hint(headers, present_clock().now() if now is None else now).delay
-    return failure._replace(
-        stage=Stage.IN_FLIGHT if unknown else Stage.ANSWERED, hint=failure.hint if hint is None else hint
+    return base._replace(
+        reason=f"HTTP_{status}",
+        stage=once if passes and not refused else Stage.ANSWERED,
+        hint=base.hint if hint is None else hint,
+        lasting=lasting,
     )
+
+
+def unlisted(method: str, reason: str) -> Lasting:
+    """Return the verdict on a failure of a request that was sent, with a method that ``methods`` does not name."""
+    return Lasting(f"{reason} is not retried, because {method.upper()} is not one of the policy's methods", _SENT)
 
 
 def idempotency_key(uid: str | None = None) -> str:
@@ -139,18 +226,21 @@ def idempotency_key(uid: str | None = None) -> str:
 _PRINTABLE = re.compile("[ -~]+")
 
 
-def _complaint(method: str, status: int, *, keyed: bool) -> str | None:
-    """Return the complaint of the server about a missing or reused key (draft-07, 2.7); None if there is none."""
+def _complaint(method: str, status: int, *, keyed: bool) -> str:
+    """Return the complaint of the server about a missing or reused key (draft-07, 2.7); "" if there is none."""
     if status == _UNPROCESSABLE and keyed:
-        return "HTTP status 422: the content is wrong, or the Idempotency-Key was used for another one before"
+        return "HTTP_422: the content is wrong, or the Idempotency-Key was used for another one before"
     if status == _BAD and not keyed and method.upper() not in IDEMPOTENT:
-        return "HTTP status 400: the request is wrong, or the server wants an Idempotency-Key with it"
-    return None
+        return "HTTP_400: the request is wrong, or the server wants an Idempotency-Key with it"
+    return ""
 
 
 def _hint(headers: Headers, now: datetime) -> Hint:
     date = next(_values(headers, "date"), None)
-    return chosen(retry_after(value, now=now, response_date=date) for value in _values(headers, "retry-after"))
+    exact = [retry_after_ms(value) for value in _values(headers, "retry-after-ms")]
+    values = list(_values(headers, "retry-after"))
+    dated = [retry_after(value, now=now, response_date=date) for value in values]
+    return chosen([*exact, *dated, *(retry_after_decimal(value) for value in values)])
 
 
 def _has_key(headers: Headers) -> bool:

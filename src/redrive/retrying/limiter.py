@@ -31,8 +31,10 @@ from threading import Event, Lock
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
+from redrive import forks
 from redrive.clock import in_trio
 from redrive.errors import Overloaded, PolicyValueError
+from redrive.policy.classify import refuse_coroutine
 from redrive.policy.overload import Adaptive, AdaptiveRate, Answers, Shedding
 from redrive.retrying.context import SCOPE, attempt, deadline, present_clock
 from redrive.retrying.rng import roll
@@ -46,7 +48,7 @@ _UNKNOWN = object()
 _GRAIN = 0.001
 
 
-class Limiter:
+class Limiter(forks.Member):
     """A limit of the calls in progress and of the calls per second.
 
     Args:
@@ -80,7 +82,7 @@ class Limiter:
         if isinstance(rate, Adaptive) and burst != 1:
             raise PolicyValueError(f"burst={burst!r} of a limiter: an adaptive rate has a bucket of its own")
         self.name = name
-        self._free = concurrency
+        self._concurrency = self._free = concurrency
         self._queue: deque[_ThreadWaiter | _AsyncioWaiter | _TrioWaiter] = deque()
         self._lock = Lock()
         self._rate: EvenRate | FollowingRate | None = None
@@ -92,6 +94,13 @@ class Limiter:
         self._throttles = rate.answers if isinstance(rate, Adaptive) else None
         self._shed = shed
         self._shedding = None if shed is None else shed.open()
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Free all places: the threads that hold them, or wait for one, do not exist in the child."""
+        self._lock = Lock()
+        self._free = self._concurrency
+        self._queue.clear()
 
     @property
     def rate(self) -> float | None:
@@ -128,7 +137,7 @@ class Limiter:
         def limited(*args: Any, **kwargs: Any) -> Any:
             self.__enter__()
             try:
-                result = function(*args, **kwargs)
+                result = refuse_coroutine(function(*args, **kwargs), function)
             except BaseException as error:
                 self._over(error)
                 raise
@@ -219,7 +228,7 @@ class Limiter:
             if self._free is None:
                 return
             waiter = self._queue.popleft() if self._queue else None
-            if waiter is None:
+            if waiter is None and self._free != self._concurrency:
                 self._free += 1
         if waiter is not None and not waiter.wake():
             # Its event loop is closed, and the waiter with it.

@@ -16,9 +16,11 @@ from types import TracebackType
 from typing import Any, TypeAlias, cast
 
 from redrive.clock import in_trio
+from redrive.errors.foreign import is_a
 from redrive.policy import Failure, format_duration
-from redrive.policy.classify import Answer, answer_of, is_coroutine_function
+from redrive.policy.classify import Answer, answer_of, is_coroutine_function, must_be_awaited, refuse_coroutine
 from redrive.policy.outcome import Outcome
+from redrive.retrying.context import LOOPS
 from redrive.retrying.plan import Plan
 from redrive.retrying.state import CallState, start
 
@@ -30,7 +32,9 @@ def call(plan: Plan, function: Callable[..., Any], args: tuple[Any, ...], kwargs
     return proceed(start(plan), function, args, kwargs)
 
 
-def proceed(state: CallState, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def proceed(  # noqa: C901 - a part of it would be a call more for each attempt
+    state: CallState, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Call the function until it succeeds or the policy gives up; return its last result."""
     state.plan.refuse_hedge("not one")
     state.plan.refuse_await("a plain function")
@@ -49,6 +53,8 @@ def proceed(state: CallState, function: Callable[..., Any], args: tuple[Any, ...
                 if not state.failed(error):
                     raise
             else:
+                if must_be_awaited(type(result)):
+                    refuse_coroutine(result, function)
                 if state.accepts(result):
                     return result
     finally:
@@ -104,7 +110,7 @@ async def attempts(state: CallState, function: _AsyncFunction, args: tuple[Any, 
         if state.guard is not None:
             state.admit()
         while True:
-            if (state.delay or state.pending) and await state.asleep():
+            if state.number > 1 and await state.asleep():
                 return state.result
             try:
                 if state.bounded:
@@ -112,7 +118,7 @@ async def attempts(state: CallState, function: _AsyncFunction, args: tuple[Any, 
                         result = await function(*args, **kwargs)
                 else:
                     result = await function(*args, **kwargs)
-            except Exception as error:
+            except BaseException as error:
                 if not await afailed(state, error, timed_out=timeout is not None and timeout.expired):
                     raise
             else:
@@ -124,14 +130,22 @@ async def attempts(state: CallState, function: _AsyncFunction, args: tuple[Any, 
             state.drop()
 
 
-async def afailed(state: CallState, error: Exception, *, timed_out: bool = False) -> bool:
+LOOPS.update((proceed.__code__, attempts.__code__))
+
+
+async def afailed(state: CallState, error: BaseException, *, timed_out: bool = False) -> bool:
     """Return True if an attempt that raised is retried; await the classifier if it is a coroutine function."""
+    if not isinstance(error, Exception):
+        state.left_by(error)
+        return False
     on = state.plan.policy.on
     if state.plan.awaits and not state.off and callable(on) and is_coroutine_function(on):
+        if not timed_out:
+            state.keep_cancellation(error)
         at = state.clock.monotonic()
         answer = await cast("Awaitable[Answer]", on(error))
         return state.decide_error(error, at, timed_out=timed_out, answer=answer)
-    return state.timed_out(error) if timed_out else state.failed(error)
+    return state.timed_out(error) if timed_out else state.afailed(error)
 
 
 async def _aaccepts(state: CallState, result: Any) -> bool:
@@ -196,8 +210,10 @@ class _AsyncioTimeout:
 
         # If there are more cancel requests than before and this one, another cancellation comes first.
         is_ours = self._task.uncancel() <= self._pending
-        if is_ours and isinstance(error, asyncio.CancelledError):
+        if is_ours and is_a(error, asyncio.CancelledError):
             raise _timeout_error(self._state) from error
+        if not is_ours and isinstance(error, Exception):
+            raise asyncio.CancelledError from error
 
 
 class _TrioTimeout:
@@ -215,7 +231,8 @@ class _TrioTimeout:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None:
         caught = self._scope.__exit__(kind, error, traceback)
-        self.expired = self._scope.cancelled_caught
+        # The attempt may have turned the cancellation into another error.
+        self.expired = self._scope.cancelled_caught or (isinstance(error, Exception) and self._scope.cancel_called)
         if self.expired and caught:
             raise _timeout_error(self._state) from error
 

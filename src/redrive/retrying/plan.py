@@ -11,6 +11,7 @@ from redrive.errors import PolicyValueError
 from redrive.policy import History, Policy, Retry
 from redrive.policy.classify import is_coroutine_function
 from redrive.policy.decider import Wait
+from redrive.retrying.own import OwnBudget
 
 # The random sample of the longest delay.
 _LONGEST = 1 - 2.0**-53
@@ -21,18 +22,8 @@ CLASSES_KEPT, WAITS_KEPT = 1024, 64
 class Plan:
     """A policy prepared for calls of one function in this process."""
 
-    def __init__(self, given: Policy, name: str) -> None:
-        try:
-            policy = given.in_process()
-        except PolicyValueError as error:
-            raise PolicyValueError(f"{name}: {error}") from None
-        if policy.catch is not None:
-            why = "a catch task takes over durable jobs; in process, catch the exception"
-            raise PolicyValueError(f"{name}: catch={policy.catch!r}: {why}")
-        if policy.hedge is not None and not policy.idempotent:
-            raise PolicyValueError(
-                f"{name}: hedge={policy.hedge!r}: only a call with idempotent=True may be made twice"
-            )
+    def __init__(self, given: Policy, name: str, own: OwnBudget | None = None) -> None:
+        policy = _in_process(given, name)
         self.given = given
         self.name = name
         #: The policy with the defaults of calls in process.
@@ -54,6 +45,8 @@ class Plan:
         self.outer_first = policy.nested == "outer"
         #: True if the policy has ``on_result``.
         self.checks_results = any(policy.predicates)
+        #: True if the user has declared ``idempotent=False``, which then holds for calls around this one, too.
+        self.once = given.idempotent is False
         #: True if a classifier, a predicate or a hook is a coroutine function.
         self.awaits = self._coroutine_function() is not None
         #: True if the policy has a budget or a circuit breaker.
@@ -66,6 +59,9 @@ class Plan:
         self.stop = policy.stop
         #: True if `quick` must not decide: a hook is called, or the event has a listener.
         self.is_slow = self.has_hooks or self.stop is not None
+        #: The budget of the function, policy object or transport, which several plans may share; None if the policy has
+        #: ``budget``, also ``budget=None``, or never calls again.
+        self.own = None if policy.budget_given or not (self.retries or self.hedged) else own or OwnBudget()
         indirect = self.is_slow or self.shares or self.hedged or self.checks_results or self.awaits
         #: True if a call needs no preparation; the compiled wrapper then makes the first attempt itself.
         self.direct = not self.has_deadline and self.timeout is None and not indirect
@@ -79,11 +75,16 @@ class Plan:
             low, spread = self._waits[type(exception)][attempts]
         except KeyError:
             low, spread = self._learn(type(exception), attempts)
-        if (
-            exception.__cause__ is not None
-            or getattr(exception, "hint", None) is not None
-            or getattr(exception, "retry_after", None) is not None
-        ):
+        try:
+            if (
+                exception.__cause__ is not None
+                or getattr(exception, "hint", None) is not None
+                or getattr(exception, "retry_after", None) is not None
+                # See `redrive.retrying.record.mark_spent`.
+                or getattr(exception, "__redrive_spent__", None) is not None
+            ):
+                return None
+        except Exception:  # noqa: BLE001 - whatever a property of the user's exception raises
             return None
         delay = low + sample * spread
         return delay if elapsed + delay < self._room else None
@@ -144,7 +145,21 @@ class Plan:
 
     def changed(self, changes: dict[str, Any]) -> Plan:
         """Return the plan of the changed policy; raise `PolicyValueError` if that has no sensible meaning."""
-        return Plan(self.given.with_(**changes), self.name)
+        return Plan(self.given.with_(**changes), self.name, self.own)
+
+
+def _in_process(given: Policy, name: str) -> Policy:
+    """Return a policy with the defaults of calls in process, or raise `PolicyValueError` if it makes no sense there."""
+    try:
+        policy = given.in_process()
+    except PolicyValueError as error:
+        raise PolicyValueError(f"{name}: {error}") from None
+    if policy.catch is not None:
+        why = "a catch task takes over durable jobs; in process, catch the exception"
+        raise PolicyValueError(f"{name}: catch={policy.catch!r}: {why}")
+    if policy.hedge is not None and not policy.idempotent:
+        raise PolicyValueError(f"{name}: hedge={policy.hedge!r}: only a call with idempotent=True may be made twice")
+    return policy
 
 
 def never_quick(*_: object) -> None:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, TypeAlias
 
+from redrive.errors.foreign import attribute, mark_of, notes_of, set_attribute
 from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, Retry
 from redrive.policy.duration import ZERO, span
 from redrive.policy.failure import names_of_class
 from redrive.policy.outcome import Record, Try
+from redrive.policy.stage import origins
 
 _Quick: TypeAlias = "tuple[Entry | None, float, float, type[Exception], str, float]"
 """An attempt decided by `Plan.quick`: entry before, start, end, class and text of the error, seconds to wait."""
@@ -36,7 +38,10 @@ def entries_since(known: Entry | None, last: Entry | None) -> list[Entry]:
 
 def failure_in(entry: Entry) -> Failure | None:
     """Return the failure of an attempt; None if it succeeded."""
-    return entry[3] if len(entry) == _FULL else Failure(names_of_class(entry[3])[0], entry[4])
+    if len(entry) == _FULL:
+        return entry[3]
+    types, _, stage = names_of_class(entry[3])
+    return Failure(types, entry[4], stage=stage)
 
 
 def wait_in(entry: Entry) -> timedelta:
@@ -69,27 +74,45 @@ def why(ended: GiveUp | Defer | None) -> str:
 
 def attach(error: Exception, make: Callable[[Record | None], Record]) -> None:
     """Set the record of a call as ``__retry__`` of its last error, and add a note with its summary."""
-    earlier = getattr(error, "__retry__", None)
-    notes: list[str] = list(getattr(error, "__notes__", ()))
+    earlier, notes = attribute(error, "__retry__"), notes_of(error)
     inner = None
     # Of an inner call, or of an earlier call if an error object is raised twice.
     if isinstance(earlier, Record):
         notes = [note for note in notes if note != earlier.note]
         inner = earlier if earlier.rule == "nested" else None
     record = make(inner)
-    # An exception may refuse attributes (a frozen dataclass does); Python itself sets them in this way.
-    BaseException.__setattr__(error, "__retry__", record)
-    BaseException.__setattr__(error, "__notes__", [*notes, record.note])
+    set_attribute(error, "__retry__", record)
+    set_attribute(error, "__notes__", [*notes, record.note])
+
+
+_SPENT = "__redrive_spent__"
+
+
+def mark_spent(error: Exception, attempts: int, at: float) -> None:
+    """Store on an error the attempts of a call that has given up with it, and when; ``at`` is monotonic time."""
+    set_attribute(error, _SPENT, (at, attempts))
+
+
+def spent_since(error: BaseException, began: float) -> tuple[float, int]:
+    """Return the latest end of a call that has given up with an error or with an origin of it, and its attempts.
+
+    Calls that ended before an instant do not count: one error object may be raised by several calls. If several count,
+    as those of an exception group, the attempts are those of the one with most. Without any the result is
+    ``(began, 0)``.
+    """
+    marks = [found for link in origins(error) if (found := mark_of(link, _SPENT)) is not None]
+    late = [(at, attempts) for at, attempts in marks if at > began]
+    return max((at for at, _ in late), default=began), max((attempts for _, attempts in late), default=0)
 
 
 def attach_copies(error: Exception, copies: tuple[Record, ...]) -> None:
     """Add the records of the other copies of a hedged call to the record on its error, if it has one."""
-    alone = getattr(error, "__retry__", None)
+    alone = attribute(error, "__retry__")
     if isinstance(alone, Record):
         record = alone._replace(copies=copies)
-        notes: list[str] = [record.note if note == alone.note else note for note in getattr(error, "__notes__", ())]
-        BaseException.__setattr__(error, "__retry__", record)
-        BaseException.__setattr__(error, "__notes__", notes)
+        notes = [record.note if note == alone.note else note for note in notes_of(error)]
+        set_attribute(error, "__retry__", record)
+        set_attribute(error, "__notes__", notes)
 
 
 def _seconds(seconds: float) -> timedelta:

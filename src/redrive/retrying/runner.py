@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 from redrive.policy import Defer, Failure, GiveUp, Policy
 from redrive.policy.call_methods import AttemptProtocol, Runner
+from redrive.policy.classify import refuse_async, refuse_coroutine
 from redrive.policy.outcome import Outcome
 from redrive.retrying import context, loops
 from redrive.retrying.context import Scope
@@ -40,6 +41,8 @@ class _BlockAttempt:
         self._before = state.last
         self._is_async = is_async
         self._timeout: Timeout | None = None
+        # What is being handled around a block of a coroutine.
+        self._handled: BaseException | None = None
         self._token: Token[Scope | None] | None = None
         self.state = _NEW
 
@@ -76,9 +79,11 @@ class _BlockAttempt:
             self._call.admit()
         self.state = _RUNNING
         self._token = self._call.publish()
-        self._timeout = attempt_timeout(self._call) if self._is_async and self._call.bounded else None
-        if self._timeout is not None:
-            self._timeout.__enter__()
+        if self._is_async:
+            self._handled = sys.exception()
+            if self._call.bounded:
+                self._timeout = attempt_timeout(self._call)
+                self._timeout.__enter__()
         return self
 
     def __exit__(
@@ -98,18 +103,24 @@ class _BlockAttempt:
         finally:
             if self._token is not None:
                 self._call.retire(self._token)
+            self._handled = None
             if self.state != _RETRY:
                 self._call.drop()
 
     def _decide(self, error: BaseException | None) -> bool:
         """Return True if the loop goes on; an error is suppressed then."""
         call = self._call
+        timed_out = self._timeout is not None and self._timeout.expired
         if error is None:
+            if self.result is not None:
+                refuse_coroutine(self.result, call.name)
             retry = not call.accepts(self.result)
         elif isinstance(error, Exception):
-            decide = call.failed if self._timeout is None or not self._timeout.expired else call.timed_out
-            retry = decide(error)
+            if self._is_async and not timed_out:
+                call.keep_cancellation(error, self._handled)
+            retry = call.timed_out(error) if timed_out else call.failed(error)
         else:
+            call.left_by(error)
             return False
         if retry:
             self.state = _RETRY
@@ -119,9 +130,10 @@ class _BlockAttempt:
 class AttemptIterator:
     """The iterator over the attempts of one block, for ``for`` and ``async for``."""
 
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: Plan, name: str, frame_id: int) -> None:
         self._plan = plan
         self._name = name
+        self._frame_id = frame_id
         self._call: CallState | None = None
         self._attempt: _BlockAttempt | None = None
 
@@ -149,7 +161,7 @@ class AttemptIterator:
         if call is None:
             raise StopAsyncIteration
         try:
-            over = bool(call.delay) and await call.asleep()
+            over = call.number > 1 and await call.asleep()
         except BaseException:
             call.drop()
             raise
@@ -163,6 +175,7 @@ class AttemptIterator:
             self._plan.refuse_hedge("a block")
             self._plan.refuse_await("a block")
             self._call = start(self._plan, self._name)
+            self._call.frame_id = self._frame_id
             return self._call
         state = _OVER if self._attempt is None else self._attempt.state
         if state in (_NEW, _RUNNING):
@@ -180,6 +193,7 @@ class _Runner:
     """The methods are described in `redrive.policy.call_methods.CallMethods`."""
 
     def call(self, policy: Policy, function: Callable[..., T], args: Any, kwargs: Any) -> T:
+        refuse_async(function, "await policy.acall(...)")
         result: T = loops.proceed(_start(policy, function), function, args, kwargs)
         return result
 
@@ -188,6 +202,7 @@ class _Runner:
         return result
 
     def outcome(self, policy: Policy, function: Callable[..., T], args: Any, kwargs: Any) -> Outcome[T]:
+        refuse_async(function, "await policy.aoutcome(...)")
         return loops.outcome(_start(policy, function), function, args, kwargs)
 
     async def aoutcome(
@@ -196,10 +211,10 @@ class _Runner:
         return await loops.aoutcome(_start(policy, function), function, args, kwargs)
 
     def attempts(self, policy: Policy) -> Iterator[AttemptProtocol]:
-        return _block(policy)
+        return _block(policy, is_async=False)
 
     def aattempts(self, policy: Policy) -> AsyncIterator[AttemptProtocol]:
-        return _block(policy)
+        return _block(policy, is_async=True)
 
     def override(self, policy: Policy, changes: dict[str, Any]) -> AbstractContextManager[None]:
         return context.override(policy, changes)
@@ -213,12 +228,20 @@ def _start(policy: Policy, function: Callable[..., Any]) -> CallState:
     return start(_plan(policy, name), name)
 
 
-def _block(policy: Policy) -> AttemptIterator:
+def _block(policy: Policy, *, is_async: bool) -> AttemptIterator:
     """Return the attempts of a block, named after the function that contains it."""
     frame = sys._getframe(3)  # noqa: SLF001 - this function, the runner, `CallMethods.__iter__`, the `for` statement
     name = f"the block in {frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}"
-    return AttemptIterator(_plan(policy, name), name)
+    if not is_async and frame.f_code.co_flags & _COROUTINE:
+        raise RuntimeError(
+            f"{name}: `for attempt in policy` in a coroutine would stop the event loop during its waits: "
+            "write `async for attempt in policy`"
+        )
+    return AttemptIterator(_plan(policy, name), name, id(frame))
 
+
+# A coroutine function, one that is marked as such (`types.coroutine`), an asynchronous generator.
+_COROUTINE = 0x80 | 0x100 | 0x200
 
 _PLANS: dict[int, Plan] = {}
 # Programs have few policies; one that creates them on the fly must not fill the memory.
@@ -232,6 +255,7 @@ def _plan(policy: Policy, name: str) -> Plan:
     if plan is None or plan.given is not policy:
         plan = Plan(policy, name)
         if len(_PLANS) >= _PLANS_KEPT:
-            _PLANS.clear()
+            # Only the oldest: a plan has the budget of its policy. Other threads may change the dictionary meanwhile.
+            _PLANS.pop([*_PLANS][0], None)  # noqa: RUF015 - an iterator would notice that
         _PLANS[id(policy)] = plan
     return plan

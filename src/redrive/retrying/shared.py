@@ -28,25 +28,31 @@ from datetime import datetime, timedelta
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+from redrive import forks
 from redrive.errors import CircuitOpen, PolicyValueError
-from redrive.policy import Defer, Failure, GiveUp, format_duration
-from redrive.policy.breaker import BreakerSettings
-from redrive.policy.budget import Budget, Ledger, TokenBudget
+from redrive.policy import Defer, Failure, GiveUp, Stage, format_duration
+from redrive.policy.breaker import NOT_COUNTED, BreakerSettings
+from redrive.policy.budget import OWN, Budget, Ledger, TokenBudget
 from redrive.policy.classify import refuse_coroutine_function
 from redrive.policy.hedge import Hedge
 from redrive.retrying.circuit_breaker import CircuitBreaker, Permit
 from redrive.retrying.context import present_clock
+from redrive.retrying.own import OwnBudget
 
 T = TypeVar("T")
 
-# Rules by which a call ends although its target has answered.
-_ANSWERED = ("disabled", "not_matched", "permanent")
 
-
-class SharedBudget:
+class SharedBudget(forks.Member):
     """A retry budget with its present balance."""
 
-    def __init__(self, budget: Budget, key: str = "", *, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        key: str = "",
+        *,
+        ledger: Ledger | None = None,
+        on_balance: Callable[[bool], None] | None = None,
+    ) -> None:
         if not isinstance(budget, Budget):
             raise PolicyValueError(
                 f"{budget!r} is not a budget: give a TokenBudget(...) or another of redrive.retrying"
@@ -56,7 +62,17 @@ class SharedBudget:
         #: For each call that was collected as garbage, whether a retry was in flight and whether it had begun.
         self.abandoned: deque[tuple[bool, bool]] = deque()
         self._ledger = ledger or budget.open()
+        self._full = self._ledger.left(0.0)
+        # Called under the lock, with True if tokens are missing.
+        self._on_balance = on_balance
         self._lock = Lock()
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Keep the balance, without the lock and the calls of threads that do not exist in the child."""
+        self._lock = Lock()
+        self.abandoned.clear()
+        self._ledger.forget_calls()
 
     @property
     def left(self) -> float:
@@ -86,7 +102,18 @@ class SharedBudget:
             ledger = self._current(now)
             if release:
                 ledger.release(now)
-            return ledger.spend(now, failure)
+            price = ledger.spend(now, failure)
+            self._report(ledger, now)
+            return price
+
+    def succeed(self, *, alone: bool) -> None:
+        """Record a call that has succeeded at once, or after retries without a charge; it did not begin here."""
+        price = self.budget.cost if alone and isinstance(self.budget, TokenBudget) else None
+        self.settle(present_clock().monotonic(), ok=True, price=price, release=False, end=False)
+
+    def _report(self, ledger: Ledger, now: float) -> None:
+        if self._on_balance is not None:
+            self._on_balance(ledger.left(now) < self._full)
 
     def settle(self, now: float, *, ok: bool | None, price: float | None, release: bool, end: bool) -> None:
         """Record the end of a call, or of one copy of it."""
@@ -102,9 +129,19 @@ class SharedBudget:
                 ledger.fail(now)
             if end:
                 ledger.end(now)
+            self._report(ledger, now)
 
     def __repr__(self) -> str:
         return f"SharedBudget({self.budget!r}, {self.key!r})"
+
+
+def opened(own: OwnBudget) -> SharedBudget:
+    """Return the ledger of a budget without a name; the first call that retries beside another one opens it."""
+    shared = own.shared
+    if not isinstance(shared, SharedBudget):
+        # The retry without a charge is that of the call that is alone.
+        shared = own.shared = SharedBudget(OWN.with_(floor=0), on_balance=own.balance)
+    return shared
 
 
 class SharedBreaker:
@@ -151,13 +188,18 @@ class _PresentClock:
         await present_clock().asleep(seconds)
 
 
-class SharedRegistry(Generic[T]):
+class SharedRegistry(forks.Member, Generic[T]):
     """The registered limits of one kind, by key."""
 
     def __init__(self, kind: str, type: type[T]) -> None:  # noqa: A002 - the parameter is a type
         self.kind = kind
         self._type = type
         self._found: dict[str, tuple[object, T]] = {}
+        self._lock = Lock()
+        forks.register(self)
+
+    def after_fork_in_child(self) -> None:
+        """Replace the lock: the thread that held it does not exist in the child."""
         self._lock = Lock()
 
     def register(self, key: str, given: object, make: Callable[[], T]) -> T:
@@ -278,6 +320,15 @@ def isolated() -> Iterator[None]:
             registry.swap(found)
 
 
+def _refused(key: str) -> str:
+    if key:
+        return f"the retry budget {key!r} is used up"
+    return (
+        "its own retry budget is used up, by calls that retry at the same time: too few of them succeed "
+        "(budget=None removes it, budget= names another one)"
+    )
+
+
 class Guard:
     """The part of one call, or of one hedged copy of it, in its budget and its breaker."""
 
@@ -331,6 +382,11 @@ class Guard:
         """Return the error of a call that was not admitted."""
         return CircuitOpen(f"{self._name} was not called: {why}", retry_after=self._retry_after)
 
+    def use(self, own: SharedBudget) -> None:
+        """Charge a budget of the caller's own from now on, if the policy has none; the call has begun."""
+        if self._budget is None:
+            self._budget, self._begun = own, True
+
     def retry(self, failure: Failure) -> GiveUp | None:
         """Charge the budget for a retry; return the decision to give up if the budget refuses it."""
         if self._budget is None:
@@ -339,18 +395,26 @@ class Guard:
         self._in_flight = price is not None
         self._asked = price is None
         if price is None:
-            return GiveUp(f"the retry budget {self._budget.key!r} is used up", "budget")
+            return GiveUp(_refused(self._budget.key), "budget")
         self._price = price
         return None
 
-    def finish(self, ended: GiveUp | Defer | None, error: BaseException | None = None) -> None:
-        """Report the end of the call to the breaker and the budget; ``ended`` is None if it succeeded."""
-        answered = ended is None or ended.rule in _ANSWERED
+    def finish(
+        self, ended: GiveUp | Defer | None, error: BaseException | None = None, *, stage: Stage = Stage.ANSWERED
+    ) -> None:
+        """Report the end of the call to the breaker and the budget.
+
+        Args:
+            ended: the decision; None if the call succeeded.
+            error: the last error.
+            stage: how far its attempt got. One that was not answered never counts as a success of the target.
+        """
+        passed = ended is None or ended.rule in NOT_COUNTED
         if self._permit is not None and self._breaker is not None:
             counts = self._breaker.counts
-            failed = not answered if counts is None or error is None else counts(error)
-            (self._permit.failed if failed else self._permit.succeeded)()
-        ok = True if ended is None else None if answered or self._asked else False
+            failed = not passed if counts is None or error is None else counts(error)
+            self._permit.report(failed=failed, answered=stage is Stage.ANSWERED)
+        ok = True if ended is None else None if passed or self._asked else False
         self._settle(ok=ok)
 
     def drop(self) -> None:

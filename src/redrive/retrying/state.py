@@ -26,32 +26,50 @@ decided, in `CallState.failed`; both through `redrive.retrying.shared.Guard`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Token
 from datetime import datetime, timedelta
 from types import EllipsisType, MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from redrive.clock import Clock, SystemClock
+from redrive.clock import Clock, SystemClock, checkpoint
 from redrive.observe.listeners import INFO, WARNING, heard
 from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 from redrive.policy.classify import Answer, answer_of, described
 from redrive.policy.duration import ZERO, span
+from redrive.policy.failure import forbid_repetition
 from redrive.policy.outcome import Deferred, GaveUp, Hook, Ok, Outcome, Record, RetryDetails, surface
-from redrive.retrying.context import OFF, SCOPE, SYSTEM, Call, Scope, enclosing
+from redrive.retrying.cancellation import keep_cancellation
+from redrive.retrying.context import JOB, OFF, SCOPE, SYSTEM, Call, Job, Scope, enclosing, layers, refuse_copies
 from redrive.retrying.plan import Plan, never_quick
-from redrive.retrying.record import Entry, attach, entries_since, failure_in, timeline, wait_in, why
+from redrive.retrying.record import (
+    Entry,
+    attach,
+    entries_since,
+    failure_in,
+    mark_spent,
+    spent_since,
+    timeline,
+    wait_in,
+    why,
+)
 from redrive.retrying.rng import roll, unique
+from redrive.retrying.shutdown import is_ending, is_refused, may_end
 from redrive.retrying.wrapper import UNLISTED, list_sources
 
 if TYPE_CHECKING:
     from redrive.retrying.shared import Guard
 
 _MONOTONIC: Callable[[], float] = SYSTEM.monotonic
+_present_job = JOB.get
 _CHANNEL = "redrive.calls"
 _OFF = GiveUp("retries are switched off", "disabled")
 _STOPPED = GiveUp("the stop event of the policy is set", "stopped")
+_ENDING = GiveUp("the interpreter ends, and starts no threads any more", "stopped")
+# The rules of ends by failures that the call has not retried itself.
+_NOT_RETRIED = frozenset({"nested", "not_matched", "disabled"})
 # Seconds between two checks of the stop event in an awaited wait.
 _LOOK = 0.1
 
@@ -71,6 +89,7 @@ class CallState(Scope):
         "__dict__",
         "_alone",
         "_monotonic",
+        "_own",
         "_quick",
         "_random",
         "began",
@@ -93,7 +112,13 @@ class CallState(Scope):
     #: The part of this call in a budget and a breaker, if its policy names one.
     guard: Guard | None = None
     #: The enclosing calls that retry, where its tasks do not have their frames on the stack.
-    above: tuple[Call, ...] = ()
+    above: tuple[Call | Job, ...] = ()
+    spans_tasks = False
+    frame_id = 0
+    #: The latest attempt of an inner call that is counted, or the start of this one, in monotonic time of the system.
+    counted_to: float = 0.0
+    #: The attempts of inner calls that count as attempts of this one, beside its own.
+    below = 0
     #: The context managers of observers around the next wait.
     wait: AbstractContextManager[None] = nullcontext()
     is_copy = False
@@ -113,12 +138,16 @@ class CallState(Scope):
     _started_at: datetime | None = None
     _by_rule: tuple[int, ...] = ()
     _error: Exception | None = None
+    #: The error that is retried, in a wait in which the interpreter may end, and then until the next attempt fails.
+    _kept: Exception | None = None
     _counted = 0
+    _cancel_requests = 0
     _emitted: Entry | None = None
     _total_wait = ZERO
 
     def __init__(self, plan: Plan, started: float) -> None:
-        if UNLISTED:
+        # The interpreter sets the path to None when it ends, and loads nothing any more.
+        if UNLISTED and sys.meta_path is not None:
             list_sources()
         self.plan = plan
         self.started = self.began = started
@@ -130,6 +159,7 @@ class CallState(Scope):
         self.on_stack = self.live = True
         self._alone = not plan.outer_first
         self._monotonic = _MONOTONIC
+        self._own = plan.own
         self._random = roll
         self._quick: Callable[..., float | None] = never_quick if OFF else plan.quick
         if OFF:
@@ -191,16 +221,30 @@ class CallState(Scope):
             self._random = scope.roll
             self.off = self.off or scope.off
             self._instant = scope.trial is not None
+            if scope.clock is not SYSTEM:
+                self.counted_to = _MONOTONIC()
+            if self._instant or scope.clock is not SYSTEM:
+                # There is no target that a test in virtual time, or without waits, could overload.
+                self._own = None
         if self.off or self._instant or self.plan.is_slow:
             self._quick = never_quick
 
     def join_shared(self, *, hedging: bool = False) -> None:
         """Take part in the budget and the breaker of the policy; ``hedging`` marks a further copy of a call."""
-        if not self.off:
-            from redrive.retrying.shared import Guard
+        if not self.off and sys.meta_path is not None:
+            from redrive.retrying.shared import Guard, opened
 
-            self.guard = Guard(self.plan.policy, self.name, self._monotonic, hedging=hedging)
+            if self.guard is None:
+                self.guard = Guard(self.plan.policy, self.name, self._monotonic, hedging=hedging)
+            if self._own is not None:
+                self.guard.use(opened(self._own))
             self._quick = never_quick
+
+    def afford(self) -> bool:
+        """Return True if this further copy of a hedged call may be sent, as far as its budget is concerned."""
+        if self._own is not None and self._own.admits(self):
+            return True
+        return self.guard is None or self.guard.afford()
 
     def admit(self) -> None:
         """Ask the breaker before the first attempt of a call; raise `CircuitOpen` if it refuses."""
@@ -213,6 +257,7 @@ class CallState(Scope):
 
     def drop(self) -> None:
         """Return what the call still holds of a budget and a breaker; the call is over."""
+        self.live = False
         if self.guard is not None:
             self.guard.drop()
 
@@ -225,6 +270,8 @@ class CallState(Scope):
     def retire(self, token: Token[Scope | None]) -> None:
         """Restore the scope."""
         self.live = False
+        if self.number > 1 and self._own is not None and self._own.lone is self:
+            self._own.lone = None
         try:  # noqa: SIM105 - `suppress` would cost more than all the rest
             SCOPE.reset(token)
         except ValueError:
@@ -242,29 +289,36 @@ class CallState(Scope):
                 self.clock.sleep(self.delay)
             else:
                 stop.wait(self.delay)
+        if self._kept is not None and not is_ending():
+            self._kept = None
         self.began = self._monotonic()
         return (self._truncated or stop is not None) and self._close()
 
     async def asleep(self) -> bool:
-        """Wait as `sleep` does, while other tasks run; hooks are awaited first."""
+        """Wait as `sleep` does, while other tasks run, also if the wait is zero; hooks are awaited first."""
         if self.pending:
             await self.await_hooks()
-            if not self.delay:
-                return False
         stop = self.plan.stop
-        with self.wait:
-            if stop is None or type(self.clock) is not SystemClock:
+        # An observer of a wait of zero has been called already.
+        with self.wait if self.delay else nullcontext():
+            if not self.delay:
+                await checkpoint()
+            elif stop is None or type(self.clock) is not SystemClock:
                 await self.clock.asleep(self.delay)
             else:
                 ends = self._monotonic() + self.delay
                 # The event belongs to threads and cannot be awaited.
                 while not stop.is_set() and (left := ends - self._monotonic()) > 0:
                     await self.clock.asleep(min(left, _LOOK))
+        if self._kept is not None and not is_ending():
+            self._kept = None
         self.began = self._monotonic()
         return (self._truncated or stop is not None) and self._close()
 
     def failed(self, error: Exception) -> bool:
         """Return True if an attempt that raised is retried, after `delay`; otherwise attach the note and the record."""
+        if self._kept is not None and is_refused(error):
+            self._raise_kept(self._kept)
         # CPython 3.11 is slow to call attributes.
         monotonic, random, quick = self._monotonic, self._random, self._quick
         at = monotonic()
@@ -272,6 +326,12 @@ class CallState(Scope):
         # A retry that is logged or observed is decided on with all its details.
         delay = None if heard(_CHANNEL, WARNING) else quick(error, number, at - self.started, random())
         if delay is not None and (self._alone or self._left_to(error, None) is None):
+            own = self._own
+            if own is not None and (lone := own.lone) is not self:
+                if lone is None or not lone.live:
+                    own.lone = self
+                elif not own.admits(self):
+                    return self.decide_error(error, at, timed_out=False)
             try:
                 self.last = (self.last, self.began, at, type(error), str(error), delay)
             except Exception:  # noqa: BLE001 - a broken `__str__`, which `Failure` can describe
@@ -279,8 +339,27 @@ class CallState(Scope):
             self.began = at
             self.number = number + 1
             self.delay = delay
+            self._kept = error if may_end(delay) else None
             return True
         return self.decide_error(error, at, timed_out=False)
+
+    def afailed(self, error: Exception) -> bool:
+        """Decide on an attempt that was awaited; raise the cancellation of its task if the attempt has swallowed it."""
+        self.keep_cancellation(error)
+        return self.failed(error)
+
+    def keep_cancellation(self, error: Exception, handled: BaseException | EllipsisType | None = ...) -> None:
+        """Raise the cancellation that an attempt has turned into another error; see `keep_cancellation`."""
+        if not self.off:
+            self._cancel_requests = keep_cancellation(error, self._cancel_requests, handled)
+
+    def _raise_kept(self, kept: Exception) -> NoReturn:
+        """Raise the error before an attempt that the end of the interpreter has prevented."""
+        self._kept, self.ended = None, _ENDING
+        if self.guard is not None:
+            self.guard.finish(self.ended, kept)
+        self._attach(kept)
+        surface(kept)
 
     def timed_out(self, error: Exception) -> bool:
         """Decide on an attempt that redrive cancelled, so that it is unknown if it took effect; see `failed`."""
@@ -292,26 +371,44 @@ class CallState(Scope):
         """Decide on an error that was raised at an earlier instant, with the awaited answer of a classifier."""
         policy = self.plan.policy
         if self.off:
+            self.left_by(error)
             self.last = (self.last, self.began, at, Failure.of(error), _OFF)
             self.ended = _OFF
             return False
         if timed_out:
             # The timer may use another clock: the attempt lasted that long at least.
             at = max(at, self.ends or at)
-        stage = Stage.IN_FLIGHT if timed_out else Stage.ANSWERED
+        stage = Stage.IN_FLIGHT if timed_out else None
         if isinstance(answer, EllipsisType):
             failure = policy.classify(error, stage=stage)
         else:
             failure = described(error, answer, stage)
         if timed_out and failure.reason == "ERROR":
             failure = failure._replace(reason="TIMEOUT")
+        self._count_inner(error)
         if self._decide(failure, at, error):
             self._error = error if self._truncated or self.plan.stop is not None else None
+            self._kept = error if may_end(self.delay) else None
             return True
         if self.guard is not None:
-            self.guard.finish(self.ended, error)
+            self.guard.finish(self.ended, error, stage=failure.stage)
+        self.left_by(error)
         self._attach(error)
         return False
+
+    def _count_inner(self, error: Exception) -> None:
+        """Count the attempts of an inner call that has given up, in this attempt and in another task or thread."""
+        if not self.plan.outer_first:
+            return
+        self.counted_to, attempts = spent_since(error, self.counted_to or self.started)
+        if attempts > 1:
+            self.below += attempts - 1
+            self._quick = never_quick
+
+    def left_by(self, error: BaseException) -> None:
+        """Mark an exception that ends the call, also a cancellation; see `forbid_repetition`."""
+        if self.plan.once:
+            forbid_repetition(error, self.name)
 
     def accepts(self, result: Any) -> bool:
         """Return True if a result ends the call: it is good, or bad and not retried."""
@@ -328,7 +425,10 @@ class CallState(Scope):
         if self.ended is not None and self.ended.rule == "not_matched":
             self.ended, self.last = None, before
         if failure is not None or self.guard is not None or self.number > 1:
-            self._returned(result)
+            self.returned(result)
+        elif self._own is not None and self._own.low and not self._own.is_watched:
+            # A compiled wrapper counts by itself.
+            self._own.succeeded()
         return True
 
     def _close(self) -> bool:
@@ -341,10 +441,10 @@ class CallState(Scope):
             limit = format_duration(timedelta(0, self.plan.limit or 0.0))
             self.ended = GiveUp(f"it waited until the deadline of {limit} and did not call again", "deadline")
         if self._error is None:
-            self._returned(self.result)
+            self.returned(self.result)
             return True
         if self.guard is not None:
-            self.guard.finish(self.ended, self._error)
+            self.guard.finish(self.ended, self._error, stage=self.previous.stage if self.previous else Stage.ANSWERED)
         self._attach(self._error)
         error, self._error = self._error, None
         return surface(error)
@@ -353,7 +453,11 @@ class CallState(Scope):
         """Return the name of an enclosing call that retries this failure; None if the call retries by itself."""
         if self._alone:
             return None
-        above = self.above or enclosing(self, error)
+        above = self.above
+        if not above:
+            above = enclosing(self, error)
+            if above or _present_job() is not None:
+                above = layers(above)
         if not above:
             self._alone = True
             return None
@@ -369,14 +473,16 @@ class CallState(Scope):
             self._started_at = self.clock.now() - timedelta(0, self._monotonic() - self.started)
         now = self._started_at + timedelta(0, at - self.started)
         last = span(self.delay) if self.number > 1 else None
-        history = History(self.number, self._started_at, last, self._by_rule)
+        history = History(self.number + self.below, self._started_at, last, self._by_rule)
         policy = self.plan.policy
         sample = self._random()
         decision = policy.decide(history, failure, now, sample)
+        if self.below and isinstance(decision, GiveUp):
+            decision = decision._replace(why=f"{decision.why}, {self.below} of them in calls below")
         if isinstance(decision, Retry):
             decision = self._adjusted(decision, error, result)
-        if isinstance(decision, Retry) and self.guard is not None and decision.rule != "deadline":
-            decision = self._charge(self.guard, failure, decision)
+        if isinstance(decision, Retry) and decision.rule != "deadline":
+            decision = self._charge(failure, decision)
         self.last = (self.last, self.began, at, failure, decision)
         if not isinstance(decision, Retry):
             self.ended = decision
@@ -403,8 +509,16 @@ class CallState(Scope):
             return GiveUp("the deadline would be waited for, without another attempt", "deadline")
         return decision._replace(delay=ZERO) if self._instant else decision
 
-    def _charge(self, guard: Guard, failure: Failure, decision: Retry) -> Decision:
+    def _charge(self, failure: Failure, decision: Retry) -> Decision:
         """Return the retry if the budget grants it; otherwise `GiveUp`, or a wait with `GiveUp` behind it."""
+        own = self._own
+        if own is not None:
+            if own.admits(self) or sys.meta_path is None:
+                return decision
+            self.join_shared()
+        guard = self.guard
+        if guard is None:
+            return decision
         refused = guard.retry(failure)
         if refused is None or not guard.hold_back:
             return decision if refused is None else refused
@@ -456,12 +570,17 @@ class CallState(Scope):
         """Attach the record and a note to the last error, unless the policy does not match it; emit the end."""
         if self.number > 1 or self.ended is None or self.ended.rule != "not_matched":
             attach(error, self.record)
+        retried = self.ended is not None and self.ended.rule not in _NOT_RETRIED and self.number + self.below > 1
+        if retried and self.plan.outer_first:
+            mark_spent(error, self.number + self.below, _MONOTONIC())
         self.emit_end(error)
 
-    def _returned(self, result: object) -> None:
-        """Finish a call that returns a result, good or not retried."""
+    def returned(self, result: object = None) -> None:
+        """Finish a call that returns a result, good or not retried, or that succeeds after a retry."""
         if self.guard is not None:
             self.guard.finish(self.ended)
+        elif self._own is not None and self._own.low:
+            self._own.succeeded(alone=True)
         self.emit_end(value=result)
 
     def _call_hooks(  # noqa: PLR0913 - the parts of `RetryDetails`
@@ -569,6 +688,8 @@ def start(plan: Plan, name: str | None = None) -> CallState:
     clock = SYSTEM if scope is None else scope.clock
     state = CallState(plan if scope is None else scope.applied(plan), clock.monotonic())
     state.bind(scope, name)
+    if state.plan.once:
+        refuse_copies(state.name)
     # Each copy of a hedged call takes part by itself.
     if state.plan.shares and not state.hedges:
         state.join_shared()

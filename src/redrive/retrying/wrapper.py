@@ -15,8 +15,14 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from keyword import iskeyword
-from types import FunctionType
-from typing import Any, NamedTuple, cast
+from types import CellType, FunctionType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from redrive.policy.classify import refuse_coroutine
+from redrive.retrying.own import OwnBudget, counting
+
+if TYPE_CHECKING:
+    from redrive.retrying.plan import Plan
 
 # The globals of every such wrapper, and of no other function: one ``is`` recognises a frame.
 MARK: dict[str, Any] = {"__builtins__": builtins, "__name__": __name__}
@@ -61,17 +67,20 @@ def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd
             _rd_state = _rd_start(_rd_plan, _rd_started)
             if not _rd_state.failed(_rd_error):
                 raise
-        while True:
-            if _rd_state.delay:
-                _rd_state.sleep()
-            try:
-                _rd_result = _rd_call({passed})
-            except Exception as _rd_error:
-                if not _rd_state.failed(_rd_error):
-                    raise
-            else:
-                _rd_state.emit_end()
-                return _rd_result
+        try:
+            while True:
+                if _rd_state.delay:
+                    _rd_state.sleep()
+                try:
+                    _rd_result = _rd_call({passed})
+                except Exception as _rd_error:
+                    if not _rd_state.failed(_rd_error):
+                        raise
+                else:
+                    _rd_state.returned()
+                    return _rd_result
+        finally:
+            _rd_state.live = False
     return wrapper
 """
 _ASYNC = """\
@@ -84,20 +93,25 @@ def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd
             return await _rd_call({passed})
         except Exception as _rd_error:
             _rd_state = _rd_start(_rd_plan, _rd_started)
-            if not _rd_state.failed(_rd_error):
+            if not _rd_state.afailed(_rd_error):
                 raise
+        except BaseException as _rd_error:
+            _rd_start(_rd_plan, _rd_started).left_by(_rd_error)
+            raise
         _rd_token = _rd_publish(_rd_state) if _rd_scope() is None else _rd_state.publish()
         try:
             while True:
-                if _rd_state.delay:
-                    await _rd_state.asleep()
+                await _rd_state.asleep()
                 try:
                     _rd_result = await _rd_call({passed})
                 except Exception as _rd_error:
-                    if not _rd_state.failed(_rd_error):
+                    if not _rd_state.afailed(_rd_error):
                         raise
+                except BaseException as _rd_error:
+                    _rd_state.left_by(_rd_error)
+                    raise
                 else:
-                    _rd_state.emit_end()
+                    _rd_state.returned()
                     return _rd_result
         finally:
             _rd_state.live = False
@@ -151,14 +165,55 @@ class _Shape(NamedTuple):
 _ANY = _Shape(rest="args", more="kwargs")
 
 
-def compile_wrapper(function: Callable[..., Any], plan: object, parts: Parts, *, is_async: bool) -> Callable[..., Any]:
+def compile_wrapper(function: Callable[..., Any], plan: Plan, parts: Parts, *, is_async: bool) -> Callable[..., Any]:
     """Return a wrapper with the function's parameters and defaults, but not yet its name and docstring."""
     shape = _shape(function)
-    wrapper = _factory(shape, is_async=is_async)(function, plan, *parts)
+    called = function if is_async else _Checked(function)
+    wrapper = _factory(shape, is_async=is_async)(called, plan, *parts)
+    cell = (wrapper.__closure__ or ())[wrapper.__code__.co_freevars.index("_rd_call")]
+    if isinstance(called, _Checked):
+        called.cell = cell
+    if plan.own is not None:
+        _count(cell, called, plan.own, is_async=is_async)
     if shape is not _ANY and isinstance(function, FunctionType):
         wrapper.__defaults__ = function.__defaults__
         wrapper.__kwdefaults__ = function.__kwdefaults__
     return wrapper
+
+
+class _Checked:
+    """A plain function that is called for the first time: it must not return a coroutine.
+
+    A check of each result would cost a tenth of a call. The kind of a function's results does not change, so the
+    wrapper calls the function itself as soon as it has returned.
+    """
+
+    __slots__ = ("cell", "function")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        #: The variable of the wrapper that holds what it calls.
+        self.cell: CellType | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        result = refuse_coroutine(self.function(*args, **kwargs), self.function)
+        # While successes are counted, the cell holds the function that counts.
+        if self.cell is not None and self.cell.cell_contents is self:
+            self.cell.cell_contents = self.function
+        return result
+
+
+def _count(cell: CellType, called: Callable[..., Any], own: OwnBudget, *, is_async: bool) -> None:
+    """Have the wrapper count its successes, by another function in its cell, while tokens of its budget are missing.
+
+    A test in the wrapper itself would cost a tenth of a call.
+    """
+
+    def switch(low: bool) -> None:  # noqa: FBT001 - a callback
+        cell.cell_contents = counting(called, own, is_async=is_async) if low else called
+
+    own.watch(switch)
 
 
 def marked(wrapper: Callable[..., Any]) -> Callable[..., Any]:

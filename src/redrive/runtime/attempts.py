@@ -320,6 +320,7 @@ class Attempts:
             self._lost.difference_update(ending.claim.lease_id for ending in endings)
         self.ahead.measure()
         self._start_waiting()
+        self.feeders.ask()
         self.counting.add(settled.moved)
         emit_settled(endings, settled)
         self._app.settled(settled.moved, settled.lost)

@@ -18,13 +18,11 @@ from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.engine.outcome import Failed, Outcome, Released, Succeeded
 from redrive.engine.records import Claim, Hold
 from redrive.errors import CircuitOpen, PolicyValueError
-from redrive.policy import GiveUp, History, Policy, format_duration
+from redrive.policy import GiveUp, History, Policy, Stage, format_duration
+from redrive.policy.breaker import NOT_COUNTED
 from redrive.retrying.circuit_breaker import Permit
 from redrive.retrying.context import using
 from redrive.retrying.shared import SharedBreaker, resolve
-
-# The rules by which a policy gives up on a failure that is an answer of the target.
-_ANSWERED = ("not_matched", "permanent")
 
 # A probe is an attempt like any other: its failure is one of the job's retries. So that it is not the same job each
 # time, jobs with more failures come back later. Each worker has breakers of its own and sends its own probes.
@@ -57,10 +55,9 @@ class Admission:
             match outcome:
                 case Succeeded():
                     self._permit.succeeded()
-                case Failed() if self._is_failure(outcome):
-                    self._permit.failed()
-                case Failed():
-                    self._permit.succeeded()
+                case Failed(failure):
+                    answered = failure.stage is Stage.ANSWERED
+                    self._permit.report(failed=self._is_failure(outcome), answered=answered)
                 case _:
                     self._permit.dropped()
 
@@ -83,7 +80,7 @@ class Admission:
             decision = self._policy.decide(history, failed.failure, claim.claimed_at, 0.0)
         except Exception:  # noqa: BLE001 - a backoff function of the user; the settler reports the error
             return True
-        return not (isinstance(decision, GiveUp) and decision.rule in _ANSWERED)
+        return not (isinstance(decision, GiveUp) and decision.rule in NOT_COUNTED)
 
 
 def admit(app: App, task: Task[Any, Any, Any], claim: Claim) -> Admission | Released:

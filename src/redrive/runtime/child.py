@@ -31,15 +31,20 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from redrive.app.attempt_handle import AttemptHandle, Stop
 from redrive.app.context import Context, Pending
+from redrive.app.effects import CURRENT, Effects
 from redrive.app.failures import permanent
 from redrive.app.importable import Place, find
 from redrive.app.payload import Returns, Signature
 from redrive.app.resources import Resources
+from redrive.engine.origin import Effect
 from redrive.engine.outcome import Outcome
 from redrive.errors import ConfigurationError, PayloadError
 from redrive.errors.foreign import trace
 from redrive.observe.logs import forward
+from redrive.policy import Policy
+from redrive.policy.classify import refuse_coroutine
 from redrive.runtime.handlers import outcome_of
+from redrive.runtime.layers import layer
 from redrive.stores.operations.attempts import ProgressReport
 
 # The option of prctl(2) that sets the signal that a process gets when its parent ends.
@@ -52,12 +57,14 @@ class Setup(NamedTuple):
     Attributes:
         parent: the process id of the parent.
         path: ``sys.path`` of the parent.
+        url: of its database.
         levels: the levels of its loggers by name; that of the root under the empty name.
         tasks: the names of the tasks, and where their functions are.
     """
 
     parent: int
     path: Sequence[str]
+    url: str
     levels: Mapping[str, int]
     tasks: Sequence[tuple[str, Place]]
 
@@ -88,6 +95,10 @@ class Run(NamedTuple):
     payload: bytes
     context: Given | None
     soft_for: float | None
+    #: The policy by which the job retries; None if it does not, or if a function decides, which is not sent.
+    policy: Policy | None
+    #: The start of the attempt.
+    at: datetime
 
 
 class Asked(NamedTuple):
@@ -107,6 +118,7 @@ class Done(NamedTuple):
 
     result: bytes | None
     pending: timedelta | None = None
+    effects: tuple[Effect, ...] = ()
 
 
 class Raised(NamedTuple):
@@ -145,7 +157,7 @@ def main(descriptor: int) -> None:
     except BaseException as error:  # noqa: BLE001 - a module of the user may raise anything
         channel.send(Ready(trace(error)))
         return
-    child = _Child(channel, handlers)
+    child = _Child(channel, handlers, setup.url)
     threading.Thread(target=child.listen, name="redrive-parent", daemon=True).start()
     channel.send(Ready(None))
     child.work()
@@ -227,8 +239,9 @@ def _nothing(*_: object) -> None:
 class _Child:
     """Runs the handlers that the parent asks for, in the main thread, where libraries expect to be."""
 
-    def __init__(self, channel: _Channel, handlers: Mapping[str, _Handler]) -> None:
+    def __init__(self, channel: _Channel, handlers: Mapping[str, _Handler], url: str) -> None:
         self._channel = channel
+        self._url = url
         self._handlers = handlers
         self._calls: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
         self._busy = False
@@ -259,20 +272,23 @@ class _Child:
             self._channel.send(answer)
 
     def _run(self, run: Run) -> Done | Raised:
-        handler = self._handlers[run.task]
+        handler, effects = self._handlers[run.task], Effects(self._url)
+        CURRENT.set(effects)
         try:
             arguments = handler.signature.read(run.payload)
             if run.context is not None and handler.signature.context is not None:
                 arguments[handler.signature.context] = self._context(run.context, run.soft_for)
-            result = handler.function(**arguments)
+            with layer(run.task, run.policy, run.at):
+                result = refuse_coroutine(handler.function(**arguments), handler.function)
         except BaseException as error:  # noqa: BLE001 - it belongs to the attempt
+            effects.close()
             return Raised(outcome_of(error), _pickled(error))
         finally:
             self._handle = None
         if isinstance(result, Pending):
-            return Done(None, result.timeout)
+            return Done(None, result.timeout, effects.close())
         try:
-            return Done(handler.returns.check(result))
+            return Done(handler.returns.check(result), effects=effects.close())
         except (PayloadError, ConfigurationError) as error:
             return Raised(permanent("BAD_RESULT", str(error)), _pickled(error))
 

@@ -21,7 +21,7 @@ from redrive.app.context import Context, Pending
 from redrive.app.delivery import Delivery, DeliveryHandle
 from redrive.app.effects import CURRENT as EFFECTS
 from redrive.app.effects import Effects
-from redrive.app.failures import ERROR_TEXT, clean, failed, permanent
+from redrive.app.failures import ERROR_TEXT, ExitInThread, clean, failed, permanent
 from redrive.app.resources import NO_RESOURCES
 from redrive.app.state import StateTask
 from redrive.app.subscription import Subscription, envelopes
@@ -39,23 +39,22 @@ from redrive.engine.settle import deadline_at
 from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.engine.topics import OUT_OF_ORDER
 from redrive.errors import ConfigurationError, JobNotFound, PayloadError, StoreError
-from redrive.errors.foreign import trace
+from redrive.errors.foreign import is_a, trace
 from redrive.observe.listeners import DEBUG, heard
 from redrive.observe.logs import Block
-from redrive.runtime import failpoints, log
+from redrive.runtime import failpoints, layers, log
 from redrive.runtime.breakers import Admission, admit
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import (
     EndedInChild,
-    ExitInThread,
     TimeLimits,
-    in_thread,
+    is_interruption,
     outcome_of,
     softly,
     task_is_cancelled,
     undo_cancellation,
 )
-from redrive.runtime.threads import Pool, Threads
+from redrive.runtime.threads import Pool, Threads, outside_loop
 from redrive.runtime.tracing import traced
 from redrive.stores.operations import attempts as handler_reports
 from redrive.stores.operations import jobs, workers
@@ -87,7 +86,7 @@ class Executor:
 
     Args:
         app: the app with the tasks.
-        pool: the threads of ``def`` handlers; None runs them on the event loop, one at a time, for drain mode.
+        pool: the threads of ``def`` handlers; None calls them in the thread of the event loop, for drain mode.
         begins: called with each claim just before its handler is called.
         cut_off: returns True if the caller has cancelled the attempt of a lease. By default every cancellation of the
             current task counts as the caller's.
@@ -119,6 +118,7 @@ class Executor:
         self._links: dict[int, AttemptHandle] = {}
         self._processes = processes
         self._limits = TimeLimits()
+        layers.carry_context()
         # The children of attempts, by their leases.
         self._children: dict[int, Child] = {}
         #: Runs the feeders of subscriptions; None in an executor of single attempts.
@@ -169,7 +169,7 @@ class Executor:
         if _expired(claim):
             return Expired()
         limit = limit_of(task.policy if claim.catching else claim.policy)
-        effects, transition = Effects(), None
+        effects, transition = Effects(self._app), None
         try:
             if type(task) is Task and claim.parent_id is None:  # hot path
                 arguments = task.signature.read(claim.payload or b"{}")
@@ -284,6 +284,8 @@ class Executor:
         """Call the handler and return its outcome."""
         claim = admission.claim
         token = EFFECTS.set(effects)
+        # A catch task is tried until it succeeds, so that no number of attempts is multiplied.
+        layer = layers.begin(task.name, None if claim.catching else claim.policy, claim.claimed_at)
         self._begins(claim)
         try:
             if heard("redrive.jobs", DEBUG):
@@ -293,21 +295,22 @@ class Executor:
             else:
                 result = await self._limits.within(limit, self._start(task, arguments, claim))
         except BaseException as error:
-            # isinstance() would call methods of a foreign exception, which may raise.
-            if issubclass(type(error), asyncio.CancelledError):
-                if self._cut_off(claim.lease_id):
-                    raise
+            # The thread of a `def` handler may go on.
+            effects.close()
+            if self._cut_off(claim.lease_id) and is_interruption(error):
+                raise asyncio.CancelledError from error
+            if is_a(error, asyncio.CancelledError):
                 undo_cancellation()
             end, error = _end_of(error)
             admission.error = error
-            effects.close()
             return await self.functions.failure(claim, arguments, error, end)
         finally:
             EFFECTS.reset(token)
+            layers.end(layer)
         if isinstance(result, Pending):
             if isinstance(task, StateTask):
                 return permanent("BAD_RESULT", "a transition cannot wait for an answer from outside: wait in a state")
-            return Suspended(result.timeout)
+            return Suspended(result.timeout, effects.close())
         if claim.policy.has_functions:
             rejected = await self.functions.rejection(claim, arguments, result)
             if rejected is not None:
@@ -448,11 +451,10 @@ class Executor:
             name = task.signature.context
             return await child.run(task, claim, None if name is None else arguments[name])
         if self.threads is None:
-            result = task.function(**arguments)
+            result = outside_loop(functools.partial(task.function, **arguments))
         else:
-            call = functools.partial(in_thread, task.function, arguments)
             try:
-                result = await self.threads.start(claim.lease_id, call)
+                result = await self.threads.start(claim.lease_id, functools.partial(task.function, **arguments))
             except ExitInThread as exit_in_thread:
                 raise exit_in_thread.error from None
         # A plain decorator around an `async def` makes a function that returns a coroutine.

@@ -132,6 +132,12 @@ class Feeder:
             self.idle = self.idle and (self._paused or not self._complete or bool(self._window.unfinished))
         self._wake.set()
 
+    def ask(self) -> None:
+        """Ask again whether held lines are free, because jobs of this worker have ended; be not idle until then."""
+        if self._window.held:
+            self.idle = False
+            self._wake.set()
+
     @property
     def free(self) -> bool:
         """True while no delivery runs or waits, so that a new event would be delivered at once."""
@@ -201,13 +207,13 @@ class Feeder:
                 return await self._give_up_event(endless=endless)
             if await self._advance():
                 continue
-            # Nothing can be delivered now: no event is new, its line is held, or the subscription is paused.
-            self.idle = not self._tasks and not self._pending
             if not endless and not self._tasks:
                 await self._flush()
                 if not await self._ask():
                     return None
                 continue
+            # Nothing can be delivered now: no event is new, its line is held, or the subscription is paused.
+            self.idle = not self._tasks and not self._pending
             await self._rest()
             self.idle = False
 
@@ -233,8 +239,6 @@ class Feeder:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-        if self._window.held and not self._moved:
-            await self._ask()
 
     async def _ask(self) -> bool:
         """Ask whether held lines have become free; return True if one has."""
@@ -260,7 +264,7 @@ class Feeder:
         return unwritten >= FLUSH_EVENTS // 2 and unwritten + len(self._tasks) >= FLUSH_EVENTS
 
     async def _advance(self) -> bool:
-        """Write and read what is due; return True if the loop should continue at once."""
+        """Write, read and ask what is due; return True if the loop should continue at once."""
         if self._moved:
             return False
         window, now = self._window, self._clock.monotonic()
@@ -278,7 +282,7 @@ class Feeder:
         if urgent or late:
             await self._turn(None)
             return True
-        return False
+        return await self._ask()
 
     async def _next_window(self) -> bool:
         if self._paused:

@@ -75,6 +75,11 @@ class Feeders:
         if self._running:
             self._changed.set()
 
+    def ask(self) -> None:
+        """Have feeders ask whether held lines are free, because jobs have ended."""
+        for feeder in self._running.values():
+            feeder.ask()
+
     def stop(self, why: Stop, lease_ids: Iterable[int] | None = None) -> None:
         """Ask feeders to stop; see `redrive.runtime.executor.FeederRunner`."""
         found = list(self._running) if lease_ids is None else [each for each in lease_ids if each in self._running]

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from redrive.app.app import App
-from redrive.app.failures import ERROR_TEXT, clean, failed
+from redrive.app.failures import ERROR_TEXT, carried, clean, failed
 from redrive.engine.lifecycle import LifecycleEvent
 from redrive.engine.outcome import Failed, Outcome, Transition
 from redrive.engine.records import Claim
 from redrive.engine.runs import StepHistory, StepOutcome, StepRecord
-from redrive.errors.foreign import summary, trace
+from redrive.errors.foreign import is_a, summary, trace
 from redrive.observe.logs import Block
 from redrive.policy import Failure, GiveUp, History, Policy
 from redrive.policy.classify import described
@@ -69,7 +69,7 @@ class PolicyFunctions:
         """Return the end of an attempt that raised, as the predicate ``on`` describes it."""
         if not isinstance(end, Failed) or not claim.policy.has_functions:
             return end
-        if isinstance(error, AttemptTimeout):
+        if is_a(error, AttemptTimeout):
             error = TimeoutError(end.failure.message)
         self._remember(claim, arguments, error, None)
         if not callable(claim.policy.on) or end.failure.permanent is not None:
@@ -190,7 +190,7 @@ def _details_of_try(row: StepRecord, history: StepHistory, tried: TriedStep, *, 
 
 async def _call(hook: Hook, details: RetryDetails) -> None:
     # A plain function may block, so it gets a thread.
-    answer = hook(details) if inspect.iscoroutinefunction(hook) else await asyncio.to_thread(hook, details)
+    answer = hook(details) if inspect.iscoroutinefunction(hook) else await asyncio.to_thread(carried, hook, details)
     if inspect.isawaitable(answer):
         await answer
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Generator
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from redrive.app.failures import ERROR_TEXT, clean, failed
+from redrive.app.failures import ERROR_TEXT, ExitInThread, clean, failed
 from redrive.clock import SystemClock
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Snoozed
-from redrive.errors import Cancel, PolicyError, Snooze, SoftTimeout
+from redrive.errors import Cancel, PolicyError, Signal, Snooze, SoftTimeout
+from redrive.errors.foreign import is_a
 from redrive.policy import Failure, Stage, parse_duration
-from redrive.policy.failure import qualified_name
+from redrive.policy.failure import forbidden_by, qualified_name
 
 T = TypeVar("T")
 
@@ -142,32 +143,17 @@ def _is_cancellation(error: BaseException) -> bool:
     return issubclass(type(error), asyncio.CancelledError)
 
 
-class ExitInThread(Exception):
-    """Carries a `GeneratorExit` out of a thread."""
-
-    def __init__(self, error: GeneratorExit) -> None:
-        super().__init__()
-        self.error = error
-
-
-def in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - of the user
-    """Call a function in a thread; an error that a future cannot carry becomes another one."""
-    try:
-        return function(**arguments)
-    except StopIteration as error:
-        # A future cannot carry this one: its waiter would wait forever.
-        raise RuntimeError("the handler raised StopIteration") from error
-    except GeneratorExit as error:
-        # A task that receives this one from a future closes its coroutines instead of raising it in them.
-        raise ExitInThread(error) from error
-
-
 # A cancellation by the worker ends the attempt without an outcome. Any other cancellation, by the handler itself or by
 # what it awaits, is a failure: otherwise the job would be given back and run again at once, forever.
 def task_is_cancelled() -> bool:
     """Return True if the current task was cancelled, and the cancellation was not taken back."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Return True if an error of a cancelled handler is no outcome: its cleanup may have replaced the cancellation."""
+    return is_a(error, (asyncio.CancelledError, Exception)) and not is_a(error, Signal)
 
 
 def undo_cancellation() -> None:
@@ -224,11 +210,13 @@ def _matched(error: BaseException) -> Outcome:
         case AttemptTimeout():
             (limit,) = error.args
             text = f"the attempt took longer than {limit.total_seconds():g} s"
-            return Failed(Failure(_TIMEOUT, text, "TIMEOUT", Stage.IN_FLIGHT))
+            return Failed(Failure(_TIMEOUT, text, "TIMEOUT", Stage.IN_FLIGHT, once=forbidden_by(error)))
         case asyncio.CancelledError():
             cancelled = HandlerCancelled("the handler, or something that it awaited, was cancelled")
             cancelled.__cause__ = error
             return failed(cancelled)
+        case ExitInThread():
+            return failed(error.error)
         case _:
             return failed(error)
 

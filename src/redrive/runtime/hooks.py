@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, cast
 
+from redrive.app.failures import carried
 from redrive.app.resources import Hooks, Resources, takes_resources
 from redrive.errors import StartHookError
 from redrive.errors.foreign import summary, trace
@@ -78,7 +79,7 @@ class HookRunner:
         return await _in_task(value, context) if inspect.isawaitable(value) else value
 
     async def _in_thread(self, call: Callable[[], object], context: contextvars.Context) -> object:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, context.run, call)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, context.run, lambda: carried(call))
 
     def _add(self, hook: Callable[..., Any], value: object) -> None:
         if value is _END:

@@ -31,6 +31,7 @@ from typing import Any
 from redrive.app.app import App
 from redrive.app.attempt_handle import AttemptHandle, Stop
 from redrive.app.context import Context, Pending
+from redrive.app.effects import CURRENT as EFFECTS
 from redrive.app.importable import check_importable
 from redrive.app.task import Task
 from redrive.clock import SystemClock
@@ -173,13 +174,18 @@ class Child:
         """
         soft = task.traits.soft_timeout
         given = None if context is None else Given.of(context)
-        run = Run(task.name, claim.payload or b"{}", given, None if soft is None else soft.total_seconds())
+        soft_for = None if soft is None else soft.total_seconds()
+        policy = None if claim.catching or callable(claim.policy.on) else claim.policy.without_functions()
+        run = Run(task.name, claim.payload or b"{}", given, soft_for, policy, claim.claimed_at)
         try:
             answer = await self._call(run, None if context is None else context.link)
         except ChildDied as died:
             raise EndedInChild(Lost(f"{died} in attempt {claim.attempt}"), died) from None
         if isinstance(answer, Raised):
             raise EndedInChild(answer.outcome, _error(answer))
+        effects = EFFECTS.get()
+        if effects is not None and answer.effects:
+            effects.add(*answer.effects)
         return task.returns.read(answer.result) if answer.pending is None else Pending(answer.pending)
 
     async def _call(self, run: Run, link: AttemptHandle | None) -> Done | Raised:
@@ -343,7 +349,7 @@ class Processes:
 
     def _setup(self) -> Setup:
         places = [(name, check_importable(task)) for name, task in process_tasks(self._app).items()]
-        return Setup(os.getpid(), tuple(sys.path), levels(), places)
+        return Setup(os.getpid(), tuple(sys.path), self._app.url, levels(), places)
 
     async def close(self) -> None:
         """End all children, and kill those that do not end."""

@@ -20,7 +20,11 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+from redrive.app.failures import carried
+
+R = TypeVar("R")
 
 
 class Pool(Protocol):
@@ -217,6 +221,23 @@ class ThreadPool:
         return not self._closed
 
 
+def outside_loop(call: Callable[[], R]) -> R:
+    """Call a function on the event loop's own thread as if that ran no event loop, for a drain.
+
+    The function may start event loops, as in a thread of a worker. What the present loop has to do waits for its end.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None  # noqa: S101 - coroutines run in tasks
+    # The means by which other event loops than those of asyncio run its tasks.
+    asyncio.tasks._leave_task(loop, task)  # noqa: SLF001
+    asyncio._set_running_loop(None)  # noqa: SLF001
+    try:
+        return call()
+    finally:
+        asyncio._set_running_loop(loop)  # noqa: SLF001
+        asyncio.tasks._enter_task(loop, task)  # noqa: SLF001
+
+
 class _Running:
     """A call of `Threads` that has not ended, and what waits for its end."""
 
@@ -243,7 +264,7 @@ class Threads:
     def start(self, lease_id: int, call: Callable[[], Any]) -> asyncio.Future[Any]:
         """Call a handler, or a step of one, in a thread, in a copy of the present context; return the future of it."""
         running = _Running()
-        in_context = functools.partial(contextvars.copy_context().run, call)
+        in_context = functools.partial(contextvars.copy_context().run, carried, call)
         self._running[running] = lease_id
         try:
             return self._pool.start(in_context, functools.partial(self._ended, running))

@@ -2,7 +2,8 @@
 
 The database keeps this form. All fields are written, defaults included, so that a stored policy means the same after an
 upgrade that changes a default; therefore every key is required when it is read. Spans are seconds, exact to the
-microsecond. Times of a schedule are naive, on its wall clock; rules are RFC 5545, and crons are as written::
+microsecond; texts such as ``"PT1H"`` are read, too. Times of a schedule are naive, on its wall clock; rules are RFC
+5545, and crons are as written::
 
     {"version": 1, "schedule": {"start": "2001-01-01T00:00:00", "rules": ["FREQ=HOURLY;INTERVAL=2"], "crons": [],
      "times": [], "except_times": [], "tz": "UTC", "gap": "shift"}, "timeout": 600.0, "delays": [0.0, 60.0], ...,
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 from redrive.errors import ScheduleError
 from redrive.schedule.cron import CronExpression
-from redrive.schedule.options import Action, PolicyFields
+from redrive.schedule.options import Action, PolicyFields, read_span
 from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.schedule import Schedule
 
@@ -102,8 +103,10 @@ def _span_out(value: timedelta | None) -> float | None:
 
 
 def _span(data: object, path: str) -> timedelta:
+    if isinstance(data, str):
+        return read_span(path, data)
     if isinstance(data, bool) or not isinstance(data, int | float):
-        raise ScheduleError(f"{path}: {data!r} is not a number of seconds")
+        raise ScheduleError(f"{path}: {data!r} is not a number of seconds, nor a text such as 'PT1H'")
     try:
         return timedelta(seconds=data)
     except (ValueError, OverflowError) as error:

@@ -59,6 +59,8 @@ _YEAR_TERM = re.compile(r"(\*|[0-9]{4}(?:-[0-9]{4})?)(?:/([0-9]+))?")
 _FIELDS = ("second", "minute", "hour", "day of the month", "month", "day of the week", "year")
 _FORMS = 'write "minute hour day month weekday", such as "*/5 * * * *", or @daily, 30s, 12h, Mon'
 _STEPPED_DAY = re.compile(r"([0-6])/(\d+)")
+# The number of values of a field, in the order of `_FIELDS`.
+_SIZES = (60, 60, 24, 31, 12, 7)
 _CALLED = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")  # by cronsim
 _SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - naive is the wall clock
 
@@ -92,6 +94,7 @@ class CronExpression(msgspec.Struct, frozen=True):
             parts.insert(0, "0")
         if len(parts) != len(_FIELDS) - 1:
             raise _wrong(text, f"it has {len(text.split())} fields; {_FORMS}")
+        _check_steps(text, parts)
         parts[5] = ",".join(_stepped_day(each) for each in parts[5].split(","))
         found = cls(text, tuple(parts), years)
         found._check()
@@ -223,6 +226,18 @@ def _read_years(field: str, text: str) -> frozenset[int] | None:
     if not found or not found <= set(_YEARS):
         raise _wrong(text, f"{field!r} names no years between {_YEARS[0]} and {_YEARS[-1]}")
     return frozenset(found)
+
+
+def _check_steps(text: str, parts: list[str]) -> None:
+    """Refuse a step that is longer than its field, such as ``*/90`` minutes: it would mean each full hour."""
+    for field, part, size in zip(_FIELDS, parts, _SIZES, strict=False):
+        for step in re.findall(r"/(\d+)", part):
+            if int(step) > size:
+                raise _wrong(
+                    text,
+                    f"a step of {step} is longer than the field: {part!r} as {field} counts anew after {size}; a "
+                    f'schedule in English has longer steps, such as "every {step} minutes"',
+                )
 
 
 def _stepped_day(term: str) -> str:

@@ -68,8 +68,14 @@ def _planned_at(policy: RefreshPolicy, state: RefreshState, following: datetime 
     return replace(state, refresh_at=following + policy.jitter * sample, planned_at=following)
 
 
-def failed(
-    policy: RefreshPolicy, state: RefreshState, at: datetime, *, retry_after: timedelta | None = None, sample: float
+def failed(  # noqa: PLR0913 - what failed, when, and what is known of it
+    policy: RefreshPolicy,
+    state: RefreshState,
+    at: datetime,
+    *,
+    lasting: bool = False,
+    retry_after: timedelta | None = None,
+    sample: float,
 ) -> RefreshTransition:
     """Return the transition for a failure at an instant: RETRY_SCHEDULED, WAITING_NEXT or GAVE_UP."""
     if is_too_long(policy, state, at):
@@ -79,9 +85,11 @@ def failed(
     # A planned refresh before the end of a hint would be too early, so it is skipped.
     begin = on_time if not retry_after else max(on_time, at + retry_after)
     following = next_planned(policy, state, begin)
-    delay = policy.delay(state.attempt_no)
+    # Without a next planned refresh, a retry is the only chance that the code or the data is corrected meanwhile.
+    lasting = lasting and following is not None
+    delay = None if lasting else policy.delay(state.attempt_no)
     if delay is None:
-        if policy.on_exhausted is Exhausted.GIVE_UP:
+        if policy.on_exhausted is Exhausted.GIVE_UP and not lasting:
             return given_up(policy, state, at, f"Cannot refresh after {state.attempt_no} attempt(s)")
         if following is None:
             return given_up(

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import force_setattr
 
 from redrive.errors import ScheduleError
+from redrive.policy.duration import Duration
 from redrive.schedule import codec
 from redrive.schedule.options import LONGEST, Action, Exhausted, PolicyFields, Strategy, read_span, usual_ending
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import aware, member
 
 _NONE = timedelta(0)
+# The beginning of lines of iCalendar.
+_RULE = re.compile(r"\s*(DTSTART|RRULE|FREQ)\b", re.IGNORECASE)
 
 
 class RefreshPolicy(PolicyFields, frozen=True):
     """When a refresh runs, how often it is retried, and when it is given up.
 
-    Spans may be a ``timedelta``, seconds, or text such as ``"1h30m"``; they are kept as a ``timedelta``.
+    Spans may be a ``timedelta``, seconds, or text such as ``"1h30m"``, ``"1 hour"`` or ``"PT1H"``; they are kept as a
+    ``timedelta``.
 
     Attributes:
-        schedule: the planned refreshes; None for a refresh that only users start.
+        schedule: the planned refreshes: a `Schedule`, or lines of iCalendar that `Schedule.parse` reads; None for a
+            refresh that only users start.
         timeout: time limit of one attempt.
         delays: the delay before each retry; their number is the number of retries.
         repeat_last: True to continue with the last delay without end.
@@ -41,6 +47,23 @@ class RefreshPolicy(PolicyFields, frozen=True):
         ScheduleError: a span is negative or longer than a hundred years, a strategy or an ending is not known, or the
             parts contradict each other.
     """
+
+    if TYPE_CHECKING:
+
+        def __init__(  # noqa: PLR0913 - what the fields take, which are kept as other types
+            self,
+            *,
+            schedule: Schedule | str | None = ...,
+            timeout: Duration = ...,
+            delays: Iterable[Duration] = ...,
+            repeat_last: bool = ...,
+            strategy: Strategy | str = ...,
+            on_exhausted: Exhausted | str | None = ...,
+            give_up_after: Duration | None = ...,
+            catch_up: Duration | None = ...,
+            jitter: Duration = ...,
+            on_give_up: Sequence[Action] = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         self._read_spans()
@@ -69,6 +92,8 @@ class RefreshPolicy(PolicyFields, frozen=True):
         """Refuse wrong types now, not when the policy is written or stored."""
         if not isinstance(self.repeat_last, bool):
             raise ScheduleError(f"repeat_last={self.repeat_last!r}: write True or False")
+        if isinstance(self.schedule, str) and _RULE.match(self.schedule):
+            force_setattr(self, "schedule", Schedule.parse(self.schedule))
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise ScheduleError(f"schedule={self.schedule!r} is not a Schedule; RefreshPolicy.parse reads English")
         actions = self.on_give_up

@@ -39,6 +39,9 @@ what such a timeout would lead to, so a late sweep or a crash changes nothing. A
 **Retry or planned refresh.** A retry *fits* if it would end, timeout included, by the next planned refresh. `Strategy`
 decides about one that does not.
 
+**Lasting failure.** If a retry would fail alike (a programming error, a 404), the next attempt is the next planned
+refresh, and the item is not given up: until then the code or the data may have been corrected.
+
 **Giving up.** When all retries are used, a policy gives up or waits for the next planned refresh and counts anew. It
 also gives up when no attempt has succeeded for too long, counted from the first start of the failing streak, so that a
 monthly refresh is not given up before its second attempt.
@@ -130,6 +133,7 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
     now: datetime,
     uid: str,
     permanent: str | None = None,
+    lasting: bool = False,
     retry_after: Duration | None = None,
     sample: float = 0.0,
 ) -> RefreshTransition:
@@ -141,6 +145,7 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
         now: the present instant, aware.
         uid: the token of the attempt.
         permanent: why no further attempt can succeed, as a text for end users.
+        lasting: True if a retry would fail alike: the next attempt is the next planned refresh.
         retry_after: the delay that the other side asked for; a lower bound for the retry.
         sample: from 0 to 1, for jitter.
 
@@ -157,7 +162,7 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
     if state.deadline_at is not None and not hint and at - state.deadline_at <= TOLERANCE:
         # The worker ended the attempt at its time limit: it is a timeout, which happens at the deadline.
         at = min(at, state.deadline_at)
-    return failed(policy, state, at, retry_after=hint, sample=sample)
+    return failed(policy, state, at, lasting=lasting, retry_after=hint, sample=sample)
 
 
 def sweep(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: float = 0.0) -> RefreshTransition:

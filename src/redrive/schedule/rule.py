@@ -132,7 +132,7 @@ class RecurrenceRule(msgspec.Struct, frozen=True, kw_only=True):
 def _parts(text: str) -> list[str]:
     bare = text.strip()
     if "\n" in bare:
-        raise _wrong(text, "write one rule without other lines; the start belongs to the schedule")
+        raise _wrong(text, "write one rule without other lines; Schedule.parse reads one with its DTSTART")
     bare = bare.removeprefix("RRULE:").strip().rstrip(";")
     if not bare:
         raise _wrong(text, "it is empty; write FREQ=DAILY;BYHOUR=6, for example")

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -43,6 +43,8 @@ _MARGIN = timedelta(days=2)
 ANCHOR = datetime(2001, 1, 1)  # noqa: DTZ001 - naive is the wall clock
 
 
+T = TypeVar("T")
+
 # Returns the occurrences from an instant on, in order; a few before it and duplicates are allowed.
 _Source: TypeAlias = Callable[[datetime], Iterator[datetime]]
 
@@ -53,8 +55,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, cache_hash=
     Attributes:
         start: the beginning, naive on the wall clock; rules take from it what they leave open, and count intervals from
             it.
-        rules: rules of RFC 5545.
-        crons: cron expressions; they do not use ``start`` and ``gap``.
+        rules: rules of RFC 5545: a list of rules or texts, kept as a tuple. The same holds for the other lists.
+        crons: cron expressions, or texts; they do not use ``start`` and ``gap``.
         times: more times, naive on the wall clock (``RDATE``).
         except_times: excluded times, naive on the wall clock (``EXDATE``). One in a gap excludes the occurrence that is
             shifted from it, and not another one at the instant to which it is shifted.
@@ -73,12 +75,28 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, cache_hash=
     tz: str = "UTC"
     gap: Gap = Gap.SHIFT
 
+    if TYPE_CHECKING:
+
+        def __init__(  # noqa: PLR0913 - what the fields take, which are kept as other types
+            self,
+            *,
+            start: datetime = ...,
+            rules: Iterable[RecurrenceRule | str] = ...,
+            crons: Iterable[CronExpression | str] = ...,
+            times: Iterable[datetime] = ...,
+            except_times: Iterable[datetime] = ...,
+            tz: str = ...,
+            gap: Gap | str = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         zone(self.tz)
         force_setattr(self, "gap", member(Gap, "gap", self.gap))
-        for each in (self.start, *self.times, *self.except_times):
-            if not isinstance(each, datetime):
-                raise ScheduleError(f"{each!r} is not a time: write datetime(2026, 1, 31, 16, 30)")
+        force_setattr(self, "rules", tuple(_parts("rules", self.rules, RecurrenceRule, RecurrenceRule.parse)))
+        force_setattr(self, "crons", tuple(_parts("crons", self.crons, CronExpression, CronExpression.parse)))
+        force_setattr(self, "times", tuple(_parts("times", self.times, datetime)))
+        force_setattr(self, "except_times", frozenset(_parts("except_times", self.except_times, datetime)))
+        for each in (*_parts("start", [self.start], datetime), *self.times, *self.except_times):
             if each.tzinfo is not None:
                 raise ScheduleError(
                     f"{each} has a time zone of its own: times of a schedule are those of tz={self.tz!r}"
@@ -114,6 +132,22 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, cache_hash=
             ScheduleError: the expression or the time zone is not valid.
         """
         return cls(crons=(CronExpression.parse(text),), tz=tz)
+
+    @classmethod
+    def parse(cls, text: str, *, tz: str = "UTC") -> Schedule:
+        r"""Return the schedule of lines of iCalendar (RFC 5545): a rule, and perhaps its start and other times.
+
+        Args:
+            text: lines of ``DTSTART``, ``RRULE``, ``RDATE`` and ``EXDATE``, such as
+                ``"DTSTART:20260105T090000Z\nRRULE:FREQ=HOURLY;INTERVAL=2"``, or the value of one rule.
+            tz: the time zone of times that have none: ``DTSTART;TZID=Europe/Kyiv:...`` and a ``Z`` at the end have one.
+
+        Raises:
+            ScheduleError: a line is not understood, or can never have a meaning; two lines have different time zones.
+        """
+        from redrive.schedule.icalendar import fields_of
+
+        return cls(**fields_of(text, tz))
 
     @property
     def place(self) -> ZoneInfo:
@@ -166,6 +200,20 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, cache_hash=
             else:
                 found, low = following, following + timedelta.resolution
         return found
+
+
+def _parts(name: str, given: object, kind: type[T], parse: Callable[[str], T] | None = None) -> Iterator[T]:
+    """Yield the parts of a schedule: values of a class, and texts if they can be parsed."""
+    if isinstance(given, kind | str) or not isinstance(given, Iterable):
+        raise ScheduleError(f"{name}={given!r} is not a list: write {name}=[...]")
+    for each in given:
+        if parse is not None and isinstance(each, str):
+            yield parse(each)
+        elif isinstance(each, kind):
+            yield each
+        else:
+            right = "datetime(2026, 1, 31, 16, 30)" if parse is None else f"{kind.__name__}.parse(...)"
+            raise ScheduleError(f"{name}: {each!r} is not a {kind.__name__}: write {right}")
 
 
 def _source(rule: RecurrenceRule, start: datetime, place: ZoneInfo, gap: Gap, without: frozenset[datetime]) -> _Source:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from redrive.errors import CircuitOpen
-from redrive.policy import Failure
+from redrive.policy import Failure, Stage
 from redrive.simulate.client import SimulatedClient
 from redrive.simulate.loop import Loop
 from redrive.simulate.rng import SeededRandom
@@ -14,7 +14,7 @@ from redrive.simulate.rng import SeededRandom
 # An attempt that a target in trouble has refused.
 DOWN = Failure.of(ConnectionError("the target is down"))
 # A call that was not sent.
-REFUSED = Failure.of(CircuitOpen("the breaker is open"))
+REFUSED = Failure.of(CircuitOpen("the breaker is open"), stage=Stage.NOT_SENT)
 # An attempt with an answer after the caller has stopped waiting.
 LATE = Failure.of(TimeoutError("no answer in time"))
 

@@ -6,14 +6,23 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from redrive.policy import Failure, History, Policy, Retry
-from redrive.policy.breaker import Admitted, Ask, BreakerSettings, Event, FailureReport, SuccessReport, initial, step
+from redrive.policy import Failure, History, Policy, Retry, Stage
+from redrive.policy.breaker import (
+    NOT_COUNTED,
+    Admitted,
+    Ask,
+    BreakerSettings,
+    Dropped,
+    Event,
+    FailureReport,
+    SuccessReport,
+    initial,
+    step,
+)
 from redrive.policy.budget import Budget, Ledger
 
 # The instant zero of a simulation.
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-
-_TARGET_ANSWERED = ("not_matched", "permanent")
 
 
 class SimulatedCall(Protocol):
@@ -94,10 +103,11 @@ class _PolicyCall:
                 self._history = client.policy.advance(self._history, failure, decision.delay, now=at, sample=sample)
                 return decision.delay.total_seconds()
             refused = True
-        answered = decision.rule in _TARGET_ANSWERED
-        if not answered and not refused:
+        passed = decision.rule in NOT_COUNTED
+        if not passed and not refused:
             client.ledger.fail(now)
-        self._end(now, SuccessReport(self._token) if answered else FailureReport(self._token))
+        report = FailureReport if not passed else SuccessReport if failure.stage is Stage.ANSWERED else Dropped
+        self._end(now, report(self._token))
         return None
 
     def succeeded(self, now: float) -> None:

@@ -4,7 +4,7 @@
 contender      policy
 =============  ===================================================================================================
 no retries     one attempt: the cost of a scenario by itself
-redrive        ``Policy(on=...)``: 3 attempts, 100 ms doubling to 5 s under full jitter, 45 s in all
+redrive        ``Policy(on=...)``: 3 attempts, 100 ms doubling to 5 s under full jitter, 45 s in all, its own budget
 tenacity       ``@tenacity.retry``: without end, without a wait
 stamina        ``@stamina.retry(on=...)``: 10 attempts, ``min(5, 0.1 * 2 ** (n - 1) + uniform(0, 1))``, 45 s
 exponential    3 attempts, 100 ms doubling to 5 s without jitter
@@ -19,7 +19,7 @@ from typing import Any
 
 from redrive.policy import Policy
 from redrive.policy.breaker import BreakerSettings
-from redrive.policy.budget import Budget, TokenBudget
+from redrive.policy.budget import OWN, Budget, TokenBudget
 from redrive.policy.hedge import Hedge
 from redrive.simulate.client import FormulaClient, PolicyClient, SimulatedClient
 
@@ -63,10 +63,10 @@ class Contender:
     # installed libraries. A scenario changes a policy only where it must (`Contender.without_end`): clients that give
     # up after three attempts would not form a herd.
     def without_end(self) -> Contender:
-        """Return the same delays without a limit of attempts."""
+        """Return the same delays without a limit of attempts, and without a budget."""
         if self.policy is None:
             return self if self is NONE else replace(self, attempts=None, timeout=None)
-        return replace(self, policy=self.policy.with_(attempts=None, deadline="1d"))
+        return replace(self, policy=self.policy.with_(attempts=None, deadline="1d"), budget=None)
 
     def with_budget(self, budget: Budget) -> Contender:
         """Return the same policy behind a budget."""
@@ -81,21 +81,23 @@ class Contender:
 def of_policy(name: str, policy: Policy) -> Contender:
     """Return a contender for a policy of redrive.
 
-    Failures in a simulation are always those that the policy retries, so ``on`` has no effect. A budget, a breaker or a
-    hedge that is named by a key is not registered here: a budget is taken as ``TokenBudget()``, a breaker as
-    ``BreakerSettings()``, and a hedge by key is left out.
+    Failures in a simulation are always those that the policy retries, so ``on`` has no effect. Simulated calls may be
+    repeated: an answer that comes too late is retried unless the policy has ``idempotent=False``. A policy that names
+    no budget has the default one. A budget, a breaker or a hedge that is named by a key is not registered here: a
+    budget is taken as ``TokenBudget()``, a breaker as ``BreakerSettings()``, and a hedge by key is left out.
 
     Args:
         name: its name in tables.
-        policy: in any form, with the defaults of calls in process.
+        policy: in any form, with the other defaults of calls in process.
     """
     shared = {field: getattr(policy, field) for field in ("budget", "breaker", "hedge")}
-    plain = policy.with_(on=Exception, on_result=None, **dict.fromkeys(shared)).in_process()
+    plain = policy.with_(on=Exception, on_result=None, budget=..., breaker=None, hedge=None).durable().in_process()
     budget, breaker, hedge = shared.values()
+    own = None if policy.budget_given else OWN
     return Contender(
         name,
         plain,
-        TokenBudget() if isinstance(budget, str) else getattr(budget, "budget", None),
+        TokenBudget() if isinstance(budget, str) else getattr(budget, "budget", own),
         BreakerSettings() if isinstance(breaker, str) else getattr(breaker, "settings", None),
         hedge if isinstance(hedge, Hedge) else None,
     )
@@ -126,6 +128,8 @@ def _numbers(budget: Budget) -> str:
 
 NONE = Contender("no retries", attempts=1)
 REDRIVE = of_policy("redrive", Policy(on=Exception))
+#: What the default budget adds is the difference from this one.
+UNLIMITED = of_policy("redrive, budget=None", Policy(on=Exception, budget=None))
 #: The defaults of each library, and plain exponential backoff with redrive's numbers.
 DEFAULTS = (
     REDRIVE,

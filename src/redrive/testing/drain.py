@@ -2,6 +2,9 @@
 
 Claims, leases, decisions and transactions are those of a worker, on the app's own store. When no job is due, the app's
 `VirtualClock` advances to the next due time. Jobs run one at a time, in the order in which a worker would claim them.
+
+``def`` handlers, steps and undos are called in that thread, too, so that they may use what belongs to it, such as a
+connection of sqlite3. As in a thread of a worker no event loop runs there for them, and they may call `asyncio.run`.
 """
 
 from __future__ import annotations

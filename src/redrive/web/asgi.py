@@ -12,11 +12,10 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 import msgspec
-from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as HttpRoute
 
 from redrive.app.protocol import Procedure, arun
@@ -27,21 +26,21 @@ from redrive.stores.query import Operation
 from redrive.stores.store import Store
 from redrive.web import api, guard, once, openapi
 from redrive.web.api import API
-from redrive.web.auth import Auth, Credentials, NoAuth, Resolver, Users
+from redrive.web.auth import Auth, Credentials, NoAuth, Proxy, Resolver, Users
 from redrive.web.carrier import Carrier
 from redrive.web.exchange import Answer, Moved, Note, Page, Refusal, Request, Role, Site, User
 from redrive.web.link import LoginLink
 from redrive.web.live import Pulse
+from redrive.web.peers import Peers, counted, peer_of
 from redrive.web.probes import WebProbes
-from redrive.web.reading import headers_of, is_api, path_of, peer_of, prefix_of, read_form, read_request, request_id
+from redrive.web.reading import headers_of, is_api, path_of, prefix_of, read_form, read_request, request_id
 from redrive.web.rendering import ASSETS, asset, render
 from redrive.web.routes import DEV_ROUTES, ROUTES, Route, sections
+from redrive.web.sessions import Sessions, set_cookie
+from redrive.web.streams import Streams
 from redrive.web.throttle import Throttle
 
 log = logger("redrive.web")
-
-#: How long a login lasts, in seconds.
-SESSION: Final = 12 * 3600
 
 #: How long the note of an action is kept for the page that shows it, in seconds.
 NOTED: Final = 10
@@ -75,10 +74,13 @@ class Dashboard:
         self._routes = ROUTES if site.dev is None else (*ROUTES, *DEV_ROUTES)
         # Cookies are shared by all ports of this machine, where several apps may be developed.
         self._session_cookie = _COOKIE if link is None else f"{_COOKIE}_{link.name}"
+        self._sessions = Sessions(site.app, auth, self._session_cookie) if isinstance(auth, Users) else None
         self._hosts = None if hosts is None else frozenset(each.lower() for each in hosts)
         self.pulse = Pulse(site.app, site.shared)
+        self._streams = Streams()
         self._carrier = Carrier(site.app)
         self._throttle = Throttle()
+        self._proxies = Peers(auth.proxies if isinstance(auth, Users) else (), "Users(proxies=)")
         self._is_open = False
         self._opening = asyncio.Lock()
 
@@ -126,6 +128,7 @@ class Dashboard:
         return serve
 
     def _check(self, request: HttpRequest) -> None:
+        guard.check_single(request.headers.keys(), self._auth.headers if isinstance(self._auth, Proxy) else ())
         headers = headers_of(request)
         if self._hosts is not None:
             guard.check_host(headers.get("host"), self._hosts)
@@ -171,14 +174,15 @@ class Dashboard:
 
     async def _user(self, request: HttpRequest) -> User | Response:
         """Return the sender of a request, or where to log in."""
-        credentials = Credentials(headers_of(request), self._session(request), peer_of(request), request.scope)
+        credentials = Credentials(headers_of(request), await self._session(request), peer_of(request), request.scope)
         if callable(self._auth):
             found = await self._auth(credentials)
         elif credentials.basic is not None:
-            self._throttle.check(credentials.peer)
+            name, sender = credentials.basic[0], counted(self._sender(request))
+            self._throttle.check(name, sender)
             found = await asyncio.to_thread(self._auth.identify, credentials)
             if found is None:
-                self._throttle.failed(credentials.peer)
+                self._throttle.failed(name, sender)
         else:
             found = self._auth.identify(credentials)
         if isinstance(found, User):
@@ -189,7 +193,14 @@ class Dashboard:
             back = quote(path_of(request) + (f"?{request.url.query}" if request.url.query else ""), safe="/")
             return RedirectResponse(f"{prefix_of(request)}/login?next={back}", HTTPStatus.SEE_OTHER)
         kind = 'Basic realm="redrive", charset="UTF-8"' if isinstance(self._auth, Users) else "Bearer"
-        raise Refusal(HTTPStatus.UNAUTHORIZED, "the request has no valid credentials", {"WWW-Authenticate": kind})
+        detail = "the request has no valid credentials"
+        if isinstance(self._auth, Proxy) and self._auth.peers and credentials.peer is None:
+            detail += ": the address of the proxy is not known here, so that it has to send a secret, Proxy(secret=)"
+        raise Refusal(HTTPStatus.UNAUTHORIZED, detail, {"WWW-Authenticate": kind})
+
+    def _sender(self, request: HttpRequest) -> str | None:
+        """Return the address of the sender of a request; None if it is not known."""
+        return self._proxies.sender(peer_of(request), request.headers.getlist("x-forwarded-for"))
 
     async def _open(self) -> None:
         # The lifespan of a mounted application does not run, so the App is opened by the first request.
@@ -232,7 +243,7 @@ class Dashboard:
             headers = {} if moved.status is HTTPStatus.OK else {"Location": f"{given.prefix}{API}{moved.to}"}
             return _json(data, moved.status, headers)
         response = RedirectResponse(f"{given.prefix}{moved.to}", HTTPStatus.SEE_OTHER)
-        self._cookie(response, request, _NOTE, quote(moved.note), NOTED)
+        set_cookie(request, response, _NOTE, quote(moved.note), NOTED)
         return response
 
     def _problem(self, request: HttpRequest, refusal: Refusal) -> Response:
@@ -288,11 +299,10 @@ class Dashboard:
         if not request.scope.get(STREAMS, True):
             raise Refusal(HTTPStatus.NOT_FOUND, "this server does not keep streams open")
         await self._open()
-        headers = {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}
-        return StreamingResponse(self.pulse.events(), headers=headers, media_type="text/event-stream")
+        return self._streams.open(user.name, self.pulse.events())
 
     async def _login(self, request: HttpRequest) -> Response:
-        if not isinstance(self._auth, Users):
+        if self._sessions is None or not isinstance(self._auth, Users):
             raise Refusal(HTTPStatus.NOT_FOUND, "this dashboard has no login page")
         if self._link is not None:
             self._link.offer()
@@ -303,64 +313,49 @@ class Dashboard:
             return Response(
                 render("login.html", self._site, given, {"after": after, "problem": ""}), media_type="text/html"
             )
-        form, peer = await read_form(request), peer_of(request)
-        self._throttle.check(peer)
-        user = await asyncio.to_thread(self._auth.check, form.get("name", ""), form.get("password", ""))
+        form, sender = await read_form(request), self._sender(request)
+        name, address = form.get("name", ""), counted(sender)
+        self._throttle.check(name, address)
+        user = await asyncio.to_thread(self._auth.check, name, form.get("password", ""))
         if user is None:
-            self._throttle.failed(peer)
-            log.warning("login of %s from %s refused", form.get("name", "")[:100], peer)
+            self._throttle.failed(name, address)
+            log.warning("login of %s from %s refused", name[:100], sender)
             values = {"after": after, "problem": "The name or the password is wrong."}
             html = render("login.html", self._site, given, values)
             return Response(html, HTTPStatus.UNAUTHORIZED, media_type="text/html")
         response = RedirectResponse(f"{given.prefix}{guard.own_path(form.get('next'))}", HTTPStatus.SEE_OTHER)
-        self._log_in(response, request, self._auth, user.name)
+        await self._open()
+        await self._sessions.begin(request, response, user.name)
         return response
 
     async def _follow_link(self, request: HttpRequest) -> Response:
         """Log in by a link, which is valid once; the address that the browser shows then has no token."""
-        if self._link is None or not isinstance(self._auth, Users):
+        if self._link is None or self._sessions is None or not isinstance(self._auth, Users):
             raise Refusal(HTTPStatus.NOT_FOUND, f"there is no page {path_of(request)!r} here")
-        self._throttle.check(peer_of(request))
+        address = counted(self._sender(request))
+        self._throttle.check("", address)
         # A HEAD request, such as one for a preview, must not use the link up.
         if request.method != "GET" or not self._link.take(request.path_params["token"]):
-            self._throttle.failed(peer_of(request))
+            self._throttle.failed("", address)
             self._link.offer()
             raise Refusal(HTTPStatus.UNAUTHORIZED, "this link has been used: redrive dev has printed another one")
         response = RedirectResponse(f"{prefix_of(request)}/", HTTPStatus.SEE_OTHER)
-        self._log_in(response, request, self._auth, next(iter(self._auth.accounts)))
+        await self._open()
+        await self._sessions.begin(request, response, next(iter(self._auth.accounts)))
         return response
-
-    def _log_in(self, response: Response, request: HttpRequest, auth: Users, name: str) -> None:
-        self._cookie(response, request, self._session_cookie, self._sessions(auth).dumps(name), SESSION)
 
     async def _logout(self, request: HttpRequest) -> Response:
         response = RedirectResponse(f"{prefix_of(request)}/login", HTTPStatus.SEE_OTHER)
-        response.delete_cookie(self._session_cookie, path=prefix_of(request) or "/")
+        if self._sessions is not None:
+            await self._open()
+            await self._sessions.end(request, response)
         return response
 
-    def _session(self, request: HttpRequest) -> str | None:
-        cookie = request.cookies.get(self._session_cookie)
-        if cookie is None or not isinstance(self._auth, Users):
+    async def _session(self, request: HttpRequest) -> str | None:
+        if self._sessions is None or self._session_cookie not in request.cookies:
             return None
-        try:
-            return str(self._sessions(self._auth).loads(cookie, max_age=SESSION))
-        except BadSignature:
-            return None
-
-    def _sessions(self, auth: Users) -> URLSafeTimedSerializer:
-        # All processes have the same key, and a changed password ends the sessions.
-        return URLSafeTimedSerializer(auth.key, salt="redrive.web")
-
-    def _cookie(self, response: Response, request: HttpRequest, name: str, value: str, seconds: int) -> None:
-        response.set_cookie(
-            name,
-            value,
-            max_age=seconds,
-            path=prefix_of(request) or "/",
-            secure=request.url.scheme == "https",
-            httponly=True,
-            samesite="lax",
-        )
+        await self._open()
+        return await self._sessions.name(request)
 
 
 def _by_method(endpoints: Mapping[str, Endpoint]) -> Endpoint:

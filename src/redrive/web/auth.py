@@ -10,10 +10,9 @@ import base64
 import binascii
 import hashlib
 import hmac
-import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -21,6 +20,7 @@ import msgspec
 from redrive.errors import ConfigurationError
 from redrive.web import rng
 from redrive.web.exchange import Role, User
+from redrive.web.peers import Peers
 
 __all__ = ["Account", "Auth", "Credentials", "NoAuth", "Proxy", "Resolver", "Users", "hash_password", "hash_token"]
 
@@ -29,6 +29,9 @@ _COST: Final = 2**14
 
 _PASSWORD: Final = re.compile(r"scrypt:([0-9a-f]{2})+:[0-9a-f]{64}")
 _TOKEN: Final = re.compile(r"[0-9a-f]{64}")
+
+# A secret of this length cannot be found by trials, if it is random.
+_SHORTEST_SECRET: Final = 16
 
 # Checked for an unknown name.
 _UNKNOWN: Final = f"scrypt:{'00' * 16}:{'00' * 32}"
@@ -40,7 +43,8 @@ class Credentials(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         headers: with names in lower case.
         session: the name in a valid session cookie of this dashboard.
-        peer: address of the other end of the connection; None for a Unix socket.
+        peer: address of the other end of the connection, which no header has changed; None for a Unix socket, and if
+            the server or middleware may have taken it from a header.
         scope: the ASGI scope, for applications that put their user there.
     """
 
@@ -131,14 +135,19 @@ class Users:
 
     Args:
         accounts: by the name of the user.
+        proxies: addresses and networks of the proxies whose ``X-Forwarded-For`` is believed. Failed logins are counted
+            by user and address; without it all users of a proxy have the address of the proxy.
 
     Raises:
-        ConfigurationError: there is no account, or one has no password and no token, or not a hash of it.
+        ConfigurationError: there is no account, or one has no password and no token, or not a hash of it; a proxy is
+            neither an address nor a network.
     """
 
     accounts: Mapping[str, Account]
+    proxies: Collection[str] = ()
 
     def __post_init__(self) -> None:
+        Peers(self.proxies, "Users(proxies=)")
         if not self.accounts:
             raise ConfigurationError("Users: there is no account, so that nobody could log in")
         for name, account in self.accounts.items():
@@ -151,11 +160,10 @@ class Users:
             if account.token is not None and not _TOKEN.fullmatch(account.token):
                 raise ConfigurationError(f"Users: the token of {name!r} is not stored as hash_token(...) returns it")
 
-    @property
-    def key(self) -> bytes:
-        """The key of sessions: the same in all processes, and another one as soon as an account changes."""
-        lines = (f"{name}:{each.role}:{each.password}:{each.token}" for name, each in sorted(self.accounts.items()))
-        return hashlib.sha256("\n".join(lines).encode()).digest()
+    def digest(self, name: str) -> str | None:
+        """Return the digest of an account; its sessions end when it changes. None if there is no such account."""
+        each = self.accounts.get(name)
+        return None if each is None else hash_token(f"{each.role}:{each.password}:{each.token}")
 
     def check(self, name: str, password: str) -> User | None:
         """Return the user of a name and a password. An unknown name takes as long as a wrong password."""
@@ -185,32 +193,52 @@ class Users:
 class Proxy:
     """Users whom a proxy has authenticated, such as oauth2-proxy.
 
+    The headers of a request are believed if it comes from one of the peers and has the secret; give at least one of the
+    two. The secret is needed where the address of the connection is not known: behind a Unix socket, in Django, behind
+    middleware that wraps requests, and on a server other than uvicorn if the proxy sends ``X-Forwarded-For``.
+
     Args:
-        peers: addresses of the proxies; their headers are believed, and no others.
+        peers: addresses and networks of the proxies.
         operators: the groups or users that may operate; all others may read.
         user_header: the header with the name of the user.
         groups_header: the header with the groups, separated by commas.
+        secret: a text that only the proxy and this process have, of at least 16 characters.
+        secret_header: the header in which the proxy sends it.
 
     Raises:
-        ConfigurationError: a peer is not an address.
+        ConfigurationError: a peer is neither an address nor a network, there are neither peers nor a secret, or the
+            secret is too short.
     """
 
-    peers: Collection[str]
+    peers: Collection[str] = ()
     operators: Collection[str] = ()
     user_header: str = "x-forwarded-user"
     groups_header: str = "x-forwarded-groups"
+    secret: str | None = field(default=None, repr=False)
+    secret_header: str = "x-proxy-secret"  # noqa: S105 - the name of a header
 
     def __post_init__(self) -> None:
-        for each in self.peers:
-            try:
-                ipaddress.ip_address(each)
-            except ValueError as error:
-                raise ConfigurationError(f"Proxy: {each!r} is not an IP address") from error
+        Peers(self.peers, "Proxy")
+        if not self.peers and self.secret is None:
+            raise ConfigurationError("Proxy: give peers=, the addresses of the proxies, or secret=")
+        if self.secret is not None and len(self.secret) < _SHORTEST_SECRET:
+            raise ConfigurationError(f"Proxy: the secret has fewer than {_SHORTEST_SECRET} characters")
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """The headers that are believed, in lower case; a request has each of them once."""
+        return tuple(each.lower() for each in (self.user_header, self.groups_header, self.secret_header))
 
     def identify(self, credentials: Credentials) -> User | None:
         """Return the user in the headers of the proxy."""
-        name = credentials.headers.get(self.user_header.lower(), "")
-        if not name or credentials.peer not in self.peers:
+        user, groups, _ = (credentials.headers.get(each, "") for each in self.headers)
+        if not user or not self._believes(credentials):
             return None
-        groups = {each.strip() for each in credentials.headers.get(self.groups_header.lower(), "").split(",")}
-        return User(name, Role.OPERATE if groups & set(self.operators) or name in self.operators else Role.READ)
+        names = {each.strip() for each in groups.split(",")} | {user}
+        return User(user, Role.OPERATE if names & set(self.operators) else Role.READ)
+
+    def _believes(self, credentials: Credentials) -> bool:
+        if self.peers and credentials.peer not in Peers(self.peers, "Proxy"):
+            return False
+        given = credentials.headers.get(self.secret_header.lower(), "")
+        return self.secret is None or hmac.compare_digest(given.encode(), self.secret.encode())

@@ -17,7 +17,7 @@ import msgspec
 
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Filter, Hold
-from redrive.web.exchange import LARGEST_ID, LONGEST, Fault, Refusal, whole_number
+from redrive.web.exchange import LARGEST_ID, LONGEST, Fault, Payloads, Refusal, whole_number
 
 _TERM: Final = re.compile(r'\s*(?:(?P<word>[^\s:"]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s"]+|(?<=:)))(?=\s|$)')
 
@@ -28,7 +28,7 @@ WORDS: Final[Mapping[str, str]] = {
     "queue": "the name of the queue",
     "hold": "why it waits, such as retry or breaker",
     "reason": "why the last attempt failed, such as TIMEOUT",
-    "error": "a part of the last error",
+    "error": "a part of the last error, as it is shown",
     "group": "the error group of the last error",
     "tag": "a tag",
     "caught": "yes or no: whether the catch task of a dead job has succeeded",
@@ -57,8 +57,12 @@ class FilterError(Refusal):
         return f"{self.text}\n{' ' * self.place}^"
 
 
-def parse(text: str) -> Filter:
+def parse(text: str, payloads: Payloads = Payloads.REDACTED) -> Filter:
     """Parse a filter.
+
+    Args:
+        text: the filter.
+        payloads: how much of the arguments the site shows; errors are searched as they are shown.
 
     Raises:
         FilterError: it cannot be read.
@@ -78,7 +82,7 @@ def parse(text: str) -> Filter:
             raise FilterError(text, start, f"{word}: is given twice; the conditions must all hold")
         given[field] = _value(word, value, text, start)
         place = found.end()
-    return msgspec.structs.replace(Filter(), **given)
+    return msgspec.structs.replace(Filter(hidden=payloads is Payloads.HIDDEN), **given)
 
 
 def _word(found: re.Match[str], text: str, place: int) -> str:

@@ -7,12 +7,14 @@ header; cross-site forms; framing; scripts in stored texts; redirects to foreign
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
 from redrive.web.exchange import Refusal
+from redrive.web.peers import NAMING
 
 #: Headers of each response. The policy has no exception for scripts or styles inside a page.
 HEADERS: Final[Mapping[str, str]] = {
@@ -30,7 +32,10 @@ HEADERS: Final[Mapping[str, str]] = {
 SAFE: Final = frozenset({"GET", "HEAD"})
 
 # Any of them shows that a proxy stands between the browser and this process.
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
+_FORWARDED: Final = (*NAMING, "x-forwarded-host", "x-forwarded-proto")
+
+# Headers on which the rights of a request depend.
+_SINGLE: Final = ("host", "origin", "sec-fetch-site", "authorization")
 
 
 def check_host(host: str | None, hosts: Collection[str]) -> None:
@@ -79,6 +84,22 @@ def check_direct(headers: Mapping[str, str]) -> None:
             f"this dashboard has no authentication and serves this machine only, but the request has {found}, which a "
             "proxy adds: configure auth=",
         )
+
+
+def check_single(names: Iterable[str], more: Collection[str] = ()) -> None:
+    """Check that a request has each header once on which its rights depend: two readers might take another one.
+
+    Args:
+        names: the names of all its headers, in lower case.
+        more: names of such headers, in lower case.
+
+    Raises:
+        Refusal: 400, it has one twice.
+    """
+    count = Counter(names)
+    found = next((each for each in (*_SINGLE, *more) if count[each] > 1), None)
+    if found is not None:
+        raise Refusal(HTTPStatus.BAD_REQUEST, f"the request has {found} more than once")
 
 
 def check_origin(method: str, headers: Mapping[str, str], *, scheme: str, has_token: bool) -> None:

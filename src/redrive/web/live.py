@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator
 from redrive.app.app import App
 from redrive.clock import SystemClock
 from redrive.errors import StoreError
+from redrive.stores.operations import changes as operations
 from redrive.stores.operations import queues
+from redrive.stores.operations.changes import Latest
 from redrive.stores.operations.queues import Depths
 from redrive.web.shared import KEPT, PULSED, Shared
 
@@ -26,7 +28,7 @@ Signature = frozenset[tuple[str, str, int]]
 
 
 class Pulse:
-    """The changes of an App's jobs, as server-sent events.
+    """The changes of an App, as server-sent events.
 
     Args:
         app: the App.
@@ -89,33 +91,45 @@ class Pulse:
         return not self._closed
 
     async def _watch(self) -> None:
-        """Compare the numbers of jobs while a page is open."""
+        """Look for changes while a page is open."""
         changes = Changes()
         try:
             while self._watchers and not self._closed:
                 with contextlib.suppress(StoreError):
-                    found = await self._app.store.arun(queues.depths(most=PULSED, now=self._app.now()))
-                    self._shared.pulse(found)
-                    if changes.show(found, self._clock.monotonic()):
+                    if await self._look(changes):
                         await self._report()
                 await self._clock.asleep(EVERY)
         finally:
             self._task = None
 
+    async def _look(self, changes: Changes) -> bool:
+        """Read the numbers of jobs and the latest changes; return True if pages are to be read anew."""
+        store = self._app.store
+        latest = await store.arun(operations.latest())
+        found = await store.arun(queues.depths(most=PULSED, now=self._app.now()))
+        if changes.have_acted(latest):
+            self._shared.forget()
+        self._shared.pulse(found)
+        return changes.show(found, latest, self._clock.monotonic())
+
 
 class Changes:
-    """The changes of the numbers of jobs that open pages have to show."""
+    """The changes that open pages have to show."""
 
     def __init__(self) -> None:
-        self._before: Signature | None = None
+        self._before: tuple[Signature, Latest] | None = None
         self._again: float | None = None
 
-    def show(self, found: Depths, at: float) -> bool:
+    def have_acted(self, latest: Latest) -> bool:
+        """Return True if an operator has changed something since the last look: what pages share is out of date."""
+        return self._before is not None and self._before[1].audit != latest.audit
+
+    def show(self, found: Depths, latest: Latest, at: float) -> bool:
         """Return True if pages are to be read anew: after a change, and once more when the shared figures are newer.
 
         A number that has reached the limit of the count may change unseen: it is read anew whenever the figures are.
         """
-        now = frozenset((each.queue, each.standing, each.jobs) for each in found.queues)
+        now = frozenset((each.queue, each.standing, each.jobs) for each in found.queues), latest
         has_changed = self._before is not None and now != self._before
         self._before = now
         is_late = self._again is not None and self._again <= at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
@@ -14,8 +15,9 @@ from redrive.web.api import API
 from redrive.web.exchange import Refusal, Request, User
 from redrive.web.routes import Route
 
-#: The largest body of a request, in bytes.
+#: The largest body of a request, in bytes, and the seconds within which it arrives.
 LARGEST: Final = 64 * 1024
+LONGEST: Final = 30.0
 
 
 async def read_request(request: HttpRequest, user: User, route: Route) -> Request:
@@ -35,10 +37,17 @@ async def read_request(request: HttpRequest, user: User, route: Route) -> Reques
 async def read_body(request: HttpRequest) -> bytes:
     """Read the body."""
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST:
-            raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body of a request has at most {LARGEST:,} bytes")
+    try:
+        async with asyncio.timeout(LONGEST):
+            async for part in request.stream():
+                body += part
+                if len(body) > LARGEST:
+                    detail = f"the body of a request has at most {LARGEST:,} bytes"
+                    raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    except TimeoutError as error:
+        # The rest would be read as the next request.
+        detail = f"the body of a request arrives within {LONGEST:g} s"
+        raise Refusal(HTTPStatus.REQUEST_TIMEOUT, detail, {"Connection": "close"}) from error
     return body
 
 
@@ -74,11 +83,6 @@ def request_id(request: HttpRequest) -> str:
 def headers_of(request: HttpRequest) -> Mapping[str, str]:
     """Return the headers, with names in lower case."""
     return dict(request.headers)
-
-
-def peer_of(request: HttpRequest) -> str | None:
-    """Return the address of the other end of the connection."""
-    return None if request.client is None else request.client.host
 
 
 def prefix_of(request: HttpRequest) -> str:

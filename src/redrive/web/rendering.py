@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import mimetypes
-import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib import resources
@@ -17,9 +16,11 @@ from markupsafe import Markup
 
 from redrive import __version__
 from redrive.clock import SystemClock
+from redrive.engine.commands import command, of_jobs
 from redrive.engine.explain import span
 from redrive.visible import visible
 from redrive.web.exchange import Request, Site
+from redrive.web.filters import parse
 
 _STATIC: Final = resources.files("redrive.web") / "static"
 
@@ -80,9 +81,13 @@ def _environment() -> Environment:
         "exact": exact,
         "json": _json,
         "shown": _shown,
-        "quoted": shlex.quote,
     }
+    found.globals |= {"shell": command, "shell_of_jobs": _of_jobs}
     return found
+
+
+def _of_jobs(verb: str, reference: str, q: str, **options: str | bool | None) -> str:
+    return of_jobs(verb, reference, parse(q), **options)
 
 
 def when(instant: datetime | None) -> Markup:

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from redrive.web import redact
+from redrive.engine.secrets import decoded, secrets_of, texts_of, without
 from redrive.web.exchange import Payloads
+from redrive.web.redact import redacted
 
 #: Bytes of a value that are shown.
 LARGEST: Final = 64 * 1024
@@ -38,26 +39,26 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
         others: Iterable[bytes | None] = (),
     ) -> Shown:
         """Return what is shown of stored documents."""
-        values = [redact.decoded(each) for each in (payload, result, progress, *others)]
+        values = [decoded(each) for each in (payload, result, progress, *others)]
         secrets = frozenset[str]()
         if kind is Payloads.HIDDEN:
             hidden = (None,) * (len(values) - 3)
-            return cls(None, None, None, secrets.union(*map(redact.texts_of, values)), hidden)
+            return cls(None, None, None, secrets.union(*map(texts_of, values)), hidden)
         if kind is Payloads.REDACTED:
-            secrets = secrets.union(*map(redact.secrets_of, values))
-            values = [redact.redacted(each) for each in values]
+            secrets = secrets.union(*map(secrets_of, values))
+            values = [redacted(each) for each in values]
         first, second, third, *more = (_cut(without_texts(each, secrets)) for each in values)
         return cls(first, second, third, secrets, tuple(more))
 
     def clear(self, text: str | None) -> str | None:
         """Return a text without the values that are not shown."""
-        return None if text is None else redact.without(text, self.secrets)
+        return None if text is None else without(text, self.secrets)
 
 
 def without_texts(value: object, secrets: frozenset[str]) -> object:
     """Return a value of JSON without texts that are secret elsewhere in the same job, such as a returned password."""
     if isinstance(value, str):
-        return redact.without(value, secrets)
+        return without(value, secrets)
     if isinstance(value, dict):
         return {key: without_texts(each, secrets) for key, each in value.items()}
     return [without_texts(each, secrets) for each in value] if isinstance(value, list) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from http import HTTPStatus
 from typing import Final
@@ -9,13 +10,17 @@ from typing import Final
 from redrive.clock import SystemClock
 from redrive.web.exchange import Refusal
 
-#: Failed logins of one address, and actions of one user, in a minute.
+#: Failed logins of one user from one address, and from one address, in a minute. The second limit is high, because an
+#: address may belong to many users; it bounds what the checks of passwords cost, and trials of many names.
 LOGINS: Final = 5
+LOGINS_OF_ADDRESS: Final = 100
+
+#: Actions of one user in a minute.
 ACTIONS: Final = 60
 
 _SPAN: Final = 60.0
 
-# Addresses that are remembered; the oldest is forgotten first.
+# Names that are remembered; the oldest is forgotten first.
 _MOST: Final = 10_000
 
 
@@ -26,13 +31,20 @@ class Throttle:
         self._logins: dict[str, deque[float]] = {}
         self._actions: dict[str, deque[float]] = {}
 
-    def check(self, peer: str | None) -> None:
-        """Raise `Refusal` (429) if an address has failed to log in too often."""
-        self._demand(self._logins, peer or "", LOGINS, "logins failed")
+    def check(self, user: str, address: str) -> None:
+        """Raise `Refusal` (429) if logins of a user from an address have failed too often, or all from the address.
 
-    def failed(self, peer: str | None) -> None:
+        Args:
+            user: the name that was given, whether there is such a user or not.
+            address: as `redrive.web.peers.counted` returns it.
+        """
+        self._demand(self._logins, _pair(user, address), LOGINS, "logins failed")
+        self._demand(self._logins, address, LOGINS_OF_ADDRESS, "logins failed")
+
+    def failed(self, user: str, address: str) -> None:
         """Count a failed login."""
-        _add(self._logins, peer or "")
+        _add(self._logins, address)
+        _add(self._logins, _pair(user, address))
 
     def write(self, user: str) -> None:
         """Count an action; raise `Refusal` (429) if a user has acted too often."""
@@ -54,3 +66,8 @@ def _add(counted: dict[str, deque[float]], name: str) -> None:
     if len(counted) >= _MOST and name not in counted:
         del counted[next(iter(counted))]
     counted.setdefault(name, deque()).append(SystemClock.monotonic())
+
+
+def _pair(user: str, address: str) -> str:
+    # The digest is short, however long the name is; no address has a space.
+    return f"{address} {hashlib.sha256(user.encode(errors='replace')).hexdigest()}"

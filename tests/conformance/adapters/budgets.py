@@ -119,7 +119,9 @@ class _Quota:
 
         def part(on: Any, base: float) -> Policy:
             backoff = exponential(base, data["max_backoff"], data["factor"])
-            return Policy(on=on, attempts=data["max_attempts"], deadline=None, backoff=backoff, budget=shared)
+            # AWS's SDK repeats what has timed out.
+            plain: Json = {"deadline": None, "idempotent": True}
+            return Policy(on=on, attempts=data["max_attempts"], backoff=backoff, budget=shared, **plain)
 
         self.policy = part((_Failed, TimeoutError), data["base"]) | part(_Throttled, data["throttle_base"])
         self._loop: Iterator[Any] | None = None

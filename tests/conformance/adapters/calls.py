@@ -227,7 +227,8 @@ DAY = 86_400
 
 
 def _policy(given: Json) -> Policy:
-    fields: Json = {"deadline": None, "jitter": "none", "backoff": Backoff.constant(0)}
+    # The scripts are about matching and counting: what they call may be repeated.
+    fields: Json = {"deadline": None, "jitter": "none", "backoff": Backoff.constant(0), "idempotent": True}
     given = read(given, *_FIELDS)
     for one, other in (("on", "not_on"), ("attempts", "max_retries")):
         if one in given and other in given:

@@ -371,7 +371,7 @@ def exception_group(case: Case) -> None:
     groups = word(data.get("groups", "all"), {"off": "never", "never": "never", "all": "all", "any": "any"})
     names = data.get("on", "ValueError")
     kinds = tuple(type(_exception(name)) for name in ([names] if isinstance(names, str) else names))
-    policy = Policy(on=kinds, groups=groups, deadline=None)
+    policy = Policy(on=kinds, groups=groups, deadline=None, idempotent=True)
     decision = policy.decide(History(1, START), Failure.of(_exception(data["exc"])), START, 0.5)
     assert word(data["expect"], {"retry": True, "raise": False}) == isinstance(decision, Retry)
 

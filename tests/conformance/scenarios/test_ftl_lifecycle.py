@@ -100,7 +100,7 @@ def test_a_retry_is_the_same_job_once_more(app, clock, manual_worker):
 
 @pytest.mark.case("ftl.async_call_lifecycle: catch verb fails")
 def test_a_failing_catch_is_tried_again_without_limit(app):
-    """Retry a failing catch task every 4 s, beyond all retries, each time with the original error."""
+    """Retry a failing catch task beyond all retries with the original error: after 4 s, and later once it is stuck."""
     received = []
 
     @app.task(retry="2 1s catch recover")
@@ -123,7 +123,9 @@ def test_a_failing_catch_is_tried_again_without_limit(app):
     drain(app)
 
     assert ["E1"] * 21 == received
-    assert [seconds(4)] * 20 == [attempt.delay for attempt in app.job(catching.id).attempts[:-1]]
+    # It is stuck after five failures, and then waits twice as long each time, up to an hour.
+    waits = [seconds(4)] * 5 + [seconds(min(4 * 2**more, 3600)) for more in range(1, 16)]
+    assert waits == [attempt.delay for attempt in app.job(catching.id).attempts[:-1]]
     assert (State.SUCCEEDED, True) == (app.job(catching.id).state, job.refresh().caught_at is not None)
 
 

@@ -25,7 +25,7 @@ SENTENCES = (
     (
         "",
         "Make retries even when they overlap with scheduled refreshes",
-        "Leave out retries that overlap with scheduled refreshes",
+        "Count attempts anew at each scheduled refresh",
     ),
     ("", "Give up after 5 hours without success", "Give up after 2 days without success"),
 )

@@ -247,6 +247,9 @@ def test_success_needs_no_retry():
         ("query", "", {"readonly": False}, False),
         ("search", "", {}, True),
         ("manager", "", {"method": "DELETE"}, False),
+        ("http", "", {"method": "GET"}, True),
+        ("http", "", {"method": "PUT"}, False),
+        ("http", "", {}, False),
     ],
 )
 def test_only_what_is_listed_is_idempotent(service, operation, options, idempotent):

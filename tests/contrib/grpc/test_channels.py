@@ -72,6 +72,16 @@ def test_the_users_metadata_stays(colour, server):
     assert [seen["tenant"] for seen in server.metadata] == ["a", "a"]
 
 
+@pytest.mark.parametrize("kind", [tuple, list, iter, lambda pairs: (pair for pair in pairs)])
+def test_metadata_of_an_iterator_is_sent_with_each_attempt(colour, server, kind):
+    """Metadata that can be read once only is sent with every attempt."""
+    server.steps = [fail("UNAVAILABLE")]
+
+    colour.call(colour.channel(server.port, AT_ONCE.with_(idempotent=True)), metadata=kind([("tenant", "a")]))
+
+    assert [seen["tenant"] for seen in server.metadata] == ["a", "a"]
+
+
 def test_a_refused_connection_is_proof(colour, server, proxy):
     """Nothing was sent, so even a call that is not idempotent is repeated."""
     port = proxy.port

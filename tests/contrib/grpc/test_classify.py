@@ -124,3 +124,21 @@ def test_other_details_are_ignored():
     assert retry_info(status(b"\x08\x05", b"type.googleapis.com/google.rpc.Help")) is None
     assert retry_info([("grpc-status-details-bin", "text")]) is None
     assert retry_info([]) is None
+
+
+class Odd(Exception):
+    """An exception whose methods and attributes raise."""
+
+    def code(self):
+        """Fail."""
+        raise KeyError("code")
+
+    details = property(lambda _: {}["details"])
+
+
+def test_an_exception_whose_methods_raise_is_no_error_of_grpc():
+    """An exception that has only the names in common is no failure of a call, and can be marked."""
+    error = Odd()
+    mark(error, connected=True)
+
+    assert describe(error) is None

@@ -231,3 +231,22 @@ def test_codes_that_do_not_exist_are_refused():
     with pytest.raises(PolicyValueError, match="99 is not a status code"):
         failure_of(99)
     assert Code.ABORTED.reason == failure_of("aborted").reason
+
+
+LASTS = {
+    "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "FAILED_PRECONDITION", "OUT_OF_RANGE",
+    "UNIMPLEMENTED", "DATA_LOSS", "UNAUTHENTICATED",
+}  # fmt: skip
+
+
+def test_codes_that_would_come_again_are_lasting():
+    """A call that was wrong, may not be made, or met a state of data that has to change first is lasting."""
+    found = {code.name for code in Code if code is not Code.OK and failure_of(code).lasting is not None}
+
+    assert LASTS == found
+
+
+def test_a_server_that_asks_for_no_retry_has_a_verdict():
+    """A negative pushback holds for the code around the call, too."""
+    assert "asks for no retry" in failure_of(14, pushback="-1").lasting.why
+    assert failure_of(14, pushback="5000").lasting is None

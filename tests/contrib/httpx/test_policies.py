@@ -13,9 +13,11 @@ from redrive.contrib.httpx import AsyncRetryTransport, RetryTransport, failure_o
 from redrive.errors import CircuitOpen, PolicyValueError
 from redrive.policy import Failure, Jitter, Policy, Rule, Stage
 from redrive.policy.backoff_kinds import Constant
+from redrive.policy.failure import Lasting
 from redrive.retrying import Hedge, disabled, http, isolated
 from tests.contrib.httpx.server import RESET_AFTER, RESET_BEFORE, HttpServer, answer
 
+UNSENT = Lasting(stage=Stage.NOT_SENT)
 STEADY = Policy(attempts=3, backoff=Constant(1), jitter=Jitter.none)
 
 
@@ -92,11 +94,6 @@ def test_on_restricts_the_retried_failures(colour, on, calls):
     policy = STEADY.with_(on=on)
 
     assert calls == [count(colour, policy, answer(503)), count(colour, policy, RESET_AFTER)]
-
-
-def test_on_does_not_retry_final_answers(colour):
-    """Answers 404 are not retried, even if a function returns True."""
-    assert 1 == count(colour, STEADY.with_(on=lambda _: True), answer(404))
 
 
 @pytest.mark.parametrize("on", [lambda _: True, lambda _: "MINE", httpx.TransportError], ids=["yes", "reason", "class"])
@@ -180,8 +177,9 @@ def fails(method, step, **request):
     [
         ("GET", answer(503), {}, ("HTTP_503", Stage.ANSWERED, None)),
         ("POST", answer(503), {}, ("HTTP_503", Stage.IN_FLIGHT, None)),
-        ("POST", answer(404), {}, ("HTTP_404", Stage.ANSWERED, False)),
-        ("GET", answer(302), {}, ("ERROR", Stage.ANSWERED, False)),
+        ("POST", answer(404), {}, ("HTTP_404", Stage.ANSWERED, Lasting(stage=Stage.IN_FLIGHT))),
+        ("GET", answer(404), {}, ("HTTP_404", Stage.ANSWERED, Lasting())),
+        ("GET", answer(302), {}, ("HTTP_302", Stage.ANSWERED, Lasting())),
         ("GET", RESET_BEFORE, {}, ("ERROR", Stage.ANSWERED, None)),
         ("POST", RESET_BEFORE, {}, ("ERROR", Stage.IN_FLIGHT, None)),
         ("POST", RESET_BEFORE, {http.IDEMPOTENCY_KEY: '"one"'}, ("ERROR", Stage.ANSWERED, None)),
@@ -191,7 +189,7 @@ def test_errors_of_a_plain_client_are_read(method, step, headers, expected):
     """`failure_of` marks the requests that may be repeated, for policies without knowledge of requests."""
     failure = failure_of(fails(method, step, headers=headers))
 
-    assert expected == (failure.reason, failure.stage, failure.candidate)
+    assert expected == (failure.reason, failure.stage, failure.lasting)
 
 
 @pytest.mark.parametrize(
@@ -201,15 +199,18 @@ def test_errors_of_a_plain_client_are_read(method, step, headers, expected):
         (httpx.ConnectTimeout("late"), ("TIMEOUT", Stage.NOT_SENT, None)),
         (httpx.PoolTimeout("full"), ("TIMEOUT", Stage.NOT_SENT, None)),
         (httpx.ReadTimeout("late"), ("TIMEOUT", Stage.IN_FLIGHT, None)),
-        (httpx.UnsupportedProtocol("ftp"), ("ERROR", Stage.NOT_SENT, False)),
-        (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED]"), ("ERROR", Stage.NOT_SENT, False)),
+        (httpx.UnsupportedProtocol("ftp"), ("ERROR", Stage.NOT_SENT, UNSENT)),
+        (
+            httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED]"),
+            ("ERROR", Stage.NOT_SENT, UNSENT),
+        ),
     ],
 )
 def test_errors_are_read_by_their_class(error, expected):
     """Without other evidence, the class of an exception gives the stage."""
     failure = failure_of(error)
 
-    assert expected == (failure.reason, failure.stage, failure.candidate)
+    assert expected == (failure.reason, failure.stage, failure.lasting)
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), TimeoutError("whose?"), httpx.InvalidURL("none")])

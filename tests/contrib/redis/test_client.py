@@ -459,6 +459,19 @@ def test_the_clients_own_retries_are_off(colour, server):
     assert client.get_retry().get_retries() == 0
 
 
+@pytest.mark.parametrize("used", [True, False])
+def test_a_blocking_pool_is_wrapped(server, used):
+    """The retries of a pool that waits for a connection are off, also those of connections that it has."""
+    pool = redis.BlockingConnectionPool(port=server.port)
+    plain = redis.Redis(connection_pool=pool)
+    if used:
+        plain.ping()
+    client = wrap(plain, AT_ONCE)
+
+    assert client.ping()
+    assert [0] == [connection.retry.get_retries() for connection in pool._connections]
+
+
 def test_the_wrapped_client_has_the_same_class_and_commands(colour, server):
     """Its class derives from the original client's class and has the same commands."""
     client = colour.client(server.port, decode_responses=True)

@@ -29,7 +29,7 @@ def test_a_reply_is_an_answer(code):
 
     assert failure.reason == REPLIES[code].reason
     assert failure.stage is Stage.ANSWERED
-    assert failure.candidate is (None if REPLIES[code].retryable else False)
+    assert REPLIES[code].retryable is (failure.lasting is None)
 
 
 def test_the_code_is_found_in_an_error_of_a_pipeline():
@@ -41,7 +41,7 @@ def test_the_code_is_found_in_an_error_of_a_pipeline():
 
 def test_an_unknown_reply_is_final():
     """Unknown replies give no evidence that a retry may succeed."""
-    assert failure_of(exceptions.ResponseError("NEWCODE something")).candidate is False
+    assert failure_of(exceptions.ResponseError("NEWCODE something")).lasting is not None
 
 
 def test_without_proof_a_connection_was_lost_in_flight():

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from threading import Thread
 
 import pytest
-from sqlalchemy import String, UniqueConstraint, select, text
+from sqlalchemy import String, UniqueConstraint, inspect, select, text
 from sqlalchemy.exc import StatementError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from redrive.contrib.refresh.sqlalchemy import RefreshColumns, due, overdue, refresh_indexes, refreshes
+from redrive.contrib.refresh.sqlalchemy import RefreshColumns, UtcDateTime, due, overdue, refresh_indexes, refreshes
 from redrive.schedule import RefreshOutcome, RefreshState
 from redrive.testing import VirtualClock
 from tests import postgres
@@ -133,6 +133,52 @@ def test_a_model_may_have_its_own_arguments_and_names():
 
     assert {"deadline_at", "refresh_deadline_at"} <= set(Feed.__table__.columns.keys())
     assert {"ix_feeds_due", "ix_feeds_overdue"} == {each.name for each in Feed.__table__.indexes}
+
+
+def test_renamed_columns_keep_their_indexes(engine):
+    """The indexes of the mixin and of `refresh_indexes` name the columns that the model has."""
+
+    def conditions(indexes):
+        return {each.name: str(each.dialect_options["sqlite"]["where"]) for each in indexes}
+
+    class Base(DeclarativeBase):
+        """The declarative base of this test."""
+
+    class Renamed(RefreshColumns, Base):
+        """A model with the names of the refresh-with-retry-policy document."""
+
+        __tablename__ = "renamed_tables"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        attempt_uid: Mapped[str | None] = mapped_column("refresh_attempt_uid", String(32))
+        disabled_until_update: Mapped[bool] = mapped_column("refresh_Disabled", default=False)
+        sweep_at: Mapped[datetime | None] = mapped_column("refresh_sweep_at", UtcDateTime)
+
+    own = refresh_indexes(
+        "renamed_tables",
+        attempt_uid="refresh_attempt_uid",
+        disabled_until_update="refresh_Disabled",
+        sweep_at="refresh_sweep_at",
+    )
+    Base.metadata.create_all(engine)
+    try:
+        found = {each["name"]: each["column_names"] for each in inspect(engine).get_indexes("renamed_tables")}
+        with Session(engine) as session, session.begin():
+            session.add(Renamed())
+            session.flush()
+            moves = refreshes(session, Renamed, EVERY_TWO_HOURS, clock=VirtualClock())
+            moves.update(1)
+            assert [1] == [each.state.attempt_no for each in moves.start_due()]
+    finally:
+        Base.metadata.drop_all(engine)
+
+    assert {"ix_renamed_tables_due": ["refresh_at"], "ix_renamed_tables_overdue": ["refresh_sweep_at"]} == found
+    assert conditions(own) == conditions(Renamed.__table__.indexes)
+
+
+def test_indexes_have_no_other_columns():
+    """Names of attributes that are in no index are refused."""
+    with pytest.raises(TypeError, match="no index has 'url'; there are refresh_at, attempt_uid"):
+        refresh_indexes("feeds", url="u")
 
 
 def test_pending_changes_of_other_columns_are_kept(engine):

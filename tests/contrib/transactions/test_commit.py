@@ -9,6 +9,7 @@ import pytest
 from redrive.contrib.transactions import commit_status
 from redrive.errors import OutcomeUnknown
 from redrive.policy import Policy, Stage
+from redrive.policy.failure import Lasting
 from tests.contrib.transactions.libraries import PATIENT, Once, some
 from tests.proxy import FaultKind
 
@@ -100,7 +101,7 @@ def test_a_commit_that_is_answered_with_an_error_has_stored_nothing(library, tab
         library.call(table.insert, table.insert)
 
     failure = library.module.failure_of(caught.value)
-    assert ("UNIQUE_VIOLATION", Stage.ANSWERED, False) == (failure.reason, failure.stage, failure.candidate)
+    assert ("UNIQUE_VIOLATION", Lasting(), Stage.ANSWERED) == (failure.reason, failure.lasting, failure.stage)
     assert (1, []) == (library.attempts, table.rows)
 
 

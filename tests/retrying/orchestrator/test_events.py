@@ -121,7 +121,10 @@ COMMON = {
 @pytest.mark.parametrize(
     ("strategy", "expected"),
     [
-        (FixedStrategy("200ms"), {"event": "RequestRetryScheduled", "attempts": 1, "delay_ms": 200.0}),
+        (
+            FixedStrategy("200ms"),
+            {"event": "RequestRetryScheduled", "attempts": 1, "delay_ms": 200.0, "reasons": ["KV_LOCKED"]},
+        ),
         (FailFast(), {"event": "RequestNotRetried", "attempts": 0, "delay_ms": None}),
     ],
 )
@@ -149,6 +152,8 @@ def test_a_record_is_exported_as_plain_data(run, clock):
         "endpoint": "node1:11210",
         "local_address": "10.0.0.9:50000",
         "channel_id": "c1",
+        "dispatched_after_ms": 0.0,
+        "ended_after_ms": 0.0,
     }
     second = dict.fromkeys(first) | {"number": 2, "dispatched": False, "definite": False}
     assert COMMON | {
@@ -156,6 +161,9 @@ def test_a_record_is_exported_as_plain_data(run, clock):
         "retry_attempts": 1,
         "retry_reasons": ["KV_LOCKED"],
         "is_ambiguous": False,
+        "completed": False,
+        "cancelled": False,
+        "cancellation": None,
         "history": [first, second],
     } == json.loads(json.dumps(request.record.to_dict()))
 

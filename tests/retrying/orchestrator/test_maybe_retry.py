@@ -159,6 +159,7 @@ class TestOrder:
         (record,) = caplog.records
         event = RequestRetryScheduled(
             reason=KV_LOCKED,
+            reasons=(KV_LOCKED,),
             delay=wait,
             attempts=1,
             id="7",
@@ -176,7 +177,7 @@ class TestOrder:
         assert (
             "upsert is retried in 200ms: reason=KV_LOCKED, retries=1, id=7, service=kv, endpoint=node1, "
             "local_address=10.0.0.9:50000, channel_id=c1, timeout=2s500ms, idempotent=False, context={'user': 3}, "
-            "cause=Refusal('KV_LOCKED')"
+            "cause=Refusal('KV_LOCKED'), reasons so far=[KV_LOCKED]"
         ) == record.getMessage()
 
     def test_zero_is_a_delay(self, run, clock):

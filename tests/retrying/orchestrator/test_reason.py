@@ -36,6 +36,21 @@ def test_a_reason_equals_that_of_the_policy():
     assert {Reason.of("KV_LOCKED")} == {RetryReason.KV_LOCKED}
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("CHANNEL_CLOSED_WHILE_IN_FLIGHT", "SOCKET_CLOSED_WHILE_IN_FLIGHT"),
+        ("ENDPOINT_CIRCUIT_OPEN", "CIRCUIT_BREAKER_OPEN"),
+        ("ENDPOINT_TEMPORARILY_NOT_AVAILABLE", "ENDPOINT_TEMPORARILY_NOT_AVAILABLE"),
+        ("KV_ERROR_MAP_INDICATED", "KV_ERROR_MAP_RETRY_INDICATED"),
+        ("QUERY_TRANSACTION_BUFFER_FULL", "QUERY_TRANSACTION_BUFFER_FULL"),
+    ],
+)
+def test_the_names_of_the_jvm_sdk_are_read(text, name):
+    """The names of the JVM SDK that differ from those of the RFC are read."""
+    assert name == RetryReason.parse(text).name
+
+
 @pytest.mark.parametrize("text", ["KV_LOCKED", "kv_locked", "KvLocked", "key_value_locked", "KeyValueLocked"])
 def test_all_spellings_are_read(text):
     """All five spellings of the SDKs are read."""

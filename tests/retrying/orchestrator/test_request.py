@@ -8,7 +8,14 @@ from functools import partial
 import pytest
 
 import redrive
-from redrive.errors import AmbiguousTimeout, PolicyError, RequestCancelled
+from redrive.errors import (
+    AmbiguousTimeout,
+    ClientClosed,
+    PolicyError,
+    RequestCancelled,
+    TooManyInRetry,
+    UnambiguousTimeout,
+)
 from redrive.orchestrator import Request, RequestAttemptRecord, RetryReason, timed_out
 from redrive.policy import Policy, Reason, Stage
 from tests.retrying.helpers import checkpoint
@@ -102,16 +109,39 @@ class TestHistory:
             request.begin_next()
         assert (3, names[:2]) == (request.retry_attempts, [reason.name for reason in request.retry_reasons])
 
-    def test_attempts_are_kept_as_values(self):
-        """Each attempt is kept with its reason, delay, stage and endpoint."""
+    def test_attempts_are_kept_as_values(self, clock):
+        """Each attempt is kept with its reason, delay, stage, endpoint and times."""
         request = Request()
+        clock.advance(0.003)
         request.attempt.dispatch("node1")
+        clock.advance(0.007)
         request.attempt.fail(RetryReason.KV_LOCKED)
         request.record_retry(RetryReason.KV_LOCKED, MILLISECOND)
         request.begin_next()
-        first = RequestAttemptRecord(1, Reason.of("KV_LOCKED"), MILLISECOND, True, True, "node1")
+        times = {"dispatched_after": timedelta(milliseconds=3), "ended_after": timedelta(milliseconds=10)}
+        first = RequestAttemptRecord(1, Reason.of("KV_LOCKED"), MILLISECOND, True, True, "node1", **times)
         assert (first, RequestAttemptRecord(2)) == request.history
         assert (False, False) == (first.is_ambiguous, request.is_ambiguous)
+
+    @pytest.mark.parametrize(
+        ("end", "expected"),
+        [
+            (lambda request: request.succeed(1), (True, False, None)),
+            (lambda request: request.fail(OSError("mine")), (True, False, None)),
+            (lambda request: request.cancel(), (True, True, "CANCELLED")),
+            (lambda request: request.fail(ClientClosed()), (True, True, "SHUTDOWN")),
+            (lambda request: request.fail(TooManyInRetry()), (True, True, "TOO_MANY_REQUESTS_IN_RETRY")),
+            (lambda request: request.fail(AmbiguousTimeout("late")), (True, True, "TIMEOUT")),
+            (lambda request: request.fail(UnambiguousTimeout("late")), (True, True, "TIMEOUT")),
+            (lambda _: None, (False, False, None)),
+        ],
+    )
+    def test_the_record_says_how_a_request_ended(self, end, expected):
+        """A record has whether the request has ended, and the reason of an end without an answer; so has its error."""
+        request = Request()
+        end(request)
+        records = [request.record, getattr(request._error, "__retry__", request.record)]
+        assert [expected] * 2 == [(each.completed, each.cancelled, each.cancellation) for each in records]
 
     def test_the_record_has_a_one_line_note(self, clock):
         """Records have a note with all important facts in one line."""

@@ -30,6 +30,7 @@ from redrive.orchestrator import (
 )
 from redrive.orchestrator.interrupt import Interrupt
 from redrive.policy import Failure, Policy, Stage
+from redrive.policy.failure import Lasting
 from tests.retrying.orchestrator.helpers import (
     FixedStrategy,
     Refusal,
@@ -308,7 +309,7 @@ class TestFailures:
         run(orchestrator.run, Request(), ScriptedServer(OSError(), OSError(), "ok"))
         assert [3.0, 1.0] == clock.slept
 
-    @pytest.mark.parametrize("change", [{"permanent": "gone"}, {"candidate": False}], ids=str)
+    @pytest.mark.parametrize("change", [{"permanent": "gone"}, {"candidate": False}, {"lasting": Lasting()}], ids=str)
     def test_a_failure_that_is_final_surfaces(self, run, clock, caplog, change):
         """Final failures are raised at once, whatever their reason."""
         failure = Failure((), reason="KV_NOT_MY_VBUCKET")._replace(**change)

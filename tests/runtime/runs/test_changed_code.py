@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import Any
 
 import pytest
 
 from redrive import App, Flow
 from redrive.app.workflow import Workflow
+from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError, TaskDefinitionError
 from redrive.testing import drain
 from tests.runtime.runs.conftest import Calls, every_store
@@ -312,3 +315,67 @@ def test_only_functions_have_names_of_steps(app: App):
         app.step(name="other")(7)  # type: ignore[type-var]
     with pytest.raises(TaskDefinitionError, match="has no name; give one"):
         app.step(lambda: None)
+
+
+@every_store
+def test_a_group_with_fewer_branches_is_held_before_a_step_behind_it_runs(app: App, calls: Calls):
+    """Code with fewer branches runs nothing, and the code before it finishes the run."""
+    a, b, c = (calls.step(name) for name in "abc")
+
+    async def old(flow: Flow) -> str:
+        await flow.gather(flow.step(a), flow.step(b))
+        await flow.sleep("1h")
+        await flow.step(c)
+        return "done"
+
+    async def fewer(flow: Flow) -> str:
+        await flow.gather(flow.step(a))
+        await flow.sleep("1h")
+        await flow.step(c)
+        return "done"
+
+    run = deploy(app, old).start()
+    drain(app, within="1m")
+    calls.clear()
+    deploy(app, fewer)
+    drain(app, within="2h")
+
+    assert "step 1.1.1 was `b`, and step 1 opens 1 branch; the code now asks for `gather`" in str(run.record.held)
+    assert [] == calls
+    deploy(app, old)
+    drain(app)
+    assert ("done", ["c"]) == (run.result("2s"), calls)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_body_that_cuts_off_a_step_itself_must_not_go_on(app: App, goes_on: bool):
+    """A replay would not be cut off at the same place, so the next call is refused, with both lines and the remedy."""
+    never: list[str] = []
+
+    async def slowly() -> None:
+        await asyncio.Event().wait()
+
+    def after() -> None:
+        never.append("after")
+
+    @app.workflow()
+    async def body(flow: Flow) -> str:
+        try:
+            async with asyncio.timeout(0.01):
+                await flow.step(slowly)
+        except TimeoutError:
+            if goes_on:
+                await flow.step(after)
+        return "ended"
+
+    run = body.start()
+    drain(app, within="1m")
+
+    if not goes_on:
+        assert "ended" == run.result("2s")
+        return
+    error = str(run.job.refresh().record.error)
+    assert State.DEAD == run.state
+    assert [] == never
+    assert re.search(r"test_changed_code.py:\d+: the step before \(runs/test_changed_code.py:\d+\) was cut off", error)
+    assert "flow.step(..., timeout=...)" in error

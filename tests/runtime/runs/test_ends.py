@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from redrive import App, Cancel, CancelRequested, Filter, Flow, GiveUp, Policy, SyncFlow
-from redrive.errors import FlowMisused, IllegalMove
-from redrive.testing import drain, replay
+from redrive.app.workflow import Workflow
+from redrive.engine.lifecycle import State
+from redrive.errors import FlowMisused, IllegalMove, PayloadError
+from redrive.testing import VirtualClock, drain, replay
+from tests.runtime.helpers import UserBaseException, app_on, ended, working
 from tests.runtime.runs.conftest import Calls, every_store
 
 Ending = Callable[[Flow], Any]
@@ -250,6 +255,69 @@ def test_an_undo_that_exits_or_cannot_read_its_value_does_not_stop_the_others(ap
 
     assert ["charge", "charge", "leaves", "refund charge 1"] == calls
     assert "no seat (charge not undone: 2, charge undone)" == run.job.refresh().record.error
+
+
+UNSTORED = {"no JSON": object(), "another type": "text", "too large": ["x" * 1_000] * 10_000}
+
+
+@every_store
+@pytest.mark.parametrize("what", UNSTORED)
+@pytest.mark.parametrize("colour", ["def", "async def"])
+def test_a_step_whose_result_cannot_be_stored_is_undone(app: App, calls: Calls, what: str, colour: str):
+    """The undo receives what the function has returned, although the step has failed because of it."""
+    value, undone = UNSTORED[what], []
+
+    def charge() -> list[str]:
+        calls.append("charge")
+        return value  # type: ignore[return-value]
+
+    async def acharge() -> list[str]:
+        return charge()
+
+    def undo(receipt: Any) -> None:
+        undone.append(receipt)
+
+    @app.workflow(steps="3 1s")
+    async def body(flow: Flow) -> None:
+        await flow.step(charge if colour == "def" else acharge, undo=undo)
+
+    run = body.start()
+    drain(app)
+
+    assert (["charge"], [value], "dead") == (calls, undone, run.state)
+    assert (run.job.refresh().record.error or "").endswith("charge undone)")
+
+
+@every_store
+def test_a_lost_result_is_named_as_not_undone(app: App, calls: Calls):
+    """A later pass does not have what the function has returned: the run, doctor and the advice name the step."""
+
+    def charge() -> int:
+        calls.append("charge")
+        return object()  # type: ignore[return-value]
+
+    def undo(receipt: int) -> None:
+        calls.append("undo")
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        try:
+            await flow.step(charge, undo=undo)
+        except PayloadError:
+            await flow.sleep("1m")
+            raise
+
+    run = body.start(id="a")
+    drain(app)
+    error = run.job.refresh().record.error
+    (found,) = (each for each in app.database.diagnose() if each.check == "undos")
+    run.supply("u1")
+
+    assert ["charge"] == calls
+    assert str(error).endswith("(charge not undone: what the step returned could not be stored, and is lost)")
+    assert "not undone: charge (1)" in found.text
+    assert "redrive runs supply" in str(found.advice)
+    assert "undos" not in [each.check for each in app.database.diagnose()]
 
 
 @every_store
@@ -829,3 +897,100 @@ def test_the_last_values_of_a_run_are_stored_with_its_end(app: App, calls: Calls
 
     assert ["succeeded", "succeeded", "dead", "dead", "ready", "cancelled"] == [run.state for run in runs]
     assert ["last"] * 6 == [run.value("status") for run in runs]
+
+
+_ODD = [KeyboardInterrupt, SystemExit, GeneratorExit, UserBaseException, asyncio.CancelledError, StopIteration]
+
+
+def _places(app: App, error: type[BaseException]) -> list[Workflow[[], Any, Any]]:  # noqa: C901 - one for each place
+    """Return workflows whose body, steps, transactions, branches and undos raise an error, in each colour."""
+
+    def plain() -> None:
+        raise error
+
+    def undone(_: None) -> None:
+        plain()
+
+    async def coloured() -> None:
+        raise error
+
+    async def undone_async(_: None) -> None:
+        await coloured()
+
+    def write(_: object) -> None:
+        plain()
+
+    def ok() -> None:
+        """Do nothing."""
+
+    def give_up() -> None:
+        raise GiveUp("the end")
+
+    @app.workflow()
+    async def step(flow: Flow) -> None:
+        await flow.step(plain)
+
+    @app.workflow()
+    async def step_async(flow: Flow) -> None:
+        await flow.step(coloured)
+
+    @app.workflow()
+    async def transaction(flow: Flow) -> None:
+        await flow.transaction(write)
+
+    @app.workflow()
+    async def undo(flow: Flow) -> None:
+        await flow.step(ok, undo=undone)
+        await flow.step(give_up)
+
+    @app.workflow()
+    async def undo_async(flow: Flow) -> None:
+        await flow.step(ok, undo=undone_async)
+        await flow.step(give_up)
+
+    @app.workflow()
+    async def branch(flow: Flow) -> None:
+        await flow.gather(flow.step(ok), coloured())
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await flow.step(ok)
+        raise error
+
+    @app.workflow()
+    def sync_step(flow: SyncFlow) -> None:
+        flow.step(plain)
+
+    @app.workflow()
+    def sync_branch(flow: SyncFlow) -> None:
+        flow.gather(functools.partial(flow.step, ok), plain)
+
+    @app.workflow()
+    def sync_body(flow: SyncFlow) -> None:
+        flow.step(ok)
+        plain()
+
+    return [
+        step, step_async, transaction, undo, undo_async, branch, body, sync_step, sync_branch, sync_body
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", _ODD)
+@pytest.mark.parametrize("drained", [True, False])
+def test_each_exception_of_a_run_ends_it(tmp_path: Path, error: type[BaseException], *, drained: bool):
+    """No exception class leaves a run running, wherever its code raises it, or ends the worker."""
+    app = app_on(tmp_path, lease_for="1m", heartbeat_every="10s", clock=VirtualClock() if drained else None)
+    jobs = {workflow.name: workflow.start().job for workflow in _places(app, error)}
+
+    async def work() -> None:
+        async with working(app):
+            await ended(*jobs.values())
+
+    if drained:
+        drain(app, within="1m")
+    else:
+        asyncio.run(work())
+    states = {name: job.refresh().state for name, job in jobs.items()}
+    app.close()
+
+    assert dict.fromkeys(jobs, State.DEAD) == states

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random  # noqa: TID251 - seeded
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -36,6 +37,28 @@ def test_a_gather_returns_the_results_of_its_branches_in_their_order(app: App):
     assert timedelta(hours=3) == drain(app).took
     assert ["a", "b", "c"] == run.result("2s")
     assert ["1.0.1", "1.1.1", "1.2.1"] == [row.path for row in run.timeline()]
+
+
+def test_branches_that_a_parked_body_cannot_start_are_closed(app: App):
+    """A body that opens branches while it is torn down leaves no coroutine that was never awaited."""
+    made: list[Coroutine[Any, Any, None]] = []
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        async def nothing() -> None:
+            """Do nothing."""
+
+        try:
+            await flow.sleep("1h")
+        finally:
+            made.append(nothing())
+            await flow.gather(made[-1])
+
+    run = body.start()
+
+    assert timedelta(hours=1) == drain(app).took
+    assert run.result("2s") is None
+    assert [inspect.CORO_CLOSED] * 2 == [inspect.getcoroutinestate(each) for each in made]
 
 
 ORDERS = {"memory": 200, "sqlite": 60, "turso": 20, "postgresql": 40}

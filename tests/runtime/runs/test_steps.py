@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
@@ -19,8 +22,9 @@ from redrive.errors import (
     StoreBusy,
     TaskDefinitionError,
 )
+from redrive.runtime.runs.branches import apart
 from redrive.testing import drain
-from tests.runtime.runs.conftest import Calls, every_store
+from tests.runtime.runs.conftest import Calls, every_store, turn
 
 
 def test_a_step_runs_once_in_all_passes(app: App, calls: Calls):
@@ -579,3 +583,90 @@ def test_a_transaction_that_another_one_has_ended_is_repeated(app: App, colour: 
 
     assert (7, [7, 7, 7]) == (run.result("2s"), calls)
     assert 1 == len(run.job.attempts)
+
+
+SET: ContextVar[str] = ContextVar("tests_set", default="default")
+
+
+@pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize("colour", ["coroutine", "function", "awaitable", "transaction", "def transaction"])
+def test_a_body_does_not_see_what_its_steps_set(app: App, colour: str):
+    """A body and its undos see the same values when the function of a step has just run and when it is replayed."""
+    seen: list[str] = []
+
+    async def sets(connection: Any = None) -> int:
+        seen.append(f"step: {SET.get()}")
+        SET.set("of a step")
+        await turn()
+        seen.append(f"step: {SET.get()}")
+        return 1
+
+    def sets_here(connection: Any = None) -> int:
+        SET.set("of a step")
+        return 1
+
+    def begins(connection: Any = None) -> Any:
+        return sets()
+
+    async def undo(_: int) -> None:
+        seen.append(f"undo: {SET.get()}")
+        SET.set("of an undo")
+
+    step: Callable[..., Any] = {
+        "function": sets_here,
+        "awaitable": begins,
+        "def transaction": sets_here,
+    }.get(colour, sets)
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        SET.set("of the body")
+        if "transaction" in colour:
+            await flow.transaction(step)
+        else:
+            await flow.step(step, undo=undo)
+        seen.append(f"body: {SET.get()}")
+        await flow.step(sets, undo=undo)
+        await flow.sleep("1m")
+        raise GiveUp("no seat")
+
+    body.start()
+    drain(app)
+
+    assert {"body: of the body", "undo: of the body"} == {each for each in seen if not each.startswith("step")}
+    assert 2 == seen.count("body: of the body")
+    assert seen.count("step: of the body") == seen.count("step: of a step") > 0
+
+
+def test_a_function_apart_is_awaited_like_any_other():
+    """Values, errors and cancellations pass through a call in a context of its own."""
+    caught: list[str] = []
+
+    async def waits(release: asyncio.Future[str]) -> str:
+        try:
+            return await release
+        except asyncio.CancelledError:
+            caught.append("cancelled")
+            raise
+        except OSError as error:
+            caught.append(str(error))
+            return "after an error"
+
+    async def calls() -> tuple[str, str]:
+        fails, stays, ends = (asyncio.get_running_loop().create_future() for _ in range(3))
+        fails.set_exception(OSError("closed"))
+        ends.set_result("a value")
+
+        async def outside() -> str:
+            return await apart("waits", functools.partial(waits, stays))
+
+        task = asyncio.ensure_future(outside())
+        await turn()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await apart("fails", functools.partial(waits, fails)), await apart("x", functools.partial(waits, ends))
+
+    answers = asyncio.run(calls())
+
+    assert (("after an error", "a value"), ["cancelled", "closed"]) == (answers, caught)

@@ -457,6 +457,32 @@ def test_a_function_that_fails_after_its_time_limit_leaves_nothing_to_undo(
     app.close()
 
 
+def test_a_result_that_comes_after_the_time_limit_and_cannot_be_stored_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The step has failed because of its result then, and is not tried again."""
+    app = App(f"sqlite:///{tmp_path}/runs.db?synchronous=normal")
+    over = threading.Event()
+    done: list[Any] = []
+    room = object()
+    _note_calls(monkeypatch, _Thread, "ended", over)
+
+    def book() -> str:
+        assert over.wait(20)
+        done.append("booked")
+        return room  # type: ignore[return-value]
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await flow.step(book, undo=done.append, timeout="20ms", retry="1 0s")
+
+    run = body.start()
+    _work_until_dead(app, run)
+
+    assert ("dead", ["booked", room]) == (run.state, done)
+    app.close()
+
+
 def _note_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, called: threading.Event) -> None:
     """Set an event at each call of a method."""
     method = getattr(owner, name)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
+from redrive.engine.bulk import BulkAction, BulkOptions, scoped
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Filter, Hold
-from redrive.stores.operations import admin, redriving
+from redrive.engine.records import NEWEST, Filter, Hold
+from redrive.stores.operations import admin, bulk, redriving
 from tests.stores.helpers import FATAL, Harness, failed, new
 
 
@@ -164,3 +168,90 @@ def test_many_dead_jobs_are_paged_by_their_index(
     monkeypatch.setattr(admin, "FEW", 1)
 
     assert expected == page(full, 1, state=State.DEAD, **conditions)
+
+
+SECRET = "hunter7secret"
+GUESSES = ("token=h", "token=hunter7", "hunter", "secret", "r7s", f"token={SECRET}")
+
+
+def _refused(store: Harness, payload: bytes, count: int = 1, retry: str = "0") -> list[int]:
+    """Let jobs die with an error that repeats a secret and another argument."""
+    claims = [store.take(new(retry=retry, payload=payload)) for _ in range(count)]
+    for claim in claims:
+        store.end(claim, failed(f"401 for order-17, token={SECRET}", permanent="no"))
+    return [claim.id for claim in claims]
+
+
+PAYLOAD = b'{"order": "order-17", "token": "hunter7secret"}'
+
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"oldest_first": False},
+    {"state": State.DEAD},
+    {"state": State.DEAD, "oldest_first": False},
+    {"state": State.DEAD, "caught": False},
+    {"task": "send"},
+]
+
+
+def test_errors_are_searched_as_they_are_shown(store: Harness):
+    """No part of a secret argument is found, but the mark in its place is; so are other arguments, unless hidden."""
+    found = _refused(store, PAYLOAD)
+    _refused(store, b'{"token": ""}')
+    store.end(store.take(new(retry="0")), FATAL)
+    for way in WAYS:
+        assert found == ids(store, error="token=[redacted]", **way)
+        assert found == ids(store, error="[redacted]", **way)
+        assert [[2]] * len(GUESSES) == [ids(store, error=each, **way) for each in GUESSES]
+        assert {1, 2} == set(ids(store, error="order-17", **way))
+        assert [2] == ids(store, error="order-17", hidden=True, **way)
+        assert [1] == ids(store, error="for [redacted], token=[redacted]", hidden=True, **way)
+
+
+def test_a_search_for_errors_goes_on_behind_secrets(store: Harness):
+    """Jobs in which only a secret has the text neither fill a list nor end it."""
+    _refused(store, PAYLOAD, 5)
+    found = _refused(store, b"{}", 2)
+    _refused(store, PAYLOAD, 5)
+    for way in WAYS:
+        limited = [ids(store, error="hunter7", limit=most, **way) for most in (1, 2, 3)]
+        first = found if way.get("oldest_first", True) else found[::-1]
+        assert [first[:1], first, first] == limited
+
+    assert tuple(found) == store.do(redriving.dry_run(Filter(error="hunter7", limit=2))).ids
+
+
+def test_a_catch_job_is_searched_without_the_secrets_of_its_job(store: Harness):
+    """A catch job has the arguments of the job that it catches, and its error may repeat them."""
+    _refused(store, PAYLOAD, retry="0 catch mend")
+    store.end(store.take(), failed(f"cannot mend token={SECRET}"))
+
+    assert [2] == ids(store, error="cannot mend token=[redacted]")
+    assert [] == ids(store, error="mend token=hunter7")
+
+
+def test_a_page_of_jobs_has_no_secrets(store: Harness):
+    """The list of the dashboard neither finds a secret nor ends early because of one."""
+    _refused(store, PAYLOAD, 3)
+    (found,) = _refused(store, b"{}")
+    _refused(store, PAYLOAD, 3)
+    pages = [store.do(admin.page(Filter(error="hunter7", limit=5), budget=budget)) for budget in (100, 4)]
+    dead = store.do(admin.page(Filter(error="hunter7", state=State.DEAD), budget=100))
+
+    assert [[found], [found]] == [[job.id for job in page.jobs] for page in pages]
+    assert [None, 4] == [page.searched_to for page in pages]
+    assert [found] == [job.id for job in dead.jobs]
+
+
+def test_bulk_operations_search_without_secrets(store: Harness):
+    """What an operation would change does not show a secret either, nor does an operation change by one."""
+    _refused(store, PAYLOAD, 2)
+    wanted = scoped(BulkAction.REDRIVE, Filter(error="hunter7", limit=NEWEST))
+    found = store.do(bulk.preview(BulkAction.REDRIVE, wanted, BulkOptions(), now=store.now))
+    hidden = scoped(BulkAction.REDRIVE, Filter(error="order-17", hidden=True, limit=NEWEST))
+    number = store.do(bulk.start(replace(found, wanted=hidden), actor="ann", now=store.now)).id
+    while store.do(bulk.carry_out(number, now=store.now)) is not None:
+        pass
+
+    assert (0, 0, True) == (found.changes, found.kept, found.is_whole)
+    assert 0 == store.do(bulk.get(number)).done

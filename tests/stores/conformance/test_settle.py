@@ -351,18 +351,19 @@ def test_a_caught_job_has_the_time_of_its_catch(store: Harness):
 
 
 def test_a_failing_catch_is_tried_until_it_succeeds(store: Harness):
-    """Failing catch jobs are retried without limit, at the parent's last delay."""
+    """Failing catch jobs are retried without limit: at the parent's last delay, and more slowly from the sixth on."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
-    for _ in range(9):
+    waits = [seconds(wait) for wait in (4, 4, 4, 4, 4, 8, 16, 32, 64)]
+    for wait in waits:
         store.end(store.take(), failed())
         assert None is store.job(1).caught_at
-        store.now += seconds(4) - timedelta(milliseconds=1)
+        store.now += wait - timedelta(milliseconds=1)
         assert () == store.claim()
         store.now += timedelta(milliseconds=1)
     store.end(store.take())
 
     assert store.now == store.job(1).caught_at
-    assert [seconds(4)] * 9 + [None] == [attempt.delay for attempt in store.history(2)]
+    assert [*waits, None] == [attempt.delay for attempt in store.history(2)]
 
 
 def test_a_dead_catch_job_is_not_caught(store: Harness):

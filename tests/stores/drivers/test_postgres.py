@@ -24,10 +24,10 @@ from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreError, StoreOpenError, StoreUnreachable
 from redrive.policy import Policy
 from redrive.stores import opening
-from redrive.stores.drivers.postgres import PostgresSettings, aio, listener, parse_url
+from redrive.stores.drivers.postgres import PostgresSettings, aio, listener, parse_url, sync
 from redrive.stores.drivers.postgres.script import full_script
 from redrive.stores.drivers.postgres.statements import compiled, prepared
-from redrive.stores.opening import open_store
+from redrive.stores.opening import aopen_store, open_store
 from redrive.stores.operations import admin, clock, jobs, leases, workers
 from redrive.stores.query import Query, reads, writes
 from redrive.stores.store import Store
@@ -77,6 +77,14 @@ def test_a_coroutine_migrates_a_new_database():
     assert app.uid == again.uid
     app.close()
     again.close()
+
+
+def test_sessions_speak_utf_8(monkeypatch: pytest.MonkeyPatch):
+    """Texts are UTF-8, also if the database or the environment has another encoding, such as SQL_ASCII."""
+    monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
+    with contextlib.closing(sync.connect(parse_url(postgres.url()))) as connection:
+        assert "utf-8" == connection.info.encoding
+        assert ("ü",) == connection.execute("SELECT 'ü'::text").fetchone()
 
 
 def test_an_unreachable_server_raises_the_same_error_in_a_coroutine(tmp_path: Path):
@@ -224,6 +232,24 @@ def test_a_missing_database_is_reported():
     """Opening a missing database does not create it."""
     with pytest.raises(StoreOpenError, match='database "nowhere" does not exist'):
         open_store(postgres.url(database="nowhere"))
+
+
+@pytest.mark.parametrize("migrated", [True, False])
+def test_a_role_without_usage_of_the_schema_has_one_error(migrated: bool):
+    """However the store is opened, and whatever is done first, the error names the schema and the right that lacks."""
+    role, name = postgres.fresh(), postgres.fresh()
+    mine = postgres.url(name)
+    theirs = mine.replace("postgresql://postgres@", f"postgresql://{role}@")
+    open_store(mine).close()
+    with postgres.connect() as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+    with (
+        pytest.raises(StoreOpenError, match=f"GRANT USAGE ON SCHEMA {name} TO the role"),
+        contextlib.closing(open_store(theirs, migrated=migrated)) as store,
+    ):
+        store.run(admin.stats())
+    with pytest.raises(StoreOpenError, match=f"may not use the schema {name}"):
+        asyncio.run(aopen_store(theirs))
 
 
 def test_a_role_without_the_right_to_create_tables_is_refused():
@@ -490,6 +516,31 @@ def test_a_short_burst_opens_few_connections():
     store.close()
 
     assert [2] == settled
+
+
+def test_an_operation_that_is_cancelled_before_its_first_statement_closes_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """An idle connection that was taken for an operation is closed if that is cancelled before it sends anything."""
+    store, closed = open_store(postgres.url()), []
+    monkeypatch.setattr(aio, "_UNNOTICED", -1.0)
+
+    async def run() -> None:
+        """Cancel an operation while it lets the loop notice the ends of sessions."""
+        await store.arun(admin.stats())
+        pool = next(iter(store._aio._pools.values()))
+        ((connection, _),) = pool._idle
+        cancelled = asyncio.create_task(store.arun(admin.stats()))
+        while pool._idle:
+            await SystemClock().asleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        closed.append(connection.is_closed())
+
+    asyncio.run(run())
+    store.close()
+
+    assert [True] == closed
 
 
 def test_operations_that_take_long_open_further_connections():

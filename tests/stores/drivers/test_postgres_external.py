@@ -14,6 +14,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from redrive import App
 from redrive.errors import StoreError, StoreMismatch
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs
@@ -290,3 +291,54 @@ def test_an_asynchronous_connection_serves(store: Store, library: str):
     seen.append(count(store))
 
     assert [0, 0, 0, 2] == seen
+
+
+# ------------------------------------------------------------------------------------------------- two-phase commits
+
+
+def enqueued(app: App, connection: Any) -> None:
+    """Enqueue a job in a transaction."""
+    app.task(name="pay")(_nothing).enqueue(using=connection)
+
+
+def published(app: App, connection: Any) -> None:
+    """Publish an event in a transaction."""
+    app.topic("payments", int).publish(7, using=connection)
+
+
+def started(app: App, connection: Any) -> None:
+    """Start a run in a transaction."""
+    app.task(name="pay")(_nothing).enqueue_many([()] * 2, using=connection)
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def prepare(act: Callable[[App, Any], None], options: str) -> bool:
+    """Return True if a transaction in which something was enqueued can be prepared, and leave none behind."""
+    app = App(postgres.url() + options)
+    app.open()
+    try:
+        with postgres.connect(autocommit=False) as connection:
+            (most,) = connection.execute("SHOW max_prepared_transactions").fetchone() or ("0",)
+            if most == "0":
+                pytest.skip("the server takes no prepared transactions (max_prepared_transactions = 0)")
+            act(app, connection)
+            try:
+                connection.execute("PREPARE TRANSACTION 'redrive test'")
+            except psycopg.errors.FeatureNotSupported as error:
+                assert "NOTIFY" in str(error)  # noqa: PT017 - the other way has no error
+                return False
+        with postgres.connect() as connection:
+            connection.execute("COMMIT PREPARED 'redrive test'")
+        return True
+    finally:
+        app.close()
+
+
+@pytest.mark.parametrize("act", [enqueued, published, started])
+def test_a_transaction_with_notify_cannot_be_prepared(act: Callable[[App, Any], None]):
+    """PostgreSQL refuses PREPARE TRANSACTION after the NOTIFY that wakes workers; without it the transaction can be."""
+    assert not prepare(act, "")
+    assert prepare(act, "&notify=off")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from redrive.errors import StoreBusy, StoreClosed, StoreOpenError
+from redrive.engine.records import Filter
+from redrive.errors import StoreBusy, StoreClosed, StoreError, StoreOpenError
 from redrive.stores.drivers.sqlite import SQLiteSettings, SQLiteStore
 from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs
@@ -87,6 +88,13 @@ def test_a_closed_store_is_named_in_the_error(path: Path, store: Store):
         with pytest.raises(StoreClosed) as refused:
             use()
         assert f"{path} has been closed" == str(refused.value)
+
+
+@pytest.mark.parametrize("where", [Filter(after_id=2**70), Filter(task="a \ud800 surrogate")])
+def test_values_that_no_database_stores_are_refused(store: Store, where: Filter):
+    """Numbers of more than 64 bits and lone surrogates are errors of the store, and not of Python."""
+    with pytest.raises(StoreError, match="a value cannot be stored: "):
+        store.run(admin.select(where))
 
 
 def test_closing_twice_is_allowed(store: Store):
@@ -255,9 +263,9 @@ def test_databases_have_different_names(tmp_path: Path):
 
 
 def test_an_unexpected_error_reaches_its_caller(store: Store):
-    """Values that SQLite cannot store raise an error for their caller only."""
-    with pytest.raises(OverflowError):
-        store.run(jobs.enqueue([new(priority=2**70)]))
+    """An error in an operation is raised for its caller only."""
+    with pytest.raises(AttributeError):
+        store.run(jobs.enqueue([None]))
 
     assert [1] == store.run(jobs.enqueue([new()])).ids
 

@@ -265,12 +265,12 @@ def test_the_oldest_due_job_is_examined():
 
 def test_stuck_catches_and_dead_jobs_are_examined():
     """Report each catch job that fails again and again, and the dead jobs of each queue."""
-    stuck = StuckCatch(8, "recover", 7, 5, "no bank")
+    stuck = StuckCatch(8, "recover", 7, 5)
     dead = (Depth("mail", DepthState.DEAD, 1, None), Depth("slow", DepthState.DEAD, MOST, None, is_capped=True))
 
     assert [
-        ("problem", "catch job 8 (recover) of job 7 failed 5 times: no bank",
-         "repair recover, then redrive jobs retry shop:app 8"),
+        ("problem", "catch job 8 (recover) of job 7 failed 5 times",
+         "redrive jobs show shop:app 8 has the error; repair recover, then redrive jobs retry shop:app 8"),
     ] == found("catches", catches=(stuck,))  # fmt: skip
     assert ["queue 'mail' has 1 job that gave up and was not caught",
             "queue 'slow' has 10,000+ jobs that gave up and were not caught"] == [

@@ -76,52 +76,43 @@ def test_an_item_that_changed_since_the_read_is_left_alone():
     assert "refresh_idle" == names(asked)[-1]
 
 
-def test_the_job_of_a_newer_attempt_is_not_waited_for():
-    """If another attempt began during the wait for the lock, its job is locked only if it is free."""
+def test_the_job_of_a_newer_attempt_is_locked_before_the_item():
+    """If another attempt began during the wait for the lock, the item is given back until the new job is locked."""
     operation = manage.update("fresh", "a", 0.0)
     old, new = running(7), running(8)
     ended = a_job(id=7, state=State.CANCELLED)
-    asked = partly(operation, CLOCK, [ROW], [old], [ended], [new], [], [a_job(id=8)], [new])
+    first = [old], [], [ended], [new], [], []
+    asked = partly(operation, CLOCK, [ROW], *first, [new], [], [a_job(id=8)], [new], [], [new])
 
-    assert ["refresh_get", "job_lock", "refresh_rows", "job_locks", "job_locks", "refresh_get", "cancel"] == names(
-        asked
-    )[2:]
+    again = ["refresh_get", "locks_mark", "job_lock", "refresh_rows"]
+    assert [*again, "locks_release", "locks_keep", *again, "locks_keep", "refresh_get", "cancel"] == names(asked)[2:]
     assert 8 == asked[-1].params["id"]
 
 
-def test_a_job_that_stays_locked_is_left_alone():
-    """If the job of the new attempt stays locked, the item is updated without it; the lock's owner ends it."""
+def test_an_item_that_is_tracked_anew_during_the_wait_is_locked_too():
+    """If the item was deleted and tracked again before its row could be locked, its new job is ended."""
     operation = manage.untrack("fresh", "a")
     old, new = running(7), running(8)
-    tries = [[] for _ in range(manage.TRIES)]
-    untracked, asked = converse(
-        operation, CLOCK, [old], [a_job(id=7, state=State.SUCCEEDED)], [new], *tries, [new], [("a",)]
-    )
+    first = [old], [], [a_job(id=7, state=State.CANCELLED)], [], [], []
+    asked = partly(operation, CLOCK, *first, [new], [], [a_job(id=8)], [new], [], [new])
 
-    assert untracked
-    assert ["refresh_get", "refresh_forget"] == names(asked)[-2:]
-
-
-def test_a_former_running_attempt_is_ended():
-    """If another transaction began an attempt while this one held the former job, this one ends the former job."""
-    operation = manage.update("fresh", "a", 0.0)
-    answers = CLOCK, [ROW], [running(7)], [a_job(id=7)], [running(8)], [a_job(id=8)], [running(8)], [(7,)], [(8,)]
-    asked = partly(operation, *answers)
-
-    assert [7, 8] == [each.params["id"] for each in asked if each.name == "cancel"]
+    assert "cancel" == asked[-1].name
+    assert 8 == asked[-1].params["id"]
 
 
 def test_an_item_that_was_untracked_during_the_wait_is_not_found():
     """If the item was deleted before its row could be locked, the operation reports it as not found."""
     operation = manage.update("fresh", "a", 0.0)
     with pytest.raises(NotTracked):
-        converse(operation, CLOCK, [ROW], [running(7)], [a_job(id=7)], [], [])
+        converse(operation, CLOCK, [ROW], [running(7)], [], [a_job(id=7)], [], [], [], [])
 
 
 def test_a_pruned_job_is_not_cancelled():
     """Updating an item with a pruned job cancels no job."""
     operation = manage.untrack("fresh", "a")
-    untracked, asked = converse(operation, CLOCK, [running(7)], [], [running(7)], [running(7)], [("a",)])
+    untracked, asked = converse(
+        operation, CLOCK, [running(7)], [], [], [running(7)], [], [running(7)], [("a",)]
+    )  # fmt: skip
 
     assert untracked
     assert "cancel" not in names(asked)

@@ -87,7 +87,8 @@ SERVICES: Mapping[str, tuple[str, object] | None] = MappingProxyType(
         "search": None,
         "views": None,
         # PUT and DELETE are not idempotent in the RFC, unlike in HTTP.
-        **dict.fromkeys(("manager", "management", "eventing"), ("method", "GET")),
+        # The last one is the generic client of RFC 0071, for any path of a node's HTTP interfaces.
+        **dict.fromkeys(("manager", "management", "eventing", "http"), ("method", "GET")),
     }
 )
 

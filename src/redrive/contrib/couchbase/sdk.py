@@ -29,8 +29,10 @@ from redrive.contrib.couchbase.query import classify_query
 from redrive.contrib.couchbase.service import ServiceError, read_service_errors
 from redrive.contrib.couchbase.transport import classify_http_status
 from redrive.contrib.couchbase.verdict import LOST, Profile, SdkError, Verdict
+from redrive.errors.foreign import is_a
 from redrive.orchestrator.reason import RetryReason
 from redrive.policy import Failure, Stage
+from redrive.policy.failure import Lasting
 
 with extra("couchbase"):
     from couchbase import exceptions
@@ -138,7 +140,7 @@ def true_error(error: exceptions.CouchbaseException) -> exceptions.CouchbaseExce
     same code, message and context, and the original as its cause.
     """
     right = exceptions.PYCBC_ERROR_MAP.get(error.error_code)
-    if right is None or not isinstance(error, _CHOSEN_FROM_THE_PAST) or isinstance(error, right):
+    if right is None or not is_a(error, _CHOSEN_FROM_THE_PAST) or is_a(error, right):
         return error
     made: exceptions.CouchbaseException = right(
         message=error.message, context=error.error_context, error_code=error.error_code
@@ -228,12 +230,13 @@ def _service_errors(
 def failure_of(error: BaseException) -> Failure | None:
     """Return the failure of an exception of the SDK, as the ``on`` of a policy; None for other exceptions.
 
-    A timeout is a candidate with the reason ``TIMEOUT``; an ambiguous one is *in flight*, so that a policy repeats only
-    idempotent calls. An error with a reason of RFC 0049 is a candidate with that reason.
+    A timeout has the reason ``TIMEOUT``; an ambiguous one is *in flight*, so that a policy repeats only idempotent
+    calls. An error with a reason of RFC 0049 has that reason. Any other error is lasting.
     """
-    if not isinstance(error, exceptions.CouchbaseException):
+    if not is_a(error, exceptions.CouchbaseException):
         return None
     verdict = verdict_of(error)
     reason = "TIMEOUT" if verdict.error in TIMEOUTS else verdict.reason
     said = Failure.of(true_error(error), reason=reason, stage=verdict.stage)
-    return said._replace(candidate=reason is not None, hint=verdict.after or said.hint, message=verdict.detail)
+    lasting = Lasting(stage=verdict.stage) if reason is None else None
+    return said._replace(lasting=lasting, hint=verdict.after or said.hint, message=verdict.detail)

@@ -9,6 +9,8 @@ from django.core import checks as djangos
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
+from redrive.app.loading import loading
+
 
 class RedriveConfig(AppConfig):  # type: ignore[misc] # Django has no type information
     """The configuration that imports ``tasks`` modules, migrates redrive's tables, and checks the settings."""
@@ -21,7 +23,8 @@ class RedriveConfig(AppConfig):  # type: ignore[misc] # Django has no type infor
         """Register the checks and the migration, and import the ``tasks`` modules of all apps."""
         djangos.register(_check)
         post_migrate.connect(_migrate, sender=self)
-        autodiscover_modules("tasks")
+        with loading("tasks"):
+            autodiscover_modules("tasks")
 
 
 def _check(**_: Any) -> list[Any]:  # noqa: ANN401 - Django's

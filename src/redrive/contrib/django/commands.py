@@ -32,6 +32,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import close_old_connections
 
 from redrive import observe
+from redrive.errors.foreign import attribute, is_a, summary
 from redrive.observe import CallRetryScheduled, Event
 from redrive.policy import Failure, Policy
 from redrive.policy.classify import reading
@@ -71,10 +72,10 @@ class RetryingCommand(BaseCommand):  # type: ignore[misc] # Django has no type i
         except CommandError:
             raise
         except Exception as error:
-            tried = getattr(error, "__retry__", None)
+            tried = attribute(error, "__retry__")
             if tried is None or tried.attempts < 2 or not getattr(self, "_called_from_command_line", False):  # noqa: PLR2004 - without a retry
                 raise
-            message = f"gave up after {tried.attempts} attempts: {type(error).__name__}: {error}"
+            message = f"gave up after {tried.attempts} attempts: {summary(error)}"
             raise CommandError(visible(message), returncode=GAVE_UP) from error
 
     def _retried(self, attempt: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,4 +107,4 @@ def _policy(retry: Policy | str, retry_on: Any) -> Policy:  # noqa: ANN401 - see
 
 
 def _failure(error: BaseException) -> Failure | None:
-    return None if isinstance(error, CommandError) else Failure.of(error)
+    return None if is_a(error, CommandError) else Failure.of(error)

@@ -4,6 +4,7 @@
 `service_config`    ``retryPolicy``, ``hedgingPolicy`` and ``retryThrottling`` of a service config
 `progress`          status codes, how far an RPC got, and the failure on which a policy decides
 `classify`          the failure that an error of the library ``grpcio`` describes
+`methods`           the idempotency that ``.proto`` files declare
 `channels`          sync and async channels of ``grpcio`` that retry calls
 ==================  =====================================================================================
 

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from redrive.contrib.grpc.progress import Code, RpcProgress, failure_of
+from redrive.errors.foreign import attribute, set_attribute
 from redrive.policy import Failure, Stage
 from redrive.policy.duration import LONGEST, ZERO
 
@@ -41,18 +42,19 @@ def mark(error: Any, *, connected: bool, address: str = "") -> None:  # noqa: AN
         address: the channel's address as error details name it, ``ipv4:127.0.0.1:50051``; "" for a host name.
     """
     # An interceptor behind this one may raise errors of other classes.
-    if not hasattr(error, "details"):
+    details = _answer(error, "details")
+    if details is None and not callable(attribute(error, "details")):
         return
     # Custom metadata before the answer: the response had begun, which commits the call (gRFC A6).
-    if any(True for _ in error.initial_metadata() or ()):
+    if any(True for _ in _answer(error, "initial_metadata") or ()):
         found = RpcProgress.RESPONSE_HEADERS_RECEIVED
     # Details of a failed connection attempt alone prove nothing, because a gateway may pass on those of its own call.
     # The state of the channel alone proves nothing either, because a connection may be lost and made anew in between.
-    elif (error.details() or "").startswith(_UNREACHED) and (not connected or _names(error.details(), address)):
+    elif (details or "").startswith(_UNREACHED) and (not connected or _names(details, address)):
         found = RpcProgress.LB_TRANSIENT_FAILURE
     else:
         found = RpcProgress.SEEN_BY_APP
-    setattr(error, MARK, found)
+    set_attribute(error, MARK, found)
 
 
 def _names(details: str, address: str) -> bool:
@@ -65,14 +67,12 @@ def describe(error: BaseException) -> Failure | None:
     The reason is one such as ``GRPC_UNAVAILABLE``. A failure of a call that was not made through a channel of this
     package is never *not sent*.
     """
-    code = getattr(error, "code", None)
-    name = str(getattr(code() if callable(code) else None, "name", ""))
+    name = str(getattr(_answer(error, "code"), "name", ""))
     if name not in Code.__members__:
         return None
-    call: Any = error
-    trailers: list[tuple[str, Any]] = list(call.trailing_metadata() or ())
+    trailers: list[tuple[str, Any]] = list(_answer(error, "trailing_metadata") or ())
     pushback = next((value for key, value in trailers if key == _PUSHBACK), None)
-    progress = getattr(error, MARK, RpcProgress.SEEN_BY_APP)
+    progress = attribute(error, MARK, RpcProgress.SEEN_BY_APP)
     failure = failure_of(name, progress, pushback=pushback, error=error)
     if failure is None:
         return None
@@ -81,7 +81,16 @@ def describe(error: BaseException) -> Failure | None:
     # No library generates a hint, and a server does not invite the client to repeat a call that it has executed.
     if failure.hint is not None and progress is RpcProgress.SEEN_BY_APP:
         failure = failure._replace(stage=Stage.ANSWERED)
-    return failure._replace(message=f"{name}: {call.details() or 'without details'}")
+    return failure._replace(message=f"{name}: {_answer(error, 'details') or 'without details'}")
+
+
+def _answer(error: BaseException, method: str) -> Any:  # noqa: ANN401 - of a library without types
+    """Return the result of a method of an error; None if it has no such method, or if that raises."""
+    ask = attribute(error, method)
+    try:
+        return ask() if callable(ask) else None
+    except Exception:  # noqa: BLE001 - an exception that has only the name of that method in common with grpcio's
+        return None
 
 
 def retry_info(metadata: Iterable[tuple[str, object]]) -> timedelta | None:

@@ -13,12 +13,15 @@ from typing import Any
 
 from redrive.contrib import extra
 from redrive.contrib.grpc.classify import describe, mark
+from redrive.contrib.grpc.methods import is_idempotent
 from redrive.contrib.grpc.service_config import ServiceConfig
 from redrive.errors import PolicyValueError
+from redrive.errors.foreign import is_a
 from redrive.policy import Failure, Policy, Stage
 from redrive.policy.classify import reading
 from redrive.retrying import budget, loops
 from redrive.retrying.context import deadline
+from redrive.retrying.own import OwnBudget
 from redrive.retrying.plan import Plan
 from redrive.retrying.state import CallState, start
 
@@ -45,6 +48,8 @@ class MethodPolicies:
         if self._config is not None and self._config.throttling is not None:
             self._key = f"grpc {target}"
             budget(self._key, self._config.throttling)
+        # One budget for all methods of the channel.
+        self._own = OwnBudget()
         self._plan = functools.lru_cache(maxsize=_CACHED_PLANS)(self._make_plan)
 
     def refuse_hedges(self) -> None:
@@ -69,11 +74,13 @@ class MethodPolicies:
                 policy = policy.with_(budget=self._key)
         if policy is None:
             return None
+        if policy.idempotent is None and is_idempotent(method):
+            policy = policy.with_(idempotent=True)
         if timeout is not None:
             # gRFC A6: the timeout of a call covers all its attempts.
             whole = timedelta(seconds=max(timeout, 0.001))
             policy = policy.with_(deadline=whole if policy.deadline is None else min(policy.deadline, whole))
-        return Plan(policy, f"grpc {method}")
+        return Plan(policy, f"grpc {method}", self._own)
 
 
 def _with_classifier(policy: Policy) -> Policy:
@@ -84,7 +91,7 @@ def _with_classifier(policy: Policy) -> Policy:
 
 def _describe(error: BaseException) -> Failure | None:
     # redrive's own timeout of an attempt raises TimeoutError.
-    if isinstance(error, TimeoutError):
+    if is_a(error, TimeoutError):
         return Failure.of(error, reason="TIMEOUT", stage=Stage.IN_FLIGHT)
     return describe(error)
 
@@ -103,23 +110,29 @@ class _Details(
     __slots__ = ()
 
 
-def _details(state: CallState | None, details: Any, *, stream: bool = False) -> Any:
-    """Return the details of an attempt: with its own timeout and the number of attempts before it."""
-    metadata = tuple(details.metadata or ())
-    if state is not None and state.number > 1:
-        metadata = (*metadata, (_PREVIOUS, str(state.number - 1)))
-    bounds = (details.timeout, _remaining(state, stream=stream))
+def _repeatable(details: Any) -> _Details:
+    """Return the details of a call with metadata that each attempt can read, because a caller may pass an iterator."""
     return _Details(
         details.method,
-        min((each for each in bounds if each is not None), default=None),
-        metadata,
+        details.timeout,
+        tuple(details.metadata or ()),
         details.credentials,
         details.wait_for_ready,
         getattr(details, "compression", None),
     )
 
 
-def _async_details(state: CallState | None, details: Any, *, stream: bool = False) -> grpc.aio.ClientCallDetails:
+def _details(state: CallState | None, details: _Details, *, stream: bool = False) -> _Details:
+    """Return the details of an attempt: with its own timeout and the number of attempts before it."""
+    metadata = details.metadata
+    if state is not None and state.number > 1:
+        metadata = (*metadata, (_PREVIOUS, str(state.number - 1)))
+    bounds = (details.timeout, _remaining(state, stream=stream))
+    timeout = min((each for each in bounds if each is not None), default=None)
+    return details._replace(timeout=timeout, metadata=metadata)
+
+
+def _async_details(state: CallState | None, details: _Details, *, stream: bool = False) -> grpc.aio.ClientCallDetails:
     same = _details(state, details, stream=stream)
     metadata = grpc.aio.Metadata(*same.metadata)
     return grpc.aio.ClientCallDetails(same.method, same.timeout, metadata, same.credentials, same.wait_for_ready)
@@ -156,24 +169,23 @@ class SyncInterceptor(
 
     def intercept_unary_unary(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
         """Make the call under its policy."""
-        state = self._policies.start(client_call_details)
-        return self._run(state, lambda: continuation(_details(state, client_call_details), request), _ended)
+        details = _repeatable(client_call_details)
+        state = self._policies.start(details)
+        return self._run(state, lambda: continuation(_details(state, details), request), _ended)
 
     def intercept_stream_unary(
         self, continuation: Callable[..., Any], client_call_details: Any, request_iterator: Any
     ) -> Any:
         """Make the call under its policy."""
-        state = self._policies.start(client_call_details) if _is_replayable(request_iterator) else None
-        return self._run(
-            state, lambda: continuation(_details(state, client_call_details), iter(request_iterator)), _ended
-        )
+        details = _repeatable(client_call_details)
+        state = self._policies.start(details) if _is_replayable(request_iterator) else None
+        return self._run(state, lambda: continuation(_details(state, details), iter(request_iterator)), _ended)
 
     def intercept_unary_stream(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
         """Make the call under its policy."""
-        state = self._policies.start(client_call_details)
-        return self._run(
-            state, lambda: continuation(_details(state, client_call_details, stream=True), request), _begun
-        )
+        details = _repeatable(client_call_details)
+        state = self._policies.start(details)
+        return self._run(state, lambda: continuation(_details(state, details, stream=True), request), _begun)
 
     def _run(self, state: CallState | None, call: Callable[[], Any], wait: Callable[[Any], Any]) -> Any:
         if state is None:
@@ -191,7 +203,7 @@ class SyncInterceptor(
             return loops.proceed(state, attempt, (), {})
         except grpc.RpcError as error:
             # grpcio returns a failed call instead of raising it, and callers read the error from it.
-            if isinstance(error, grpc.Call):
+            if is_a(error, grpc.Call):
                 return error
             raise
 
@@ -253,7 +265,7 @@ class _AsyncInterceptor:
         return await loops.aproceed(state, marked, (), {})
 
     async def _unary(
-        self, state: CallState | None, continuation: Callable[..., Any], details: Any, request: Any
+        self, state: CallState | None, continuation: Callable[..., Any], details: _Details, request: Any
     ) -> Any:
         if state is None:
             return await continuation(_async_details(state, details), request)
@@ -273,8 +285,8 @@ class AsyncUnaryUnaryInterceptor(_AsyncInterceptor, grpc.aio.UnaryUnaryClientInt
         self, continuation: Callable[..., Any], client_call_details: Any, request: Any
     ) -> Any:
         """Make the call under its policy."""
-        state = self._policies.start(client_call_details)
-        return await self._unary(state, continuation, client_call_details, request)
+        details = _repeatable(client_call_details)
+        return await self._unary(self._policies.start(details), continuation, details, request)
 
 
 class AsyncStreamUnaryInterceptor(_AsyncInterceptor, grpc.aio.StreamUnaryClientInterceptor):  # type: ignore[misc]
@@ -284,8 +296,9 @@ class AsyncStreamUnaryInterceptor(_AsyncInterceptor, grpc.aio.StreamUnaryClientI
         self, continuation: Callable[..., Any], client_call_details: Any, request_iterator: Any
     ) -> Any:
         """Make the call under its policy."""
-        state = self._policies.start(client_call_details) if _is_replayable(request_iterator) else None
-        return await self._unary(state, continuation, client_call_details, request_iterator)
+        details = _repeatable(client_call_details)
+        state = self._policies.start(details) if _is_replayable(request_iterator) else None
+        return await self._unary(state, continuation, details, request_iterator)
 
 
 class AsyncUnaryStreamInterceptor(_AsyncInterceptor, grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[misc]
@@ -295,13 +308,14 @@ class AsyncUnaryStreamInterceptor(_AsyncInterceptor, grpc.aio.UnaryStreamClientI
         self, continuation: Callable[..., Any], client_call_details: Any, request: Any
     ) -> Any:
         """Make the call under its policy."""
-        state = self._policies.start(client_call_details)
+        details = _repeatable(client_call_details)
+        state = self._policies.start(details)
         if state is None:
-            return await continuation(_async_details(state, client_call_details, stream=True), request)
+            return await continuation(_async_details(state, details, stream=True), request)
 
         async def attempt() -> Any:
             """Start the call and read its first message."""
-            call = await continuation(_async_details(state, client_call_details, stream=True), request)
+            call = await continuation(_async_details(state, details, stream=True), request)
             return call, await call.read()
 
         return _messages(*await self._run(state, attempt))

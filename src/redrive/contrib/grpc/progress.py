@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, Failure, Policy, Reason, Rule, Stage
+from redrive.policy.failure import Lasting
 from redrive.policy.hints import Hint, grpc_pushback
 
 
@@ -68,12 +69,31 @@ class Code(IntEnum):
         return f"GRPC_{self.name}"
 
     @property
+    def lasts(self) -> bool:
+        """True if the same call would get this code again, by gRPC's descriptions of its codes."""
+        return self in _LASTING
+
+    @property
     def stage(self) -> Stage:
         """Return what the code alone proves: ``ANSWERED`` or, without proof, ``IN_FLIGHT``."""
         return Stage.ANSWERED if self in _ANSWERS else Stage.IN_FLIGHT
 
 
 _NUMBERS = frozenset(code.value for code in Code)
+# The caller, its rights or the state of the data has to change first. ABORTED is missing: a conflict passes.
+_LASTING = frozenset(
+    {
+        Code.INVALID_ARGUMENT,
+        Code.NOT_FOUND,
+        Code.ALREADY_EXISTS,
+        Code.PERMISSION_DENIED,
+        Code.FAILED_PRECONDITION,
+        Code.OUT_OF_RANGE,
+        Code.UNIMPLEMENTED,
+        Code.DATA_LOSS,
+        Code.UNAUTHENTICATED,
+    }
+)
 # A code is an answer if no library generates it on the way (gRPC documents which codes its libraries generate).
 # RESOURCE_EXHAUSTED is missing: clients generate it for a response that is too long, after all work has been done.
 _ANSWERS = frozenset(
@@ -221,7 +241,8 @@ def failure_of(
         error: the exception; its classes and its message become the failure's.
 
     Returns:
-        The failure; None for ``OK``. It is permanent if no policy may repeat it.
+        The failure; None for ``OK``. It is permanent if no policy may repeat the call, and lasting if the same call
+        would get the same code, or if the server asks for no retry.
 
     Raises:
         PolicyValueError: there is no such code.
@@ -232,11 +253,13 @@ def failure_of(
     row = row_of(progress, refused=refused)
     hint = Hint(None) if pushback is None else grpc_pushback(pushback)
     base = Failure((), f"gRPC status {known.name}") if error is None else Failure.of(error)
+    stopped = hint.problem if hint.stop else ""
     return base._replace(
         reason=row.reason or known.reason,
         stage=row.stage or known.stage,
         hint=hint.delay,
-        permanent=row.why or (hint.problem if hint.stop else None),
+        permanent=row.why or stopped or None,
+        lasting=Lasting(stopped, row.stage or known.stage) if stopped or known.lasts else None,
     )
 
 

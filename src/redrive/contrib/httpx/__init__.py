@@ -12,6 +12,7 @@ effect that is not idempotent, send earlier than a server asked, or take a body 
 from __future__ import annotations
 
 from redrive.contrib.httpx.classify import failure_of
+from redrive.contrib.httpx.clients import wrap
 from redrive.contrib.httpx.transport import AsyncRetryTransport, RetryTransport
 
-__all__ = ["AsyncRetryTransport", "RetryTransport", "failure_of"]
+__all__ = ["AsyncRetryTransport", "RetryTransport", "failure_of", "wrap"]

@@ -10,20 +10,23 @@ extensions of httpx:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from redrive.contrib import extra
 from redrive.contrib.httpx.bodies import SHORT, Body, is_short
-from redrive.contrib.httpx.classify import Evidence, Trail, classifier, mark
+from redrive.contrib.httpx.classify import Allowed, Evidence, Trail, classifier, mark
 from redrive.errors import PolicyValueError
+from redrive.errors.foreign import is_a
 from redrive.policy import Failure, Policy, Stage
 from redrive.policy.algebra import Combined
 from redrive.policy.outcome import Ok, Outcome, Record
 from redrive.policy.policy import only_limits
 from redrive.retrying import http
 from redrive.retrying.context import SCOPE, deadline
+from redrive.retrying.own import OwnBudget
 from redrive.retrying.plan import Plan
 
 with extra("httpx"):
@@ -42,6 +45,7 @@ _SOONER = 0.05
 # Asks for another connection (RFC 9110, 15.5.20), so this one is not read to be used again.
 _MISDIRECTED = 421
 _GOOD = range(100, 400)
+_STATUS = re.compile("HTTP_[0-9]{3}")
 # Programs have few policies; those made on the fly must not fill the memory.
 _REMEMBERED = 64
 
@@ -60,11 +64,14 @@ def with_key(request: httpx.Request, option: KeyOption) -> httpx.Headers:
 class RequestCall:
     """The state that all attempts of one request share."""
 
-    __slots__ = ("_headers", "_held", "_request", "body", "name")
+    __slots__ = ("_allowed", "_headers", "_held", "_request", "body", "choice", "name")
 
-    def __init__(self, request: httpx.Request, headers: httpx.Headers) -> None:
+    def __init__(self, request: httpx.Request, headers: httpx.Headers, allowed: Allowed) -> None:
         self._request = request
         self._headers = headers
+        self._allowed = allowed
+        #: What the policy names; set by `plan_for`.
+        self.choice = _NOTHING
         self._held: dict[object, httpx.Response] = {}
         self.body = None if isinstance(request.stream, httpx.ByteStream) else Body(request.stream)
         #: Method and host, for messages, events and metrics.
@@ -73,7 +80,7 @@ class RequestCall:
     @property
     def is_repeatable(self) -> bool:
         """True if the request may be repeated although it is unknown whether it took effect."""
-        return http.is_idempotent(self._request.method, self._headers)
+        return self._allowed.repeatable(self._request, self._headers)
 
     def attempt(self, *, is_async: bool = False) -> RequestAttempt:
         """Start an attempt of the transport's colour."""
@@ -107,7 +114,7 @@ class RequestCall:
     def answer(self, outcome: Outcome[httpx.Response]) -> httpx.Response:
         """Return the response for the caller, or raise the last exception unless it stands for an answer."""
         error = None if isinstance(outcome, Ok) else outcome.error
-        if isinstance(error, httpx.HTTPStatusError) and any(held is error.response for held in self._held.values()):
+        if is_a(error, httpx.HTTPStatusError) and any(held is error.response for held in self._held.values()):
             response = error.response
         else:
             response = outcome.unwrap()
@@ -167,17 +174,22 @@ class RequestAttempt:
         self._trail.answered = True
         response.request = self.request
         self._call.hold(response)
-        if response.status_code in _GOOD or self._failure(response) is None:
+        status = response.status_code
+        named = status in self._call.choice.statuses
+        if not named and (status in _GOOD or self._failure(response) is None):
             return None
-        message = f"HTTP status {response.status_code} for {self._call.name}"
+        message = f"HTTP status {status} for {self._call.name}"
         error = httpx.HTTPStatusError(message, request=self.request, response=response)
         mark(error, Evidence(self.request, Stage.ANSWERED, self._is_spent()))
         return error
 
     def drains(self, response: httpx.Response) -> bool:
         """Return True if a bad answer should be read, so that its connection is free while the call waits."""
-        failure = self._failure(response)
-        if failure is None or failure.candidate is False or response.status_code == _MISDIRECTED:
+        failure, choice = self._failure(response), self._call.choice
+        lasts = failure is None or failure.lasting is not None
+        if response.status_code == _MISDIRECTED or (
+            lasts and not choice.asks and response.status_code not in choice.statuses
+        ):
             return False
         return "content-length" not in response.headers or is_short(response, SHORT)
 
@@ -208,7 +220,26 @@ def _copy() -> object:
 # ------------------------------------------------------------------------------------------ the policy of a request
 
 
-def checked(policy: Policy | str | None, name: str, *, hedges: bool) -> Policy:
+class _Choice(NamedTuple):
+    """What a transport's policy says about statuses."""
+
+    #: The statuses that are named, in the policy or as an option of the transport.
+    statuses: frozenset[int]
+    #: True if a function decides about answers.
+    asks: bool
+
+
+_NOTHING = _Choice(frozenset(), asks=False)
+
+
+class _Prepared(NamedTuple):
+    """A policy prepared for requests of one kind."""
+
+    plan: Plan
+    choice: _Choice
+
+
+def checked(policy: Policy | str | None, name: str, *, allowed: Allowed, hedges: bool) -> Policy:
     """Return the policy of a transport, checked."""
     if policy is not None and not isinstance(policy, Policy | str):
         raise TypeError(f"{name}() takes a policy or a directive, not {policy!r}")
@@ -216,23 +247,25 @@ def checked(policy: Policy | str | None, name: str, *, hedges: bool) -> Policy:
     if meant.hedge is not None and not hedges:
         raise PolicyValueError(f"{name}: hedge={meant.hedge!r}: only AsyncRetryTransport makes copies of a request")
     # Raises now, and not at the first request.
-    plan = Plan(_fit(meant, repeatable=True, copyable=True), name)
+    plan = Plan(_fit(meant, allowed, repeatable=True, copyable=True), name)
     if not hedges:
         plan.refuse_await("a plain function")
     return meant
 
 
-def plan_for(policy: Policy, request: httpx.Request, call: RequestCall) -> Plan:
-    """Return the plan of a request."""
+def plan_for(policy: Policy, request: httpx.Request, call: RequestCall, allowed: Allowed, own: OwnBudget) -> Plan:
+    """Return the plan of a request, with the budget of its transport; the call gets the statuses that it names."""
     # A request may have a policy of its own, and overrides may be in force for either policy.
-    own = base = request.extensions.get(EXTENSION, policy)
-    if not isinstance(own, Policy):
-        raise TypeError(f"extensions={{'{EXTENSION}': {own!r}}}: give a redrive.Policy")
+    meant = base = request.extensions.get(EXTENSION, policy)
+    if not isinstance(meant, Policy):
+        raise TypeError(f"extensions={{'{EXTENSION}': {meant!r}}}: give a redrive.Policy")
     scope = SCOPE.get()
     for given, changes in () if scope is None else scope.overrides:
         if given == base:
-            own = own.with_(**changes)
-    return _plan(_ById(own), call.is_repeatable, call.body is None)
+            meant = meant.with_(**changes)
+    prepared = _prepared(_ById(meant), allowed, own, call.is_repeatable, call.body is None)
+    call.choice = prepared.choice
+    return prepared.plan
 
 
 class _ById:
@@ -251,11 +284,38 @@ class _ById:
 
 
 @lru_cache(_REMEMBERED)
-def _plan(key: _ById, repeatable: bool, copyable: bool) -> Plan:  # noqa: FBT001 - positional arguments make a faster key
-    return Plan(_fit(key.policy, repeatable=repeatable, copyable=copyable), "the transport")
+def _prepared(
+    key: _ById,
+    allowed: Allowed,
+    own: OwnBudget,
+    repeatable: bool,  # noqa: FBT001 - positional arguments make a faster key
+    copyable: bool,  # noqa: FBT001
+) -> _Prepared:
+    plan = Plan(_fit(key.policy, allowed, repeatable=repeatable, copyable=copyable), "the transport", own)
+    statuses = frozenset(_statuses(key.policy)) | (allowed.statuses or frozenset())
+    asks = any(callable(part.on) for part in _parts(key.policy)) or any(key.policy.predicates)
+    return _Prepared(plan, _Choice(statuses, asks))
 
 
-def _fit(policy: Policy, *, repeatable: bool, copyable: bool) -> Policy:
+def _parts(policy: Policy) -> Iterator[Policy]:
+    """Yield the policies of a combination; of a plain policy itself."""
+    if policy.parts is None:
+        yield policy
+    else:
+        _, left, right = policy.parts
+        yield from _parts(left)
+        yield from _parts(right)
+
+
+def _statuses(policy: Policy) -> Iterator[int]:
+    """Yield the statuses that a policy names, in ``on`` or in a rule."""
+    for part in _parts(policy):
+        names = part.on if isinstance(part.on, tuple) else ()
+        for each in (names, *(rule.on for rule in part.rules)):
+            yield from (int(name.removeprefix("HTTP_")) for name in each if _STATUS.fullmatch(name))
+
+
+def _fit(policy: Policy, allowed: Allowed, *, repeatable: bool, copyable: bool) -> Policy:
     if isinstance(policy, Combined):
         left, right = policy.left, policy.right
         if not only_limits(left) and not only_limits(right):
@@ -263,8 +323,10 @@ def _fit(policy: Policy, *, repeatable: bool, copyable: bool) -> Policy:
                 f"{policy!r}: two policies cannot both read how far a request got; "
                 "give the transport one, or retry the function that calls the client"
             )
-        fit = partial(_fit, repeatable=repeatable, copyable=copyable)
+        fit = partial(_fit, allowed=allowed, repeatable=repeatable, copyable=copyable)
         return type(policy)(*[part if only_limits(part) else fit(part) for part in (left, right)])
-    idempotent = repeatable if policy.idempotent is None else policy.idempotent
+    # Left open, and not False: only the user's own word holds for calls around this one.
+    idempotent = (repeatable or None) if policy.idempotent is None else policy.idempotent
     hedge = policy.hedge if idempotent and copyable else None
-    return policy.with_(on=classifier(policy.on), idempotent=idempotent, hedge=hedge)
+    on = classifier(policy.on, policy.on_result, allowed, named=[name for rule in policy.rules for name in rule.on])
+    return policy.with_(on=on, idempotent=idempotent, hedge=hedge)

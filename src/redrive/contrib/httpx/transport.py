@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
@@ -9,8 +10,11 @@ from redrive.contrib import extra
 from redrive.contrib.httpx.bodies import SHORT, aread, aread_whole, is_short, leave, read_whole
 from redrive.contrib.httpx.bodies import read as read_part
 from redrive.contrib.httpx.call import KeyOption, RequestCall, checked, plan_for, with_key
+from redrive.contrib.httpx.classify import Allowed
+from redrive.contrib.httpx.proxies import async_inner_transport, inner_transport
 from redrive.policy import Policy
 from redrive.retrying.loops import aoutcome, outcome
+from redrive.retrying.own import OwnBudget
 from redrive.retrying.state import start
 
 with extra("httpx"):
@@ -24,31 +28,40 @@ class RetryTransport(httpx.BaseTransport):
         policy: the policy, or a directive such as ``"5 100ms 5s"``; by default three attempts. Without ``on`` it
             retries httpx's transport errors, and answers according to `redrive.retrying.http`. Leave ``idempotent``
             open: it is set for each request.
-        inner: the transport that sends the requests; by default an `httpx.HTTPTransport`. Options such as ``http2``,
-            ``verify``, ``limits`` and ``proxy`` belong there. Leave its own ``retries`` at 0.
+        inner: the transport that sends the requests; by default that of a client without options, with the proxies of
+            the environment. Options such as ``http2``, ``verify``, ``limits`` and ``proxy`` belong there; a client
+            with a ``proxy`` of its own needs `redrive.contrib.httpx.wrap`. Leave its own ``retries`` at 0.
         idempotency_key: True: give each request that needs one an ``Idempotency-Key``, the same for all its attempts;
             or a function of the request that returns a unique value (the id of an order or a job), or None. An
             existing key is kept. Only for servers that check it.
         read: read bodies of at most this many bytes before the transport returns, so that one that breaks off is a
             failed attempt. None: all bodies; not for downloads and event streams.
+        statuses: the statuses that are retried, from 200 to 599, instead of those of `redrive.retrying.http`. A single
+            further one is better named by the policy, ``on=(httpx.TransportError, httpx.HTTPStatusError, "HTTP_404")``.
+        methods: the methods of requests that may be repeated once they were sent, instead of the idempotent ones. A
+            request with an idempotency key may be, too.
 
     Raises:
-        PolicyValueError: the policy is not valid here.
+        PolicyValueError: the policy is not valid here, or a status or a method is unknown.
         PolicySyntaxError: the directive cannot be read.
         TypeError: the policy is neither a policy nor a directive.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options with names
         self,
         policy: Policy | str | None = None,
         inner: httpx.BaseTransport | None = None,
         *,
         idempotency_key: KeyOption = False,
         read: int | None = SHORT,
+        statuses: Iterable[int] | None = None,
+        methods: Iterable[str] | None = None,
     ) -> None:
+        self._allowed = Allowed.of(statuses, methods)
         #: The policy as it was given, for ``with transport.policy.override(...):``.
-        self.policy = checked(policy, type(self).__name__, hedges=False)
-        self._inner = inner or httpx.HTTPTransport()
+        self.policy = checked(policy, type(self).__name__, allowed=self._allowed, hedges=False)
+        self._inner = inner or inner_transport()
+        self._own = OwnBudget()
         self._key = idempotency_key
         self._read = read
 
@@ -62,8 +75,8 @@ class RetryTransport(httpx.BaseTransport):
             Exception: the last exception of the inner transport, with a note, and the record as ``__retry__``.
             CircuitOpen: the breaker of the policy refuses.
         """
-        call = RequestCall(request, with_key(request, self._key))
-        state = start(plan_for(self.policy, request, call), call.name)
+        call = RequestCall(request, with_key(request, self._key), self._allowed)
+        state = start(plan_for(self.policy, request, call, self._allowed, self._own), call.name)
         try:
             return call.answer(outcome(state, self._send, (call,), {}))
         finally:
@@ -114,28 +127,32 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
     Differences from `RetryTransport`: an ``attempt_timeout`` and a given deadline cancel an attempt, and requests that
     may be repeated, with a body of bytes, are hedged if the policy has a hedge.
 
-    It takes the same arguments and raises the same errors. ``inner`` is by default an `httpx.AsyncHTTPTransport`; all
+    It takes the same arguments and raises the same errors. ``inner`` is by default that of an `httpx.AsyncClient`; all
     copies of a hedged request have the same idempotency key.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options with names
         self,
         policy: Policy | str | None = None,
         inner: httpx.AsyncBaseTransport | None = None,
         *,
         idempotency_key: KeyOption = False,
         read: int | None = SHORT,
+        statuses: Iterable[int] | None = None,
+        methods: Iterable[str] | None = None,
     ) -> None:
+        self._allowed = Allowed.of(statuses, methods)
         #: The policy as it was given.
-        self.policy = checked(policy, type(self).__name__, hedges=True)
-        self._inner = inner or httpx.AsyncHTTPTransport()
+        self.policy = checked(policy, type(self).__name__, allowed=self._allowed, hedges=True)
+        self._inner = inner or async_inner_transport()
+        self._own = OwnBudget()
         self._key = idempotency_key
         self._read = read
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """See `RetryTransport.handle_request`."""
-        call = RequestCall(request, with_key(request, self._key))
-        state = start(plan_for(self.policy, request, call), call.name)
+        call = RequestCall(request, with_key(request, self._key), self._allowed)
+        state = start(plan_for(self.policy, request, call, self._allowed, self._own), call.name)
         try:
             return call.answer(await aoutcome(state, self._send, (call,), {}))
         finally:

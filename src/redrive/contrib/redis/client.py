@@ -16,6 +16,7 @@ from redrive.contrib import extra
 from redrive.contrib.redis.commands import Repetition, repetition_of, worst_of
 from redrive.contrib.redis.replies import MARK, REPLIES, code_of, failure_of, mark
 from redrive.errors import PolicyValueError
+from redrive.errors.foreign import attribute, context_of, is_a
 from redrive.policy import Failure, Policy, Stage
 from redrive.policy.classify import reading
 from redrive.retrying import loops
@@ -71,7 +72,7 @@ def wrap(
     # Several clients may share a pool; its method is replaced once.
     is_new = "get_connection" not in vars(pool)
     if isinstance(client, redis.Redis):
-        client.set_retry(Retry(NoBackoff(), 0))
+        _set_retry(client, Retry(NoBackoff(), 0))
         if is_new:
             pool.get_connection = _marking(pool)
         return derived(client, RetryingClient, policies)
@@ -79,6 +80,19 @@ def wrap(
     if is_new:
         pool.get_connection = _async_marking(pool)
     return derived(client, AsyncRetryingClient, policies)
+
+
+def _set_retry(client: redis.Redis, retry: Retry) -> None:
+    """Replace the retries of the connections of a client."""
+    pool: Any = client.connection_pool
+    # The method set_retry of redis-py fails for a BlockingConnectionPool, which has one list of all its connections.
+    connections = vars(pool).get("_connections")
+    if connections is None:
+        client.set_retry(retry)
+        return
+    pool.connection_kwargs["retry"] = retry
+    for connection in connections:
+        connection.retry = retry
 
 
 # The classes override execute_command, Pipeline.execute and the pool's get_connection, which are the same in all
@@ -312,7 +326,9 @@ class CommandPolicies:
     def __init__(self, policy: Policy, *, answers_matter: bool) -> None:
         careful = _with_classifier(policy)
         free = careful if careful.idempotent is not None else careful.with_(idempotent=True)
-        plan, repeating = Plan(careful, "redis"), Plan(free, "redis")
+        # One budget for all commands of the client.
+        plan = Plan(careful, "redis")
+        repeating = Plan(free, "redis", plan.own)
         self._plans = {
             Repetition.SAME: repeating,
             Repetition.EFFECT: plan if answers_matter else repeating,
@@ -333,7 +349,7 @@ def _with_classifier(policy: Policy) -> Policy:
 
 def _describe(error: BaseException) -> Failure | None:
     # redrive's own timeout of an attempt raises TimeoutError.
-    if isinstance(error, TimeoutError):
+    if is_a(error, TimeoutError):
         return Failure.of(error, reason="TIMEOUT", stage=Stage.IN_FLIGHT)
     return failure_of(error)
 
@@ -371,14 +387,14 @@ def raise_first_error(pipeline: Any, stack: list[Any], answers: list[Any]) -> No
 
 def mark_partial(error: exceptions.RedisError, stack: list[Any]) -> None:
     """Mark an error reply as in flight if redis-py stops reading at it, so that later replies are unknown."""
-    if len(stack) > 1 and isinstance(error, exceptions.BusyLoadingError) and not hasattr(error, MARK):
+    if len(stack) > 1 and is_a(error, exceptions.BusyLoadingError) and attribute(error, MARK) is None:
         mark(error, Stage.IN_FLIGHT)
 
 
 def connection_error_of(error: exceptions.WatchError) -> exceptions.RedisError:
     """Return the connection's error that redis-py has replaced by a WatchError, or the WatchError if there is none."""
-    origin = error.__context__
-    if not isinstance(origin, exceptions.ConnectionError | exceptions.TimeoutError):
+    origin = context_of(error)
+    if not is_a(origin, (exceptions.ConnectionError, exceptions.TimeoutError)):
         return error
     origin.add_note("the connection was lost at EXEC: it is unknown whether the transaction took effect")
     return origin

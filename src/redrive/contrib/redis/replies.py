@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from redrive.contrib import extra
+from redrive.errors.foreign import attribute, cause_of, context_of, is_a, set_attribute
 from redrive.policy import Failure, Stage
+from redrive.policy.failure import Lasting
 
 with extra("redis"):
     from redis import exceptions
@@ -105,9 +107,9 @@ _FULL = exceptions.MaxConnectionsError
 def code_of(error: BaseException) -> str | None:
     """Return the code of an error reply; None for other errors."""
     for kind, code in _CLASSES:
-        if isinstance(error, kind):
+        if is_a(error, kind):
             return code
-    if not isinstance(error, exceptions.ResponseError):
+    if not is_a(error, exceptions.ResponseError):
         return None
     before, sign, after = str(error).partition(_IN_PIPELINE)
     first = (after if sign else before).partition(" ")[0]
@@ -116,28 +118,28 @@ def code_of(error: BaseException) -> str | None:
 
 def mark(error: BaseException, stage: Stage) -> None:
     """Store the stage of a command on its exception."""
-    setattr(error, MARK, stage)
+    set_attribute(error, MARK, stage)
 
 
 def failure_of(error: BaseException) -> Failure | None:
     """Describe an exception of redis-py for a policy, as its ``on``; None for others, such as encoding errors.
 
-    The reason of an error reply is ``REDIS_`` and its code; it is not a candidate if a retry would get the same reply.
+    The reason of an error reply is ``REDIS_`` and its code; it is lasting if a retry would get the same reply.
     That of a connection failure is ``SOCKET_NOT_AVAILABLE``, ``SOCKET_CLOSED_WHILE_IN_FLIGHT`` or ``TIMEOUT``.
     """
-    marked: Stage | None = getattr(error, MARK, None)
+    marked: Stage | None = attribute(error, MARK)
     code = code_of(error)
     if code is not None:
         row = REPLIES[code]
         failure = Failure.of(error, reason=row.reason, stage=marked or Stage.ANSWERED)
-        return failure if row.retryable else failure._replace(candidate=False)
-    if not isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError):
+        return failure if row.retryable else failure._replace(lasting=Lasting(stage=failure.stage))
+    if not is_a(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
         return None
-    if marked is Stage.NOT_SENT or isinstance(error, _FULL) or isinstance(_origin(error), _UNREACHABLE):
+    if marked is Stage.NOT_SENT or is_a(error, _FULL) or is_a(_origin(error), _UNREACHABLE):
         return Failure.of(error, reason=NOT_AVAILABLE, stage=Stage.NOT_SENT)
-    reason = "TIMEOUT" if isinstance(error, exceptions.TimeoutError) else LOST
+    reason = "TIMEOUT" if is_a(error, exceptions.TimeoutError) else LOST
     return Failure.of(error, reason=reason, stage=Stage.IN_FLIGHT)
 
 
 def _origin(error: BaseException) -> BaseException | None:
-    return error.__cause__ or error.__context__
+    return cause_of(error) or context_of(error)

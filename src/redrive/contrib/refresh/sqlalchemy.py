@@ -49,24 +49,30 @@ class UtcDateTime(sa.TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-def refresh_indexes(table: str) -> tuple[sa.Index, ...]:
-    """Return the indexes for due rows, for a model with a ``__table_args__`` of its own; names begin with `table`.
+# The attributes whose columns are in the indexes.
+_INDEXED = ("refresh_at", "attempt_uid", "disabled_until_update", "paused", "sweep_at")
 
-    They name the columns as the mixin does; if you have renamed one, write them yourself.
+
+def refresh_indexes(table: str, **columns: str) -> tuple[sa.Index, ...]:
+    """Return the indexes for due rows, for a model with a ``__table_args__`` of its own.
+
+    Args:
+        table: the beginning of the names of the indexes.
+        columns: the names of renamed columns by their attributes, as in
+            ``refresh_indexes("feeds", attempt_uid="refresh_attempt_uid")``.
+
+    Raises:
+        TypeError: an attribute is in no index.
     """
+    unknown = sorted({*columns} - {*_INDEXED})
+    if unknown:
+        raise TypeError(f"refresh_indexes(): no index has {unknown[0]!r}; there are {', '.join(_INDEXED)}")
+    refresh_at, uid, disabled, paused, sweep_at = (columns.get(each, each) for each in _INDEXED)
+    waits = sa.and_(sa.column(uid).is_(None), ~sa.column(disabled, sa.Boolean), ~sa.column(paused, sa.Boolean))
+    swept = sa.column(sweep_at).is_not(None)
     return (
-        sa.Index(
-            f"ix_{table}_due",
-            "refresh_at",
-            sqlite_where=sa.text("attempt_uid IS NULL AND disabled_until_update = 0 AND paused = 0"),
-            postgresql_where=sa.text("attempt_uid IS NULL AND NOT disabled_until_update AND NOT paused"),
-        ),
-        sa.Index(
-            f"ix_{table}_overdue",
-            "sweep_at",
-            sqlite_where=sa.text("sweep_at IS NOT NULL"),
-            postgresql_where=sa.text("sweep_at IS NOT NULL"),
-        ),
+        sa.Index(f"ix_{table}_due", refresh_at, sqlite_where=waits, postgresql_where=waits),
+        sa.Index(f"ix_{table}_overdue", sweep_at, sqlite_where=swept, postgresql_where=swept),
     )
 
 
@@ -92,7 +98,8 @@ class RefreshColumns:
 
     @declared_attr.directive
     def __table_args__(cls) -> Any:  # noqa: ANN401, N805 - whatever a model may have there; SQLAlchemy's own form
-        return refresh_indexes(cls.__tablename__)  # type: ignore[attr-defined] # a model has one
+        names = {each: getattr(cls, each).column.name or each for each in _INDEXED}
+        return refresh_indexes(cls.__tablename__, **names)  # type: ignore[attr-defined] # a model has one
 
     @property
     def refresh_state(self) -> RefreshState:

@@ -33,6 +33,10 @@ class Adapter(Protocol):
         """Return the number of other connections in the pool that may be as dead as this one."""
 
     @property
+    def is_postgres(self) -> bool:
+        """Return False if the connection is one to another database."""
+
+    @property
     def renewable(self) -> bool:
         """Return True if `another` can open another connection."""
 
@@ -65,8 +69,8 @@ class Adapter(Protocol):
     def rollback(self, error: BaseException) -> Steps[bool]:
         """Roll back; return True if the error only asked for that, such as `psycopg.Rollback`."""
 
-    def close(self, *, usable: bool) -> Steps[None]:
-        """Give the connection back, or close it."""
+    def close(self, *, usable: bool, cancelled: bool = False) -> Steps[None]:
+        """Give the connection back, or close it; if the task was cancelled, end its statement on the server, too."""
 
 
 def drive(steps: Steps[T]) -> T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -20,7 +21,9 @@ from redrive.contrib.transactions.commit_status import (
     transaction_status,
 )
 from redrive.errors import OutcomeUnknown
+from redrive.errors.foreign import is_a
 from redrive.policy import Policy, Stage
+from redrive.policy.classify import refuse_coroutine
 from redrive.retrying.decorator import retry
 
 C = TypeVar("C")
@@ -44,6 +47,11 @@ class TransactionBlock(Generic[C]):
     def __init__(self, adapter: Adapter, *, prove: bool = False, isolation: str | None = None) -> None:
         if prove and not adapter.renewable:
             raise TypeError("prove=True asks on another connection: give a pool, or a function that connects")
+        if (prove or isolation is not None) and not adapter.is_postgres:
+            raise TypeError(
+                "prove= and isolation= are for PostgreSQL; the engine sets the isolation: "
+                "create_engine(..., isolation_level=...)"
+            )
         if isolation is not None and isolation.lower() not in LEVELS:
             raise ValueError(f"isolation={isolation!r}: it is one of {', '.join(LEVELS)}")
         self._adapter = adapter
@@ -91,7 +99,7 @@ class TransactionBlock(Generic[C]):
             given = yield from adapter.open()
             yield from adapter.begin(self._isolation)
             left = seconds_left()
-            if left is not None:
+            if left is not None and adapter.is_postgres:
                 yield from adapter.ask(_LIMIT, str(max(1, int(left * 1000))))
         except BaseException as error:
             mark(error, Fate.UNOPENED)
@@ -115,7 +123,7 @@ class TransactionBlock(Generic[C]):
         mark(error, Fate.ROLLED_BACK)
         adapter = self._adapter
         code = adapter.code_of(error)
-        usable = isinstance(error, Exception) and not (code is not None and condition_of(code).ends_session)
+        usable = is_a(error, Exception) and not (code is not None and condition_of(code).ends_session)
         asked = False
         if usable:
             try:
@@ -125,13 +133,13 @@ class TransactionBlock(Generic[C]):
             except BaseException:
                 yield from self._release(usable=False)
                 raise
-        yield from self._release(usable=usable)
+        yield from self._release(usable=usable, cancelled=is_a(error, CancelledError))
         return asked
 
-    def _release(self, *, usable: bool) -> Steps[None]:
+    def _release(self, *, usable: bool, cancelled: bool = False) -> Steps[None]:
         # If that fails the connection is lost, but the outcome of the transaction is known.
         with suppress(Exception):
-            yield from self._adapter.close(usable=usable)
+            yield from self._adapter.close(usable=usable, cancelled=cancelled)
 
     def _commit(self, receipt: Receipt | None) -> Steps[None]:
         adapter = self._adapter
@@ -220,7 +228,7 @@ def decorator(
 def _attempt(enter: Callable[[], TransactionBlock[Any]], function: Callable[..., Any]) -> Callable[..., Any]:
     def attempt(*args: object, **kwargs: object) -> object:
         with enter() as given:
-            return function(given, *args, **kwargs)
+            return refuse_coroutine(function(given, *args, **kwargs), function)
 
     return attempt
 

@@ -8,6 +8,7 @@ from typing import NamedTuple, cast
 
 from redrive.contrib.sqlstate import condition_of
 from redrive.contrib.transactions.adapter import Adapter, Steps
+from redrive.errors.foreign import is_a
 from redrive.retrying.context import SCOPE, SYSTEM
 
 # A server that was restarted is usually back by then; if it is not, the caller waits that long without an answer.
@@ -71,7 +72,7 @@ def _ask(adapter: Adapter, question: str) -> Steps[str | None]:
     except Exception as error:  # noqa: BLE001 - the answer is about another error
         yield from adapter.close(usable=False)
         code = adapter.code_of(error)
-        transient = isinstance(error, OSError) if code is None else condition_of(code).transient
+        transient = is_a(error, OSError) if code is None else condition_of(code).transient
         return _RUNNING if transient else None
     yield from adapter.close(usable=True)
     return cast("str | None", row[0])

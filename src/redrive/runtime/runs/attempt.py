@@ -20,6 +20,7 @@ from redrive.engine.replay import describe_run
 from redrive.engine.runs import RunState
 from redrive.engine.steps import StepBatch, StepsWritten
 from redrive.errors import ConfigurationError, PayloadError
+from redrive.runtime import layers
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import TimeLimits
 from redrive.runtime.runs.conductor import Conductor
@@ -82,7 +83,7 @@ class RunAttempts:
         except (PayloadError, ConfigurationError) as error:
             return Unreadable(clean(error, ERROR_TEXT))
         conductor = self._running[claim.lease_id] = self._conductor(claim, code, state)
-        token = EFFECTS.set(None)
+        token, layer = EFFECTS.set(None), layers.begin(workflow.name, claim.policy, claim.claimed_at)
         try:
             return await conductor.run(arguments, expired=expired)
         except BaseException as error:
@@ -91,6 +92,7 @@ class RunAttempts:
             return conductor.outcome_of(error)
         finally:
             EFFECTS.reset(token)
+            layers.end(layer)
             del self._running[claim.lease_id]
 
     def _conductor(self, claim: Claim, code: Workflow[Any, Any, Any], state: RunState) -> Conductor:

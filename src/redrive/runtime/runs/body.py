@@ -11,14 +11,15 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from redrive.app.flow import FlowCall
-from redrive.app.flow_calls import Asked
+from redrive.app.flow_calls import Asked, GatherCall, StepCall
+from redrive.app.loading import REFUSAL
 from redrive.app.rng import FlowRandom
 from redrive.engine.outcome import Restarted
 from redrive.engine.replay import StepRequest
 from redrive.engine.runs import StepKind
 from redrive.engine.steps import NewStep
 from redrive.errors import FlowMisused, Parking
-from redrive.runtime.runs.branches import CURRENT, IN_STEP, Branch
+from redrive.runtime.runs.branches import CURRENT, IN_STEP, Branch, ExitInTask, carrying
 from redrive.runtime.runs.conductor import Conductor
 
 
@@ -57,16 +58,34 @@ class BodyCalls:
                 raise FlowMisused(f"{asked.line}: a call of the flow can be awaited once")
             self._pass.announced.discard(call)
         branch = self._current(asked.line)
-        self._pass.check_open(branch)
-        self._pass.receipts.goes_on(branch)
-        return await self._carry_out(self._pass, branch, asked)
+        # Steps write, and so does their record.
+        refusal = REFUSAL.set(None)
+        try:
+            self._pass.check_open(branch)
+            self._pass.receipts.goes_on(branch)
+            return await self._carry_out(self._pass, branch, asked)
+        except asyncio.CancelledError:
+            if isinstance(asked, StepCall):
+                branch.cut_off = asked.line
+            raise
+        finally:
+            REFUSAL.reset(refusal)
+            if isinstance(asked, GatherCall):
+                for work in asked.branches:
+                    self._pass.forget(work)
 
     def perform_in_thread(self, asked: Asked) -> Any:
         """Carry out what a thread asks for."""
         branch = self._current(asked.line)
-        return asyncio.run_coroutine_threadsafe(self._in_helper(branch, asked), self._pass.loop).result()
+        helper = carrying(self._in_helper(branch, asked))
+        try:
+            return asyncio.run_coroutine_threadsafe(helper, self._pass.loop).result()
+        except ExitInTask as exit_in_task:
+            raise exit_in_task.error from None
 
     async def _in_helper(self, branch: Branch, asked: Asked) -> Any:
+        # The task has a copy of the context of the body.
+        REFUSAL.set(None)
         branch.task = helper = asyncio.current_task()
         assert helper is not None  # noqa: S101 - a coroutine runs in a task
         self._pass.helpers.add(helper)

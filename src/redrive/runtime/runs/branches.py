@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
+import types
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from types import CoroutineType
+from typing import Any, TypeVar
 
 from redrive.app.rng import FlowRandom
 from redrive.engine.runs import SignalRecord, StepRecord
 from redrive.engine.steps import NewStep, StepEnd
 from redrive.errors import FlowInterrupt
+from redrive.errors.foreign import is_a
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class Branch:
         replay_only: True if it may take no new step.
         held: what it has received since its last row.
         received: True if the last answer of its flow was a signal, or the result of branches that had received one.
+        cut_off: the place of a step that the code itself has cut off, as by ``asyncio.timeout``; "" without one.
     """
 
     def __init__(self, path: str, at: datetime, seed: str, parent: Branch | None = None) -> None:
@@ -56,6 +62,7 @@ class Branch:
         self.delivered: bool = parent is not None and parent.delivered
         self.replay_only: bool = parent is not None and parent.replay_only
         self.received = False
+        self.cut_off = ""
         self._dropped = False
         self.held: list[Receipt] = []
         #: The function of a step that it awaits, if it can be interrupted.
@@ -142,16 +149,32 @@ class StepInterrupted(FlowInterrupt):
     """The function of a step was interrupted, because its run was cancelled or paused."""
 
 
+class ExitInTask(Exception):
+    """Carries an exit out of a task, which would otherwise end the event loop of the worker."""
+
+    def __init__(self, error: SystemExit | KeyboardInterrupt) -> None:
+        super().__init__()
+        self.error = error
+
+
+async def carrying(work: Awaitable[R]) -> R:
+    """Await work as the content of a task, and raise `ExitInTask` if code of the user exits in it."""
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise ExitInTask(error) from error
+
+
 class RunningStep:
-    """The coroutine function of a step while it is awaited, in the current task.
+    """The coroutine function of a step while a task awaits it.
 
     Attributes:
         repeatable: True if it may be called again after an interruption.
     """
 
-    def __init__(self, *, repeatable: bool) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - coroutines run in tasks
+    __slots__ = ("_before", "_interrupted", "_task", "repeatable")
+
+    def __init__(self, task: asyncio.Task[object], *, repeatable: bool) -> None:
         self._task = task
         self._before = task.cancelling()
         self._interrupted = False
@@ -170,21 +193,52 @@ class RunningStep:
 
 # What an interrupted function raises is no failed try: it may turn the cancellation into an error of its own. One that
 # returns all the same has done its work.
-async def interruptibly(function: Callable[[], Awaitable[Any]], *, repeatable: bool) -> Any:  # noqa: ANN401 - of the user
+@types.coroutine
+def call_coroutine(name: str, function: Callable[[], Awaitable[Any]], *, repeatable: bool) -> Generator[Any, Any, Any]:
     """Await the function of a step; raise `StepInterrupted` if it was interrupted and has not returned."""
     branch = CURRENT.get()
     assert branch is not None  # noqa: S101 - a branch calls its steps
-    step = branch.step = RunningStep(repeatable=repeatable)
+    assert branch.task is not None  # noqa: S101 - in the task that awaits this call
+    step = branch.step = RunningStep(branch.task, repeatable=repeatable)
     try:
-        value = await function()
+        value = yield from _drive(name, function)
     except BaseException as error:
-        if step.take_back() and not isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+        if step.take_back() and not is_a(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
             raise StepInterrupted from error
         raise
     finally:
         branch.step = None
     step.take_back()
     return value
+
+
+# A replay does not call the function, so the body must not see the context variables that it sets. A task of its own
+# would take longer than the rest of the call, and each further coroutine takes its part of it.
+def _drive(name: str, function: Callable[[], Awaitable[Any]]) -> Generator[Any, Any, Any]:
+    """Call the function of a step and await its result in a copy of the present context."""
+    run = copy_context().run
+    run(IN_STEP.set, name)
+    called = run(function)
+    inner = called if type(called) is CoroutineType else _awaited(called)
+    try:
+        waits = run(inner.send, None)
+        while True:
+            try:
+                answer = yield waits
+            except BaseException as error:  # noqa: BLE001 - it is raised where the function awaits
+                waits = run(inner.throw, error)
+            else:
+                waits = run(inner.send, answer)
+    except StopIteration as stop:
+        return stop.value
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:  # noqa: ANN401 - of the user
+    return await value
+
+
+apart = types.coroutine(_drive)
+"""Calls the function of a step and awaits its result in a copy of the present context."""
 
 
 #: The branch that runs.

@@ -23,9 +23,10 @@ from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from redrive.app.app import App
-from redrive.app.failures import permanent
+from redrive.app.failures import carried, permanent
 from redrive.app.flow import ConductorProtocol, Flow, FlowCall
 from redrive.app.flow_calls import ChildCall, StepCall, StepFunction, Undo
+from redrive.app.loading import REFUSAL
 from redrive.app.run_errors import rebuilt
 from redrive.app.sync_flow import SyncFlow
 from redrive.app.workflow import Workflow
@@ -50,14 +51,25 @@ from redrive.errors import (
     PayloadError,
     ResultTooLarge,
 )
+from redrive.errors.foreign import is_a
 from redrive.policy import Policy
 from redrive.runtime import log
 from redrive.runtime.functions import PolicyFunctions
 from redrive.runtime.handlers import outcome_of, undo_cancellation
-from redrive.runtime.runs.branches import CURRENT, Branch, BranchWait, Receipt, RunningStep, StepInterrupted
+from redrive.runtime.runs.branches import (
+    CURRENT,
+    Branch,
+    BranchWait,
+    ExitInTask,
+    Receipt,
+    RunningStep,
+    StepInterrupted,
+    carrying,
+)
 from redrive.runtime.runs.inbox import Inbox
 from redrive.runtime.runs.receipts import Receipts
 from redrive.runtime.runs.recorder import Recorder
+from redrive.runtime.runs.refused import BodyRefusal
 from redrive.runtime.runs.rows import PendingRows
 from redrive.stores.operations.workers import Asked
 
@@ -81,6 +93,9 @@ R = TypeVar("R")
 StartThread: TypeAlias = Callable[[Callable[[], Any]], asyncio.Future[Any]]
 """Starts a function in a thread."""
 
+Ended: TypeAlias = Callable[[StepRecord], None]
+"""Receives the final row of a step, as soon as it is written."""
+
 
 class UndoList(Protocol):
     """The undos of a run; see `redrive.runtime.runs.undo`."""
@@ -91,6 +106,9 @@ class UndoList(Protocol):
 
     def add(self, row: StepRecord, undo: Undo, policy: Policy, step: StepFunction) -> None:
         """Note the undo of a finished step."""
+
+    def keep(self, path: str, value: Any) -> None:
+        """Keep what the function of a step has returned, which cannot be stored, for its undo."""
 
     async def run(self, conductor: Conductor, main: Branch, outcome: Outcome, error: BaseException | None) -> Outcome:
         """Begin and run the undos of a run that ends with this outcome, and return what it ends with."""
@@ -120,11 +138,14 @@ class Conductor:
         app: the app.
         now: returns the present instant of the store's clock, or an earlier one.
         functions: the functions of policies.
-        start_thread: starts a function in a thread; None runs functions of steps on the event loop.
+        start_thread: starts a function in a thread; None calls functions of steps in the thread of the event loop.
         asleep: waits for so many seconds.
         within: awaits the body within the time limit of an attempt.
         cut_off: returns True if the caller has cancelled the attempt.
     """
+
+    # The error of an operation that the body must not call.
+    _misused: FlowMisused | None = None
 
     def __init__(  # noqa: PLR0913 - the parts of a worker that a run needs
         self,
@@ -165,7 +186,7 @@ class Conductor:
         self.announced: set[FlowCall[Any]] = set()
         self.rows = PendingRows(state, workflow, recorder, flags=self._take, lost=self._lose)
         self._marks = {row.path.removeprefix(f"{CANCEL_MARK} ") for row in state.steps if row.kind is StepKind.CANCEL}
-        self._cancel_seen = any(row.kind is StepKind.CANCEL for row in state.steps)
+        self._cancel_seen = bool(self._marks)
         # The calls of child runs that have not ended, and whether each was dropped.
         self._calling = {
             row.path: row.is_dropped for row in state.steps if row.kind is StepKind.CALL and not row.is_final
@@ -212,14 +233,14 @@ class Conductor:
         except BaseException as error:
             if self._end is not None:
                 raise RunEnded(self._end) from error
-            if not isinstance(error, BranchDropped):
+            if not is_a(error, BranchDropped):
                 self._check_whole(error)
             raise
         finally:
             self._forget()
-        if self.announced:
-            raise self._unawaited()
-        self._check_whole(None)
+        misused = self._misuse()
+        if misused is not None:
+            raise misused
         return result
 
     def _main_branch(self) -> Branch:
@@ -235,12 +256,13 @@ class Conductor:
         """Run the code of a branch in the current task, or in a thread if the body is no coroutine."""
         self.branches.append(branch)
         branch.task = asyncio.current_task()
-        token = CURRENT.set(branch)
+        token, refusal = CURRENT.set(branch), REFUSAL.set(BodyRefusal(branch, self._note_misuse))
         try:
             if self.workflow.is_async:
                 return await start()
             return await self._in_thread(branch, start)
         finally:
+            REFUSAL.reset(refusal)
             CURRENT.reset(token)
             self.branches.remove(branch)
             self.receipts.ends(branch)
@@ -255,15 +277,15 @@ class Conductor:
 
         if self.start_thread is not None:
             return await self.start_thread(call)
-        # In drain mode `def` handlers run on the event loop, but this one would wait for what the loop does.
-        return await asyncio.to_thread(call)
+        # In drain mode `def` handlers run in the thread of the event loop, but this one would wait for what that does.
+        return await asyncio.to_thread(carried, call)
 
     async def _ended(
         self, main: Branch, arguments: Mapping[str, Any], result: Any, error: BaseException | None
     ) -> Outcome:
         """Return the outcome of the pass after the end of its body, with a result or an error."""
         self._check_lost()
-        if isinstance(error, asyncio.CancelledError):
+        if is_a(error, asyncio.CancelledError):
             if self._cut_off():
                 raise error
             undo_cancellation()
@@ -288,8 +310,8 @@ class Conductor:
 
     async def _finish_all(self) -> None:
         """Wait for the work that goes on, but not for long after the time limit of the attempt."""
-        is_over = monotonic() - self._began >= limit_of(self.claim.policy).total_seconds()
         while self.unfinished:
+            is_over = monotonic() - self._began >= limit_of(self.claim.policy).total_seconds()
             done, _ = await asyncio.wait(self.unfinished, timeout=THREAD_GRACE.total_seconds() if is_over else None)
             if not done:
                 log.warning("%s: a step still runs after the time limit; what it does is not undone", self.describe())
@@ -306,12 +328,19 @@ class Conductor:
                     f"({ParkingSwallowed.__name__}): let exceptions pass that are no Exception"
                 )
             )
+        if self._misused is not None and isinstance(self._end, Parked):
+            raise RunEnded(Held(f"{self.describe()}: {self._misused}")) from error
         if not _is_interrupt(error):
             log.warning("%s: its body raised while it was torn down: %r", describe_run(self.run_record), error)
         raise RunEnded(self._end)
 
+    def _note_misuse(self, error: FlowMisused) -> None:
+        self._misused = self._misused or error
+
     def _misuse(self) -> FlowMisused | None:
-        """Return the error of a body that has returned and left a call behind; raise `RunEnded` if it does not fit."""
+        """Return the error of a body that has returned and misused its flow; raise `RunEnded` if it does not fit."""
+        if self._misused is not None:
+            return self._misused
         if self.announced:
             return self._unawaited()
         self._check_whole(None)
@@ -325,7 +354,8 @@ class Conductor:
         """Raise the outcome of a run with recorded steps that its body has not reached."""
         missing = self.replay.missing()
         if missing is not None:
-            raise RunEnded(Held(missing)) from error
+            why = missing if self._misused is None else f"{self.describe()}: {self._misused}"
+            raise RunEnded(Held(why)) from error
 
     def _undelivered(self, main: Branch) -> CancelRequested | None:
         """Return the cancellation of the run if its body has not received it."""
@@ -334,7 +364,7 @@ class Conductor:
 
     async def _outcome(self, main: Branch, arguments: Mapping[str, Any], error: BaseException) -> Outcome:
         """Return the outcome of a body that has raised an error."""
-        if not isinstance(error, CancelRequested):
+        if not is_a(error, CancelRequested):
             self._check_whole(error)
             outcome = self.outcome_of(error)
             outcome = await self.functions.failure(self.claim, dict(arguments), error, outcome)
@@ -350,7 +380,8 @@ class Conductor:
         """Return the outcome of a body that has returned."""
         try:
             raw = self.workflow.returns.check(result)
-            check_size(self.describe(), raw)
+            if raw is not None:
+                check_size(self.describe(), raw)
         except (PayloadError, ConfigurationError) as error:
             return permanent("BAD_RESULT", str(error))
         except ResultTooLarge as error:
@@ -434,10 +465,10 @@ class Conductor:
         return describe_run(self.run_record)
 
     def forget(self, work: object) -> None:
-        """Take a branch that was never started out of the calls that must be awaited."""
+        """Take a branch out of the calls that must be awaited, and close a coroutine that was never started."""
         if isinstance(work, FlowCall):
             self.announced.discard(work)
-        elif inspect.iscoroutine(work):
+        elif inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
             work.close()
 
     def _check_lost(self) -> None:
@@ -468,7 +499,18 @@ class Conductor:
     # ---------------------------------------------------------------- identity
 
     def ask(self, branch: Branch, request: StepRequest) -> Answer:
-        """Find the recorded step; hold the run if the code does not fit."""
+        """Find the recorded step; hold the run if the code does not fit.
+
+        Raise `FlowMisused` if the code goes on after a call that it must not make, or has cut off the step before.
+        """
+        if self._misused is not None:
+            raise FlowMisused(str(self._misused))
+        if branch.cut_off:
+            raise FlowMisused(
+                f"{request.line}: the step before ({branch.cut_off}) was cut off by the body itself, as by "
+                "asyncio.timeout() or asyncio.wait_for(), and a replay would not be cut off there: give "
+                "flow.step(..., timeout=...), or race it against flow.sleep() by flow.first()"
+            )
         self.asked = request
         self._asks += 1
         answer = self.replay.ask(branch.path, branch.position + 1, request)
@@ -489,8 +531,11 @@ class Conductor:
         if branch.replay_only:
             raise BranchDropped
 
-    async def edge(self, branch: Branch, path: str) -> None:
-        """Check at the edge of a new step, or after a wait, whether it may go on."""
+    async def edge(self, branch: Branch, path: str, *, has_effect: bool = False) -> None:
+        """Check at the edge of a new step, or after a wait, whether it may go on.
+
+        What the branch has received is written before something that ``has_effect``.
+        """
         while True:
             self.check_receives(branch)
             cancel = self._flags.cancel_why
@@ -502,6 +547,8 @@ class Conductor:
                 break
             await self.wait(branch, None, "paused", path)
         self.rows.check_room()
+        if has_effect and branch.held:
+            await self.flush(branch)
 
     # ---------------------------------------------------------------- writes
 
@@ -522,24 +569,23 @@ class Conductor:
         self._check_lost()
         return row
 
-    async def record_for(
-        self, branch: Branch, end: StepEnd, ended: Callable[[StepRecord], None] | None = None
-    ) -> StepRecord:
+    def record_for(self, branch: Branch, end: StepEnd, ended: Ended | None = None) -> Coroutine[Any, Any, StepRecord]:
         """Write a row of a branch with what it has received; see `record`. Call ``ended`` with a row that is final."""
-        if branch.parent is None:
-            return await self.write_for(branch, end, ended)
-        return await self.finish(self.write_for(branch, end, ended))
+        work = self.write_for(branch, end, ended)
+        return work if branch.parent is None else self.finish(work)
 
-    async def write_for(
-        self, branch: Branch, end: StepEnd, ended: Callable[[StepRecord], None] | None = None
-    ) -> StepRecord:
+    async def write_for(self, branch: Branch, end: StepEnd, ended: Ended | None = None) -> StepRecord:
         """Write a row as `record_for` does, as a part of work that a drop does not cut off."""
-        held, branch.held = branch.held, []
-        try:
-            row = await self.record(end, *(each.row for each in held))
-        except Exception:
-            branch.held[:0] = held
-            raise
+        if not branch.held:
+            row = await self.rows.record(end)
+            self._check_lost()
+        else:
+            held, branch.held = branch.held, []
+            try:
+                row = await self.record(end, *(each.row for each in held))
+            except Exception:
+                branch.held[:0] = held
+                raise
         self._calling.pop(row.path, None)
         if ended is not None and row.is_final:
             ended(row)
@@ -547,17 +593,20 @@ class Conductor:
 
     async def finish(self, work: Coroutine[Any, Any, R]) -> R:
         """Do work that goes on when its branch is dropped: the pass ends, or parks, after it."""
-        task = self.loop.create_task(work)
+        task = self.loop.create_task(carrying(work))
         self.unfinished.add(task)
         task.add_done_callback(self._finished)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except ExitInTask as exit_in_task:
+            raise exit_in_task.error from None
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self.unfinished.discard(task)
         self.consider()
 
     async def flush(self, branch: Branch) -> None:
-        """Write what a branch has received, before it does something with it that has an effect."""
+        """Write what a branch has received."""
         if branch.held:
             await self.record_for(branch, branch.held[0].row)
 
@@ -567,28 +616,25 @@ class Conductor:
             self.rows.attach(each.row)
         branch.held = []
 
-    async def start_child(self, branch: Branch, path: str, call: ChildCall) -> StepRecord:
+    async def start_child(self, path: str, call: ChildCall) -> StepRecord:
         """Start a child run, and write the row of its call."""
-        await self.flush(branch)
         self._calling[path] = False
         return await self.rows.start_child(path, call)
 
-    async def transact(
-        self, branch: Branch, path: str, call: StepCall, ended: Callable[[StepRecord], None]
-    ) -> StepRecord:
+    async def transact(self, branch: Branch, path: str, call: StepCall, ended: Ended | None) -> StepRecord:
         """Call the function of a step with a connection, and write its row in the same transaction."""
         while True:
-            await self.edge(branch, path)
-            await self.flush(branch)
+            await self.edge(branch, path, has_effect=True)
             with contextlib.suppress(StepInterrupted):
                 work = self._transact(path, call, ended)
                 row = await (work if branch.parent is None else self.finish(work))
                 branch.reached(row.at)
                 return row
 
-    async def _transact(self, path: str, call: StepCall, ended: Callable[[StepRecord], None]) -> StepRecord:
+    async def _transact(self, path: str, call: StepCall, ended: Ended | None) -> StepRecord:
         row = await self.rows.transact(path, call)
-        ended(row)
+        if ended is not None:
+            ended(row)
         return row
 
     def _lose(self) -> None:
@@ -749,12 +795,12 @@ class Conductor:
 
 def _is_interrupt(error: BaseException) -> bool:
     """Return True for an interrupt, for a group of them, and for an error that was raised while one passed."""
-    if isinstance(error, BaseExceptionGroup):
+    if is_a(error, BaseExceptionGroup):
         return all(_is_interrupt(each) for each in error.exceptions)
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
-        if isinstance(link, FlowInterrupt):
+        if is_a(link, FlowInterrupt):
             return True
         seen.add(id(link))
         link = link.__context__

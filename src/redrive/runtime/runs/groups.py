@@ -23,33 +23,25 @@ from redrive.engine.replay import StepRequest
 from redrive.engine.runs import StepKind, branch_path
 from redrive.engine.steps import NewStep
 from redrive.errors import BranchDropped, CancelRequested, FlowInterrupt
-from redrive.runtime.runs.branches import Branch
+from redrive.errors.foreign import is_a
+from redrive.runtime.runs.branches import Branch, ExitInTask, carrying
 from redrive.runtime.runs.conductor import Conductor
 
 
 async def run_group(conductor: Conductor, branch: Branch, call: GatherCall) -> Any:
     """Run the branches of a call, and return what it promises."""
-    answer = conductor.ask(branch, StepRequest(StepKind.GATHER, call.name, line=call.line, aka=call.aka))
+    request = StepRequest(StepKind.GATHER, call.name, line=call.line, aka=call.aka, branches=len(call.branches))
+    answer = conductor.ask(branch, request)
     decided = None if answer.row is None else int(msgspec.json.decode(answer.row.result or b"0"))
     group = _Group(conductor, branch, call, answer.path, decided)
     try:
         return await group.run()
-    except ExitInBranch as exit_in_branch:
+    except ExitInTask as exit_in_branch:
         await group.stop()
         raise exit_in_branch.error from None
     except BaseException:
         await group.stop()
         raise
-    finally:
-        group.close()
-
-
-class ExitInBranch(Exception):
-    """Carries a `SystemExit` out of the task of a branch, which would otherwise end the event loop of the worker."""
-
-    def __init__(self, error: SystemExit) -> None:
-        super().__init__()
-        self.error = error
 
 
 class _Group:
@@ -110,13 +102,8 @@ class _Group:
         work = self._call.branches[number]
         context = contextvars.copy_context()
 
-        async def run() -> Any:
-            try:
-                return await conductor.run_branch(child, lambda: _begin(work))
-            except SystemExit as error:
-                raise ExitInBranch(error) from error
-
-        task = conductor.loop.create_task(run(), context=context)
+        run = carrying(conductor.run_branch(child, lambda: _begin(work)))
+        task = conductor.loop.create_task(run, context=context)
         self._tasks[task] = number
 
     def _has_code(self, number: int) -> bool:
@@ -133,12 +120,12 @@ class _Group:
         if task.cancelled():
             return False
         error = task.exception()
-        if isinstance(error, FlowInterrupt) and not isinstance(error, BranchDropped):
+        if is_a(error, FlowInterrupt) and not is_a(error, BranchDropped):
             # The others receive it, too, at their next step.
             return False
         if error is None:
             return self._races
-        return not isinstance(error, BranchDropped) and self._call.on_error is OnError.FIRST
+        return not is_a(error, BranchDropped) and self._call.on_error is OnError.FIRST
 
     async def _decide(self, number: int, task: asyncio.Task[Any]) -> None:
         """Record the branch that has won or failed first, and drop the others."""
@@ -182,11 +169,11 @@ class _Group:
         """Raise the interrupt that a branch has received."""
         found = [each.exception() for each in self._ended.values() if not each.cancelled()]
         for error in found:
-            if isinstance(error, CancelRequested):
+            if is_a(error, CancelRequested):
                 self._parent.delivered = True
                 raise error
         for error in found:
-            if isinstance(error, FlowInterrupt) and not isinstance(error, BranchDropped):
+            if is_a(error, FlowInterrupt) and not is_a(error, BranchDropped):
                 raise error
 
     def _all(self) -> list[Any]:
@@ -201,15 +188,9 @@ class _Group:
         error = task.exception()
         if error is None:
             return task.result()
-        if isinstance(error, Exception) and not isinstance(error, ExitInBranch):
+        if isinstance(error, Exception) and not is_a(error, ExitInTask):
             return error
         raise error
-
-    def close(self) -> None:
-        """Close coroutines that were never started, so that Python does not warn about them."""
-        for number, work in enumerate(self._call.branches):
-            if number >= self._started:
-                self._conductor.forget(work)
 
 
 async def _awaited(work: Awaitable[Any]) -> Any:

@@ -61,7 +61,8 @@ class Receipts:
     def goes_on(self, branch: Branch) -> None:
         """Note that a branch has taken note of what it has received."""
         branch.received = False
-        self._close(branch)
+        if self._open:
+            self._close(branch)
 
     def ends(self, branch: Branch) -> None:
         """Note that a branch has ended; the one that has opened it goes on with its result."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
 from typing import Any, Protocol, TypeVar
 
 from redrive.app.app import App
@@ -14,8 +15,9 @@ from redrive.engine.records import Claim
 from redrive.engine.runs import RunFlags, RunRecord, SignalRecord, StepKind, StepRecord, check_size, child_id
 from redrive.engine.steps import NewStep, StepBatch, StepEnd, StepsAnswer, StepsWritten
 from redrive.errors import LeaseLost, StoreBusy, StoreFull, StoreOutcomeUnknown, StoreUnreachable
-from redrive.runtime.runs.branches import IN_STEP, interruptibly
+from redrive.runtime.runs.branches import IN_STEP, call_coroutine
 from redrive.runtime.supervision import rest
+from redrive.runtime.threads import outside_loop
 from redrive.stores.operations.runs import calls, steps, waits
 from redrive.stores.operations.runs.waits import RunNews
 from redrive.stores.query import Operation
@@ -52,7 +54,7 @@ class StoreRecorder:
         claim: the claimed run.
         write: writes rows of running runs, with others in one transaction where it can.
         clock: for the rests between two tries.
-        in_thread: runs a function in a thread; None runs it on the event loop.
+        in_thread: runs a function in a thread; None calls it in the thread of the event loop.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class StoreRecorder:
                 if inspect.iscoroutinefunction(call.step.function):
                     return await self._transacted(path, call)
                 if self._in_thread is None:
-                    return self._transacted_here(path, call)
+                    return outside_loop(lambda: self._transacted_here(path, call))
                 row: StepRecord = await self._in_thread(lambda: self._transacted_here(path, call))
             except StoreBusy:
                 tries += 1
@@ -145,17 +147,14 @@ class StoreRecorder:
 
     async def _transacted(self, path: str, call: StepCall) -> StepRecord:
         loan = await self._app.store.abegin()
-        token = IN_STEP.set(call.step.name)
         try:
             function = functools.partial(call.step.function, loan.connection, *call.args, **call.kwargs)
             # What it has written is rolled back.
-            value = await interruptibly(function, repeatable=True)
+            value = await call_coroutine(call.step.name, function, repeatable=True)
             row = self._checked(await loan.run(self._operation(path, call, value)))
         except BaseException:
             await loan.rollback()
             raise
-        finally:
-            IN_STEP.reset(token)
         await loan.commit()
         return row
 
@@ -163,7 +162,8 @@ class StoreRecorder:
         loan = self._app.store.begin()
         token = IN_STEP.set(call.step.name)
         try:
-            value = call.step.function(loan.connection, *call.args, **call.kwargs)
+            # In drain mode this is the thread of the body, which must not see what the function sets.
+            value = copy_context().run(call.step.function, loan.connection, *call.args, **call.kwargs)
             row = self._checked(loan.run(self._operation(path, call, value)))
         except BaseException:
             loan.rollback()

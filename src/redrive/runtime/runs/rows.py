@@ -11,7 +11,7 @@ import msgspec
 from redrive.app.flow_calls import ChildCall, StepCall
 from redrive.app.workflow import Workflow
 from redrive.engine.replay import describe_run
-from redrive.engine.runs import RunFlags, RunState, StepRecord
+from redrive.engine.runs import RunFlags, RunState, StepRecord, check_values
 from redrive.engine.steps import StepEnd
 from redrive.errors import LeaseLost, TooManySteps
 from redrive.runtime import log
@@ -77,7 +77,9 @@ class PendingRows:
         self._next.ends[end.path] = end
 
     def set(self, name: str, raw: bytes) -> None:
-        """Write a value of the run with its next row."""
+        """Write a value of the run with its next row; raise `ResultTooLarge` if all values are too large together."""
+        others = sum(len(each) + len(bytes(value)) for each, value in self._values.items() if each != name)
+        check_values(name, others + len(name) + len(raw))
         self._values[name] = msgspec.Raw(raw)
         self._changed = True
 
@@ -86,16 +88,24 @@ class PendingRows:
         write = self._next
         for each in (end, *more):
             write.ends[each.path] = each
-        async with self._lock:
+        # Hot path: `async with` would make two more coroutines.
+        await self._lock.acquire()
+        try:
             # The holder of the lock before may have written them.
             if write is self._next:
                 await self._write()
+        finally:
+            self._lock.release()
         return write.rows[end.path]
 
     async def _write(self) -> None:
         write, self._next = self._next, _Write()
         values, self._changed = self.changed_values(), False
-        rows, flags = await self._fenced(self._recorder.record(tuple(write.ends.values()), values))
+        try:
+            rows, flags = await self._recorder.record(tuple(write.ends.values()), values)
+        except LeaseLost:
+            self._lost()
+            raise
         for row in rows:
             write.rows[row.path] = row
         self._grew(len(rows))

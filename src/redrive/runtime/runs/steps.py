@@ -12,7 +12,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from types import FunctionType
 from typing import Any
@@ -20,8 +20,7 @@ from typing import Any
 from msgspec import structs
 
 from redrive.app.failures import permanent
-from redrive.app.flow_calls import StepCall
-from redrive.app.payload import Returns
+from redrive.app.flow_calls import StepCall, StepFunction, Undo
 from redrive.app.run_errors import stored
 from redrive.clock import SystemClock
 from redrive.engine.lease import THREAD_GRACE, limit_of
@@ -31,13 +30,16 @@ from redrive.engine.replay import StepRequest
 from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord, check_size
 from redrive.engine.steps import FailedTry, NewStep, StepEnd
 from redrive.errors import BranchDropped, ConfigurationError, FlowInterrupt, PayloadError, ResultTooLarge
+from redrive.errors.foreign import is_a
 from redrive.policy import Policy
-from redrive.runtime import failpoints, log, rng
+from redrive.retrying.cancellation import latest_cancellation
+from redrive.runtime import failpoints, layers, log, rng
 from redrive.runtime.breakers import admit
 from redrive.runtime.functions import TriedStep
 from redrive.runtime.handlers import AttemptTimeout, outcome_of
-from redrive.runtime.runs.branches import IN_STEP, Branch, StepInterrupted, interruptibly
-from redrive.runtime.runs.conductor import Conductor
+from redrive.runtime.runs.branches import IN_STEP, Branch, StepInterrupted, apart, call_coroutine
+from redrive.runtime.runs.conductor import Conductor, Ended
+from redrive.runtime.threads import outside_loop
 
 monotonic = SystemClock.monotonic
 
@@ -55,37 +57,42 @@ async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
     answer = conductor.ask(branch, StepRequest(StepKind.STEP, step.name, call.digest, call.line, step.aka))
     policy = call.policy or conductor.workflow.step_policy
     row = answer.row
-
-    def ended(row: StepRecord) -> None:
-        if call.undo is not None and row.has_effect:
-            conductor.undos.add(row, call.undo, policy, step)
-
-    if row is not None:
+    ended = None if call.undo is None else functools.partial(_note_undo, conductor, call.undo, policy, step)
+    if row is not None and ended is not None:
         ended(row)
     if row is None or row.outcome is StepOutcome.WAITING:
         if call.transacted:
             row = await conductor.transact(branch, answer.path, call, ended)
         else:
-            tries = _tries(conductor, branch, answer.path, call, policy)
-            tries.ended = ended
-            row = await tries.run(row, step.returns, call.digest)
+            row = await _tries(conductor, branch, answer.path, call, policy, ended).run(row)
     if row.outcome is StepOutcome.FAILED:
         raise conductor.recorded(row)
     return step.returns.read(row.result)
 
 
-def _tries(conductor: Conductor, branch: Branch, path: str, call: StepCall, policy: Policy) -> Tries:
+def _note_undo(conductor: Conductor, undo: Undo, policy: Policy, step: StepFunction, row: StepRecord) -> None:
+    """Note the undo of a step that has ended with an effect."""
+    if row.has_effect:
+        conductor.undos.add(row, undo, policy, step)
+
+
+def _tries(  # noqa: PLR0913, PLR0917 - what identifies a row
+    conductor: Conductor, branch: Branch, path: str, call: StepCall, policy: Policy, ended: Ended | None
+) -> Tries:
     """Return the tries of a step."""
     step = call.step
+    tries = Tries(conductor, branch, path, StepKind.STEP, step.name, policy)
+    tries.call, tries.ended = call, ended
     function = functools.partial(step.function, *call.args, **call.kwargs)
-    is_async = _is_coroutine_function(step.function)
-    thread = _Thread() if call.undo is not None and policy.attempt_timeout is not None and not is_async else None
-    called = functools.partial(call_function, conductor, step.name, function, thread)
-    if is_async:
-        called = functools.partial(interruptibly, called, repeatable=policy.idempotent is not False)
-    tries = Tries(conductor, branch, path, called, kind=StepKind.STEP, name=step.name, policy=policy, thread=thread)
-    tries.arguments = call.args, call.kwargs
-    tries.is_whole = not is_async and conductor.start_thread is not None
+    if _is_coroutine_function(step.function):
+        tries.function = functools.partial(
+            call_coroutine, step.name, function, repeatable=policy.idempotent is not False
+        )
+    else:
+        tries.is_whole = conductor.start_thread is not None
+        if call.undo is not None and policy.attempt_timeout is not None:
+            tries.thread = _Thread()
+        tries.function = functools.partial(call_function, conductor, step.name, function, tries.thread)
     return tries
 
 
@@ -110,21 +117,19 @@ async def call_function(
     conductor: Conductor, name: str, call: functools.partial[Any], thread: _Thread | None = None
 ) -> Any:
     """Call a function as a step: a coroutine here, another one in a thread, which is kept if its end matters."""
+    if _is_coroutine_function(call.func):
+        return await apart(name, call)
     token = IN_STEP.set(name)
     try:
-        if failpoints.PLANNED:
-            failpoints.fail(name)
-        if _is_coroutine_function(call.func):
-            return await call()
         if conductor.start_thread is None:
             # As in a thread, what it sets is not seen by the body.
-            result = contextvars.copy_context().run(call)
+            result = outside_loop(functools.partial(contextvars.copy_context().run, call))
         elif thread is None:
             result = await conductor.start_thread(call)
         else:
             thread.future = conductor.start_thread(call)
             result = await asyncio.shield(thread.future)
-        return await result if inspect.isawaitable(result) else result
+        return await apart(name, lambda: result) if inspect.isawaitable(result) else result
     finally:
         IN_STEP.reset(token)
 
@@ -134,56 +139,52 @@ def _is_coroutine_function(function: Any) -> bool:
 
 
 class Tries:
-    """The tries of one function under a policy: a step, or the undo of one."""
+    """The tries of one function under a policy: a step, or the undo of one.
 
-    def __init__(  # noqa: PLR0913 - what identifies a row
-        self,
-        conductor: Conductor,
-        branch: Branch,
-        path: str,
-        function: Callable[[], Awaitable[Any]],
-        *,
-        kind: StepKind,
-        name: str,
-        policy: Policy,
-        thread: _Thread | None = None,
+    Attributes:
+        function: what is tried.
+        call: of the body, with the arguments for the hooks of the policy; None for an undo.
+        ended: called with the final row, as soon as it is written.
+        thread: the one that calls the function, if its end matters after the time limit.
+        is_whole: True if a thread calls the function: it has its effect although the body or the branch is cut off
+            meanwhile.
+    """
+
+    function: Callable[[], Awaitable[Any]]
+    call: StepCall | None = None
+    ended: Ended | None = None
+    thread: _Thread | None = None
+    is_whole = False
+    # What the function has returned after its time limit, as JSON.
+    _late: bytes | None = None
+    _error: BaseException | None = None
+    _value: Any = None
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what identifies a row
+        self, conductor: Conductor, branch: Branch, path: str, kind: StepKind, name: str, policy: Policy
     ) -> None:
         self._conductor = conductor
         self._branch = branch
         self._path = path
-        self._function = function
         self._kind = kind
         self._name = name
         self._policy = policy
-        self._thread = thread
-        # What the function has returned after its time limit, as JSON.
-        self._late: bytes | None = None
-        self._error: BaseException | None = None
-        self._value: Any = None
-        #: The arguments of the function, for the hooks of the policy.
-        self.arguments: tuple[tuple[Any, ...], Mapping[str, Any]] = ((), {})
-        #: Called with the final row, as soon as it is written.
-        self.ended: Callable[[StepRecord], None] = _ignore
-        #: True if a thread calls the function: it has its effect although the body or the branch is cut off meanwhile.
-        self.is_whole = False
 
-    async def run(
-        self, row: StepRecord | None, returns: Returns | None = None, digest: int | None = None
-    ) -> StepRecord:
+    async def run(self, row: StepRecord | None) -> StepRecord:
         """Call the function until it has succeeded or failed for good, and return the row, which is written."""
         conductor, branch = self._conductor, self._branch
         while row is None or not row.is_final:
             if self._kind is StepKind.STEP:
-                await conductor.edge(branch, self._path)
+                await conductor.edge(branch, self._path, has_effect=True)
             if row is not None and row.due_at is not None and row.due_at > conductor.now_at():
                 await conductor.wait(branch, row.due_at, self._why(row), self._path)
                 continue
-            await conductor.flush(branch)
+            final = None
             try:
                 if self.is_whole:
-                    end, final = await conductor.finish(self._whole(row, returns, digest))
+                    end, final = await conductor.finish(self._whole(row))
                 else:
-                    end, final = await self._once(row, returns, digest), None
+                    end = await self._once(row)
             except StepInterrupted:
                 # The edge of the step delivers the cancellation, or waits for the end of the pause.
                 continue
@@ -204,32 +205,31 @@ class Tries:
         branch.reached(row.at)
         return row
 
-    async def _whole(
-        self, row: StepRecord | None, returns: Returns | None, digest: int | None
-    ) -> tuple[StepEnd, StepRecord | None]:
+    async def _whole(self, row: StepRecord | None) -> tuple[StepEnd, StepRecord | None]:
         """Call the function once, and write the row if it is final, or if the branch was dropped meanwhile.
 
         The body may have been cut off by then, for example by the time limit of the attempt.
         """
-        end = await self._once(row, returns, digest)
+        end = await self._once(row)
         if self._branch.dropped or (isinstance(end, NewStep) and end.outcome is not StepOutcome.WAITING):
             return end, await self._conductor.write_for(self._branch, end, self.ended)
         return end, None
 
-    async def _once(self, row: StepRecord | None, returns: Returns | None, digest: int | None) -> StepEnd:
+    async def _once(self, row: StepRecord | None) -> StepEnd:
         """Call the function once, and return the row to be written."""
         began = monotonic()
         if self._policy.breaker is None and not self._policy.has_functions:
-            outcome = await self._call(None, returns)
+            outcome = await self._call(None)
         else:
-            outcome = await self._admitted(self._claim(row), returns)
-        return self._end(row, outcome, timedelta(seconds=monotonic() - began), digest)
+            outcome = await self._admitted(self._claim(row))
+        return self._end(row, outcome, timedelta(seconds=monotonic() - began))
 
     # A row that waits is written with the parking of the run, when its body has ended. So the hooks are called before.
     def _report(self, end: FailedTry, expected: StepRecord) -> None:
         """Start the hooks of the policy after a failed try."""
         function = f"{self._conductor.run_record.workflow}.{self._name}"
-        tried = TriedStep(function, *self.arguments, self._error, self._value, end.failure)
+        args, kwargs = ((), {}) if self.call is None else (self.call.args, self.call.kwargs)
+        tried = TriedStep(function, args, kwargs, self._error, self._value, end.failure)
         self._conductor.functions.report_try(expected, self._policy, tried)
 
     def _why(self, row: StepRecord) -> str:
@@ -255,13 +255,13 @@ class Tries:
             parent_id=None,
         )
 
-    async def _admitted(self, claim: Claim, returns: Returns | None) -> Outcome:
+    async def _admitted(self, claim: Claim) -> Outcome:
         """Call the function once if the circuit breaker of its policy admits it, and return how that ended."""
         admission = admit(self._conductor.app, self._conductor.workflow, claim)
         if isinstance(admission, Released):
             return admission
         try:
-            outcome = await self._call(claim, returns)
+            outcome = await self._call(claim)
         except BaseException:
             admission.drop()
             raise
@@ -269,73 +269,106 @@ class Tries:
         admission.record(outcome)
         return outcome
 
-    async def _call(self, claim: Claim | None, returns: Returns | None) -> Outcome:
+    async def _call(self, claim: Claim | None) -> Outcome:
         """Call the function once, and return how that ended; a policy without functions needs no claim."""
         self._error = self._value = None
         task = self._branch.task
         before = 0 if task is None else task.cancelling()
         limit = self._policy.attempt_timeout
-        is_undo = self._kind is StepKind.UNDO
-        if limit is None and is_undo:
+        if limit is None and self._kind is StepKind.UNDO:
             # Without a time limit of its own, a step has that of the body of its run.
             limit = limit_of(self._conductor.claim.policy)
         scope = None if limit is None else asyncio.timeout(limit.total_seconds())
+        layer = layers.begin(self._name, self._policy, self._conductor.claim.claimed_at)
         try:
+            if failpoints.PLANNED:
+                failpoints.fail(self._name)
             if scope is None:
-                value = await self._function()
+                value = await self.function()
             else:
                 async with scope:
-                    value = await self._function()
-        except BaseException as error:
-            if isinstance(error, _PASS if is_undo else _ENDS):
-                raise
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > before:
-                if self._branch.dropped:
-                    raise BranchDropped from None
-                raise
-            if limit is not None and scope is not None and isinstance(error, TimeoutError) and scope.expired():
-                error = AttemptTimeout(limit)
-                await self._await_thread(returns)
+                    value = await self.function()
+        except BaseException as raised:  # noqa: BLE001 - of the user
+            error = raised
+            if task is not None and task.cancelling() > before:
+                error = latest_cancellation(raised) or raised
+            if self._ends_pass(error, before):
+                raise error  # noqa: B904 - it may be the cancellation that the function has replaced
+            if limit is not None and scope is not None and is_a(error, TimeoutError) and scope.expired():
+                overrun, late = AttemptTimeout(limit), await self._await_thread()
+                overrun.__cause__, error = error, overrun
+                if late is not None:
+                    return late
             self._error = error
             outcome = outcome_of(error)
             return outcome if claim is None else await self._conductor.functions.failure(claim, {}, error, outcome)
-        if claim is not None and returns is not None and claim.policy.has_functions:
+        finally:
+            layers.end(layer)
+        return self._result(value) if claim is None else await self._admits(claim, value)
+
+    def _ends_pass(self, error: BaseException, before: int) -> bool:
+        """Return True if an error is no failed try: it stops the branch, whose task had been cancelled so often before.
+
+        Raise `BranchDropped` if the branch was cancelled because its result is not needed any more.
+        """
+        if is_a(error, _PASS if self._kind is StepKind.UNDO else _ENDS):
+            return True
+        task = self._branch.task
+        if not is_a(error, asyncio.CancelledError) or task is None or task.cancelling() <= before:
+            return False
+        if self._branch.dropped:
+            raise BranchDropped from None
+        return True
+
+    async def _admits(self, claim: Claim, value: Any) -> Outcome:
+        """Return how a try has ended whose function has returned, which its policy may take for a failure."""
+        if self.call is not None and claim.policy.has_functions:
             rejected = await self._conductor.functions.rejection(claim, {}, value)
             if rejected is not None:
                 self._value = value
                 return rejected
-        return Succeeded() if returns is None else self._result(value, returns)
+        return self._result(value)
 
     # The effect is there, so that it has to be taken back if the run fails. Waiting also keeps the next try apart.
-    async def _await_thread(self, returns: Returns | None) -> None:
-        """Wait a while for a function with an undo that its time limit has not stopped, and keep what it returns."""
-        if self._thread is None or returns is None:
-            return
-        future = await self._thread.ended()
+    async def _await_thread(self) -> Outcome | None:
+        """Wait a while for a function with an undo that its time limit has not stopped, and keep what it returns.
+
+        Return the failure of one whose result cannot be stored.
+        """
+        if self.thread is None:
+            return None
+        future = await self.thread.ended()
         if future is None:
             where = f"{self._conductor.describe()}: step {self._name} ({self._path})"
             log.warning("%s still runs after its time limit; what it does is not undone", where)
         elif future.exception() is None:
-            outcome = self._result(future.result(), returns)
-            if isinstance(outcome, Succeeded):
-                self._late = outcome.result or b"null"
+            outcome = self._result(future.result())
+            if not isinstance(outcome, Succeeded):
+                return outcome
+            self._late = outcome.result or b"null"
+        return None
 
-    def _result(self, value: Any, returns: Returns) -> Outcome:
+    def _result(self, value: Any) -> Outcome:
+        if self.call is None:
+            return Succeeded()
         # The function has done its work, so another try is of no use if its result cannot be stored.
         try:
-            raw = returns.check(value)
+            raw = self.call.step.returns.check(value)
             check_size(f"step {self._name}", raw)
         except ResultTooLarge as error:
+            self._conductor.undos.keep(self._path, value)
             failed = permanent("RESULT_TOO_LARGE", str(error))
             return structs.replace(failed, failure=failed.failure._replace(types=(_TOO_LARGE,)))
         except (PayloadError, ConfigurationError) as error:
+            self._conductor.undos.keep(self._path, value)
             failed = permanent("BAD_RESULT", f"step {self._name}: {error}")
             return structs.replace(failed, failure=failed.failure._replace(types=(_BAD_RESULT,)))
         return Succeeded(raw)
 
-    def _end(self, row: StepRecord | None, outcome: Outcome, took: timedelta, digest: int | None) -> StepEnd:
+    def _end(self, row: StepRecord | None, outcome: Outcome, took: timedelta) -> StepEnd:
         """Return the row to be written after a try."""
         history, before = (None, 0) if row is None else (row.history, row.tries)
+        digest = None if self.call is None else self.call.digest
         if isinstance(outcome, Succeeded):
             return NewStep(
                 self._path,
@@ -371,10 +404,6 @@ class Tries:
                 why = outcome.why if isinstance(outcome, Cancelled) else "cancelled"
                 error = StepError(("redrive.errors.Cancel",), why, "CANCELLED")
                 return made(outcome=StepOutcome.FAILED, tries=before + 1, error=error)
-
-
-def _ignore(_: StepRecord) -> None:
-    """Do nothing."""
 
 
 _TOO_LARGE = "redrive.errors.ResultTooLarge"

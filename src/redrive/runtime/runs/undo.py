@@ -21,6 +21,7 @@ from redrive.engine.outcome import Cancelled, Expired, Failed, Held, Outcome, Pa
 from redrive.engine.runs import UNDO_MARK, StepError, StepKind, StepOutcome, StepRecord, undo_path
 from redrive.engine.settle import DEADLINE
 from redrive.engine.undoing import UndonePath, UndoPlan, given_up, new_plan, newest, not_undone, plan_of, standing
+from redrive.errors import GiveUp
 from redrive.policy import Failure, Policy
 from redrive.runtime.runs.branches import CURRENT, Branch
 from redrive.runtime.runs.conductor import Conductor
@@ -43,6 +44,7 @@ class Undos:
     def __init__(self, rows: Iterable[StepRecord]) -> None:
         self._rows = {row.path: row for row in rows}
         self._entries: dict[str, _Entry] = {}
+        self._unstored: dict[str, Any] = {}
         self._mark = self._rows.get(UNDO_MARK)
 
     @property
@@ -53,6 +55,18 @@ class Undos:
     def add(self, row: StepRecord, undo: Undo, policy: Policy, step: StepFunction) -> None:
         """Note the undo of a step that has had its effect; a later row of it takes the place of an earlier one."""
         self._entries[row.path] = _Entry(row, undo, policy, step)
+
+    def keep(self, path: str, value: Any) -> None:  # noqa: ANN401 - of the user
+        """Keep what the function of a step has returned, which cannot be stored, for its undo in this pass."""
+        self._unstored[path] = value
+
+    def _value(self, entry: _Entry) -> Any:  # noqa: ANN401 - of the user
+        """Return what the function of a step has returned."""
+        if not entry.row.is_unstored:
+            return entry.step.returns.read(entry.row.result)
+        if entry.row.path not in self._unstored:
+            raise GiveUp("what the step returned could not be stored, and is lost")
+        return self._unstored[entry.row.path]
 
     async def run(self, conductor: Conductor, main: Branch, outcome: Outcome, error: BaseException | None) -> Outcome:
         """Begin and run the undos of a run that ends with this outcome, and return what it ends with."""
@@ -146,19 +160,12 @@ class Undos:
 
         async def undo() -> Any:  # noqa: ANN401 - of the user
             # A value that cannot be read is a failure of this undo, and does not stop the others.
-            value = entry.step.returns.read(entry.row.result)
-            call = functools.partial(entry.undo.function, value)
+            call = functools.partial(entry.undo.function, self._value(entry))
             return await call_function(conductor, entry.undo.name, call)
 
-        tries = Tries(
-            conductor,
-            main,
-            undo_path(entry.row.path),
-            functools.partial(undo),
-            kind=StepKind.UNDO,
-            name=entry.undo.name,
-            policy=entry.policy,
-        )
+        path = undo_path(entry.row.path)
+        tries = Tries(conductor, main, path, StepKind.UNDO, entry.undo.name, entry.policy)
+        tries.function = undo
         return await tries.run(row)
 
 

@@ -132,8 +132,8 @@ async def call_child(conductor: Conductor, branch: Branch, call: ChildCall) -> A
     answer = conductor.ask(branch, StepRequest(StepKind.CALL, name, call.digest, call.line, tuple(earlier)))
     row = answer.row
     if row is None:
-        await conductor.edge(branch, answer.path)
-        row = await conductor.start_child(branch, answer.path, call)
+        await conductor.edge(branch, answer.path, has_effect=True)
+        row = await conductor.start_child(answer.path, call)
     if not row.is_final:
         row = await _ended(conductor, branch, row)
     if row.outcome is StepOutcome.FAILED:

@@ -18,15 +18,30 @@ from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import Exhausted, Strategy
 
 _HEADINGS = ("retry policy :", "retry policy", "retries :", "do retries", "refresh policy :")
+_SCHEDULED = tuple(
+    f"{the}{planned}" for the in ("", "the ")
+    for planned in ("original timing", "schedule", "scheduled refreshes", "planned refreshes")
+)  # fmt: skip
+# A retry that is ignored, skipped or left out is replaced by the planned refresh, which is the retry then.
 _STRATEGIES = {
-    "keep refreshes aligned with the schedule": Strategy.ALIGN,
-    "ignore retries that overlap with the original timing": Strategy.ALIGN,
-    "ignore retries that overlap with the schedule": Strategy.ALIGN,
-    "make retries even when they overlap with scheduled refreshes": Strategy.UNTIL_SUCCESS,
-    "leave out retries that overlap with scheduled refreshes": Strategy.UNTIL_PLANNED,
+    **{
+        f"keep {what} aligned with {planned}": Strategy.ALIGN
+        for what in ("refreshes", "the refresh", "the refreshes") for planned in _SCHEDULED
+    },
+    **{
+        f"{ignore} retries {that} overlap with {planned}": Strategy.ALIGN
+        for ignore in ("ignore", "skip", "leave out", "omit", "drop") for that in ("that", "which")
+        for planned in _SCHEDULED
+    },
+    **{
+        f"make retries even {when} they overlap with {planned}": Strategy.UNTIL_SUCCESS
+        for when in ("when", "if") for planned in _SCHEDULED
+    },
+    "count attempts anew at scheduled refreshes": Strategy.UNTIL_PLANNED,
+    "count attempts anew at each scheduled refresh": Strategy.UNTIL_PLANNED,
     "retry or refresh whichever comes first": Strategy.WHICHEVER_FIRST,
     "retry or refresh , whichever comes first": Strategy.WHICHEVER_FIRST,
-}
+}  # fmt: skip
 _UP_TO = ("up to", "at most", "no more than", "a maximum of")
 _PER = tuple(f"{per} {what}" for per in ("for each", "per", "for every") for what in ("attempt", "refresh", "try"))
 _TAILS = (

@@ -132,6 +132,24 @@ def delays(reader: Reader) -> tuple[timedelta, ...] | None:
             return (later,)
         reader.place = begin
         return None
+    return _list(reader, begin)
+
+
+def listed(reader: Reader) -> tuple[timedelta, ...] | None:
+    """Take delays that are a whole clause: ``0, 1 minute, 5 minutes``; return None if it is not clear that they are."""
+    begin = reader.place
+    first = _delay(reader)
+    is_list = first is not None and (first.length is not None or not first.count) and _linked(reader) is not None
+    reader.place = begin
+    found = _list(reader, begin) if is_list else None
+    if found is None or not reader.is_ended:
+        reader.place = begin
+        return None
+    return found
+
+
+def _list(reader: Reader, begin: int) -> tuple[timedelta, ...]:
+    """Take the delays of a list."""
     first = _delay(reader)
     if first is None:
         reader.lost("a delay belongs here", *FORMS)

@@ -16,6 +16,7 @@ from redrive.schedule.english.delays import (
     delays,
     doubled,
     is_endless,
+    listed,
     spacing,
     waits_a_span,
 )
@@ -158,6 +159,10 @@ def _then_again(reader: Reader) -> bool:
 def _counted(reader: Reader, notes: Pieces, begin: int) -> bool:
     """Take a number of attempts or of retries: ``Make at most 3 attempts``, ``3 retries``."""
     if reader.take("retries :", "max retries :", "number of retries :"):
+        spans = listed(reader)
+        if spans is not None:
+            notes.put("retry", Retries(spans), reader.said(begin))
+            return True
         count = whole(reader, MOST)
         if count is not None:
             Clause(reader, notes, begin, count).finish()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from redrive.policy.duration import iso_milliseconds
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.english.words import NUMBERS, ORDINAL_VALUES, ORDINALS, UNITS
 from redrive.schedule.options import LONGEST
@@ -27,7 +28,6 @@ _HALVES = {
     "a quarter of an hour": timedelta(minutes=15),
     "three quarters of an hour": timedelta(minutes=45),
 }
-_ISO = re.compile(r"p(?:(\d+)w)?(?:(\d+)d)?(?:t(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?)?", re.IGNORECASE)
 _COMPACT = re.compile(r"(\d+(?:\.\d+)?)([a-z]+)")
 
 
@@ -86,11 +86,10 @@ def span(reader: Reader, *, commas: bool = True) -> timedelta | None:
     contains a month or a year, or is longer than a hundred years.
     """
     token = reader.next
-    iso = _ISO.fullmatch(token.text) if token is not None and token.kind == "word" else None
-    if iso is not None and any(iso.groups()):
+    iso = iso_milliseconds(token.text) if token is not None and token.kind == "word" else None
+    if iso is not None:
         reader.place += 1
-        parts = zip(_LONG.values(), iso.groups(), strict=True)
-        return _sum(reader, [(int(text or 0), size) for size, text in parts], reader.place - 1)
+        return _sum(reader, [(iso, timedelta(milliseconds=1))], reader.place - 1)
     half = reader.take(*_HALVES)
     if half:
         return _HALVES[half]

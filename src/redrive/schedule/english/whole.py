@@ -67,15 +67,20 @@ class Whole:
 
     def _check_heading(self, delays: tuple[timedelta, ...]) -> None:
         """Refuse the announcement of retries that are not described."""
-        about = ("retry", "strategy", "give_up_after", "attempts", "last_failure", "never", "exhausted")
-        if self._notes.get("heading") in {None, "refresh policy"} or delays:
+        notes = self._notes
+        if notes.get("heading") in {None, "refresh policy"} or delays:
             return
-        if not any(each in self._notes for each in about):
+        limit: Limit | None = notes.get("attempts")
+        is_described = any(each in notes for each in ("retry", "go_on", "last_failure")) or (
+            (limit is not None and limit.is_plan) or notes.get("strategy") is Strategy.PLANNED_ONLY
+        )
+        if not is_described:
             wrong(
-                self._notes.place("heading"),
+                notes.place("heading"),
                 "it is missing how often it is retried",
                 "Retry 3 times every 5 minutes",
                 "Retry every 5 minutes",
+                "Do not retry",
             )
 
     def _check_schedule(self) -> None:

@@ -97,8 +97,8 @@ def _overlap(policy: PolicyFields) -> Iterator[str]:
         even = "Make retries even when they overlap with scheduled refreshes"
         yield "Keep retrying until it succeeds" if policy.repeat_last else even
     elif policy.strategy is Strategy.UNTIL_PLANNED:
-        left_out = "Leave out retries that overlap with scheduled refreshes"
-        yield "Retry until the next scheduled refresh" if policy.delays else left_out
+        anew = "Count attempts anew at each scheduled refresh"
+        yield "Retry until the next scheduled refresh" if policy.delays else anew
     elif policy.strategy in _STRATEGIES:
         yield _STRATEGIES[policy.strategy]
 

@@ -8,7 +8,7 @@ from math import inf, log
 from redrive.policy.breaker import BreakerSettings
 from redrive.policy.budget import RatioBudget, ThrottleBudget, TokenBudget
 from redrive.simulate.caller import LATE, Answered, call
-from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, Contender
+from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, UNLIMITED, Contender
 from redrive.simulate.loop import Load, Loop
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
@@ -81,6 +81,7 @@ METASTABLE = Scenario(
     (
         NONE,
         *DEFAULTS,
+        UNLIMITED,
         REDRIVE.with_budget(RatioBudget()),
         REDRIVE.with_budget(RatioBudget(0.2, minimum=10)),  # Finagle's
         REDRIVE.with_budget(RatioBudget(0.02)),

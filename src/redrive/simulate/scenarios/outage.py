@@ -9,7 +9,7 @@ from redrive.policy import Failure
 from redrive.policy.budget import RatioBudget, TokenBudget
 from redrive.simulate.caller import DOWN, Answered, Send, call
 from redrive.simulate.client import SimulatedClient
-from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, Contender
+from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, UNLIMITED, Contender
 from redrive.simulate.loop import Load, Loop
 from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios.scenario import Quantity, Scenario
@@ -25,6 +25,7 @@ _REFUSES_IN, _ANSWERS_IN = 1.0, 0.01
 _SLICE = 0.5
 
 _BUDGETED = (
+    UNLIMITED,
     REDRIVE.with_budget(RatioBudget()),
     REDRIVE.with_budget(RatioBudget(0.2, minimum=10)),  # Finagle's
     REDRIVE.with_budget(TokenBudget()),

@@ -9,8 +9,8 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+from redrive import forks
 from redrive.errors import StoreOpenError
-from redrive.stores.drivers import forks
 
 # Only the owner reads and writes a new file: jobs may carry private data.
 PRIVATE = 0o600

@@ -12,7 +12,8 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from redrive.engine.lifecycle import LifecycleEvent, State, next_state
-from redrive.engine.records import Filter, Hold, JobRecord, Stats
+from redrive.engine.records import NEWEST, Filter, Hold, JobRecord, Stats
+from redrive.engine.secrets import ErrorSearch
 from redrive.errors import StoreOpenError
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
@@ -25,6 +26,10 @@ FEW = 5_000
 
 # The number of the newest jobs that a list for a person reads at once; `page` has the id from which to read on.
 BUDGET = 20_000
+
+# How many times as many rows are read if too few of them match, and the jobs whose arguments are read at once.
+_MORE = 4
+_PAYLOADS = 500
 
 _UNFINISHED = (State.READY, State.RUNNING, State.WAITING)
 
@@ -62,28 +67,56 @@ def selected(wanted: Filter, *, restarting: bool = False, unfinished: bool = Fal
     With `unfinished` those that have ended may be left out, so that few others are found without reading them.
     """
     params = _params(wanted, restarting=restarting)
-    rows: Sequence[JobRecord]
     if wanted.ids is None and wanted.hold is not None and not wanted.oldest_first:
-        rows = yield Query("jobs_held", params, into=JobRecord)
-        return rows
+        return (yield from _matching(Query("jobs_held", params, into=JobRecord), wanted))
     if wanted.ids is None and wanted.state is State.DEAD and not wanted.oldest_first:
         return (yield from _newest_dead(wanted, params))
     if wanted.ids is None and _is_dead_group(wanted):
         members = yield from _grouped(wanted)
         if len(members) < FEW:
-            rows = yield Query("jobs_these", params | {"ids": [row[0] for row in members]}, into=JobRecord)
-            return rows
+            return (
+                yield from _matching(
+                    Query("jobs_these", params | {"ids": [row[0] for row in members]}, into=JobRecord), wanted
+                )
+            )
     if wanted.ids is None and wanted.state is State.DEAD and wanted.caught is False:
-        rows = yield Query("jobs_dead", params, into=JobRecord)
-        return rows
+        return (yield from _matching(Query("jobs_dead", params, into=JobRecord), wanted))
     params["ids"] = yield from few(wanted, unfinished=unfinished)
     if params["ids"] is not None:
-        rows = yield Query("jobs_these", params, into=JobRecord)
-    elif wanted.oldest_first:
-        rows = yield Query("jobs_oldest", params, into=JobRecord)
-    else:
-        rows = yield Query("jobs_select", params, into=JobRecord)
-    return rows
+        return (yield from _matching(Query("jobs_these", params, into=JobRecord), wanted))
+    if wanted.oldest_first:
+        return (yield from _matching(Query("jobs_oldest", params, into=JobRecord), wanted))
+    return (yield from _matching(Query("jobs_select", params, into=JobRecord), wanted))
+
+
+# The statement compares errors as they are stored, secrets included. If its rows were the answer, a reader who is not
+# shown a secret could find it letter by letter.
+def _matching(query: Query, wanted: Filter) -> Steps[Sequence[JobRecord]]:
+    """Return the rows of a statement that match a filter, also where errors are searched as they are shown."""
+    rows: Sequence[JobRecord]
+    if wanted.error is None:
+        rows = yield query
+        return rows
+    search, count = ErrorSearch(wanted.error, hidden=wanted.hidden), query.params["count"]
+    most = count
+    while True:
+        rows = yield replace(query, params={**query.params, "error": search.part, "count": most})
+        found = yield from _found(search, rows)
+        if len(found) >= count or len(rows) < most:
+            return found[:count]
+        most = min(most * _MORE, NEWEST)
+
+
+def _found(search: ErrorSearch, rows: Sequence[JobRecord]) -> Steps[list[JobRecord]]:
+    """Return the jobs with an error in which a search finds its text."""
+    found: list[JobRecord] = []
+    for first in range(0, len(rows), _PAYLOADS):
+        some = rows[first : first + _PAYLOADS]
+        # A catch job has the arguments of the job that it catches.
+        sources = {job.id: job.parent_id or job.id for job in some}
+        payloads: dict[int, bytes] = dict((yield Query("payloads_of", {"ids": sorted(set(sources.values()))})))
+        found += [job for job in some if search.finds(job.error, payloads.get(sources[job.id]))]
+    return found
 
 
 def _params(wanted: Filter, *, restarting: bool = False) -> dict[str, object]:
@@ -91,7 +124,7 @@ def _params(wanted: Filter, *, restarting: bool = False) -> dict[str, object]:
     params["count"] = params.pop("limit")
     asks_for_dead = restarting or wanted.state is State.DEAD or wanted.caught is not None
     params["refreshes"] = wanted.refreshes or wanted.ids is not None or not asks_for_dead
-    del params["all"]
+    del params["all"], params["hidden"]
     return params
 
 
@@ -133,7 +166,7 @@ def _newest_dead(wanted: Filter, params: dict[str, object]) -> Steps[Sequence[Jo
     while True:
         ids = [row[0] for row in (yield from _dead(wanted))]
         some = params | {"ids": ids, "count": wanted.limit - len(found)}
-        found += yield Query("jobs_these", some, into=JobRecord)
+        found += yield from _matching(Query("jobs_these", some, into=JobRecord), wanted)
         if len(ids) < FEW or len(found) == wanted.limit:
             return found
         wanted = replace(wanted, before_id=ids[-1])
@@ -169,17 +202,17 @@ def page(wanted: Filter, *, budget: int) -> Steps[JobPage]:
     params = _params(wanted)
     if wanted.ids is None and wanted.state is State.DEAD:
         ids: list[int] = [row[0] for row in (yield from _dead(wanted))]
-        found = tuple((yield Query("jobs_these", params | {"ids": ids}, into=JobRecord)))
+        found = tuple((yield from _matching(Query("jobs_these", params | {"ids": ids}, into=JobRecord), wanted)))
         is_whole = len(ids) < FEW or len(found) == wanted.limit
         return JobPage(found, None if is_whole else ids[-1])
     params["ids"] = yield from few(wanted)
     if params["ids"] is not None:
-        return JobPage(tuple((yield Query("jobs_these", params, into=JobRecord))))
+        return JobPage(tuple((yield from _matching(Query("jobs_these", params, into=JobRecord), wanted))))
     window = {"after_id": wanted.after_id, "before_id": wanted.before_id, "most": budget}
     (count, least), *_ = yield Query("jobs_window", window)
     if count == budget:
         params["after_id"] = least - 1
-    rows = yield Query("jobs_select", params, into=JobRecord)
+    rows = yield from _matching(Query("jobs_select", params, into=JobRecord), wanted)
     is_whole = count < budget or len(rows) == wanted.limit
     return JobPage(tuple(rows), None if is_whole else least)
 

@@ -6,7 +6,6 @@ which looks for rows that the engine cannot have written, this is about operatio
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from redrive.engine.commands import command
 from redrive.engine.explain import span
 from redrive.engine.machine import StrandedCount
 from redrive.engine.records import Count, Diagnosis, Severity, WorkerRecord
@@ -45,7 +45,6 @@ class StuckCatch(msgspec.Struct, frozen=True, gc=False):
     task: str
     parent_id: int
     failures: int
-    error: str | None
 
 
 class FailedInstances(msgspec.Struct, frozen=True, gc=False):
@@ -160,7 +159,7 @@ def examine(now: datetime | None = None, *, machines: Known | None = None) -> St
         depths,
         settings,
         tuple((each.name, each.key) for each in facts["lane"]),
-        tuple(StuckCatch(each.id, each.name, each.other, each.number, each.text) for each in facts["catch"]),
+        tuple(StuckCatch(each.id, each.name, each.other, each.number) for each in facts["catch"]),
         tuple(FailedInstances(each.name, each.number, each.key) for each in facts["machine"]),
         tuple(stranded),
         tuple(HeldRun(each.name, each.key, each.text, each.at) for each in facts["run"]),
@@ -216,7 +215,7 @@ def _operations(found: Vitals, app: str) -> Iterator[Diagnosis]:
         if each.last_error is None:
             continue
         text = f"a batch of operation {each.id} ({each.action}) fails, and is tried again: {each.last_error}"
-        advice = f"redrive operations show {app} {each.id}, or redrive operations stop {app} {each.id}"
+        advice = f"{command('operations show', app, str(each.id))}, or {command('operations stop', app, str(each.id))}"
         yield Diagnosis("operations", Severity.PROBLEM, text, advice)
 
 
@@ -244,7 +243,7 @@ def _workers(found: Vitals, version: str, app: str) -> Iterator[Diagnosis]:
     if not alive:
         severity = Severity.PROBLEM if due else Severity.NOTE
         text = "no worker is alive" + (", and jobs are due" if due else "")
-        yield Diagnosis("workers", severity, text, f"redrive worker {app}")
+        yield Diagnosis("workers", severity, text, command("worker", app))
         return
     versions = sorted({worker.version or "unknown" for worker in alive})
     number = "1 worker is" if len(alive) == 1 else f"{len(alive)} workers are"
@@ -268,7 +267,7 @@ def _leases(found: Vitals, app: str) -> Iterator[Diagnosis]:
         silent = None if number not in known else found.now - known[number].expires_at
         since = "has left" if silent is None else f"lost its lease {span(silent)} ago"
         is_late = silent is None or not living or silent > SWEPT
-        advice = "a worker that is alive gives them back" if living else f"redrive worker {app} gives them back"
+        advice = "a worker that is alive gives them back" if living else f"{command('worker', app)} gives them back"
         severity = Severity.PROBLEM if is_late else Severity.NOTE
         jobs = "1 job" if count == 1 else f"{count} jobs"
         yield Diagnosis("leases", severity, f"worker {number} {since}, and still has {jobs}", advice)
@@ -281,17 +280,17 @@ def queues(found: Vitals, app: str) -> Iterator[Diagnosis]:
     for queue in sorted(due):
         if alive and queue not in paused and not any(worker.serves(queue) for worker in alive):
             text = f"no live worker serves queue {queue!r}, which has {_due(due[queue], found.now)}"
-            yield Diagnosis("queues", Severity.PROBLEM, text, f"redrive worker {app} --queue {shlex.quote(queue)}")
+            yield Diagnosis("queues", Severity.PROBLEM, text, command("worker", app, queue=queue))
     for queue, since in sorted(paused.items()):
         waiting = due.get(queue) or later.get(queue)
         if waiting is not None:
             jobs = _due(waiting, found.now) if queue in due else f"{_count(waiting)} waiting"
             text = f"queue {queue!r} is paused since {span(found.now - since)}, and has {jobs}"
-            yield Diagnosis("queues", Severity.PROBLEM, text, f"redrive queues resume {app} {shlex.quote(queue)}")
+            yield Diagnosis("queues", Severity.PROBLEM, text, command("queues resume", app, queue))
     for each in found.settings:
         if each.name in due and each.name not in paused and each.next_at is not None and each.next_at > found.now:
             text = f"queue {each.name!r} has reached its rate {each.rate}, and has {_due(due[each.name], found.now)}"
-            advice = f"redrive queues limit {app} {shlex.quote(each.name)} --rate none, or a higher one"
+            advice = f"{command('queues limit', app, each.name, rate='none')}, or a higher one"
             yield Diagnosis("queues", Severity.NOTE, text, advice)
 
 
@@ -309,7 +308,7 @@ def _tasks(found: Vitals, tasks: Collection[str], app: str) -> Iterator[Diagnosi
             advice = "restart the workers with the present code"
         else:
             text = f"the code has no task {task!r}, which has waiting jobs in {place}"
-            advice = f"deploy code that has it (aka= if it was renamed), or redrive jobs cancel {app} --task {task}"
+            advice = f"deploy code that has it (aka= if it was renamed), or {command('jobs cancel', app, task=task)}"
         yield Diagnosis("tasks", Severity.PROBLEM, text, advice)
 
 
@@ -326,7 +325,7 @@ def _oldest(found: Vitals, app: str) -> Iterator[Diagnosis]:
     waited = found.now - first
     text = f"the oldest due job waits since {span(waited)}, in queue {queue!r}"
     if waited > LATE:
-        reasons = f"redrive jobs list {app} --queue {shlex.quote(queue)} has the reasons"
+        reasons = f"{command('jobs list', app, queue=queue)} has the reasons"
         advice = f"{reasons}; more workers or slots run more at once"
         yield Diagnosis("oldest", Severity.PROBLEM, text, advice)
     else:
@@ -335,8 +334,10 @@ def _oldest(found: Vitals, app: str) -> Iterator[Diagnosis]:
 
 def _catches(found: Vitals, app: str) -> Iterator[Diagnosis]:
     for each in found.catches:
-        text = f"catch job {each.id} ({each.task}) of job {each.parent_id} failed {each.failures} times: {each.error}"
-        advice = f"repair {each.task}, then redrive jobs retry {app} {each.id}"
+        text = f"catch job {each.id} ({each.task}) of job {each.parent_id} failed {each.failures} times"
+        # Not the error itself, which may repeat secret arguments of the job that is caught.
+        shows, retries = (command(f"jobs {verb}", app, str(each.id)) for verb in ("show", "retry"))
+        advice = f"{shows} has the error; repair {each.task}, then {retries}"
         yield Diagnosis("catches", Severity.PROBLEM, text, advice)
 
 
@@ -351,17 +352,17 @@ def _held(found: Vitals, app: str) -> Iterator[Diagnosis]:
         since = "" if first.since is None else f" since {span(found.now - first.since)}"
         verb = "is" if number == "1 run" else "are"
         text = f"{number} of {workflow} {verb} held{since}: {first.why or 'no reason'}"
-        advice = f"redrive runs list {app} --workflow {workflow} --held, then deploy code that fits"
+        advice = f"{command('runs list', app, workflow=workflow, held=True)}, then deploy code that fits"
         yield Diagnosis("held", Severity.PROBLEM, text, advice)
 
 
 def _in_effect(found: Vitals, app: str) -> Iterator[Diagnosis]:
     for each in found.in_effect[:LISTED]:
-        run = shlex.quote(f"{each.workflow}/{each.id}")
+        run = f"{each.workflow}/{each.id}"
         text = f"run {each.id} of {each.workflow} has ended, and these steps were not undone: {each.steps}"
         advice = (
-            f"redrive runs show {app} {run} has the errors; then redrive jobs retry {app} {each.job_id}, or take each "
-            f"back by hand and record it, as by redrive runs supply {app} {run} u1 null for step 1"
+            f"{command('runs show', app, run)} has the errors; then {command('jobs retry', app, str(each.job_id))}, or "
+            f"take each back by hand and record it, as by {command('runs supply', app, run, 'u1', 'null')} for step 1"
         )
         yield Diagnosis("undos", Severity.PROBLEM, text, advice)
     more = len(found.in_effect) - LISTED
@@ -373,10 +374,11 @@ def _dead(found: Vitals, app: str) -> Iterator[Diagnosis]:
     for queue, each in sorted(found.jobs(DepthState.DEAD).items()):
         verb = "was" if each.count == Count(1) else "were"
         text = f"queue {queue!r} has {_count(each)} that gave up and {verb} not caught"
-        advice = (
-            f"redrive jobs list {app} --state dead --queue {queue}, then redrive jobs redrive {app} --queue {queue}"
+        listed, redriven = (
+            command("jobs list", app, state="dead", queue=queue),
+            command("jobs redrive", app, queue=queue),
         )
-        yield Diagnosis("dead", Severity.PROBLEM, text, advice)
+        yield Diagnosis("dead", Severity.PROBLEM, text, f"{listed}, then {redriven}")
 
 
 def _machines(found: Vitals, app: str) -> Iterator[Diagnosis]:
@@ -384,7 +386,7 @@ def _machines(found: Vitals, app: str) -> Iterator[Diagnosis]:
         many = "1 instance has" if each.number == 1 else f"{each.number:,} instances have"
         text = f"machine {each.machine!r}: {many} a transition that failed for good, such as {each.key!r}"
         advice = (
-            f"redrive machines list {app} {each.machine} --status failed has the errors; "
+            f"{command('machines list', app, each.machine, status='failed')} has the errors; "
             "then redrive machines retry, skip or reset"
         )
         yield Diagnosis("machines", Severity.PROBLEM, text, advice)

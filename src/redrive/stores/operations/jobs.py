@@ -13,10 +13,10 @@ import msgspec
 
 from redrive.engine.lease import ATTEMPT_LIMIT, limit_of
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import AttemptRecord, Hold, JobRecord, NewJob
+from redrive.engine.records import AttemptRecord, Enqueue, Hold, JobRecord, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys
-from redrive.stores.query import DRAWN, Batch, Query, Steps, reads, wakes
+from redrive.stores.query import DRAWN, Batch, Query, Steps, reads, wakes, writes
 
 T = TypeVar("T")
 
@@ -35,6 +35,7 @@ class EnqueueResult(msgspec.Struct, frozen=True, gc=False):
     ids: list[int]  # of the jobs, in the order given
     existing: frozenset[int] = frozenset()  # the positions in ``ids`` of jobs that existed before
     at: datetime | None = None  # when the others were enqueued
+    taken: tuple[int, ...] = ()  # the ids under which an attempt inserts them at its end, in the same order
 
     def __iter__(self) -> Iterator[int]:
         """Iterate over the ids."""
@@ -69,6 +70,36 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
         return (yield from _one(jobs[0], trace, now))
     at, ids = yield from numbered(jobs, now)
     return (yield from _place(jobs, ids, at, trace))
+
+
+@writes
+def reserve(
+    jobs: Sequence[NewJob], earlier: Sequence[Enqueue] = (), *, now: datetime | None = None
+) -> Steps[EnqueueResult]:
+    """Take ids for jobs that an attempt inserts at its end, and look up which jobs hold their keys now.
+
+    ``earlier`` are those that the attempt has asked for before. Raise `DuplicateJob` as `enqueue` does.
+    """
+    if not jobs:
+        return EnqueueResult([])
+    at, ids = yield from numbered(jobs, now)
+    stands = {}
+    if not _KEYLESS.issuperset(map(_KEYS, jobs)):
+        stands = yield from keys.expected(dict(zip(ids, jobs, strict=True)), earlier)
+    places = frozenset(place for place, number in enumerate(ids) if number in stands)
+    return EnqueueResult([stands.get(number, number) for number in ids], places, at, tuple(ids))
+
+
+def write_all(effects: Sequence[Enqueue], at: datetime) -> Steps[None]:
+    """Insert the jobs that handlers have asked for, but those whose keys other jobs have taken since."""
+    new = {each.id: each.job for each in effects}
+    stands: dict[int, int] = {}
+    if not _KEYLESS.issuperset(map(_KEYS, new.values())):
+        stands = yield from keys.take_for_new(new, at, strict=False)
+    numbered = [(number, job) for number, job in new.items() if number not in stands]
+    if numbered:
+        yield from _insert(numbered, at, None)
+        yield from put_traces((each.id, each.trace) for each in effects if each.trace and each.id not in stands)
 
 
 def numbered(jobs: Sequence[NewJob], now: datetime | None) -> Steps[tuple[datetime, list[int]]]:

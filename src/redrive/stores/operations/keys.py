@@ -15,7 +15,7 @@ from msgspec import structs
 from redrive.engine.keys import SUPERSEDED, KeyChange, key_change, superseded, superseded_note
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Transition
-from redrive.engine.records import Claim, KeyUntil, NewJob, OnConflict
+from redrive.engine.records import Claim, Enqueue, KeyUntil, NewJob, OnConflict
 from redrive.errors import DuplicateJob, StoreBusy
 from redrive.stores.query import Query, Steps
 
@@ -120,23 +120,23 @@ def _closing(number: int, key: str, holder: int, at: datetime) -> dict[str, obje
 
 # New jobs take their keys before they are inserted, in one statement for a whole batch and in the order of the keys, so
 # that two batches cannot deadlock. Jobs without keys cost nothing here.
-def take_for_new(new: dict[int, NewJob], at: datetime) -> Steps[dict[int, int]]:
+def take_for_new(new: dict[int, NewJob], at: datetime, *, strict: bool = True) -> Steps[dict[int, int]]:
     """Take the keys of new jobs, by their ids, before they are inserted; return the job that replaces each refused one.
 
     A debounced job gets the arguments of a later one in the batch with the same key. Raise `DuplicateJob` if another
-    job holds a key, and the job does not accept that, or `StoreBusy` if other transactions release and take a key again
-    before it can be taken.
+    job holds a key, and the job does not accept that; if not ``strict``, each job accepts that. Raise `StoreBusy` if
+    other transactions release and take a key again before it can be taken.
     """
     stands: dict[int, int] = {}
     named = [KeyRequest("", job.idempotency_key, n) for n, job in new.items() if job.idempotency_key is not None]
     if named:
         for number, holder in (yield from take(IDEMPOTENCY, named)).items():
-            stands[number] = _same_task(new, number, holder)
+            stands[number] = _same_task(new, number, holder) if strict else holder.job_id
     unique = [KeyRequest(job.task, job.key, n) for n, job in new.items() if job.key is not None and n not in stands]
     if unique:
         lost = yield from take(UNIQUE, unique)
         for number in sorted(lost):
-            other = yield from _conflict(new, number, lost[number], at)
+            other = yield from _conflict(new, number, lost[number], at, strict=strict)
             if other is not None:
                 stands[number] = other
                 if new[number].idempotency_key is not None:
@@ -168,7 +168,7 @@ def _known(new: dict[int, NewJob], holder: Holder) -> int | None:
     return None if holder.job_id in new else holder.job_id
 
 
-def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime) -> Steps[int | None]:
+def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime, *, strict: bool) -> Steps[int | None]:
     """Return the job that replaces this one; None if this one has the key now."""
     job = new[number]
     if job.on_conflict is OnConflict.EXISTING:
@@ -192,9 +192,49 @@ def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime)
             holder = lost[number]
         else:
             raise _contended(job.key)
+    if not strict:
+        return holder.job_id
+    raise _duplicate(new, job, holder)
+
+
+def _duplicate(new: dict[int, NewJob], job: NewJob, holder: Holder) -> DuplicateJob:
     by = "another call of the same batch" if _known(new, holder) is None else f"job {holder.job_id}"
     message = f"{job.task}: the key {job.key!r} is held by {by}{_advice(job)}"
-    raise DuplicateJob(message, job_id=_known(new, holder), key=job.key or "")
+    return DuplicateJob(message, job_id=_known(new, holder), key=job.key or "")
+
+
+def expected(new: dict[int, NewJob], earlier: Iterable[Enqueue]) -> Steps[dict[int, int]]:
+    """Return the jobs that replace new ones if the holders of keys stay as they are; nothing is taken.
+
+    ``earlier`` are jobs that are inserted together with these. Raise `DuplicateJob` as `take_for_new` does.
+    """
+    known = {**{each.id: each.job for each in earlier}, **new}
+    named = [KeyRequest("", job.idempotency_key, n) for n, job in known.items() if job.idempotency_key is not None]
+    unique = [KeyRequest(job.task, job.key, n) for n, job in known.items() if job.key is not None]
+    requests = (yield from find(IDEMPOTENCY, named)) if named else {}
+    holders = (yield from find(UNIQUE, unique)) if unique else {}
+    stands: dict[int, int] = {}
+    for number, job in sorted(known.items()):
+        own = Holder(job.task, job.key or "", number, job.task, State.READY, job.on_conflict is OnConflict.BOUNCE)
+        if job.idempotency_key is not None:
+            first = requests.setdefault(("", job.idempotency_key), own)
+            if first is not own:
+                stands[number] = _same_task(known, number, first)
+                continue
+        if job.key is not None:
+            holder = holders.setdefault((job.task, job.key), own)
+            if holder is not own and number in new and _replaces(known, job, holder):
+                stands[number] = holder.job_id
+    return {number: other for number, other in stands.items() if number in new}
+
+
+def _replaces(known: dict[int, NewJob], job: NewJob, holder: Holder) -> bool:
+    """Return True if the holder of its key replaces a job; raise `DuplicateJob` if the job does not accept that."""
+    if job.on_conflict is OnConflict.EXISTING:
+        return True
+    if job.on_conflict is OnConflict.BOUNCE and holder.debounced:
+        return holder.state is State.READY
+    raise _duplicate(known, job, holder)
 
 
 def _advice(job: NewJob) -> str:

@@ -16,11 +16,12 @@ import msgspec
 from redrive.engine.frozen import UnreadablePolicy, is_readable
 from redrive.engine.lease import ATTEMPT_LIMIT, GRACE, limit_of
 from redrive.engine.lifecycle import LifecycleEvent, State
-from redrive.engine.outcome import Lost, Outcome, Succeeded, Transition, Unreadable
+from redrive.engine.outcome import Lost, Outcome, Succeeded, Suspended, Transition, Unreadable
 from redrive.engine.queue import Due
-from redrive.engine.records import AttemptOutcome, Claim
+from redrive.engine.records import AttemptOutcome, Claim, Enqueue
 from redrive.engine.runs import RunState
 from redrive.engine.settle import decide, set_aside
+from redrive.engine.topics import Publish
 from redrive.policy import format_duration
 from redrive.stores.operations import jobs, keys, limited_queues, origins, transitions
 from redrive.stores.operations.clock import instant
@@ -28,7 +29,7 @@ from redrive.stores.operations.limited_queues import ClaimFilter, Offer, QueueSc
 from redrive.stores.operations.runs import endings as endings_of_runs
 from redrive.stores.operations.runs import steps as run_steps
 from redrive.stores.operations.transitions import drop_unstopped, put_unstopped
-from redrive.stores.query import DRAWN, Batch, Query, Steps, reads, wakes_if_any, writes
+from redrive.stores.query import DRAWN, Batch, Operation, Query, Steps, reads, wakes_if_any, writes
 
 # The time that a claimer waits while other claims take all due jobs.
 CONTENDED = timedelta(milliseconds=10)
@@ -184,17 +185,31 @@ def _is_past(instant: datetime | None, now: datetime) -> bool:
     return instant is not None and instant <= now
 
 
-@writes
 def settle(
     endings: Sequence[Ending],
     *,
     stopped: Collection[int] = (),
     now: datetime | None = None,
-) -> Steps[Settled]:
+) -> Operation[Settled]:
     """Write the ends of attempts in one transaction, each only if its lease is still current.
 
     ``stopped`` are leases of attempts that ended before, with handlers that have stopped now.
     """
+    # The worker that settles claims again by itself, but what a handler enqueues or publishes may be for others.
+    wakes = any(map(_makes_work, endings))
+    return Operation("settle", _settle(endings, stopped, now), writes=True, wakes=wakes)
+
+
+def _makes_work(ending: Ending) -> bool:
+    outcome = ending.outcome
+    return (
+        isinstance(outcome, Succeeded | Suspended)
+        and bool(outcome.effects)
+        and any(isinstance(each, Enqueue | Publish) for each in outcome.effects)
+    )
+
+
+def _settle(endings: Sequence[Ending], stopped: Collection[int], now: datetime | None) -> Steps[Settled]:
     at = yield from instant(now)
     plain: list[Transition] = []
     ends: list[tuple[Claim, Outcome, Transition]] = []
@@ -241,10 +256,13 @@ def _missed(missed: Sequence[Transition]) -> Steps[tuple[frozenset[int], frozens
     return frozenset(already), frozenset(each for each in lost if before.get(each) == AttemptOutcome.CANCELLED)
 
 
-@writes
-def settle_one(ending: Ending, *, now: datetime | None = None) -> Steps[bool]:
+def settle_one(ending: Ending, *, now: datetime | None = None) -> Operation[bool]:
     """Write the end of one attempt; return False if its lease is not current."""
-    return not (yield from settle([ending], now=now).steps).lost
+    return Operation("settle_one", _settle_one(ending, now), writes=True, wakes=_makes_work(ending))
+
+
+def _settle_one(ending: Ending, now: datetime | None) -> Steps[bool]:
+    return not (yield from _settle([ending], (), now)).lost
 
 
 # A caller repeats a settle if its reply was lost. If the first one was committed, its leases are no longer current, as

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeAlias
 
 from redrive.engine.origin import Effect, Kind, OriginResult
 from redrive.engine.outcome import Transition
-from redrive.engine.records import Claim
+from redrive.engine.records import Claim, Enqueue
 from redrive.engine.topics import Publish
-from redrive.stores.operations import crons, events, transitions
+from redrive.stores.operations import crons, events, jobs, transitions
 from redrive.stores.operations.machines import finish as transition_ends
 from redrive.stores.operations.refresh import finish
 from redrive.stores.operations.runs import waits
@@ -35,6 +35,7 @@ _RECEIVERS: Final[Mapping[Kind, Receiver]] = {
 # with the report.
 _WRITERS: Final[Mapping[type[Effect], Callable[[Sequence[Any], datetime], Steps[Any]]]] = {
     Publish: events.write_all,
+    Enqueue: jobs.write_all,
 }
 
 

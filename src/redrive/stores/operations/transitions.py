@@ -11,6 +11,7 @@ from redrive.engine.lifecycle import FINAL, LifecycleEvent, State
 from redrive.engine.origin import Kind
 from redrive.engine.outcome import Transition
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobRecord, NewJob
+from redrive.engine.settle import CATCH_HISTORY
 from redrive.stores.operations import keys
 from redrive.stores.operations.jobs import insert
 from redrive.stores.operations.keys import drop
@@ -56,6 +57,13 @@ def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Step
     ]
     if closed:
         yield Query("attempt_insert", many=closed)
+    older = [
+        {"job_id": each.job_id, "number": each.attempt - CATCH_HISTORY}
+        for claim, each in pairs
+        if claim.catching and each.attempt > CATCH_HISTORY
+    ]
+    if older:
+        yield Query("attempts_forget", many=older)
     results = [{"job_id": each.job_id, "result": each.result} for each in transitions if each.result is not None]
     if results:
         yield Query("result_put", many=results)

@@ -9,9 +9,10 @@ import msgspec
 
 from redrive.app.protocol import Procedure
 from redrive.engine.records import NEWEST, AuditEntry
+from redrive.engine.secrets import decoded
 from redrive.stores.operations import audit
-from redrive.web import redact
 from redrive.web.exchange import Page, Request, Site
+from redrive.web.redact import redacted
 
 SHOWN: Final = 100
 
@@ -48,5 +49,5 @@ def audit_list(_: Site, request: Request) -> Procedure[Page]:
 
 
 def _line(entry: AuditEntry) -> AuditLine:
-    details = redact.redacted(redact.decoded(entry.details.encode()))
+    details = redacted(decoded(entry.details.encode()))
     return AuditLine(str(entry.id), entry.at, entry.actor, entry.action, details)

@@ -98,7 +98,7 @@ def jobs(site: Site, request: Request) -> Procedure[Page]:
     """List jobs, newest first."""
     q = request.query.get("q", "").strip()
     try:
-        where = parse(q)
+        where = parse(q, site.payloads)
     except FilterError as error:
         # The list stays empty: an operator must not act on jobs that the filter did not mean.
         return Page("Jobs", JobList(q, problem=error.detail, caret=error.caret), error)

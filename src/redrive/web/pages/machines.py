@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from redrive.app.machine_drawing import as_element
 from redrive.app.protocol import Procedure
+from redrive.engine.commands import command
 from redrive.engine.diagram import edges
 from redrive.engine.machine import InstanceRecord, InstanceStatus
 from redrive.engine.records import Count
@@ -205,7 +206,7 @@ def _state(site: Site, machine: str, name: str | None, count: StateCount | None,
 
 # `manage.stranded` also finds timeouts and events of unknown classes, but reads every instance for it.
 def _stranded(site: Site, line: MachineLine) -> tuple[str, ...]:
-    advice = f"deploy code that has it, or redrive machines migrate {site.reference} {line.name}"
+    advice = f"deploy code that has it, or {command('machines migrate', site.reference, line.name)}"
     return tuple(
         f"{each.instances} in {each.name!r}, which the code does not have: {advice} {each.name}=STATE"
         for each in line.states

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from redrive.app.operations import bulk_options
 from redrive.app.protocol import Procedure
 from redrive.engine.bulk import BulkAction, BulkOperation, BulkOptions, OperationState, scoped
+from redrive.engine.commands import LIMIT
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Rate
 from redrive.engine.records import NEWEST, Count
@@ -37,6 +38,9 @@ SHOWN: Final = 50
 
 #: The name under which a preview reads; it is the most expensive page, so a process makes one at a time.
 PREVIEW: Final = "preview"
+
+# A limit of the command above every number of jobs.
+_ALL: Final = str(10**9)
 
 #: The number of jobs above which it has to be typed, and the part by which it may differ.
 MANY: Final = 1000
@@ -153,6 +157,11 @@ class OperationPreview(msgspec.Struct, frozen=True, gc=False):
     by_queue: tuple[NamedCount, ...]
     reasons: tuple[KeptLine, ...]
     sample: tuple[SampleLine, ...]
+
+    @property
+    def limit(self) -> str | None:
+        """The option of the command that changes as many jobs; None if its default is enough."""
+        return None if not self.changes.capped and self.changes.value + self.kept.value <= LIMIT else _ALL
 
 
 class OperationLine(msgspec.Struct, frozen=True, gc=False):
@@ -336,13 +345,13 @@ def _wish(site: Site, given: dict[str, str | None]) -> _Wish:
     """Read the parameters of an operation; raise `Refusal` or `ConfigurationError`."""
     q, rate = given["q"] or "", given["rate"]
     action, options = bulk_options(
-        site.app, given["action"] or "", queue=given["queue"], why=given["why"], task=parse(q).task
+        site.app, given["action"] or "", queue=given["queue"], why=given["why"], task=parse(q, site.payloads).task
     )
     return _Wish(action, q, options, None if rate is None else Rate.parse(rate))
 
 
 def _preview(site: Site, wish: _Wish, bound_id: int | None, frozen_at: datetime | None) -> Procedure[BulkPreview]:
-    wanted = scoped(wish.action, replace(parse(wish.q), limit=NEWEST))
+    wanted = scoped(wish.action, replace(parse(wish.q, site.payloads), limit=NEWEST))
     found: BulkPreview = yield bulk.preview(
         wish.action, wanted, wish.options, bound_id=bound_id, frozen_at=frozen_at, now=site.app.now()
     )

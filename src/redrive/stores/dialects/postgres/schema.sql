@@ -945,6 +945,16 @@ CREATE TABLE redrive_requests (
 
 CREATE INDEX redrive_requests_old ON redrive_requests (begun_at);
 
+-- Logins on the dashboard. The cookie has a random text, and this table its digest, so that nobody who reads it can log in.
+CREATE TABLE redrive_sessions (
+    digest text PRIMARY KEY,
+    name text NOT NULL,                   -- of the user
+    account text NOT NULL,                -- digest of the account at the login: the session ends when it changes
+    expires_at timestamptz NOT NULL
+);
+
+CREATE INDEX redrive_sessions_old ON redrive_sessions (expires_at);
+
 -- Deletes the rows that belong to deleted jobs, with one statement for each table, for any number of jobs.
 CREATE FUNCTION redrive_forget() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN

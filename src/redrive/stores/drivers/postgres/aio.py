@@ -362,8 +362,7 @@ class _Pool:
             now = self._loop.time()
             connection, since = self._idle.pop(self._chosen(operation, now))
             if now - since > _UNNOTICED:
-                for _ in range(_ROUNDS):
-                    await _CLOCK.asleep(0)
+                await self._notice(connection)
             if connection.is_closed():
                 continue
             # A pool that gives each transaction another session reports the state of one that it had before.
@@ -371,6 +370,15 @@ class _Pool:
                 return connection
             connection.terminate()
         return None
+
+    async def _notice(self, connection: _Connection) -> None:
+        """Let the loop notice the end of a session; close the connection if the task is cancelled meanwhile."""
+        try:
+            for _ in range(_ROUNDS):
+                await _CLOCK.asleep(0)
+        except BaseException:
+            connection.terminate()
+            raise
 
     def _chosen(self, operation: str, now: float) -> int:
         """Return the index of the idle connection for an operation."""

@@ -53,10 +53,9 @@ def translation(
         return StoreFull(f"{settings} cannot grow, its disk is full; nothing was written: make room ({text})")
     if state.startswith(_CLOSED):
         return StoreOpenError(f"{settings} cannot be opened: {text}")
-    if state in {"42P01", "3F000", "42883"} and "redrive" in text:
-        return StoreOpenError(
-            f"{settings} has no redrive tables, or not all of them; redrive db migrate APP creates them ({text})"
-        )
+    refused = _refused(state, text, settings)
+    if refused is not None:
+        return refused
     if state == "42501":
         return (StoreOpenError if opening else StoreError)(f"{settings}: this role may not do that: {text}")
     if is_read_only(error):
@@ -64,6 +63,22 @@ def translation(
     if state.startswith(_AWAY) or not state:
         return _without_state(error, text, settings, None if state in _UNDONE else commits)
     return (StoreOpenError if opening else StoreError)(f"{settings}: {text}")
+
+
+def _refused(state: str, text: str, settings: PostgresSettings) -> StoreOpenError | None:
+    """Return the error for a schema without tables, or one that the role may not use; None for another error."""
+    if state in {"42P01", "3F000", "42883"} and "redrive" in text:
+        return StoreOpenError(
+            f"{settings} has no redrive tables, or not all of them; redrive db migrate APP creates them ({text})"
+        )
+    # Without USAGE the schema is left out of the search path, and nothing can be created in the rest. Each entry gives
+    # this error: the opening, a migration, and the first statement of an open App.
+    if (state == "42501" and "for schema" in text) or (state == "3F000" and "no schema has been selected" in text):
+        return StoreOpenError(
+            f"{settings}: this role may not use the schema {settings.schema}, or may not create tables in it: let its "
+            f"owner open or migrate it, and GRANT USAGE ON SCHEMA {settings.schema} TO the role ({text})"
+        )
+    return None
 
 
 def _without_state(error: BaseException, text: str, settings: PostgresSettings, commits: str | None) -> StoreError:

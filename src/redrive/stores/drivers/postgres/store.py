@@ -10,9 +10,9 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from redrive import forks
 from redrive.clock import Clock, SystemClock
 from redrive.errors import StoreClosed, StoreOutcomeUnknown, StoreUnreachable
-from redrive.stores.drivers import forks
 from redrive.stores.drivers.postgres import listener
 from redrive.stores.drivers.postgres.aio import AsyncRunner
 from redrive.stores.drivers.postgres.settings import PostgresSettings

@@ -97,6 +97,8 @@ def connect(settings: PostgresSettings, *, until: float = math.inf) -> Connectio
         connection = Connection.connect(
             settings.dsn,
             autocommit=True,
+            # A database with the encoding SQL_ASCII takes any bytes, and would let psycopg return them.
+            client_encoding="utf8",
             # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
             prepare_threshold=None if settings.pgbouncer else 2,
             connect_timeout=max(_SHORTEST_CONNECT, round(seconds)),

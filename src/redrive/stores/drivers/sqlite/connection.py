@@ -10,10 +10,11 @@ from typing import Any
 
 from redrive import clock
 from redrive.engine import anchor as anchors
+from redrive.errors import StoreError
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import decoder, encode, pairs
 from redrive.stores.drivers.sqlite import file
-from redrive.stores.drivers.sqlite.errors import translated, translation
+from redrive.stores.drivers.sqlite.errors import UNFIT, translated, translation
 from redrive.stores.drivers.sqlite.file import DatabaseFile
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.query import Batch, Query, R, Rows, Steps
@@ -78,6 +79,8 @@ def drive(cursor: sqlite3.Cursor, steps: Steps[R], settings: SQLiteSettings) -> 
                 rows = _execute(cursor, query)
             except sqlite3.Error as error:
                 query = steps.throw(translation(error, settings))
+            except UNFIT as error:
+                query = steps.throw(StoreError(f"{settings}: a value cannot be stored: {error}"))
             else:
                 query = steps.send(rows)
     except StopIteration as stop:

@@ -17,6 +17,9 @@ from redrive.stores.drivers.unknown import unknown
 # reached the log, and if no page is written after them, the recovery after a crash carries the transaction out.
 _OUTCOME_UNKNOWN = re.compile(r"(?i)i/o error")
 
+# Errors of Python for values that sqlite3 cannot pass on: numbers of more than 64 bits, and lone surrogates.
+UNFIT = (OverflowError, UnicodeEncodeError)
+
 
 @contextlib.contextmanager
 def translated(settings: SQLiteSettings, *, opening: bool = False, commits: bool = False) -> Iterator[None]:

@@ -7,8 +7,8 @@ import sqlite3
 import threading
 from pathlib import Path
 
+from redrive import forks
 from redrive.errors import StoreMismatch
-from redrive.stores.drivers import forks
 from redrive.stores.drivers.sqlite.connection import drive, savepoint
 from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.file import DatabaseFile, same_file

@@ -12,9 +12,10 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from typing import Any
 
+from redrive import forks
 from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreOpenError
-from redrive.stores.drivers import files, forks
+from redrive.stores.drivers import files
 from redrive.stores.drivers.sqlite import external
 from redrive.stores.drivers.sqlite.connection import Watcher, connect
 from redrive.stores.drivers.sqlite.connection_thread import GROUP, ConnectionThread, LoopBatches, QueuedItem

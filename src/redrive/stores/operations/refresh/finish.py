@@ -83,6 +83,7 @@ def _finish(schedule: str, reports: Sequence[OriginResult], at: datetime) -> Ste
             state,
             each.succeeded,
             each.permanent,
+            each.lasting,
             each.retry_after,
             each.at,
             each.began_at,

@@ -34,9 +34,6 @@ from redrive.stores.operations.schedules import put, readable
 from redrive.stores.operations.transitions import end
 from redrive.stores.query import Query, Steps, wakes, writes
 
-# The number of attempts to lock a job that another transaction has locked.
-TRIES = 20
-
 
 class NewItem(msgspec.Struct, frozen=True, gc=False):
     """An item to be tracked; `payload` has the arguments of its attempts as JSON."""
@@ -244,34 +241,26 @@ def _readable(name: str) -> Steps[tuple[ScheduleRecord, RefreshDefinition]]:
     return row, definition
 
 
-def _locked(name: str, key: str) -> Steps[tuple[TrackedItem, Sequence[JobRecord]]]:
-    """Lock the jobs of an item's attempts, then the item; return both."""
-    before = yield from found(name, key)
-    attempts: Sequence[JobRecord] = ()
-    if before.job_id is not None:
-        attempts = yield Query("job_lock", {"id": before.job_id}, into=JobRecord)
-    locked = yield from lock(name, [key])
-    if locked and locked[0].job_id not in {None, before.job_id}:
-        # The transaction that began the new attempt could not cancel the old one while this transaction had its lock.
-        attempts = [*attempts, *(yield from _try_lock(locked[0].job_id))]
-    return (yield from found(name, key)), attempts
-
-
-# This transaction has locked the item, so it must not wait for a job: the transaction that has locked the job may need
-# the item. A claim unlocks the job soon. Any other transaction ends the job, and then finds that the item has another
-# attempt.
+# The transaction that has locked the job may need the item, so this one must not wait for a job while it holds the
+# item: it releases both and begins again. Each round means that another transaction has begun or ended an attempt.
 #
 # An item that is tracked, updated or triggered "now" has its job when the call returns, or when the caller's
 # transaction commits. A new attempt begins under the lock of the present one, so a completion of the present attempt is
 # applied either before that or not at all.
-def _try_lock(number: int | None) -> Steps[Sequence[JobRecord]]:
-    """Lock the job of an attempt that began while the item's lock was awaited."""
-    locked: Sequence[JobRecord] = ()
-    for _ in range(TRIES):
-        locked = yield Query("job_locks", {"ids": [number]}, into=JobRecord)
-        if locked:
-            break
-    return locked
+def _locked(name: str, key: str) -> Steps[tuple[TrackedItem, Sequence[JobRecord]]]:
+    """Lock the job of an item's attempt, then the item; return both."""
+    while True:
+        before = yield from found(name, key)
+        yield Query("locks_mark")
+        attempts: Sequence[JobRecord] = ()
+        if before.job_id is not None:
+            attempts = yield Query("job_lock", {"id": before.job_id}, into=JobRecord)
+        locked = yield from lock(name, [key])
+        if locked and locked[0].job_id in {None, before.job_id}:
+            yield Query("locks_keep")
+            return (yield from found(name, key)), attempts
+        yield Query("locks_release")
+        yield Query("locks_keep")
 
 
 def _cancel(attempts: Sequence[JobRecord], at: datetime, why: str) -> Steps[None]:

@@ -90,10 +90,10 @@ def succeed(step: StepRecord, result: bytes | None, *, now: datetime | None = No
     Raise `LeaseLost` if another caller has the step, or `ResultTooLarge`.
     """
     check_size(f"step {step.name!r} of job {step.run_id}", result)
-    at = yield from instant(now)
+    at = yield from _instant_of_end(step, now)
     row = msgspec.structs.replace(
-        step, outcome=StepOutcome.OK, at=at, took=max(at - step.at, timedelta(0)), tries=step.tries + 1, due_at=None,
-        result=result, error=None,
+        step, outcome=StepOutcome.OK, at=at, took=at - step.at, tries=step.tries + 1, due_at=None, result=result,
+        error=None,
     )  # fmt: skip
     return (yield from _end(row))
 
@@ -101,16 +101,21 @@ def succeed(step: StepRecord, result: bytes | None, *, now: datetime | None = No
 @wakes
 def fail(step: StepRecord, failed: FailedTry, *, now: datetime | None = None) -> Steps[StepRecord]:
     """Write a failed try of a step, about which its policy decides; see `succeed`."""
-    at = yield from instant(now)
-    end = msgspec.structs.replace(failed, took=max(at - step.at, timedelta(0)))
+    at = yield from _instant_of_end(step, now)
+    end = msgspec.structs.replace(failed, took=at - step.at)
     return (yield from _end(resolve(end, step.run_id, step.lease_id, at)))
 
 
 @writes
 def extend(step: StepRecord, lease_for: timedelta, *, now: datetime | None = None) -> Steps[StepRecord]:
     """Extend the lease of a caller; raise `LeaseLost` if another caller has the step."""
-    at = yield from instant(now)
+    at = yield from _instant_of_end(step, now)
     return (yield from _end(msgspec.structs.replace(step, due_at=at + lease_for)))
+
+
+def _instant_of_end(step: StepRecord, now: datetime | None) -> Steps[datetime]:
+    """Return the instant of a report, which is not before the caller has received the step: delays count from it."""
+    return max((yield from instant(now)), step.at)
 
 
 def _end(row: StepRecord) -> Steps[StepRecord]:

@@ -282,8 +282,8 @@ def _put(rows: Sequence[tuple[StepBatch, NewStep]], at: datetime | None, *, alon
 
 def _row(batch: StepBatch, row: NewStep, at: datetime | None) -> dict[str, Any]:
     values = columns(row)
-    own = values.pop("at")
-    return {**values, "run_id": batch.run_id, "lease_id": batch.lease_id, "now": at if own is None else own}
+    values.update(run_id=batch.run_id, lease_id=batch.lease_id, now=values.pop("at") or at)
+    return values
 
 
 def _asked(missing: Sequence[tuple[StepBatch, NewStep]]) -> Steps[dict[_Key, _Asked]]:

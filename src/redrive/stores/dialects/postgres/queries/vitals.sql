@@ -13,9 +13,9 @@ UNION ALL
 SELECT 'lane', NULL, queue, task, NULL, NULL, NULL, NULL
 FROM (SELECT queue, task FROM redrive_lanes UNION SELECT queue, task FROM redrive_special_lanes) AS lane
 UNION ALL
-SELECT 'catch', id, task, NULL, error, failures, parent_id, NULL
+SELECT 'catch', id, task, NULL, NULL, failures, parent_id, NULL
 FROM (
-    SELECT id, task, error, failures, parent_id FROM redrive_jobs
+    SELECT id, task, failures, parent_id FROM redrive_jobs
     WHERE parent_id IS NOT NULL AND state IN ('ready', 'running', 'waiting') AND failures >= :failures::bigint
     ORDER BY parent_id
     LIMIT :count::bigint

@@ -907,3 +907,13 @@ CREATE TABLE redrive_requests (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX redrive_requests_old ON redrive_requests (begun_at);
+
+-- Logins on the dashboard. The cookie has a random text, and this table its digest, so that nobody who reads it can log in.
+CREATE TABLE redrive_sessions (
+    digest TEXT PRIMARY KEY,
+    name TEXT NOT NULL,                   -- of the user
+    account TEXT NOT NULL,                -- digest of the account at the login: the session ends when it changes
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX redrive_sessions_old ON redrive_sessions (expires_at);

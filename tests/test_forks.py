@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive import App
-from redrive.stores.drivers import forks
+from redrive import App, forks
 from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
 from redrive.stores.store import Store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from abc import ABC, abstractmethod
 from typing import Any
@@ -66,6 +67,10 @@ def hold(lock: threading.Lock) -> threading.Lock:
 
 
 def _before() -> None:
+    # It may load a module with members, which register; its own handler may run behind this one.
+    calls = sys.modules.get("redrive.retrying.context")
+    if calls is not None:
+        calls.finish_imports()
     _GATE.acquire()
     _paused[:] = _MEMBERS
     for member in _paused:

@@ -1,0 +1,156 @@
+"""Code of the user in which nothing may be written, because it is executed again: imports, and bodies of workflows.
+
+Commands, workers and the child processes of ``executor="process"`` import the modules of the user by `import_module`.
+Until that returns, operations that write raise `AppLoadError` with the line. Processes that a module starts inherit it.
+The worker refuses them in the bodies of workflows by a `Refusal` of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, Protocol, TypeAlias
+
+from redrive.errors import AppLoadError
+from redrive.stores.store import Store
+
+Place: TypeAlias = tuple[str, int]
+"""A file and the number of a line in it."""
+
+VARIABLE = "REDRIVE_LOADING"
+"""The environment variable with the name of the module that a command imports, while it does."""
+
+# The beginnings of files that are not the user's: this package, the import system, and the standard library.
+_OTHERS = (str(Path(__file__).parents[1]) + os.sep, "<frozen", str(Path(os.__file__).parent) + os.sep)
+
+
+class Refusal(Protocol):
+    """Why nothing may be written in a context."""
+
+    def refused(self) -> Exception:
+        """Return the error of an operation that writes, with the line of the user."""
+
+
+class _Import:
+    """The import of a module."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def refused(self) -> AppLoadError:
+        """Return the error of an operation that writes."""
+        return AppLoadError(
+            f"{_line_of(callers())}: this writes to the database of jobs while {self._name!r} is imported, and "
+            "each command and worker that imports it would write it again: move it into a function, or below "
+            'if __name__ == "__main__":'
+        )
+
+
+_inherited = os.environ.get(VARIABLE, "")
+
+#: Why nothing may be written here; None where it may. A process that was started by an import has that of the import.
+REFUSAL: ContextVar[Refusal | None] = ContextVar("redrive_refusal", default=_Import(_inherited) if _inherited else None)
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module of the user.
+
+    Raises:
+        AppLoadError: the module ends the process.
+    """
+    with loading(name):
+        try:
+            return importlib.import_module(name)
+        except SystemExit as error:
+            places = ((each.f_code.co_filename, line) for each, line in traceback.walk_tb(error.__traceback__))
+            raise AppLoadError(
+                f"{_line_of(reversed([*places]))}: importing {name!r} ends the process by SystemExit({error.code!r}): "
+                'move this into a function, or below if __name__ == "__main__":'
+            ) from error
+
+
+@contextmanager
+def loading(name: str) -> Iterator[None]:
+    """Refuse operations that write, in this thread, as during the import of a module."""
+    token = REFUSAL.set(_Import(name))
+    try:
+        yield
+    finally:
+        REFUSAL.reset(token)
+
+
+@contextmanager
+def exported(name: str) -> Iterator[None]:
+    """Set `VARIABLE`, so that processes that the import starts inherit it."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = name
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+
+
+class ReadingStore:
+    """A store where nothing may be written: such operations are refused. It may live longer, and passes all on then."""
+
+    def __init__(self, opened: Callable[[], Store]) -> None:
+        self._opened = opened
+
+    def run(self, operation: Any, **options: Any) -> Any:  # noqa: ANN401 - those of `Store.run`
+        """Run an operation; see `redrive.stores.store.Store.run`."""
+        _check(writes=operation.writes)
+        return self._opened().run(operation, **options)
+
+    async def arun(self, operation: Any, **options: Any) -> Any:  # noqa: ANN401 - those of `Store.arun`
+        """Run an operation; see `redrive.stores.store.Store.arun`."""
+        _check(writes=operation.writes)
+        return await self._opened().arun(operation, **options)
+
+    def begin(self) -> Any:  # noqa: ANN401 - a transaction
+        """Begin a transaction; see `redrive.stores.store.Store.begin`."""
+        _check(writes=True)
+        return self._opened().begin()
+
+    async def abegin(self) -> Any:  # noqa: ANN401 - a transaction
+        """Begin a transaction; see `redrive.stores.store.Store.abegin`."""
+        _check(writes=True)
+        return await self._opened().abegin()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any member of a store
+        """Return another member of the store."""
+        return getattr(self._opened(), name)
+
+
+def _check(*, writes: bool) -> None:
+    refusal = REFUSAL.get() if writes else None
+    if refusal is not None:
+        raise refusal.refused()
+
+
+def callers(frame: FrameType | None = None) -> Iterator[Place]:
+    """Yield the file and the line of each function that is running, the last one first; in this thread by default."""
+    frame = frame or sys._getframe(1)  # noqa: SLF001 - as `warnings` finds the line of a caller
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+
+
+def of_user(places: Iterable[Place]) -> Place | None:
+    """Return the first of these places that is in the code of the user; None if none is."""
+    found = ((file, line) for file, line in places if not file.startswith(_OTHERS) or "-packages" in file)
+    return next(found, None)
+
+
+def _line_of(places: Iterable[Place]) -> str:
+    found = of_user(places)
+    return "its module" if found is None else f"{found[0]}, line {found[1]}"

@@ -1,0 +1,40 @@
+"""The commands that screens, findings and errors recommend, quoted for a shell. PURE.
+
+Names of queues, tasks and keys may be any text. A command that is pasted has each of them as one word, without an
+effect of its own, and none of them as an option.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from redrive.engine.records import Filter
+
+#: Jobs that the commands on many jobs change at most, unless they are given a limit.
+LIMIT = 1000
+
+
+def command(verb: str, *places: str, **options: str | bool | None) -> str:
+    """Return a command.
+
+    Args:
+        verb: the words after ``redrive``, such as ``jobs list``.
+        places: the App, names and ids.
+        options: their values; True for one without a value; one that is None, False or empty is left out.
+    """
+    given: list[str] = []
+    for name, value in options.items():
+        if value:
+            given += [f"--{name.replace('_', '-')}", *([] if value is True else [value])]
+    # Behind "--" no word is an option.
+    words = [*given, "--", *places] if any(each.startswith("-") for each in places) else [*places, *given]
+    return shlex.join(["redrive", *verb.split(), *words])
+
+
+def of_jobs(verb: str, app: str, where: Filter, **options: str | bool | None) -> str:
+    """Return a command on the jobs that match a filter."""
+    names = ("state", "task", "queue", "hold", "reason", "error", "group", "tag")
+    given = {name: where.conditions.get(name) for name in names}
+    texts = {name: None if value is None else str(value) for name, value in given.items()}
+    caught = {"caught": where.caught is True, "not_caught": where.caught is False}
+    return command(verb, app, *map(str, where.ids or ()), **texts, **caught, **options)

@@ -1,0 +1,3 @@
+-- Delete a session.
+-- Called by end.
+DELETE FROM redrive_sessions WHERE digest = :digest::text

@@ -1,0 +1,303 @@
+"""Values that JSON would change: events, data of machines, arguments, signals and values of runs refuse them alike."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Any, NamedTuple, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+from redrive import App, Flow
+from redrive.app.types import change, may_change
+from redrive.errors import PayloadError, ResultTooLarge
+from redrive.testing import VirtualClock, drain
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Colour(Enum):
+    """A class of values that JSON writes as text."""
+
+    RED = "red"
+
+
+@dataclass
+class Line:
+    """A part of an event."""
+
+    item: Any = "nail"
+
+
+@dataclass
+class Order:
+    """An event."""
+
+    note: Any = None
+    price: float | None = 1.0
+    picture: bytes = b"png"
+    tags: set[int] = field(default_factory=lambda: {1})
+    at: datetime = AT
+    colour: Colour = Colour.RED
+    lines: list[Line] = field(default_factory=list)
+
+
+class Typed(TypedDict):
+    """One without a class of its own."""
+
+    note: Any
+    count: int
+
+
+class Struct(msgspec.Struct, eq=False):
+    """One whose objects are never equal."""
+
+    note: Any
+    count: int = 1
+
+
+class Model(pydantic.BaseModel):
+    """One of pydantic."""
+
+    note: Any
+
+
+class Pair(NamedTuple):
+    """A named tuple."""
+
+    note: Any
+    count: int = 1
+
+
+class Odd:
+    """A value that cannot be compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+BAD = [
+    (Order(note=math.nan), "note: nan becomes None; JSON has no such number"),
+    (Order(price=math.inf), "price: inf becomes None; JSON has no such number"),
+    (Order(note=b"ab"), "note: b'ab' becomes 'YWI='; annotate it with what it is"),
+    (Order(note={1}), "note: {1} becomes [1]"),
+    (Order(note=[{"a": {1}}]), "note[0]['a']: {1} becomes [1]"),
+    (Order(note={1: 2}), "note: {1: 2} becomes {'1': 2}"),
+    (Order(note=Line()), "note: Line(item='nail') becomes {'item': 'nail'}"),
+    (Order(lines=[Line(), Line(AT)]), "lines[1].item: datetime.datetime(2026"),
+]
+
+
+@pytest.fixture
+def app():
+    """Yield an app in memory with a virtual clock."""
+    app = App("memory://", clock=VirtualClock())
+    yield app
+    app.close()
+
+
+def by_topic(app: App, order: Order) -> None:
+    """Publish it."""
+    app.topic("orders", Order).publish(order)
+
+
+def by_topic_as_one_of_many(app: App, order: Order) -> None:
+    """Publish it with others."""
+    app.topic("orders", Order).publish_many([Order(), order])
+
+
+def by_job(app: App, order: Order) -> None:
+    """Enqueue it."""
+
+    @app.task
+    def charge(order: Order) -> None:
+        """Do nothing."""
+
+    charge.enqueue(order)
+
+
+def by_machine(app: App, order: Order) -> None:
+    """Send it."""
+    machine = app.machine("orders")
+
+    @machine.start
+    def placed(event: Order) -> None:
+        """Do nothing."""
+
+    machine.send("o-1", order)
+
+
+def by_step(app: App, order: Order) -> None:
+    """Call a step with it."""
+    refused: list[Exception] = []
+
+    def charge(order: Order) -> None:
+        """Do nothing."""
+
+    @app.workflow()
+    async def book(flow: Flow) -> None:
+        try:
+            await flow.step(charge, order)
+        except PayloadError as error:
+            refused.append(error)
+
+    book.start(id="o-1")
+    drain(app)
+    if refused:
+        raise refused[0]
+
+
+PLACES = [by_topic, by_topic_as_one_of_many, by_job, by_machine, by_step]
+
+
+@pytest.mark.parametrize(("order", "why"), BAD, ids=[why[:20] for _, why in BAD])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_field_that_json_would_change_is_refused(app: App, place, order, why):
+    """The call is refused, and the message names the field, its value and what would arrive."""
+    with pytest.raises(PayloadError, match="would not arrive as it is") as refused:
+        place(app, order)
+
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("note", [None, {"a": [1, 2.5, None, True, "x"]}, 2**60])
+def test_fields_that_json_keeps_are_taken(app: App, place, note):
+    """Plain values, and those of annotated classes, arrive as they are."""
+    place(app, Order(note=note, price=None, lines=[Line()]))
+
+
+def test_a_step_takes_a_mapping_of_numbers(app: App):
+    """Its keys are numbers again, and equal mappings have equal JSON, whatever their order."""
+    counts = []
+
+    @app.workflow()
+    async def book(flow: Flow) -> None:
+        def count(parcels: dict[int, int]) -> None:
+            counts.append(parcels)
+
+        await flow.step(count, {2: 1, 1: 1})
+
+    book.start(id="o-1")
+    drain(app)
+
+    assert [{1: 1, 2: 1}] == counts
+
+
+def test_data_of_a_machine_are_refused_alike(app: App):
+    """Data that a machine would read as other data are not written."""
+    machine = app.machine("orders", data=Order)
+
+    @machine.start
+    def placed(event: Line) -> None:
+        """Do nothing."""
+
+    with pytest.raises(PayloadError, match="would not arrive as they are: note: nan becomes None"):
+        machine.codec.write(Order(note=math.nan))
+    assert Order() == machine.codec.read(machine.codec.write(Order()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "expected"),
+    [
+        (Typed, {"note": {1}, "count": 1}, {"note": [1], "count": 1}, "['note']: {1} becomes [1]"),
+        (Struct, Struct({1}), Struct([1]), "note: {1} becomes [1]"),
+        (Struct, Struct(1), Struct(1), None),
+        (Model, Model(note={1}), Model(note=[1]), "note: {1} becomes [1]"),
+        (Pair, Pair({1}), Pair([1]), "note: {1} becomes [1]"),
+        (dict[str, Line], {"a": Line({1})}, {"a": Line([1])}, "['a'].item: {1} becomes [1]"),
+        (list[int], (1, 2), [1, 2], None),
+        (Decimal, Decimal("1.50"), Decimal("1.5"), None),
+        (list[float | None], [math.nan], [None], "[0]: nan becomes None"),
+        (Any, Odd(), Odd(), "object"),
+    ],
+)
+def test_the_place_of_a_change_is_found(kind, before, after, expected):
+    """Fields with a class of their own may be converted, and those that leave it open may not."""
+    found = change(kind, before, after)
+
+    assert (expected is None) == (found is None)
+    assert expected is None or expected in str(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(int, False), (Line, True), (list[Line], True), (bytes, False), (float, False), (float | None, True), (Odd, True)],
+)
+def test_only_open_annotations_are_compared(kind, expected):
+    """A task with precise annotations spends no time on a comparison."""
+    assert expected is may_change(kind)
+
+
+# ------------------------------------------------------------------------------------- values that only a reader types
+
+UNREADABLE = [math.nan, [math.inf], b"ab", {"a": {1}}, (frozenset({1}),), Line({1}), Line([b"ab"])]
+
+
+@pytest.mark.parametrize("value", UNREADABLE, ids=repr)
+def test_a_signal_that_no_class_can_read_is_refused(app: App, value):
+    """Signals and events outside of topics have no class, and are refused if they would change for every reader."""
+
+    @app.workflow()
+    async def book(flow: Flow) -> None:
+        await flow.wait_for("paid")
+
+    run = book.start(id="o-1")
+    for call in (lambda: run.signal("paid", value), lambda: app.emit("paid", value)):
+        with pytest.raises(PayloadError, match=r"the value would not arrive as it is: .* becomes"):
+            call()
+
+
+@pytest.mark.parametrize("value", [None, 1.5, "text", [1, {"a": None}], Order(), AT, Colour.RED, (1, 2)], ids=repr)
+def test_a_signal_of_a_class_is_taken(app: App, value):
+    """The class of a dataclass, a time or an enumeration is named by the reader."""
+
+    @app.workflow()
+    async def book(flow: Flow) -> None:
+        await flow.wait_for("paid")
+
+    assert book.start(id="o-1").signal("paid", value)
+    assert app.emit("paid", value)
+
+
+def run_of(app: App, *values: tuple[str, Any]) -> tuple[list[Exception], dict[str, Any]]:
+    """Return the errors of ``flow.set``, and the values of the run."""
+    refused: list[Exception] = []
+
+    @app.workflow()
+    async def book(flow: Flow) -> None:
+        for name, value in values:
+            try:
+                flow.set(name, value)
+            except (PayloadError, ResultTooLarge) as error:
+                refused.append(error)
+
+    run = book.start(id="o-1")
+    drain(app)
+    return refused, run.values()
+
+
+@pytest.mark.parametrize("value", UNREADABLE, ids=repr)
+def test_a_value_of_a_run_that_no_class_can_read_is_refused(app: App, value):
+    """`flow.set` raises, and the value before it is kept."""
+    refused, values = run_of(app, ("state", "before"), ("state", value))
+
+    assert [PayloadError] == [type(error) for error in refused]
+    assert {"state": "before"} == values
+
+
+def test_values_of_a_run_have_the_limit_of_a_result(app: App):
+    """All values together are at most 1 MiB: the last one is refused, and a shorter one may replace one before it."""
+    half = "x" * 600_000
+    refused, values = run_of(app, ("a", half), ("b", half), ("a", "short"), ("b", half), ("c", 2 * half))
+
+    assert [ResultTooLarge, ResultTooLarge] == [type(error) for error in refused]
+    assert "flow.set('b', ...): the values of the run would have 1,200,0" in str(refused[0])
+    assert {"a": "short", "b": half} == values
