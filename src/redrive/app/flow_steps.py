@@ -149,10 +149,8 @@ def step_policy(retry: Policy | str | None, timeout: Duration | None, where: str
         return _parsed.__wrapped__(retry, limit, where)
 
 
-def undo_of(undo: Any, where: str) -> Undo | None:
+def undo_of(undo: Any, where: str) -> Undo:
     """Return the function that takes a step back."""
-    if undo is None:
-        return None
     if isinstance(undo, Task):
         if undo.is_workflow:
             raise TaskDefinitionError(f"{where}: undo= takes a function, and {only_started(undo.name)}")
@@ -176,16 +174,16 @@ def step_call(  # noqa: PLR0913 - the parts of the call
 ) -> StepCall:
     """Describe a step; raise if its function, its arguments or its policy cannot be used."""
     step = step_function(function)
-    where = f"step {step.name!r}"
     if transacted:
         step = replace(step, signature=_without_first(step))
     is_open = retry is None and timeout is None
-    policy = None if is_open else step_policy(retry, timeout, where)
+    policy = None if is_open else step_policy(retry, timeout, f"step {step.name!r}")
     if policy is not None and isinstance(function, Task) and function.traits.idempotent is False:
         # The stricter of both declarations holds.
         policy = policy.with_(idempotent=False)
     digest = digest_of(step.signature.write(args, kwargs, order="deterministic"))
-    return StepCall(step, args, kwargs, policy, undo_of(undo, where), digest, line, transacted)
+    taken_back = None if undo is None else undo_of(undo, f"step {step.name!r}")
+    return StepCall(step, args, kwargs, policy, taken_back, digest, line, transacted)
 
 
 def _without_first(step: StepFunction) -> Signature:

@@ -112,7 +112,9 @@ class Replay:
         if request.kind is StepKind.PATCH and not (row is not None and _is_same(row, request)):
             return Answer(path, position)
         if row is None:
-            mismatch = self._new(branch, position, request) or self._closed(path, request)
+            mismatch = self._new(branch, position, request)
+            if mismatch is None and request.branches is not None:
+                mismatch = self._closed(path, request, request.branches)
             # A group does nothing by itself.
             self._has_new |= mismatch is None and request.kind is not StepKind.GATHER
             return Answer(path, position, mismatch=mismatch)
@@ -122,7 +124,8 @@ class Replay:
             problem = f"step {path}, {_shown(row)}, was recorded with other arguments"
             return Answer(path, position, row, self._text(problem, request))
         self._reached.add(path)
-        return Answer(path, position, row, self._closed(path, request))
+        mismatch = None if request.branches is None else self._closed(path, request, request.branches)
+        return Answer(path, position, row, mismatch)
 
     def is_new(self, branch: str, position: int) -> bool:
         """Return True if no step of a branch is recorded at this position or behind it."""
@@ -142,10 +145,9 @@ class Replay:
         )
         return self._text(f"step {path} is new, and step {behind.path} behind it was {_shown(behind)}", request)
 
-    def _closed(self, path: str, request: StepRequest) -> str | None:
-        """Return the text about a recorded step in a branch that the call does not open any more; None without one."""
-        count = request.branches
-        if count is None or path not in self._opened:
+    def _closed(self, path: str, request: StepRequest, count: int) -> str | None:
+        """Return the text about a recorded step behind the ``count`` branches that the call opens; None without one."""
+        if path not in self._opened:
             return None
         level = len(path_order(path)[1])
         left = (

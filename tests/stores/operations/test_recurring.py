@@ -107,6 +107,18 @@ def test_an_item_that_was_untracked_during_the_wait_is_not_found():
         converse(operation, CLOCK, [ROW], [running(7)], [], [a_job(id=7)], [], [], [], [])
 
 
+def test_an_attempt_that_ends_during_the_wait_is_not_superseded():
+    """If the attempt ended before its item could be locked, a trigger cancels no job, and starts from the new state."""
+    ended = refresh.success(POLICY, running(7).state, now=T0, uid="7").state
+    idle = replace(running(7), **columns(POLICY, ended), job_id=None)
+    asked = partly(
+        manage.trigger("fresh", "a", 0.0),
+        *(CLOCK, [ROW], [running(7)], [], [a_job(id=7, state=State.SUCCEEDED)], [idle], [], [idle]),
+    )
+
+    assert ["locks_keep", "refresh_get", "take"] == names(asked)[-3:]
+
+
 def test_a_pruned_job_is_not_cancelled():
     """Updating an item with a pruned job cancels no job."""
     operation = manage.untrack("fresh", "a")

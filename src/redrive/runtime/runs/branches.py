@@ -194,7 +194,11 @@ class RunningStep:
 # What an interrupted function raises is no failed try: it may turn the cancellation into an error of its own. One that
 # returns all the same has done its work.
 @types.coroutine
-def call_coroutine(name: str, function: Callable[[], Awaitable[Any]], *, repeatable: bool) -> Generator[Any, Any, Any]:
+def call_coroutine(
+    repeatable: bool,  # noqa: FBT001 - see the hot path of its caller
+    name: str,
+    function: Callable[[], Awaitable[Any]],
+) -> Generator[Any, Any, Any]:
     """Await the function of a step; raise `StepInterrupted` if it was interrupted and has not returned."""
     branch = CURRENT.get()
     assert branch is not None  # noqa: S101 - a branch calls its steps

@@ -150,7 +150,7 @@ class StoreRecorder:
         try:
             function = functools.partial(call.step.function, loan.connection, *call.args, **call.kwargs)
             # What it has written is rolled back.
-            value = await call_coroutine(call.step.name, function, repeatable=True)
+            value = await call_coroutine(True, call.step.name, function)  # noqa: FBT003 - may be called again
             row = self._checked(await loan.run(self._operation(path, call, value)))
         except BaseException:
             await loan.rollback()

@@ -85,9 +85,8 @@ def _tries(  # noqa: PLR0913, PLR0917 - what identifies a row
     tries.call, tries.ended = call, ended
     function = functools.partial(step.function, *call.args, **call.kwargs)
     if _is_coroutine_function(step.function):
-        tries.function = functools.partial(
-            call_coroutine, step.name, function, repeatable=policy.idempotent is not False
-        )
+        # Hot path: a partial with arguments by keyword copies them at each call.
+        tries.function = functools.partial(call_coroutine, policy.idempotent is not False, step.name, function)
     else:
         tries.is_whole = conductor.start_thread is not None
         if call.undo is not None and policy.attempt_timeout is not None:
