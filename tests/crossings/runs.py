@@ -621,7 +621,8 @@ def _compare(scene: Scene, forecast: RunForecast) -> None:
         state = min(forecast.states)
     else:
         state = str(scene.run.state)
-        assert state in forecast.states, f"{state} is none of {sorted(forecast.states)}: {scene.run.why}"
+        why = f"{scene.run.why}; refused: {scene.refused}"
+        assert state in forecast.states, f"{state} is none of {sorted(forecast.states)}: {why}"
     for (now, fork, _), (allowed, _) in zip(runs, forecast.forks, strict=True):
         assert now in allowed, f"the fork is {now}: {fork.why}"
     assert [] == ledger.leaks

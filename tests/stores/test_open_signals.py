@@ -9,12 +9,14 @@ from pathlib import Path
 import psycopg
 import pytest
 from msgspec.structs import replace
+from psycopg import sql
 
-from redrive.engine.runs import StepOutcome
+from redrive.engine.outcome import Succeeded
+from redrive.engine.runs import UNDO_MARK, StepOutcome
 from redrive.engine.steps import StepsAnswer
 from redrive.stores.operations.runs import waits
 from tests import postgres
-from tests.stores.helpers import Harness, harness
+from tests.stores.helpers import Harness, failed, harness
 from tests.stores.runs import (
     begin,
     begun,
@@ -109,6 +111,12 @@ def locked(store: Harness, user: psycopg.Connection, number: int) -> None:
     user.execute(f'SELECT FROM "{store.raw.settings.schema}".redrive_jobs WHERE id = %s FOR UPDATE', (number,))
 
 
+def asked(store: Harness, user: psycopg.Connection, number: int) -> None:
+    """Write into a run with a locked job, as an operator does."""
+    change = sql.SQL("UPDATE {}.redrive_runs SET paused_why = NULL WHERE job_id = %s")
+    user.execute(change.format(sql.Identifier(store.raw.settings.schema)), (number,))
+
+
 def test_the_end_of_a_wait_of_a_locked_run_is_written_later(store: Harness, users: list[psycopg.Connection]):
     """Waits and failed tries of a locked run do not stand for their ends, whichever lease has written them."""
     park(store, begun(store), wait(), wait("2", "paid"), tried("3"))
@@ -145,6 +153,40 @@ def test_a_run_that_parks_while_it_is_locked_keeps_its_waits(store: Harness, use
 
     assert {"1": StepOutcome.WAITING} == {row.path: row.outcome for row in timeline(store).steps}
     assert {claim.id} == wake(store)
+
+
+def test_values_of_a_locked_run_are_written_behind_its_operator(store: Harness, users: list[psycopg.Connection]):
+    """Values without a row are written after the job is locked, as operators lock it first; a running run waits."""
+    claim = begun(store)
+    locked(store, users[0], claim.id)
+    late = record(store, claim, values=b'{"n":1}').answer
+    with ThreadPoolExecutor(1) as threads:
+        parking = threads.submit(park, store, claim, values=b'{"n":2}')
+        postgres.until_blocked(users[0])
+        asked(store, users[0], claim.id)
+        users[0].commit()
+        parking.result()
+
+    assert (StepsAnswer.LATER, b'{"n":2}') == (late, view(store).run.values)
+
+
+def test_a_run_that_ends_with_its_child_waits_for_the_operator_of_the_child(
+    store: Harness, users: list[psycopg.Connection]
+):
+    """An end that drops the call of a child, whose end is written with it, locks both jobs before the child's run."""
+    parent = begun(store)
+    child = begun(store, replace(run("child"), parent_id=parent.id, parent_path="2"))
+    record(store, parent, step())
+    locked(store, users[0], child.id)
+    with ThreadPoolExecutor(1) as threads:
+        ending = threads.submit(store.settle, (parent, failed(permanent="boom")), (child, Succeeded()))
+        postgres.until_blocked(users[0])
+        asked(store, users[0], child.id)
+        users[0].commit()
+        ending.result()
+
+    assert "succeeded" == view(store, "child").job.state
+    assert UNDO_MARK in {each.path for each in timeline(store).steps}
 
 
 def test_the_end_of_a_run_waits_for_no_lock_of_its_child(store: Harness, users: list[psycopg.Connection]):

@@ -102,6 +102,31 @@ def test_the_children_of_a_parent_that_ends_are_cancelled(app: App, calls: Calls
 
 
 @every_store
+def test_a_parent_receives_its_cancellation_before_that_of_its_child(app: App, calls: Calls, slow: Any):
+    """A run and its child are cancelled together; if the child ends first, the run is cancelled all the same."""
+    room, release = calls.step("room"), calls.step("release")
+
+    @app.workflow(queue="parents")
+    async def parent(flow: Flow) -> None:
+        await flow.step(room, undo=release)
+        await flow.call(slow)
+
+    run = parent.start(id="1")
+    drain(app, within="1m")
+    parents = app.queue("parents")
+    parents.pause()
+    run.cancel("sold out")
+    drain(app, within="1m")
+    assert ["room", "book", "back"] == calls
+    parents.resume()
+    drain(app, within="1m")
+
+    assert "cancelled" == run.state
+    assert "cancelled: sold out" in run.why
+    assert ["room", "book", "back", "release"] == calls
+
+
+@every_store
 def test_a_retry_of_a_dead_parent_starts_another_child(app: App, calls: Calls):
     """The child was cancelled with its parent, so the call starts another one when the parent is retried."""
     fails = calls.step("fails", redrive.GiveUp("no"))

@@ -146,9 +146,12 @@ async def _ended(conductor: Conductor, branch: Branch, row: StepRecord) -> StepR
     while True:
         conductor.check_receives(branch)
         end = None if row.ref is None else conductor.inbox.children.get(row.ref)
+        if end is not None and end.state is not State.CANCELLED:
+            break
+        # A run is cancelled with its children, and receives that before their ends.
+        await conductor.edge(branch, row.path)
         if end is not None:
             break
-        await conductor.edge(branch, row.path)
         await conductor.wait(branch, None, f"waits for the run {row.ref} of {row.name}", row.path)
     if end.state is State.SUCCEEDED:
         made = NewStep(row.path, row.kind, row.name, digest=row.digest, result=end.result, ref=row.ref)

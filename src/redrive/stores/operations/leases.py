@@ -18,7 +18,7 @@ from redrive.engine.lease import ATTEMPT_LIMIT, GRACE, limit_of
 from redrive.engine.lifecycle import LifecycleEvent, State
 from redrive.engine.outcome import Lost, Outcome, Succeeded, Suspended, Transition, Unreadable
 from redrive.engine.queue import Due
-from redrive.engine.records import AttemptOutcome, Claim, Enqueue
+from redrive.engine.records import AttemptOutcome, Claim, Enqueue, JobRecord
 from redrive.engine.runs import RunState
 from redrive.engine.settle import decide, set_aside
 from redrive.engine.topics import Publish
@@ -222,6 +222,10 @@ def _settle(endings: Sequence[Ending], stopped: Collection[int], now: datetime |
     other = yield from endings_of_runs.undo_before_end(ends, at)
     parked = [transition for _, transition in other if transition.run is not None]
     if parked:
+        if any(map(run_steps.begins_undo, parked)):
+            # Their calls are dropped, which locks the runs of their children. Those may end here, too, and jobs are
+            # locked before runs.
+            yield Query("jobs_lock", {"ids": sorted({each.claim.id for each in endings})}, into=JobRecord)
         yield from run_steps.write_parked(parked, at)
     done = yield from transitions.write(other, at)
     if plain:

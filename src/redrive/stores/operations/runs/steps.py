@@ -195,6 +195,11 @@ def _is_simple(batch: StepBatch) -> bool:
     return all(isinstance(each, NewStep) and each.ref is None and each.path != UNDO_MARK for each in batch.steps)
 
 
+def begins_undo(parked: Transition) -> bool:
+    """Return True if the rows of a run that is parked begin its undos."""
+    return parked.run is not None and any(row.path == UNDO_MARK for row in parked.run.steps)
+
+
 def write_parked(parked: Sequence[Transition], at: datetime) -> Steps[None]:
     """Write the rows of runs that are parked, before their jobs: a parked run has no lease any more."""
     given = [
@@ -240,8 +245,7 @@ def _write(batches: Sequence[StepBatch], at: datetime | None, *, alone: bool = F
     """Write rows without failed tries, at an instant or at the statement's; ``alone`` if nothing else is written."""
     rows = [(batch, row) for batch in batches for row in batch.steps if isinstance(row, NewStep)]
     written = (yield from _put(rows, at, alone=alone)) if rows else {}
-    missing = [(batch, row) for batch, row in rows if _key(batch, row) not in written]
-    recorded = (yield from _asked(missing)) if missing else {}
+    missing = [_key(batch, row) for batch, row in rows if _key(batch, row) not in written]
     received = [
         {"id": row.ref, "run_id": batch.run_id, "path": row.path}
         for batch, row in rows
@@ -253,6 +257,8 @@ def _write(batches: Sequence[StepBatch], at: datetime | None, *, alone: bool = F
     noted = [each for each in batches if each.values is not None or not each.steps]
     if noted:
         flags |= yield from _put_values(noted, at)
+        missing += [_values_of(each) for each in noted if not each.steps and (each.run_id, each.lease_id) not in flags]
+    recorded = (yield from _asked(missing)) if missing else {}
     return [_answer(each, flags, written, recorded) for each in batches]
 
 
@@ -261,6 +267,11 @@ _Key = tuple[int, str, int]
 
 def _key(batch: StepBatch, row: StepEnd) -> _Key:
     return batch.run_id, row.path, batch.lease_id
+
+
+def _values_of(batch: StepBatch) -> _Key:
+    """Return the key of values without a row; no step has this path."""
+    return batch.run_id, "", batch.lease_id
 
 
 def columns(row: StepRecord | NewStep) -> dict[str, Any]:
@@ -286,8 +297,8 @@ def _row(batch: StepBatch, row: NewStep, at: datetime | None) -> dict[str, Any]:
     return values
 
 
-def _asked(missing: Sequence[tuple[StepBatch, NewStep]]) -> Steps[dict[_Key, _Asked]]:
-    keys = [{"run_id": batch.run_id, "path": row.path, "lease_id": batch.lease_id} for batch, row in missing]
+def _asked(missing: Sequence[_Key]) -> Steps[dict[_Key, _Asked]]:
+    keys = [{"run_id": run_id, "path": path, "lease_id": lease_id} for run_id, path, lease_id in missing]
     rows: Sequence[_Asked] = yield Query("steps_asked", many=keys, into=_Asked)
     return {(row.run_id, row.path, row.lease_id): row for row in rows}
 
@@ -319,7 +330,7 @@ def _answer(
         kept.append(replace(kept_row, outcome=there.outcome, due_at=there.due_at))
     found = flags.get((batch.run_id, batch.lease_id))
     if found is None and not batch.steps:
-        return StepsWritten(StepsAnswer.LOST)
+        return StepsWritten(StepsAnswer.LATER if recorded[_values_of(batch)].is_locked else StepsAnswer.LOST)
     return StepsWritten(StepsAnswer.WRITTEN, tuple(kept), found)
 
 

@@ -1,5 +1,5 @@
 -- Write the values of runs with current leases, and return what operators ask of these runs.
--- Called by settle; a run without values keeps the ones it has.
+-- Called by record and settle; a run without values keeps the ones it has.
 -- many: rows
 UPDATE redrive_runs SET set_values = coalesce(:set_values, set_values)
 WHERE job_id = :run_id
