@@ -24,7 +24,16 @@ from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Released, S
 from redrive.engine.recurring import JobTemplate, RefreshDefinition, policy_document
 from redrive.engine.reports import began_at, spread
 from redrive.errors import ScheduleError
-from redrive.schedule import Action, RefreshEffect, RefreshOutcome, RefreshPolicy, RefreshState, Schedule, refresh
+from redrive.schedule import (
+    Action,
+    GiveUpSince,
+    RefreshEffect,
+    RefreshOutcome,
+    RefreshPolicy,
+    RefreshState,
+    Schedule,
+    refresh,
+)
 from tests.engine.helpers import CATCHING, T0, claim, failure, policy, seconds, settled
 
 HOUR = timedelta(hours=1)
@@ -184,6 +193,15 @@ FAILED = refresh.failure(POLICY, STARTED, now=T0 + seconds(5), uid="7").state
 def test_the_next_sweep_time_is_the_deadline_or_the_end_of_give_up_after(state: RefreshState, expected: Any):
     """Sweeps look at the deadline of a running attempt, and at the end of ``give_up_after`` of a failing item."""
     assert expected == sweep_at(POLICY, state)
+
+
+def test_the_next_sweep_time_counts_from_the_last_success_if_the_policy_does():
+    """It is earlier then, and nothing is to be swept while no attempt has failed."""
+    policy = replace(POLICY, give_up_since=GiveUpSince.LAST_SUCCESS)
+    fresh = refresh.success(policy, STARTED, now=T0, uid="7").state
+
+    assert None is sweep_at(policy, fresh)
+    assert T0 + 4 * HOUR == sweep_at(policy, replace(FAILED, succeeded_at=T0 - HOUR))
 
 
 def test_without_give_up_after_there_is_nothing_to_sweep():

@@ -23,7 +23,7 @@ from redrive.engine.recurring import (
     read_policy,
 )
 from redrive.errors import ScheduleError
-from redrive.schedule import Action, RefreshPolicy, Schedule
+from redrive.schedule import Action, GiveUpSince, RefreshPolicy, Schedule, Strategy
 from tests.engine.helpers import T0, policy
 
 SPANS = st.timedeltas(timedelta(seconds=1), timedelta(days=400))
@@ -45,6 +45,7 @@ CRONS = st.builds(
     window=SPANS,
     job=MADE,
 )
+Strategy.register("always in a test", lambda retry_at, planned_at, failures: Strategy.ALIGN)
 REFRESHES = st.builds(
     RefreshDefinition,
     name=st.text(min_size=1),
@@ -53,7 +54,9 @@ REFRESHES = st.builds(
         schedule=st.sampled_from([None, Schedule.cron("*/5 * * * *", tz="Europe/Kyiv")]),
         timeout=SPANS,
         delays=st.lists(SPANS, max_size=3).map(tuple),
-        give_up_after=st.none() | SPANS,
+        strategy=st.sampled_from([*Strategy, "always in a test"]),
+        give_up_after=SPANS,
+        give_up_since=st.sampled_from(GiveUpSince),
         on_give_up=st.sampled_from([(), (Action("email", "customer"),)]),
     ),
     job=MADE,

@@ -96,6 +96,7 @@ def test_defaults_are_written_too():
         "strategy": "retry_align_planned",
         "on_exhausted": "give_up",
         "give_up_after": None,
+        "give_up_since": "first_failure",
         "catch_up": None,
         "jitter": 0.0,
         "on_give_up": [],

@@ -16,6 +16,7 @@ from redrive.errors import ScheduleError
 from redrive.schedule import (
     Action,
     Exhausted,
+    GiveUpSince,
     RecurrenceRule,
     RefreshEffect,
     RefreshOutcome,
@@ -33,6 +34,13 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 DAILY = Schedule(rules=(RecurrenceRule.parse("FREQ=DAILY;BYHOUR=2,6,16;BYMINUTE=30"),), tz="Europe/Kyiv")
 FEW = Schedule(start=datetime(2026, 3, 28), rules=(RecurrenceRule.parse("FREQ=HOURLY;COUNT=20"),))  # noqa: DTZ001 - wall clock
 
+
+def counted(policy: RefreshPolicy) -> st.SearchStrategy[RefreshPolicy]:
+    """Return the policy, or one with its limit counted from the last success."""
+    limits = list(GiveUpSince) if policy.give_up_after is not None else [GiveUpSince.FIRST_FAILURE]
+    return st.sampled_from([replace(policy, give_up_since=each) for each in limits])
+
+
 POLICIES = st.builds(
     RefreshPolicy,
     schedule=st.sampled_from([DAILY, FEW]),
@@ -43,7 +51,7 @@ POLICIES = st.builds(
     give_up_after=st.sampled_from([None, 3 * HOUR, timedelta(days=2)]),
     catch_up=st.sampled_from([None, HOUR]),
     jitter=st.sampled_from([timedelta(0), 5 * MINUTE]),
-)
+).flatmap(counted)
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(

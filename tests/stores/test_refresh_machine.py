@@ -25,8 +25,22 @@ from tests.stores.walking import Walk, walks
 
 KEYS = ("a", "b")
 
+
+def uneven(retry_at: datetime, planned_at: datetime, failures: int) -> Strategy:
+    """Return a strategy that depends on all arguments."""
+    return Strategy.ALIGN if (retry_at < planned_at) == (failures % 2 == 1) else Strategy.UNTIL_SUCCESS
+
+
+Strategy.register("uneven in the walk", uneven)
 POLICIES = {
     "ends": keeping(delays=(5 * MINUTE,), give_up_after=2 * HOUR),
+    "since success": keeping(
+        delays=(5 * MINUTE, HOUR),
+        repeat_last=True,
+        give_up_after=2 * HOUR,
+        give_up_since="last_success",
+        strategy="uneven in the walk",
+    ),
     "goes on": keeping(delays=(MINUTE, 20 * MINUTE), strategy=Strategy.UNTIL_SUCCESS, on_exhausted=Exhausted.WAIT_NEXT),
     "other": keeping(schedule=Schedule.cron("45 */2 * * *"), strategy=Strategy.WHICHEVER_FIRST, delays=(MINUTE,)),
 }

@@ -14,7 +14,9 @@ from redrive.engine.items import TrackedItem
 from redrive.schedule import (
     Action,
     CronExpression,
+    FunctionStrategy,
     Gap,
+    GiveUpSince,
     RecurrenceRule,
     RefreshPolicy,
     RefreshState,
@@ -45,11 +47,26 @@ policy = RefreshPolicy(
     strategy="whichever_first",
     on_exhausted="give_up",
     give_up_after="7d",
+    give_up_since="last_success",
     on_give_up=[Action("disable")],
 )
 assert_type(policy.delays, tuple[timedelta, ...])
-assert_type(policy.strategy, Strategy)
+assert_type(policy.strategy, Strategy | FunctionStrategy)
 assert_type(policy.give_up_after, timedelta | None)
+assert_type(policy.give_up_since, GiveUpSince)
+
+
+def by_night(retry_at: datetime, planned_at: datetime, failures: int) -> Strategy:
+    """Choose a strategy for a retry."""
+    return Strategy.ALIGN if failures > 1 and retry_at.hour < planned_at.hour else Strategy.UNTIL_SUCCESS
+
+
+Strategy.register("by night", by_night)
+RefreshPolicy(strategy=by_night, give_up_after=1, give_up_since=GiveUpSince.LAST_SUCCESS)
+RefreshPolicy(strategy=lambda retry_at, planned_at, failures: "whichever_first")
+RefreshPolicy(strategy=lambda failures: "whichever_first")  # type: ignore[arg-type,misc]
+RefreshPolicy(strategy=7)  # type: ignore[arg-type]
+Strategy.register("seconds", lambda retry_at, planned_at, failures: 7)  # type: ignore[arg-type,return-value]
 RefreshPolicy(delays=["5m"], schedule=Schedule(rules=[rule]))
 RefreshPolicy(delays=5)  # type: ignore[arg-type]
 RefreshPolicy(timeout=None)  # type: ignore[arg-type]

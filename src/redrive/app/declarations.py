@@ -322,6 +322,7 @@ class Declarations:
 
         Raises:
             ScheduleSyntaxError: the policy cannot be parsed; the error has the line and the column.
+            ScheduleError: the policy has a function without a name, which cannot be stored.
             TaskDefinitionError: the name is taken or has a slash, the parameters cannot be stored, ``on_disabled``
                 takes something else, or there is no policy.
 

@@ -134,6 +134,8 @@ class Refresh(ScheduledTask[P, R, C, Q], TrackOptions[P], Generic[P, R, C, Q]):
     ) -> None:
         super().__init__(app, name, function, options, traits=traits)
         TrackOptions.__init__(self, self)
+        # A strategy without a name must fail here, not where a worker declares the refresh.
+        policy_document(refresh)
         self.refresh_policy = refresh
         self._schedules = Schedules(app)
         self._items = Refreshes(app)
@@ -192,6 +194,7 @@ class Refresh(ScheduledTask[P, R, C, Q], TrackOptions[P], Generic[P, R, C, Q]):
 
         Raises:
             ScheduleSyntaxError: the policy cannot be parsed; the error has the line and the column.
+            ScheduleError: the policy has a function without a name, which cannot be stored.
         """
         own = RefreshPolicy.parse(policy) if isinstance(policy, str) else policy
         return TrackOptions(self, own, at_once=at_once, using=using)

@@ -51,6 +51,7 @@ class TrackedItem(msgspec.Struct, frozen=True, gc=False):
     started_at: datetime | None
     due_at: datetime | None
     failing_since: datetime | None
+    succeeded_at: datetime | None
     sweep_at: datetime | None
     attempt_no: int
     attempts_since_success: int
@@ -79,6 +80,7 @@ class TrackedItem(msgspec.Struct, frozen=True, gc=False):
             started_at=self.started_at,
             due_at=self.due_at,
             failing_since=self.failing_since,
+            succeeded_at=self.succeeded_at,
             attempts_since_success=self.attempts_since_success,
             planned_at=self.planned_at,
             disabled_until_update=self.disabled_until_update,
@@ -93,7 +95,7 @@ class TrackedItem(msgspec.Struct, frozen=True, gc=False):
 
 
 _STATE = (
-    "refresh_at", "deadline_at", "planned_at", "started_at", "due_at", "failing_since", "attempt_no",
+    "refresh_at", "deadline_at", "planned_at", "started_at", "due_at", "failing_since", "succeeded_at", "attempt_no",
     "attempts_since_success", "disabled_until_update", "disabled_reason", "completed", "paused",
 )  # fmt: skip
 _STATE_OF = operator.attrgetter(*_STATE)
@@ -108,9 +110,7 @@ def sweep_at(policy: RefreshPolicy, state: RefreshState) -> datetime | None:
     """Return when a sweep has to examine the item; None if time alone changes nothing."""
     if state.attempt_uid is not None:
         return state.deadline_at
-    if state.disabled_until_update or state.paused or policy.give_up_after is None or state.failing_since is None:
-        return None
-    return state.failing_since + policy.give_up_after
+    return None if state.disabled_until_update or state.paused else refresh.limit_at(policy, state)
 
 
 # A failed attempt leaves a dead job, which is marked as caught: the refresh has handled the failure as a catch task

@@ -189,21 +189,26 @@ class _RefreshDocument(msgspec.Struct):
 
 # The document is JSON. A refresh policy is stored as `RefreshPolicy.to_dict` writes it, which is versioned. A document
 # that a newer version has written and this one cannot decode is left alone; see `read`.
-@functools.lru_cache(maxsize=1024)
 def read(name: str, kind: Kind, document: str) -> Definition | None:
     """Decode a declaration; return None if this version cannot."""
     try:
-        if kind is Kind.CRON:
-            cron = msgspec.json.decode(document, type=_CronDocument)
-            definition = CronDefinition(
-                name, cron.pattern, cron.tz, cron.overlap, cron.catch_up, cron.window, _template(cron.job)
-            )
-            return definition.checked()
-        kept = msgspec.json.decode(document, type=_RefreshDocument)
-        disabled = None if kept.on_disabled is None else _template(kept.on_disabled)
-        return RefreshDefinition(name, read_policy(bytes(kept.policy).decode()), _template(kept.job), disabled)
+        return _decoded(name, kind, document)
     except (ConfigurationError, msgspec.MsgspecError):
         return None
+
+
+# Errors are not kept: a function that the document names may be registered later.
+@functools.lru_cache(maxsize=1024)
+def _decoded(name: str, kind: Kind, document: str) -> Definition:
+    if kind is Kind.CRON:
+        cron = msgspec.json.decode(document, type=_CronDocument)
+        definition = CronDefinition(
+            name, cron.pattern, cron.tz, cron.overlap, cron.catch_up, cron.window, _template(cron.job)
+        )
+        return definition.checked()
+    kept = msgspec.json.decode(document, type=_RefreshDocument)
+    disabled = None if kept.on_disabled is None else _template(kept.on_disabled)
+    return RefreshDefinition(name, read_policy(bytes(kept.policy).decode()), _template(kept.job), disabled)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ zones come from the IANA database of the system or of the package tzdata.
 """
 
 from redrive.schedule.cron import CronExpression
-from redrive.schedule.options import Action, Exhausted, Strategy
+from redrive.schedule.options import Action, Exhausted, FunctionStrategy, GiveUpSince, Strategy, StrategyFunction
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.schedule import Schedule
@@ -21,7 +21,9 @@ __all__ = [
     "Action",
     "CronExpression",
     "Exhausted",
+    "FunctionStrategy",
     "Gap",
+    "GiveUpSince",
     "RecurrenceRule",
     "RefreshEffect",
     "RefreshOutcome",
@@ -30,4 +32,5 @@ __all__ = [
     "RefreshTransition",
     "Schedule",
     "Strategy",
+    "StrategyFunction",
 ]

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from redrive.errors import ScheduleError
 from redrive.schedule.cron import CronExpression
-from redrive.schedule.options import Action, PolicyFields, read_span
+from redrive.schedule.options import Action, FunctionStrategy, PolicyFields, read_span
 from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.schedule import Schedule
 
@@ -28,7 +28,7 @@ VERSION = 1
 P = TypeVar("P")
 T = TypeVar("T")
 
-_CHOICES = ("strategy", "on_exhausted")
+_CHOICES = ("strategy", "on_exhausted", "give_up_since")
 _SPANS = ("timeout", "give_up_after", "catch_up", "jitter")
 _KEYS = ("version", "schedule", "delays", "on_give_up", "repeat_last", *_CHOICES, *_SPANS)
 _SCHEDULE = ("start", "rules", "crons", "times", "except_times", "tz", "gap")
@@ -42,7 +42,7 @@ def to_dict(policy: PolicyFields) -> dict[str, Any]:
         data["schedule"] = _schedule_out(policy.schedule)
     data |= {name: _span_out(getattr(policy, name)) for name in _SPANS}
     data |= {"repeat_last": policy.repeat_last}
-    data |= {name: str(getattr(policy, name)) for name in _CHOICES}
+    data |= {name: _choice_out(getattr(policy, name)) for name in _CHOICES}
     data["delays"] = [_span_out(each) for each in policy.delays]
     data["on_give_up"] = [{name: getattr(each, name) for name in _ACTION} for each in policy.on_give_up]
     return data
@@ -63,6 +63,17 @@ def from_dict(data: object, make: Callable[..., P]) -> P:
     given["delays"] = _each(found["delays"], _span, "policy.delays")
     given["on_give_up"] = _each(found["on_give_up"], _action, "policy.on_give_up")
     return _build(lambda: make(**given), "policy")
+
+
+def _choice_out(value: object) -> str:
+    if not isinstance(value, FunctionStrategy):
+        return str(value)
+    if value.name is None:
+        raise ScheduleError(
+            f"strategy: the function {value.label} cannot be stored: Strategy.register(name, function) gives it a name "
+            "to store, and RefreshPolicy(strategy=name) refers to it"
+        )
+    return value.name
 
 
 def _schedule_out(schedule: Schedule) -> dict[str, Any]:

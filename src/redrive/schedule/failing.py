@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
-from redrive.schedule.options import Exhausted, Strategy
+from redrive.errors import ScheduleError
+from redrive.schedule.options import Exhausted, FunctionStrategy, GiveUpSince, Strategy
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.state import RefreshEffect, RefreshOutcome, RefreshState, RefreshTransition
@@ -102,7 +103,11 @@ def failed(  # noqa: PLR0913 - what failed, when, and what is known of it
             replace(_planned_at(policy, idle, following, sample), attempt_no=0), RefreshOutcome.WAITING_NEXT
         )
     wait = max(delay, retry_after or _NONE)
-    chosen, is_new = aligned(policy, on_time + wait, following)
+    try:
+        chosen, is_new = aligned(policy, on_time + wait, following, failures=state.attempt_no)
+    except ScheduleError as error:
+        # As a job with a backoff that raises: asking again would not help.
+        return given_up(policy, state, at, str(error))
     if chosen == following:
         idle = _planned_at(policy, idle, following, sample)
     else:
@@ -112,24 +117,44 @@ def failed(  # noqa: PLR0913 - what failed, when, and what is known of it
     return RefreshTransition(idle, RefreshOutcome.RETRY_SCHEDULED)
 
 
-def aligned(policy: RefreshPolicy, retry_at: datetime, following: datetime | None) -> tuple[datetime, bool]:
-    """Choose between a retry and the next planned refresh; return True with it if its attempts are counted from 1."""
-    if following is None or policy.strategy is Strategy.UNTIL_SUCCESS:
+def aligned(
+    policy: RefreshPolicy, retry_at: datetime, following: datetime | None, *, failures: int
+) -> tuple[datetime, bool]:
+    """Choose between a retry and the next planned refresh; return True with it if its attempts are counted from 1.
+
+    Raise `ScheduleError` if a function of the user is to choose and does not.
+    """
+    if following is None:
         return retry_at, False
-    if policy.strategy is Strategy.PLANNED_ONLY:
+    strategy = policy.strategy
+    if isinstance(strategy, FunctionStrategy):
+        strategy = strategy.choose(retry_at, following, failures)
+    if strategy is Strategy.UNTIL_SUCCESS:
+        return retry_at, False
+    if strategy is Strategy.PLANNED_ONLY:
         return following, False
-    if policy.strategy is Strategy.WHICHEVER_FIRST:
+    if strategy is Strategy.WHICHEVER_FIRST:
         return min(retry_at, following), False
     if retry_at + policy.timeout <= following:
         return retry_at, False
-    return following, policy.strategy is Strategy.UNTIL_PLANNED
+    return following, strategy is Strategy.UNTIL_PLANNED
+
+
+def limit_at(policy: RefreshPolicy, state: RefreshState) -> datetime | None:
+    """Return when ``give_up_after`` ends; None without a limit, or if no attempt has failed since the last success."""
+    if policy.give_up_after is None or state.failing_since is None:
+        return None
+    since = state.failing_since
+    if policy.give_up_since is GiveUpSince.LAST_SUCCESS and state.succeeded_at is not None:
+        # A clock that was set back can make the success the later one.
+        since = min(since, state.succeeded_at)
+    return since + policy.give_up_after
 
 
 def is_too_long(policy: RefreshPolicy, state: RefreshState, at: datetime) -> bool:
     """Return True if no attempt has succeeded for ``give_up_after``."""
-    if policy.give_up_after is None or state.failing_since is None:
-        return False
-    return at - state.failing_since >= policy.give_up_after
+    limit = limit_at(policy, state)
+    return limit is not None and at >= limit
 
 
 def given_up(policy: RefreshPolicy, state: RefreshState, at: datetime, reason: str) -> RefreshTransition:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.schedule.english.spans import written
-from redrive.schedule.options import Exhausted, PolicyFields, Strategy
+from redrive.schedule.options import Exhausted, GiveUpSince, PolicyFields, Strategy
 from redrive.schedule.rule import Freq
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import Gap, instant, wall
@@ -60,7 +60,7 @@ def lint(policy: PolicyFields, now: datetime | None) -> tuple[str, ...]:
     """Return the warnings about a policy; without ``now`` those that depend on it are left out."""
     schedule = policy.schedule
     if schedule is None:
-        return (*_endless(policy, None), *_contradictory(policy))
+        return (*_endless(policy, None), *_early(policy, None), *_contradictory(policy))
     found = gaps(schedule, now or _beginning(schedule))
     warnings = [*(_of_gaps(policy, found) if found is not None else ()), *_endless(policy, found)]
     warnings += [*_contradictory(policy), *_left_out(schedule)]
@@ -82,16 +82,37 @@ def _of_gaps(policy: PolicyFields, found: Gaps) -> Iterator[str]:
             f"{written(min(policy.delays))}, and the timeout, {written(policy.timeout)}, are together no shorter than "
             f"the gap, {written(found.longest)}. Allow less time, or keep retrying until it succeeds."
         )
-    elif _is_overlong(policy, found):
+    elif _is_overlong(policy, found) and isinstance(policy.strategy, Strategy):
         yield (
             f"If each attempt times out, the last one ends after {written(_chain(policy))}, and planned refreshes lie "
             f"{written(found.shortest)} apart: {_OVER[policy.strategy]}. A shorter timeout, shorter delays or fewer "
             "retries avoid that."
         )
     if policy.give_up_after is not None and policy.give_up_after <= found.longest:
+        yield from _early(policy, found)
+
+
+def _early(policy: PolicyFields, found: Gaps | None) -> Iterator[str]:
+    """Warn about a limit that ends before the next planned refresh."""
+    if policy.give_up_after is None:
+        return
+    limit = written(policy.give_up_after)
+    is_since_success = policy.give_up_since is GiveUpSince.LAST_SUCCESS
+    if found is None and is_since_success:
         yield (
-            f"It gives up after {written(policy.give_up_after)} without success, and planned refreshes lie up to "
-            f"{written(found.longest)} apart: it can be given up before the next one is tried. Wait longer than that."
+            f"It gives up {limit} after the last success, and has no schedule: if it is started later than that, the "
+            "first failure is final, and no retry is made. Count from the first failure, or add a schedule."
+        )
+    elif found is not None and is_since_success:
+        yield (
+            f"It gives up {limit} after the last success, and planned refreshes lie up to {written(found.longest)} "
+            "apart: the first failure can be final, and no retry is made. Wait longer than that, or count from the "
+            "first failure."
+        )
+    elif found is not None:
+        yield (
+            f"It gives up after {limit} without success, and planned refreshes lie up to {written(found.longest)} "
+            "apart: it can be given up before the next one is tried. Wait longer than that."
         )
 
 
@@ -103,7 +124,7 @@ def _never_fits(policy: PolicyFields, found: Gaps) -> bool:
 
 
 def _is_overlong(policy: PolicyFields, found: Gaps) -> bool:
-    if not policy.delays or policy.repeat_last or policy.strategy is Strategy.PLANNED_ONLY:
+    if not policy.delays or policy.repeat_last or policy.strategy not in _OVER:
         return False
     return _chain(policy) > found.shortest
 

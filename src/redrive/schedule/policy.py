@@ -12,7 +12,19 @@ from msgspec.structs import force_setattr
 from redrive.errors import ScheduleError
 from redrive.policy.duration import Duration
 from redrive.schedule import codec
-from redrive.schedule.options import LONGEST, Action, Exhausted, PolicyFields, Strategy, read_span, usual_ending
+from redrive.schedule.options import (
+    LONGEST,
+    Action,
+    Exhausted,
+    FunctionStrategy,
+    GiveUpSince,
+    PolicyFields,
+    Strategy,
+    StrategyFunction,
+    read_span,
+    read_strategy,
+    usual_ending,
+)
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import aware, member
 
@@ -31,14 +43,21 @@ class RefreshPolicy(PolicyFields, frozen=True):
         schedule: the planned refreshes: a `Schedule`, or lines of iCalendar that `Schedule.parse` reads; None for a
             refresh that only users start.
         timeout: time limit of one attempt.
-        delays: the delay before each retry; their number is the number of retries.
+        delays: the delay before each retry; their number is the number of retries. Those of a backoff are
+            ``backoff.delays(6)``.
         repeat_last: True to continue with the last delay without end.
-        strategy: the treatment of a retry that does not fit before the next planned refresh: a `Strategy`, or its
-            value.
+        strategy: the treatment of a retry that does not fit before the next planned refresh: a `Strategy`, its value,
+            or a function that returns one of them for each retry: ``function(retry_at, planned_at, failures)`` with the
+            time of the retry, the next planned refresh, and the failed attempts in this cycle, from 1. It is pure: it
+            reads no clock and draws no random numbers. A policy that is stored, as that of ``@app.refresh``, takes the
+            name of a function that `Strategy.register` has registered. A function that raises is a reason to give up.
+            After construction the field is a `Strategy` or a `FunctionStrategy`.
         on_exhausted: what happens when all retries are used: an `Exhausted`, or its value. By default the refresh waits
             for the next planned one if ``give_up_after`` limits the time and there is a schedule, and gives up
             otherwise. After construction the field is never None.
-        give_up_after: how long it may fail, from the first start that failed; None means no limit.
+        give_up_after: how long it may fail; None means no limit.
+        give_up_since: the instant from which that is counted, a `GiveUpSince` or its value: by default the first start
+            that failed.
         catch_up: how late a planned refresh may start; None means without limit, once.
         jitter: maximum random delay of planned refreshes, those that are late included.
         on_give_up: the actions when it is given up.
@@ -57,9 +76,10 @@ class RefreshPolicy(PolicyFields, frozen=True):
             timeout: Duration = ...,
             delays: Iterable[Duration] = ...,
             repeat_last: bool = ...,
-            strategy: Strategy | str = ...,
+            strategy: Strategy | FunctionStrategy | StrategyFunction | str = ...,
             on_exhausted: Exhausted | str | None = ...,
             give_up_after: Duration | None = ...,
+            give_up_since: GiveUpSince | str = ...,
             catch_up: Duration | None = ...,
             jitter: Duration = ...,
             on_give_up: Sequence[Action] = ...,
@@ -68,7 +88,8 @@ class RefreshPolicy(PolicyFields, frozen=True):
     def __post_init__(self) -> None:
         self._read_spans()
         self._check_types()
-        force_setattr(self, "strategy", member(Strategy, "strategy", self.strategy))
+        force_setattr(self, "strategy", read_strategy(self.strategy))
+        force_setattr(self, "give_up_since", member(GiveUpSince, "give_up_since", self.give_up_since))
         ending = usual_ending(self) if self.on_exhausted is None else self.on_exhausted
         force_setattr(self, "on_exhausted", member(Exhausted, "on_exhausted", ending))
         if self.timeout <= _NONE:
@@ -81,6 +102,8 @@ class RefreshPolicy(PolicyFields, frozen=True):
             raise ScheduleError(f"a span of time is longer than a hundred years: {longest.days} days")
         if self.give_up_after is not None and self.give_up_after <= _NONE:
             raise ScheduleError(f"give_up_after={self.give_up_after}: the time must be positive")
+        if self.give_up_after is None and self.give_up_since is not GiveUpSince.FIRST_FAILURE:
+            raise ScheduleError(f"give_up_since='{self.give_up_since}' needs a limit that is counted: give_up_after")
         if self.repeat_last and not self.delays:
             raise ScheduleError("repeat_last=True needs a delay to repeat")
         if self.on_exhausted is Exhausted.WAIT_NEXT and self.schedule is None:
@@ -110,7 +133,10 @@ class RefreshPolicy(PolicyFields, frozen=True):
             if value is not None or name in {"timeout", "jitter"}:
                 force_setattr(self, name, read_span(name, value))
         if isinstance(self.delays, str) or not isinstance(self.delays, Iterable):
-            raise ScheduleError(f"delays={self.delays!r}: write a list of durations, such as ['0s', '5m']")
+            raise ScheduleError(
+                f"delays={self.delays!r}: write a list of durations, such as ['0s', '5m'], or those of a backoff, such "
+                "as Backoff.exponential('1m').delays(6)"
+            )
         force_setattr(self, "delays", tuple(read_span("delays", each) for each in self.delays))
 
     def delay(self, failures: int) -> timedelta | None:

@@ -44,7 +44,10 @@ refresh, and the item is not given up: until then the code or the data may have 
 
 **Giving up.** When all retries are used, a policy gives up or waits for the next planned refresh and counts anew. It
 also gives up when no attempt has succeeded for too long, counted from the first start of the failing streak, so that a
-monthly refresh is not given up before its second attempt.
+monthly refresh is not given up before its second attempt. `GiveUpSince.LAST_SUCCESS` counts from the last success
+instead: data is never older than that without notice. The first attempt after a success is always made, and pauses and
+downtimes count. The first failing start counts if no attempt has succeeded since the last update, or since the policy
+counts from the last success.
 
 **Catch-up.** After a downtime every refresh that was planned in between is due once, all at the same instant.
 `RefreshPolicy.catch_up` limits how late it may start. The others are spread over the jitter of their policy: a start
@@ -68,8 +71,8 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from redrive.policy.duration import Duration
-from redrive.schedule.failing import TOO_LONG, aligned, failed, given_up, is_too_long, next_planned, planned
-from redrive.schedule.options import read_span
+from redrive.schedule.failing import TOO_LONG, aligned, failed, given_up, is_too_long, limit_at, next_planned, planned
+from redrive.schedule.options import GiveUpSince, read_span
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.starting import (
     TOLERANCE,
@@ -91,6 +94,7 @@ __all__ = [
     "begun",
     "failure",
     "is_due",
+    "limit_at",
     "pause",
     "replan",
     "resume",
@@ -122,7 +126,10 @@ def success(
     check(now, sample)
     if state.attempt_uid is None or state.attempt_uid != uid:
         return RefreshTransition(state, RefreshOutcome.STALE)
-    after = planned(policy, _cleared(state), clamped(state, now), sample)
+    at = clamped(state, now)
+    # Only where it counts: items that have succeeded at different instants cannot share the move of their next start.
+    succeeded_at = at if policy.give_up_since is GiveUpSince.LAST_SUCCESS else None
+    after = planned(policy, replace(_cleared(state), succeeded_at=succeeded_at), at, sample)
     return RefreshTransition(after, RefreshOutcome.COMPLETED if after.completed else RefreshOutcome.SUCCEEDED)
 
 
@@ -194,7 +201,9 @@ def update(
     """
     check(now, sample)
     at = clamped(state, now)
-    enabled = replace(_cleared(state), disabled_until_update=False, disabled_reason=None, completed=False)
+    enabled = replace(
+        _cleared(state), succeeded_at=None, disabled_until_update=False, disabled_reason=None, completed=False
+    )
     waiting = planned(policy, enabled, at, sample)
     return RefreshTransition(
         replace(waiting, refresh_at=at, completed=False) if at_once else waiting, RefreshOutcome.ENABLED
@@ -262,6 +271,8 @@ def set_back(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sampl
     # Otherwise it may follow a hint, which is a lower bound.
     if after is not state or not state.attempts_since_success:
         after = _set_back(policy, after, now, sample)
+    if after.succeeded_at is not None and after.succeeded_at > now + TOLERANCE:
+        after = replace(after, succeeded_at=now)
     return (
         RefreshTransition(state, RefreshOutcome.NOTHING)
         if after == state

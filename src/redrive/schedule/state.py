@@ -66,6 +66,8 @@ class RefreshState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         due_at: when that start was due: ``started_at`` less the lag of this start and of those before it in the same
             chain of retries, if it is within `redrive.schedule.refresh.TOLERANCE`.
         failing_since: the first start since the last success, if that attempt failed or runs.
+        succeeded_at: the end of the last attempt that succeeded, if its policy counts from it
+            (`GiveUpSince.LAST_SUCCESS`); None otherwise, and after an update.
         attempts_since_success: attempts since the last success or update.
         planned_at: the next occurrence of the schedule.
         disabled_until_update: True once it was given up.
@@ -80,6 +82,7 @@ class RefreshState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     started_at: datetime | None = None
     due_at: datetime | None = None
     failing_since: datetime | None = None
+    succeeded_at: datetime | None = None
     attempts_since_success: int = 0
     planned_at: datetime | None = None
     disabled_until_update: bool = False

@@ -59,6 +59,7 @@ class RefreshFields(models.Model):  # type: ignore[misc] # Django has no type in
     started_at = models.DateTimeField(null=True, editable=False)
     due_at = models.DateTimeField(null=True, editable=False)
     failing_since = models.DateTimeField(null=True, editable=False)
+    succeeded_at = models.DateTimeField(null=True, editable=False)
     attempts_since_success = models.PositiveIntegerField(default=0, editable=False)
     planned_at = models.DateTimeField(null=True, editable=False)
     disabled_until_update = models.BooleanField(default=False, editable=False)

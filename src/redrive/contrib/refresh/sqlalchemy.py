@@ -88,6 +88,7 @@ class RefreshColumns:
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     due_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     failing_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    succeeded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     attempts_since_success: Mapped[int] = mapped_column(default=0, server_default=sa.text("0"))
     planned_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     disabled_until_update: Mapped[bool] = mapped_column(default=False, server_default=sa.false())

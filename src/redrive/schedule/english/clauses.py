@@ -10,12 +10,13 @@ from typing import NoReturn
 
 import msgspec
 
+from redrive.errors import ScheduleError
 from redrive.schedule.english import actions, definitions, endings, failures, retries, schedules
 from redrive.schedule.english.failures import Numbered
-from redrive.schedule.english.notes import Header, Pieces
+from redrive.schedule.english.notes import Header, Pieces, wrong
 from redrive.schedule.english.spans import some
 from redrive.schedule.english.tokens import Reader
-from redrive.schedule.options import Exhausted, Strategy
+from redrive.schedule.options import Exhausted, Strategy, read_strategy
 
 _HEADINGS = ("retry policy :", "retry policy", "retries :", "do retries", "refresh policy :")
 _SCHEDULED = tuple(
@@ -213,7 +214,23 @@ def _overlap(reader: Reader, notes: Pieces) -> bool:
     phrase = reader.take(*_STRATEGIES)
     if phrase is not None:
         notes.put("strategy", _STRATEGIES[phrase], reader.said(begin))
-    return phrase is not None
+    return phrase is not None or _function(reader, notes)
+
+
+def _function(reader: Reader, notes: Pieces) -> bool:
+    """Take ``Use the strategy "name"``, the name of a function."""
+    begin = reader.place
+    if not reader.take("use the strategy", "use strategy"):
+        return False
+    token = reader.take_kind("quoted")
+    if token is None:
+        reader.lost("the name of a strategy belongs here, in quotes", 'Use the strategy "by night"')
+    try:
+        strategy = read_strategy(reader.unquoted(token))
+    except ScheduleError as error:
+        wrong(reader.said(begin), str(error))
+    notes.put("strategy", strategy, reader.said(begin))
+    return True
 
 
 def _timeout(reader: Reader, notes: Pieces) -> bool:

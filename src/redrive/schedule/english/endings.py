@@ -7,7 +7,7 @@ from redrive.schedule.english.failures import MOST, failures
 from redrive.schedule.english.notes import Header, Limit, Pieces, wrong
 from redrive.schedule.english.spans import number, ordinal, span, whole
 from redrive.schedule.english.tokens import Place, Reader
-from redrive.schedule.options import Exhausted
+from redrive.schedule.options import Exhausted, GiveUpSince
 
 _WAITS = tuple(
     f"wait {until} {the}next {planned} refresh"
@@ -23,6 +23,10 @@ _FAILED = (
     "attempts", "attempt", "tries",
 )  # fmt: skip
 _RETRIES = ("failed retries", "retries", "unsuccessful retries", "retry", "failed retry")
+_SINCE_SUCCESS = tuple(
+    f"{since} {the} last success{more}"
+    for since in ("since", "after", "from") for the in ("the", "its") for more in ("ful refresh", "ful attempt", "")
+)  # fmt: skip
 _TAILS = (
     "of unsuccessful refresh attempts", "without success", "of unsuccessful attempts", "of failures", "of failing",
     "of retrying", "without a success", "without a successful refresh",
@@ -90,6 +94,8 @@ def giving_up(reader: Reader, notes: Pieces) -> Header | None:
     if not reader.take("give up"):
         return None
     reader.take("only")
+    if _time(reader, notes, begin, is_bare=True):
+        return header
     kind = _limit(reader, notes, begin) if reader.take("after", "on") else "last"
     if kind == "last":
         notes.put("gives_up", kind, reader.said(begin))
@@ -98,11 +104,31 @@ def giving_up(reader: Reader, notes: Pieces) -> Header | None:
     return header
 
 
+def _time(reader: Reader, notes: Pieces, begin: int, *, is_bare: bool = False) -> bool:
+    """Take a limit in time; return False if the text is another clause.
+
+    With `is_bare` no "after" comes before it, so it counts from the last success: ``one week after the last success``.
+    """
+    at = reader.place
+    found = span(reader)
+    since = GiveUpSince.FIRST_FAILURE if reader.take(*_SINCE_SUCCESS) is None else GiveUpSince.LAST_SUCCESS
+    if found is None or (is_bare and since is GiveUpSince.FIRST_FAILURE):
+        reader.place = at
+        return False
+    if not found:
+        reader.refuse(at, "the time must be positive", "Give up after one week", "Do not retry")
+    if since is GiveUpSince.FIRST_FAILURE:
+        reader.take(*_TAILS)
+    notes.put("give_up_after", found, reader.said(begin))
+    notes.put("give_up_since", since, reader.said(begin))
+    return True
+
+
 def _after(reader: Reader, notes: Pieces, begin: int) -> bool:
     """Take ``after 3 failures, give up``; return False if the text is another clause."""
     at = reader.place
     is_limit = span(reader) is not None
-    reader.take(*_TAILS)
+    reader.take(*_TAILS, *_SINCE_SUCCESS)
     if not is_limit:
         is_limit = (number(reader) is not None or ordinal(reader) is not None) and reader.take(*_FAILED) is not None
     reader.take(",")
@@ -137,12 +163,7 @@ def _limit(reader: Reader, notes: Pieces, begin: int) -> str:
         notes.put("attempts", Limit(nth), reader.said(begin))
         return "attempts"
     reader.place = at
-    found = span(reader)
-    if found is not None:
-        if not found:
-            reader.refuse(at, "the time must be positive", "Give up after one week", "Do not retry")
-        reader.take(*_TAILS)
-        notes.put("give_up_after", found, reader.said(begin))
+    if _time(reader, notes, begin):
         return "time"
     count = whole(reader, MOST)
     for nouns, more in ((_FAILED, 0), (_RETRIES, 1)):

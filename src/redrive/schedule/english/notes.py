@@ -36,6 +36,7 @@ _PLURALS = {
     "heading": "headings",
     "last_failure": "last failures",
     "give_up_after": "limits in time",
+    "give_up_since": "limits in time",
     "attempts": "numbers of attempts",
     "further": "delays after further failures: described twice",
     "retry": "descriptions of retries",

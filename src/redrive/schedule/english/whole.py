@@ -40,7 +40,7 @@ class Whole:
         delays = self._kept(self._limited(self._delays()), schedule)
         self._check_heading(delays)
         exhausted = self._ending(schedule, delays)
-        given = {name: notes.get(name) for name in ("timeout", "catch_up", "jitter", "give_up_after")}
+        given = {name: notes.get(name) for name in ("timeout", "catch_up", "jitter", "give_up_after", "give_up_since")}
         return make(
             schedule=schedule,
             delays=delays,

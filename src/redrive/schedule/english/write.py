@@ -14,7 +14,15 @@ from redrive.schedule.english import read
 from redrive.schedule.english.spans import written, written_ordinal
 from redrive.schedule.english.tokens import quoted
 from redrive.schedule.english.words import DAY_NAMES, MONTH_NAMES, WEEKEND, WORKDAYS
-from redrive.schedule.options import Action, Exhausted, PolicyFields, Strategy, usual_ending
+from redrive.schedule.options import (
+    Action,
+    Exhausted,
+    FunctionStrategy,
+    GiveUpSince,
+    PolicyFields,
+    Strategy,
+    usual_ending,
+)
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
 from redrive.schedule.timezone import Gap
@@ -48,7 +56,11 @@ def sentences(policy: PolicyFields) -> Iterator[str]:
     elif usual_ending(policy) is not Exhausted.GIVE_UP or _waits_alone(policy):
         yield f"On the {last} failure, give up"
     if policy.give_up_after is not None:
-        yield f"Give up after {written(policy.give_up_after)} without success"
+        limit = written(policy.give_up_after)
+        if policy.give_up_since is GiveUpSince.LAST_SUCCESS:
+            yield f"Give up {limit} after the last success"
+        else:
+            yield f"Give up after {limit} without success"
     for each in policy.on_give_up:
         yield _action(each)
 
@@ -99,6 +111,8 @@ def _overlap(policy: PolicyFields) -> Iterator[str]:
     elif policy.strategy is Strategy.UNTIL_PLANNED:
         anew = "Count attempts anew at each scheduled refresh"
         yield "Retry until the next scheduled refresh" if policy.delays else anew
+    elif isinstance(policy.strategy, FunctionStrategy):
+        yield f"Use the strategy {quoted(policy.strategy.label)}"
     elif policy.strategy in _STRATEGIES:
         yield _STRATEGIES[policy.strategy]
 

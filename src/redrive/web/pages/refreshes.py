@@ -85,6 +85,7 @@ class ItemPage(msgspec.Struct, frozen=True, gc=False):
         failed: the attempts since the last success.
         started_at: the start of the latest attempt.
         failing_since: the start of the first attempt since the last success.
+        succeeded_at: the end of the last attempt that succeeded, if the policy counts from it.
         refresh_at: when the next attempt starts.
         deadline_at: when the running attempt counts as failed.
         planned_at: the next planned refresh.
@@ -111,6 +112,7 @@ class ItemPage(msgspec.Struct, frozen=True, gc=False):
     failed: int
     started_at: datetime | None
     failing_since: datetime | None
+    succeeded_at: datetime | None
     refresh_at: datetime | None
     deadline_at: datetime | None
     planned_at: datetime | None
@@ -153,6 +155,7 @@ def item(site: Site, request: Request) -> Procedure[Page]:
         failed=found.attempts_since_success,
         started_at=found.started_at,
         failing_since=found.failing_since,
+        succeeded_at=found.succeeded_at,
         refresh_at=found.refresh_at,
         deadline_at=found.deadline_at,
         planned_at=found.planned_at,
@@ -185,15 +188,14 @@ def end_of(policy: RefreshPolicy, state: RefreshState, at: datetime) -> tuple[da
     """Return when and why an item will be given up if each attempt times out; None twice if it never is."""
     played = failing(policy, state, at, FAR)
     last = played.attempts[-1].ended if played.attempts else state.deadline_at or at
-    since = played.state.failing_since
-    if state.disabled_until_update or since is None:
+    if state.disabled_until_update or played.state.failing_since is None:
         return None, None
     if played.state.disabled_until_update and played.state.disabled_reason != TOO_LONG:
         return last, played.state.disabled_reason
     # An item that waits is given up by a sweep, and a running attempt is not interrupted.
-    if policy.give_up_after is None:
+    end = refresh.limit_at(policy, played.state)
+    if end is None:
         return None, None
-    end = since + policy.give_up_after
     return (max(end, last) if played.state.disabled_until_update else end), TOO_LONG
 
 

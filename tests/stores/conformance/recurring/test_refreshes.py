@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -28,6 +28,18 @@ PERMANENT = failed("401", permanent="The password is wrong", reason="GAVE_UP")
 def clockwork(store: Harness) -> Clockwork:
     """Return a helper for schedules in a new store."""
     return Clockwork(store)
+
+
+def second(_: datetime, __: datetime, failures: int) -> Strategy:
+    """Return a strategy that aligns from the second failure on."""
+    return Strategy.UNTIL_SUCCESS if failures == 1 else Strategy.ALIGN
+
+
+def raises(_: datetime, planned_at: datetime, __: int) -> Strategy:
+    """Raise an error with characters that no database stores, in the year of the store's clock."""
+    if planned_at.date() == T0.date():
+        raise LookupError("\0 \ud800")
+    return Strategy.ALIGN
 
 
 def notifications(clockwork: Clockwork) -> list[dict[str, Any]]:
@@ -685,6 +697,116 @@ def test_a_start_that_would_be_too_late_gives_up(store: Harness):
 
     assert MoveResult("a", RefreshOutcome.GAVE_UP, None, "No successful refresh for too long") == turned
     assert 1 == len(notifications(clockwork))
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["policy of the refresh", "policy of its own"])
+def test_a_limit_counts_from_the_last_success(store: Harness, own: bool):
+    """The instant of the success is stored, and a trigger, a pause and a superseded attempt do not change it."""
+    clockwork = Clockwork(store, keeping(give_up_after=2 * HOUR, give_up_since="last_success"))
+    policy = policy_document(clockwork.definition.policy)
+    clockwork.track("a", own=policy if own else None)
+    claim = store.take()
+    clockwork.until(T0 + MINUTE)
+    store.end(claim)
+    fresh = clockwork.item()
+    clockwork.until(HALF)
+    clockwork.start()
+    clockwork.trigger()
+    store.end(store.take(), failed())
+    clockwork.pause()
+    paused = clockwork.item()
+    clockwork.resume()
+    failing = clockwork.item()
+
+    assert (T0 + MINUTE, None) == (fresh.succeeded_at, fresh.sweep_at)
+    assert (T0 + MINUTE, None) == (paused.succeeded_at, paused.sweep_at)
+    assert (T0 + MINUTE, HALF, T0 + MINUTE + 2 * HOUR) == (
+        failing.succeeded_at,
+        failing.failing_since,
+        failing.sweep_at,
+    )
+    clockwork.until(T0 + MINUTE + 2 * HOUR - timedelta.resolution)
+    assert 0 == clockwork.sweep()
+    clockwork.until(T0 + MINUTE + 2 * HOUR)
+    assert 1 == clockwork.sweep()
+    assert "No successful refresh for too long" == clockwork.state().disabled_reason
+    clockwork.update()
+    assert None is clockwork.item().succeeded_at
+    assert sound(clockwork)
+
+
+def test_a_limit_counts_from_the_first_failure_until_a_success_is_stored(store: Harness):
+    """An item that never succeeded has no other instant, nor one whose policy did not count from the success."""
+    clockwork = Clockwork(store, keeping(give_up_after=2 * HOUR))
+    store.end(clockwork.running("a"))
+    clockwork.until(HALF)
+    clockwork.start()
+    store.end(store.take(), failed())
+    clockwork.declare(keeping(give_up_after=2 * HOUR, give_up_since="last_success"))
+    clockwork.replan()
+    store.end(clockwork.running("new"), failed())
+
+    assert [(None, HALF + 2 * HOUR)] * 2 == [
+        (clockwork.item(key).succeeded_at, clockwork.item(key).sweep_at) for key in ("a", "new")
+    ]
+
+
+def test_a_deployment_counts_the_limit_of_failing_items_anew(store: Harness):
+    """Items that fail are given up by the new instant, and those that are due already at the next sweep."""
+    since_success, since_failure = (
+        keeping(give_up_after=HOUR, give_up_since=each) for each in ("last_success", "first_failure")
+    )
+    clockwork = Clockwork(store, since_success)
+    store.end(clockwork.running())
+    clockwork.until(HALF)
+    clockwork.start()
+    store.end(store.take(), failed())
+    limits = []
+    for definition in (since_failure, since_success):
+        clockwork.declare(definition)
+        clockwork.replan()
+        limits.append(clockwork.item().sweep_at)
+
+    assert [HALF + HOUR, T0 + HOUR] == limits
+    clockwork.until(T0 + HOUR)
+    assert 1 == clockwork.sweep()
+
+
+def test_a_function_of_the_user_is_the_strategy(store: Harness):
+    """The stored policy names it, and each retry asks it."""
+    Strategy.register("second in a test", second)
+    clockwork = Clockwork(store, keeping(timeout=HOUR, strategy="second in a test"))
+    store.end(clockwork.running(), failed())
+    first = clockwork.state()
+    clockwork.until(T0 + 5 * MINUTE)
+    clockwork.start()
+    store.end(store.take(), failed())
+
+    assert (T0 + 5 * MINUTE, 1) == (first.refresh_at, first.attempt_no)
+    assert (HALF, 2) == (clockwork.state().refresh_at, clockwork.state().attempt_no)
+
+
+def test_a_strategy_that_raises_disables_the_item(store: Harness):
+    """The other items go on; the reason is a text that each database stores, and the owner is notified."""
+    Strategy.register("raises in a test", raises)
+    clockwork = Clockwork(store, keeping(strategy="raises in a test"))
+    claims = [clockwork.running("a"), clockwork.running("b")]
+    store.end(claims[0], failed())
+    clockwork.until(T0 + MINUTE)
+    clockwork.start()
+    store.end(claims[1])
+    clockwork.until(HALF)
+    clockwork.start()
+    _ = store.take(), store.take()  # the notification for the other item, and this attempt
+    before = clockwork.state("b")
+    clockwork.until(T0 + 5 * HOUR)
+    clockwork.sweep()
+
+    assert (False, None) == (before.disabled_until_update, before.refresh_at)
+    why = "the strategy function raises in a test raised LookupError for failure 1: '\\x00 \\ud800'"
+    assert [why, why] == [clockwork.state(key).disabled_reason for key in ("a", "b")]
+    assert {"a", "b"} == {each["key"] for each in notifications(clockwork)}
+    assert sound(clockwork)
 
 
 def test_success_ends_the_streak(store: Harness):

@@ -26,8 +26,8 @@ VALUES: dict[str, str] = {
     "now": f"'{HALF}'", "count": "5", "schedule": "'fresh'", "key": "'k000001'", "keys": KEYS,
     "timing": f"'{FRESH.timing}'", "names": "NULL", "after": "'k000100'", "job_ids": "ARRAY[11,12,13]",
     "refresh_at": f"'{HALF}'", "planned_at": f"'{HALF}'", "completed": "false", "deadline_at": "NULL",
-    "started_at": f"'{T0}'", "due_at": f"'{T0}'",
-    "failing_since": "NULL", "sweep_at": "NULL", "attempt_no": "0", "attempts_since_success": "0",
+    "started_at": f"'{T0}'", "due_at": f"'{T0}'", "failing_since": "NULL",
+    "succeeded_at": "NULL", "sweep_at": "NULL", "attempt_no": "0", "attempts_since_success": "0",
     "disabled_until_update": "false", "disabled_reason": "NULL", "paused": "false",
 }  # fmt: skip
 

@@ -115,6 +115,7 @@ def _succeed(definition: RefreshDefinition, reports: Sequence[OriginResult], at:
         "refresh_at": after.refresh_at,
         "planned_at": after.planned_at,
         "completed": after.completed,
+        "succeeded_at": after.succeeded_at,
     }
     return {jobs_of[row[0]] for row in (yield Query("refresh_succeeded", params))}
 

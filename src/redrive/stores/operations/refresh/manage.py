@@ -90,7 +90,7 @@ def _policy(definition: RefreshDefinition, own: str | None) -> RefreshPolicy:
 def _new(definition: RefreshDefinition, wanted: NewItem, own: str | None, at: datetime) -> TrackedItem:
     return TrackedItem(
         definition.name, wanted.key, wanted.payload, own, definition.timing, at,
-        None, None, None, None, None, None, None, 0, 0, None,
+        None, None, None, None, None, None, None, None, 0, 0, None,
         disabled_until_update=False, disabled_reason=None, completed=False, paused=False,
     )  # fmt: skip
 

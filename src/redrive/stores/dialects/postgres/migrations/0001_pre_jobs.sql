@@ -516,6 +516,7 @@ CREATE TABLE redrive_refreshes (
     started_at timestamptz,
     due_at timestamptz,
     failing_since timestamptz,
+    succeeded_at timestamptz,
     sweep_at timestamptz,                 -- the next deadline or time limit
     attempt_no integer NOT NULL CHECK (attempt_no >= 0),
     attempts_since_success integer NOT NULL CHECK (attempts_since_success >= 0),

@@ -8,6 +8,7 @@ UPDATE redrive_refreshes AS thing SET
     started_at = :started_at::timestamptz,
     due_at = :due_at::timestamptz,
     failing_since = :failing_since::timestamptz,
+    succeeded_at = :succeeded_at::timestamptz,
     sweep_at = :sweep_at::timestamptz,
     attempt_no = :attempt_no::integer,
     attempts_since_success = :attempts_since_success::integer,

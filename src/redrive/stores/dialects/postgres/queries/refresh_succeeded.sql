@@ -15,6 +15,7 @@ UPDATE redrive_refreshes AS thing SET
     deadline_at = NULL,
     due_at = NULL,
     failing_since = NULL,
+    succeeded_at = :succeeded_at::timestamptz,
     sweep_at = NULL,
     attempt_no = 0,
     attempts_since_success = 0,

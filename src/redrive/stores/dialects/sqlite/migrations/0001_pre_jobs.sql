@@ -495,6 +495,7 @@ CREATE TABLE redrive_refreshes (
     started_at INTEGER,
     due_at INTEGER,
     failing_since INTEGER,
+    succeeded_at INTEGER,
     sweep_at INTEGER,                     -- the next deadline or time limit
     attempt_no INTEGER NOT NULL CHECK (attempt_no >= 0),
     attempts_since_success INTEGER NOT NULL CHECK (attempts_since_success >= 0),

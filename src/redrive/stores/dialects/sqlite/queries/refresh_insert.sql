@@ -3,11 +3,11 @@
 -- many: rows
 INSERT INTO redrive_refreshes (
     schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, due_at,
-    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
+    failing_since, succeeded_at, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
     disabled_reason, completed, paused
 ) VALUES (
     :schedule, :key, :payload, :own, :timing, :tracked_at, :refresh_at, :deadline_at, :planned_at, :started_at,
-    :due_at, :failing_since, :sweep_at, :attempt_no, :attempts_since_success, :job_id,
+    :due_at, :failing_since, :succeeded_at, :sweep_at, :attempt_no, :attempts_since_success, :job_id,
     :disabled_until_update, :disabled_reason, :completed, :paused
 )
 ON CONFLICT (schedule, key) DO NOTHING

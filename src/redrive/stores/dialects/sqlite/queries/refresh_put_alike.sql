@@ -8,6 +8,7 @@ UPDATE redrive_refreshes SET
     started_at = :started_at,
     due_at = :due_at,
     failing_since = :failing_since,
+    succeeded_at = :succeeded_at,
     sweep_at = :sweep_at,
     attempt_no = :attempt_no,
     attempts_since_success = :attempts_since_success,

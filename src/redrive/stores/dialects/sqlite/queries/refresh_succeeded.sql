@@ -8,6 +8,7 @@ UPDATE redrive_refreshes SET
     deadline_at = NULL,
     due_at = NULL,
     failing_since = NULL,
+    succeeded_at = :succeeded_at,
     sweep_at = NULL,
     attempt_no = 0,
     attempts_since_success = 0,
