@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from redrive.errors import ScheduleError
-from redrive.schedule import RefreshEffect, RefreshOutcome, RefreshPolicy, RefreshState
+from redrive.schedule import GiveUpSince, RefreshEffect, RefreshOutcome, RefreshPolicy, RefreshState
 from tests.contrib.refresh.conftest import EVERY_TWO_HOURS, at, saved, started
 
 
@@ -295,3 +296,27 @@ def test_saving_an_unreadable_policy_raises_an_error(table):
 
 def _unreadable(row) -> RefreshPolicy:
     return RefreshPolicy.parse("Refresh now and then")
+
+
+def test_the_limit_of_a_row_counts_from_its_last_success(table):
+    """The row stores the success, and the policy, which is not stored, has a function without a name."""
+    policy = replace(
+        EVERY_TWO_HOURS,
+        give_up_after=timedelta(hours=3),
+        give_up_since=GiveUpSince.LAST_SUCCESS,
+        strategy=lambda retry_at, planned_at, failures: "planned_only",
+    )
+    key, uid = started(table)
+    with table.within(policy) as moves:
+        moves.success(key, uid=uid)
+    table.clock.advance("2h")
+    with table.within(policy) as moves:
+        (moved,) = moves.start_due()
+        moves.failure(key, uid=moved.state.attempt_uid)
+    failing = table.row(key)
+    table.clock.advance("1h")
+    with table.within(policy) as moves:
+        (gone,) = moves.sweep()
+
+    assert (at("00:00"), at("03:00"), at("04:00")) == (failing.succeeded_at, failing.sweep_at, failing.refresh_at)
+    assert RefreshOutcome.GAVE_UP == gone.outcome
