@@ -446,6 +446,20 @@ def test_nothing_moves_while_text_is_selected(visit: Visit, full: Site):
     page.wait_for_selector(f"tbody th >> text='{job.id}'")
 
 
+def test_nothing_moves_while_a_button_is_pressed(visit: Visit, full: Site):
+    """Changes wait until the button is released, which then has its effect."""
+    jobs = full.do(lambda work: [work.soon.options(queue="pressed", delay="1d").enqueue(n) for n in range(2)])
+    page = visit(full).open(f"/jobs/{jobs[0].id}")
+    _ready(page)
+    page.hover("button[value=retry]")
+    page.mouse.down()
+    full.do(lambda _: jobs[1].cancel())
+    expect(page.locator("#live")).to_have_text("changes waiting")
+    page.mouse.up()
+
+    expect(page.locator(".note")).to_have_text(f"job {jobs[0].id} is due now")
+
+
 def test_paused_pages_ask_for_nothing(visit: Visit, full: Site):
     """Pause stops all requests of a page; the next click shows what was missed."""
     page = visit(full).open("/jobs?q=queue:paused")

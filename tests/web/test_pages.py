@@ -461,6 +461,16 @@ def test_a_dead_job_is_run_now(app: redrive.App, client: Client):
     assert "job 2 is due now" in client.get("/jobs/2").text
 
 
+def test_a_refresh_of_another_page_takes_no_note(client: Client):
+    """The note of an action waits for the page that follows, while open pages of the same browser are read again."""
+    client.post("/queues/shelf", data={"action": "pause"})
+    refreshed = client.get("/jobs", headers={"HX-Request": "true"}).text
+
+    assert 'class="note"' not in refreshed
+    assert '<p class="note" role="status">queue shelf is paused' in client.get("/queues/shelf").text
+    assert 'class="note"' not in client.get("/queues/shelf").text
+
+
 def test_a_stale_page_changes_nothing(app: redrive.App, client: Client):
     """Jobs that changed since the page was read stay as they are."""
     response = client.post("/jobs/2", data={"action": "retry", "state": "ready"})

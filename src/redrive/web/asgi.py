@@ -218,19 +218,21 @@ class Dashboard:
                 raise page.refusal
             following = api.link_of(given, page)
             return _json(page.data, headers={} if following is None else {"Link": following})
+        # A note is outside of what the refresh of an open page takes from an answer; it waits for the next page.
+        note = "" if "hx-request" in request.headers else unquote(request.cookies.get(_NOTE, ""))
         values = {
             "title": page.title,
             "data": page.data,
             "section": route.section,
             "sections": tuple(sections(self._routes)),
-            "note": unquote(request.cookies.get(_NOTE, "")),
+            "note": note,
             "has_login": isinstance(self._auth, Users),
             "streams": request.scope.get(STREAMS, True),
         }
         response = Response(
             render(route.template or "", self._site, given, values), page.status, media_type="text/html"
         )
-        if _NOTE in request.cookies:
+        if note:
             response.delete_cookie(_NOTE, path=given.prefix or "/")
         return response
 
