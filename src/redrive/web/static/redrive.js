@@ -15,7 +15,7 @@ function say() {
 function isHeld() {
   const selection = document.getSelection();
   return (selection && !selection.isCollapsed) || document.querySelector("dialog[open], [data-live] table:hover")
-    || document.querySelector("[data-live] :is(:active, input:checked, input:focus, select:focus)");
+    || document.querySelector("main :active, [data-live] :is(input:checked, input:focus, select:focus)");
 }
 function refresh() {
   pending = isPaused || document.hidden || !isHeld() ? 0 : setTimeout(refresh, 500);
