@@ -21,7 +21,7 @@ MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help venv compiled demo test again soak chaos crossings check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
+.PHONY: help venv compiled demo test test-all again soak chaos crossings check lint types layers docstrings pages docs screenshots bench bench-backlog bench-peers format pins openapi wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,7 +66,7 @@ demo: $(VENV)/demo.stamp ## run the demo: durable webhooks to an unreliable serv
 PYTEST = $(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=worksteal
 
 # With COVER=1 the status file carries pytest's exit code past the pipe, and the closing line is printed again at the end.
-test: $(VENV)/test.stamp ## run all tests; ARGS="-k backoff" narrows them, JOBS=0 uses one process, COVER=1 demands coverage
+test: $(VENV)/test.stamp ## prove each promise; ARGS="-k backoff" narrows them, JOBS=0 uses one process, COVER=1 demands coverage
 ifdef COVER
 	@mkdir -p build && rm -f build/status .coverage .coverage.*
 	@{ $(PYTEST) -p tests.measuring $(ARGS); echo $$? > build/status; } | tee build/test.log
@@ -76,6 +76,10 @@ ifdef COVER
 else
 	@$(PYTEST) $(ARGS)
 endif
+
+# tests/selection.py has the rules for what `make test` leaves out.
+test-all: $(VENV)/test.stamp ## run all tests on all stores, in their long forms: for the night and before a release
+	@REDRIVE_TESTS=all REDRIVE_CHAOS=long REDRIVE_CROSSINGS=long $(PYTEST) $(ARGS)
 
 # Tests of real processes and of real time can fail because the machine is busy; a defect of the code fails again. Both
 # results are printed, and a test that passes here is to be repaired all the same.

@@ -15,6 +15,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from tests.selection import Selection
 from tests.stores.colours import Complete
 
 # Hypothesis's deadline measures real time, so it would fail on a busy machine. In CI the examples are the same in each
@@ -67,6 +68,7 @@ class Summary:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugins; summaries are made in the process that prints them."""
     plugins = config.pluginmanager
+    plugins.register(Selection(config))
     plugins.register(Complete(config))
     if hasattr(config, "workerinput"):
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -88,46 +89,60 @@ def test_at_least_one_dialect_exists():
     assert SCHEMAS
 
 
-@pytest.mark.parametrize("path", QUERIES, ids=name)
-def test_a_query_file_holds_one_statement(path: Path):
+def bad(paths: Iterable[Path], is_good: Callable[[Path], object]) -> list[str]:
+    """Return the names of the files that are not good."""
+    return [name(path) for path in paths if not is_good(path)]
+
+
+def test_a_query_file_holds_one_statement():
     """Query files hold one statement, without a semicolon that would allow a second one."""
-    assert 1 == len(statements(path.read_text()))
-    assert ";" not in bare(path.read_text()).strip().removesuffix(";")
+
+    def is_one(path: Path) -> bool:
+        code = path.read_text()
+        return len(statements(code)) == 1 and ";" not in bare(code).strip().removesuffix(";")
+
+    assert [] == bad(QUERIES, is_one)
 
 
-@pytest.mark.parametrize("path", QUERIES, ids=name)
-def test_a_query_file_states_its_result_and_its_callers(path: Path):
+def test_a_query_file_states_its_result_and_its_callers():
     """Query files begin with two comment lines: the result, and the callers."""
-    promise, callers, *rest = path.read_text().splitlines()
-    code = next(
-        line for line in rest if not re.fullmatch(r"-- (?:(?:transaction|many): \w+|(?:include|first:) \w+\.sql)", line)
-    )
 
-    assert re.fullmatch(r"-- [A-Z].*[.?]", promise)
-    assert re.fullmatch(r"-- Called .*[.?]", callers)
-    assert not code.startswith("--")
+    def is_described(path: Path) -> bool:
+        promise, callers, *rest = path.read_text().splitlines()
+        options = r"-- (?:(?:transaction|many): \w+|(?:include|first:) \w+\.sql)"
+        code = next(line for line in rest if not re.fullmatch(options, line))
+        described = re.fullmatch(r"-- [A-Z].*[.?]", promise) and re.fullmatch(r"-- Called .*[.?]", callers)
+        return bool(described) and not code.startswith("--")
+
+    assert [] == bad(QUERIES, is_described)
 
 
-@pytest.mark.parametrize("path", [*QUERIES, *FRAGMENTS], ids=name)
-def test_a_query_reads_no_clock_and_draws_no_random_numbers(path: Path):
+def test_a_query_reads_no_clock_and_draws_no_random_numbers():
     """Queries take the time from the schema's clock view or a parameter, and random numbers from a parameter."""
-    clocks = [] if path.stem in COMPARED_WITH_SERVER_TIMES else CLOCK.findall(bare(path.read_text()))
 
-    assert [] == [*clocks, *RANDOM.findall(bare(path.read_text()))]
+    def is_pure(path: Path) -> bool:
+        code = bare(path.read_text())
+        clocks = None if path.stem in COMPARED_WITH_SERVER_TIMES else CLOCK.search(code)
+        return clocks is None and RANDOM.search(code) is None
+
+    assert [] == bad([*QUERIES, *FRAGMENTS], is_pure)
 
 
-@pytest.mark.parametrize("path", SCHEMAS, ids=name)
-def test_only_the_clock_view_reads_the_clock(path: Path):
+def test_only_the_clock_view_reads_the_clock():
     """In a schema and its migrations, no statement but the clock view reads the clock of the database."""
-    readers = [statement for statement in statements(path.read_text()) if CLOCK.search(statement)]
 
-    assert [] == [statement for statement in readers if not CLOCK_VIEW.match(statement)]
+    def is_pure(path: Path) -> bool:
+        readers = [statement for statement in statements(path.read_text()) if CLOCK.search(statement)]
+        return all(map(CLOCK_VIEW.match, readers))
+
+    assert [] == bad(SCHEMAS, is_pure)
 
 
-@pytest.mark.parametrize("path", SCHEMAS, ids=name)
-def test_schemas_draw_only_the_listed_random_numbers(path: Path):
+def test_schemas_draw_only_the_listed_random_numbers():
     """Schemas have no random defaults; the random numbers of migrations are listed above with their reasons."""
-    assert DRAWN_ONCE.get(name(path), []) == RANDOM.findall(bare(path.read_text()))
+    drawn = {name(path): found for path in SCHEMAS if (found := RANDOM.findall(bare(path.read_text())))}
+
+    assert DRAWN_ONCE == drawn
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.selection import sized
 from tests.simulation.faults import PROFILES, make
 from tests.simulation.fleet import simulate
 
-SEEDS = 40
+SEEDS = sized(10, 40)
 
 KNOWN: dict[str, set[str]] = {}
 """By profile, the invariants that the present code breaks. A repaired defect fails the test: delete its line then."""

@@ -29,6 +29,7 @@ from redrive.stores.operations.leases import Claimed, Ending, LaneCursor, Settle
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
 from tests import postgres
+from tests.selection import sized
 from tests.stores.colours import RAN
 
 STORES: dict[str, Callable[[Path], str]] = {
@@ -41,6 +42,9 @@ STORES: dict[str, Callable[[Path], str]] = {
 
 PACKAGE = str(Path(redrive.__file__).parent)
 """The folder of the package."""
+
+DATABASES = {"postgresql": "PostgreSQL", "turso": "Turso"}
+"""Names of the databases other than SQLite, by the scheme of their URL."""
 
 SHARED = ("file", "postgres")
 """The stores that several openings of one URL share, in this process or in another one."""
@@ -100,6 +104,7 @@ class Harness:
     def __init__(self, url: str, colour: str) -> None:
         self.url = url
         self.colour = colour
+        self._database = DATABASES.get(url.partition(":")[0], "SQLite")
         self.now = T0
         self._runner = asyncio.Runner()
         self._stores = [open_store(url)]
@@ -143,12 +148,13 @@ class Harness:
 
     def trials(self, count: int) -> int:
         """Return the number of trials of a race: a quarter where one opening, which is all there is, orders them."""
-        return count if self.url.startswith(("sqlite", "postgresql")) else count // 4
+        number = sized(count // 4, count)
+        return number if self.url.startswith(("sqlite", "postgresql")) else number // 4
 
     def _note(self, operation: Operation[Any]) -> None:
         # Operations that a test has written itself are not counted.
-        if self.url.startswith("postgresql:") and operation.steps.gi_code.co_filename.startswith(PACKAGE):
-            RAN.add((self.colour, operation.name))
+        if operation.steps.gi_code.co_filename.startswith(PACKAGE):
+            RAN.add((f"{self.colour} on {self._database}", operation.name))
 
     def _openings(self, count: int) -> list[Store]:
         if not self.url.startswith(("memory", "turso")):

@@ -19,6 +19,7 @@ from redrive.engine.records import Claim
 from redrive.schedule import Exhausted, RefreshOutcome, RefreshPolicy, RefreshState, Schedule, Strategy, refresh
 from redrive.stores.operations import checks
 from redrive.stores.operations.refresh import items
+from tests.selection import sized
 from tests.stores.helpers import FATAL, LEASE, failed
 from tests.stores.recurring import HOUR, HOURLY, MINUTE, Clockwork, keeping
 from tests.stores.walking import Walk, walks
@@ -242,5 +243,5 @@ class RefreshMachine(Walk):
         assert () == self.store.do(checks.check()).findings
 
 
-TestMemory = pytest.mark.slow(walks(RefreshMachine, "memory", 60, steps=40))
+TestMemory = pytest.mark.slow(walks(RefreshMachine, "memory", sized(30, 60), steps=40))
 TestPostgres = walks(RefreshMachine, "postgres", 5, steps=40)

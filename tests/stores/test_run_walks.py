@@ -19,6 +19,7 @@ from redrive.engine.records import Claim
 from redrive.engine.runs import RunState, StepKind, StepOutcome
 from redrive.engine.steps import NewStep, StepsAnswer
 from redrive.stores.operations import checks
+from tests.selection import sized
 from tests.stores.helpers import seconds
 from tests.stores.runs import begin, record, run, signal, step, timeline, wake
 from tests.stores.walking import Walk, walks
@@ -259,7 +260,7 @@ class RunMachine(Walk):
         assert () == self.store.do(checks.check()).findings
 
 
-TestMemory = pytest.mark.slow(walks(RunMachine, "memory", 100))
+TestMemory = pytest.mark.slow(walks(RunMachine, "memory", sized(40, 100)))
 TestFile = walks(RunMachine, "file", 20)
 TestTurso = walks(RunMachine, "turso", 3)
 TestPostgres = walks(RunMachine, "postgres", 10)

@@ -22,6 +22,7 @@ from redrive.errors import DuplicateJob, IllegalMove, LeaseLost
 from redrive.stores.operations import checks, jobs, queues, retention
 from redrive.stores.operations.admin import BulkResult
 from redrive.stores.operations.leases import Claimed
+from tests.selection import sized
 from tests.stores.helpers import FATAL, T0, failed, new, seconds
 from tests.stores.model import FINAL, KINDS, Ending, HeldLease, Model
 from tests.stores.walking import Walk, walks
@@ -407,7 +408,7 @@ class StoreMachine(Walk):
             assert job.closed == closed
 
 
-TestMemory = pytest.mark.slow(walks(StoreMachine, "memory", 200, steps=40))
+TestMemory = pytest.mark.slow(walks(StoreMachine, "memory", sized(80, 200), steps=40))
 TestFile = walks(StoreMachine, "file", 80, steps=40)
 TestTurso = walks(StoreMachine, "turso", 5, steps=40)
 TestPostgres = walks(StoreMachine, "postgres", 20, steps=40)

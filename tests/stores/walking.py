@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine
 
+from tests.selection import sized
 from tests.stores.helpers import harness
 
 
@@ -30,7 +31,11 @@ class Walk(RuleBasedStateMachine):
 
 
 def walks(machine: type[Walk], kind: str, count: int, *, steps: int = 30) -> Any:
-    """Return the test of a machine on a kind of store: the same walks each time, or deeper ones on request."""
+    """Return the test of a machine on a kind of store: the same walks each time, or deeper ones on request.
+
+    `make test` makes a quarter of the walks on databases, whose code the conformance tests run too."""
+    if kind != "memory":
+        count = sized(-(-count // 4), count)
     test = type(f"{machine.__name__}On{kind.title()}", (machine,), {"kind": kind}).TestCase
     test.settings = (
         settings(suppress_health_check=[HealthCheck.too_slow])

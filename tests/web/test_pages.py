@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import html
 import re
@@ -81,9 +82,9 @@ def _start_schedules(app: redrive.App) -> None:
     asyncio.run(Worker(app, until_empty=True).run())
 
 
-@pytest.fixture
-def app() -> Iterator[redrive.App]:
-    """Return an App with a job in each of some states, and hostile texts in each column."""
+@contextlib.contextmanager
+def _filled() -> Iterator[redrive.App]:
+    """Yield an App with a job in each of some states, and hostile texts in each column."""
     app = redrive.App("memory://")
 
     @app.task(retry="0")
@@ -145,9 +146,29 @@ def _client(app: redrive.App, auth: Any = USERS, headers: dict[str, str] | None 
 
 
 @pytest.fixture
+def app() -> Iterator[redrive.App]:
+    """Return a filled App."""
+    with _filled() as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def still() -> Iterator[redrive.App]:
+    """Return a filled App for all tests that change nothing."""
+    with _filled() as app:
+        yield app
+
+
+@pytest.fixture
 def client(app: redrive.App) -> Client:
     """Return a client that may operate."""
     return _client(app, headers=OPERATE)
+
+
+@pytest.fixture
+def looking(still: redrive.App) -> Client:
+    """Return a client that may operate, and does not."""
+    return _client(still, headers=OPERATE)
 
 
 @pytest.fixture
@@ -200,9 +221,9 @@ PAGES = [
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_pages_show_hostile_texts_as_texts(client: Client, path: str):
+def test_pages_show_hostile_texts_as_texts(looking: Client, path: str):
     """Each page is served with the strict policy, and stored texts are neither elements nor escape sequences."""
-    response = client.get(path)
+    response = looking.get(path)
 
     assert 200 == response.status_code
     assert "default-src 'none'" in response.headers["content-security-policy"]
@@ -211,10 +232,10 @@ def test_pages_show_hostile_texts_as_texts(client: Client, path: str):
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_secret_values_are_in_no_byte(client: Client, path: str):
+def test_secret_values_are_in_no_byte(looking: Client, path: str):
     """Secret arguments are shown neither themselves nor in errors, tracebacks and results, in HTML and in JSON."""
     api = "/api/v1/overview" if path == "/" else f"/api/v1{path}"
-    found = [each for each in (path, api) if CANARY in client.get(each).text]
+    found = [each for each in (path, api) if CANARY in looking.get(each).text]
 
     assert [] == found
 
@@ -521,9 +542,9 @@ def test_a_queue_is_resumed_and_limited(app: redrive.App, client: Client):
         ("/operations", {"action": "redrive", "q": "stat:dead"}, 400),
     ],
 )
-def test_wrong_input_is_refused_with_a_sentence(client: Client, path: str, form: dict[str, str], status: int):
+def test_wrong_input_is_refused_with_a_sentence(looking: Client, path: str, form: dict[str, str], status: int):
     """Each wrong input has a status and a sentence that names what would be right."""
-    response = client.post(f"/api/v1{path}", json=form)
+    response = looking.post(f"/api/v1{path}", json=form)
 
     assert status == response.status_code
     assert len(response.json()["detail"]) > 10
@@ -549,9 +570,9 @@ def test_wrong_input_is_refused_with_a_sentence(client: Client, path: str, form:
         "/queues/default?span=2h",
     ],
 )
-def test_unknown_pages_are_no_server_errors(client: Client, path: str):
+def test_unknown_pages_are_no_server_errors(looking: Client, path: str):
     """Missing pages are 404, and wrong numbers 400."""
-    assert client.get(path).status_code in {400, 404}
+    assert looking.get(path).status_code in {400, 404}
 
 
 # ------------------------------------------------------------------------------------------------------------ security
@@ -601,9 +622,9 @@ def test_each_action_needs_the_role(app: redrive.App, reader: Client):
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/live", "/api/v1/jobs", "/jobs/x/livez/"])
-def test_strangers_see_nothing(app: redrive.App, path: str):
+def test_strangers_see_nothing(still: redrive.App, path: str):
     """Without credentials each page leads to the login page, and the API answers 401."""
-    response = _client(app).get(path)
+    response = _client(still).get(path)
 
     assert response.status_code in {303, 401, 404}
     assert "charge" not in response.text

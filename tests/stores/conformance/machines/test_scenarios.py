@@ -16,7 +16,7 @@ from tests.stores.machines import DAY, Automaton, data, payment, place, statuses
 @pytest.mark.case("M1")
 def test_two_senders_never_move_an_instance_twice(payments: Automaton):
     """Of two events that are valid only from the state that both senders have read, one moves the instance."""
-    for key in map(str, range(payments.store.trials(200))):  # 200, 200, 50 and 50 on the stores
+    for key in map(str, range(payments.store.trials(200))):  # a quarter of it in memory and on Turso
         payments.store.do(place([key], "created", payments.store.now))
         first, second = payments.store.at_once([payments.sending("Paid", key), payments.sending("Paid", key)])
         payments.run()
@@ -49,7 +49,7 @@ def test_a_timeout_outlives_restarts_and_deployments(store: Harness):
 @pytest.mark.parametrize("busy", [Busy.RAISE, Busy.QUEUE])
 def test_a_timeout_and_an_event_make_one_transition(payments: Automaton, busy: Busy):
     """Of a timeout and an event that are due at one instant, one moves the instance; the other one is recorded."""
-    for key in map(str, range(payments.store.trials(40))):  # 40, 40, 10 and 10 on the stores, twice
+    for key in map(str, range(payments.store.trials(40))):  # in each way
         payments.walk("Created", "Paid", key=key)
         payments.store.wait(3 * 86_400)
         one, other = payments.store.at_once(
