@@ -94,7 +94,7 @@ again: ## run the tests, three at most, that failed in `make test COVER=1` once 
 
 soak: $(VENV)/test.stamp ## walk the store's state machine for minutes, then simulate 100,000 fleets for hours
 	@$(BIN)/python -m pytest tests/stores/test_state_machine.py --hypothesis-profile=deep $(ARGS)
-	@REDRIVE_SEEDS=100000 $(BIN)/python -m pytest tests/simulation -q $(ARGS)
+	@REDRIVE_TESTS=all REDRIVE_SEEDS=100000 $(BIN)/python -m pytest tests/simulation -q $(ARGS)
 
 chaos: $(VENV)/test.stamp ## run for an hour the chaos tests that `make test` runs for a minute
 	@REDRIVE_CHAOS=long $(BIN)/python -m pytest tests/acceptance -m chaos $(ARGS)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from redrive import Filter
 from redrive.engine.machine import MoveRecord
@@ -307,6 +308,8 @@ def _ride_out(stage: Deployment, storm: Storm) -> None:
         raise
 
 
+@pytest.mark.night  # the tests of kills, restarts and terminated sessions prove each of these promises alone
+@pytest.mark.realtime
 def test_flows_on_postgres_survive_a_storm(tmp_path: Path):
     """Three workers are killed and suspended, and the server restarts: each recorded step ran to its record once, no
     transition is lost or doubled, no event is skipped, and the events of a key keep their order."""
@@ -318,6 +321,8 @@ def test_flows_on_postgres_survive_a_storm(tmp_path: Path):
         _ride_out(stage, Storm(stage, 3, SEED, server))
 
 
+@pytest.mark.night  # the tests of kills, restarts and terminated sessions prove each of these promises alone
+@pytest.mark.realtime
 def test_flows_on_sqlite_survive_a_storm(tmp_path: Path):
     """Kill and suspend one worker, with the same promises."""
     with load(tmp_path, "sqlite", PARTS) as stage:

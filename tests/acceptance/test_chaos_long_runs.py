@@ -17,7 +17,7 @@ from tests.acceptance.processes import LONG, Deployment, WorkerProcess
 
 pytestmark = marks
 
-BATCH = sized(3_000, 5_000)
+BATCH = sized(1_500, 5_000)
 
 
 @pytest.fixture(name="stage", params=["sqlite", "postgres"])

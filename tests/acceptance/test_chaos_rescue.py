@@ -55,6 +55,7 @@ def _longest_gap(stage: Deployment, victim: WorkerProcess, number: signal.Signal
     return max(job.attempts[1].started_at for job in jobs) - sent_at
 
 
+@pytest.mark.realtime
 def test_the_jobs_of_a_killed_worker_run_again_within_three_seconds(stage: Deployment):
     """Another worker sees that the process is gone."""
     assert timedelta(seconds=3) >= _longest_gap(stage, stage.worker(), signal.SIGKILL)
@@ -65,6 +66,7 @@ def _stranger(stage: Deployment) -> WorkerProcess:
 
 
 @pytest.mark.parametrize("stage", ["postgres"], indirect=True)
+@pytest.mark.realtime
 def test_the_jobs_of_a_worker_that_was_killed_elsewhere_run_again_within_three_seconds(stage: Deployment):
     """PostgreSQL sees it: the lock of its session is free."""
     assert timedelta(seconds=3) >= _longest_gap(stage, _stranger(stage), signal.SIGKILL)
@@ -72,12 +74,14 @@ def test_the_jobs_of_a_worker_that_was_killed_elsewhere_run_again_within_three_s
 
 @long_only
 @pytest.mark.parametrize("stage", ["sqlite"], indirect=True)
+@pytest.mark.realtime
 def test_the_jobs_of_a_worker_that_dies_undetected_run_again_within_twenty_seconds(stage: Deployment):
     """Without a sign of its death the jobs of a worker run again after its lease of 15 s."""
     assert timedelta(seconds=20) >= _longest_gap(stage, _stranger(stage), signal.SIGKILL)
 
 
 @long_only
+@pytest.mark.realtime
 def test_the_jobs_of_a_silent_worker_run_again_within_twenty_seconds(stage: Deployment):
     """Run the jobs of a worker again that is silent, though its process and its session exist."""
     victim = stage.worker()

@@ -34,6 +34,7 @@ def _wait(stage: Deployment) -> timedelta:
 
 
 @pytest.mark.case("D60")
+@pytest.mark.realtime
 def test_without_notifications_a_job_starts_within_one_interval(tmp_path: Path):
     """With ``notify=off`` the worker receives no notification, and polls."""
     with load(tmp_path, "postgres", url=postgres.url(notify="off")) as stage:
@@ -45,6 +46,7 @@ def test_without_notifications_a_job_starts_within_one_interval(tmp_path: Path):
 
 
 @pytest.mark.case("D60")
+@pytest.mark.realtime
 def test_with_a_listener_a_job_starts_at_once(tmp_path: Path):
     """Half of the jobs start within 50 ms, by the clock of the database."""
     with load(tmp_path, "postgres") as stage:

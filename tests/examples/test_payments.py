@@ -81,6 +81,7 @@ def worker(folder: Path) -> subprocess.Popen[bytes]:
 
 @pytest.mark.acceptance
 @pytest.mark.slow
+@pytest.mark.realtime
 def test_killed_workers_book_each_payment_once(payments: ModuleType, play: ModuleType, tmp_path: Path):
     """Payments are booked once although their workers are killed while they work."""
     play.begin(20)

@@ -346,6 +346,7 @@ def test_pages_programs_and_the_command_line_show_the_same_numbers(visit: Visit,
     assert re.fullmatch(r"in 5\d m", page.locator("time[data-relative]").first.inner_text())
 
 
+@pytest.mark.realtime
 def test_countdowns_reach_zero_with_the_start(visit: Visit, full: Site):
     """Countdowns end within a second of the real start, though the browser's clock is 90 seconds fast."""
     visitor = visit(full)
@@ -376,6 +377,7 @@ def _ready(page: Page) -> None:
     expect(page.locator("#live")).to_have_text("live")
 
 
+@pytest.mark.realtime
 def test_jobs_of_other_processes_appear(visit: Visit, site: Site):
     """Open lists show a job that another process enqueues, within four seconds, and the reader's place stays."""
     page = visit(site).open("/jobs?q=queue:elsewhere")
@@ -415,6 +417,7 @@ ACTIONS = {
 
 
 @pytest.mark.parametrize("what", ACTIONS)
+@pytest.mark.realtime
 def test_actions_of_other_processes_appear(visit: Visit, site: Site, what: str):
     """Open pages show what another process does, within four seconds, also if no number of jobs changes."""
     path, act, undo = ACTIONS[what]
@@ -463,6 +466,7 @@ def test_nothing_moves_while_a_button_is_pressed(visit: Visit, full: Site):
     expect(page.locator(".note")).to_have_text(f"job {jobs[0].id} is due now")
 
 
+@pytest.mark.realtime
 def test_paused_pages_ask_for_nothing(visit: Visit, full: Site):
     """Pause stops all requests of a page; the next click shows what was missed."""
     page = visit(full).open("/jobs?q=queue:paused")

@@ -133,6 +133,7 @@ def test_a_second_request_has_the_same_time(app: redrive.App):
     assert 1 == answer.count(b"HTTP/1.1")
 
 
+@pytest.mark.realtime
 def test_a_stream_is_not_ended_by_the_time_of_headers(app: redrive.App):
     """A request whose headers have arrived may take longer."""
     with _running(app) as (host, port), httpx.Client(timeout=PATIENCE) as client:
