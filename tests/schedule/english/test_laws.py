@@ -166,11 +166,10 @@ def test_parts_of_a_recurrence_have_any_order(data):
 
 
 @pytest.mark.unmeasured
-@pytest.mark.parametrize("text", TEXTS, ids=[f"{number}" for number in range(len(TEXTS))])
-def test_what_was_understood_is_read_back(text):
+def test_what_was_understood_is_read_back():
     """Policies of sentences are shown in English that means the same, also on another day."""
-    policy = parsed(text)
-    assert policy == RefreshPolicy.parse(str(policy), start=SAVED)
+    policies = [(text, parsed(text)) for text in TEXTS]
+    assert [] == [text for text, policy in policies if policy != RefreshPolicy.parse(str(policy), start=SAVED)]
 
 
 @given(clauses=chosen(), parts=st.tuples(*(st.sampled_from(["", *each]) for each in list(PARTS.values())[1:])))
