@@ -16,11 +16,12 @@ from redrive.policy import Policy, Rule
 from redrive.testing import drain
 from tests.conformance.scenarios.manual_workers import everything
 from tests.conformance.scenarios.walk import MOVES, OUTCOMES, walking
+from tests.selection import sized
 
 # Tests of stores take the branches of these walks, with fewer operations.
 pytestmark = pytest.mark.unmeasured
 
-walks = settings(max_examples=40)  # on a store in memory, and as many in a file
+walks = settings(max_examples=sized(20, 40))  # on each store
 
 
 @pytest.mark.case("I1")
