@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from redrive.errors import (
     TaskDefinitionError,
 )
 from redrive.runtime.runs.branches import apart
+from redrive.runtime.runs.conductor import Conductor
 from redrive.testing import drain
 from tests.runtime.runs.conftest import Calls, every_store, turn
 
@@ -670,3 +673,24 @@ def test_a_function_apart_is_awaited_like_any_other():
     answers = asyncio.run(calls())
 
     assert (("after an error", "a value"), ["cancelled", "closed"]) == (answers, caught)
+
+
+def test_work_that_is_cancelled_before_it_begins_is_closed():
+    """The end of an event loop cancels a try of a step that has not begun, and leaves no coroutine to be awaited."""
+
+    async def work() -> None:
+        """Do nothing."""
+
+    async def cancelled() -> Coroutine[Any, Any, None]:
+        """Cancel the task of some work before its first turn, and return the work."""
+        conductor: Any = SimpleNamespace(loop=asyncio.get_running_loop(), unfinished=set(), _finished=lambda task: None)
+        begun = work()
+        waiting = asyncio.ensure_future(Conductor.finish(conductor, begun))
+        await turn()
+        (task,) = conductor.unfinished
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return begun
+
+    assert inspect.CORO_CLOSED == inspect.getcoroutinestate(asyncio.run(cancelled()))

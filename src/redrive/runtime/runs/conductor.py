@@ -596,6 +596,8 @@ class Conductor:
         task = self.loop.create_task(carrying(work))
         self.unfinished.add(task)
         task.add_done_callback(self._finished)
+        # A task that is cancelled before its first turn has not begun the work, which would never be awaited.
+        task.add_done_callback(lambda _: work.close())
         try:
             return await asyncio.shield(task)
         except ExitInTask as exit_in_task:
