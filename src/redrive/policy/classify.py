@@ -55,7 +55,7 @@ NEVER = frozenset(
 )
 
 # RFC 9110, 15: other statuses are invalid.
-_STATUS, _VALID_STATUS = re.compile("HTTP_[0-9]"), re.compile("HTTP_[1-5][0-9]{2}")
+_STATUS, _VALID_STATUS = "HTTP_[0-9]", "HTTP_[1-5][0-9]{2}"
 
 _ANY = frozenset({"builtins.Exception", "builtins.BaseException"})
 
@@ -82,7 +82,7 @@ def _name_of(item: object, field: str) -> str:
         if issubclass(item, BaseException):
             return qualified_name(item)
     elif isinstance(item, str) and item:
-        if _STATUS.match(item) and not _VALID_STATUS.fullmatch(item):
+        if re.match(_STATUS, item) and not re.fullmatch(_VALID_STATUS, item):
             raise PolicyValueError(f"{field}: {item} names no status of HTTP, which are 100 to 599, as in HTTP_404")
         if "." in item or is_reason_name(item):
             return item

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from math import inf, isfinite
-from string import ascii_letters
 from typing import TypeAlias
 
 from redrive.errors import PolicySyntaxError, PolicyValueError
@@ -40,14 +39,13 @@ _SPOKEN = {
     for spelling in spellings.split()
 }
 _SHORT = 2
-_SPOKEN_PART = re.compile(
-    r"(\d+)\s*([a-z]+)(?:(?:\s*,\s*(?:and\s+)?|\s+(?:and\s+)?)?(?=\d)|$)", re.ASCII | re.IGNORECASE
-)
+# Compiled at their first use: a program that only decorates functions starts in the time that this takes. The module
+# `string` would compile a pattern of its own.
+_FLAGS = re.ASCII | re.IGNORECASE
+_SPOKEN_PART = r"(\d+)\s*([a-z]+)(?:(?:\s*,\s*(?:and\s+)?|\s+(?:and\s+)?)?(?=\d)|$)"
 # ISO 8601: weeks, days, hours, minutes and seconds. Years and months have no fixed length.
-_ISO = re.compile(
-    r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d{1,9})?)S)?)?",
-    re.ASCII | re.IGNORECASE,
-)
+_ISO = r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d{1,9})?)S)?)?"
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ISO_SIZES = (7 * _UNITS["d"], _UNITS["d"], _UNITS["h"], _UNITS["m"], _UNITS["s"])
 _VALID = "write whole numbers with the units d, h, m, s, ms, largest first, for example 1h30m or 500ms"
 
@@ -104,7 +102,7 @@ def read(word: str, text: str, start: int) -> int:
         number_end = _skip(word, at, "0123456789")
         if number_end == at:
             raise _no_number(word, at, text, start)
-        unit_end = _skip(word, number_end, ascii_letters)
+        unit_end = _skip(word, number_end, _LETTERS)
         unit = word[number_end:unit_end]
         if unit not in _UNITS:
             raise _bad_unit(word, word[at:number_end], unit, text, start + number_end)
@@ -125,7 +123,7 @@ def in_units(words: str) -> str | None:
 
 def iso_milliseconds(text: str) -> float | None:
     """Return the milliseconds of an ISO 8601 duration such as ``PT1H30M``; None if it is another text."""
-    found = _ISO.fullmatch(text)
+    found = re.fullmatch(_ISO, text, _FLAGS)
     if found is None or not any(found.groups()) or text[-1] in "tT":
         return None
     counts = [min(float((count or "0").replace(",", ".")), 1e15) for count in found.groups()]
@@ -146,7 +144,7 @@ def _spoken(words: str) -> dict[str, int] | None:
     """Return how many of each unit a duration in words has, largest first; None if it is another text."""
     counts: dict[str, int] = {}
     last, at = inf, 0
-    for part in _SPOKEN_PART.finditer(words):
+    for part in re.finditer(_SPOKEN_PART, words, _FLAGS):
         # Short units have one case: M could be a month.
         unit, size = _SPOKEN.get(part[2] if len(part[2]) <= _SHORT else part[2].lower(), ("", 0))
         length = size * _UNITS.get(unit, 0)
@@ -201,7 +199,7 @@ def _bad_unit(word: str, number: str, unit: str, text: str, at: int) -> PolicySy
 def _word_after(text: str, at: int) -> str:
     """Return the word after blanks, or an empty text if something else follows."""
     start = _skip(text, at, " ")
-    return text[start : _skip(text, start, ascii_letters)]
+    return text[start : _skip(text, start, _LETTERS)]
 
 
 def format_duration(value: timedelta) -> str:
