@@ -10,12 +10,13 @@ from redrive.engine.frozen import UnreadablePolicy
 from redrive.engine.lease import GRACE
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Expired, Released, Succeeded
-from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Enqueue
+from redrive.engine.topics import NewEvent, Publish
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.query import Operation, Query
 from tests.engine.helpers import CATCHING, claim, policy
-from tests.stores.helpers import T0, failed, seconds
+from tests.stores.helpers import T0, failed, new, seconds
 from tests.stores.operations.conversing import CLOCK, converse, names
 
 
@@ -27,6 +28,22 @@ def settling(*endings: tuple[Claim, Any]) -> Operation[Settled]:
 def of(*numbers: int) -> list[Claim]:
     """Return claims of jobs 1, 2, 3 ... under leases 11, 12, 13 ..."""
     return [claim(id=number, lease_id=10 + number) for number in numbers]
+
+
+EFFECTS = {
+    "nothing": ((), False),
+    "a job": ((Enqueue(7, new()),), True),
+    "an event": ((Publish(NewEvent("pay", b"1", "P", 1)),), True),
+}
+
+
+@pytest.mark.parametrize("what", EFFECTS)
+def test_a_success_wakes_workers_if_it_makes_work_for_them(what: str):
+    """What a handler enqueues or publishes is for any worker; the end of its own attempt is for none."""
+    effects, wakes = EFFECTS[what]
+
+    assert wakes == settling((claim(), Succeeded(effects=effects))).wakes
+    assert wakes == leases.settle_one(Ending(claim(), Succeeded(effects=effects), 0.0)).wakes
 
 
 def test_successes_are_written_together():
