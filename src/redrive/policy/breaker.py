@@ -29,11 +29,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from redrive.errors import PolicyValueError
 from redrive.policy.duration import Duration, parse_duration
-from redrive.policy.value import Value, freeze
+from redrive.policy.value import NamedTuple, Value, freeze
 
 #: The rules by which a policy ends a call without a failure of its target. A failure with such an end is an answer, and
 #: counts as a success, if its stage is *answered*; otherwise it is not counted.

@@ -19,7 +19,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from itertools import count
 from math import inf
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
@@ -32,7 +32,7 @@ from redrive.policy.known import reader_of
 from redrive.policy.outcome import Hook
 from redrive.policy.reason import Reason
 from redrive.policy.stage import Stage
-from redrive.policy.value import freeze
+from redrive.policy.value import NamedTuple, freeze
 
 _IN_FLIGHT = Stage.IN_FLIGHT
 # Verdicts: not a candidate; a candidate without a rule; otherwise the index of the rule.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from redrive.policy.duration import format_duration
+from redrive.policy.value import NamedTuple
 
 
 class History(NamedTuple):

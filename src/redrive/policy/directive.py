@@ -11,14 +11,13 @@ from FTL's schema (``+retry``); its parts may then have names: ``+retry attempts
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import NamedTuple
 
 from redrive.errors import PolicyError, PolicySyntaxError, PolicyValueError
 from redrive.policy.backoff_kinds import Exponential
 from redrive.policy.decider import Decider
 from redrive.policy.duration import format_duration, in_units, read, span
 from redrive.policy.fields import DIRECTIVE_SETS, FIELDS
-from redrive.policy.value import Field
+from redrive.policy.value import Field, NamedTuple
 
 _syntax_error = PolicySyntaxError.with_caret
 _value_error = PolicyValueError.with_caret

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 from itertools import accumulate, zip_longest
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from redrive.policy.backoff import Backoff
 from redrive.policy.backoff_kinds import Exponential
 from redrive.policy.decider import Decider
 from redrive.policy.duration import LONGEST, ZERO, format_duration, span
 from redrive.policy.rule import Rule
+from redrive.policy.value import NamedTuple
 
 _N = TypeVar("_N", int, float)
 # Retries that are added up one by one; from there on the last delay is taken to repeat.

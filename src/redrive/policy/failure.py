@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import cast
 
 from redrive.errors import GiveUp, PolicyError, PolicyValueError, RetryAfter, Signal
 from redrive.errors.foreign import attribute, cause_of, is_a, mark_of, set_attribute
 from redrive.policy.duration import parse_duration
 from redrive.policy.stage import Stage, origins, stage_of, stage_of_class
+from redrive.policy.value import NamedTuple
 
 
 class Lasting(NamedTuple):

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import NamedTuple
 
 from redrive.errors import PolicySyntaxError, PolicyValueError
 from redrive.policy.directive import DEFAULT_MAXIMUM, DEFAULT_MINIMUM, DEFAULT_RETRIES, Directive, count_of, pasted
 from redrive.policy.duration import span
+from redrive.policy.value import NamedTuple
 
 _SCHEMA_COLUMN = len("+retry ") + 1
 _GO_COLUMN = len("ftl:retry ") + 1

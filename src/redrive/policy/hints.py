@@ -22,9 +22,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
 from redrive.policy.duration import LONGEST, ZERO
+from redrive.policy.value import NamedTuple
 
 __all__ = [
     "AMAZON_OVER",

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar
 
 from redrive.errors.foreign import context_of, set_context
 from redrive.policy.decision import Decision, Retry
 from redrive.policy.duration import format_duration
 from redrive.policy.failure import Failure
-from redrive.policy.value import Value
+from redrive.policy.value import NamedTuple, Value
 
 T = TypeVar("T")
 

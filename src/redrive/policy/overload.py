@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from math import floor
-from typing import Any, NamedTuple
+from typing import Any
 
 from redrive.errors import PolicyError, PolicyValueError
 from redrive.policy.budget import SlidingCounts
 from redrive.policy.classify import Classifier, On, answer_of, matches, names_of, refuse_coroutine_function
 from redrive.policy.duration import ZERO, Duration, parse_duration
 from redrive.policy.failure import Failure
-from redrive.policy.value import Value, freeze, number
+from redrive.policy.value import NamedTuple, Value, freeze, number
 
 __all__ = ["THROTTLES", "Adaptive", "AdaptiveRate", "Answers", "Cubic", "Shedding", "SheddingLedger"]
 

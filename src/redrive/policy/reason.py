@@ -6,9 +6,8 @@ an unregistered name has both flags false.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from redrive.errors import PolicyValueError
+from redrive.policy.value import NamedTuple
 
 
 class Reason(NamedTuple):

@@ -199,7 +199,10 @@ OFF: list[None] = [None] if os.environ.get("REDRIVE_DISABLED", "0").lower() in (
 
 # A first failure and a `Limiter` load these. The child of a fork would wait for a thread of its parent that is loading
 # one, and that it does not have.
-_LOADED_LATE = ("inspect", "linecache", "redrive.observe.logs", "redrive.retrying.shared", "redrive.retrying.hedging")
+_LOADED_LATE = (
+    *("inspect", "linecache", "random"),
+    *("redrive.observe.logs", "redrive.retrying.shared", "redrive.retrying.hedging"),
+)
 
 
 def finish_imports() -> None:

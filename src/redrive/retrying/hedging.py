@@ -22,13 +22,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from redrive.clock import in_trio
 from redrive.errors.foreign import is_a
 from redrive.policy.failure import flatten
 from redrive.policy.hedge import Hedge
 from redrive.policy.outcome import surface
+from redrive.policy.value import NamedTuple
 from redrive.retrying.context import enclosing, layers
 from redrive.retrying.record import attach_copies
 from redrive.retrying.shared import resolve_hedge

@@ -41,6 +41,7 @@ from redrive.policy.classify import Answer, answer_of, described
 from redrive.policy.duration import ZERO, span
 from redrive.policy.failure import forbid_repetition
 from redrive.policy.outcome import Deferred, GaveUp, Hook, Ok, Outcome, Record, RetryDetails, surface
+from redrive.retrying import rng
 from redrive.retrying.cancellation import keep_cancellation
 from redrive.retrying.context import JOB, OFF, SCOPE, SYSTEM, Call, Job, Scope, enclosing, layers, refuse_copies
 from redrive.retrying.plan import Plan, never_quick
@@ -55,7 +56,7 @@ from redrive.retrying.record import (
     wait_in,
     why,
 )
-from redrive.retrying.rng import roll, unique
+from redrive.retrying.rng import unique
 from redrive.retrying.shutdown import is_ending, is_refused, may_end
 from redrive.retrying.wrapper import UNLISTED, list_sources
 
@@ -160,7 +161,7 @@ class CallState(Scope):
         self._alone = not plan.outer_first
         self._monotonic = _MONOTONIC
         self._own = plan.own
-        self._random = roll
+        self._random = rng.roll
         self._quick: Callable[..., float | None] = never_quick if OFF else plan.quick
         if OFF:
             self.off = True

@@ -15,10 +15,11 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from keyword import iskeyword
-from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from types import CellType, CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, cast
 
 from redrive.policy.classify import refuse_coroutine
+from redrive.policy.value import NamedTuple
 from redrive.retrying.own import OwnBudget, counting
 
 if TYPE_CHECKING:
@@ -280,6 +281,15 @@ def _factory(shape: _Shape, *, is_async: bool) -> Callable[..., FunctionType]:
     if "linecache" in sys.modules:
         list_sources()
     made: dict[str, Any] = {}
-    exec(compile(text, filename, "exec"), MARK, made)  # noqa: S102 - generated above; the names are identifiers
-    factory: Callable[..., FunctionType] = made["factory"]
-    return factory
+    exec(text, MARK, made)  # noqa: S102 - generated above; the names are identifiers
+    factory: Any = made["factory"]
+    # `compile` with a file name would first make all classes of `ast`, which takes longer than the rest of this module.
+    factory.__code__ = _in_file(factory.__code__, filename)
+    made_by: Callable[..., FunctionType] = factory
+    return made_by
+
+
+def _in_file(code: CodeType, filename: str) -> CodeType:
+    """Return code, and that inside of it, as from a file."""
+    constants = (_in_file(each, filename) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_filename=filename, co_consts=tuple(constants))
