@@ -366,7 +366,7 @@ def play(row: Row) -> None:
     call = Play(row)
     if row["cancel"] == "wait":
         call.clock.on_wait = lambda: call.cancel()  # noqa: PLW0108 - it is set later
-    make = _work if row["form"] in DURABLE else {"sync": _play, "asyncio": _aplay, "trio": _tplay}[row["library"]]
+    make = work if row["form"] in DURABLE else {"sync": _play, "asyncio": _aplay, "trio": _tplay}[row["library"]]
     make(call)
     call.seen.waits = call.seen.waits or call.clock.slept
 
@@ -430,7 +430,7 @@ def _tplay(call: Play) -> None:
         trio.run(main)
 
 
-def _work(call: Play) -> None:
+def work(call: Play) -> None:
     """Run a job, or a run with one step."""
     app = App("memory://", clock=VirtualClock())
     function = call.function()

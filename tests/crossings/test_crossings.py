@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crossings import calls, deliveries, jobs, machines, refreshes, runs
+from tests.crossings import calls, deliveries, jobs, layers, machines, refreshes, runs
 from tests.crossings.arrays import SEED, Row, Table, ids
 from tests.stores.helpers import empty
 
@@ -21,6 +21,7 @@ TABLES = (
     jobs.JOBS,
     calls.CALLS,
     calls.REQUESTS,
+    layers.LAYERS,
 )
 
 
@@ -91,6 +92,12 @@ def test_a_call(row: Row):
 def test_a_request(row: Row):
     """A request through a retrying transport is sent as often as its policy decides, and a cancellation ends it."""
     calls.play(row)
+
+
+@crossing(layers.LAYERS)
+def test_layers(row: Row):
+    """A retried call in another one, in a job or in a step does not multiply its attempts, wherever it is made."""
+    layers.play(row)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=[table.name for table in TABLES])
