@@ -23,8 +23,11 @@ SEED = int(os.environ.get("REDRIVE_CROSSINGS_SEED", "37"))
 LONG = os.environ.get("REDRIVE_CROSSINGS") == "long"
 """True for `make crossings`: triples of the tables that have them."""
 
-WEIGHTS = {"sqlite": 3}
-"""Values with more rows than the others of their factor: a scenario takes several times as long on PostgreSQL."""
+WEIGHTS = {"sqlite": 3, "process": 0.3}
+"""Values with more or fewer rows than the others of their factor.
+
+A scenario takes several times as long on PostgreSQL, and in a child process, whose start takes most of it.
+"""
 
 Row = Mapping[str, str]
 """The value of each factor."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -11,9 +12,10 @@ from redrive import CatchRequest, Context, Filter, GiveUp, Job
 from redrive.app.queues import Queue
 from redrive.errors import RedriveError
 from redrive.stores.operations import queues
+from tests.crossings import children
 from tests.crossings.arrays import Row, Table, Void
 from tests.crossings.model import JobForecast, forecast_job
-from tests.crossings.world import TENANT, Process, World, world
+from tests.crossings.world import TENANT, Killed, Process, World, world
 
 NEIGHBOURS = 20
 """Jobs of a backlog; the slots of a worker are fewer, so that the end of one job starts another one."""
@@ -25,7 +27,7 @@ JOBS = Table(
     "jobs",
     {
         "feature": ("attempt", "retry", "catch", "key", "limited", "context", "transaction"),
-        "colour": ("async", "def"),
+        "colour": ("async", "def", "process"),
         "event": (
             "none", "cancel", "retry", "redrive", "delete", "pause", "kill", "term", "deploy", "clock", "lock",
             "backlog", "delayed",
@@ -36,6 +38,7 @@ JOBS = Table(
         "store": ("sqlite", "postgres"),
     },
     (
+        Void("a handler in a child process has no connection", {"feature": ["transaction"], "colour": ["process"]}),
         Void("no worker has the job that could end", {"event": ["kill", "term"], "moment": ["queued", "ended"]}),
         Void("no worker has the job again", {"second": ["kill"], "moment": ["working", "settling", "ended"]}),
         Void("two deaths in a row are the limit of crashes, not a crossing", {"event": ["kill"], "second": ["kill"]}),
@@ -55,6 +58,7 @@ class Scene:
     def __init__(self, row: Row) -> None:
         self.row = row
         self.world: World
+        self.code: Code
         self.job: Job[Any]
         self.neighbours: list[Job[Any]] = []
         self.tries = 0
@@ -63,12 +67,23 @@ class Scene:
         self.refused: list[str] = []
         self.lock = threading.Lock()
 
+    def asked(self, name: str, n: int, seen: str | None) -> int:
+        """Do the work of a handler in a child process, which may have seen the context of another job."""
+        if seen is not None:
+            self.world.ledger.leaks.append(f"{name} {n} saw {seen} in its process")
+        try:
+            answer: int = self.code.dhandler(name)(n)
+        except Killed:
+            raise AssertionError("a dead process goes on") from None
+        return answer
+
 
 class Code:
     """The tasks of one process."""
 
     def __init__(self, scene: Scene, process: Process) -> None:
         self.scene, self.process, self.ledger = scene, process, process.world.ledger
+        scene.code = self
         app, feature = process.app, scene.row["feature"]
 
         @app.task(name="caught", retry="1 1s")
@@ -80,6 +95,8 @@ class Code:
         colour = "a" if scene.row["colour"] == "async" else "d"
 
         def named(name: str) -> Any:
+            if scene.row["colour"] == "process":
+                return app.task(name=name, executor="process", **options)(getattr(children, name))
             make = getattr(self, f"{colour}{'transacted' if feature == 'transaction' else 'handler'}")
             return app.task(name=name, **options)(make(name))
 
@@ -182,7 +199,8 @@ def _nothing(n: int) -> None:
 def play(row: Row, url: str) -> None:
     """Play the scenario of a row on an empty database, and compare its end with the forecast."""
     scene = Scene(row)
-    with world(url, lambda process, _: Code(scene, process), concurrency=3) as stage:
+    answers = children.answering(scene.asked) if row["colour"] == "process" else contextlib.nullcontext()
+    with answers, world(url, lambda process, _: Code(scene, process), concurrency=3) as stage:
         scene.world = stage
         if "transaction" in row.values():
             stage.create_table()

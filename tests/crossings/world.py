@@ -35,8 +35,12 @@ from tests.crossings import deaths
 TENANT: ContextVar[str | None] = ContextVar("tenant", default=None)
 """Set by each function of the neighbours; no other function may see a value."""
 
-LOCKED_FOR = 0.12
-"""Seconds for which another session holds a row; a worker writes rows of a locked run again after 0.05."""
+LOCKED_FOR = 0.5
+"""Seconds for which another session holds rows if nobody waits for them; a worker writes those of a locked run again
+after 0.05."""
+
+FILE_LOCKED_FOR = 0.12
+"""Seconds for which another session holds the lock of a file, for which all statements wait."""
 
 PATIENCE = 300.0
 """Seconds until a function that waits for its end gives up."""
@@ -237,7 +241,10 @@ class Process:
             self.close()
 
     async def _work(self, steps: list[Callable[[], object]]) -> None:
-        worker = self.worker = Worker(self.app, concurrency=self.world.concurrency, shutdown_timeout=timedelta(0))
+        # One child process runs all handlers that need one: each comes after another one.
+        worker = self.worker = Worker(
+            self.app, concurrency=self.world.concurrency, processes=1, shutdown_timeout=timedelta(0)
+        )
         quota = worker._quota = self.quota = Staged(worker, steps)
         self._running = asyncio.create_task(worker.run())
         try:
@@ -333,6 +340,7 @@ class World:
         self._process: Process | None = None
         self._version = 1
         self._closing: list[Callable[[], None]] = []
+        self._holding: threading.Thread | None = None
 
     @property
     def process(self) -> Process:
@@ -377,6 +385,9 @@ class World:
     def _bury(self) -> None:
         """Have the leases of dead workers end."""
         numbers, self.buried = self.buried, []
+        if self._holding is not None:
+            # A sweep leaves locked rows out. Workers sweep again, but not within a scenario.
+            self._holding.join()
         self.clock.advance("20s")
         self.operator.app.store.run(leases.sweep(1000, gone=numbers, now=self.clock.now()))
 
@@ -432,11 +443,12 @@ class World:
         if "postgresql" not in self.url:
             file = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             file.execute("BEGIN IMMEDIATE")
-            threading.Timer(LOCKED_FOR, file.close).start()
+            threading.Timer(FILE_LOCKED_FOR, file.close).start()
             return
         connection = psycopg.connect(_dsn(self.url))
         connection.execute(f"SELECT 1 FROM {self._schema}.redrive_jobs FOR UPDATE")  # noqa: S608 - made by the test
-        threading.Timer(LOCKED_FOR, connection.close).start()
+        self._holding = threading.Thread(target=_hold, args=(connection,))
+        self._holding.start()
 
     # ---------------------------------------------------------------- a table of the application
 
@@ -475,6 +487,15 @@ class World:
         if self._process is not None and not (self._process.dead or self._process.replaced):
             self._process.close()
         self.operator.close()
+
+
+def _hold(connection: psycopg.Connection[Any]) -> None:
+    """Hold the locks of a session until another one waits for them, which so has met them, or for some time."""
+    waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)) LIMIT 1"
+    end = SystemClock.monotonic() + LOCKED_FOR
+    with contextlib.closing(connection):
+        while SystemClock.monotonic() < end and connection.execute(waiting).fetchone() is None:
+            threading.Event().wait(0.005)
 
 
 def _dsn(url: str) -> str:
