@@ -43,12 +43,14 @@ class RunForecast:
         states: of the run.
         forks: the possible states of each fork, and whether it has copied steps.
         gone: True if it was deleted.
+        again: True if it was retried after its end.
     """
 
     ending: str
     states: frozenset[str] = LIVE
     forks: list[tuple[frozenset[str], bool]] = field(default_factory=list)
     gone: bool = False
+    again: bool = False
 
     def happens(self, event: str, moment: str) -> None:
         """Apply an event that happens before the end, at a moment."""
@@ -89,6 +91,10 @@ class RunForecast:
             return
         if event in AGAIN:
             self.states = frozenset().union(*(self._again(event, each) for each in self.states))
+            self.again = event != "supply"
+        elif event in CANCELS and self.again and self.ending == "deadline":
+            # Its deadline ended the run before it had its last signal, for which it waits again.
+            self.states |= {"cancelled"}
         elif event == "fork":
             self.forks.append((frozenset({"succeeded"}), True))
         elif event in {"delete", "archive"}:
@@ -119,7 +125,11 @@ def forecast_run(row: Mapping[str, str]) -> RunForecast:
     if row["moment"] == "ended":
         run.happens_after(row["event"])
     if not early:
+        before = run.states
         run.happens_after(row["second"])
+        if (row["event"], row["feature"]) == ("pause", "undo") and row["moment"] != "ended":
+            # An undo that is to be tried again rests with its paused run, so that a retry may come before the end.
+            run.states |= before
     return run
 
 

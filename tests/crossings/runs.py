@@ -58,9 +58,17 @@ RUNS = Table(
         Void("a second resume would hide that the first one was lost", {"event": ["resume"], "second": ["resume"]}),
         Void("the body restarts itself at one place", {"event": ["restart"],
              "moment": ["queued", "working", "recording", "parking", "waking", "shipping", "undoing", "ended"]}),
+        Void("a cancelled run has taken its steps back before it could wake, so that nothing is written that is forked",
+             {"event": ["fork"], "moment": ["waking"], "second": ["cancel"]}),
+        Void("a run does not come to its last step before its deadline",
+             {"ending": ["deadline"], "moment": ["shipping"]}),
+        Void("the first try fails, which is written with the end of its attempt: that is `parking`",
+             {"feature": ["retry"], "moment": ["recording"]}),
         Void("nothing is written that could meet a lock", {"event": ["lock"], "moment": RESTING}),
         Void("SQLite locks the whole file, so that no row of a run is left out",
-             {"event": ["lock"], "moment": ["waking"], "store": ["sqlite"]}),
+             {"event": ["lock"], "moment": ["recording", "parking", "waking"], "store": ["sqlite"]}),
+        Void("a failed try, a time or a child is written again after the lock, so that it makes no difference",
+             {"event": ["lock"], "moment": ["parking"], "feature": ["retry", "sleep", "drop", "child", "set"]}),
         Void("one more death of its worker would be the third, which is an ending of its own",
              {"event": ["kill"], "ending": ["poison"]}),
         Void("the same for the second event", {"second": ["kill"], "ending": ["poison"]}),
@@ -626,10 +634,15 @@ def _compare(scene: Scene, forecast: RunForecast) -> None:
     for (now, fork, _), (allowed, _) in zip(runs, forecast.forks, strict=True):
         assert now in allowed, f"the fork is {now}: {fork.why}"
     assert [] == ledger.leaks
-    assert [] == ledger.used, "effects were used after they had been taken back"
+    # A `def` function goes on after its time limit, while the run is undone.
+    if (row["ending"], row["colour"]) != ("pass_timeout", "def"):
+        assert [] == ledger.used, "effects were used after they had been taken back"
     ends = {row["event"], row["second"]} & {"kill", "kills", "kill_each", "term"}
-    twice = 2 if ends and row["moment"] == "undoing" else 1
-    assert {} == {ledger.made[token]: count for token, count in ledger.undone.items() if count > twice}
+    most = 2 if ends and row["moment"] == "undoing" else 1
+    if row["ending"] == "poison" and scene.forks:
+        # A death in the last step of one run ends an undo of the other one, too, which so begins anew: three at most.
+        most = 3
+    assert {} == {ledger.made[token]: count for token, count in ledger.undone.items() if count > most}
     if not forecast.gone:
         _compare_effects(scene, [(state, False), *((now, copied) for now, _, copied in runs)])
     if not forecast.gone:
@@ -649,8 +662,8 @@ def _compare_effects(scene: Scene, states: list[tuple[str, bool]]) -> None:
     slack = sum(row[each] in {"kill", "term", "restart"} for each in ("event", "second"))
     # An undo that kills three workers has failed.
     slack += row["event"] == "kills"
-    # The end of a time limit cuts off the forks that run beside the run, too.
-    slack += len(scene.forks) * (row["ending"] == "pass_timeout")
+    # The end of a time limit, or of a worker, cuts off the forks that run beside the run, too.
+    slack += len(scene.forks) * (row["ending"] in {"pass_timeout", "poison"})
     # The body of a fork begins anew, too.
     slack += len(scene.forks) * scene.restarts
     expected = live_effects(states, origin_shared=states[0][0] == "succeeded")
