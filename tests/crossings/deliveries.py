@@ -252,7 +252,8 @@ def _sink(scene: Scene) -> SubscriptionHandle:
 def _happen(scene: Scene, event: str, process: Process | None) -> None:
     stage, sink = scene.world, _sink(scene)
     actions: dict[str, Callable[[], object]] = {
-        "pause": lambda: _pause(sink),
+        # A step that follows ends a pause of which no delivery waits for the end.
+        "pause": lambda: sink.pause() if process is None else _pause(sink),
         "move": lambda: sink.move("beginning"),
         "redrive": sink.redrive,
         "skip": sink.skip,
