@@ -35,7 +35,7 @@ class ClaimerFixture:
         self.given_back: list[Claim] = []
         self.claimer = Claimer(app, self.rests, self.registration, self)
         self.claim_again = asyncio.Event()
-        self.doubted = self.runs_suspect = False
+        self.doubted = self.runs_suspect = self.closed = False
         self.count = self.room_ahead = 0
         self.ahead = Ahead(app, self.rests, self.registration)
         self.feeders = self

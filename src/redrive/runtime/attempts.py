@@ -66,6 +66,7 @@ class Attempts:
         feeders: the feeders of subscriptions.
         claim_again: set when the claimer has a reason to claim: a free slot, a change, or an unknown lease.
         doubted: True if the database may hold leases for this worker that it does not have.
+        closed: True from a stop on: nothing more is started.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
@@ -80,7 +81,7 @@ class Attempts:
         processes: Processes | None = None,
     ) -> None:
         self.claim_again = asyncio.Event()
-        self.doubted = self._closed = False
+        self.doubted = self.closed = False
         self._app = app
         self._registration = registration
         self._concurrency = concurrency
@@ -147,7 +148,7 @@ class Attempts:
         return None if share >= room else (share, self._processes.tasks)
 
     def _room(self, size: int) -> int:
-        if self._closed:
+        if self.closed:
             return 0
         # An attempt returns its slot when it ends and not when its end has been written, so that the next claim joins
         # the transaction of the settle. If the store is slow, at most as many ends as there are places are unwritten.
@@ -191,7 +192,7 @@ class Attempts:
 
     def close(self) -> None:
         """Free no more slots, so that a stop during a claim is not followed by another claim."""
-        self._closed = True
+        self.closed = True
 
     # ---------------------------------------------------------------- the life of one attempt
 
@@ -221,7 +222,7 @@ class Attempts:
 
     def _start_waiting(self) -> None:
         """Start jobs that were claimed ahead, as many as there are slots."""
-        if self._closed:
+        if self.closed:
             return
         for _ in range(self._startable):
             waiting = self.ahead.pop()

@@ -203,8 +203,8 @@ class Claimer:
         return look if claimed.rest_for is None else min(claimed.rest_for, look)
 
     async def _start(self, claims: Sequence[Claim], claimed: leases.Claimed) -> None:
-        """Start claimed jobs; give back those that have no slot and may not wait for one."""
-        if self._stopped:
+        """Start claimed jobs; give back those that have no slot and may not wait for one, and all after a stop."""
+        if self._stopped or self._attempts.closed:
             for claim in claims:
                 self._attempts.give_back(claim)
             return
