@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+import typing
 
 import pytest
 from hypothesis import given
 
 from redrive.policy import Jitter, Policy
 from redrive.policy.backoff_kinds import Constant, Linear
+from redrive.policy.value import NamedTuple
 from tests.policy.strategies import policies
 
 
@@ -63,3 +65,33 @@ def test_values_survive_pickling_and_copying(policy: Policy):
     """Every field of a policy survives pickling and copying."""
     assert policy == pickle.loads(pickle.dumps(policy))
     assert policy == copy.deepcopy(policy) == copy.copy(policy)
+
+
+class Ours(NamedTuple):
+    """A tuple."""
+
+    first: int
+    second: str = "b"
+
+    @property
+    def both(self) -> str:
+        """Both fields."""
+        return f"{self.first}{self.second}"
+
+
+class Theirs(typing.NamedTuple):
+    """A tuple."""
+
+    first: int
+    second: str = "b"
+
+
+def test_a_named_tuple_is_one_of_the_library():
+    """Fields, defaults, documentation and types are those of `typing.NamedTuple`; members and pickling work."""
+    names = ("_fields", "_field_defaults", "__doc__", "__module__", "__slots__")
+
+    assert [getattr(Theirs, name) for name in names] == [getattr(Ours, name) for name in names]
+    assert typing.get_type_hints(Theirs) == typing.get_type_hints(Ours)
+    assert (Theirs(1), "1b", Ours(1)) == (Ours(1), Ours(1).both, pickle.loads(pickle.dumps(Ours(1))))
+    with pytest.raises(TypeError, match="first"):
+        Ours()  # type: ignore[call-arg]

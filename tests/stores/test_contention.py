@@ -110,6 +110,15 @@ ACTIONS = {
 }
 
 
+def _ended(root: Clockwork, changing: Store) -> tuple[list[State], object]:
+    """Return the states of all attempts, the first one first, and what a check finds; close the stores."""
+    states = [job.state for job in sorted(root.jobs(), key=lambda job: job.id)]
+    findings = root.do(checks.check()).findings
+    changing.close()
+    root.store.close()
+    return states, findings
+
+
 ITEM = "SELECT FROM {}.redrive_refreshes FOR UPDATE"
 
 JOB = "SELECT FROM {}.redrive_jobs WHERE state = 'ready' FOR UPDATE"
@@ -141,10 +150,7 @@ def test_an_attempt_that_begins_during_the_wait_is_ended_although_it_is_locked(a
         postgres.until_blocked(claim)
         claim.commit()
         changed.result()
-    states = [job.state for job in sorted(root.jobs(), key=lambda job: job.id)]
-    findings = root.do(checks.check()).findings
-    changing.close()
-    root.store.close()
+    states, findings = _ended(root, changing)
 
     assert [State.CANCELLED, State.READY][: len(states)] == states
     assert () == findings
@@ -164,10 +170,7 @@ def test_an_item_that_is_tracked_anew_during_the_wait_is_changed_with_its_attemp
         postgres.until_blocked(first)
         first.commit()
         changed.result()
-    states = [job.state for job in sorted(root.jobs(), key=lambda job: job.id)]
-    findings = root.do(checks.check()).findings
-    changing.close()
-    root.store.close()
+    states, findings = _ended(root, changing)
 
     assert [State.CANCELLED, State.READY][: len(states)] == states
     assert () == findings

@@ -282,11 +282,10 @@ def _factory(shape: _Shape, *, is_async: bool) -> Callable[..., FunctionType]:
         list_sources()
     made: dict[str, Any] = {}
     exec(text, MARK, made)  # noqa: S102 - generated above; the names are identifiers
-    factory: Any = made["factory"]
+    factory: FunctionType = made["factory"]
     # `compile` with a file name would first make all classes of `ast`, which takes longer than the rest of this module.
     factory.__code__ = _in_file(factory.__code__, filename)
-    made_by: Callable[..., FunctionType] = factory
-    return made_by
+    return cast("Callable[..., FunctionType]", factory)
 
 
 def _in_file(code: CodeType, filename: str) -> CodeType:
