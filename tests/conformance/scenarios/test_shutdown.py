@@ -10,7 +10,8 @@ import pytest
 from redrive.app.context import Context
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptOutcome, Hold
-from redrive.runtime.claimer import Claimer, failpoints
+from redrive.runtime.attempts import Attempts
+from redrive.runtime.claimer import Claimer
 from redrive.runtime.worker import Worker
 from redrive.testing import drain
 from tests.conformance.scenarios.manual_workers import ManualWorker, boom
@@ -135,10 +136,20 @@ def test_a_stop_between_claim_and_dispatch_strands_nothing(app, monkeypatch, bat
 
 @pytest.mark.case("D28")
 def test_a_stop_in_the_middle_of_a_dispatch_strands_nothing(app, monkeypatch, batch):
-    """Batches of 5 that are being started when the stop arrives are finished, and the next worker does the rest."""
+    """Batches of 5 whose attempts have been started when the stop arrives are finished; another worker does the rest.
+
+    No handler has had its first turn at this moment.
+    """
     jobs, ran = batch
     worker = Worker(app, concurrency=5)
-    monkeypatch.setattr(failpoints, "at", lambda point: worker.stop() if point == "after_claim" else None)
+    start = Attempts.start
+
+    def start_and_stop(attempts: Attempts, claims, runs):
+        back = start(attempts, claims, runs)
+        worker.stop()
+        return back
+
+    monkeypatch.setattr(Attempts, "start", start_and_stop)
     asyncio.run(asyncio.wait_for(worker.run(), PATIENCE))
 
     assert ([0, 1, 2, 3, 4], (5, 0, 5)) == (ran, _counts(app))
