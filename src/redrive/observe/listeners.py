@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
 
 # Code that may emit compares these objects and imports nothing: the rest of the package, and `logging`, are imported
 # only when there is an event to emit.
@@ -16,7 +16,8 @@ LOGGED: list[None] = [None]
 # Levels of `logging`, which only the functions that log import.
 DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
 
-_LOGGERS: dict[str, Any] = {}
+# For each channel that was asked for, a function that returns True if its logger writes records of a level.
+LOGS: dict[str, Callable[[int], bool]] = {}
 
 
 def heard(channel: str, level: int) -> bool:
@@ -28,10 +29,9 @@ def heard(channel: str, level: int) -> bool:
         return True
     if not LOGGED:
         return False
-    found = _LOGGERS.get(channel)
-    if found is None:
+    is_enabled = LOGS.get(channel)
+    if is_enabled is None:
         from redrive.observe.logs import logger
 
-        found = _LOGGERS[channel] = logger(channel)
-    answer: bool = found.isEnabledFor(level)
-    return answer
+        is_enabled = LOGS[channel] = logger(channel).isEnabledFor
+    return is_enabled(level)

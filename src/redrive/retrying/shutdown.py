@@ -8,6 +8,7 @@ wait between both: a wait in another thread than the main one keeps the error.
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 from redrive.errors.foreign import is_a
 
@@ -18,20 +19,22 @@ _TEXTS = (
     "Executor shutdown has been called",
 )
 
+#: Stands for `threading` where that is not loaded yet.
+NOT_LOADED = SimpleNamespace(_SHUTTING_DOWN=False)
+
 
 def is_ending() -> bool:
     """Return True from the end of the main thread on."""
-    threading = sys.modules.get("threading")
     # The attribute is older than Python 3.11, and set before executors stop to take work.
-    return threading is not None and getattr(threading, "_SHUTTING_DOWN", False)
+    return bool(getattr(sys.modules.get("threading", NOT_LOADED), "_SHUTTING_DOWN", False))
 
 
 def may_end(wait: float) -> bool:
     """Return True if the interpreter ends, or may end in a wait of so many seconds: that of another thread may."""
+    if is_ending():
+        return True
     threading = sys.modules.get("threading")
-    if threading is None or not (wait or getattr(threading, "_SHUTTING_DOWN", False)):
-        return False
-    return bool(is_ending() or threading.get_ident() != threading.main_thread().ident)
+    return wait > 0 and threading is not None and threading.get_ident() != threading.main_thread().ident
 
 
 def is_refused(error: Exception) -> bool:

@@ -35,7 +35,7 @@ from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from redrive.clock import Clock, SystemClock, checkpoint
-from redrive.observe.listeners import INFO, WARNING, heard
+from redrive.observe.listeners import INFO, LISTENERS, LOGGED, LOGS, WARNING, heard
 from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 from redrive.policy.classify import Answer, answer_of, described
 from redrive.policy.duration import ZERO, span
@@ -57,7 +57,7 @@ from redrive.retrying.record import (
     why,
 )
 from redrive.retrying.rng import unique
-from redrive.retrying.shutdown import is_ending, is_refused, may_end
+from redrive.retrying.shutdown import NOT_LOADED, is_ending, is_refused, may_end
 from redrive.retrying.wrapper import UNLISTED, list_sources
 
 if TYPE_CHECKING:
@@ -73,6 +73,14 @@ _ENDING = GiveUp("the interpreter ends, and starts no threads any more", "stoppe
 _NOT_RETRIED = frozenset({"nested", "not_matched", "disabled"})
 # Seconds between two checks of the stop event in an awaited wait.
 _LOOK = 0.1
+
+
+def _is_logged(level: int) -> bool:
+    """Return True if the log writes the events of calls at a level."""
+    answer = heard(_CHANNEL, level)
+    # The logger's own method costs the next failures two calls less.
+    globals()["_is_logged"] = LOGS.get(_CHANNEL, _is_logged)
+    return answer
 
 
 class CallState(Scope):
@@ -93,6 +101,7 @@ class CallState(Scope):
         "_own",
         "_quick",
         "_random",
+        "_threading",
         "began",
         "delay",
         "last",
@@ -162,6 +171,7 @@ class CallState(Scope):
         self._monotonic = _MONOTONIC
         self._own = plan.own
         self._random = rng.roll
+        self._threading: Any = sys.modules.get("threading", NOT_LOADED)
         self._quick: Callable[..., float | None] = never_quick if OFF else plan.quick
         if OFF:
             self.off = True
@@ -300,14 +310,15 @@ class CallState(Scope):
         if self.pending:
             await self.await_hooks()
         stop = self.plan.stop
-        # An observer of a wait of zero has been called already.
-        with self.wait if self.delay else nullcontext():
-            if not self.delay:
-                await checkpoint()
-            elif stop is None or type(self.clock) is not SystemClock:
+        if not self.delay:
+            # An observer of a wait of zero has been called already.
+            await checkpoint()
+        elif stop is None or type(self.clock) is not SystemClock:
+            with self.wait:
                 await self.clock.asleep(self.delay)
-            else:
-                ends = self._monotonic() + self.delay
+        else:
+            ends = self._monotonic() + self.delay
+            with self.wait:
                 # The event belongs to threads and cannot be awaited.
                 while not stop.is_set() and (left := ends - self._monotonic()) > 0:
                     await self.clock.asleep(min(left, _LOOK))
@@ -324,8 +335,9 @@ class CallState(Scope):
         monotonic, random, quick = self._monotonic, self._random, self._quick
         at = monotonic()
         number = self.number
-        # A retry that is logged or observed is decided on with all its details.
-        delay = None if heard(_CHANNEL, WARNING) else quick(error, number, at - self.started, random())
+        # A retry that is logged or observed is decided on with all its details. This is `heard`, inlined for speed.
+        is_heard = LISTENERS or (LOGGED and _is_logged(WARNING))
+        delay = None if is_heard else quick(error, number, at - self.started, random())
         if delay is not None and (self._alone or self._left_to(error, None) is None):
             own = self._own
             if own is not None and (lone := own.lone) is not self:
@@ -340,7 +352,9 @@ class CallState(Scope):
             self.began = at
             self.number = number + 1
             self.delay = delay
-            self._kept = error if may_end(delay) else None
+            # The second is `is_ending`, inlined for speed.
+            if delay or self._threading._SHUTTING_DOWN:  # noqa: SLF001
+                self._kept = error if may_end(delay) else None
             return True
         return self.decide_error(error, at, timed_out=False)
 
@@ -582,7 +596,9 @@ class CallState(Scope):
             self.guard.finish(self.ended)
         elif self._own is not None and self._own.low:
             self._own.succeeded(alone=True)
-        self.emit_end(value=result)
+        # Only an end that was decided calls hooks; the rest is `heard`, inlined for speed.
+        if self.ended is not None or LISTENERS or (LOGGED and _is_logged(INFO)):
+            self.emit_end(value=result)
 
     def _call_hooks(  # noqa: PLR0913 - the parts of `RetryDetails`
         self,
