@@ -24,6 +24,7 @@ from redrive.stores.operations import crons, leases, retention, schedules, worke
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.retention import RetentionTimes
 from tests import postgres
+from tests.runtime.helpers import until, working
 from tests.stores.helpers import failed
 
 LIFE = timedelta(hours=1)
@@ -300,6 +301,42 @@ def test_the_same_key_waits_for_the_open_transaction_but_not_for_ever(fleet: Two
         connection.rollback()
 
     assert call(fleet.other).enqueue(2).created
+
+
+LOCKED = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+"""Finds a session that waits for a lock."""
+
+
+@pytest.mark.parametrize("how", KEYED)
+def test_the_end_of_a_handler_that_needs_a_held_key_delays_no_other_job(fleet: TwoProcesses, how: str):
+    """A worker writes the ends of others while that of a handler waits for the key of a job that it has enqueued."""
+    app, call = fleet.other, KEYED[how]
+
+    @app.task
+    async def repeats() -> int:
+        """Enqueue a job with the key."""
+        return (await call(app).aenqueue(2)).id
+
+    @app.task
+    async def plain(number: int) -> None:
+        """Do nothing."""
+
+    async def run() -> tuple[str, int]:
+        async with working(app):
+            first = await repeats.aenqueue()
+            await until(lambda: watch.execute(LOCKED).fetchone() is not None)
+            others = await plain.aenqueue_many(range(20))
+            await until(lambda: {"succeeded"} == {each.refresh().state for each in others})
+            held = first.refresh().state
+            connection.rollback()
+            await until(lambda: first.refresh().state == "succeeded")
+            return held, first.result()
+
+    with postgres.connect() as watch, postgres.connect(autocommit=False) as connection:
+        call(fleet.mine).enqueue(1, using=connection)
+        held, number = asyncio.run(run())
+
+    assert ("running", "send") == (held, app.job(number).record.task)
 
 
 def test_a_retired_policy_is_kept_for_a_transaction_that_read_it(fleet: TwoProcesses):

@@ -11,6 +11,7 @@ import contextvars
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from redrive.app.app import App
@@ -369,10 +370,12 @@ class Attempts:
             ended = tuple(each for each in ended if not was_cancelled(each.outcome))
         known = {ending.claim.lease_id: ending for ending in ended}
         endings = [known.get(lease_id) or Ending(claim, cut, rng.sample()) for lease_id, claim in self._begun.items()]
-        if endings:
-            settled = await self._app.store.arun(leases.settle(endings, now=self._app.now()))
+        # Those that take keys come last: they may wait for a transaction of a user.
+        for _, group in groupby(sorted(endings, key=leases.takes_keys), leases.takes_keys):
+            ends = tuple(group)
+            settled = await self._app.store.arun(leases.settle(ends, now=self._app.now()))
             self.counting.add(settled.moved)
-            emit_settled(endings, settled)
+            emit_settled(ends, settled)
             self._app.settled(settled.moved, settled.lost)
 
     # ---------------------------------------------------------------- called in the threads of the heartbeat

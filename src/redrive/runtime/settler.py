@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -32,6 +33,11 @@ from redrive.stores.operations.leases import Ending, Settled
 #
 # Endings of one transaction.
 BATCH = 500
+
+# Transactions in which endings that were set aside are written at the same time; the connections of a store are few.
+LANES = 4
+
+_LATER: Final = (StoreBusy, StoreFull, StoreUnreachable, StoreOutcomeUnknown)
 
 
 class RunningAttempts(Protocol):
@@ -64,7 +70,8 @@ class Settler:
         self._endings: list[Ending] = []
         self._steps = steps
         self._arrived = asyncio.Event()
-        self._aside: dict[asyncio.Task[None], Ending] = {}
+        self._aside: dict[asyncio.Task[None], Sequence[Ending]] = {}
+        self._lanes = asyncio.Semaphore(LANES)
         self._stopped: set[int] = set()
         """Leases of ended attempts with handlers that have stopped since; not written yet."""
         self.duty = Duty("settling", self._step)
@@ -95,12 +102,12 @@ class Settler:
     @property
     def waiting(self) -> int:
         """The number of endings that are not written yet."""
-        return len(self._endings) + len(self._aside)
+        return len(self._endings) + sum(map(len, self._aside.values()))
 
     @property
     def unwritten(self) -> tuple[Ending, ...]:
         """The endings without a confirmed write."""
-        return (*self._endings, *self._aside.values())
+        return (*self._endings, *itertools.chain.from_iterable(self._aside.values()))
 
     async def close(self) -> None:
         """Stop writing the endings that have been set aside."""
@@ -117,7 +124,12 @@ class Settler:
         if self._steps.waiting:
             # Rows of a run that was interrupted are refused when its lease has ended.
             await self._steps.written({each.claim.lease_id for each in batch if isinstance(each.outcome, Released)})
-        await self._write(batch)
+        keyed = [each for each in batch if leases.takes_keys(each)]
+        if keyed:
+            self._set_aside(keyed)
+            self._endings[: len(batch)] = batch = [each for each in batch if not leases.takes_keys(each)]
+        if batch:
+            await self._write(batch)
         del self._endings[: len(batch)]
         if not self._endings:
             self._arrived.clear()
@@ -128,31 +140,40 @@ class Settler:
     # batch fails for another reason, each ending is tried alone, and one that fails alone is *set aside* and tried
     # again by itself, so that it delays no other. If the decision about the ending fails, such as by a backoff function
     # of the user that raises, trying again would not help: the job ends with that as its error.
-    async def _write(self, batch: Sequence[Ending], tries: int = 0) -> None:
+    async def _write(self, batch: Sequence[Ending]) -> None:
+        tries = 0
         while True:
-            try:
-                failpoints.at("before_settle")
-                batch, stopped = self._marked(batch), frozenset(self._stopped)
-                settled = await self._app.store.arun(leases.settle(batch, stopped=stopped, now=self._app.now()))
-            except (StoreBusy, StoreFull, StoreUnreachable, StoreOutcomeUnknown) as error:
-                tries += 1
-                log.warning("settling %d attempts waits: %s", len(batch), error)
-                await self._clock.asleep(rest(tries))
-            except Exception as error:  # noqa: BLE001 - without a settler the worker loses every job
-                if len(batch) == 1:
-                    self._set_aside(batch[0], error, tries + 1)
-                else:
-                    for ending in batch:
-                        await self._write([ending])
+            error = await self._try(batch)
+            if error is None:
                 return
+            tries += 1
+            if not isinstance(error, _LATER):
+                break
+            await self._clock.asleep(rest(tries))
+        for ending in batch:
+            if len(batch) > 1:
+                await self._write([ending])
             else:
-                failpoints.at("after_settle")
-                self._stopped -= stopped
-                for ending in batch:
-                    if ending.unstopped:
-                        self.let_go(ending.claim.lease_id)
-                self._attempts.settled(batch, settled)
-                return
+                self._refused(ending, error, tries)
+
+    async def _try(self, batch: Sequence[Ending]) -> Exception | None:
+        """Write endings in one transaction; return the error if the store does not take them."""
+        try:
+            failpoints.at("before_settle")
+            batch, stopped = self._marked(batch), frozenset(self._stopped)
+            settled = await self._app.store.arun(leases.settle(batch, stopped=stopped, now=self._app.now()))
+        except _LATER as error:
+            log.warning("settling %d attempts waits: %s", len(batch), error)
+            return error
+        except Exception as error:  # noqa: BLE001 - without a settler the worker loses every job
+            return error
+        failpoints.at("after_settle")
+        self._stopped -= stopped
+        for ending in batch:
+            if ending.unstopped:
+                self.let_go(ending.claim.lease_id)
+        self._attempts.settled(batch, settled)
+        return None
 
     def _marked(self, batch: Sequence[Ending]) -> Sequence[Ending]:
         """Mark the attempts with handlers that still run."""
@@ -161,22 +182,42 @@ class Settler:
             return batch
         return [replace(each, unstopped=each.claim.lease_id in running) for each in batch]
 
-    def _set_aside(self, ending: Ending, error: Exception, tries: int) -> None:
+    def _refused(self, ending: Ending, error: Exception, tries: int) -> None:
         log.error("settling job %d failed; trying again%s", ending.claim.id, Block(trace(error)))
         if not isinstance(error, StoreError):
             ending = replace(ending, outcome=_undecided(ending, error))
-        odd = asyncio.create_task(self._again(ending, tries))
-        self._aside[odd] = ending
+        self._set_aside([ending], tries)
+
+    # Endings that take keys are set aside at once. A user's transaction may hold a key for any time, and the store
+    # waits for it, which must delay only endings that take keys, too.
+    def _set_aside(self, batch: Sequence[Ending], tries: int = 0) -> None:
+        """Write endings beside the others."""
+        odd = asyncio.create_task(self._beside(batch, tries))
+        self._aside[odd] = batch
         odd.add_done_callback(self._written)
 
     def _written(self, odd: asyncio.Task[None]) -> None:
-        # A cancelled task has not written its ending.
+        # A cancelled task has not written its endings.
         if not odd.cancelled():
             self._aside.pop(odd, None)
 
-    async def _again(self, ending: Ending, tries: int) -> None:
-        await self._clock.asleep(rest(tries))
-        await self._write([ending], tries=tries)
+    async def _beside(self, batch: Sequence[Ending], tries: int) -> None:
+        """Write endings that were set aside: together, or each alone if the store does not take them."""
+        while True:
+            if tries:
+                await self._clock.asleep(rest(tries))
+            async with self._lanes:
+                error = await self._try(batch)
+            if error is None:
+                return
+            tries += 1
+            if len(batch) > 1 or not isinstance(error, _LATER):
+                break
+        for ending in batch:
+            if len(batch) > 1:
+                self._set_aside([ending], tries)
+            else:
+                self._refused(ending, error, tries)
 
 
 def _undecided(ending: Ending, error: Exception) -> Outcome:

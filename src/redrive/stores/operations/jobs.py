@@ -258,6 +258,11 @@ _KEYS = operator.attrgetter("key", "idempotency_key")
 _KEYLESS = frozenset({(None, None)})
 
 
+def is_keyed(job: NewJob) -> bool:
+    """Return True if a job needs a unique key or an idempotency key."""
+    return _KEYS(job) not in _KEYLESS
+
+
 def _row(number: int, job: NewJob, at: datetime) -> dict[str, object]:
     return {
         "id": number,

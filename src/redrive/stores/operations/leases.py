@@ -18,7 +18,7 @@ from redrive.engine.lease import ATTEMPT_LIMIT, GRACE, limit_of
 from redrive.engine.lifecycle import LifecycleEvent, State
 from redrive.engine.outcome import Lost, Outcome, Succeeded, Suspended, Transition, Unreadable
 from redrive.engine.queue import Due
-from redrive.engine.records import AttemptOutcome, Claim, Enqueue, JobRecord
+from redrive.engine.records import AttemptOutcome, Claim, Enqueue, JobRecord, KeyUntil
 from redrive.engine.runs import RunState
 from redrive.engine.settle import decide, set_aside
 from redrive.engine.topics import Publish
@@ -198,6 +198,17 @@ def settle(
     # The worker that settles claims again by itself, but what a handler enqueues or publishes may be for others.
     wakes = any(map(_makes_work, endings))
     return Operation("settle", _settle(endings, stopped, now), writes=True, wakes=wakes)
+
+
+def takes_keys(ending: Ending) -> bool:
+    """Return True if a settle takes keys for this end, each of which another transaction may hold for any time."""
+    claim, outcome = ending.claim, ending.outcome
+    if isinstance(outcome, Succeeded | Suspended):
+        return bool(outcome.effects) and any(
+            isinstance(each, Enqueue) and jobs.is_keyed(each.job) for each in outcome.effects
+        )
+    # Its job is ready again, and holds its key until it starts.
+    return claim.key is not None and claim.key_until is KeyUntil.START
 
 
 def _makes_work(ending: Ending) -> bool:
