@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from redrive import App, Job
-from redrive.engine.lifecycle import FINAL
+from redrive import App, Filter, Job
+from redrive.engine.lifecycle import FINAL, State
 from redrive.errors import ConfigurationError, TaskDefinitionError
 from redrive.runtime.worker import Worker
 
@@ -37,7 +37,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from redrive import App, Context, Pending, Snooze, Tasks
+from redrive import App, Context, Pending, Policy, Snooze, Tasks
 
 HERE = Path(__file__).parent
 app = App(f"sqlite:///{HERE}/jobs.db", heartbeat_every="200ms", lease_for="2s")
@@ -146,6 +146,16 @@ def pending(number: int) -> Pending:
 @app.task
 async def beside(number: int) -> int:
     return number
+
+
+@app.task(retry=Policy(on=lambda error: isinstance(error, OSError), on_retry=lambda details: None, attempts=3))
+def mail(number: int) -> int:
+    return number
+
+
+@app.task(executor="process")
+def mails(number: int) -> None:
+    mail.enqueue(number)
 '''
 
 
@@ -259,6 +269,14 @@ def test_a_job_may_wait_for_an_answer_from_outside(work: ModuleType):
     (pending,) = drained(work.app, work.pending.enqueue(1))
 
     assert ("dead", "TIMEOUT") == (pending.state, pending.attempts[-1].reason)
+
+
+def test_a_child_enqueues_jobs_with_functions_in_their_policies(work: ModuleType):
+    """Functions that cannot be pickled stay in the child; the job is written with the end of the attempt."""
+    (job,) = drained(work.app, work.mails.enqueue(7))
+
+    assert (State.SUCCEEDED, 1) == (job.state, len(job.attempts))
+    assert 1 == len(work.app.jobs.select(Filter(task="mail")))
 
 
 def test_a_stop_reaches_the_handler_in_its_child(work: ModuleType, tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from unittest.mock import Mock
 
 import msgspec
@@ -74,6 +75,15 @@ def test_functions_are_not_frozen():
     assert Policy(on="RESULT") == thaw(freeze(Policy(on=(), on_result=bool)).document)
     assert whole == freeze(whole).policy
     assert whole == thaw(freeze(whole).document).with_functions(whole)
+
+
+def test_functions_are_not_pickled():
+    """A frozen policy is pickled as it is stored, whatever its functions are."""
+    whole = freeze(policy("5 1s", on=lambda error: isinstance(error, OSError), on_retry=lambda details: None))
+    again = pickle.loads(pickle.dumps(whole))
+
+    assert (whole.document, whole.digest) == (again.document, again.digest)
+    assert whole.policy.without_functions() == again.policy
 
 
 def test_functions_of_combinations_are_not_frozen():

@@ -41,12 +41,21 @@ class FrozenPolicy(msgspec.Struct, frozen=True, gc=False):
     document: str
     digest: str
 
+    # A child process sends the jobs of its handler to the worker, and functions may have no name to be sent by.
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle a policy without its functions, as it is stored."""
+        return _thawed, (self.document, self.digest)
+
+
+def _thawed(document: str, digest: str) -> FrozenPolicy:
+    return FrozenPolicy(thaw(document), document, digest)
+
 
 @functools.lru_cache(maxsize=1024)
 def freeze(policy: Policy) -> FrozenPolicy:
     """Encode a policy without its functions. Raise `PolicyValueError` if a part, such as a budget, has no key."""
     stored = policy.without_functions()
-    # A job has no budget of its own, so that `budget=None` says nothing.
+    # A job has no budget of its own, so that `budget=None` has no effect there.
     if stored.parts is None and stored.budget_given and stored.budget is None:
         stored = stored.with_(budget=...)
     document = msgspec.json.encode(stored.to_dict(), order="deterministic")
