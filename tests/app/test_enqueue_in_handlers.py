@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -390,6 +391,40 @@ def test_hooks_and_threads(app: App):
     assert 1 == counts(app)[0]
     with pytest.raises(LeaseLost, match="has ended"):
         found[0].check()
+
+
+async def _in_a_thread(call: Callable[[], object]) -> None:
+    await asyncio.to_thread(call)
+
+
+async def _in_a_thread_of_the_loop(call: Callable[[], object]) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+async def _in_an_own_pool(call: Callable[[], object]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        await asyncio.get_running_loop().run_in_executor(pool, call)
+
+
+@pytest.mark.parametrize("retry", [None, Policy(attempts=1), Policy(attempts=3)], ids=["default", "once", "thrice"])
+@pytest.mark.parametrize("way", [_in_a_thread, _in_a_thread_of_the_loop, _in_an_own_pool])
+@pytest.mark.parametrize("fails", [True, False])
+def test_threads_of_a_coroutine_join(
+    app: App, way: Callable[[Callable[[], object]], Awaitable[None]], retry: Policy | None, fails: bool
+):
+    """What a thread of a handler enqueues joins its end, whatever way leads to the thread and whatever the policy."""
+    mail, _ = parts(app)
+
+    @app.task(retry=retry)
+    async def work() -> None:
+        await way(lambda: mail.enqueue(1))
+        if fails:
+            raise ValueError("no")
+
+    work.enqueue()
+    drain(app)
+
+    assert (0 if fails else 1) == counts(app)[0]
 
 
 @every_store

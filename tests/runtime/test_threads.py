@@ -7,11 +7,13 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent import futures
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from redrive.runtime.threads import ThreadPool, Threads
+from redrive.runtime.threads import ThreadPool, Threads, carry_context
 from tests.runtime.helpers import PATIENCE, until
 
 
@@ -229,3 +231,26 @@ async def test_the_stop_of_a_thread_is_reported_once():
 
         await until(lambda: ["none runs", "stopped"] == calls)
         assert set() == set(threads.running)
+
+
+class Interpreters(futures.ThreadPoolExecutor):
+    """A pool whose threads take what can be pickled, as the interpreters of Python 3.14 do."""
+
+
+@pytest.mark.parametrize(
+    ("pool", "seen"), [(None, "set"), (futures.ThreadPoolExecutor, "set"), (Interpreters, "default")]
+)
+def test_a_loop_carries_the_context_into_threads(
+    monkeypatch: pytest.MonkeyPatch, pool: type[futures.Executor] | None, seen: str
+):
+    """Functions in threads get a copy of the context; those in other interpreters, as in processes, cannot."""
+    monkeypatch.setattr(futures, "InterpreterPoolExecutor", Interpreters, raising=False)
+    variable = ContextVar("variable", default="default")
+
+    async def scenario() -> None:
+        carry_context()
+        variable.set("set")
+        with contextlib.nullcontext() if pool is None else pool() as executor:
+            assert seen == await asyncio.get_running_loop().run_in_executor(executor, variable.get)
+
+    asyncio.run(scenario())

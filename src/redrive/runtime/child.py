@@ -43,8 +43,8 @@ from redrive.errors.foreign import trace
 from redrive.observe.logs import forward
 from redrive.policy import Policy
 from redrive.policy.classify import refuse_coroutine
+from redrive.runtime import layers
 from redrive.runtime.handlers import outcome_of
-from redrive.runtime.layers import layer
 from redrive.stores.operations.attempts import ProgressReport
 
 # The option of prctl(2) that sets the signal that a process gets when its parent ends.
@@ -278,8 +278,9 @@ class _Child:
             arguments = handler.signature.read(run.payload)
             if run.context is not None and handler.signature.context is not None:
                 arguments[handler.signature.context] = self._context(run.context, run.soft_for)
-            with layer(run.task, run.policy, run.at):
-                result = refuse_coroutine(handler.function(**arguments), handler.function)
+            # It ends with the context of the call.
+            layers.begin(run.task, run.policy, run.at)
+            result = refuse_coroutine(handler.function(**arguments), handler.function)
         except BaseException as error:  # noqa: BLE001 - it belongs to the attempt
             effects.close()
             return Raised(outcome_of(error), _pickled(error))

@@ -54,7 +54,7 @@ from redrive.runtime.handlers import (
     task_is_cancelled,
     undo_cancellation,
 )
-from redrive.runtime.threads import Pool, Threads, outside_loop
+from redrive.runtime.threads import Pool, Threads, carry_context, outside_loop
 from redrive.runtime.tracing import traced
 from redrive.stores.operations import attempts as handler_reports
 from redrive.stores.operations import jobs, workers
@@ -118,7 +118,7 @@ class Executor:
         self._links: dict[int, AttemptHandle] = {}
         self._processes = processes
         self._limits = TimeLimits()
-        layers.carry_context()
+        carry_context()
         # The children of attempts, by their leases.
         self._children: dict[int, Child] = {}
         #: Runs the feeders of subscriptions; None in an executor of single attempts.

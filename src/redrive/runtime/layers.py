@@ -7,14 +7,8 @@ the context of the handler, which its tasks and ``asyncio.to_thread`` copy.
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from contextvars import Token
 from datetime import datetime
-from typing import Any
 
 from redrive.policy import Defer, History, Policy, Retry
 from redrive.policy.classify import is_coroutine_function
@@ -74,41 +68,3 @@ def end(token: Token[Job | None] | None) -> None:
     """Restore the layer that was there before `begin`."""
     if token is not None:
         JOB.reset(token)
-
-
-@contextmanager
-def layer(name: str, policy: Policy | None, at: datetime) -> Iterator[None]:
-    """Make a policy the layer of what runs in a ``with`` block; see `begin`."""
-    token = begin(name, policy, at)
-    try:
-        yield
-    finally:
-        end(token)
-
-
-_CARRIES = "_redrive_carries_context"
-
-
-def carry_context() -> None:
-    """Have ``run_in_executor`` of the running event loop call functions in threads with a copy of the context.
-
-    Without it a request in such a thread would not find the job that has made it, and be retried by both. Loops that
-    take no attributes remain as they are.
-    """
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    if hasattr(loop, _CARRIES):
-        return
-    plain = loop.run_in_executor
-
-    def run_in_executor(executor: Executor | None, call: Callable[..., Any], *args: object) -> asyncio.Future[Any]:
-        # The context cannot be sent to another process.
-        if JOB.get() is not None and (executor is None or isinstance(executor, ThreadPoolExecutor)):
-            return plain(executor, contextvars.copy_context().run, call, *args)
-        return plain(executor, call, *args)
-
-    with suppress(AttributeError):
-        setattr(loop, _CARRIES, True)
-        loop.run_in_executor = run_in_executor  # type: ignore[method-assign, assignment]

@@ -20,6 +20,7 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
+from concurrent import futures
 from typing import Any, Protocol, TypeVar
 
 from redrive.app.failures import carried
@@ -236,6 +237,39 @@ def outside_loop(call: Callable[[], R]) -> R:
     finally:
         asyncio._set_running_loop(loop)  # noqa: SLF001
         asyncio.tasks._enter_task(loop, task)  # noqa: SLF001
+
+
+_CARRIES = "_redrive_carries_context"
+
+
+def carry_context() -> None:
+    """Have ``run_in_executor`` of the running event loop call functions in threads with a copy of the context.
+
+    What a handler, a body or a step calls in such a thread is then a part of it, as with ``asyncio.to_thread``: what it
+    enqueues joins the end of the attempt, is refused in a body, and is retried by the job. Loops that take no
+    attributes remain as they are.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    if hasattr(loop, _CARRIES):
+        return
+    plain = loop.run_in_executor
+    # The context cannot be sent to another process, nor to another interpreter, which Python 3.14 has.
+    interpreters = getattr(futures, "InterpreterPoolExecutor", ())
+
+    def run_in_executor(
+        executor: futures.Executor | None, call: Callable[..., Any], *args: object
+    ) -> asyncio.Future[Any]:
+        has_threads = isinstance(executor, futures.ThreadPoolExecutor) and not isinstance(executor, interpreters)
+        if executor is None or has_threads:
+            return plain(executor, contextvars.copy_context().run, call, *args)
+        return plain(executor, call, *args)
+
+    with contextlib.suppress(AttributeError):
+        setattr(loop, _CARRIES, True)
+        loop.run_in_executor = run_in_executor  # type: ignore[method-assign, assignment]
 
 
 class _Running:

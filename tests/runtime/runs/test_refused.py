@@ -8,6 +8,7 @@ import inspect
 import re
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -210,6 +211,17 @@ async def _in_a_thread(flow: Flow, shop: Shop) -> None:
 @place
 async def _function_in_a_thread(flow: Flow, shop: Shop) -> None:
     await asyncio.to_thread(lambda: shop.charge.enqueue(1))  # here
+
+
+@place
+async def _in_a_thread_of_the_loop(flow: Flow, shop: Shop) -> None:
+    await asyncio.get_running_loop().run_in_executor(None, shop.charge.enqueue, 1)  # here
+
+
+@place
+async def _in_an_own_pool(flow: Flow, shop: Shop) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        await asyncio.get_running_loop().run_in_executor(pool, shop.charge.enqueue, 1)  # here
 
 
 @place
