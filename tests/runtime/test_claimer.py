@@ -69,13 +69,18 @@ class ClaimerFixture:
         """Return the slots in which no attempt was started."""
         return self.slots - len(self.started)
 
+    def close(self) -> None:
+        """Stop the worker."""
+        self.closed = True
+        self.claim_again.set()
+
     async def until(self, count: int) -> None:
         """Run the claimer until it has started this number of jobs."""
         running = asyncio.create_task(repeat(self.claimer.duty, self.rests))
         async with asyncio.timeout(PATIENCE):
             while len(self.started) < count:
                 await VirtualClock().asleep(0)
-            self.claimer.stop()
+            self.close()
             await running
 
     @property
@@ -117,7 +122,7 @@ def test_a_woken_claimer_claims_again(app: App):
             bench.claim_again.set()
             while len(bench.started) < 2:
                 await VirtualClock().asleep(0)
-            bench.claimer.stop()
+            bench.close()
             await running
 
     asyncio.run(two_slots())
@@ -160,7 +165,7 @@ def test_the_claimer_waits_under_an_incompatible_schema(app: App, caplog: pytest
             await asyncio.to_thread(note, app, "1", "1")
             while not bench.started:
                 await VirtualClock().asleep(0)
-            bench.claimer.stop()
+            bench.close()
             await running
 
     asyncio.run(taken_back())
@@ -198,7 +203,7 @@ def test_a_stop_during_a_claim_gives_the_jobs_back(app: App, monkeypatch: pytest
     async def slow(operation: Any) -> Any:
         """Stop the worker while the claim is in progress."""
         result = await claim(operation)
-        bench.claimer.stop()
+        bench.close()
         return result
 
     monkeypatch.setattr(app.store, "arun", slow)
@@ -355,7 +360,7 @@ def test_suspects_that_cannot_be_released_block_new_starts(app: App, monkeypatch
     crash(app, 2)
 
     def away(*args: Any, **options: Any) -> Any:
-        bench.claimer.stop()
+        bench.close()
         raise StoreBusy
 
     monkeypatch.setattr(leases, "settle", away)

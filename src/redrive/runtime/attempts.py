@@ -192,8 +192,9 @@ class Attempts:
         return frozenset((*self._running, *self.ahead.leases()))
 
     def close(self) -> None:
-        """Free no more slots, so that a stop during a claim is not followed by another claim."""
+        """Start nothing more, and have the claimer end."""
         self.closed = True
+        self.claim_again.set()
 
     # ---------------------------------------------------------------- the life of one attempt
 

@@ -57,7 +57,8 @@ class Scope(NamedTuple):
 class Claimer:
     """The background duty that claims due jobs.
 
-    ``idle`` is set while the claimer waits with free slots and nothing is due.
+    It ends when the attempts are closed and a claim that is under way has been given back. ``idle`` is set while the
+    claimer waits with free slots and nothing is due.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a worker that it connects
@@ -78,7 +79,7 @@ class Claimer:
         self._idle = idle or asyncio.Event()
         self._quota = quota or Quota()
         self._fleet = fleet or Fleet()
-        self._stopped = self._empty = False
+        self._empty = False
         # True if the last claim has taken as many jobs as it might, of all tasks.
         self._filled = False
         # The scans of the last claims, by the tasks that were left out.
@@ -90,13 +91,8 @@ class Claimer:
         self._ahead = 0
         self.duty = Duty("claiming", self._step)
 
-    def stop(self) -> None:
-        """Claim nothing more; the duty ends when a claim that is under way has been given back."""
-        self._stopped = True
-        self._attempts.claim_again.set()
-
     async def _step(self) -> float | None:
-        if self._stopped:
+        if self._attempts.closed:
             return None
         self._attempts.claim_again.clear()
         quiet = self._attempts.quiet
@@ -204,7 +200,7 @@ class Claimer:
 
     async def _start(self, claims: Sequence[Claim], claimed: leases.Claimed) -> None:
         """Start claimed jobs; give back those that have no slot and may not wait for one, and all after a stop."""
-        if self._stopped or self._attempts.closed:
+        if self._attempts.closed:
             for claim in claims:
                 self._attempts.give_back(claim)
             return
@@ -243,7 +239,7 @@ class Claimer:
         # Not all idle workers claim at the instant at which the next job is due.
         late = self._fleet.delay(self._clock.now() + rest) if rest > timedelta(0) else 0.0
         seconds = rest.total_seconds() + late
-        if seconds <= 0 or self._stopped:
+        if seconds <= 0 or self._attempts.closed:
             # Claimed jobs start before the next claim is prepared.
             await self._clock.asleep(0)
             return

@@ -364,7 +364,7 @@ class Worker:
         duties = [asyncio.create_task(supervisor.run(duty)) for duty in others]
         try:
             await first(self.stopping.wait(), claiming, *duties, settling)
-            claimer.stop()
+            attempts.close()
             attempts.ask_to_stop()
             await self._drain(attempts, claiming, settling)
         finally:
