@@ -1,7 +1,8 @@
 """Code of the user in which nothing may be written, because it is executed again: imports, and bodies of workflows.
 
 Commands, workers and the child processes of ``executor="process"`` import the modules of the user by `import_module`.
-Until that returns, operations that write raise `AppLoadError` with the line. Processes that a module starts inherit it.
+Until that returns, and in asyncio tasks that the import has started, operations that write raise `AppLoadError` with
+the line. Processes that a module starts inherit it.
 The worker refuses them in the bodies of workflows by a `Refusal` of its own.
 """
 
