@@ -393,6 +393,27 @@ def test_hooks_and_threads(app: App):
         found[0].check()
 
 
+@pytest.mark.parametrize("field", ["on", "on_result"])
+def test_predicates_enqueue_at_once(app: App, field: str):
+    """The predicates of the policy are no part of the attempt, as its hooks are not."""
+    mail, _ = parts(app)
+
+    def predicate(_: object) -> bool:
+        mail.enqueue(9)
+        return False
+
+    @app.task(retry=Policy(attempts=2, **{field: predicate}))
+    def work() -> None:
+        mail.enqueue(1)
+        if field == "on":
+            raise ValueError("no")
+
+    work.enqueue()
+    drain(app)
+
+    assert (1 if field == "on" else 2) == counts(app)[0]
+
+
 async def _in_a_thread(call: Callable[[], object]) -> None:
     await asyncio.to_thread(call)
 

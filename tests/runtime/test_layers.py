@@ -294,6 +294,23 @@ def test_a_job_with_a_classifier_that_awaits_or_fails_is_no_layer(app, down):
         assert 6 == down.requests
 
 
+@pytest.mark.parametrize("field", ["on", "on_result"])
+def test_a_predicate_of_a_job_is_no_part_of_its_attempt(app, down, field):
+    """A call in a predicate makes all its attempts: an error that leaves the predicate is retried by no job."""
+
+    def predicate(_):
+        down.get()
+
+    @app.task(retry=FIVE.with_(**{field: predicate}))
+    def charge() -> None:
+        if field == "on":
+            raise OSError("down")
+
+    charge.enqueue()
+    drain(app)
+    assert 6 == down.requests
+
+
 def test_a_result_that_a_call_rejects_is_retried_by_the_call(app):
     """A result that a policy in a handler rejects is no failure of the job, so that the policy retries it."""
     made = []

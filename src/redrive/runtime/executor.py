@@ -288,12 +288,17 @@ class Executor:
         layer = layers.begin(task.name, None if claim.catching else claim.policy, claim.claimed_at)
         self._begins(claim)
         try:
-            if heard("redrive.jobs", DEBUG):
-                result = await traced(
-                    self._app.store, claim, lambda: self._limits.within(limit, self._start(task, arguments, claim))
-                )
-            else:
-                result = await self._limits.within(limit, self._start(task, arguments, claim))
+            # The predicates of the policy, which are called below, are no part of the attempt.
+            try:
+                if heard("redrive.jobs", DEBUG):
+                    result = await traced(
+                        self._app.store, claim, lambda: self._limits.within(limit, self._start(task, arguments, claim))
+                    )
+                else:
+                    result = await self._limits.within(limit, self._start(task, arguments, claim))
+            finally:
+                EFFECTS.reset(token)
+                layers.end(layer)
         except BaseException as error:
             # The thread of a `def` handler may go on.
             effects.close()
@@ -304,9 +309,6 @@ class Executor:
             end, error = _end_of(error)
             admission.error = error
             return await self.functions.failure(claim, arguments, error, end)
-        finally:
-            EFFECTS.reset(token)
-            layers.end(layer)
         if isinstance(result, Pending):
             if isinstance(task, StateTask):
                 return permanent("BAD_RESULT", "a transition cannot wait for an answer from outside: wait in a state")
