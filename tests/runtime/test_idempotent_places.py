@@ -174,6 +174,55 @@ def test_a_place_repeats_what_was_in_flight_unless_that_is_forbidden(place, erro
     assert (1 if word is False and error is TimeoutError else 2) == bank.calls
 
 
+def late_task(app, work, word):
+    """Enqueue a job with a time limit."""
+    app.task(name="charge", retry=TWICE, idempotent=word, timeout="1ms")(work).enqueue()
+
+
+def late_soft_task(app, work, word):
+    """Enqueue a job with a soft timeout."""
+    app.task(name="charge", retry=TWICE, idempotent=word, timeout="1h", soft_timeout="1ms")(work).enqueue()
+
+
+def late_step(app, work, word):
+    """Call a step with a time limit."""
+
+    @app.workflow()
+    async def checkout(flow: redrive.Flow) -> None:
+        await flow.step(work, retry=redrive.Policy.parse(TWICE).with_(idempotent=word), timeout="1ms")
+
+    checkout.start(id="order-7")
+
+
+def late_body(app, work, word):
+    """Run a body with a time limit."""
+
+    @app.workflow(retry=redrive.Policy.parse(TWICE).with_(idempotent=word, attempt_timeout="1ms"))
+    async def checkout(flow: redrive.Flow) -> None:
+        await work()
+
+    checkout.start(id="order-7")
+
+
+@pytest.mark.parametrize("word", [None, False, True])
+@pytest.mark.parametrize("place", [late_task, late_soft_task, late_step, late_body])
+def test_an_error_that_replaces_a_timeout_is_in_flight(place, word):
+    """An attempt that its time limit has interrupted is repeated as its timeout is, whatever its cleanup raises."""
+    app, begun = App("memory://", clock=VirtualClock()), []
+
+    async def work() -> None:
+        begun.append(1)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise RuntimeError("cleanup")
+
+    place(app, work, word)
+    drain(app)
+
+    assert (1 if word is False else 2) == len(begun)
+
+
 @pytest.mark.parametrize(("word", "calls"), [(None, 2), (False, 1)])
 def test_a_timeout_of_a_step_has_the_word_of_its_task(word, calls):
     """The time limit of a step cuts a task off that it calls; what the task declares holds for that, too."""

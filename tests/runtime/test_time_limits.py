@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
 
+from redrive.engine.outcome import Failed, Snoozed
+from redrive.errors import Snooze
+from redrive.policy import Stage
 from redrive.runtime import handlers
-from redrive.runtime.handlers import AttemptTimeout, TimeLimits
+from redrive.runtime.handlers import AttemptTimeout, TimeLimits, outcome_of, softly
 from redrive.testing import VirtualClock
 from tests.runtime.helpers import ManualClock
 
@@ -125,6 +128,62 @@ def test_a_handler_may_end_otherwise_after_its_limit(answer: Exception | None, e
         assert (expected, 0) == (outcome, task.cancelling())
 
     asyncio.run(scenario())
+
+
+def within(running: Callable[[], Awaitable[object]]) -> Awaitable[object]:
+    """Await a handler with a time limit."""
+    return TimeLimits().within(SHORT, running())
+
+
+def with_soft(running: Callable[[], Awaitable[object]]) -> Awaitable[object]:
+    """Await a handler with a soft timeout."""
+    return softly(running(), SHORT.total_seconds())
+
+
+@pytest.mark.parametrize("limited", [within, with_soft])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(RuntimeError("mine"), "TIMEOUT"), (ConnectionRefusedError(), "TIMEOUT"), (NameError(), "PROGRAMMING_ERROR")],
+)
+def test_an_error_after_a_limit_is_in_flight(
+    limited: Callable[[Callable[[], Awaitable[object]]], Awaitable[object]], error: Exception, reason: str
+):
+    """The cleanup of a handler proves nothing about the call that was interrupted; elsewhere the error says more."""
+
+    async def late() -> None:
+        try:
+            await for_ever()
+        finally:
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        asyncio.run(limited(late))  # type: ignore[arg-type]
+    first, again = outcome_of(raised.value), outcome_of(raised.value)
+
+    assert isinstance(first, Failed)
+    assert isinstance(again, Failed)
+    failure = first.failure
+    assert (reason, Stage.IN_FLIGHT) == (failure.reason, failure.stage)
+    assert failure.lasting is None or failure.lasting.stage is Stage.IN_FLIGHT
+    assert Stage.IN_FLIGHT is not again.failure.stage
+
+
+@pytest.mark.parametrize("limited", [within, with_soft])
+def test_a_handler_may_snooze_after_its_limit(
+    limited: Callable[[Callable[[], Awaitable[object]]], Awaitable[object]],
+):
+    """What a handler asks for is no failure."""
+
+    async def late() -> None:
+        try:
+            await for_ever()
+        finally:
+            raise Snooze("1m")
+
+    with pytest.raises(Snooze) as raised:
+        asyncio.run(limited(late))  # type: ignore[arg-type]
+
+    assert isinstance(outcome_of(raised.value), Snoozed)
 
 
 def test_limits_go_on_in_another_event_loop():

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Generator
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from redrive.app.failures import ERROR_TEXT, ExitInThread, clean, failed
 from redrive.clock import SystemClock
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Snoozed
 from redrive.errors import Cancel, PolicyError, Signal, Snooze, SoftTimeout
-from redrive.errors.foreign import is_a
+from redrive.errors.foreign import is_a, mark_of, set_attribute
 from redrive.policy import Failure, Stage, parse_duration
 from redrive.policy.failure import forbidden_by, qualified_name
 
@@ -48,6 +50,7 @@ class TimeLimits:
                 # The handler may have turned the cancellation into a timeout of its own.
                 if issubclass(type(error), TimeoutError) or (is_ours and _is_cancellation(error)):
                     raise AttemptTimeout(limit) from error
+                mark_late(error)
             raise
         if row.pop(running, None) is None:
             task.uncancel()
@@ -85,6 +88,10 @@ async def softly(running: Awaitable[T], seconds: float) -> T:
     timer = asyncio.get_running_loop().call_later(seconds, interruption.send)
     try:
         return await _Driven(running, interruption, f"the soft timeout of {seconds:g} s has passed")
+    except BaseException as error:
+        if interruption.arrived:
+            mark_late(error)
+        raise
     finally:
         timer.cancel()
 
@@ -97,6 +104,8 @@ class _Interruption:
         self._task = task
         self._others = task.cancelling()
         self._sent = False
+        #: True if the coroutine has got the `SoftTimeout`.
+        self.arrived = False
 
     def send(self) -> None:
         """Interrupt what the task awaits."""
@@ -110,7 +119,8 @@ class _Interruption:
         if not self._sent:
             return False
         self._sent = False
-        return self._task.uncancel() <= self._others
+        self.arrived = self._task.uncancel() <= self._others
+        return self.arrived
 
 
 class _Driven(Awaitable[T]):
@@ -163,6 +173,23 @@ def undo_cancellation() -> None:
         task.uncancel()
 
 
+_LATE = "__redrive_late__"
+
+
+# A cleanup may replace the interruption by an error of its own, which proves nothing about the interrupted call.
+def mark_late(error: BaseException) -> None:
+    """Note, for `outcome_of`, that a time limit had interrupted the code before it raised this error."""
+    set_attribute(error, _LATE, value=True)
+
+
+def _take_late(error: BaseException) -> bool:
+    """Remove the mark of `mark_late`, since the same exception may be raised again; return True if there was one."""
+    is_late = mark_of(error, _LATE) is True
+    if is_late:
+        set_attribute(error, _LATE, value=False)
+    return is_late
+
+
 _TIMEOUT = ("builtins.TimeoutError", "builtins.OSError", "builtins.Exception")
 
 
@@ -196,9 +223,18 @@ def was_cancelled(outcome: Outcome) -> bool:
 def outcome_of(error: BaseException) -> Outcome:
     """Return the outcome of an attempt with a handler that raised this error."""
     try:
-        return _matched(error)
+        end = _matched(error)
     except BaseException:  # noqa: BLE001 - the methods of a foreign exception may raise anything
-        return failed(error)
+        end = failed(error)
+    return _in_flight(end) if _take_late(error) and isinstance(end, Failed) else end
+
+
+def _in_flight(end: Failed) -> Failed:
+    """Return the failure of an attempt that a time limit had interrupted, so that its effect is unknown."""
+    failure = end.failure
+    lasting = None if failure.lasting is None else failure.lasting._replace(stage=Stage.IN_FLIGHT)
+    reason = "TIMEOUT" if failure.reason == "ERROR" else failure.reason
+    return structs.replace(end, failure=failure._replace(reason=reason, stage=Stage.IN_FLIGHT, lasting=lasting))
 
 
 def _matched(error: BaseException) -> Outcome:

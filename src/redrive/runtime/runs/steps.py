@@ -36,7 +36,7 @@ from redrive.retrying.cancellation import latest_cancellation
 from redrive.runtime import failpoints, layers, log, rng
 from redrive.runtime.breakers import admit
 from redrive.runtime.functions import TriedStep
-from redrive.runtime.handlers import AttemptTimeout, outcome_of
+from redrive.runtime.handlers import AttemptTimeout, mark_late, outcome_of
 from redrive.runtime.runs.branches import IN_STEP, Branch, StepInterrupted, apart, call_coroutine
 from redrive.runtime.runs.conductor import Conductor, Ended
 from redrive.runtime.threads import outside_loop
@@ -293,11 +293,14 @@ class Tries:
                 error = latest_cancellation(raised) or raised
             if self._ends_pass(error, before):
                 raise error  # noqa: B904 - it may be the cancellation that the function has replaced
-            if limit is not None and scope is not None and is_a(error, TimeoutError) and scope.expired():
-                overrun, late = AttemptTimeout(limit), await self._await_thread()
-                overrun.__cause__, error = error, overrun
-                if late is not None:
-                    return late
+            if limit is not None and scope is not None and scope.expired():
+                if is_a(error, TimeoutError):
+                    overrun, late = AttemptTimeout(limit), await self._await_thread()
+                    overrun.__cause__, error = error, overrun
+                    if late is not None:
+                        return late
+                else:
+                    mark_late(error)
             self._error = error
             outcome = outcome_of(error)
             return outcome if claim is None else await self._conductor.functions.failure(claim, {}, error, outcome)
