@@ -222,7 +222,7 @@ def test_keys_are_checked_at_once(app: App):
 
 @every_store
 def test_a_key_that_is_taken_in_the_meantime_ends_no_attempt(app: App):
-    """The other job stands for that of the handler, whatever its option says."""
+    """The other job stands for that of the handler, whatever its option says; later calls with other keys succeed."""
     mail, _ = parts(app)
 
     @app.task
@@ -239,6 +239,10 @@ def test_a_key_that_is_taken_in_the_meantime_ends_no_attempt(app: App):
         mail.debounce("d", quiet="1s", at_most="2s").enqueue(1)
         taken.extend(mail.options(key=each, immediate=True).enqueue(2).id for each in "ked")
         other.options(idempotency_key="i", immediate=True).enqueue()
+        taken.append(mail.options(key="unrelated").enqueue(3).id)
+        taken.append(mail.options(idempotency_key="unrelated").enqueue(4).id)
+        with pytest.raises(DuplicateJob, match="belongs to job"):
+            mail.options(idempotency_key="i").enqueue(5)
 
     job = work.enqueue()
     drain(app)

@@ -219,13 +219,14 @@ def expected(new: dict[int, NewJob], earlier: Iterable[Enqueue]) -> Steps[dict[i
         if job.idempotency_key is not None:
             first = requests.setdefault(("", job.idempotency_key), own)
             if first is not own:
-                stands[number] = _same_task(known, number, first)
+                if number in new:
+                    stands[number] = _same_task(known, number, first)
                 continue
         if job.key is not None:
             holder = holders.setdefault((job.task, job.key), own)
             if holder is not own and number in new and _replaces(known, job, holder):
                 stands[number] = holder.job_id
-    return {number: other for number, other in stands.items() if number in new}
+    return stands
 
 
 def _replaces(known: dict[int, NewJob], job: NewJob, holder: Holder) -> bool:
