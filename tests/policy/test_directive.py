@@ -133,6 +133,17 @@ def test_pasted_directives_are_read_strictly(introduction: str):
         ("+retry first=5s", 7, "'first=5s' is not a part with a name that is still free"),
         ("+retry attempts=10 min=5x", 24, "there is no unit 'x'"),
         ("+retry attempts=10", 18, "a minimum backoff is missing"),
+        ("+retry catch recover", 7, "a minimum backoff is missing"),
+        ("+retry catch=recover", 7, "a minimum backoff is missing"),
+        ("+retry max=1m", 11, "a minimum backoff is missing"),
+        ("+retry attempts=5 max=1m", 22, "a minimum backoff is missing"),
+        ("+retry attempts=0 max=1m catch=recover", 22, "a minimum backoff is missing"),
+        ("+retry min=10 max=5s", 13, "the duration 10 has no unit"),
+        ("+retry max=10 min=5s", 13, "the duration 10 has no unit"),
+        ("+retry attempts=5s min=1m", 16, "'5s' is not a number of retries"),
+        ("+retry attempts=-1 min=1m", 16, "the number of retries is negative"),
+        ("+retry min=catch max=recover", 11, "'catch' is not a minimum backoff"),
+        ("+retry min=5s max=catch", 18, "'catch' is not a maximum backoff"),
         ("attempts=10 min=5s", 0, "'attempts=10' is not a minimum backoff"),
     ],
 )
@@ -142,6 +153,23 @@ def test_faults_of_pasted_directives_have_their_place(text: str, at: int, messag
         read_directive(text)
 
     assert (text, at, message) == (refused.value.text, refused.value.at, refused.value.problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("+retry max=1m", "min=5s"),
+        ("+retry max=500ms", "min=500ms"),
+        ("+retry attempts=10", "min=5s"),
+        ("+retry catch=recover", "min=5s"),
+        ("+retry min=10 max=1m", "10s"),
+        ("+retry attempts=5s min=1m", "attempts=10"),
+    ],
+)
+def test_errors_of_pasted_directives_have_a_valid_example(text: str, valid: str):
+    """The example in an error is read where the part stands."""
+    with pytest.raises(PolicySyntaxError, match=f"{valid}( for seconds)?$"):
+        read_directive(text)
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -10,6 +10,7 @@ from FTL's schema (``+retry``); its parts may then have names: ``+retry attempts
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from redrive.errors import PolicyError, PolicySyntaxError, PolicyValueError
@@ -40,6 +41,9 @@ _INTRODUCTIONS = ("//ftl:retry", "ftl:retry", "+retry")
 _PARTS = {
     "attempts": 0, "count": 0, "retries": 0, "min": 1, "min-backoff": 1, "max": 2, "max-backoff": 2, "catch": 3,
 }  # fmt: skip
+_MINIMUM, _MAXIMUM, _CATCH = 1, 2, 3
+# The values of parts before the catch, in the order of the parts: what they are called, and an example.
+_KINDS = (("a number of retries", "attempts=10"), ("a minimum backoff", "min=5s"), ("a maximum backoff", "max=1m"))
 
 
 class Directive(NamedTuple):
@@ -61,6 +65,7 @@ def read_directive(text: str) -> Directive:
     words = _words(text)
     if words[0].text in _INTRODUCTIONS:
         words = _positional(text, words[1:])
+    begin = words[0].at
     retries = _retries(text, words)
     minimum = _backoff(text, words, first=True)
     maximum = _backoff(text, words, first=False) if minimum is not None else None
@@ -71,7 +76,7 @@ def read_directive(text: str) -> Directive:
         raise _left_over(text, words[0], maximum=maximum, catch=catch)
     count = DEFAULT_RETRIES if retries is None else count_of(retries.text) or 0
     if minimum is None and count:
-        raise _no_minimum(text, retries)
+        raise _no_minimum(text, begin if retries is None else retries.at + len(retries.text))
     if minimum is not None and count == 0 and catch is None:
         problem = "a backoff without retries and without a catch task has nothing to delay"
         raise _value_error(text, minimum[1].at, problem, "leave it out, or name a catch task")
@@ -111,8 +116,21 @@ def _positional(text: str, words: list[_Word]) -> list[_Word]:
             problem = f"{word.text!r} is not a part with a name that is still free"
             raise _syntax_error(text, word.at, problem, "write, for example: attempts=10 min=5s max=1m catch=recover")
         found = _Word(value, word.at + len(name) + 1)
-        parts[rank] = [_Word(name, word.at), found] if name == "catch" else [found]
+        if rank < _CATCH:
+            _check_kind(text, found, rank)
+        parts[rank] = [_Word(name, word.at), found] if rank == _CATCH else [found]
+    counted = [count_of(word.text) for word in parts.get(0, ())]
+    if _MINIMUM not in parts and (_MAXIMUM in parts or counted != [0]):
+        raise _no_named_minimum(text, parts)
     return [word for rank in sorted(parts) for word in parts[rank]]
+
+
+def _check_kind(text: str, value: _Word, rank: int) -> None:
+    """Refuse the value of a part that would be read as another part if it had no name."""
+    found = _backoff(text, [value], first=True) if rank else _retries(text, [value])
+    if found is None:
+        kind, example = _KINDS[rank]
+        raise _syntax_error(text, value.at, f"{value.text!r} is not {kind}", f"write, for example: {example}")
 
 
 def pasted(text: str) -> str:
@@ -205,9 +223,18 @@ def _not_a_backoff(text: str, word: _Word, retries: _Word | None) -> PolicySynta
     return _syntax_error(text, word.at, f"{word.text!r} is not a minimum backoff", f"write {valid}")
 
 
-def _no_minimum(text: str, retries: _Word | None) -> PolicySyntaxError:
-    at = 0 if retries is None else retries.at + len(retries.text)
+def _no_minimum(text: str, at: int) -> PolicySyntaxError:
     return _syntax_error(text, at, "a minimum backoff is missing", "write a duration here, for example 5s")
+
+
+def _no_named_minimum(text: str, parts: Mapping[int, Sequence[_Word]]) -> PolicySyntaxError:
+    low = timedelta(seconds=5)
+    if _MAXIMUM in parts:
+        maximum = parts[_MAXIMUM][0]
+        low = min(low, span(read(maximum.text, text, maximum.at) / 1000))
+    at = next((parts[rank][0].at for rank in (_MAXIMUM, _CATCH) if rank in parts), len(text.rstrip()))
+    valid = f"write, for example: min={format_duration(low)}"
+    return _syntax_error(text, at, "a minimum backoff is missing", valid)
 
 
 def _meaning(name: str, field: Field) -> str:
