@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redrive.errors import ScheduleError
-from redrive.schedule import CronExpression, ftl
+from redrive.schedule import CronExpression, RefreshPolicy, ftl
 from redrive.schedule.timezone import zone
 from tests.schedule.oracle import once, places, whenever, within
 
@@ -93,6 +93,34 @@ def test_short_forms_are_long_ones(text: str, same: str):
 def test_an_invalid_expression_is_refused(text: str, message: str):
     """Errors contain the expression, the field, and the valid forms."""
     with pytest.raises(ScheduleError, match=message):
+        CronExpression.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "example"),
+    [
+        ("*/120 * * * * *", "every 120 seconds"),
+        ("5/070 * * * *", "every 70 minutes"),
+        ("0 */48 * * *", "every 48 hours"),
+        ("0 0 */40 * *", "every 40 days"),
+        ("0 0 1 */13 *", "every 13 months on the 1st"),
+        ("90s", "every 90 seconds"),
+        ("90m", "every 90 minutes"),
+        ("36h", "every 36 hours"),
+    ],
+)
+def test_a_step_that_is_too_long_is_written_in_english(text: str, example: str):
+    """The error has a sentence with the same step, which can be parsed."""
+    with pytest.raises(ScheduleError, match=f'a schedule in English has longer steps, such as "{example}"$'):
+        CronExpression.parse(text)
+
+    assert RefreshPolicy.parse(f"Refresh {example}").schedule is not None
+
+
+@pytest.mark.parametrize(("text", "end"), [("0 0 * * */8", "counts anew after 7"), ("0m", "between 1 and 59")])
+def test_a_step_that_english_does_not_have_gets_no_example(text: str, end: str):
+    """Days of the week have no steps in English, and no step is zero."""
+    with pytest.raises(ScheduleError, match=f"{end}$"):
         CronExpression.parse(text)
 
 

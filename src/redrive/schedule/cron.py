@@ -46,10 +46,10 @@ _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _SHORT = re.compile(r"([0-9]+)\s*([smh])", re.IGNORECASE)
 _MOST_DIGITS = 4
 _LONG_NUMBER = re.compile(r"[0-9]{5}")
-_SHORTHANDS: Final[Mapping[str, tuple[str, int]]] = {
-    "s": ("*/{} * * * * *", 60),
-    "m": ("0 */{} * * * *", 60),
-    "h": ("0 0 */{} * * *", 24),
+_SHORTHANDS: Final[Mapping[str, tuple[str, int, str]]] = {
+    "s": ("*/{} * * * * *", 60, "seconds"),
+    "m": ("0 */{} * * * *", 60, "minutes"),
+    "h": ("0 0 */{} * * *", 24, "hours"),
 }
 _YEARS = range(1970, 2100)
 # Years that are listed in words.
@@ -61,6 +61,8 @@ _FORMS = 'write "minute hour day month weekday", such as "*/5 * * * *", or @dail
 _STEPPED_DAY = re.compile(r"([0-6])/(\d+)")
 # The number of values of a field, in the order of `_FIELDS`.
 _SIZES = (60, 60, 24, 31, 12, 7)
+# What follows the step in a schedule in English; there are no steps of days of the week.
+_STEPS = ("seconds", "minutes", "hours", "days", "months on the 1st", None)
 _CALLED = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")  # by cronsim
 _SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - naive is the wall clock
 
@@ -204,9 +206,9 @@ def _written_out(text: str) -> str:
     short = _SHORT.fullmatch(bare)
     if short is None:
         return bare
-    number, (form, most) = int(short[1]), _SHORTHANDS[short[2].lower()]
+    number, (form, most, unit) = int(short[1]), _SHORTHANDS[short[2].lower()]
     if not 0 < number < most:
-        raise _wrong(text, f"the number lies between 1 and {most - 1}; longer ones are written with fields")
+        raise _wrong(text, f"the number lies between 1 and {most - 1}{_in_english(number, unit)}")
     return form.format(number)
 
 
@@ -230,14 +232,18 @@ def _read_years(field: str, text: str) -> frozenset[int] | None:
 
 def _check_steps(text: str, parts: list[str]) -> None:
     """Refuse a step that is longer than its field, such as ``*/90`` minutes: it would mean each full hour."""
-    for field, part, size in zip(_FIELDS, parts, _SIZES, strict=False):
-        for step in re.findall(r"/(\d+)", part):
-            if int(step) > size:
-                raise _wrong(
-                    text,
-                    f"a step of {step} is longer than the field: {part!r} as {field} counts anew after {size}; a "
-                    f'schedule in English has longer steps, such as "every {step} minutes"',
-                )
+    for field, part, size, unit in zip(_FIELDS, parts, _SIZES, _STEPS, strict=False):
+        for step in map(int, re.findall(r"/(\d+)", part)):
+            if step > size:
+                why = f"a step of {step} is longer than the field: {part!r} as {field} counts anew after {size}"
+                raise _wrong(text, why + _in_english(step, unit))
+
+
+def _in_english(step: int, unit: str | None) -> str:
+    """Return the end of an error about a step that is too long, or not positive, for a cron expression."""
+    if unit is None or not step:
+        return ""
+    return f'; a schedule in English has longer steps, such as "every {step} {unit}"'
 
 
 def _stepped_day(term: str) -> str:
