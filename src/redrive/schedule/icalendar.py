@@ -21,7 +21,9 @@ def fields_of(text: str, tz: str) -> dict[str, Any]:
     if not isinstance(text, str):
         raise ScheduleError(f"a schedule is parsed from a text, not from {text!r}")
     lines = [_split(line) for line in _FOLD.sub("", text).splitlines() if line.strip()]
-    places = {place for _, place, _ in lines if place}
+    # A time with Z beside DTSTART is an instant of any time zone; DTSTART also decides on which clock rules count.
+    utc = {"UTC" for name, _, value in lines if name == "DTSTART" and value.strip().upper().endswith("Z")}
+    places = {place for _, place, _ in lines if place} | utc
     if len(places) > 1:
         raise ScheduleError(f"a schedule has one time zone, and these lines have {' and '.join(sorted(places))}")
     found: dict[str, Any] = {"tz": places.pop() if places else tz}
@@ -48,9 +50,10 @@ def _split(line: str) -> tuple[str, str, str]:
     place = ""
     for parameter in (match["parameters"] or "").split(";")[1:]:
         key, _, value = parameter.partition("=")
+        bare = value.removeprefix('"').removesuffix('"')
         if key.upper() == "TZID" and name != "RRULE":
-            place = value
-        elif parameter.upper() not in {"VALUE=DATE", "VALUE=DATE-TIME"}:
+            place = zone(bare).key
+        elif (key.upper(), bare.upper()) not in {("VALUE", "DATE"), ("VALUE", "DATE-TIME")}:
             raise ScheduleError(f"the line {line.strip()!r} has a parameter that is not understood: {parameter!r}")
     return name, place, match["value"]
 

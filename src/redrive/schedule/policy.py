@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -29,8 +28,6 @@ from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import aware, member
 
 _NONE = timedelta(0)
-# The beginning of lines of iCalendar.
-_RULE = re.compile(r"\s*(DTSTART|RRULE|FREQ)\b", re.IGNORECASE)
 
 
 class RefreshPolicy(PolicyFields, frozen=True):
@@ -115,8 +112,8 @@ class RefreshPolicy(PolicyFields, frozen=True):
         """Refuse wrong types now, not when the policy is written or stored."""
         if not isinstance(self.repeat_last, bool):
             raise ScheduleError(f"repeat_last={self.repeat_last!r}: write True or False")
-        if isinstance(self.schedule, str) and _RULE.match(self.schedule):
-            force_setattr(self, "schedule", Schedule.parse(self.schedule))
+        if isinstance(self.schedule, str):
+            force_setattr(self, "schedule", _parsed(self.schedule))
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
             raise ScheduleError(f"schedule={self.schedule!r} is not a Schedule; RefreshPolicy.parse reads English")
         actions = self.on_give_up
@@ -197,3 +194,13 @@ class RefreshPolicy(PolicyFields, frozen=True):
         from redrive.schedule.english import write
 
         return "\n".join(write.sentences(self))
+
+
+def _parsed(text: str) -> Schedule:
+    try:
+        return Schedule.parse(text)
+    except ScheduleError as error:
+        raise ScheduleError(
+            f"schedule={text!r} is not a Schedule; RefreshPolicy.parse reads English, and Schedule.parse reads lines "
+            f"of iCalendar: {error}"
+        ) from error

@@ -140,7 +140,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, cache_hash=
         Args:
             text: lines of ``DTSTART``, ``RRULE``, ``RDATE`` and ``EXDATE``, such as
                 ``"DTSTART:20260105T090000Z\nRRULE:FREQ=HOURLY;INTERVAL=2"``, or the value of one rule.
-            tz: the time zone of times that have none: ``DTSTART;TZID=Europe/Kyiv:...`` and a ``Z`` at the end have one.
+            tz: the time zone of the schedule if no line gives one. ``DTSTART;TZID=Europe/Kyiv:...`` gives Kyiv, and a
+                ``DTSTART`` that ends with ``Z`` gives UTC; ``tz`` has no effect then.
 
         Raises:
             ScheduleError: a line is not understood, or can never have a meaning; two lines have different time zones.
