@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from msgspec.structs import replace
 from redrive.engine.bulk import BulkAction, BulkOptions, scoped
 from redrive.engine.lifecycle import State
 from redrive.engine.records import NEWEST, Filter, Hold
-from redrive.stores.operations import admin, bulk, redriving
+from redrive.errors import StoreError
+from redrive.stores.operations import admin, bulk, jobs, redriving
+from redrive.stores.query import Operation
 from tests.stores.helpers import FATAL, Harness, failed, new
 
 
@@ -255,3 +258,31 @@ def test_bulk_operations_search_without_secrets(store: Harness):
 
     assert (0, 0, True) == (found.changes, found.kept, found.is_whole)
     assert 0 == store.do(bulk.get(number)).done
+
+
+LONE = "a\ud800"
+"""A text with a lone surrogate, which UTF-8 does not have."""
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda: admin.select(Filter(error=LONE)),
+        lambda: admin.select(Filter(task=LONE)),
+        lambda: admin.select(Filter(tag=LONE)),
+        lambda: admin.cancel_all(Filter(), why=LONE, actor="ann"),
+        lambda: admin.cancel_all(Filter(), why="enough", actor=LONE),
+        lambda: jobs.enqueue([new(LONE)]),
+        lambda: jobs.enqueue([new(), new(LONE)]),
+        lambda: jobs.enqueue([structs.replace(new(), key=LONE)]),
+    ],
+    ids=["error", "task", "tag", "reason", "actor", "one", "many", "key"],
+)
+def test_texts_that_no_database_stores_are_refused(store: Harness, operation: Callable[[], Operation[Any]]):
+    """Lone surrogates are an error of the store, and not of Python; nothing is written, and the store can be used."""
+    job = store.job(store.put())
+    with pytest.raises(StoreError) as refused:
+        store.do(operation())
+
+    assert StoreError is type(refused.value)
+    assert (job,) == store.jobs()

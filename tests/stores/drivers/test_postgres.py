@@ -335,6 +335,40 @@ def test_connections_that_died_while_idle_are_replaced(both: Any):
 
 
 @reads
+def _while(act: Callable[[], object]):
+    """Run something while a connection is in use."""
+    rows = yield Query("clock", {"now": None}, into=clock.Instant)
+    act()
+    return rows[0].now
+
+
+def test_a_value_that_is_refused_costs_one_connection(store: Store):
+    """A value that no connection takes is not tried on all idle ones, which would be closed."""
+    runner = store._blocking()
+    store.run(_while(lambda: store.run(admin.stats())))
+    before = len(runner._idle)
+    with pytest.raises(StoreError):
+        store.run(jobs.enqueue([new(queue="a\ud800")] * 2))
+
+    assert (2, 1) == (before, len(runner._idle))
+
+
+def test_a_value_that_is_refused_costs_one_connection_of_coroutines(store: Store):
+    """A value that no connection takes is not tried on all idle ones, which would be closed."""
+
+    async def run() -> tuple[int, int]:
+        """Return the numbers of idle connections before and after."""
+        await asyncio.gather(*(store.arun(admin.stats()) for _ in range(2)))
+        pool = next(iter(store._aio._pools.values()))
+        before = len(pool._idle)
+        with pytest.raises(StoreError):
+            await store.arun(jobs.enqueue([new(queue="a\ud800")] * 2))
+        return before, len(pool._idle)
+
+    assert (2, 1) == asyncio.run(run())
+
+
+@reads
 def _killed():
     rows = yield Query("clock", {"now": None}, into=clock.Instant)
     kill_sessions()

@@ -101,6 +101,17 @@ def test_an_error_leaves_the_transaction_usable(store: Store, mine: Any):
     assert 2 == count(store)
 
 
+@pytest.mark.parametrize("many", [1, 2])
+def test_a_text_that_no_database_stores_is_refused(store: Store, mine: Any, many: int):
+    """A lone surrogate is an error of the store, in one statement and in several; the transaction continues."""
+    store.run(jobs.enqueue([new()]), using=mine)
+    with pytest.raises(StoreError, match="surrogates not allowed"):
+        store.run(jobs.enqueue([new("a\ud800")] * many), using=mine)
+    mine.commit()
+
+    assert 1 == count(store)
+
+
 def test_a_connection_in_autocommit_mode_stores_at_once(store: Store):
     """Outside of a transaction the enqueue is one of its own; inside of a block it is a part of that."""
     with postgres.connect() as connection:
@@ -291,6 +302,24 @@ def test_an_asynchronous_connection_serves(store: Store, library: str):
     seen.append(count(store))
 
     assert [0, 0, 0, 2] == seen
+
+
+@pytest.mark.parametrize("library", list(ASYNC))
+@pytest.mark.parametrize("many", [1, 2])
+def test_a_text_that_no_database_stores_is_refused_in_coroutines(store: Store, library: str, many: int):
+    """A lone surrogate is an error of the store, in one statement and in several; the transaction continues."""
+
+    async def enqueue() -> None:
+        """Enqueue twice in a transaction, and commit it."""
+        async with ASYNC[library]() as (connection, committed, _):
+            await store.arun(jobs.enqueue([new()]), using=connection)
+            with pytest.raises(StoreError, match="surrogates not allowed"):
+                await store.arun(jobs.enqueue([new("a\ud800")] * many), using=connection)
+            await committed()
+
+    asyncio.run(enqueue())
+
+    assert 1 == count(store)
 
 
 # ------------------------------------------------------------------------------------------------- two-phase commits

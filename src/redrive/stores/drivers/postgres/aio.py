@@ -328,9 +328,10 @@ class _Pool:
             except ERRORS as error:
                 connection.terminate()
                 self.close_spent(connection, error)
-                # A connection that does not answer in time is not skipped: the time is up.
+                # A connection that does not answer in time is not skipped: the time is up. Nor is one that refuses a
+                # value, as each would.
                 may_have_committed = first.commits is not None and not is_read_only(error)
-                if idle is None or may_have_committed or isinstance(error, TimeoutError):
+                if idle is None or may_have_committed or isinstance(error, TimeoutError | asyncpg.DataError):
                     raise failure(error, self._settings, commits=first.commits) from error
             except BaseException:
                 connection.terminate()

@@ -55,7 +55,7 @@ def run_on(given: Any, operation: Operation[R], settings: PostgresSettings, uid:
     except StopIteration as stop:
         single: R = stop.value
         return single
-    except psycopg.Error as error:
+    except sync.ERRORS as error:
         raise _without_tables(translation(error, settings, commits=commits), settings) from error
 
 
@@ -96,7 +96,7 @@ async def arun_on(given: Any, operation: Operation[R], settings: PostgresSetting
     except StopIteration as stop:
         single: R = stop.value
         return single
-    except (psycopg.Error, *aio.ERRORS) as error:
+    except (*sync.ERRORS, *aio.ERRORS) as error:
         raise _without_tables(aio.failure(error, settings, commits=commits), settings) from error
 
 
@@ -115,7 +115,7 @@ async def _drive(
         while True:
             try:
                 rows = await _ask(connection, statement)
-            except psycopg.Error as error:
+            except sync.ERRORS as error:
                 statement = script.throw(translation(error, settings))
             else:
                 statement = script.send(rows)

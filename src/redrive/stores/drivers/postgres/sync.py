@@ -25,6 +25,13 @@ from redrive.stores.query import Batch, Operation, Query, R, Rows, Steps
 
 Cursor = psycopg.RawCursor[tuple[Any, ...]]
 
+# The errors of psycopg when the database refuses or does not answer, and that of Python for a text that the encoding of
+# the connection does not have, such as one with a lone surrogate.
+ERRORS = (psycopg.Error, UnicodeEncodeError)
+
+# Errors about a value.
+_UNFIT = (psycopg.DataError, UnicodeEncodeError)
+
 # Seconds; libpq raises a shorter connect_timeout to this.
 _SHORTEST_CONNECT = 2
 
@@ -149,7 +156,7 @@ def _run(
         while True:
             try:
                 rows = _execute(cursor, statement)
-            except psycopg.Error as error:
+            except ERRORS as error:
                 if failed is not None:
                     failed(error)
                 statement = script.throw(translation(error, settings, commits=statement.commits))
@@ -265,12 +272,13 @@ class SyncRunner:
                     return connection, cursor, _execute(cursor, first)
                 except BaseException as error:
                     connection.close()
-                    if not isinstance(error, psycopg.Error):
+                    if not isinstance(error, ERRORS):
                         raise
                     self._close_spent(connection, error)
-                    # A connection that does not answer in time is not skipped: the time is up.
+                    # A connection that does not answer in time is not skipped: the time is up. Nor is one that
+                    # refuses a value, as each would.
                     may_have_committed = commits is not None and not is_read_only(error)
-                    if idle is None or may_have_committed or isinstance(error, _NoAnswer):
+                    if idle is None or may_have_committed or isinstance(error, (_NoAnswer, *_UNFIT)):
                         raise translation(error, self._settings, commits=commits) from error
         except BaseException:
             if taken:
