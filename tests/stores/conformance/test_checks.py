@@ -14,7 +14,7 @@ from redrive.engine.outcome import Cancelled, Snoozed, Succeeded
 from redrive.engine.queue import QueueChange
 from redrive.engine.records import KeyUntil
 from redrive.stores.dialects import loader
-from redrive.stores.operations import checks, queues
+from redrive.stores.operations import checks, queues, transitions
 from redrive.stores.query import Query
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 from tests.stores.recurring import HALF, Clockwork, cron
@@ -45,6 +45,19 @@ def test_changes_of_the_engine_cause_no_finding(store: Harness):
     busy(store)
 
     assert [] == found(store)
+
+
+def test_the_attempts_that_a_catch_job_forgets_are_not_missed(store: Harness, monkeypatch: pytest.MonkeyPatch):
+    """A history of a catch job without its oldest attempts is no finding."""
+    for module in (checks, transitions):
+        monkeypatch.setattr(module, "CATCH_HISTORY", 3)
+    store.end(store.take(new(retry="0 catch mend")), FATAL)
+    for _ in range(5):
+        catch = store.take()
+        store.end(catch, failed())
+        store.wait(7200)
+
+    assert ([3, 4, 5], []) == ([each.number for each in store.history(catch.id)], found(store))
 
 
 def test_a_check_reads_in_batches(store: Harness):

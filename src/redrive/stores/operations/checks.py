@@ -41,6 +41,7 @@ from __future__ import annotations
 import msgspec
 
 from redrive.engine.records import Finding
+from redrive.engine.settle import CATCH_HISTORY
 from redrive.stores.query import Query, Steps, reads
 
 #: The number of ids that one transaction checks.
@@ -77,8 +78,8 @@ def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
     window = bound | {"after_id": after_id, "until": until}
     queries += [
         Query("check_settled", window, into=Finding),
-        Query("check_failures", window, into=Finding),
-        Query("check_numbers", window, into=Finding),
+        Query("check_failures", window | {"history": CATCH_HISTORY}, into=Finding),
+        Query("check_numbers", window | {"history": CATCH_HISTORY}, into=Finding),
         Query("check_overlaps", window, into=Finding),
         Query("check_repeats", window, into=Finding),
         Query("check_due", window, into=Finding),

@@ -10,8 +10,8 @@ FROM (
         ) AS told_attempts
     FROM redrive_jobs AS job
     WHERE job.id > :after_id::bigint AND job.id <= :until::bigint AND job.attempt > 0
-        -- The history of a catch job keeps the newest 100 attempts.
-        AND (job.parent_id IS NULL OR job.attempt <= 100)
+        -- The history of a catch job keeps its newest attempts only.
+        AND (job.parent_id IS NULL OR job.attempt <= :history::integer)
 ) AS told
 WHERE ended <> told_attempts
 LIMIT :count::bigint

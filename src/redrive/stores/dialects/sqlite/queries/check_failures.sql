@@ -9,8 +9,8 @@ FROM (
         ) AS told_failures
     FROM redrive_jobs AS job
     WHERE job.id > :after_id AND job.id <= :until AND job.failures > 0
-        -- The history of a catch job keeps the newest 100 attempts.
-        AND (job.parent_id IS NULL OR job.attempt <= 100)
+        -- The history of a catch job keeps its newest attempts only.
+        AND (job.parent_id IS NULL OR job.attempt <= :history)
 ) AS told
 WHERE failures > told_failures
 LIMIT :count
