@@ -340,6 +340,13 @@ def started(app: App, connection: Any) -> None:
     app.task(name="pay")(_nothing).enqueue_many([()] * 2, using=connection)
 
 
+def updated(app: App, connection: Any) -> None:
+    """Refresh an item in a transaction."""
+    quotes = app.refresh("Refresh daily at 9 AM", name="quotes")(_nothing)
+    quotes.track("a")
+    quotes.update("a", using=connection)
+
+
 def _nothing() -> None:
     """Do nothing."""
 
@@ -366,7 +373,7 @@ def prepare(act: Callable[[App, Any], None], options: str) -> bool:
         app.close()
 
 
-@pytest.mark.parametrize("act", [enqueued, published, started])
+@pytest.mark.parametrize("act", [enqueued, published, started, updated])
 def test_a_transaction_with_notify_cannot_be_prepared(act: Callable[[App, Any], None]):
     """PostgreSQL refuses PREPARE TRANSACTION after the NOTIFY that wakes workers; without it the transaction can be."""
     assert not prepare(act, "")

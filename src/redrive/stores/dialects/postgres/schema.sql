@@ -946,7 +946,7 @@ CREATE TABLE redrive_requests (
 
 CREATE INDEX redrive_requests_old ON redrive_requests (begun_at);
 
--- Logins on the dashboard. The cookie has a random text, and this table its digest, so that nobody who reads it can log in.
+-- Logins on the dashboard. The cookie has a random text, and this table its digest, so that a copy of the table allows no login.
 CREATE TABLE redrive_sessions (
     digest text PRIMARY KEY,
     name text NOT NULL,                   -- of the user
