@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+import psycopg
 import trio
 
 from tests.crossings.arrays import Row, Table, Void
@@ -23,6 +24,9 @@ from tests.crossings.calls import ASYNC, ATTEMPTS, DURABLE, LIBRARIES, SYNC, Pla
 COLLECTED = ("collected", "dropped")
 THREADS = ("thread", "executor")
 DEADLINES = (None, "1h")
+# Each failure, and the word of its row: a call that may have taken effect is repeated if the policy says so.
+FAILURES = {"httpx-connect": "open", "httpx-read": "yes", "httpx-503": "yes", "psycopg": "yes"}
+FAILED = (httpx.HTTPError, psycopg.Error)
 
 LAYERS = Table(
     "layers",
@@ -32,19 +36,24 @@ LAYERS = Table(
         # `collected` raises the error of a task later, `dropped` returns without it.
         "place": ("direct", "fallback", *COLLECTED, *THREADS),
         "library": LIBRARIES,
+        "failure": tuple(FAILURES),
     },
     (
         Void("a plain function has no tasks", {"place": COLLECTED, "library": ["sync"]}),
         Void("only loops of asyncio have run_in_executor", {"place": ["executor"], "library": ["sync", "trio"]}),
         Void("workers run on asyncio", {"outer": DURABLE, "library": ["trio"]}),
+        Void("a transport sends requests", {"inner": ["transport"], "failure": ["psycopg"]}),
+        # So that in each place a call meets a status that is an answer first, and an error later.
+        Void("a function raises a status as it raises other errors",
+             {"inner": ["decorated", "block"], "failure": ["httpx-503"]}),
+        Void("calls in the tasks and threads of a job or a step leave the retries to it, whatever fails",
+             {"outer": DURABLE, "place": [*COLLECTED, *THREADS], "failure": ["httpx-503"]}),
     ),
-)
+)  # fmt: skip
 
 # The other factors of a call.
 CALL = {
-    "failure": "httpx-connect",
     "names": "class",
-    "word": "open",
     "callee": "function",
     "cancel": "none",
     "delay": "zero",
@@ -65,8 +74,9 @@ def expected(row: Row) -> int:
 class Layer(Play):
     """A call with the policy of the row."""
 
-    def __init__(self, form: str, library: str, deadline: str | None) -> None:
-        super().__init__({**CALL, "form": form, "library": library})
+    def __init__(self, row: Row, form: str, library: str, deadline: str | None) -> None:
+        failure = row["failure"]
+        super().__init__({**CALL, "failure": failure, "word": FAILURES[failure], "form": form, "library": library})
         self.policy = policy_of(self.row).with_(deadline=deadline)
 
     def make(self) -> Any:
@@ -78,11 +88,11 @@ class Outer(Layer):
     """A call, job or step that makes the inner calls of the row, each to a target of its own."""
 
     def __init__(self, row: Row, deadline: str | None) -> None:
-        super().__init__(row["outer"], row["library"], deadline)
+        super().__init__(row, row["outer"], row["library"], deadline)
         self.place = row["place"]
         library = "sync" if self.place in THREADS else row["library"]
         targets = 2 if self.place == "fallback" else 1
-        self.inner = [Layer(row["inner"], library, deadline) for _ in range(targets)]
+        self.inner = [Layer(row, row["inner"], library, deadline) for _ in range(targets)]
 
     def function(self) -> Callable[..., Any]:
         """Return the function that makes the inner calls."""
@@ -102,7 +112,7 @@ def play(row: Row) -> None:
     """Make the outer call of a row with each deadline, and compare the calls of each target with the expectation."""
     for deadline in DEADLINES:
         outer = Outer(row, deadline)
-        with contextlib.suppress(httpx.ConnectError):
+        with contextlib.suppress(*FAILED):
             _make(outer)
 
         assert [expected(row)] * len(outer.inner) == [each.seen.calls for each in outer.inner], deadline
@@ -125,7 +135,7 @@ def _make(outer: Outer) -> None:
 def _fallback(first: Callable[[], object], second: Callable[[], object]) -> None:
     try:
         first()
-    except httpx.ConnectError:
+    except FAILED:
         second()
 
 
@@ -141,7 +151,7 @@ async def _awaited(inner: Callable[[], Awaitable[object]]) -> None:
 async def _afallback(first: Callable[[], Awaitable[object]], second: Callable[[], Awaitable[object]]) -> None:
     try:
         await first()
-    except httpx.ConnectError:
+    except FAILED:
         await second()
 
 
@@ -159,7 +169,7 @@ async def _dropped_in_nursery(inner: Callable[[], Awaitable[object]]) -> list[ob
     async def collect() -> None:
         try:
             await inner()
-        except httpx.ConnectError as error:
+        except FAILED as error:
             found.append(error)
 
     async with trio.open_nursery() as nursery:

@@ -40,7 +40,8 @@ SYSTEM = SystemClock()
 #   `nested="both"`.
 # * A call encloses what runs on its stack. In another task or thread an inner call retries by itself, whether the
 #   enclosing one is in `SCOPE` there or not, and the enclosing call counts the attempts of an inner one that has given
-#   up as its own (`redrive.retrying.record.spent_since`), so that they add up to those of one layer.
+#   up as its own (`redrive.retrying.record.spent_since`), so that they add up to those of one layer. It knows them by a
+#   mark on the error, or on the response that a transport has returned instead.
 # * A job encloses what runs in the context of its attempt, also in other tasks and threads (`JOB`).
 class Call(Protocol):
     """A retried call in progress; `redrive.retrying.state.CallState` is one."""

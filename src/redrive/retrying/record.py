@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, TypeAlias
 
-from redrive.errors.foreign import attribute, mark_of, notes_of, set_attribute
+from redrive.errors.foreign import attribute, is_a, mark_of, notes_of, set_attribute
 from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, Retry
 from redrive.policy.duration import ZERO, span
 from redrive.policy.failure import names_of_class
@@ -93,16 +93,34 @@ def mark_spent(error: Exception, attempts: int, at: float) -> None:
     set_attribute(error, _SPENT, (at, attempts))
 
 
-def spent_since(error: BaseException, began: float) -> tuple[float, int]:
-    """Return the latest end of a call that has given up with an error or with an origin of it, and its attempts.
+def pass_spent(error: BaseException, response: object) -> None:
+    """Store on a response what `mark_spent` has stored on the error that stood for it within a call.
 
-    Calls that ended before an instant do not count: one error object may be raised by several calls. If several count,
-    as those of an exception group, the attempts are those of the one with most. Without any the result is
-    ``(began, 0)``.
+    A client returns the response, or raises another error for it, which has it as its attribute ``response``.
     """
-    marks = [found for link in origins(error) if (found := mark_of(link, _SPENT)) is not None]
-    late = [(at, attempts) for at, attempts in marks if at > began]
+    found = mark_of(error, _SPENT)
+    if found is not None:
+        setattr(response, _SPENT, found)
+
+
+def spent_since(failed: object, began: float) -> tuple[float, int]:
+    """Return the latest end of a call that has given up with an error or a response, and its attempts.
+
+    A call counts if it has given up with the error, with an origin of it, or with the response of one of these. Calls
+    that ended before an instant do not count: one error object may be raised by several calls. If several count, as
+    those of an exception group, the attempts are those of the one with most. Without any the result is ``(began, 0)``.
+    """
+    errors = list(origins(failed)) if is_a(failed, BaseException) else []
+    responses = [attribute(error, "response") for error in errors] or [failed]
+    marks = [*(mark_of(error, _SPENT) for error in errors), *(_mark_on(response) for response in responses)]
+    late = [mark for mark in marks if mark is not None and mark[0] > began]
     return max((at for at, _ in late), default=began), max((attempts for _, attempts in late), default=0)
+
+
+def _mark_on(response: object) -> tuple[float, int] | None:
+    """Return what `pass_spent` has stored on an object of any class; None if it has stored nothing."""
+    own = attribute(response, "__dict__")
+    return own.get(_SPENT) if isinstance(own, dict) else None
 
 
 def attach_copies(error: Exception, copies: tuple[Record, ...]) -> None:

@@ -411,11 +411,15 @@ class CallState(Scope):
         self._attach(error)
         return False
 
-    def _count_inner(self, error: Exception) -> None:
-        """Count the attempts of an inner call that has given up, in this attempt and in another task or thread."""
+    def _count_inner(self, failed: object) -> None:
+        """Count the attempts of an inner call that has given up in this attempt and did not leave its retries to it.
+
+        Such a call was made in another task or thread, or returned what its own policy took for a failure: the response
+        of a transport.
+        """
         if not self.plan.outer_first:
             return
-        self.counted_to, attempts = spent_since(error, self.counted_to or self.started)
+        self.counted_to, attempts = spent_since(failed, self.counted_to or self.started)
         if attempts > 1:
             self.below += attempts - 1
             self._quick = never_quick
@@ -433,9 +437,11 @@ class CallState(Scope):
     def decide_result(self, result: Any, failure: Failure | None) -> bool:
         """Return True if a result ends the call, given its failure; None if no predicate rejects it."""
         before = self.last
-        if failure is not None and self._decide(failure, self._monotonic(), None, result):
-            self.result = result
-            return False
+        if failure is not None:
+            self._count_inner(result)
+            if self._decide(failure, self._monotonic(), None, result):
+                self.result = result
+                return False
         # A combination of policies accepts it.
         if self.ended is not None and self.ended.rule == "not_matched":
             self.ended, self.last = None, before

@@ -28,6 +28,7 @@ from redrive.retrying import http
 from redrive.retrying.context import SCOPE, deadline
 from redrive.retrying.own import OwnBudget
 from redrive.retrying.plan import Plan
+from redrive.retrying.record import pass_spent
 
 with extra("httpx"):
     import httpx
@@ -116,6 +117,8 @@ class RequestCall:
         error = None if isinstance(outcome, Ok) else outcome.error
         if is_a(error, httpx.HTTPStatusError) and any(held is error.response for held in self._held.values()):
             response = error.response
+            # An error that `raise_for_status` makes of it has no mark of its own.
+            pass_spent(error, response)
         else:
             response = outcome.unwrap()
         record: Record = outcome.record
