@@ -341,6 +341,7 @@ class CallState(Scope):
         if delay is not None and (self._alone or self._left_to(error, None) is None):
             own = self._own
             if own is not None and (lone := own.lone) is not self:
+                # For speed only: `admits` has this test, too.
                 if lone is None or not lone.live:
                     own.lone = self
                 elif not own.admits(self):
