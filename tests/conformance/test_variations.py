@@ -1,7 +1,8 @@
-"""Cases in the form of ``inprocess.json`` that its adapters must understand, and words that they must refuse by name.
+"""Cases in the form of the case files that their adapters must understand, and words that they must refuse by name.
 
-``variations/inprocess.json`` has other numbers, orders, operators and null fields than the case files. The expected
-outcomes were computed from the formulas in the header of ``inprocess.json``, without redrive.
+``variations/couchbase.json`` has other errors of Python's clients, and ``variations/inprocess.json`` has other numbers,
+orders, operators and null fields than the case files. The expected outcomes were computed from the formulas in the
+header of ``inprocess.json``, without redrive.
 """
 
 from __future__ import annotations

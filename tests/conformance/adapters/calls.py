@@ -346,7 +346,8 @@ def run_generator(case: Case) -> None:
     for colour in (_read, _aread):
         played = _Played(data["attempts"])
         most = data.get("max_attempts", len(data["attempts"]) + 1)
-        policy = Policy(on=_kinds(data["on"]), attempts=most, backoff=Backoff.constant(0))
+        # What a generator reads may be read again, as in `_policy`.
+        policy = Policy(on=_kinds(data["on"]), attempts=most, backoff=Backoff.constant(0), idempotent=True)
         items, returned, error = colour(redrive.retry(policy, generator=mode), played)
         assert expect["yielded"] == items
         assert expect.get("raises") == (None if error is None else type(error).__name__)
