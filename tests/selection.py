@@ -3,7 +3,8 @@
 `make test` proves each promise once. It leaves out tests that are marked ``night``, and repetitions of a test:
 
 - In `FOLDERS`, a test that runs on several kinds of stores uses one of them, besides the one in memory. The
-  name of the test and its other parameters decide which, so that each kind has its share.
+  name of the test and its other parameters decide which, so that each kind has its share. In `RACES` it also
+  uses PostgreSQL.
 - The conformance suite of the stores runs on PostgreSQL and in memory as a whole. `tests.stores.colours` has the rules
   for SQLite's files, which share the code of the store in memory, and for Turso, on which each operation runs once.
 
@@ -34,6 +35,12 @@ FOLDERS = (
 )
 """Folders whose subject is above the stores."""
 
+RACES = ("tests/acceptance/", "tests/runtime/")
+"""Those whose subject is processes and transactions side by side: they race on PostgreSQL, and take turns on SQLite."""
+
+SERVERS = {"postgres", "postgresql"}
+"""Values of parameters that are PostgreSQL."""
+
 KINDS = {"file", "memory", "postgres", "postgresql", "sqlite", "turso"}
 """Values of parameters that are kinds of stores."""
 
@@ -55,12 +62,17 @@ def repetitions(variants: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
 
     The store in memory stays, on which coverage is measured, and one of the others. A file stays as the only other one
     in a quarter of the tests. Turso has a part of an eighth: a test takes five times as long there as on SQLite, whose
-    code it has.
+    code it has. PostgreSQL stays in each test of `RACES`.
     """
     found: dict[str, set[str]] = defaultdict(set)
     for key, kind in variants:
         found[key].add(kind)
-    return {(key, each) for key, kinds in found.items() for each in kinds - _chosen(key, kinds)}
+    return {(key, each) for key, kinds in found.items() for each in kinds - _chosen(key, kinds) - _raced(key)}
+
+
+def _raced(key: str) -> set[str]:
+    """Return the kinds of stores that a test keeps beside the chosen ones."""
+    return SERVERS if key.startswith(RACES) else set()
 
 
 def _chosen(key: str, kinds: set[str]) -> set[str]:

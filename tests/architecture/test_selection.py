@@ -13,10 +13,10 @@ from tests.selection import Selection, repetitions
 from tests.stores import colours
 
 
-def _item(test: str, kind: str, *marks: str) -> Any:
+def _item(test: str, kind: str, *marks: str, folder: str = "tests/app") -> Any:
     """Return a collected test with the kind of its store as its parameter."""
     return SimpleNamespace(
-        nodeid=f"tests/runtime/test_worker.py::{test}[1-{kind}]",
+        nodeid=f"{folder}/test_worker.py::{test}[1-{kind}]",
         callspec=SimpleNamespace(params={"number": 1, "app": kind}, id=f"1-{kind}"),
         get_closest_marker=lambda name: name in marks or None,
     )
@@ -56,6 +56,18 @@ def test_a_file_stays_beside_the_memory_in_a_quarter_of_the_tests():
     assert 250 < len(left_out) < 350
 
 
+@pytest.mark.parametrize("folder", ["tests/acceptance", "tests/runtime", "tests/runtime/runs"])
+@pytest.mark.parametrize("server", ["postgres", "postgresql"])
+def test_races_on_postgresql_are_kept(folder: str, server: str):
+    """Processes and transactions race on PostgreSQL, so that each of their tests is kept there, too."""
+    kinds = ("memory", server, "sqlite")
+    kept = _kept([_item(f"test_{n}", kind, folder=folder) for n in range(40) for kind in kinds], "tests")
+    count = Counter(each.callspec.params["app"] for each in kept)
+
+    assert (40, 40) == (count["memory"], count[server])
+    assert 10 < count["sqlite"] < 30
+
+
 def test_a_test_with_one_store_is_kept():
     """Tests that name one store are no repetitions."""
     assert set() == repetitions([("a", "postgres"), ("b", "memory"), ("c", "sqlite"), ("d", "turso")])
@@ -72,7 +84,7 @@ def test_repetitions_are_left_to_the_other_target(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("args", "keyword"),
-    [(["tests/runtime/test_worker.py"], ""), (["tests"], "sqlite"), (["a.py::test_1[1-turso]"], "")],
+    [(["tests/app/test_worker.py"], ""), (["tests"], "sqlite"), (["a.py::test_1[1-turso]"], "")],
 )
 def test_a_narrowed_run_leaves_nothing_out(args: list[str], keyword: str):
     """Who asks for a file, a test or a word gets all tests that fit."""
