@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +21,7 @@ from redrive.web import Account, Role, Users, create_app, hash_token, reading
 from redrive.web.asgi import Dashboard
 from redrive.web.exchange import Refusal, Site
 from redrive.web.streams import Streams
+from tests.retrying.helpers import JumpingLoop, LoopClock
 from tests.web.served import served
 
 USERS = Users({name: Account(Role.READ, token=hash_token(name)) for name in ("ann", "bob")})
@@ -38,7 +41,6 @@ def app() -> Iterator[redrive.App]:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let limits be reached soon."""
     monkeypatch.setattr("redrive.web.streams.MOST", 2)
-    monkeypatch.setattr(server, "HEADERS", 0.3)
 
 
 def _status(client: httpx.Client, name: str) -> int:
@@ -108,34 +110,90 @@ def _running(app: redrive.App) -> Iterator[tuple[str, int]]:
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 
 
+class Wire(asyncio.Transport):
+    """The server's end of a connection.
+
+    Attributes:
+        sent: what the server has sent.
+        closed_at: the time of the loop when the server closed it; None before that.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.closed_at: float | None = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep what is sent."""
+        self.sent += data
+
+    def close(self) -> None:
+        """Note the time."""
+        self.closed_at = asyncio.get_running_loop().time()
+
+    def is_closing(self) -> bool:
+        """Return True after the end."""
+        return self.closed_at is not None
+
+    def resume_reading(self) -> None:
+        """Read on, as always."""
+
+
+def _connected(app: redrive.App) -> tuple[Any, Wire]:
+    """Return a connection to the server of ``redrive web``, and its wire."""
+    running, wire = server.Server(Dashboard(Site(app), USERS, None)), Wire()
+    running.config.load()
+    protocol: Any = running.config.http_protocol_class
+    connection = protocol(running.config, running.server_state, {}, asyncio.get_running_loop())
+    connection.connection_made(wire)
+    return connection, wire
+
+
 @pytest.mark.parametrize("parts", [[], [b"G"], [GET], [GET + b"X: y\r\n"] + [b"a: b\r\n"] * 100])
 def test_late_headers_end_a_connection(app: redrive.App, parts: list[bytes]):
-    """A connection without a whole head ends, also if it sends a little again and again."""
-    with _running(app) as address, socket.create_connection(address, PATIENCE) as client:
-        with contextlib.suppress(ConnectionError):
-            for part in parts:
-                client.sendall(part)
-                SystemClock().sleep(0.02)
-        with contextlib.suppress(ConnectionError):
-            assert b"" == client.recv(1)
+    """A connection without a whole head ends in time, also if it sends a little each second."""
+
+    async def main() -> Wire:
+        """Send the parts, and wait."""
+        connection, wire = _connected(app)
+        for part in itertools.takewhile(lambda _: not wire.is_closing(), parts):
+            connection.data_received(part)
+            await LoopClock().asleep(1)
+        await LoopClock().asleep(3600)
+        return wire
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        wire = runner.run(main())
+
+    assert (b"", server.HEADERS) == (wire.sent, wire.closed_at)
 
 
 def test_a_second_request_has_the_same_time(app: redrive.App):
     """A connection that was used once ends too; a request that arrives in time is answered."""
-    with _running(app) as address, socket.create_connection(address, PATIENCE) as client:
-        client.sendall(GET + b"\r\n")
-        answer = client.recv(10_000)
-        client.sendall(GET)
-        while part := client.recv(10_000):
-            answer += part
 
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert 1 == answer.count(b"HTTP/1.1")
+    async def main() -> Wire:
+        """Send a request just in time, and a part of a second one."""
+        connection, wire = _connected(app)
+        connection.data_received(GET)
+        await LoopClock().asleep(server.HEADERS - 1)
+        connection.data_received(b"\r\n")
+        await asyncio.gather(*connection.tasks)
+        connection.data_received(GET)
+        await LoopClock().asleep(3600)
+        return wire
+
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        wire = runner.run(main())
+
+    assert wire.sent.startswith(b"HTTP/1.1 200")
+    assert 1 == wire.sent.count(b"HTTP/1.1")
+    assert 2 * server.HEADERS - 1 == wire.closed_at
 
 
 @pytest.mark.realtime
-def test_a_stream_is_not_ended_by_the_time_of_headers(app: redrive.App):
+def test_a_stream_is_not_ended_by_the_time_of_headers(app: redrive.App, monkeypatch: pytest.MonkeyPatch):
     """A request whose headers have arrived may take longer."""
+    monkeypatch.setattr(server, "HEADERS", 0.3)
     with _running(app) as (host, port), httpx.Client(timeout=PATIENCE) as client:
         headers = {"Authorization": "Bearer ann"}
         with client.stream("GET", f"http://{host}:{port}/live", headers=headers) as answer:
