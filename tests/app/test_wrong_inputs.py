@@ -17,7 +17,7 @@ import pytest
 from redrive import App, Backoff, Filter, Policy, Rule, retry
 from redrive.errors import ConfigurationError, PayloadError, RedriveError
 from redrive.policy import Jitter
-from redrive.retrying import breaker, budget, hedge
+from redrive.retrying import BreakerSettings, TokenBudget, breaker, budget, hedge
 from redrive.runtime.worker import Worker
 from redrive.testing import VirtualClock
 
@@ -337,6 +337,9 @@ SHORTER = "the longest must not be shorter"
 NEVER = "ends a program or a task and is never retried: name other failures"
 
 
+STATELESS = "has no state that calls could share: give a key, or the result of redrive.retrying."
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -366,7 +369,9 @@ NEVER = "ends a program or a task and is never retried: name other failures"
         ({"groups": "x"}, "groups='x'"),
         ({"idempotent": "yes"}, "idempotent='yes'"),
         ({"budget": 5}, "budget=5 is no budget: give a key, or the result of redrive.retrying.budget()"),
+        ({"budget": TokenBudget()}, f'budget=TokenBudget(...) {STATELESS}budget("name", TokenBudget(...))'),
         ({"breaker": 1.5}, "breaker=1.5 is no breaker"),
+        ({"breaker": BreakerSettings()}, f'{STATELESS}breaker("name", BreakerSettings(...))'),
         ({"hedge": 5}, "hedge=5 is no hedge"),
     ],
     ids=numbered,

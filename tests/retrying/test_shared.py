@@ -486,9 +486,13 @@ def test_an_unknown_key_is_an_error_of_the_first_call(clock, field):
 
 
 def test_numbers_are_no_shared_budget(clock):
-    """Policies that hold a bare budget are refused, since it would not be shared."""
-    with pytest.raises(PolicyValueError, match="is not registered"):
-        Policy(budget=RatioBudget(), **AT_ONCE).call(Script(1))
+    """Policies refuse a bare budget at once, since it would not be shared, and other objects at the first call."""
+    with pytest.raises(PolicyValueError, match=r'of redrive.retrying.budget\("name", RatioBudget\(...\)\)'):
+        Policy(budget=RatioBudget(), **AT_ONCE)
+    with pytest.raises(
+        PolicyValueError, match=r"budget=\[\] is no budget: give a key, or the result of redrive.retrying"
+    ):
+        Policy(budget=[], **AT_ONCE).call(Script(1))
 
 
 def test_an_object_may_be_registered_twice():

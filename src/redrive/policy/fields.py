@@ -20,7 +20,7 @@ from redrive.policy.duration import ZERO, Duration, parse_duration
 from redrive.policy.jitter import Jitter
 from redrive.policy.outcome import Hook, StopEvent
 from redrive.policy.rule import Rule
-from redrive.policy.value import Converted, Field, Frozen, check_attempts, freeze
+from redrive.policy.value import Converted, Field, Frozen, Value, check_attempts, freeze
 
 _T = TypeVar("_T")
 
@@ -139,6 +139,13 @@ def _resource(value: object, field: str) -> object:
     if isinstance(value, int | float | bytes):
         raise PolicyValueError(
             f"{field}={value!r} is no {field}: give a key, or the result of redrive.retrying.{field}()"
+        )
+    # A hedge has no state, so a policy may hold it itself.
+    if isinstance(value, Value) and field != "hedge":
+        given = f"{type(value).__name__}(...)"
+        raise PolicyValueError(
+            f"{field}={given} has no state that calls could share: give a key, or the result of "
+            f'redrive.retrying.{field}("name", {given})'
         )
     return value
 

@@ -218,7 +218,12 @@ class SharedRegistry(forks.Member, Generic[T]):
         """Return the limit of a policy field; None if the field is None."""
         if value is None or isinstance(value, self._type):
             return value
-        found = self._found.get(value) if isinstance(value, str) else None
+        if not isinstance(value, str):
+            raise PolicyValueError(
+                f"{name}: {self.kind}={value!r} is no {self.kind}: give a key, or the result of "
+                f"redrive.retrying.{self.kind}(). The policy is {policy!r}"
+            )
+        found = self._found.get(value)
         if found is None:
             keys = ", ".join(repr(key) for key in sorted(self._found)) or "none"
             raise PolicyValueError(
