@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from redrive.engine.lifecycle import LifecycleEvent, State
 from redrive.engine.outcome import Expired, Lost, RunChange, Unreadable
 from redrive.engine.records import Hold
-from redrive.engine.runs import StepError, StepKind, StepOutcome, StepRecord
+from redrive.engine.runs import RACE, StepError, StepKind, StepOutcome, StepRecord
 from redrive.engine.settle import decide
 from redrive.engine.steps import NewStep, resolve
 from redrive.engine.undoing import (
@@ -30,6 +30,7 @@ from redrive.engine.undoing import (
     not_undone,
     plan_of,
     standing,
+    supplied,
     undo_first,
 )
 from tests.engine.helpers import NOW, claim
@@ -168,6 +169,27 @@ def test_a_call_that_a_failure_has_decided_is_decided_again():
     assert Again(forget=("1.1.2",)) == again([decided("1", 0), mine, other])
     nested = again([decided("1", 0), decided("1.0.1", 1), failed("1.0.1.1.1")])
     assert Again(forget=("1", "1.0.1", "1.0.1.1.1")) == nested
+
+
+def test_a_value_for_a_failed_step_takes_back_what_its_failure_has_decided():
+    """Decisions of its own branch go with the calls that were dropped for them; a race keeps its winner."""
+    gone = StepError((), "the call of slow 1 was dropped", "CANCELLED")
+    dropped = row("1.1.1", kind=StepKind.CALL, outcome=StepOutcome.WAITING, error=gone, ref=9)
+    race = replace(decided("1.0.1", 1), name=RACE)
+
+    assert Again() == supplied([row("1")], "1")
+    assert Again(forget=("1", "1.1.1")) == supplied([decided("1", 0), row("1.0.1"), dropped], "1.0.1")
+    assert Again() == supplied([decided("1", 2), row("1.0.1"), dropped, row("1.2.1")], "1.0.1")
+    assert Again(forget=("1",)) == supplied([decided("1", 0), race, row("1.0.1.1.1")], "1.0.1.1.1")
+    assert Again(forget=("1",)) == supplied([decided("1", 0), row("1.0.1.1.1")], "1.0.1.1.1")
+
+
+def test_what_another_branch_has_decided_stays_decided_around_it():
+    """The failure of a branch that has not ended its call has not ended the calls around it either."""
+    calls = [decided("1", 0), decided("1.0.1", 1), row("1.0.1.0.1"), row("1.0.1.1.1")]
+
+    assert Again() == supplied(calls, "1.0.1.0.1")
+    assert Again(forget=("1", "1.0.1")) == supplied(calls, "1.0.1.1.1")
 
 
 def test_a_call_that_was_dropped_is_made_anew():

@@ -24,7 +24,7 @@ from redrive.app.arguments import checked_count, checked_text, shown
 from redrive.app.payload import Returns, Signature, dec_hook
 from redrive.app.task import Task
 from redrive.app.types import type_name
-from redrive.engine.runs import StepKind, digest_of
+from redrive.engine.runs import RACE, StepKind, digest_of
 from redrive.errors import ConfigurationError, PayloadError, PolicyError, ScheduleError, TaskDefinitionError
 from redrive.policy import Policy
 from redrive.policy.duration import Duration
@@ -177,7 +177,7 @@ def first_call(branches: list[Any]) -> GatherCall:
     """Describe branches of which the first to end wins."""
     if not branches:
         raise ConfigurationError("flow.first() takes at least one branch")
-    return GatherCall("first", branches, OnError.FIRST, None, caller())
+    return GatherCall(RACE, branches, OnError.FIRST, None, caller())
 
 
 def ordered(items: Iterable[T]) -> Iterable[T]:

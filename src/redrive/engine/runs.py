@@ -373,6 +373,10 @@ def child_id(parent: RunRecord, path: str) -> str:
 UNDO_MARK: Final = ":undo"
 
 
+#: The name in the row of a call of ``flow.first``.
+RACE: Final = "first"
+
+
 #: The reason in the row of a step that was undone, and is executed anew.
 UNDONE: Final = "UNDONE"
 

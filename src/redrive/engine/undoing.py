@@ -19,6 +19,7 @@ from redrive.engine.lifecycle import LifecycleEvent, State, next_state
 from redrive.engine.outcome import RunChange, Transition
 from redrive.engine.records import AttemptOutcome, Claim, Hold
 from redrive.engine.runs import (
+    RACE,
     UNDO_MARK,
     UNDONE,
     StepError,
@@ -231,6 +232,22 @@ def again(rows: Sequence[StepRecord]) -> Again:
     return Again(tuple(sorted(forget)), tuple(sorted(renew)), tuple(sorted(kept - renew - forget)))
 
 
+# Which branch has won a race stays decided: one that has ended it by its failure wins it with the value.
+def supplied(rows: Sequence[StepRecord], path: str) -> Again:
+    """Return what a run forgets whose failed step at this path is given a value.
+
+    It forgets which branch has failed first, if that was the branch of the step, and the calls of child runs that were
+    dropped for it.
+    """
+    body = _Order(rows)
+    decided = body.decided_by([path])
+    forget = {row.path for row in rows if row.path in decided and row.name != RACE}
+    forget |= {
+        row.path for row in body.rows if row.is_dropped and any(row.path.startswith(f"{each}.") for each in forget)
+    }
+    return Again(tuple(sorted(forget)))
+
+
 def forked(rows: Sequence[StepRecord], before: str) -> tuple[tuple[str, ...], Again]:
     """Return the paths of the rows that a fork copies, and what changes in the copies."""
     by_path = {row.path: row for row in rows}
@@ -272,9 +289,12 @@ class _Order:
         found = set()
         for path in paths:
             parts = path.split(".")
-            for size in range(1, len(parts), 2):
-                call = ".".join(parts[:size])
-                if numbers.get(call) == int(parts[size]):
+            for size in range(len(parts) - 2, 0, -2):
+                call, number = ".".join(parts[:size]), int(parts[size])
+                if numbers.get(call, number) != number:
+                    # What has ended this call is another branch, which has decided the calls around it, too.
+                    break
+                if call in numbers:
                     found.add(call)
         return found
 

@@ -535,6 +535,179 @@ def test_a_value_for_the_failed_step_of_an_undone_run(app: App, calls: Calls):
     assert (5, ["charge", "fails", "refund charge 7", "charge"]) == (run.result("2s"), calls)
 
 
+async def _gathered(flow: Flow, book: Any, undo: Any, fails: Any) -> Any:
+    return await flow.gather(flow.step(book, 7, undo=undo), flow.step(fails))
+
+
+async def _nested(flow: Flow, book: Any, undo: Any, fails: Any) -> Any:
+    async def inner() -> Any:
+        return (await flow.gather(flow.sleep("1h"), flow.step(fails)))[1]
+
+    return await flow.gather(flow.step(book, 7, undo=undo), inner())
+
+
+async def _collected(flow: Flow, book: Any, undo: Any, fails: Any) -> Any:
+    async def inner() -> Any:
+        (found,) = await flow.gather(flow.step(fails), on_error="collect")
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return await flow.gather(flow.step(book, 7, undo=undo), inner())
+
+
+async def _raced(flow: Flow, book: Any, undo: Any, fails: Any) -> Any:
+    _, found = await flow.first(flow.gather(flow.step(book, 7, undo=undo), flow.step(fails)), flow.sleep("1h"))
+    return found
+
+
+@every_store
+@pytest.mark.parametrize("shape", [_gathered, _nested, _collected, _raced])
+def test_a_value_for_a_branch_that_failed_lets_the_others_go_on(app: App, calls: Calls, shape: Any):
+    """What was dropped when the branch failed is executed, and the call returns the results of all branches."""
+    book, undo, fails = charge(calls), refund(calls), calls.step("fails", GiveUp("no carrier"))
+
+    @app.workflow()
+    async def body(flow: Flow) -> Any:
+        return await shape(flow, book, undo, fails)
+
+    run = body.start()
+    drain(app)
+    assert ("dead", ["charge", "fails", "refund charge 7"]) == (run.state, calls)
+    run.supply("fails", 5)
+    drain(app, within="2h")
+
+    assert (["charge 7", 5], ["charge", "fails", "refund charge 7", "charge"]) == (run.result("2s"), calls)
+
+
+@every_store
+def test_a_value_for_an_item_that_failed_lets_the_others_go_on(app: App, calls: Calls):
+    """Items that were dropped or had not begun are mapped, and the undone ones again."""
+    undo = refund(calls)
+
+    def pack(item: str) -> str:
+        calls.append(item)
+        if item == "b":
+            raise GiveUp("no box")
+        return item
+
+    @app.workflow()
+    async def body(flow: Flow) -> Any:
+        return await flow.map(pack, ["a", "b", "c"], undo=undo, at_once=1)
+
+    run = body.start()
+    drain(app)
+    assert ("dead", ["a", "b", "refund a"]) == (run.state, calls)
+    run.supply("1.1.1", "B")
+    drain(app)
+
+    assert (["a", "B", "c"], ["a", "b", "refund a", "a", "c"]) == (run.result("2s"), calls)
+
+
+@every_store
+def test_a_value_for_a_branch_that_failed_in_a_thread(app: App, calls: Calls):
+    """The branches of a body in a thread go on, too."""
+    book, undo, fails = charge(calls), refund(calls), calls.step("fails", GiveUp("no carrier"))
+
+    @app.workflow()
+    def body(flow: SyncFlow) -> Any:
+        return flow.gather(lambda: flow.step(book, 7, undo=undo), lambda: flow.step(fails))
+
+    run = body.start()
+    drain(app)
+    run.supply("fails", 5)
+    drain(app)
+
+    assert (["charge 7", 5], "charge") == (run.result("2s"), calls[-1])
+
+
+@every_store
+def test_a_value_for_a_branch_of_a_race_leaves_its_winner(app: App, calls: Calls):
+    """The branch that ended the race by its failure wins it; the others, which were dropped, take no step."""
+    fails, late = calls.step("fails", GiveUp("no carrier")), calls.step("late")
+
+    @app.workflow()
+    async def body(flow: Flow) -> Any:
+        async def waits() -> Any:
+            await flow.sleep("1h")
+            return await flow.step(late)
+
+        return await flow.first(waits(), flow.step(fails))
+
+    run = body.start()
+    drain(app)
+    run.supply("fails", 5)
+    drain(app, within="2h")
+
+    assert ([1, 5], ["fails"]) == (run.result("2s"), calls)
+
+
+@every_store
+@pytest.mark.parametrize("handled", [False, True])
+def test_a_value_for_a_branch_that_failed_starts_another_child_beside_it(app: App, calls: Calls, *, handled: bool):
+    """The child of the dropped branch was cancelled, whether the run has died of the failure or has gone on."""
+    pack, fails = calls.step("pack"), calls.step("fails", GiveUp("no carrier"))
+
+    @app.workflow()
+    async def packing(flow: Flow) -> Any:
+        await flow.sleep("1m")
+        return await flow.step(pack, 3)
+
+    @app.workflow()
+    async def body(flow: Flow) -> Any:
+        async def ship() -> Any:
+            await flow.sleep("1s")
+            return await flow.step(fails)
+
+        got: Any = None
+        try:
+            got = await flow.gather(flow.call(packing), ship())
+        except GiveUp:
+            if not handled:
+                raise
+        return [got, await flow.wait_for("go", str)]
+
+    run = body.start()
+    drain(app, within="30s")
+    (child,) = app.runs.select(workflow="packing")
+    assert ("ready" if handled else "dead", "cancelled") == (run.state, app.runs.get("packing", child.id).state)
+    run.supply("fails", 5)
+    run.signal("go", "gone")
+    drain(app, within="2h")
+
+    assert ([[3, 5], "gone"], ["fails", "pack"]) == (run.result("2s"), calls)
+
+
+@every_store
+def test_a_value_for_a_branch_that_waits_keeps_what_another_one_has_decided(app: App, calls: Calls):
+    """Only the branch that has failed first is given another end."""
+    fails, later = calls.step("fails", GiveUp("no carrier")), calls.step("later", *[ConnectionError("down")] * 9)
+
+    @app.workflow()
+    async def body(flow: Flow) -> Any:
+        async def ship() -> Any:
+            await flow.sleep("1s")
+            return await flow.step(fails)
+
+        async def both() -> Any:
+            return await flow.gather(flow.step(later, retry="5 1h"), ship())
+
+        try:
+            await flow.gather(both(), flow.sleep("1d"))
+        except GiveUp:
+            return await flow.wait_for("go", str)
+
+    run = body.start()
+    drain(app, within="30s")
+    before = {row.path: row.result for row in run.timeline() if row.kind == "gather"}
+    run.supply("later", 5)
+    run.signal("go", "gone")
+    drain(app, within="1h")
+
+    assert {"1": b"0", "1.0.1": b"1"} == before
+    assert ("gone", ["later", "fails"]) == (run.result("2s"), calls)
+
+
 @every_store
 def test_a_cancelled_run_starts_again_where_it_was_cancelled(app: App, calls: Calls):
     """Steps that answered the cancellation are forgotten, undone ones are executed anew, others are kept."""

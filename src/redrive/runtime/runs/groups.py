@@ -20,7 +20,7 @@ import msgspec
 from redrive.app.flow import FlowCall
 from redrive.app.flow_calls import GatherCall, OnError
 from redrive.engine.replay import StepRequest
-from redrive.engine.runs import StepKind, branch_path
+from redrive.engine.runs import RACE, StepKind, branch_path
 from redrive.engine.steps import NewStep
 from redrive.errors import BranchDropped, CancelRequested, FlowInterrupt
 from redrive.errors.foreign import is_a
@@ -58,7 +58,7 @@ class _Group:
 
     @property
     def _races(self) -> bool:
-        return self._call.name == "first"
+        return self._call.name == RACE
 
     async def run(self) -> Any:
         """Start branches and wait for them, until the result is decided."""

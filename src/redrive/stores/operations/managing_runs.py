@@ -27,6 +27,7 @@ from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import cancel_runs, family
 from redrive.stores.operations.redriving import start_again
+from redrive.stores.operations.runs import again
 from redrive.stores.operations.runs.endings import standing_of
 from redrive.stores.operations.runs.waits import find, not_found
 from redrive.stores.query import Query, Steps, reads, wakes
@@ -261,6 +262,8 @@ def supply(  # noqa: PLR0913 - the choices of an operator, by keyword
 ) -> Steps[None]:
     """Give a step that failed or waits for a retry this result, and let the run go on, also if it is dead.
 
+    Branches that were dropped when the step failed go on, too.
+
     A result for an undo that has failed records that its step is taken back; the run stays as it is.
 
     Raise `RunNotFound`; `JobNotFound` if the run has no such step; `ResultTooLarge`; or `IllegalMove` if the run is
@@ -286,6 +289,7 @@ def supply(  # noqa: PLR0913 - the choices of an operator, by keyword
     if path_order(path)[0]:
         # The step was taken back by hand.
         return
+    yield from again.supply(job.id, path, at)
     if job.state is State.READY:
         yield Query("runs_due", {"ids": [job.id], "now": at})
     else:

@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from redrive.engine.runs import StepRecord
-from redrive.engine.undoing import AGAIN, Again, again
+from redrive.engine.undoing import AGAIN, Again, again, supplied
 from redrive.stores.query import Query, Steps
 
 
@@ -22,6 +22,12 @@ def prepare(ids: Sequence[int], at: datetime) -> Steps[None]:
     for number, mine in by_run.items():
         yield from change(number, again(mine), at)
     yield Query("runs_again", {"ids": list(ids)})
+
+
+def supply(run_id: int, path: str, at: datetime) -> Steps[None]:
+    """Let the branches that were dropped for the failure of a step go on, because it was given a value."""
+    rows: Sequence[StepRecord] = yield Query("steps_of", {"ids": [run_id]}, into=StepRecord)
+    yield from change(run_id, supplied(rows, path), at)
 
 
 def change(run_id: int, changes: Again, at: datetime) -> Steps[None]:
