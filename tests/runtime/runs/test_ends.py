@@ -257,6 +257,44 @@ def test_an_undo_that_exits_or_cannot_read_its_value_does_not_stop_the_others(ap
     assert "no seat (charge not undone: 2, charge undone)" == run.job.refresh().record.error
 
 
+_ODD = [KeyboardInterrupt, SystemExit, GeneratorExit, UserBaseException, asyncio.CancelledError, StopIteration]
+
+
+@pytest.mark.parametrize("error", _ODD)
+@pytest.mark.parametrize("colour", ["def", "async def", "sync body"])
+def test_an_undo_keeps_the_first_error_of_the_run_whatever_it_raises(
+    app: App, calls: Calls, error: type[BaseException], colour: str
+):
+    """The failed undo is recorded, the others run, and the run has the error with which its body ended."""
+
+    def fails(receipt: str) -> None:
+        calls.append("fails")
+        raise error("odd")
+
+    async def fails_async(receipt: str) -> None:
+        fails(receipt)
+
+    book, undo = charge(calls), refund(calls)
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await flow.step(book, 1, undo=undo)
+        await flow.step(book, 2, undo=fails_async if colour == "async def" else fails)
+        raise GiveUp("no seat")
+
+    @app.workflow()
+    def sync_body(flow: SyncFlow) -> None:
+        flow.step(book, 1, undo=undo)
+        flow.step(book, 2, undo=fails)
+        raise GiveUp("no seat")
+
+    run = (sync_body if colour == "sync body" else body).start()
+    drain(app)
+
+    assert ["charge", "charge", "fails", "refund charge 1"] == calls
+    assert str(run.job.refresh().record.error).startswith("no seat (charge not undone: ")
+
+
 UNSTORED = {"no JSON": object(), "another type": "text", "too large": ["x" * 1_000] * 10_000}
 
 
@@ -1070,9 +1108,6 @@ def test_the_last_values_of_a_run_are_stored_with_its_end(app: App, calls: Calls
 
     assert ["succeeded", "succeeded", "dead", "dead", "ready", "cancelled"] == [run.state for run in runs]
     assert ["last"] * 6 == [run.value("status") for run in runs]
-
-
-_ODD = [KeyboardInterrupt, SystemExit, GeneratorExit, UserBaseException, asyncio.CancelledError, StopIteration]
 
 
 def _places(app: App, error: type[BaseException]) -> list[Workflow[[], Any, Any]]:  # noqa: C901 - one for each place

@@ -44,8 +44,7 @@ from redrive.runtime.threads import outside_loop
 monotonic = SystemClock.monotonic
 
 # What the function of a step raises and is no failed try; an undo that exits must not stop the undos behind it.
-_PASS = (FlowInterrupt, KeyboardInterrupt)
-_ENDS = (*_PASS, SystemExit, GeneratorExit)
+_ENDS = (FlowInterrupt, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 # Hot path: asking takes as long as the rest of the call.
 _is_async = functools.lru_cache(maxsize=1024)(inspect.iscoroutinefunction)
@@ -313,7 +312,7 @@ class Tries:
 
         Raise `BranchDropped` if the branch was cancelled because its result is not needed any more.
         """
-        if is_a(error, _PASS if self._kind is StepKind.UNDO else _ENDS):
+        if is_a(error, FlowInterrupt if self._kind is StepKind.UNDO else _ENDS):
             return True
         task = self._branch.task
         if not is_a(error, asyncio.CancelledError) or task is None or task.cancelling() <= before:
