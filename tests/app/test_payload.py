@@ -184,6 +184,7 @@ def test_a_default_is_not_stored():
         (texts, b"abc", "texts: argument 'value' would not arrive as it is: b'abc' becomes 'YWJj'"),
         (texts, AT, "annotate it with what it is"),
         (integers, float("nan"), "Expected `int`, got `null`"),
+        (integers, float("nan"), "got `null` - at `$.value` (JSON has no nan: null stands in its place)"),
     ],
 )
 def test_an_argument_that_does_not_match_is_refused(function, value, place):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Coroutine
 from datetime import date, datetime
 from typing import Any, NoReturn
@@ -135,6 +136,10 @@ def gives_nothing() -> None:
     """Return nothing."""
 
 
+def gives_numbers() -> list[float]:
+    """Return numbers."""
+
+
 def gives_fussy() -> Fussy:
     """Return a model with a validator that raises."""
 
@@ -206,12 +211,20 @@ def test_a_stored_result_that_no_longer_matches_is_refused(function, stored, why
     assert why in str(refused.value)
 
 
+NO_NAN = " (JSON has no nan: null stands in its place)"
+
+
 @pytest.mark.parametrize(
     ("function", "value", "why"),
     [
         (gives_order, None, "the result null does not match -> Order: Expected `object`, got `null`"),
         (gives_order, "one", 'the result "one" does not match -> Order: Expected `object`, got `str`'),
         (gives_nothing, 7, "the result 7 does not match -> NoneType: Expected `null`, got `int`"),
+        (
+            gives_numbers,
+            [1.0, math.nan],
+            f"the result [1.0,null] does not match -> list[float]: Expected `float`, got `null` - at `$[1]`{NO_NAN}",
+        ),
         (gives_coroutine, "x" * 70, f'the result "{"x" * 59}... does not match -> int: Expected `int`, got `str`'),
     ],
 )

@@ -30,7 +30,17 @@ import msgspec
 
 from redrive.app.arguments import SHOWN, shown
 from redrive.app.context import Context, Pending
-from redrive.app.types import change, covers, holds_time, lost_zone, may_change, type_name, unsupported, unwritable
+from redrive.app.types import (
+    change,
+    covers,
+    holds_time,
+    lost_zone,
+    may_change,
+    no_number,
+    type_name,
+    unsupported,
+    unwritable,
+)
 from redrive.errors import PayloadError, TaskDefinitionError
 
 _NOTHING = (Pending, typing.NoReturn, typing.Never)
@@ -90,6 +100,12 @@ def _text(error: Exception) -> str:
     """Return the text of an error, with its class unless it is an error about data."""
     known = isinstance(error, (PayloadError, msgspec.MsgspecError, TypeError, ValueError, NotImplementedError))
     return str(error) if known else f"{type(error).__name__}: {error}"
+
+
+def _lost(value: object) -> str:
+    """Return why a value has null in JSON that was none; empty if that is not so."""
+    number = no_number(value)
+    return "" if number is None else f" (JSON has no {number}: null stands in its place)"
 
 
 def _cut(text: str) -> str:
@@ -204,10 +220,13 @@ class Signature:
         bound = self._bind(args, kwargs)
         try:
             raw = _encoded(bound, order)
-            decoded = self._decode(raw)
         except Exception as error:
             # Serialisers and validators are the user's and may raise anything, which must not stop a worker.
             raise PayloadError(f"{self.name}: {_text(error)}") from error
+        try:
+            decoded = self._decode(raw)
+        except Exception as error:
+            raise PayloadError(f"{self.name}: {_text(error)}{_lost(bound)}") from error
         arrived = self._by_name(decoded) if self._free else {}
         for name in self._free:
             found = change(self.hints.get(name, Any), bound[name], arrived[name]) if name in bound else None
@@ -403,7 +422,7 @@ class Returns:
         try:
             decoder.decode(text)
         except Exception as error:
-            raise self._unlike(f"the result {_cut(text.decode())}", error) from error
+            raise self._unlike(f"the result {_cut(text.decode())}", error, value) from error
         return raw
 
     def read(self, raw: bytes | None) -> Any:
@@ -417,5 +436,5 @@ class Returns:
             raise self._unlike("the stored result", error) from error
 
     # The errors are of any class, as in `Signature.write`.
-    def _unlike(self, what: str, error: Exception) -> PayloadError:
-        return PayloadError(f"{what} does not match -> {type_name(self.hint)}: {_text(error)}")
+    def _unlike(self, what: str, error: Exception, value: object = None) -> PayloadError:
+        return PayloadError(f"{what} does not match -> {type_name(self.hint)}: {_text(error)}{_lost(value)}")

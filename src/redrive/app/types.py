@@ -207,6 +207,13 @@ def lost_zone(value: Any) -> tzinfo | None:
     return next((zone for zone in map(lost_zone, _inside(value)) if zone is not None), None)
 
 
+def no_number(value: Any) -> float | None:
+    """Return the first number in a value for which JSON has only null: infinite, or not a number."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else value
+    return next((found for found in map(no_number, _inside(value)) if found is not None), None)
+
+
 def _inside(value: Any) -> Iterator[Any]:
     """Yield the values in a container, a dataclass, a struct or a model."""
     if isinstance(value, Mapping):
