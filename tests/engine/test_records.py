@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from redrive.engine.outcome import Failed
 from redrive.engine.records import Count, Stats
 from tests.engine.helpers import CATCHING, LATER, closed, failure
@@ -14,6 +16,16 @@ def test_unfinished_jobs_are_those_that_workers_will_still_end():
     )
 
     assert 54321 == counted.unfinished
+
+
+def test_numbers_of_jobs_that_reach_their_limit_are_named():
+    """A number that may be larger is among the capped ones, and a smaller one is exact."""
+    exact = Stats(
+        due=9_999, scheduled=0, retrying=0, running=0, waiting=0, succeeded=1, dead=9_999, caught=0, cancelled=0
+    )
+
+    assert () == exact.capped
+    assert ("scheduled", "dead") == replace(exact, scheduled=10_000, dead=10_000).capped
 
 
 def test_a_catch_job_is_one_with_a_parent():

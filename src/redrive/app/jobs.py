@@ -44,8 +44,8 @@ class Jobs:
     def stats(self, *, after_id: int = 0, task: str | None = None) -> Stats:
         """Count jobs by state: all, those with an id above ``after_id``, or those of one task.
 
-        The cost does not depend on the size of the table: a count of 10,000 means that many or more, and succeeded and
-        cancelled jobs are counted among the newest 10,000 jobs.
+        The cost does not depend on the size of the table: a count of 10,000 means that many or more, and ``capped``
+        of the result has its name. Succeeded and cancelled jobs are counted among the newest 10,000 jobs.
         """
         return self._app.store.run(admin.stats(after_id=after_id, task=task, now=self._app.now()))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -280,8 +280,12 @@ class Count(msgspec.Struct, frozen=True, gc=False):
         return f"{self.value:,}{'+' if self.capped else ''}"
 
 
+#: The largest number of one state that is counted in a `Stats`.
+COUNTED: Final = 10_000
+
+
 class Stats(msgspec.Struct, frozen=True, gc=False):
-    """The number of jobs by state, each at most 10,000; more are not counted.
+    """The number of jobs by state, each at most 10,000; ``capped`` has the names of the numbers that may be larger.
 
     Attributes:
         due: ready, and due now.
@@ -305,6 +309,11 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
     def unfinished(self) -> int:
         """Return the number of jobs that have not ended."""
         return self.due + self.scheduled + self.retrying + self.running + self.waiting
+
+    @property
+    def capped(self) -> tuple[str, ...]:
+        """Return the names of the numbers that have reached the limit: there may be more jobs of these states."""
+        return tuple(name for name in self.__struct_fields__ if getattr(self, name) >= COUNTED)
 
 
 class Process(msgspec.Struct, frozen=True, gc=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import AttemptOutcome, AttemptRecord, Filter, Hold, KeyUntil, Stats, WorkerRecord
+from redrive.engine.records import COUNTED, AttemptOutcome, AttemptRecord, Filter, Hold, KeyUntil, Stats, WorkerRecord
 from redrive.errors import StoreOpenError
 from redrive.stores.operations import admin, schema, workers
 from redrive.stores.operations.admin import BulkResult
@@ -58,7 +58,7 @@ def test_counting_takes_the_instant():
     answer, asked = converse(admin.stats(after_id=3, task="t"), CLOCK, [counts])
 
     assert counts == answer
-    assert {"now": T0, "after_id": 3, "task": "t", "most": admin.COUNTED, "holds": LATER} == asked[1].params
+    assert {"now": T0, "after_id": 3, "task": "t", "most": COUNTED, "holds": LATER} == asked[1].params
 
 
 DEAD = job(state=State.DEAD, reason="ERROR", failures=3, finished_at=T0)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from redrive.engine.lifecycle import LifecycleEvent, State, next_state
-from redrive.engine.records import NEWEST, Filter, Hold, JobRecord, Stats
+from redrive.engine.records import COUNTED, NEWEST, Filter, Hold, JobRecord, Stats
 from redrive.engine.secrets import ErrorSearch
 from redrive.errors import StoreOpenError
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
@@ -217,10 +217,6 @@ def page(wanted: Filter, *, budget: int) -> Steps[JobPage]:
     return JobPage(tuple(rows), None if is_whole else least)
 
 
-# The largest number that `stats` counts of one state, and the number of the newest jobs that it reads. Succeeded and
-# cancelled jobs have no index of their own, which every job would have to pay for.
-COUNTED = 10_000
-
 # Why a job waits for its due time, without retries, which `stats` counts by themselves.
 _SCHEDULED = [each.value for each in Hold if each is not Hold.RETRY]
 
@@ -230,6 +226,8 @@ def stats(
     *, after_id: int = 0, task: str | None = None, most: int = COUNTED, now: datetime | None = None
 ) -> Steps[Stats]:
     """Count jobs by state, of one task if given, with ids larger than `after_id`; no count exceeds `most`."""
+    # Succeeded and cancelled jobs have no index of their own, which every job would have to pay for: they are counted
+    # among the newest jobs, as many as `most`.
     at = yield from instant(now)
     params = {"now": at, "after_id": after_id, "task": task, "most": most, "holds": _SCHEDULED}
     rows = yield Query("stats", params, into=Stats)
