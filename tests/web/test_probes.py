@@ -11,7 +11,7 @@ from starlette.routing import Mount
 
 import redrive
 from redrive.stores.operations import schema
-from redrive.web import Account, Role, Users, create_app, hash_token
+from redrive.web import Account, NoAuth, Role, Users, create_app, hash_token
 from redrive.web.asgi import Dashboard
 from redrive.web.exchange import Site
 from tests.web.client import Client
@@ -71,6 +71,18 @@ def test_without_a_database_the_dashboard_is_live_and_not_ready(tmp_path: Any):
     assert 200 == client.get("/livez").status_code
     assert (503, False) == (client.get("/readyz").status_code, client.get("/startupz").json()["ok"])
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("reference", "named"), [({}, "APP"), ({"reference": "shop:jobs"}, "shop:jobs")])
+def test_a_page_without_a_database_names_the_command_that_creates_it(
+    tmp_path: Any, reference: dict[str, Any], named: str
+):
+    """The command has the reference of the App, if the dashboard was given it."""
+    missing = redrive.App(f"sqlite:///{tmp_path}/absent.db")
+    answer = Client(create_app(missing, auth=NoAuth(), **reference)).get("/jobs")
+
+    assert 409 == answer.status_code
+    assert f"absent.db does not exist; redrive db migrate {named} creates it" in answer.text
 
 
 def test_an_unfit_schema_is_named(app: redrive.App, monkeypatch: pytest.MonkeyPatch):

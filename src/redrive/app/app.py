@@ -19,7 +19,7 @@ from redrive.app.enqueue import Enqueuer
 from redrive.app.flow_calls import checked_event, long_span
 from redrive.app.job import Job
 from redrive.app.jobs import Jobs
-from redrive.app.loading import REFUSAL, ReadingStore
+from redrive.app.loading import REFUSAL, ReadingStore, naming
 from redrive.app.machines import Machines
 from redrive.app.operations import Operations
 from redrive.app.payload import Signature, UnknownSignature, write_value
@@ -358,7 +358,7 @@ class App(Declarations):
             self.check()
             self._opened()
             return self
-        with self._lock:
+        with self._lock, naming(self.reference):
             if self._store is None:
                 store = open_store(self.url, migrated=False)
                 try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +20,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Protocol, TypeAlias
 
-from redrive.errors import AppLoadError
+from redrive.errors import AppLoadError, StoreOpenError
 from redrive.stores.store import Store
 
 Place: TypeAlias = tuple[str, int]
@@ -85,6 +86,16 @@ def loading(name: str) -> Iterator[None]:
         yield
     finally:
         REFUSAL.reset(token)
+
+
+@contextmanager
+def naming(reference: str) -> Iterator[None]:
+    """Name the App in the commands of errors about its database: a store does not have the reference of its App."""
+    try:
+        yield
+    except StoreOpenError as error:
+        command = "redrive db migrate"
+        raise StoreOpenError(str(error).replace(f"{command} APP", f"{command} {shlex.quote(reference)}")) from error
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from redrive import __version__
+from redrive.app.loading import naming
 from redrive.cli.jobs import Limit
-from redrive.cli.loading import AsJson, Target, load_app, load_existing, naming
+from redrive.cli.loading import AsJson, Target, load_app, load_existing
 from redrive.cli.screen import print_document, say, say_lines
 from redrive.engine.commands import command
 from redrive.stores import migrate as migrations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from redrive.cli.loading import AsJson, Target, load_app, naming
+from redrive.cli.loading import AsJson, Target, load_app
 from redrive.cli.screen import print_document, say
 from redrive.engine.records import Diagnosis, Severity
 from redrive.errors import StoreError
@@ -17,8 +17,7 @@ def doctor(app: Target, *, json: AsJson = False) -> None:
     """
     loaded = load_app(app)
     try:
-        with naming(app):
-            found = loaded.open(migrate=False).database.diagnose(app=app)
+        found = loaded.open(migrate=False).database.diagnose(app=app)
     except StoreError as error:
         found = (Diagnosis("database", Severity.PROBLEM, str(error), "check that the URL of the app is the right one"),)
     for each in found:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
 import traceback
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +13,7 @@ import typer
 
 from redrive.app.app import App
 from redrive.app.loading import exported, import_module
-from redrive.errors import AppLoadError, ConfigurationError, StoreOpenError
+from redrive.errors import AppLoadError, ConfigurationError
 from redrive.stores.urls import cleared
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
@@ -74,19 +72,7 @@ def load_existing(reference: str) -> App:
 
     Raise `StoreOpenError` if the database does not exist, or has another schema than this redrive works with.
     """
-    loaded = load_app(reference)
-    with naming(reference):
-        return loaded.open(migrate=False)
-
-
-@contextlib.contextmanager
-def naming(reference: str) -> Iterator[None]:
-    """Name the App in the commands of errors about its database: a store does not have the reference of its App."""
-    try:
-        yield
-    except StoreOpenError as error:
-        command = "redrive db migrate"
-        raise StoreOpenError(str(error).replace(f"{command} APP", f"{command} {shlex.quote(reference)}")) from error
+    return load_app(reference).open(migrate=False)
 
 
 def _failed(name: str, error: Exception) -> str:

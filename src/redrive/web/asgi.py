@@ -18,6 +18,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as HttpRoute
 
+from redrive.app.loading import naming
 from redrive.app.protocol import Procedure, arun
 from redrive.errors import RedriveError
 from redrive.errors.foreign import trace
@@ -206,7 +207,8 @@ class Dashboard:
         # The lifespan of a mounted application does not run, so the App is opened by the first request.
         if not self._is_open:
             async with self._opening:
-                await asyncio.to_thread(self._site.app.open, migrate=False)
+                with naming(self._site.reference):
+                    await asyncio.to_thread(self._site.app.open, migrate=False)
                 self._is_open = True
                 self._carrier.wake()
 
