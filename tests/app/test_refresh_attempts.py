@@ -4,15 +4,20 @@ A workday passes in virtual time. At one instant the order is: completions, swee
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from redrive import App, Context, Disabled, GiveUp, Pending, Policy, Refresh, RefreshPolicy, RetryAfter, Snooze
 from redrive.engine.lifecycle import State
 from redrive.errors import Cancel, LeaseLost, TaskDefinitionError
 from redrive.policy import parse_duration
+from redrive.schedule import Exhausted
 from redrive.testing import VirtualClock, drain
+
+FAILED = "failed: ValueError: no; next at 2026-03-01 "
 
 NOON = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
 EVERY = """
@@ -95,6 +100,28 @@ def test_failures_are_retried_by_the_delays_of_the_policy(scenario: RefreshScena
         scenario.row().failing_since,
         scenario.row().attempts_since_success,
     )
+
+
+def test_a_failed_attempt_that_another_one_follows_is_a_warning(
+    scenario: RefreshScenario, caplog: pytest.LogCaptureFixture
+):
+    """The line has the time and the reason of the next attempt; one with which the refresh gives up is an error."""
+
+    @scenario.app.refresh(replace(RefreshPolicy.parse("Refresh every 2 hours"), on_exhausted=Exhausted.WAIT_NEXT))
+    def plain() -> None:
+        raise ValueError("no")
+
+    plain.track("k")
+    scenario.ends = [ValueError("no"), ValueError("no"), ValueError("no")]
+    scenario.live("5m")
+    lines = [(each.levelname, each.getMessage()) for each in caplog.records if "refresh:" in each.getMessage()]
+
+    assert [
+        ("ERROR", "(table, refresh:table/k) died at attempt 1 of 1 (attempts)"),
+        ("WARNING", f"(plain, refresh:plain/k): attempt 1 {FAILED}16:00:00 UTC (the next planned refresh)"),
+        ("WARNING", f"(table, refresh:table/k): attempt 1 {FAILED}14:00:00 UTC (retry)"),
+        ("WARNING", f"(table, refresh:table/k): attempt 2 {FAILED}14:01:00 UTC (retry)"),
+    ] == sorted((level, re.sub(r"job \d+ ", "", text.split(": 1 of 1")[0])) for level, text in lines)
 
 
 def test_the_job_of_a_failed_attempt_counts_as_caught(scenario: RefreshScenario):

@@ -56,6 +56,12 @@ EVENTS = {
             catch="recover",
         )
     ),
+    (
+        "job 7 (charge, refresh:charge/a): attempt 3 failed: ConnectionError: connection refused; "
+        "next at 2026-01-01 00:00:00 UTC (retry)"
+    ): observe.RefreshAttemptFailed(
+        **FAILED, origin="refresh:charge/a", why="1 of 1", catch=None, number=3, next_at=AT, next_is="retry"
+    ),
     "job 7 (charge) is snoozed for 1s: not yet": observe.JobSnoozed(**ENDED, delay=SECOND, why="not yet"),
     "job 7 (charge) waits for an answer from outside, until 2026-01-01 00:00:00 UTC": (
         observe.JobSuspended(**ATTEMPT, until=AT)
@@ -99,6 +105,7 @@ LEVELS = {
         observe.JobRescued,
         observe.JobLeaseLost,
         observe.JobHeld,
+        observe.RefreshAttemptFailed,
         observe.WorkerDutyFailed,
     },
     logging.DEBUG: {
@@ -233,6 +240,7 @@ def test_an_attempt_is_counted_once():
         ("retried", "CONNECTION"),
         ("died", "CONNECTION"),
         ("died", "POISON"),
+        ("died", "CONNECTION"),
         ("snoozed", ""),
         ("suspended", ""),
         ("parked", ""),
@@ -242,7 +250,7 @@ def test_an_attempt_is_counted_once():
         ("rescued", "CONNECTION"),
         ("lost", ""),
     ] == attempts
-    assert 8 == sum(name == "redrive.job.duration" for name, _ in booked)
+    assert 9 == sum(name == "redrive.job.duration" for name, _ in booked)
 
 
 def test_the_logging_sink_respects_the_level_of_its_logger(caplog: pytest.LogCaptureFixture):

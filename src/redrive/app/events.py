@@ -202,7 +202,11 @@ def _retried(moved: Transition) -> observe.JobEvent:
 
 def _died(moved: Transition) -> observe.JobEvent:
     traceback = None if moved.closed is None else moved.closed.traceback
-    return observe.JobDied(**_failed(moved), why=moved.note or "", catch=moved.catch, traceback=traceback)
+    fields = {**_failed(moved), "why": moved.note or "", "catch": moved.catch, "traceback": traceback}
+    follows = moved.next_refresh
+    if follows is None:
+        return observe.JobDied(**fields)
+    return observe.RefreshAttemptFailed(**fields, number=follows.attempt, next_at=follows.at, next_is=follows.why)
 
 
 def _rescued(moved: Transition) -> observe.JobEvent:

@@ -171,6 +171,20 @@ class RunChange(msgspec.Struct, frozen=True, gc=False):
     drops: bool = False  # calls of child runs may be dropped, or open again
 
 
+class NextRefresh(msgspec.Struct, frozen=True, gc=False):
+    """What follows a failed attempt at a refresh, whose policy decides about it.
+
+    Attributes:
+        attempt: the number of the attempt that has failed, as the refresh counts.
+        at: when the next one is due.
+        why: what the next one is: a retry, or the next planned refresh.
+    """
+
+    attempt: int
+    at: datetime
+    why: str
+
+
 class Transition(msgspec.Struct, frozen=True, gc=False):
     """All changes that the end of one attempt writes."""
 
@@ -205,6 +219,8 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     effects: tuple[Effect, ...] = ()  # of a successful attempt, or of one that waits for an answer
     origin: str | None = None  # of the job
     seen: ErrorSeen | None = None  # of a failure, in its error group
+    # What follows a failed attempt at a refresh, once that is written; None if the refresh gave up, and for other jobs.
+    next_refresh: NextRefresh | None = None
 
 
 def base(  # noqa: PLR0913 - the fields in which ends differ

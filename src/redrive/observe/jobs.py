@@ -17,6 +17,7 @@ event                  emitted when                                             
 `JobRetryScheduled`    it has failed, and another attempt follows                               retried
 `CatchStuck`           instead, if a catch task has failed so often that an operator must look  retried
 `JobDied`              it gave up: its policy, its deadline, a bad payload, too many crashes    died
+`RefreshAttemptFailed` instead, if it was an attempt at a refresh that another one follows      died
 `JobSnoozed`           its handler has asked to be called later                                 snoozed
 `JobSuspended`         its handler waits for a completion from outside                          suspended
 `JobParked`            a run of a workflow waits                                                parked
@@ -262,6 +263,27 @@ class JobDied(_AttemptFailed, kw_only=True):
         follows = f"; {self.catch} catches it" if self.catch else ""
         return (
             f"{self._job} died at attempt {self._count} ({self.rule}): {self.why}; last failure: {self._what}{follows}"
+        )
+
+
+class RefreshAttemptFailed(JobDied, kw_only=True):
+    """An attempt at a refresh has failed, and the policy of the refresh has another one follow, as another job.
+
+    If the refresh gives up instead, `JobDied` is emitted.
+    """
+
+    level: ClassVar[int] = logging.WARNING
+    #: The number of the attempt, as the refresh counts; ``attempt`` is that of its job.
+    number: int
+    #: The time at which the next attempt is due.
+    next_at: datetime
+    #: What the next attempt is: ``retry`` or ``the next planned refresh``.
+    next_is: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self._job}: attempt {self.number} failed: {self._what}; "
+            f"next at {self.next_at:%Y-%m-%d %H:%M:%S} UTC ({self.next_is})"
         )
 
 

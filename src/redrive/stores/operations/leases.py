@@ -246,7 +246,7 @@ def _settle(endings: Sequence[Ending], stopped: Collection[int], now: datetime |
         yield from keys.drop([each.claim.id for each in endings if each.claim.key and each.claim.lease_id in current])
     if parked:
         yield from run_steps.park([each for each in parked if each.lease_id in done], at)
-    yield from origins.notify(done.values(), at)
+    done = yield from origins.notify(done, at)
     yield from jobs.put_traces(
         (e.claim.id, e.trace) for e in endings if e.trace is not None and _is_unfinished(done, e)
     )

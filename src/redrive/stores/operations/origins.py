@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
+from msgspec.structs import replace
+
 from redrive.engine.origin import Effect, Kind, OriginResult
 from redrive.engine.outcome import Transition
 from redrive.engine.records import Claim, Enqueue
@@ -17,6 +19,7 @@ from redrive.engine.topics import Publish
 from redrive.stores.operations import crons, events, jobs, transitions
 from redrive.stores.operations.machines import finish as transition_ends
 from redrive.stores.operations.refresh import finish
+from redrive.stores.operations.refresh.items import ItemMove
 from redrive.stores.operations.runs import waits
 from redrive.stores.query import Steps
 
@@ -42,35 +45,46 @@ _WRITERS: Final[Mapping[type[Effect], Callable[[Sequence[Any], datetime], Steps[
 def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
     """Write transitions and report the ends of jobs; see `redrive.stores.operations.transitions.write`."""
     done = yield from transitions.write(pairs, at)
-    yield from notify(done.values(), at)
-    return done
+    return (yield from notify(done, at))
 
 
-def notify(done: Iterable[Transition], at: datetime) -> Steps[None]:
-    """Report the ends of the jobs of these transitions, and write their effects; most jobs have neither."""
+def notify(done: dict[int, Transition], at: datetime) -> Steps[dict[int, Transition]]:
+    """Report the ends of the jobs of these transitions, and write their effects; most jobs have neither.
+
+    Return the transitions, those of failed attempts at refreshes with what follows.
+    """
     reports: list[OriginResult] = []
     effects: list[Effect] = []
-    for each in done:
+    moved: Mapping[int, ItemMove] = {}
+    for each in done.values():
         if each.report is not None:
             reports.append(each.report)
         if each.effects:
             effects.extend(each.effects)
     if reports:
-        yield from report(reports, at)
+        moved = yield from report(reports, at)
     if effects:
         yield from write_effects(effects, at)
+    return done if not moved else {lease: _followed(each, moved.get(each.job_id)) for lease, each in done.items()}
+
+
+def _followed(ended: Transition, moved: ItemMove | None) -> Transition:
+    return ended if moved is None else replace(ended, next_refresh=finish.next_refresh(moved))
 
 
 # A caller that ends several jobs reports all of them in one call: their origins are then locked in one order, and two
 # transactions that do so cannot deadlock.
-def report(reports: Iterable[OriginResult], at: datetime) -> Steps[None]:
-    """Report the ends of jobs, which are written already."""
+def report(reports: Iterable[OriginResult], at: datetime) -> Steps[Mapping[int, ItemMove]]:
+    """Report the ends of jobs, which are written already; return the moves of items of refreshes by jobs."""
+    moved: Mapping[int, ItemMove] = {}
     by_kind: dict[Kind, list[OriginResult]] = defaultdict(list)
     for each in reports:
         by_kind[each.origin.kind].append(each)
     for kind, receive in _RECEIVERS.items():
         if kind in by_kind:
-            yield from receive(by_kind[kind], at)
+            found = yield from receive(by_kind[kind], at)
+            moved = found if kind is Kind.REFRESH else moved
+    return moved
 
 
 def write_effects(effects: Iterable[Effect], at: datetime) -> Steps[None]:

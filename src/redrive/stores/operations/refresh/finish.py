@@ -16,7 +16,7 @@ from redrive.engine.items import (
 )
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.origin import Kind, Origin, OriginResult
-from redrive.engine.outcome import Failed
+from redrive.engine.outcome import Failed, NextRefresh
 from redrive.engine.records import Claim, JobRecord
 from redrive.engine.recurring import RefreshDefinition
 from redrive.engine.reports import began_at
@@ -41,14 +41,14 @@ OVERDUE = Failed(
 )
 
 
-def finish_all(reports: Iterable[OriginResult], at: datetime) -> Steps[int]:
-    """Apply the ends of attempts, and return the number of items that moved."""
-    moved = 0
+def finish_all(reports: Iterable[OriginResult], at: datetime) -> Steps[dict[int, ItemMove]]:
+    """Apply the ends of attempts, and return the moves of their items by jobs, without those of some successes."""
+    moved: dict[int, ItemMove] = {}
     by_refresh: dict[str, list[OriginResult]] = defaultdict(list)
     for each in reports:
         by_refresh[each.origin.name].append(each)
     for schedule in sorted(by_refresh):
-        moved += yield from _finish(schedule, by_refresh[schedule], at)
+        moved |= yield from _finish(schedule, by_refresh[schedule], at)
         # The refresh has handled the failure of its attempt, as a catch task does.
         caught = [{"job_id": each.job_id, "now": at} for each in by_refresh[schedule] if each.dead]
         if caught:
@@ -56,18 +56,18 @@ def finish_all(reports: Iterable[OriginResult], at: datetime) -> Steps[int]:
     return moved
 
 
-def _finish(schedule: str, reports: Sequence[OriginResult], at: datetime) -> Steps[int]:
+def _finish(schedule: str, reports: Sequence[OriginResult], at: datetime) -> Steps[dict[int, ItemMove]]:
     """Move the items of one refresh after the ends of their attempts; an attempt that was superseded moves nothing."""
     definition = yield from declared(schedule)
     if definition is None:
         # A version that can read the definition ends the attempt when its deadline has passed.
-        return 0
+        return {}
     done = yield from _succeed(definition, reports, at)
     rest = {each.job_id: each for each in reports if each.job_id not in done}
     if not rest:
-        return len(done)
+        return {}
     items = yield from lock(schedule, sorted({each.origin.part for each in rest.values()}))
-    moves: list[ItemMove] = []
+    moves: dict[int, ItemMove] = {}
     known: dict[object, RefreshTransition] = {}
     for item in items:
         each = rest.get(item.job_id or 0)
@@ -92,9 +92,21 @@ def _finish(schedule: str, reports: Sequence[OriginResult], at: datetime) -> Ste
         move = known.get(alike)
         if move is None:
             move = known[alike] = ended(policy, state, each, at)
-        moves.append(ItemMove(item, policy, move, each.why))
-    yield from write(definition, moves, at)
-    return len(moves) + len(done)
+        moves[each.job_id] = ItemMove(item, policy, move, each.why)
+    yield from write(definition, [*moves.values()], at)
+    return moves
+
+
+def next_refresh(moved: ItemMove) -> NextRefresh | None:
+    """Return what follows an attempt that has failed; None if nothing does."""
+    after, why = moved.move.state.refresh_at, _FOLLOWS.get(moved.move.outcome)
+    return None if after is None or why is None else NextRefresh(moved.item.attempt_no, after, why)
+
+
+_FOLLOWS = {
+    RefreshOutcome.RETRY_SCHEDULED: "retry",
+    RefreshOutcome.WAITING_NEXT: "the next planned refresh",
+}
 
 
 # This is the hot path. The state after a success does not depend on the state before it, for items without a policy of
@@ -159,7 +171,7 @@ def _end_running(found: Sequence[TrackedItem], at: datetime, rolls: Iterator[flo
         if job is not None and job.state not in FINAL:
             yield from end(job, at, OVERDUE.failure.message)
         reports.append(_overdue(items[number], number, next(rolls), job))
-    return len(moved) + (yield from finish_all(reports, at))
+    return len(moved) + len((yield from finish_all(reports, at)))
 
 
 def _held(found: Sequence[TrackedItem]) -> Steps[dict[str, Sequence[TrackedItem]]]:
