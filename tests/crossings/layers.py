@@ -18,9 +18,14 @@ import httpx
 import psycopg
 import trio
 
+from redrive import App, Flow
+from redrive.testing import VirtualClock, drain
 from tests.crossings.arrays import Row, Table, Void
 from tests.crossings.calls import ASYNC, ATTEMPTS, DURABLE, LIBRARIES, SYNC, Play, policy_of, work
 
+# A step and an undo without a policy of their own, in a run with one.
+BELOW = ("step-of-run", "undo-of-run")
+WORKED = (*DURABLE, *BELOW)
 COLLECTED = ("collected", "dropped")
 THREADS = ("thread", "executor")
 DEADLINES = (None, "1h")
@@ -31,7 +36,7 @@ FAILED = (httpx.HTTPError, psycopg.Error)
 LAYERS = Table(
     "layers",
     {
-        "outer": ("decorated", "called", "block", *DURABLE),
+        "outer": ("decorated", "called", "block", *WORKED),
         "inner": ("decorated", "transport", "block"),
         # `collected` raises the error of a task later, `dropped` returns without it.
         "place": ("direct", "fallback", *COLLECTED, *THREADS),
@@ -41,7 +46,7 @@ LAYERS = Table(
     (
         Void("a plain function has no tasks", {"place": COLLECTED, "library": ["sync"]}),
         Void("only loops of asyncio have run_in_executor", {"place": ["executor"], "library": ["sync", "trio"]}),
-        Void("workers run on asyncio", {"outer": DURABLE, "library": ["trio"]}),
+        Void("workers run on asyncio", {"outer": WORKED, "library": ["trio"]}),
         Void("a transport sends requests", {"inner": ["transport"], "failure": ["psycopg"]}),
         # So that in each place a call meets a status that is an answer first, and an error later.
         Void("a function raises a status as it raises other errors",
@@ -63,7 +68,8 @@ CALL = {
 def expected(row: Row) -> int:
     """Return how often each target is called: all layers of one policy make the attempts of one layer.
 
-    A job and a step would retry the failure, so that a call below them is made once in each of their attempts.
+    A job and a step would retry the failure, so that a call below them is made once in each of their attempts. A run
+    does not repeat a step that has failed for good, nor an undo: a call in one makes its own attempts.
     """
     if row["outer"] in DURABLE and row["place"] == "dropped":
         # The first attempt has succeeded.
@@ -121,12 +127,42 @@ def play(row: Row) -> None:
 def _make(outer: Outer) -> None:
     if outer.row["form"] in DURABLE:
         work(outer)
+    elif outer.row["form"] in BELOW:
+        _work_below(outer)
     elif outer.row["library"] == "sync":
         outer.make()
     elif outer.row["library"] == "asyncio":
         asyncio.run(_awaited(outer.make))
     else:
         trio.run(_awaited, outer.make)
+
+
+def _work_below(outer: Outer) -> None:
+    """Run a workflow that retries, with a step or an undo that does not."""
+    app = App("memory://", clock=VirtualClock())
+    function = outer.function()
+
+    def nothing() -> None:
+        pass
+
+    def fails() -> None:
+        raise httpx.ConnectError("refused")
+
+    # An undo takes the result of its step, and a step takes no argument here.
+    def undo(_result: None) -> object:
+        return function()
+
+    @app.workflow(retry=outer.policy)
+    async def book(flow: Flow) -> None:
+        if outer.row["form"] == "step-of-run":
+            await flow.step(function)
+        else:
+            await flow.step(nothing, undo=undo)
+            await flow.step(fails)
+
+    book.start(id="o-1")
+    drain(app)
+    app.close()
 
 
 # --------------------------------------------------------------------------------------------------------- the places

@@ -216,6 +216,68 @@ def test_a_step_makes_the_attempts_of_its_calls(app, down):
         assert 3 == down.requests
 
 
+@pytest.mark.parametrize("retry", [None, Policy(on=ValueError, attempts=3)], ids=["open", "other"])
+@pytest.mark.parametrize("colour", ["async", "plain"])
+def test_a_step_of_a_run_that_retries_leaves_it_to_its_calls(app, down, colour, retry):
+    """A run does not repeat a step that has failed for good, so that a client in the step makes all its attempts."""
+
+    async def patient() -> None:
+        await down.aget()
+
+    def plain() -> None:
+        down.get()
+
+    @app.workflow(retry=FIVE)
+    async def order(flow: Flow) -> None:
+        await flow.step(plain if colour == "plain" else patient, retry=retry)
+
+    run = order.start()
+    drain(app)
+    assert ("dead", 1, 6) == (run.state, run.job.record.attempt, down.requests)
+
+
+@pytest.mark.parametrize("retry", [None, "2 1s"])
+def test_an_undo_of_a_run_that_retries_makes_the_attempts_of_its_calls(app, down, retry):
+    """An undo makes the attempts of its step, or its client makes all of its own, whatever the run retries."""
+
+    @app.step
+    def charge() -> None:
+        pass
+
+    def refund(_charge: None) -> None:
+        down.get()
+
+    @app.workflow(retry=FIVE)
+    async def order(flow: Flow) -> None:
+        await flow.step(charge, undo=refund, retry=retry)
+        raise redrive.GiveUp("sold out")
+
+    order.start()
+    drain(app)
+    assert (6 if retry is None else 3) == down.requests
+
+
+@pytest.mark.parametrize("kind", ["body", "transaction"])
+def test_a_body_and_a_transaction_make_the_attempts_of_their_calls(tmp_path, down, kind):
+    """A run repeats its body and a transaction that has failed: a client in them makes one request in each attempt."""
+    app = redrive.App(f"sqlite:///{tmp_path / 'a.db'}", clock=VirtualClock())
+
+    @app.workflow(retry=FIVE)
+    async def order(flow: Flow) -> None:
+        if kind == "transaction":
+            await flow.transaction(charge)
+        await down.aget()
+
+    def charge(_connection: Any) -> None:
+        down.get()
+
+    run = order.start()
+    with using(clock=app.clock):
+        drain(app)
+    assert ("dead", 6, 6) == (run.state, run.job.record.attempt, down.requests)
+    app.close()
+
+
 def test_a_delivery_makes_the_attempts_of_its_calls(app, down):
     """A subscription of six attempts makes six requests for an event, the first of them in its feeder."""
     topic = app.topic("orders", dict)

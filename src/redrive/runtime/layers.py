@@ -25,25 +25,20 @@ class JobLayer:
         name: the task or the step.
         policy: decides on the failures of its attempts.
         at: an instant in the attempt.
-        outer: the run of a step.
     """
 
-    __slots__ = ("_at", "_outer", "_policy", "name")
+    __slots__ = ("_at", "_policy", "name")
 
-    def __init__(self, name: str, policy: Policy, at: datetime, outer: Job | None = None) -> None:
+    def __init__(self, name: str, policy: Policy, at: datetime) -> None:
         self.name = name
         self._policy = policy
         self._at = at
-        self._outer = outer
 
-    def repeats(self, error: Exception | None, result: object) -> bool:
-        """Return True if the job retries this error as its first failure, or its run does."""
+    def repeats(self, error: Exception | None, result: object) -> bool:  # noqa: ARG002 - of the protocol
+        """Return True if the job retries this error as its first failure."""
         # A result that an inner call rejects is no failure of the job unless the handler returns it.
         if error is None:
             return False
-        return self._retries(error) or (self._outer is not None and self._outer.repeats(error, result))
-
-    def _retries(self, error: Exception) -> bool:
         policy = self._policy.durable()
         if callable(policy.on) and is_coroutine_function(policy.on):
             return False
@@ -54,14 +49,15 @@ class JobLayer:
         return isinstance(decision, Retry | Defer)
 
 
+# A run does not repeat a step that has failed for good, nor an undo, so that its layer must not count below them.
 def begin(name: str, policy: Policy | None, at: datetime) -> Token[Job | None] | None:
-    """Make a policy the layer of what follows in this context, inside the layer that is there.
+    """Make a policy the layer of what follows in this context, in place of the layer that is there.
 
     Return what `end` takes. None, and a policy that never makes a second attempt, are no layer.
     """
     if policy is None or (policy.attempts == 1 and not policy.rules):
-        return None
-    return JOB.set(JobLayer(name, policy, at, JOB.get()))
+        return None if JOB.get() is None else JOB.set(None)
+    return JOB.set(JobLayer(name, policy, at))
 
 
 def end(token: Token[Job | None] | None) -> None:
