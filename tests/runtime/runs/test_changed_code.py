@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -379,3 +380,48 @@ def test_a_body_that_cuts_off_a_step_itself_must_not_go_on(app: App, goes_on: bo
     assert [] == never
     assert re.search(r"test_changed_code.py:\d+: the step before \(runs/test_changed_code.py:\d+\) was cut off", error)
     assert "flow.step(..., timeout=...)" in error
+
+
+@pytest.mark.parametrize("call", ["gather", "nested", "map", "first", "sleep"])
+def test_a_body_that_cuts_off_another_call_must_not_go_on(app: App, call: str):
+    """As with a step: a replay would take the other branch, or make the effect of a step in it again."""
+    charged: list[int] = []
+
+    async def charge(number: int) -> None:
+        charged.append(number)
+        await asyncio.Event().wait()
+
+    def after() -> None:
+        charged.append(0)
+
+    async def nested(flow: Flow) -> None:
+        await flow.step(charge, 1)
+
+    cuts: dict[str, Callable[[Flow], Awaitable[Any]]] = {
+        "gather": lambda flow: flow.gather(flow.step(charge, 1)),
+        "nested": lambda flow: flow.gather(nested(flow)),
+        "map": lambda flow: flow.map(charge, [1]),
+        "first": lambda flow: flow.first(flow.step(charge, 1), flow.sleep("1h")),
+        "sleep": lambda flow: flow.sleep("1h"),
+    }
+
+    async def goes_on(flow: Flow) -> None:
+        try:
+            async with asyncio.timeout(0.01):
+                await cuts[call](flow)
+        except TimeoutError:
+            await flow.step(after)
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        if call == "sleep":
+            # The other branch works, so that the run does not park.
+            await flow.gather(goes_on(flow), flow.step(charge, 1))
+        await goes_on(flow)
+
+    run = body.start()
+    drain(app, within="1m")
+
+    error = str(run.job.refresh().record.error)
+    assert (State.DEAD, [1]) == (run.state, charged)
+    assert re.search(r"test_changed_code.py:\d+: the step before \(runs/test_changed_code.py:\d+\) was cut off", error)

@@ -1,4 +1,4 @@
-"""Cancellations and pauses of runs while the function of a step runs in a worker."""
+"""Cancellations and pauses of runs, stops and time limits, while the function of a step runs in a worker."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from redrive import App, Flow, Policy, Run, SyncFlow
+from redrive.runtime import handlers
+from redrive.runtime.handlers import TimeLimits
+from redrive.runtime.runs import conductor
 from redrive.runtime.runs.conductor import Conductor
 from redrive.runtime.worker import Worker
 from tests import postgres
-from tests.runtime.helpers import ended, until, working
+from tests.runtime.helpers import ManualClock, ended, until, working
 
 
 class Stage:
@@ -290,3 +294,75 @@ def test_an_error_of_an_interrupted_function_is_no_failed_try(app: App, stage: S
         assert ("succeeded", 2, 1) == (run.state, stage.lines.count("began"), run.timeline()[0].tries)
 
     scene(app, scenario)
+
+
+def cleaning(stage: Stage, call: str) -> Callable[[Flow], Any]:
+    """Return a body that is cut off in a call of its flow, or outside of one, and cleans up in a step."""
+
+    async def body(flow: Flow) -> None:
+        try:
+            match call:
+                case "step":
+                    await flow.step(stage.long)
+                case "gather":
+                    await flow.gather(flow.step(stage.long))
+                case "outside":
+                    await stage.long()
+                case "replaced":
+                    try:
+                        await flow.step(stage.long)
+                    except asyncio.CancelledError:
+                        raise OSError("the connection was closed") from None
+        finally:
+            await flow.step(stage.undo, None)
+
+    return body
+
+
+@pytest.mark.parametrize("call", ["step", "gather", "outside", "replaced"])
+def test_a_body_that_a_stop_has_cut_off_takes_no_further_step(app: App, stage: Stage, call: str):
+    """The next worker begins at the call that was cut off, so the step of a ``finally`` block is taken behind it."""
+    body = app.workflow(name="body")(cleaning(stage, call))
+
+    async def main() -> None:
+        async with working(app):
+            run = body.start()
+            await until(lambda: "began" in stage.lines)
+        assert ["began", "interrupted"] == stage.lines
+        async with working(app):
+            await ended(run.job)
+        assert ("succeeded", 1) == (run.state, run.job.refresh().record.attempt)
+
+    asyncio.run(main())
+    assert ["began", "interrupted", "began", "ended", "undone"] == stage.lines
+
+
+@pytest.mark.parametrize("call", ["step", "gather", "outside"])
+def test_a_body_that_its_time_limit_has_cut_off_takes_no_further_step(
+    app: App, stage: Stage, monkeypatch: pytest.MonkeyPatch, call: str
+):
+    """The attempt ends with its time limit, and the next one takes the step of a ``finally`` block at its place."""
+    time, limits, hour = ManualClock(), [], timedelta(hours=1)
+    row_of = TimeLimits._row
+
+    def noted(self: TimeLimits, limit: timedelta) -> Any:
+        limits.append(self)
+        return row_of(self, limit)
+
+    monkeypatch.setattr(TimeLimits, "_row", noted)
+    monkeypatch.setattr(handlers, "_monotonic", time)
+    monkeypatch.setattr(conductor, "monotonic", time)
+    body = app.workflow(name="body", retry="1 0s", timeout=hour)(cleaning(stage, call))
+
+    async def scenario(_: Worker) -> None:
+        run = body.start()
+        await until(lambda: "began" in stage.lines)
+        time.seconds += hour.total_seconds()
+        limits[0]._look(hour)
+        await ended(run.job)
+        first, second = run.job.refresh().attempts
+        assert "took longer than 3600 s" in str(first.error)
+        assert "succeeded" == second.outcome
+
+    scene(app, scenario)
+    assert ["began", "interrupted", "began", "ended", "undone"] == stage.lines

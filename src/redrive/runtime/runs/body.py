@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from redrive.app.flow import FlowCall
-from redrive.app.flow_calls import Asked, GatherCall, StepCall
+from redrive.app.flow_calls import Asked, GatherCall
 from redrive.app.loading import REFUSAL
 from redrive.app.rng import FlowRandom
 from redrive.engine.outcome import Restarted
@@ -65,8 +65,7 @@ class BodyCalls:
             self._pass.receipts.goes_on(branch)
             return await self._carry_out(self._pass, branch, asked)
         except asyncio.CancelledError:
-            if isinstance(asked, StepCall):
-                branch.cut_off = asked.line
+            branch.cut_off = asked.line
             raise
         finally:
             REFUSAL.reset(refusal)

@@ -48,7 +48,7 @@ class Branch:
         replay_only: True if it may take no new step.
         held: what it has received since its last row.
         received: True if the last answer of its flow was a signal, or the result of branches that had received one.
-        cut_off: the place of a step that the code itself has cut off, as by ``asyncio.timeout``; "" without one.
+        cut_off: the place of a call that the code itself has cut off, as by ``asyncio.timeout``; "" without one.
     """
 
     def __init__(self, path: str, at: datetime, seed: str, parent: Branch | None = None) -> None:

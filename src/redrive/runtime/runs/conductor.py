@@ -55,7 +55,7 @@ from redrive.errors.foreign import is_a
 from redrive.policy import Policy
 from redrive.runtime import log
 from redrive.runtime.functions import PolicyFunctions
-from redrive.runtime.handlers import outcome_of, undo_cancellation
+from redrive.runtime.handlers import is_interruption, outcome_of, undo_cancellation
 from redrive.runtime.runs.branches import (
     CURRENT,
     Branch,
@@ -285,9 +285,9 @@ class Conductor:
     ) -> Outcome:
         """Return the outcome of the pass after the end of its body, with a result or an error."""
         self._check_lost()
+        if error is not None and self._cut_off() and is_interruption(error):
+            raise asyncio.CancelledError from error
         if is_a(error, asyncio.CancelledError):
-            if self._cut_off():
-                raise error
             undo_cancellation()
         await self._finish_all()
         self._check_lost()
@@ -311,8 +311,8 @@ class Conductor:
     async def _finish_all(self) -> None:
         """Wait for the work that goes on, but not for long after the time limit of the attempt."""
         while self.unfinished:
-            is_over = monotonic() - self._began >= limit_of(self.claim.policy).total_seconds()
-            done, _ = await asyncio.wait(self.unfinished, timeout=THREAD_GRACE.total_seconds() if is_over else None)
+            timeout = THREAD_GRACE.total_seconds() if self._is_over else None
+            done, _ = await asyncio.wait(self.unfinished, timeout=timeout)
             if not done:
                 log.warning("%s: a step still runs after the time limit; what it does is not undone", self.describe())
                 return
@@ -392,6 +392,11 @@ class Conductor:
     def mismatch(self) -> str | None:
         """Why the code does not fit the recorded steps; None if it does."""
         return self._end.why if isinstance(self._end, Held) else None
+
+    @property
+    def _is_over(self) -> bool:
+        """True if the time limit of the attempt has passed."""
+        return monotonic() - self._began >= limit_of(self.claim.policy).total_seconds()
 
     @property
     def is_late(self) -> bool:
@@ -490,11 +495,14 @@ class Conductor:
         return self._end is not None
 
     def check_open(self, branch: Branch) -> None:
-        """Raise the interrupt again after the teardown has begun."""
+        """Raise the interrupt again after the teardown has begun, and the cancellation of the attempt."""
         if branch.dropped:
             raise BranchDropped
         if self._interrupt is not None:
             raise type(self._interrupt)(str(self._interrupt))
+        # A step that the body takes after that, as in a `finally` block, would be recorded before what was cut off.
+        if branch.task is not None and branch.task.cancelling() and (self._cut_off() or self._is_over):
+            raise asyncio.CancelledError
 
     # ---------------------------------------------------------------- identity
 
