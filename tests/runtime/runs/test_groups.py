@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from redrive import App, Flow
+from redrive import App, Flow, GiveUp, SyncFlow
 from redrive.engine.steps import StepEnd
 from redrive.errors import JobDead
 from redrive.runtime.runs.recorder import StoreRecorder
@@ -184,6 +184,45 @@ def test_the_first_error_drops_the_other_branches(app: App, calls: Calls):
     assert "no route" == run.result("2s")
     assert ["fails"] == calls
     assert ["1", "1.0.1", "1.1.1", "2"] == [row.path for row in run.timeline()]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_coroutine_in_a_branch_of_a_sync_body_ends_when_its_branch_is_dropped(
+    app: App, calls: Calls, *, swallows: bool, nested: bool
+):
+    """It is cancelled before the body goes on; one that returns all the same is recorded, and undone with the run."""
+    after, began = calls.step("after", GiveUp("full")), asyncio.Event()
+
+    async def charge() -> str:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            calls.append("interrupted")
+            if not swallows:
+                raise
+        return "receipt"
+
+    def refund(receipt: str) -> None:
+        calls.append(f"refund {receipt}")
+
+    async def quick() -> None:
+        await began.wait()
+
+    @app.workflow()
+    def body(flow: SyncFlow) -> None:
+        def loses() -> str:
+            return flow.step(charge, undo=refund)
+
+        flow.first((lambda: flow.gather(loses)) if nested else loses, lambda: flow.step(quick))
+        flow.step(after)
+
+    run = body.start()
+    drain(app)
+
+    assert "dead" == run.state
+    assert ["interrupted", "after", *["refund receipt"] * swallows] == calls
 
 
 def test_a_gather_waits_for_all_and_raises_the_first_in_order(app: App, calls: Calls):

@@ -19,7 +19,9 @@ from redrive.runtime.runs import conductor
 from redrive.runtime.runs.conductor import Conductor
 from redrive.runtime.worker import Worker
 from tests import postgres
-from tests.runtime.helpers import ManualClock, ended, until, working
+from tests.runtime.helpers import ManualClock, came, ended, until, working
+
+HOUR = timedelta(hours=1)
 
 
 class Stage:
@@ -342,23 +344,13 @@ def test_a_body_that_its_time_limit_has_cut_off_takes_no_further_step(
     app: App, stage: Stage, monkeypatch: pytest.MonkeyPatch, call: str
 ):
     """The attempt ends with its time limit, and the next one takes the step of a ``finally`` block at its place."""
-    time, limits, hour = ManualClock(), [], timedelta(hours=1)
-    row_of = TimeLimits._row
-
-    def noted(self: TimeLimits, limit: timedelta) -> Any:
-        limits.append(self)
-        return row_of(self, limit)
-
-    monkeypatch.setattr(TimeLimits, "_row", noted)
-    monkeypatch.setattr(handlers, "_monotonic", time)
-    monkeypatch.setattr(conductor, "monotonic", time)
-    body = app.workflow(name="body", retry="1 0s", timeout=hour)(cleaning(stage, call))
+    end = ended_by_hand(monkeypatch)
+    body = app.workflow(name="body", retry="1 0s", timeout=HOUR)(cleaning(stage, call))
 
     async def scenario(_: Worker) -> None:
         run = body.start()
         await until(lambda: "began" in stage.lines)
-        time.seconds += hour.total_seconds()
-        limits[0]._look(hour)
+        end()
         await ended(run.job)
         first, second = run.job.refresh().attempts
         assert "took longer than 3600 s" in str(first.error)
@@ -366,3 +358,46 @@ def test_a_body_that_its_time_limit_has_cut_off_takes_no_further_step(
 
     scene(app, scenario)
     assert ["began", "interrupted", "began", "ended", "undone"] == stage.lines
+
+
+def ended_by_hand(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what ends the attempts with a time limit of an hour."""
+    time, limits, row_of = ManualClock(), [], TimeLimits._row
+
+    def noted(self: TimeLimits, limit: timedelta) -> Any:
+        limits.append(self)
+        return row_of(self, limit)
+
+    def end() -> None:
+        time.seconds += HOUR.total_seconds()
+        limits[0]._look(HOUR)
+
+    monkeypatch.setattr(TimeLimits, "_row", noted)
+    monkeypatch.setattr(handlers, "_monotonic", time)
+    monkeypatch.setattr(conductor, "monotonic", time)
+    return end
+
+
+def test_a_sync_body_takes_no_step_after_its_time_limit(app: App, stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    """The call of its thread is refused, although the body was cut off after it had been made."""
+    end = ended_by_hand(monkeypatch)
+    loops: list[asyncio.AbstractEventLoop] = []
+    over = threading.Event()
+
+    @app.workflow(timeout=HOUR)
+    def body(flow: SyncFlow) -> None:
+        loops[0].call_soon_threadsafe(end)
+        try:
+            flow.step(stage.long)
+        finally:
+            over.set()
+
+    async def scenario(_: Worker) -> None:
+        loops.append(asyncio.get_running_loop())
+        run = body.start()
+        await ended(run.job)
+        await came(over)
+        assert "dead" == run.state
+
+    scene(app, scenario)
+    assert [] == stage.lines

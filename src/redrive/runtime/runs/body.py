@@ -85,6 +85,9 @@ class BodyCalls:
     async def _in_helper(self, branch: Branch, asked: Asked) -> Any:
         # The task has a copy of the context of the body.
         REFUSAL.set(None)
+        if branch.thread is None:
+            # Its branch was cut off meanwhile.
+            raise asyncio.CancelledError
         branch.task = helper = asyncio.current_task()
         assert helper is not None  # noqa: S101 - a coroutine runs in a task
         self._pass.helpers.add(helper)

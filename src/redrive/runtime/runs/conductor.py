@@ -275,10 +275,19 @@ class Conductor:
             branch.thread = threading.get_ident()
             return start()
 
-        if self.start_thread is not None:
-            return await self.start_thread(call)
-        # In drain mode `def` handlers run in the thread of the event loop, but this one would wait for what that does.
-        return await asyncio.to_thread(carried, call)
+        try:
+            if self.start_thread is not None:
+                return await self.start_thread(call)
+            # In drain mode `def` handlers run in the thread of the event loop, but this one would wait for what that
+            # does.
+            return await asyncio.to_thread(carried, call)
+        except asyncio.CancelledError:
+            # The thread cannot be stopped. It makes no further call, and the task of its present one ends.
+            branch.thread, helper = None, branch.task
+            if helper is not None and helper is not asyncio.current_task() and not helper.done():
+                helper.cancel()
+                await asyncio.wait([helper])
+            raise
 
     async def _ended(
         self, main: Branch, arguments: Mapping[str, Any], result: Any, error: BaseException | None
