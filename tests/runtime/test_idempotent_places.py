@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 
 import pytest
 
 import redrive
-from redrive import App
+from redrive import App, Policy
 from redrive.runtime.worker import Worker
 from redrive.testing import VirtualClock, drain
 
@@ -243,6 +244,35 @@ def test_a_timeout_of_a_step_has_the_word_of_its_task(word, calls):
     run = checkout.start(id="order-7")
     with pytest.raises(Exception, match=r"longer than 0\.02 s"):
         _serve(app, run)
+
+    assert calls == len(begun)
+
+
+@pytest.mark.parametrize(("word", "calls"), [(None, 2), (False, 1)])
+@pytest.mark.parametrize("place", ["step", "undo"])
+def test_a_timeout_of_a_step_in_a_thread_has_the_word_of_its_task(place, word, calls):
+    """The function has not raised then, so the word counts by the policy: that of the workflow, also for an undo."""
+    app, begun, over = App("memory://"), [], threading.Event()
+
+    @app.task(idempotent=word)
+    def refund(receipt: str = "none") -> None:
+        begun.append(receipt)
+        over.wait(60)
+
+    def charge() -> str:
+        return "receipt"
+
+    @app.workflow(steps=Policy.parse("1 10ms 10ms").with_(attempt_timeout="300ms"))
+    async def checkout(flow: redrive.Flow) -> None:
+        if place == "step":
+            await flow.step(refund)
+        await flow.step(charge, undo=refund)
+        raise redrive.GiveUp("full")
+
+    run = checkout.start(id="order-7")
+    with pytest.raises(Exception, match=r"longer than 0\.3 s"):
+        _serve(app, run)
+    over.set()
 
     assert calls == len(begun)
 

@@ -48,21 +48,23 @@ class OnError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepFunction:
-    """A function as a step: its name, its parameters, its result and its earlier names."""
+    """A function as a step: its name, its parameters, its result and its earlier names; ``once`` if it may run once."""
 
     function: Callable[..., Any]
     name: str
     signature: Signature
     returns: Returns
     aka: tuple[str, ...] = ()
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """The function that takes a step back; it receives the result of the step."""
+    """The function that takes a step back; it receives the result of the step, and ``once`` if it may run once."""
 
     function: Callable[[Any], Any]
     name: str
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

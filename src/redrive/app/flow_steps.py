@@ -78,7 +78,8 @@ def step_function(function: Any) -> StepFunction:
         if function.is_workflow:
             raise TaskDefinitionError(f"flow.step(): {function.name} is a workflow: a run calls it by flow.call()")
         name, *aka = function.names
-        return _checked(StepFunction(function.direct, name, function.signature, function.returns, tuple(aka)))
+        parts = function.direct, name, function.signature, function.returns
+        return _checked(StepFunction(*parts, tuple(aka), function.traits.idempotent is False))
     try:
         known = _functions.get(function)
     except TypeError:
@@ -154,7 +155,7 @@ def undo_of(undo: Any, where: str) -> Undo:
     if isinstance(undo, Task):
         if undo.is_workflow:
             raise TaskDefinitionError(f"{where}: undo= takes a function, and {only_started(undo.name)}")
-        return Undo(undo.direct, undo.name)
+        return Undo(undo.direct, undo.name, undo.traits.idempotent is False)
     named = _name_of(undo) or _name_of(getattr(undo, "func", None))
     if not callable(undo) or named is None:
         raise TaskDefinitionError(f"{where}: undo= takes a function of the result of the step, got {shown(undo)}")
@@ -178,9 +179,6 @@ def step_call(  # noqa: PLR0913 - the parts of the call
         step = replace(step, signature=_without_first(step))
     is_open = retry is None and timeout is None
     policy = None if is_open else step_policy(retry, timeout, f"step {step.name!r}")
-    if policy is not None and isinstance(function, Task) and function.traits.idempotent is False:
-        # The stricter of both declarations holds.
-        policy = policy.with_(idempotent=False)
     digest = digest_of(step.signature.write(args, kwargs, order="deterministic"))
     taken_back = None if undo is None else undo_of(undo, f"step {step.name!r}")
     return StepCall(step, args, kwargs, policy, taken_back, digest, line, transacted)

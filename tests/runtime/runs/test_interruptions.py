@@ -20,6 +20,7 @@ from redrive.runtime.runs.conductor import Conductor
 from redrive.runtime.worker import Worker
 from tests import postgres
 from tests.runtime.helpers import ManualClock, came, ended, until, working
+from tests.runtime.runs.conftest import turn
 
 HOUR = timedelta(hours=1)
 
@@ -146,7 +147,32 @@ def test_a_paused_run_interrupts_its_step_and_begins_it_again(app: App, stage: S
 
 def test_a_pause_does_not_interrupt_a_step_that_may_not_run_twice(app: App, stage: Stage):
     """A step with ``idempotent=False`` goes on during a pause, and a cancellation interrupts it."""
-    start = declared(app, stage, "async", retry=Policy(attempts=1, idempotent=False))
+    paused_and_cancelled(app, stage, declared(app, stage, "async", retry=Policy(attempts=1, idempotent=False)))
+
+
+@pytest.mark.parametrize("place", ["step", "retried step", "branch", "steps of the workflow"])
+def test_a_pause_does_not_interrupt_a_step_whose_task_may_not_run_twice(app: App, stage: Stage, place: str):
+    """The word of the task counts with a policy of the step and without one."""
+    options: dict[str, Any] = {"steps": "1 1s"} if place == "steps of the workflow" else {}
+    retry = "1 1s" if place == "retried step" else None
+
+    @app.task(idempotent=False)
+    async def charge() -> str:
+        return await stage.long()
+
+    @app.workflow(**options)
+    async def body(flow: Flow) -> None:
+        await flow.step(stage.first, undo=stage.undo)
+        if place == "branch":
+            await flow.gather(flow.step(charge))
+        else:
+            await flow.step(charge, retry=retry)
+
+    paused_and_cancelled(app, stage, lambda: body.start(id="r"))
+
+
+def paused_and_cancelled(app: App, stage: Stage, start: Callable[[], Run[Any]]) -> None:
+    """Pause a run in its long step, which goes on, and cancel it, which ends the step."""
 
     async def scenario(_: Worker) -> None:
         looks: list[object] = []
@@ -156,6 +182,9 @@ def test_a_pause_does_not_interrupt_a_step_that_may_not_run_twice(app: App, stag
             patch.setattr(Conductor, "_take", seen(Conductor._take, looks))
             await asyncio.to_thread(run.pause, "wait")
             await until(lambda: bool(looks))
+        # An interruption would reach the function by then.
+        for _ in range(5):
+            await turn()
         assert ["began"] == stage.lines
         await asyncio.to_thread(run.cancel)
         await ended(run.job)

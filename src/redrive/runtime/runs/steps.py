@@ -54,7 +54,7 @@ async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
     """Return the recorded result of a step, or call its function until it succeeds or fails for good."""
     step = call.step
     answer = conductor.ask(branch, StepRequest(StepKind.STEP, step.name, call.digest, call.line, step.aka))
-    policy = call.policy or conductor.workflow.step_policy
+    policy = stricter(call.policy or conductor.workflow.step_policy, once=step.once)
     row = answer.row
     ended = None if call.undo is None else functools.partial(_note_undo, conductor, call.undo, policy, step)
     if row is not None and ended is not None:
@@ -67,6 +67,11 @@ async def run_step(conductor: Conductor, branch: Branch, call: StepCall) -> Any:
     if row.outcome is StepOutcome.FAILED:
         raise conductor.recorded(row)
     return step.returns.read(row.result)
+
+
+def stricter(policy: Policy, *, once: bool) -> Policy:
+    """Return the policy of a function that may run ``once``: the stricter of both declarations holds."""
+    return policy.with_(idempotent=False) if once else policy
 
 
 def _note_undo(conductor: Conductor, undo: Undo, policy: Policy, step: StepFunction, row: StepRecord) -> None:

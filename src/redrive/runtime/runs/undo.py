@@ -25,7 +25,7 @@ from redrive.errors import GiveUp
 from redrive.policy import Failure, Policy
 from redrive.runtime.runs.branches import CURRENT, Branch
 from redrive.runtime.runs.conductor import Conductor
-from redrive.runtime.runs.steps import Tries, call_function
+from redrive.runtime.runs.steps import Tries, call_function, stricter
 
 _CANCELLED = "CANCELLED"
 
@@ -164,7 +164,8 @@ class Undos:
             return await call_function(conductor, entry.undo.name, call)
 
         path = undo_path(entry.row.path)
-        tries = Tries(conductor, main, path, StepKind.UNDO, entry.undo.name, entry.policy)
+        policy = stricter(entry.policy, once=entry.undo.once)
+        tries = Tries(conductor, main, path, StepKind.UNDO, entry.undo.name, policy)
         tries.function = undo
         return await tries.run(row)
 
