@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Flow, Policy, Run, SyncFlow
+from redrive.errors import BranchDropped
 from redrive.runtime import handlers
 from redrive.runtime.handlers import TimeLimits
 from redrive.runtime.runs import conductor
@@ -430,3 +431,33 @@ def test_a_sync_body_takes_no_step_after_its_time_limit(app: App, stage: Stage, 
 
     scene(app, scenario)
     assert [] == stage.lines
+
+
+def test_a_stop_during_a_function_in_a_thread_of_a_branch_reports_no_lost_exception(
+    app: App, stage: Stage, monkeypatch: pytest.MonkeyPatch
+):
+    """The work of the branch ends with an interrupt that nothing awaits, and asyncio would report when it is freed."""
+    ends: list[tuple[type, bool]] = []
+    finished = Conductor._finished
+
+    def noted(self: Conductor, task: asyncio.Task[Any]) -> None:
+        finished(self, task)
+        is_reported = task._log_traceback  # type: ignore[attr-defined]
+        ends.append((type(task.exception()), is_reported))
+
+    monkeypatch.setattr(Conductor, "_finished", noted)
+
+    @app.workflow()
+    async def body(flow: Flow) -> None:
+        await flow.gather(flow.step(stage.thread))
+
+    async def scenario(_: Worker) -> None:
+        body.start()
+        await until(lambda: "began" in stage.lines)
+
+    try:
+        scene(app, scenario)
+    finally:
+        stage.go.set()
+
+    assert [(BranchDropped, False)] == ends

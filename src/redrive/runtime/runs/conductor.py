@@ -622,6 +622,8 @@ class Conductor:
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self.unfinished.discard(task)
+        # Without this, asyncio would report an exception that a branch which was cut off does not take.
+        _ = task.cancelled() or task.exception()
         self.consider()
 
     async def flush(self, branch: Branch) -> None:
