@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from redrive.contrib import extra, sqlstate
 from redrive.contrib.transactions import LOST, OPEN_ALREADY, SWALLOWED, Steps, TransactionBlock, decorator
+from redrive.contrib.transactions.commit_status import seconds_left
 from redrive.errors.foreign import attribute, is_a
 from redrive.policy import Failure, Policy
 
@@ -86,6 +87,9 @@ def transactional(
 _LOST_TEXTS = ("connection is closed", "connection has been released back to the pool", "cannot switch to state")
 # Seconds to end the statement of a cancelled task and to roll back; then the connection is closed.
 _CANCEL_WITHIN = 5.0
+# The least of them where a timeout or a deadline has cancelled the task, so that no time is left: a new connection with
+# the request, and the rollback, are a few round trips.
+_CANCEL_AT_LEAST = 0.5
 
 
 def _code_of(error: BaseException) -> str | None:
@@ -175,7 +179,12 @@ class _Adapter:
         if connection is None:
             return
         if cancelled:
-            usable = yield from self._interrupted()
+            try:
+                usable = yield from self._interrupted()
+            except BaseException:
+                # Cancelled again: a pool would wait for the connection for ever.
+                connection.terminate()
+                raise
         # A pool replaces a connection that is closed; one with an open transaction must not be used again.
         if not usable or connection.is_in_transaction():
             connection.terminate()
@@ -189,9 +198,11 @@ class _Adapter:
         block, self._block = self._block, None
         if block is None:
             return False
+        left = seconds_left()
+        within = _CANCEL_WITHIN if left is None else max(_CANCEL_AT_LEAST, min(_CANCEL_WITHIN, left))
         try:
             # asyncpg asks the server to end the statement, and waits for its answer before it sends another one.
-            yield lambda: asyncio.wait_for(block.rollback(), _CANCEL_WITHIN)
+            yield lambda: asyncio.wait_for(block.rollback(), within)
         except Exception:  # noqa: BLE001 - the connection is closed then, and the server rolls back
             return False
         return True

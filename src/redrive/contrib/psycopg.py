@@ -223,10 +223,13 @@ class _Adapter:
             return
         # A pool replaces a connection that is closed; one with an open transaction must not be used again.
         idle = usable and connection.info.transaction_status is TransactionStatus.IDLE
-        if not idle or (self._pool is None and self.renewable):
-            yield connection.close
-        if self._pool is not None:
-            yield partial(self._pool.putconn, connection)
+        try:
+            if not idle or (self._pool is None and self.renewable):
+                yield connection.close
+        finally:
+            # Also if the task is cancelled again: the pool waits for the connection.
+            if self._pool is not None:
+                yield partial(self._pool.putconn, connection)
 
 
 def _is_pool(source: object) -> bool:

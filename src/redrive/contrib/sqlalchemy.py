@@ -237,6 +237,9 @@ class _Adapter:
         given, self._given = self._given, None
         if given is None:
             return
-        if not usable:
-            yield given.invalidate
-        yield given.close
+        try:
+            if not usable:
+                yield given.invalidate
+        finally:
+            # Also if the task is cancelled again: the pool waits for the connection.
+            yield given.close

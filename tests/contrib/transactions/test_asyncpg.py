@@ -11,11 +11,12 @@ from redrive.contrib.asyncpg import failure_of, transaction, transactional
 from redrive.policy import Backoff, Policy, Stage
 from tests import postgres
 from tests.contrib.transactions.conftest import Table
+from tests.proxy import PATIENCE, FaultKind
 
 POLICY = Policy(attempts=4, backoff=Backoff.constant("1ms"))
 
 
-def wire(table: Table) -> dict[str, object]:
+def wire(table: Table, **changes: object) -> dict[str, object]:
     """Return the arguments of a connection whose session a test finds."""
     settings = {"application_name": table.name}
     return {
@@ -24,6 +25,7 @@ def wire(table: Table) -> dict[str, object]:
         "database": "postgres",
         "ssl": False,
         "server_settings": settings,
+        **changes,
     }
 
 
@@ -142,3 +144,73 @@ def test_a_cancelled_transaction_that_has_no_statement_left_closes_its_connectio
             return await pool.fetchval("SELECT 1")
 
     assert 1 == asyncio.run(main())
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_a_second_cancellation_closes_the_connection(table, proxy, pooled):
+    """While the answer to the first one does not arrive, a second one ends the task and frees the place in the pool."""
+    far = wire(table, host=proxy.host, port=proxy.port)
+    fault = proxy.on(FaultKind.HOLD, when=b"pg_sleep")
+    used = []
+
+    async def work(connection):
+        used.append(connection)
+        await connection.execute("SELECT pg_sleep(600)")
+
+    async def main():
+        pool = await asyncpg.create_pool(**far, min_size=1, max_size=1)
+        try:
+            source = pool if pooled else lambda: asyncpg.connect(**far)
+            task = asyncio.ensure_future(transactional(source, POLICY)(work)())
+            await asyncio.to_thread(fault.wait_hit)
+            task.cancel()
+            # The server has ended the statement; its answer is on the way.
+            await asyncio.to_thread(fault.wait_answered)
+            task.cancel()
+            await asyncio.wait([task])
+            closed = pooled or used[0].is_closed()
+            return task.cancelled(), closed, await asyncio.wait_for(pool.fetchval("SELECT 1"), PATIENCE)
+        finally:
+            fault.release()
+            pool.terminate()
+
+    assert (True, True, 1) == asyncio.run(main())
+
+
+@pytest.mark.parametrize(("left", "within"), [(None, 5), (30.0, 5), (3.0, 3), (0.0, 0.5), (-1.0, 0.5)])
+def test_the_rollback_of_a_cancelled_task_has_the_time_that_is_left(table, monkeypatch, left, within):
+    """A deadline bounds it; when its time is over, a moment remains for the request to the server."""
+    bounds = []
+    monkeypatch.setattr("redrive.contrib.asyncpg.seconds_left", lambda: left)
+
+    async def waiting_for(rollback, seconds):
+        bounds.append(seconds)
+        await rollback
+
+    async def main():
+        block = transaction(lambda: asyncpg.connect(**wire(table)))
+        await block.__aenter__()
+        monkeypatch.setattr("redrive.contrib.asyncpg.asyncio.wait_for", waiting_for)
+        await block.__aexit__(asyncio.CancelledError, asyncio.CancelledError(), None)
+
+    asyncio.run(main())
+
+    assert [within] == bounds
+
+
+def test_a_deadline_ends_although_the_server_does_not_answer(table, proxy):
+    """The rollback of an attempt that has taken too long does not outlast the deadline by seconds."""
+    far = wire(table, host=proxy.host, port=proxy.port)
+    fault = proxy.on(FaultKind.HOLD, when=b"pg_sleep")
+    used = []
+
+    @transactional(lambda: asyncpg.connect(**far), POLICY.with_(deadline="500ms", attempt_timeout="100ms"))
+    async def work(connection):
+        used.append(connection)
+        await connection.execute("SELECT pg_sleep(600)")
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(work())
+
+    fault.release()
+    assert used[0].is_closed()

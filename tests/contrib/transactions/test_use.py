@@ -307,6 +307,33 @@ def test_dead_connections_of_an_asyncpg_pool_are_replaced(table):
     assert [1, 1] == table.rows
 
 
+@pytest.mark.parametrize("library", ["psycopg", "sqlalchemy"])
+def test_an_interruption_of_the_end_loses_no_connection(table, monkeypatch, library):
+    """The pool has its connection back also if its closing is interrupted, as by a second cancellation."""
+    pool = FakePool(table.name)
+    address = {"host": postgres.server(), "user": "postgres"}
+    engine = sqlalchemy.create_engine("postgresql+psycopg://", connect_args=address)
+    closed = psycopg.Connection if library == "psycopg" else sqlalchemy.Connection
+    verb = "close" if library == "psycopg" else "invalidate"
+
+    def interrupt(connection):
+        raise KeyboardInterrupt
+
+    module, source = (on_psycopg, pool) if library == "psycopg" else (on_sqlalchemy, engine)
+    block = module.transaction(source)
+    given = block.__enter__()
+    monkeypatch.setattr(closed, verb, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        block.__exit__(asyncio.CancelledError, asyncio.CancelledError(), None)
+
+    monkeypatch.undo()
+    assert (3, 0) == (len(pool.free), engine.pool.checkedout())
+    assert given is not None
+    engine.dispose()
+    for each in pool.free:
+        each.close()
+
+
 # ------------------------------------------------------------------------------------------------------------ sessions
 
 
