@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import create_engine, exc, text
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
-from sqlalchemy.orm import sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 from sqlalchemy.pool import NullPool
 
 from redrive.contrib.other_databases import GENERAL, MYSQL, SQLITE, code_of
@@ -100,6 +100,52 @@ def test_a_named_violation_is_retried(engine):
 def test_a_deadline_sends_no_setting_of_postgresql(engine):
     """A policy with a deadline sets no limit of statements on another database."""
     assert (1, None) == tried(engine, "INSERT INTO rows VALUES (2, 2)", POLICY.with_(deadline="1h"))
+
+
+class Base(DeclarativeBase):
+    """Of the mapped class below."""
+
+
+class Row(Base):
+    """A row of the table."""
+
+    __tablename__ = "rows"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    n: Mapped[int]
+
+
+def choosing(engine):
+    """Return a class of sessions that choose their engine."""
+
+    class Choosing(Session):
+        def get_bind(self, *args, **options):
+            return engine
+
+    return Choosing
+
+
+SOURCES = {
+    "get_bind": lambda engine: sessionmaker(class_=choosing(engine)),
+    "binds": lambda engine: sessionmaker(binds={Base: engine}),
+    "binds of a connection": lambda engine: sessionmaker(binds={Base: engine.connect()}),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+@pytest.mark.parametrize("policy", [POLICY, POLICY.with_(deadline="1h")], ids=["plain", "deadline"])
+def test_sessions_that_choose_their_engine(engine, source, policy):
+    """Sessions without an engine of their own work in transactions, also under a deadline."""
+
+    @transactional(source(engine), policy)
+    def work(session):
+        session.add(Row(id=2, n=2))
+        with session.begin_nested():
+            session.add(Row(id=3, n=3))
+
+    work()
+
+    with engine.connect() as connection:
+        assert 3 == connection.scalar(text("SELECT count(*) FROM rows"))
 
 
 @pytest.mark.parametrize("option", [{"prove": True}, {"isolation": "serializable"}])

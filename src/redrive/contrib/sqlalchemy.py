@@ -26,7 +26,7 @@ from redrive.policy import Failure, Policy
 from redrive.policy.failure import names_of_class
 
 with extra("sqlalchemy"):
-    from sqlalchemy import Connection, Dialect, Engine, exc, text
+    from sqlalchemy import Connection, Dialect, Engine, event, exc, text
     from sqlalchemy.dialects.mysql.base import MySQLDialect
     from sqlalchemy.dialects.postgresql.base import PGDialect
     from sqlalchemy.dialects.sqlite.base import SQLiteDialect
@@ -146,6 +146,14 @@ def _dialect_of(source: Any) -> Dialect | None:  # noqa: ANN401 - an engine, a s
     return None if source is None else source.dialect
 
 
+def _is_on_postgres(session: Session) -> bool:
+    """Return True if a session that chooses its engine chooses one of PostgreSQL for a statement of no table."""
+    try:
+        return isinstance(session.get_bind().dialect, PGDialect)
+    except Exception:  # noqa: BLE001 - SQLAlchemy's, or that of the user's method
+        return False
+
+
 def _code_of(error: BaseException) -> str | None:
     # The version counter of SQLAlchemy's optimistic locking has found a newer row.
     if is_a(error, StaleDataError):
@@ -192,7 +200,11 @@ class _Adapter:
             )
         self._source = source
         self._given: Any = None
-        self.is_postgres = dialect is None or isinstance(dialect, PGDialect)
+        self._chooses = dialect is None
+        # The connections that such a session has taken.
+        self._taken: dict[Connection, None] = {}
+        # Sessions that choose their engine may be of PostgreSQL until they are opened.
+        self.is_postgres = self._chooses or isinstance(dialect, PGDialect)
 
     code_of = staticmethod(_code_of)
 
@@ -202,6 +214,10 @@ class _Adapter:
     def open(self) -> Steps[Any]:
         source = self._source
         self._given = yield source.connect if isinstance(source, Engine | AsyncEngine) else source
+        if self._chooses:
+            session = getattr(self._given, "sync_session", self._given)
+            event.listen(session, "after_begin", lambda _session, _transaction, taken: self._taken.setdefault(taken))
+            self.is_postgres = _is_on_postgres(session)
         return self._given
 
     def begin(self, isolation: str | None) -> Steps[None]:
@@ -219,12 +235,16 @@ class _Adapter:
         if isinstance(self._given, Session | AsyncSession):
             yield self._given.flush
         try:
-            row = yield from self.ask(question or "SELECT 1")
+            if question is not None:
+                return (yield from self.ask(question))
+            each_one = [{"bind_arguments": {"bind": taken}} for taken in self._taken] if self._chooses else [{}]
+            for options in each_one:
+                yield partial(self._given.execute, text("SELECT 1"), **options)
         except exc.DBAPIError as error:
             if _code_of(error) == sqlstate.FAILED_BEFORE:
                 raise RuntimeError(SWALLOWED) from error
             raise
-        return () if question is None else row
+        return ()
 
     def commit(self) -> Steps[None]:
         yield self._given.commit

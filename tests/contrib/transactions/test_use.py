@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 
 import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 import redrive
@@ -397,6 +399,56 @@ def test_each_attempt_has_a_session_of_its_own(maker):
         return session.scalar(sqlalchemy.select(sqlalchemy.func.count()).select_from(Account))
 
     assert 2 == work()
+
+
+def test_sessions_that_choose_postgresql_get_the_limit_of_a_deadline(maker):
+    """Where a session chooses an engine of PostgreSQL, a deadline becomes its statement_timeout."""
+    engine = maker.kw["bind"]
+
+    class Choosing(Session):
+        def get_bind(self, *args, **options):
+            return engine
+
+    @on_sqlalchemy.transactional(sessionmaker(class_=Choosing), Policy.parse(PATIENT).with_(deadline="1h"))
+    def limit(session):
+        return session.scalar(sqlalchemy.text("SELECT current_setting('statement_timeout')"))
+
+    assert "0" != limit()
+
+
+def swallow(session):
+    """Catch the error of a statement inside its transaction."""
+    session.add(Account(id=2, cents=1))
+    session.flush()
+    with contextlib.suppress(sqlalchemy.exc.ProgrammingError):
+        session.execute(sqlalchemy.text("SELEC 1"), bind_arguments={"mapper": Account})
+
+
+async def aswallow(session):
+    """Do the same in an asynchronous session."""
+    await session.run_sync(swallow)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_error_that_a_session_without_an_engine_has_swallowed_is_not_committed(maker, is_async):
+    """The transaction on each engine that such a session has chosen is looked at before the COMMIT."""
+
+    async def on_async_session():
+        address = {"host": postgres.server(), "user": "postgres", "ssl": False}
+        remote = create_async_engine("postgresql+asyncpg://", connect_args=address)
+        try:
+            source = async_sessionmaker(binds={VersionedBase: remote})
+            await on_sqlalchemy.transactional(source, PATIENT)(aswallow)()
+        finally:
+            await remote.dispose()
+
+    on_session = on_sqlalchemy.transactional(sessionmaker(binds={VersionedBase: maker.kw["bind"]}), PATIENT)(swallow)
+    run = (lambda: asyncio.run(on_async_session())) if is_async else on_session
+    with pytest.raises(RuntimeError, match="its error was caught inside"):
+        run()
+
+    with maker() as session:
+        assert session.get(Account, 2) is None
 
 
 def test_a_session_is_refused(maker):
