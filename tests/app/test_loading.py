@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import redrive
 from redrive import App, Context, Flow
 from redrive.app.importable import Place, find
-from redrive.app.loading import VARIABLE, loading
+from redrive.app.loading import VARIABLE, _Import, loading
 from redrive.cli.loading import load_app
 from redrive.engine.records import Filter
 from redrive.errors import AppLoadError
@@ -153,6 +156,85 @@ def test_processes_that_an_import_starts_inherit_it(folder: Path, monkeypatch: p
     assert "" == loud.seed()
     assert 1 == len(loud.app.jobs.select())
     loud.app.close()
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "import threading; t = threading.Thread(target=seed); t.start(); t.join()",
+        "import concurrent.futures as c; found.append(c.ThreadPoolExecutor(1).submit(seed).result())",
+    ],
+    ids=["thread", "pool"],
+)
+def test_threads_that_an_import_starts_are_refused(folder: Path, run: str):
+    """A thread has a context of its own; what it writes is refused while the module is imported, and no longer."""
+    (folder / "loud.py").write_text(
+        f"{APP}found = []\n"
+        "def seed():\n"
+        "    try:\n"
+        "        charge.enqueue('a')\n"
+        "    except Exception as error:\n"
+        "        found.append(str(error))\n"
+        f"{run}\n"
+    )
+    load_app("loud:app")
+    loud = sys.modules["loud"]
+
+    assert loud.found[0].startswith(f"{folder}/loud.py, line 9: this writes to the database of jobs while 'loud' is")
+    loud.found.clear()
+    threading.Thread(target=loud.seed).start()
+    loud.seed()
+    assert [] == loud.found
+    loud.app.close()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_pool_that_an_import_starts_is_named(folder: Path, method: str):
+    """Processes of a pool that was started by the import may not write later either, and the message has the cause."""
+    (folder / "pool.py").write_text(
+        f"{APP}import multiprocessing, os\n"
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "def child(number):\n"
+        "    try:\n"
+        "        charge.enqueue('a')\n"
+        "    except Exception as error:\n"
+        "        return str(error)\n"
+        "if multiprocessing.current_process().name == 'MainProcess':\n"
+        f"    workers = ProcessPoolExecutor(1, multiprocessing.get_context('{method}'))\n"
+        "    workers.submit(os.getpid).result()\n"
+    )
+    (folder / "use.py").write_text(
+        "from redrive.cli.loading import load_app\n"
+        "if __name__ == '__main__':\n"
+        "    load_app('pool:app')\n"
+        "    import pool\n"
+        "    print(pool.workers.submit(pool.child, 1).result())\n"
+    )
+
+    found = subprocess.run([sys.executable, "use.py"], capture_output=True, text=True, check=True).stdout
+    assert found.startswith(f"{folder}/pool.py, line 10: this writes to the database of jobs in a process that was ")
+    assert "started while 'pool' was imported" in found
+    assert "at its first use" in found
+
+
+def test_what_a_process_inherits_is_named():
+    """The refusal of another process than the one that imports has the cause."""
+    assert "started while 'shop' was imported" in str(_Import("shop", None).refused())
+
+
+def test_the_line_of_the_user_is_named_by_an_installed_redrive(folder: Path):
+    """Where redrive is below site-packages, its own lines are not the user's; packages beside it are."""
+    installed = folder / "site-packages"
+    installed.mkdir()
+    (installed / "redrive").symlink_to(Path(redrive.__file__).parent)
+    (installed / "shop.py").write_text(f"{APP}charge.enqueue('a')\n")
+    command = [sys.executable, "-c", "from redrive.app.loading import import_module; import_module('shop')"]
+
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(installed)}, cwd=folder, capture_output=True, text=True, check=False
+    )
+
+    assert f"AppLoadError: {installed}/shop.py, line 6: this writes" in done.stderr
 
 
 def test_included_modules_are_refused(folder: Path):

@@ -19,7 +19,7 @@ from redrive.app.enqueue import Enqueuer
 from redrive.app.flow_calls import checked_event, long_span
 from redrive.app.job import Job
 from redrive.app.jobs import Jobs
-from redrive.app.loading import REFUSAL, ReadingStore, naming
+from redrive.app.loading import ReadingStore, naming, refusal
 from redrive.app.machines import Machines
 from redrive.app.operations import Operations
 from redrive.app.payload import Signature, UnknownSignature, write_value
@@ -307,7 +307,7 @@ class App(Declarations):
     @property
     def store(self) -> Store:
         """The database, opened at its first use; it only reads during imports and in bodies of workflows."""
-        if REFUSAL.get() is not None:
+        if refusal() is not None:
             return cast("Store", ReadingStore(self._opened))
         return self._opened()
 

@@ -29,8 +29,10 @@ Place: TypeAlias = tuple[str, int]
 VARIABLE = "REDRIVE_LOADING"
 """The environment variable with the name of the module that a command imports, while it does."""
 
-# The beginnings of files that are not the user's: this package, the import system, and the standard library.
-_OTHERS = (str(Path(__file__).parents[1]) + os.sep, "<frozen", str(Path(os.__file__).parent) + os.sep)
+# The beginnings of files that are not the user's: those of this package, of the import system and of the standard
+# library; installed packages may be below the last one.
+_OWN = str(Path(__file__).parents[1]) + os.sep
+_STANDARD = ("<frozen", str(Path(os.__file__).parent) + os.sep)
 
 
 class Refusal(Protocol):
@@ -41,24 +43,42 @@ class Refusal(Protocol):
 
 
 class _Import:
-    """The import of a module."""
+    """The import of a module in a process; None is the one that has started this process, if it was another one."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, process: int | None) -> None:
         self._name = name
+        self._process = process
 
     def refused(self) -> AppLoadError:
         """Return the error of an operation that writes."""
+        line = _line_of(callers())
+        # A process that was forked has a copy of this object.
+        if self._process != os.getpid():
+            return AppLoadError(
+                f"{line}: this writes to the database of jobs in a process that was started while {self._name!r} was "
+                "imported, and each command and worker that imports it would start such a process again: start it, or "
+                'the pool that it belongs to, at its first use in a function, or below if __name__ == "__main__":'
+            )
         return AppLoadError(
-            f"{_line_of(callers())}: this writes to the database of jobs while {self._name!r} is imported, and "
-            "each command and worker that imports it would write it again: move it into a function, or below "
-            'if __name__ == "__main__":'
+            f"{line}: this writes to the database of jobs while {self._name!r} is imported, and each command and "
+            'worker that imports it would write it again: move it into a function, or below if __name__ == "__main__":'
         )
 
 
 _inherited = os.environ.get(VARIABLE, "")
 
 #: Why nothing may be written here; None where it may. A process that was started by an import has that of the import.
-REFUSAL: ContextVar[Refusal | None] = ContextVar("redrive_refusal", default=_Import(_inherited) if _inherited else None)
+REFUSAL: ContextVar[Refusal | None] = ContextVar(
+    "redrive_refusal", default=_Import(_inherited, None) if _inherited else None
+)
+# The import of a command, which is that of the whole process: a thread that it starts has a context of its own.
+_exported: _Import | None = None
+
+
+def refusal() -> Refusal | None:
+    """Return why nothing may be written here; None where it may."""
+    found = REFUSAL.get()
+    return _exported if found is None else found
 
 
 def import_module(name: str) -> ModuleType:
@@ -81,7 +101,7 @@ def import_module(name: str) -> ModuleType:
 @contextmanager
 def loading(name: str) -> Iterator[None]:
     """Refuse operations that write, in this thread, as during the import of a module."""
-    token = REFUSAL.set(_Import(name))
+    token = REFUSAL.set(_Import(name, os.getpid()))
     try:
         yield
     finally:
@@ -100,12 +120,14 @@ def naming(reference: str) -> Iterator[None]:
 
 @contextmanager
 def exported(name: str) -> Iterator[None]:
-    """Set `VARIABLE`, so that processes that the import starts inherit it."""
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = name
+    """Set `VARIABLE`, which processes that the import starts inherit, and refuse in all threads of this process."""
+    global _exported  # noqa: PLW0603 - the state of the process, as its environment is
+    before, outer = os.environ.get(VARIABLE), _exported
+    os.environ[VARIABLE], _exported = name, _Import(name, os.getpid())
     try:
         yield
     finally:
+        _exported = outer
         if before is None:
             del os.environ[VARIABLE]
         else:
@@ -144,9 +166,9 @@ class ReadingStore:
 
 
 def _check(*, writes: bool) -> None:
-    refusal = REFUSAL.get() if writes else None
-    if refusal is not None:
-        raise refusal.refused()
+    found = refusal() if writes else None
+    if found is not None:
+        raise found.refused()
 
 
 def callers(frame: FrameType | None = None) -> Iterator[Place]:
@@ -159,8 +181,11 @@ def callers(frame: FrameType | None = None) -> Iterator[Place]:
 
 def of_user(places: Iterable[Place]) -> Place | None:
     """Return the first of these places that is in the code of the user; None if none is."""
-    found = ((file, line) for file, line in places if not file.startswith(_OTHERS) or "-packages" in file)
-    return next(found, None)
+    return next((place for place in places if _is_of_user(place[0])), None)
+
+
+def _is_of_user(file: str) -> bool:
+    return not file.startswith(_OWN) and (not file.startswith(_STANDARD) or "-packages" in file)
 
 
 def _line_of(places: Iterable[Place]) -> str:
