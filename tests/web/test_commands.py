@@ -130,6 +130,10 @@ def test_a_filter_with_a_mistake_has_no_command(full: App):
             "runs list {} --workflow checkout --state dead --hold parked",
         ),
         ("/errors?task=charge&dead=1", "errors list {} --task charge --dead"),
+        (
+            "/errors?before=2026-03-01T06:00:00%2B00:00/1-0&limit=2",
+            "errors list {} --before 2026-03-01T06:00:00+00:00/1-0 --limit 2",
+        ),
         ("/audit?before=7", "jobs audit {} --before 7"),
         ("/operations?before=7&limit=2", "operations list {} --before 7 --limit 2"),
     ],
@@ -137,6 +141,38 @@ def test_a_filter_with_a_mistake_has_no_command(full: App):
 def test_filters_of_other_lists_are_in_their_commands(full: App, path: str, options: str):
     """Each filter of a list is an option of its command."""
     assert [f"redrive {options.format('shop:app')}"] == commands(Operator(full), path)
+
+
+def test_a_page_of_groups_is_what_its_command_prints(full: App, redrive: Callable[..., Output]):
+    """The second page of the error groups is what its command prints, and the list names the place where it begins."""
+    operator = Operator(full)
+    first = operator.read("/errors?limit=1")
+    path = f"/errors?{urlencode({'limit': 1, 'before': first['before']})}"
+    (shown,) = commands(operator, path)
+    second = redrive(*shlex.split(shown)[1:], "--json")
+
+    assert [each["id"] for each in operator.read(path)["items"]] == [json.loads(second.out)["fingerprint"]]
+    assert first["before"] in redrive("errors", "list", "shop:app", "--limit", "1").err
+    assert "" == redrive("errors", "list", "shop:app").err
+
+
+def test_a_place_that_no_list_has_named_is_refused(redrive: Callable[..., Output], full: App):
+    """Another text than a place is a wrong use of the command."""
+    output = redrive("errors", "list", "shop:app", "--before", "7")
+
+    assert (2, True) == (output.status, "--before '7' is no place" in output.err)
+
+
+def test_the_jobs_of_a_group_are_what_its_command_prints(full: App, redrive: Callable[..., Output]):
+    """The page of a group has the commands of the group and of the jobs on the page."""
+    operator = Operator(full)
+    group = next(each for each in operator.read("/errors?dead=1")["items"] if each["dead"]["value"] > 1)["id"]
+    first = operator.read(f"/errors/{group}?limit=1")
+    path = f"/errors/{group}?limit=1&before={first['before']}"
+    facts, shown = commands(operator, path)
+
+    assert f"redrive errors show shop:app {group}" == facts
+    assert [each["id"] for each in operator.read(path)["jobs"]] == _ids(redrive(*shlex.split(shown)[1:], "--json"))
 
 
 def _options(name: str) -> set[str]:

@@ -30,6 +30,9 @@ def list_(
     *,
     task: ByTask = None,
     dead: Annotated[bool, typer.Option("--dead", help="Only groups with dead jobs.")] = False,
+    before: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="Only groups behind this place, which the list before named.")
+    ] = None,
     limit: Limit = 20,
     json: AsJson = False,
 ) -> None:
@@ -37,9 +40,15 @@ def list_(
 
     Workers count failures and write the numbers every 10 seconds.
     """
+    place = None if before is None else counters.read_place(before)
+    if before is not None and place is None:
+        raise typer.BadParameter(f"--before {before!r} is no place that a list before this one named")
     loaded = load_existing(app)
     check_names(loaded, task=task, queue=None)
-    found = loaded.store.run(counters.groups(task=task, dead=dead, limit=limit, now=loaded.now()))
+    groups = loaded.store.run(counters.groups(task=task, dead=dead, before=place, limit=limit + 1, now=loaded.now()))
+    found = groups[:limit]
+    if len(groups) > limit:
+        say(f"... --before {found[-1].place} shows earlier groups, --limit more at once", err=True)
     if json:
         for each in found:
             print_document(each)

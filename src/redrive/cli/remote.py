@@ -105,7 +105,7 @@ CALLS: Final[Mapping[str, Call]] = {
     "errors list": Call(
         "/errors",
         columns=("id", "task", "dead", "failures", "last_at", "name"),
-        given={**_LIMIT, "task": "task", "dead": "dead"},
+        given={**_PAGED, "task": "task", "dead": "dead"},
     ),
     "errors show": Call("/errors/{group}"),
     "errors mute": Call("/errors/{group}", "mute", given={"span": "span"}),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -214,6 +214,11 @@ class ErrorGroup(ErrorLine, gc=False):
         kind = self.type.removeprefix("builtins.") or self.reason
         return ": ".join(each for each in (kind, self.title) if each) or "errors beyond the limit of groups"
 
+    @property
+    def place(self) -> str:
+        """Its place in the list of all groups, as a parameter of the list that goes on behind it."""
+        return f"{self.last_at.isoformat()}/{self.fingerprint}"
+
     def is_muted(self, now: datetime) -> bool:
         """Return True if it is muted at an instant."""
         if self.muted_at is None:
@@ -224,6 +229,17 @@ class ErrorGroup(ErrorLine, gc=False):
     def failures(self) -> int:
         """The failures of the last 24 hours."""
         return sum(self.hours)
+
+
+def read_place(text: str) -> tuple[datetime, str] | None:
+    """Return the last failure and the fingerprint of an `ErrorGroup.place`; None for another text."""
+    begin, _, fingerprint = text.partition("/")
+    try:
+        # A plus sign that is not escaped in a URL is a space.
+        at = datetime.fromisoformat(begin.replace(" ", "+"))
+        return None if at.utcoffset() is None else (at.astimezone(UTC), fingerprint)
+    except (ValueError, OverflowError):
+        return None
 
 
 @reads
@@ -244,7 +260,7 @@ def groups(  # noqa: PLR0913 - conditions, by keyword
         task: only those of a task.
         dead: only those with dead jobs that were not caught.
         unmuted: only those that are not muted.
-        before: the last failure and the fingerprint of the last group of the page before.
+        before: the last failure and the fingerprint of the last group of the page before; see `read_place`.
         limit: the number of groups.
         now: the instant at which the 24 hours end; by default the present one.
     """

@@ -18,7 +18,7 @@ from redrive.stores.operations.counters import ErrorGroup
 from redrive.stores.operations.doctor import Vitals
 from redrive.stores.operations.queues import MOST
 from redrive.web.charts import bars
-from redrive.web.exchange import MOST_ITEMS, Form, Id, Moved, Page, Refusal, Request, Site, instant, path_to
+from redrive.web.exchange import MOST_ITEMS, Form, Id, Moved, Page, Refusal, Request, Site, path_to
 from redrive.web.pages import jobs
 from redrive.web.pages.vitals import vitals
 
@@ -133,18 +133,17 @@ def error_list(site: Site, request: Request) -> Procedure[Page]:
     )
     items = tuple(line(each, state) for each in found[:limit])
     last = found[limit - 1] if len(found) > limit else None
-    before = None if last is None else f"{last.last_at.isoformat()}/{last.fingerprint}"
+    before = None if last is None else last.place
     return Page("Errors", ErrorList(items, task, dead, before), next={"before": before})
 
 
 def _place(text: str | None) -> tuple[datetime, str] | None:
     if text is None:
         return None
-    begin, _, fingerprint = text.partition("/")
-    at = instant(begin)
-    if at is None:
+    found = counters.read_place(text)
+    if found is None:
         raise Refusal(HTTPStatus.BAD_REQUEST, "before= is the place that the page before named as its end")
-    return at, fingerprint
+    return found
 
 
 def line(found: ErrorGroup, state: Vitals) -> GroupLine:
