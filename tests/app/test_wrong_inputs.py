@@ -350,6 +350,7 @@ STATELESS = "has no state that calls could share: give a key, or the result of r
         ({"on": 5}, "on"),
         ({"on": ()}, "on is empty"),
         ({"on": "HTTP_600"}, "on: HTTP_600 names no status of HTTP"),
+        ({"on": "HTTP_100"}, "on: HTTP_100 names no status of HTTP, which are 200 to 599, as in HTTP_404"),
         ({"on": "ValueErorr"}, "on: 'ValueErorr' is neither an exception type"),
         ({"on_result": 5}, "on_result=5 is no function"),
         ({"attempts": 0}, "attempts=0"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from redrive.errors import PolicyValueError
-from redrive.policy import Reason
-from redrive.policy.reason import is_reason_name
+from redrive.policy import Policy, Reason, Rule
+from redrive.policy.reason import GRPC_REASONS, is_reason_name
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,27 @@ def test_other_forms_are_no_names(name: str):
 def test_the_form_of_names(name: str):
     """Letters, digits and underscores make a name."""
     assert is_reason_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("GRPC_UNAVAILBLE", "GRPC_UNAVAILABLE"),
+        ("GRPC_DEADLINE", "GRPC_DEADLINE_EXCEEDED"),
+        ("GRPC_OK", "GRPC_UNKNOWN"),
+        ("GRPC_", "GRPC_UNAVAILABLE"),
+    ],
+)
+def test_names_of_grpc_that_no_failure_has_are_refused(name: str, near: str):
+    """A misspelt code, and OK, which is no failure, are errors that name a code."""
+    with pytest.raises(PolicyValueError, match=f"on: {name} names no failure of gRPC: .* such as {near}$"):
+        Policy(on=name)
+    with pytest.raises(PolicyValueError, match=f"{name} names no failure of gRPC"):
+        Rule(name)
+
+
+def test_reasons_of_grpc_are_accepted():
+    """Each code of a failure, and each registered reason, can be named."""
+    mine = Reason.register("GRPC_OF_THIS_TEST").name
+
+    assert {mine, *GRPC_REASONS} == set(Policy(on=(mine, *GRPC_REASONS)).on or ())

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import builtins
 import functools
-import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
@@ -23,7 +22,7 @@ from redrive.errors import CoroutineReturned, PolicyValueError
 from redrive.policy.duration import parse_duration
 from redrive.policy.failure import Failure, forbidden_by, qualified_name
 from redrive.policy.known import describe
-from redrive.policy.reason import is_reason_name
+from redrive.policy.reason import is_reason_name, refuse_unknown
 from redrive.policy.stage import Stage
 
 Answer: TypeAlias = bool | str | float | timedelta | Failure | None
@@ -54,9 +53,6 @@ NEVER = frozenset(
     }
 )
 
-# RFC 9110, 15: other statuses are invalid.
-_STATUS, _VALID_STATUS = "HTTP_[0-9]", "HTTP_[1-5][0-9]{2}"
-
 _ANY = frozenset({"builtins.Exception", "builtins.BaseException"})
 
 
@@ -82,8 +78,7 @@ def _name_of(item: object, field: str) -> str:
         if issubclass(item, BaseException):
             return qualified_name(item)
     elif isinstance(item, str) and item:
-        if re.match(_STATUS, item) and not re.fullmatch(_VALID_STATUS, item):
-            raise PolicyValueError(f"{field}: {item} names no status of HTTP, which are 100 to 599, as in HTTP_404")
+        refuse_unknown(item, field)
         if "." in item or is_reason_name(item):
             return item
         if isinstance(getattr(builtins, item, None), type):

@@ -93,6 +93,47 @@ _MAY_REPEAT = (
 # RFC 0049: both true.
 _ALWAYS = ("KV_NOT_MY_VBUCKET", "KV_COLLECTION_OUTDATED", "VIEWS_NO_ACTIVE_PARTITION")
 
+# RFC 9110, 15: other statuses are invalid, and those of 1xx end no request.
+STATUSES = range(200, 600)
+"""The statuses of HTTP that a failure can have: the reasons ``HTTP_200`` to ``HTTP_599``."""
+
+GRPC_REASONS = (
+    "GRPC_CANCELLED",
+    "GRPC_UNKNOWN",
+    "GRPC_INVALID_ARGUMENT",
+    "GRPC_DEADLINE_EXCEEDED",
+    "GRPC_NOT_FOUND",
+    "GRPC_ALREADY_EXISTS",
+    "GRPC_PERMISSION_DENIED",
+    "GRPC_RESOURCE_EXHAUSTED",
+    "GRPC_FAILED_PRECONDITION",
+    "GRPC_ABORTED",
+    "GRPC_OUT_OF_RANGE",
+    "GRPC_UNIMPLEMENTED",
+    "GRPC_INTERNAL",
+    "GRPC_UNAVAILABLE",
+    "GRPC_DATA_LOSS",
+    "GRPC_UNAUTHENTICATED",
+    "GRPC_NEVER_LEFT",
+    "GRPC_NOT_PROCESSED",
+)
+"""The reasons of `redrive.contrib.grpc`: the codes of failures, and its two kinds of transparent retries."""
+
+
+def refuse_unknown(name: str, field: str) -> None:
+    """Raise `PolicyValueError` for the name of a status or a code that does not exist, which no failure could have."""
+    status = name[5:]
+    if name.startswith("HTTP_") and status[:1].isdecimal():
+        if not (len(status) == len("404") and status.isdecimal() and int(status) in STATUSES):
+            valid = f"{STATUSES[0]} to {STATUSES[-1]}"
+            raise PolicyValueError(f"{field}: {name} names no status of HTTP, which are {valid}, as in HTTP_404")
+    elif name.startswith("GRPC_") and name not in GRPC_REASONS and name not in _REGISTRY:
+        import difflib  # most programs never need it
+
+        near = difflib.get_close_matches(name, GRPC_REASONS, n=1) or ["GRPC_UNAVAILABLE"]
+        raise PolicyValueError(f"{field}: {name} names no failure of gRPC: give one of its codes, such as {near[0]}")
+
+
 _REGISTRY: dict[str, Reason] = {
     **{name: Reason(name) for name in _SAFE_ONLY},
     **{name: Reason(name, allows_non_idempotent_retry=True) for name in _MAY_REPEAT},

@@ -40,6 +40,7 @@ from redrive.errors import PolicyValueError
 from redrive.policy import Failure, Stage
 from redrive.policy.failure import Lasting
 from redrive.policy.hints import Hint, chosen, retry_after, retry_after_decimal, retry_after_ms
+from redrive.policy.reason import STATUSES
 from redrive.retrying.context import enclosing, present_clock
 from redrive.retrying.rng import unique
 
@@ -85,8 +86,6 @@ _FINAL = frozenset({501, 505, 506, 508, 510, 511})
 _SENT = Stage.IN_FLIGHT
 _CONFLICT, _BAD, _UNPROCESSABLE = 409, 400, 422
 _FINE, _WRONG = range(100, 400), range(400, 500)
-# Of the answers that a client returns, without those of status 1xx.
-_NAMEABLE = range(200, 600)
 
 
 def is_idempotent(method: str, headers: Headers = (), *, methods: Collection[str] = IDEMPOTENT) -> bool:
@@ -109,8 +108,9 @@ def checked_statuses(statuses: Iterable[int] | None) -> frozenset[int] | None:
     """
     given = _listed(statuses, "statuses", "statuses=[404, 503]")
     for each in given or ():
-        if isinstance(each, bool) or not isinstance(each, int) or each not in _NAMEABLE:
-            raise PolicyValueError(f"statuses: {each!r} is no status of HTTP: give whole numbers from 200 to 599")
+        if isinstance(each, bool) or not isinstance(each, int) or each not in STATUSES:
+            valid = f"{STATUSES[0]} to {STATUSES[-1]}"
+            raise PolicyValueError(f"statuses: {each!r} is no status of HTTP: give whole numbers from {valid}")
     return None if given is None else frozenset(int(each) for each in given)
 
 

@@ -8,8 +8,10 @@ import sys
 import pytest
 
 from redrive.contrib.grpc import Code
+from redrive.contrib.grpc.progress import NEVER_LEFT, NOT_PROCESSED
 from redrive.errors import PolicyValueError
 from redrive.policy import Stage
+from redrive.policy.reason import GRPC_REASONS
 
 
 @pytest.mark.parametrize("given", [14, 14.0, "UNAVAILABLE", "unavailable", "Unavailable"])
@@ -36,6 +38,11 @@ def test_an_invalid_code_is_refused(given):
 def test_a_code_is_a_reason():
     """Each code has a name that policies and rules can use."""
     assert "GRPC_DEADLINE_EXCEEDED" == Code.DEADLINE_EXCEEDED.reason
+
+
+def test_policies_know_the_reasons_of_failures():
+    """The names that a policy accepts are those of the codes but OK, and the two kinds of transparent retries."""
+    assert {code.reason for code in Code if code is not Code.OK} | {NEVER_LEFT, NOT_PROCESSED} == set(GRPC_REASONS)
 
 
 def test_only_answers_of_the_application_are_answers():

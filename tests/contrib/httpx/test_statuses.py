@@ -170,7 +170,7 @@ def test_unknown_statuses_and_methods_are_refused(make, options, match):
         make(**options)
 
 
-@pytest.mark.parametrize("name", ["HTTP_999", "HTTP_40", "HTTP_5XX", "HTTP_4044"])
+@pytest.mark.parametrize("name", ["HTTP_999", "HTTP_40", "HTTP_5XX", "HTTP_4044", "HTTP_100", "HTTP_0404"])
 def test_unknown_statuses_in_policies_are_refused(name):
     """The reason of a status that does not exist is an error where the policy is made."""
     with pytest.raises(PolicyValueError, match=f"{name} names no status of HTTP"):
