@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import types
 from unittest import mock
 
 import pytest
+import trio
 
 import redrive
 from redrive.errors import CoroutineReturned, PolicyValueError
 from redrive.policy import Backoff, Policy
 from redrive.policy.classify import refuse_coroutine
-from redrive.retrying import Limiter
+from redrive.retrying import Hedge, Limiter
 from tests.retrying.helpers import Busy
 
 POLICY = Policy(on=(Busy, Exception), attempts=3, backoff=Backoff.constant(0))
@@ -99,6 +101,54 @@ def test_acall_retries_what_returns_a_coroutine(kind):
     with pytest.raises(Busy) as caught:
         asyncio.run(POLICY.acall(KINDS[kind]))
     assert 3 == caught.value.__retry__.attempts
+
+
+PLAIN = {
+    "names": POLICY,
+    "classifier": POLICY.with_(on=lambda error: True),
+    "hedge": POLICY.with_(hedge=Hedge("1h"), idempotent=True),
+    "deadline": POLICY.with_(deadline="1h"),
+}
+
+
+@pytest.mark.parametrize("policy", PLAIN.values(), ids=PLAIN)
+@pytest.mark.parametrize("form", ["acall", "aoutcome"])
+@pytest.mark.parametrize("under", ["asyncio", "trio"])
+def test_a_plain_function_is_not_awaited(policy, form, under):
+    """A function that returns nothing to await is called once, whatever the policy retries."""
+    calls = []
+
+    def plain(word):
+        calls.append(word)
+        return word
+
+    async def main():
+        await getattr(policy, form)(plain, "a")
+
+    with pytest.raises(PolicyValueError, match=rf"plain.* is a plain function.* write `policy\.{form[1:]}\(\.\.\.\)`$"):
+        asyncio.run(main()) if under == "asyncio" else trio.run(main)
+
+    assert ["a"] == calls
+
+
+@pytest.mark.parametrize("under", ["asyncio", "trio"])
+def test_whatever_can_be_awaited_is_awaited(under):
+    """Objects with `__await__`, and generators that are coroutines, are results to be awaited."""
+
+    class Ready:
+        def __await__(self):
+            yield from ()
+            return 7
+
+    @types.coroutine
+    def old():
+        yield from ()
+        return 8
+
+    async def main():
+        return [await POLICY.acall(each) for each in (Ready, lambda: Ready(), old, lambda: old())]  # noqa: PLW0108
+
+    assert [7, 7, 8, 8] == (asyncio.run(main()) if under == "asyncio" else trio.run(main))
 
 
 def test_an_object_that_can_be_awaited_may_be_a_result():

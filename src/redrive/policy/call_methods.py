@@ -132,7 +132,11 @@ class CallMethods:
     def acall(
         self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, T]:
-        """Do the same as `call` for a function with an awaitable result; under asyncio or trio."""
+        """Do the same as `call` for a function with an awaitable result; under asyncio or trio.
+
+        Raises:
+            PolicyValueError: the function has returned nothing that can be awaited; it is not called again.
+        """
         return _runner().acall(self, function, args, kwargs)
 
     def outcome(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:

@@ -14,9 +14,10 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from redrive.errors import PolicyValueError
 from redrive.policy import Defer, Failure, GiveUp, Policy
 from redrive.policy.call_methods import AttemptProtocol, Runner
-from redrive.policy.classify import refuse_async, refuse_coroutine
+from redrive.policy.classify import is_coroutine_function, refuse_async, refuse_coroutine
 from redrive.policy.outcome import Outcome
 from redrive.retrying import context, loops
 from redrive.retrying.context import Scope
@@ -189,6 +190,34 @@ class AttemptIterator:
         return self._attempt
 
 
+class _NotAwaitable(BaseException):
+    """A function that was called to be awaited has returned a plain result; no policy retries it."""
+
+
+def _awaited(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """Return a function to be awaited that raises `_NotAwaitable` if there is nothing to await."""
+    if is_coroutine_function(function):
+        return function
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if not hasattr(type(result), "__await__") and not inspect.isawaitable(result):
+            raise _NotAwaitable
+        return await result
+
+    # asyncio and trio have loaded it.
+    import inspect
+
+    return call
+
+
+def _refused(function: object, instead: str) -> PolicyValueError:
+    return PolicyValueError(
+        f"{function!r} is a plain function: it was called, returned nothing that could be awaited, and is not called "
+        f"again: write `{instead}`"
+    )
+
+
 class _Runner:
     """The methods are described in `redrive.policy.call_methods.CallMethods`."""
 
@@ -198,7 +227,10 @@ class _Runner:
         return result
 
     async def acall(self, policy: Policy, function: Callable[..., Awaitable[T]], args: Any, kwargs: Any) -> T:
-        result: T = await loops.aproceed(_start(policy, function), function, args, kwargs)
+        try:
+            result: T = await loops.aproceed(_start(policy, function), _awaited(function), args, kwargs)
+        except _NotAwaitable:
+            raise _refused(function, "policy.call(...)") from None
         return result
 
     def outcome(self, policy: Policy, function: Callable[..., T], args: Any, kwargs: Any) -> Outcome[T]:
@@ -208,7 +240,10 @@ class _Runner:
     async def aoutcome(
         self, policy: Policy, function: Callable[..., Awaitable[T]], args: Any, kwargs: Any
     ) -> Outcome[T]:
-        return await loops.aoutcome(_start(policy, function), function, args, kwargs)
+        try:
+            return await loops.aoutcome(_start(policy, function), _awaited(function), args, kwargs)
+        except _NotAwaitable:
+            raise _refused(function, "policy.outcome(...)") from None
 
     def attempts(self, policy: Policy) -> Iterator[AttemptProtocol]:
         return _block(policy, is_async=False)
