@@ -16,7 +16,7 @@ import typer
 
 from redrive import App
 from redrive.cli import cli
-from redrive.engine.records import _NO_CONDITIONS, Filter
+from redrive.engine.records import CONDITIONS
 from redrive.runtime.worker import Worker
 from redrive.web.filters import WORDS
 from tests.cli.conftest import Output, redrive, shop
@@ -183,7 +183,7 @@ def _options(name: str) -> set[str]:
 @pytest.mark.parametrize("name", BULK)
 def test_commands_on_jobs_have_all_conditions(name: str):
     """Each condition of a filter is an option of each command on jobs, and each word of the filter language is one."""
-    conditions = set(Filter.__struct_fields__) - _NO_CONDITIONS - {"finished_before", "ids"}
+    conditions = set(CONDITIONS) - {"ids"}
 
     assert conditions | {"numbers"} <= _options(name)
     assert conditions | {"id"} == set(WORDS)

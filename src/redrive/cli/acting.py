@@ -85,7 +85,7 @@ def cancel(
         caught=caught,
     )
     loaded = load_existing(app)
-    if numbers is not None and len(numbers) == 1 and not dry_run and _names_all(wanted):
+    if numbers is not None and len(numbers) == 1 and not dry_run and names_all(wanted):
         job = loaded.job(numbers[0])
         is_done = job.cancel(why, actor=actor)
         say(f"job {job.id} " + ("is cancelled" if is_done else f"had ended before: {job.refresh().state}"))
@@ -143,7 +143,7 @@ def redrive(
         done = loaded.jobs.redrive(these, rate=rate, queue=to, dry_run=dry_run, actor=actor)
         say_kept(done.kept)
         say(f"{count(len(done.ids), dry_run=dry_run)} redriven")
-        if _names_all(wanted):
+        if names_all(wanted):
             check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
         return
     found = loaded.operations.preview(BulkAction.REDRIVE, wanted, queue=to)
@@ -240,7 +240,7 @@ def _wanted(numbers: list[int] | None, limit: int, **conditions: Any) -> Filter:
     return Filter(ids=tuple(numbers) if numbers else None, limit=len(numbers) if numbers else limit, **conditions)
 
 
-def _names_all(wanted: Filter) -> bool:
+def names_all(wanted: Filter) -> bool:
     """Return True if the jobs are given by their ids alone."""
     return wanted.conditions.keys() == {"ids"}
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from redrive.app.app import App
-from redrive.cli.acting import DryRun, check_known, count, say_kept
+from redrive.cli.acting import DryRun, check_known, count, names_all, say_kept
 from redrive.cli.jobs import (
     ByCaught,
     ByError,
@@ -88,7 +88,7 @@ def delete(
         raise typer.Exit(1)
     done = found if dry_run and found is not None else loaded.jobs.delete(wanted, actor=actor)
     _show(done, "deleted", dry_run=dry_run, json=json)
-    if wanted.conditions.keys() == {"ids"}:
+    if names_all(wanted):
         check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
 
 

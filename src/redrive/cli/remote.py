@@ -20,6 +20,7 @@ import typer
 
 from redrive import errors
 from redrive.cli.screen import Grid, print_document, say, say_unread
+from redrive.engine.records import CONDITIONS
 from redrive.errors import ConfigurationError, RedriveError, StoreUnreachable
 
 # Seconds that the server may take for an answer.
@@ -54,8 +55,8 @@ class Call(msgspec.Struct, frozen=True):
     one: str = ""
 
 
-# The conditions of a filter of jobs.
-_SELECTING: Final = ("numbers", "state", "task", "queue", "reason", "error", "group", "hold", "tag", "caught")
+# The parameters that are conditions of a filter of jobs.
+_SELECTING: Final = tuple("numbers" if each == "ids" else each for each in CONDITIONS)
 
 _LIMIT: Final = {"limit": "limit"}
 _PAGED: Final = _LIMIT | {"before": "before"}

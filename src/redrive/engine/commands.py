@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 
-from redrive.engine.records import Filter
+from redrive.engine.records import CONDITIONS, Filter
 
 #: Jobs that the commands on many jobs change at most, unless they are given a limit.
 LIMIT = 1000
@@ -33,8 +33,7 @@ def command(verb: str, *places: str, **options: str | bool | None) -> str:
 
 def of_jobs(verb: str, app: str, where: Filter, **options: str | bool | None) -> str:
     """Return a command on the jobs that match a filter."""
-    names = ("state", "task", "queue", "hold", "reason", "error", "group", "tag")
-    given = {name: where.conditions.get(name) for name in names}
-    texts = {name: None if value is None else str(value) for name, value in given.items()}
+    given = {name: where.conditions[name] for name in CONDITIONS if name in where.conditions}
+    texts = {name: str(value) for name, value in given.items() if name not in {"ids", "caught"}}
     caught = {"caught": where.caught is True, "not_caught": where.caught is False}
     return command(verb, app, *map(str, where.ids or ()), **texts, **caught, **options)

@@ -503,6 +503,9 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
 
 _NO_CONDITIONS = frozenset({"all", "after_id", "before_id", "oldest_first", "limit", "refreshes", "hidden"})
 
+#: The conditions of a filter that commands on jobs and the filter language have under these names.
+CONDITIONS = tuple(each for each in Filter.__struct_fields__ if each not in {*_NO_CONDITIONS, "finished_before"})
+
 
 def _member(kind: type[E], field: str, value: str | None) -> E | None:
     try:
