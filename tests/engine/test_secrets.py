@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
+
 import pytest
 
 from redrive.engine.secrets import REDACTED, ErrorSearch, decoded, is_secret, secrets_of, texts_of, without
@@ -14,6 +18,11 @@ awsAccessKeyId AWS_ACCESS_KEY_ID sshKey ssh_private_key SSHKey signingKey credit
 sentryDsn SENTRY_DSN databaseURL DATABASE_URL prod_database_url db_url dbUri connectionString connStr redis_url
 broker_url sqlalchemy_database_uri sessionId session authentication Proxy-Authorization accesskey sshkey databaseurl
 ssn cvc2 pin pan userotp httpauth authkey mfa_code backupCodes smtp_pass pass
+ldap_pass imap_pass email_pass keystore_pass storepass truststore_pass keypass pin_code pincode security_code
+one_time_code oneTimeCode session_key PHPSESSID gpg_key deploy_key host_key app_key appKey subscription_key consumer_key
+storage_key hmac signature X-Hub-Signature-256 csrf csrfmiddleware sharedaccesssignature bank_account account_number
+cc_number sqlalchemy_url pg_url smtp_url webhook_url http_proxy HTTPS_PROXY proxy_url access_tokens refreshTokens tokens
+token max_token_secret
 """
 
 OTHER = """
@@ -21,6 +30,9 @@ order cardinal discard pinned keyboard passage name panel author authority autho
 authorized_by authentic authenticated unauthorized hotpot laptop footprint monkey access_keyword primary_key
 public_key partition_key idempotency_key key passenger compass boarding_pass passport pin_count spin shipping pane
 secretary tokenizer forbearance card_type discard_number business_card connection reconnect_url callback_url
+max_tokens maxTokens max_output_tokens token_count tokenCount prompt_tokens n_tokens tokens_used tokens_per_minute
+token_limit token_type season_pass high_pass bypass ghost_key snap_key map_key assess_id discount_number discount_nr
+signature_algorithm reverse_proxy proxy_host account_name accounts bank_account_type barcode country_code
 imdb_url jpg_url database database_name friends_name word obsession possession session_count design_key accessory
 accessible ssh_host signing_date credit credits description invoice_number adopt option
 """
@@ -43,6 +55,28 @@ def test_nested_secrets_are_found():
     value = {"a": [{"password": "hunter22", "n": 1}], "card": {"number": 4242424242}, "b": None}
 
     assert {"hunter22", "4242424242"} == secrets_of(value)
+
+
+@pytest.mark.parametrize(
+    "written", [str, repr, json.dumps, lambda text: json.dumps(text, ensure_ascii=False), quote, quote_plus]
+)
+@pytest.mark.parametrize("secret", ['it\'s\\a "pass"w\u00f6rd', "a b/c&d", "two\nlines", "plain-1"])
+@pytest.mark.parametrize("found", [secrets_of, texts_of])
+def test_secrets_are_found_as_programs_write_them(
+    secret: str, written: Callable[[str], str], found: Callable[[object], frozenset[str]]
+):
+    """An error often repeats a value with quotes, or as a part of a URL."""
+    shown = without(f"bad row {written(secret)}", found({"password": secret}))
+
+    assert f"bad row {REDACTED}" == shown.replace("'", "").replace('"', "")
+    assert f"bad row {{password: {REDACTED}}}" == without(
+        f"bad row { {'password': secret}!r}", found({"password": secret})
+    ).replace("'", "").replace('"', "")
+
+
+def test_numbers_of_tokens_stay_in_texts():
+    """A number of tokens is no token, so that it is not removed from an error either."""
+    assert frozenset({"7f3a9c"}) == secrets_of({"max_tokens": 8192, "token_count": 4096, "token": "7f3a9c"})
 
 
 def test_secret_values_are_removed_from_texts():

@@ -6,9 +6,12 @@ error often repeats the arguments of the call that failed.
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
+from urllib.parse import quote, quote_plus
 
 import msgspec
 
@@ -19,44 +22,78 @@ REDACTED: Final = "[redacted]"
 # underscore is optional, the words may also be written together. A pattern that could be a part of another word names
 # the side on which the word ends: "auth" must not be found in "author".
 _SECRET: Final = re.compile(
-    # Logins.
-    r"pass_?(?:word|wd|phrase|code|key)|pwd|_pw_|^_pass_$"
-    r"|_(?:user|db|database|smtp|mail|ftp|admin|root|redis|proxy)_?pass_"
-    r"|secret(?!ar)|token(?!i[sz])|credential|_creds?_|cookie|(?<!ob)(?<!pos)session(?:_?id)?_$"
-    r"|jwt|_psk_|mnemonic|seed_?phrase|authori[sz]ation|authentication|_auth(?!or|ent|ed_)|auth\d?_|_bearer"
-    r"|_t?otp|otp_|(?:recovery|backup|verification|mfa|2fa|sms|login|access)_?codes?_"
+    # Logins. A word before "pass" names what the password is of, but for these.
+    r"pass_?(?:word|wd|phrase|code|key)|pwd|_pw_|^_pass_$|(?:key|store)_?pass_"
+    r"|(?<!boarding)(?<!season)(?<!_test)(?<!_day)(?<!_bus)(?<!_ski)(?<!first)(?<!second)(?<!single)(?<!_low)(?<!_high)"
+    r"(?<!_band)_pass_$"
+    r"|secret(?!ar)|token(?!i[sz])|credential|_creds?_|cookie|(?<!ob)(?<!pos)session(?:_?id)?_$|(?<!as)(?<!pos)sess_?id_"
+    r"|jwt|_psk_|mnemonic|seed_?phrase|authori[sz]ation|authentication|_auth(?!or|ent|ed_)|auth\d?_|_bearer|_[cx]srf"
+    r"|_t?otp|otp_|(?:recovery|backup|verification|mfa|2fa|sms|login|access|security|activation|unlock|one_?time|_pin"
+    r"|_puk)_?codes?_"
     r"|^_pin_$|(?:card|user|bank|sim|login)_pin_"
-    # Keys of cryptography and of services.
-    r"|(?:api|access|account|admin|crypto|decrypt|decryption|encrypt|encryption|hmac|license|master|private|shared"
-    r"|signing|ssh|ssl|tls|webhook)_?keys?(?!board|word)|_sign_?keys?_"
-    # Addresses that contain a password.
-    r"|dsn_|conn(?:ection)?_?(?:str|string|ur[il])_|(?:database|_db|redis|broker|mongo(?:db)?|postgres(?:ql)?|mysql"
-    r"|mariadb|amqp|rabbit(?:mq)?|jdbc|odbc)_?ur[il]s?_"
+    # Keys of cryptography and of services, and what is signed by them.
+    r"|(?:api|access|account|admin|application|consumer|crypto|decrypt|decryption|deploy|deployment|encrypt|encryption"
+    r"|hmac|_host|instrumentation|license|master|private|session|shared|signing|ssh|ssl|storage|subscription|tls|webhook"
+    r"|wifi|_app|_gpg|_pgp|_pem|_rsa|_wpa)_?keys?(?!board|word)|_sign_?keys?_|_hmac_|signature(?:_v?\d+)?_$"
+    # Addresses that contain a password, or are one.
+    r"|dsn_|conn(?:ection)?_?(?:str|string|ur[il])_|(?:database|_db|redis|broker|mongo(?:db)?|postgres(?:ql)?|_pg|mysql"
+    r"|mariadb|sqlalchemy|amqp|rabbit(?:mq)?|jdbc|odbc|smtp|imap|ldap|_s?ftp|webhook|proxy)_?ur[il]s?_"
+    r"|_(?:https?|socks\d?|ftp|all)_?proxy_$"
     # Cards and accounts.
-    r"|(?:credit|debit|bank|payment)_?card|^_card_$|_card_?(?:no|nr|num|number)s?_|_cv[vc]|cv[vc]\d?_"
+    r"|(?:credit|debit|bank|payment)_?card|^_card_$|_(?:card|cc)_?(?:no|nr|num|number)s?_|_ccn_|_cv[vc]|cv[vc]\d?_"
+    r"|bank_?accounts?_$|account_?(?:no|nr|num|number)s?_"
     r"|^_pan_$|_card_pan_|_ibans?_|_iban_?number|_ssn_|social_security"
 )
 
+# Numbers of tokens, such as those of a language model, and what is no token itself.
+_COUNT: Final = re.compile(
+    r"_(?:max|min|n|num|total)_?(?:[a-z]+_)?tokens(?=_)"
+    r"|_(?:prompt|completion|input|output|cached|reasoning|used|remaining)_?tokens(?=_)"
+    r"|_tokens?_?(?:counts?|limits?|usage|used|budgets?|type|per_[a-z]+)(?=_)"
+)
+
 _WORD_BEGINS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
+
+# A text that looks alike in each writing.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.~-]*")
 
 # A shorter value, such as a PIN of 4 digits, also occurs by chance in other texts.
 _SHORTEST: Final = 4
 
 
+# A search reads the arguments of thousands of jobs, which have few different keys.
+@functools.lru_cache(maxsize=1024)
 def is_secret(key: str) -> bool:
     """Return True if values under this key are secret."""
     words = _WORD_BEGINS.sub("_", key).strip("_").lower()
-    return _SECRET.search(f"_{words}_") is not None
+    return _SECRET.search(_COUNT.sub("", f"_{words}_")) is not None
 
 
 def secrets_of(value: object) -> frozenset[str]:
-    """Return the secret texts and numbers in a value of JSON, as texts."""
-    return frozenset(each for each in _secrets(value, inside=False) if len(each) >= _SHORTEST)
+    """Return the secret texts and numbers in a value of JSON, as texts, and as programs write them into other texts."""
+    return _written(_secrets(value, inside=False))
 
 
 def texts_of(value: object) -> frozenset[str]:
-    """Return all texts and numbers in a value of JSON, as texts."""
-    return frozenset(each for each in _secrets(value, inside=True) if len(each) >= _SHORTEST)
+    """Return all texts and numbers in a value of JSON, as texts, and as programs write them into other texts."""
+    return _written(_secrets(value, inside=True))
+
+
+def _written(secrets: Iterable[str]) -> frozenset[str]:
+    long = {each for each in secrets if len(each) >= _SHORTEST}
+    return frozenset(form for each in long for form in _forms(each))
+
+
+def _forms(text: str) -> Iterator[str]:
+    """Return a text, and what `repr`, JSON and URLs make of it, without their quotes."""
+    yield text
+    if not _PLAIN.fullmatch(text):
+        yield repr(text)[1:-1]
+        yield json.dumps(text)[1:-1]
+        yield json.dumps(text, ensure_ascii=False)[1:-1]
+        yield quote(text, errors="replace")
+        yield quote(text, safe="", errors="replace")
+        yield quote_plus(text, errors="replace")
 
 
 def _secrets(value: object, *, inside: bool) -> Iterator[str]:
@@ -72,7 +109,7 @@ def _secrets(value: object, *, inside: bool) -> Iterator[str]:
 
 def without(text: str, secrets: Iterable[str], mark: str = REDACTED) -> str:
     """Return a text with these secrets replaced by a mark; where two begin at one place, the longer one is."""
-    found = sorted(secrets, key=len, reverse=True)
+    found = sorted((each for each in secrets if each in text), key=len, reverse=True)
     # In one pass: a secret that is a part of the mark must not be found in it.
     return re.sub("|".join(map(re.escape, found)), lambda _: mark, text) if found else text
 
