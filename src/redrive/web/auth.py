@@ -43,8 +43,8 @@ class Credentials(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         headers: with names in lower case.
         session: the name in a valid session cookie of this dashboard.
-        peer: address of the other end of the connection, which no header has changed; None for a Unix socket, and if
-            the server or middleware may have taken it from a header.
+        peer: address of the other end of the connection, which no header has changed; None for a Unix socket, and where
+            the server or middleware does not show the connection.
         scope: the ASGI scope, for applications that put their user there.
     """
 
@@ -195,7 +195,7 @@ class Proxy:
 
     The headers of a request are believed if it comes from one of the peers and has the secret; give at least one of the
     two. The secret is needed where the address of the connection is not known: behind a Unix socket, in Django, behind
-    middleware that wraps requests, and on a server other than uvicorn if the proxy sends ``X-Forwarded-For``.
+    middleware that wraps requests, and on a server other than uvicorn.
 
     Args:
         peers: addresses and networks of the proxies.

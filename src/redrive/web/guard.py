@@ -14,7 +14,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from redrive.web.exchange import Refusal
-from redrive.web.peers import NAMING
 
 #: Headers of each response. The policy has no exception for scripts or styles inside a page.
 HEADERS: Final[Mapping[str, str]] = {
@@ -32,7 +31,18 @@ HEADERS: Final[Mapping[str, str]] = {
 SAFE: Final = frozenset({"GET", "HEAD"})
 
 # Any of them shows that a proxy stands between the browser and this process.
-_FORWARDED: Final = (*NAMING, "x-forwarded-host", "x-forwarded-proto")
+_FORWARDED: Final = (
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+    "fly-client-ip",
+)
 
 # Headers on which the rights of a request depend.
 _SINGLE: Final = ("host", "origin", "sec-fetch-site", "authorization")

@@ -1,8 +1,8 @@
 """The addresses from which a request comes: that of the other end of the connection, and that of its sender.
 
 A server such as uvicorn replaces the address of the connection by one of ``X-Forwarded-For`` before an application sees
-it, and who sends that header chooses the address. So the address is read from the connection itself where the server
-gives it, and otherwise believed only if no header names another one.
+it, as middleware does by other headers, and the sender of the header chooses the address. So the address is read from
+the connection itself, and otherwise not known.
 """
 
 from __future__ import annotations
@@ -17,18 +17,6 @@ from starlette.requests import Request as HttpRequest
 from redrive.errors import ConfigurationError
 
 Address: TypeAlias = IPv4Address | IPv6Address
-
-#: Headers from which servers and middleware take the address of a client.
-NAMING: Final = (
-    "forwarded",
-    "x-forwarded-for",
-    "x-real-ip",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "cf-connecting-ip",
-    "true-client-ip",
-    "fly-client-ip",
-)
 
 # A customer of a provider has at least this part of the addresses of IPv6 (RFC 6177).
 _OWN_PART: Final = 64
@@ -103,12 +91,8 @@ def counted(text: str | None) -> str:
 def peer_of(request: HttpRequest) -> str | None:
     """Return the address of the other end of the connection; None for a Unix socket, or if it is not known."""
     transport = _transport(request)
-    if transport is not None:
-        name = transport.get_extra_info("peername")
-        return str(name[0]) if isinstance(name, tuple) else None
-    if request.client is None or any(name in request.headers for name in NAMING):
-        return None
-    return request.client.host
+    name = None if transport is None else transport.get_extra_info("peername")
+    return str(name[0]) if isinstance(name, tuple) else None
 
 
 def _transport(request: HttpRequest) -> Any:  # noqa: ANN401 - asyncio's or uvloop's, which have no common class
