@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +15,9 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 import redrive
 from redrive.errors import ConfigurationError
 from redrive.web import Account, Credentials, Proxy, Role, User, Users, create_app, hash_password
+from redrive.web.exchange import Refusal
 from redrive.web.peers import Peers, counted
+from redrive.web.throttle import LOGINS, Throttle
 from tests.web.client import Client
 from tests.web.served import served
 
@@ -160,6 +164,59 @@ def test_a_proxy_that_is_listed_names_the_address(app: redrive.App):
 
     assert [401] * 5 + [429] == wrong
     assert 303 == right.status_code
+
+
+@pytest.mark.parametrize("kind", ["form", "basic"])
+@pytest.mark.parametrize("password", ["wrong", "open sesame"])
+def test_logins_at_once_are_counted_one_by_one(app: redrive.App, kind: str, password: str):
+    """Wrong passwords that arrive together are as limited as others, and right ones are not refused."""
+    users = Users({"ann": Account(Role.READ, hash_password("open sesame"))})
+    transport = httpx.ASGITransport(create_app(app, auth=users))
+
+    async def login(client: httpx.AsyncClient) -> int:
+        """Log in once."""
+        if kind == "basic":
+            return (await client.get("/api/v1/queues", auth=("ann", password))).status_code
+        form = {"name": "ann", "password": password}
+        return (await client.post("/login", data=form, headers={"Origin": "http://localhost"})).status_code
+
+    async def logins() -> list[int]:
+        """Log in often at once."""
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return sorted(await asyncio.gather(*(login(client) for _ in range(12))))
+
+    right = [200 if kind == "basic" else 303] * 12
+    assert ([401] * 5 + [429] * 7 if password == "wrong" else right) == asyncio.run(logins())
+
+
+def test_a_login_that_is_cancelled_counts_as_failed():
+    """A request that ends while its password is checked evades no limit, nor does one that ends while it waits."""
+    throttle, entered, go = Throttle(), threading.Semaphore(0), threading.Event()
+
+    def check() -> User:
+        """Check a password for long."""
+        entered.release()
+        go.wait()
+        return User("ann")
+
+    async def cancelled() -> User | None:
+        """Cancel all logins but two: one that is being checked, and one that waits for it."""
+        checked = [asyncio.create_task(throttle.login("ann", "a", check)) for _ in range(LOGINS)]
+        await asyncio.to_thread(lambda: [entered.acquire() for _ in checked])
+        waiting = [asyncio.create_task(throttle.login("ann", "a", check)) for _ in range(2)]
+        await asyncio.wait(waiting, timeout=0)
+        for each in (waiting[0], *checked[1:]):
+            each.cancel()
+        await asyncio.wait([waiting[0], *checked[1:]])
+        assert not waiting[1].done()
+        go.set()
+        return await waiting[1]
+
+    assert User("ann") == asyncio.run(cancelled())
+    throttle.check("ann", "a")
+    throttle.failed("ann", "a")
+    with pytest.raises(Refusal):
+        throttle.check("ann", "a")
 
 
 def test_one_address_has_a_limit_for_all_names(app: redrive.App, monkeypatch: pytest.MonkeyPatch):

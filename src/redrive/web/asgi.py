@@ -180,10 +180,7 @@ class Dashboard:
             found = await self._auth(credentials)
         elif credentials.basic is not None:
             name, sender = credentials.basic[0], counted(self._sender(request))
-            self._throttle.check(name, sender)
-            found = await asyncio.to_thread(self._auth.identify, credentials)
-            if found is None:
-                self._throttle.failed(name, sender)
+            found = await self._throttle.login(name, sender, partial(self._auth.identify, credentials))
         else:
             found = self._auth.identify(credentials)
         if isinstance(found, User):
@@ -318,11 +315,10 @@ class Dashboard:
                 render("login.html", self._site, given, {"after": after, "problem": ""}), media_type="text/html"
             )
         form, sender = await read_form(request), self._sender(request)
-        name, address = form.get("name", ""), counted(sender)
-        self._throttle.check(name, address)
-        user = await asyncio.to_thread(self._auth.check, name, form.get("password", ""))
+        name = form.get("name", "")
+        check = partial(self._auth.check, name, form.get("password", ""))
+        user = await self._throttle.login(name, counted(sender), check)
         if user is None:
-            self._throttle.failed(name, address)
             log.warning("login of %s from %s refused", name[:100], sender)
             values = {"after": after, "problem": "The name or the password is wrong."}
             html = render("login.html", self._site, given, values)

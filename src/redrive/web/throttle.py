@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeVar
 
 from redrive.clock import SystemClock
 from redrive.web.exchange import Refusal
@@ -20,6 +22,8 @@ ACTIONS: Final = 60
 
 _SPAN: Final = 60.0
 
+T = TypeVar("T")
+
 # Names that are remembered; the oldest is forgotten first.
 _MOST: Final = 10_000
 
@@ -30,6 +34,49 @@ class Throttle:
     def __init__(self) -> None:
         self._logins: dict[str, deque[float]] = {}
         self._actions: dict[str, deque[float]] = {}
+        # The checks of passwords that are under way, and the requests that wait for the end of one.
+        self._checks: Counter[str] = Counter()
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def login(self, user: str, address: str, check: Callable[[], T | None]) -> T | None:
+        """Run the check of a password in a thread, and return what it returns; None is a failed login.
+
+        A check that is under way counts as a failed one until it has succeeded. A login that would only then exceed a
+        limit waits for its end, so that many requests at once neither evade the limit nor reach it by right passwords.
+
+        Args:
+            user: as for `check`.
+            address: likewise.
+            check: the check.
+
+        Raises:
+            Refusal: 429, as `check` raises it.
+        """
+        names = (_pair(user, address), address)
+        while not self._may_begin(user, address):
+            ended = asyncio.get_running_loop().create_future()
+            self._waiting.append(ended)
+            await ended
+        self._checks.update(names)
+        found = None
+        try:
+            found = await asyncio.to_thread(check)
+        finally:
+            self._checks -= Counter(names)
+            if found is None:
+                self.failed(user, address)
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                # It is cancelled if its request is.
+                if not each.done():
+                    each.set_result(None)
+        return found
+
+    def _may_begin(self, user: str, address: str) -> bool:
+        """Return True if a login is within the limits also if all checks fail that are under way."""
+        self.check(user, address)
+        limits = ((_pair(user, address), LOGINS), (address, LOGINS_OF_ADDRESS))
+        return all(len(self._logins.get(name, ())) + self._checks[name] < most for name, most in limits)
 
     def check(self, user: str, address: str) -> None:
         """Raise `Refusal` (429) if logins of a user from an address have failed too often, or all from the address.
