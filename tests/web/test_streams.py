@@ -168,6 +168,50 @@ def test_late_headers_end_a_connection(app: redrive.App, parts: list[bytes]):
     assert (b"", server.HEADERS) == (wire.sent, wire.closed_at)
 
 
+HOST = b"Host: localhost\r\nOrigin: http://localhost\r\n"
+LONG = HOST + b"Content-Length: 100000\r\n\r\n"
+CHUNKED = HOST + b"Transfer-Encoding: chunked\r\n\r\nffff\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /login HTTP/1.1\r\n" + LONG, b"200"),
+        (b"GET /login HTTP/1.1\r\n" + CHUNKED, b"200"),
+        (b"POST /jobs/1 HTTP/1.1\r\n" + LONG, b"303"),
+        (b"POST /logout HTTP/1.1\r\n" + LONG, b"303"),
+        (b"POST /queues HTTP/1.1\r\n" + CHUNKED, b"405"),
+    ],
+    ids=["get", "chunked", "refused", "logout", "unknown"],
+)
+def test_a_body_that_nothing_reads_ends_a_connection(app: redrive.App, head: bytes, status: bytes):
+    """After the response the rest of a body has as long as headers have, also if it comes byte by byte."""
+    with _running(app) as address, socket.create_connection(address, PATIENCE) as client:
+        client.sendall(head)
+        answer = client.recv(20)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                client.sendall(b"a")
+                SystemClock().sleep(0.02)
+        with contextlib.suppress(ConnectionError):
+            while client.recv(10_000):
+                pass
+
+    assert answer.startswith(b"HTTP/1.1 " + status)
+
+
+def test_a_body_that_comes_after_the_response_keeps_the_connection(app: redrive.App):
+    """The rest of a body may arrive after the response; the next request is answered."""
+    with _running(app) as address, socket.create_connection(address, PATIENCE) as client:
+        client.sendall(GET + b"Content-Length: 2\r\n\r\na")
+        answer = client.recv(10_000)
+        client.sendall(b"b" + GET + b"\r\n")
+        while part := client.recv(10_000):
+            answer += part
+
+    assert 2 == answer.count(b"HTTP/1.1 200")
+
+
 def test_a_second_request_has_the_same_time(app: redrive.App):
     """A connection that was used once ends too; a request that arrives in time is answered."""
 

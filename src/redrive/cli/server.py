@@ -23,14 +23,14 @@ from redrive.web.asgi import Dashboard
 # Seconds that open requests have when the server stops.
 GRACE = 3
 
-
-# Seconds within which the headers of a request arrive. uvicorn waits for them without a limit, so that connections
-# which send a byte now and then would use up the open files of the process.
+# Seconds within which the headers of a request arrive, and after a response the rest of a body that was not read.
+# uvicorn waits for both without a limit, so that connections which send a byte now and then would use up the open files
+# of the process. A body that is read has a limit of its own; see `redrive.web.reading`.
 HEADERS = 10.0
 
 
 class PromptProtocol(H11Protocol):
-    """A connection that ends if the headers of a request are late."""
+    """A connection that ends if the headers of a request are late, or the rest of a body is that nothing reads."""
 
     _late: asyncio.TimerHandle | None = None
 
@@ -40,9 +40,15 @@ class PromptProtocol(H11Protocol):
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Read, and wait on if a request has begun and has not all of its headers."""
+        """Read, and wait on if the headers of a request, or the rest of a body, have not arrived."""
         super().data_received(data)
         self._wait()
+
+    def on_response_complete(self) -> None:
+        """Go on, and wait for the rest of the body; a connection that is closed at once might lose the response."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the wait."""
@@ -50,7 +56,8 @@ class PromptProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _wait(self) -> None:
-        if self.conn.their_state is not h11.IDLE:
+        is_unread = self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE
+        if self.conn.their_state is not h11.IDLE and not is_unread:
             self._done()
         elif self._late is None:
             # It is not begun anew by each byte.
