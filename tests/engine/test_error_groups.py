@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from redrive.engine.error_groups import frame, place, seen, title
@@ -62,6 +63,15 @@ def test_a_title_has_no_variable_parts(message: str, expected: str):
 def test_short_arguments_are_replaced_as_whole_words():
     """Arguments of four letters inside of a word stay, a longer one is replaced everywhere, a shorter one never."""
     assert "<argument> remail x<argument> out" == title("mail remail xhunter22 out", b'["mail","hunter22","out"]')
+
+
+def test_a_title_has_no_part_of_a_secret_with_escapes():
+    """A secret that the message has as JSON is one argument, as it would be without its quotes."""
+    payload = b'{"password": "it\'s\\\\a \\"pass\\""}'
+    (secret,) = msgspec.json.decode(payload).values()
+
+    assert "bad row <text>" == title(f"bad row {msgspec.json.encode(secret).decode()}", payload)
+    assert "bad row <text>" == title(f"bad row {secret!r}", payload)
 
 
 @pytest.mark.parametrize("payload", [None, b'{"x":"' + b"y" * 20_000 + b'"}', b"{", b"\xff\xfe"])

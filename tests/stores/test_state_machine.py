@@ -117,7 +117,7 @@ class StoreMachine(Walk):
         number = self.model.debounce(KINDS["plain"], queue, key, payload)
         self._place(number, job)
         if number is not None:
-            assert payload == self.store.do(jobs.payloads([number])).get(number)
+            assert payload == self.store.do(jobs.documents({number: None}))[number].payload
 
     def _place(self, expected: int | None, job: NewJob) -> None:
         try:

@@ -21,6 +21,7 @@ import msgspec
 
 from redrive.engine.origin import Kind, read_origin
 from redrive.engine.records import Claim
+from redrive.engine.secrets import secrets_of
 
 #: The version of the rules; another version makes other fingerprints, and old groups stay as they are.
 VERSION: Final = 1
@@ -105,10 +106,11 @@ def title(message: str, payload: bytes | None) -> str:
     if payload is None or len(payload) > _LARGEST:
         return ""
     try:
-        values = set(_texts(msgspec.json.decode(payload)))
+        document = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
-    for value in sorted(values, key=len, reverse=True):
+    # A secret argument is left out also where the message has it with escapes.
+    for value in sorted({*_texts(document), *secrets_of(document)}, key=len, reverse=True):
         if value in line:
             line = _without(line, value)
     line = line[:_READ]

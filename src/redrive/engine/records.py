@@ -434,8 +434,8 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         hold: jobs that wait for this reason; unless ``oldest_first``, in the order in which they become due.
         reason: jobs that last failed for this reason.
-        error: jobs with this text in their last error, where secret values of the arguments are replaced by
-            ``[redacted]``: a search finds no part of them.
+        error: jobs with this text in their last error, where secret values of the job are replaced by ``[redacted]``: a
+            search finds no part of them.
         group: jobs with a last failure in the error group of this fingerprint.
         caught: jobs with a catch task that has succeeded (True) or not (False).
         tag: jobs with this tag.
@@ -447,7 +447,9 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         limit: maximum number of jobs.
         refreshes: also failed attempts of refreshes, where dead jobs are read or started again. The schedule of the
             refresh retries them, and no operator has to, so that they are left out there unless ``ids`` names them.
-        hidden: True if ``error`` is searched without any value of the arguments, as dashboards do that hide them.
+        hidden: True if ``error`` is searched without any value of the job, as dashboards do that hide them.
+        redacted: True if the caller must not find secret values by the time of a search either, as for dashboards that
+            redact them. The database then compares no error, and all those of the other conditions are read.
 
     Raises:
         ConfigurationError: unknown state or hold (their values as text are converted), an instant without a time zone,
@@ -472,6 +474,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     limit: int = 100
     refreshes: bool = False
     hidden: bool = False
+    redacted: bool = False
 
     def __post_init__(self) -> None:
         force_setattr(self, "state", _member(State, "state", self.state))
@@ -495,13 +498,18 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
         given = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NO_CONDITIONS}
         return {name: value for name, value in given.items() if value is not None}
 
+    @property
+    def reads_errors(self) -> bool:
+        """True if errors are read to be compared as they are shown, because a database must not compare them."""
+        return self.error is not None and (self.redacted or self.hidden)
+
     def check_bulk(self) -> None:
         """Raise `ConfigurationError` if an operation that changes jobs would change all of them by accident."""
         if not self.conditions and not self.all:
             raise ConfigurationError("the filter has no condition: give one, or Filter(all=True) for all jobs")
 
 
-_NO_CONDITIONS = frozenset({"all", "after_id", "before_id", "oldest_first", "limit", "refreshes", "hidden"})
+_NO_CONDITIONS = frozenset({"all", "after_id", "before_id", "oldest_first", "limit", "refreshes", "hidden", "redacted"})
 
 #: The conditions of a filter that commands on jobs and the filter language have under these names.
 CONDITIONS = tuple(each for each in Filter.__struct_fields__ if each not in {*_NO_CONDITIONS, "finished_before"})

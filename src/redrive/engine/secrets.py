@@ -110,12 +110,15 @@ def _secrets(value: object, *, inside: bool) -> Iterator[str]:
 def without(text: str, secrets: Iterable[str], mark: str = REDACTED) -> str:
     """Return a text with these secrets replaced by a mark; where two begin at one place, the longer one is."""
     found = sorted((each for each in secrets if each in text), key=len, reverse=True)
+    if len(found) == 1:
+        # A search does this for thousands of errors, each with another secret: a pattern for each would take longer.
+        return text.replace(found[0], mark)
     # In one pass: a secret that is a part of the mark must not be found in it.
     return re.sub("|".join(map(re.escape, found)), lambda _: mark, text) if found else text
 
 
 class ErrorSearch:
-    """A search for a text in errors, as they are shown: without the secret values of the arguments of their jobs.
+    """A search for a text in errors, as they are shown: without the secret values of their jobs.
 
     Args:
         text: it may contain `REDACTED`.
@@ -134,16 +137,17 @@ class ErrorSearch:
         """A text that each error contains that is found; None if there is none."""
         return max(self._text.split(self._MARK), key=len) or None
 
-    def finds(self, error: str | None, payload: bytes | None) -> bool:
+    def finds(self, error: str | None, documents: Iterable[bytes]) -> bool:
         """Return True if an error has the text.
 
         Args:
             error: as it is stored.
-            payload: the arguments of the job, or of the one that it catches, as JSON.
+            documents: what it may repeat, such as the arguments of the job, as JSON.
         """
         if error is None:
             return False
-        found = (texts_of if self._hidden else secrets_of)(decoded(payload))
+        secrets = texts_of if self._hidden else secrets_of
+        found = frozenset[str]().union(*(secrets(decoded(each)) for each in documents))
         return self._text in without(error, found, self._MARK).replace(REDACTED, self._MARK)
 
 

@@ -57,12 +57,12 @@ class FilterError(Refusal):
         return f"{self.text}\n{' ' * self.place}^"
 
 
-def parse(text: str, payloads: Payloads = Payloads.REDACTED) -> Filter:
+def parse(text: str, payloads: Payloads = Payloads.SHOW) -> Filter:
     """Parse a filter.
 
     Args:
         text: the filter.
-        payloads: how much of the arguments the site shows; errors are searched as they are shown.
+        payloads: how much of the arguments the site shows that searches by it; errors are searched as they are shown.
 
     Raises:
         FilterError: it cannot be read.
@@ -82,7 +82,8 @@ def parse(text: str, payloads: Payloads = Payloads.REDACTED) -> Filter:
             raise FilterError(text, start, f"{word}: is given twice; the conditions must all hold")
         given[field] = _value(word, value, text, start)
         place = found.end()
-    return msgspec.structs.replace(Filter(hidden=payloads is Payloads.HIDDEN), **given)
+    is_hidden, is_redacted = payloads is Payloads.HIDDEN, payloads is Payloads.REDACTED
+    return msgspec.structs.replace(Filter(hidden=is_hidden, redacted=is_redacted), **given)
 
 
 def _word(found: re.Match[str], text: str, place: int) -> str:

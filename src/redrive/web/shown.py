@@ -30,22 +30,25 @@ class Shown(msgspec.Struct, frozen=True, gc=False):
     others: tuple[Any, ...] = ()
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - the documents of a job, by their names
         cls,
         kind: Payloads,
-        payload: bytes | None,
+        payload: bytes | None = None,
         result: bytes | None = None,
         progress: bytes | None = None,
+        *,
         others: Iterable[bytes | None] = (),
+        repeated: Iterable[bytes] = (),
     ) -> Shown:
-        """Return what is shown of stored documents."""
+        """Return what is shown of stored documents; texts may also repeat further ones."""
         values = [decoded(each) for each in (payload, result, progress, *others)]
+        texts = [*values, *map(decoded, repeated)]
         secrets = frozenset[str]()
         if kind is Payloads.HIDDEN:
             hidden = (None,) * (len(values) - 3)
-            return cls(None, None, None, secrets.union(*map(texts_of, values)), hidden)
+            return cls(None, None, None, secrets.union(*map(texts_of, texts)), hidden)
         if kind is Payloads.REDACTED:
-            secrets = secrets.union(*map(secrets_of, values))
+            secrets = secrets.union(*map(secrets_of, texts))
             values = [redacted(each) for each in values]
         first, second, third, *more = (_cut(without_texts(each, secrets)) for each in values)
         return cls(first, second, third, secrets, tuple(more))

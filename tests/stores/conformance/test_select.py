@@ -14,7 +14,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import NEWEST, Filter, Hold
 from redrive.errors import StoreError
 from redrive.stores.operations import admin, bulk, jobs, redriving
-from redrive.stores.query import Operation
+from redrive.stores.query import Operation, Query, Steps
 from tests.stores.helpers import FATAL, Harness, failed, new
 
 
@@ -286,3 +286,110 @@ def test_texts_that_no_database_stores_are_refused(store: Harness, operation: Ca
 
     assert StoreError is type(refused.value)
     assert (job,) == store.jobs()
+
+
+def _read(store: Harness, operation: Operation[Any]) -> tuple[Any, list[tuple[Query, int]]]:
+    """Run an operation; return its result, and its statements with the number of rows that each has returned."""
+    seen: list[tuple[Query, int]] = []
+
+    def watched() -> Steps[Any]:
+        """Note statements and rows."""
+        answer: Any = None
+        while True:
+            try:
+                query = operation.steps.send(answer)
+            except StopIteration as end:
+                return end.value
+            assert isinstance(query, Query)
+            answer = yield query
+            seen.append((query, len(answer)))
+
+    return store.do(replace(operation, steps=watched())), seen
+
+
+@pytest.mark.parametrize("kind", ["redacted", "hidden"])
+def test_a_search_reads_the_same_for_right_and_wrong_guesses(
+    store: Harness, kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    """What a search reads does not show a secret either: no statement has the text, and none depends on it."""
+    monkeypatch.setattr(admin, "_AT_ONCE", 3)
+    for _ in range(2):
+        _refused(store, PAYLOAD, 4)
+        _refused(store, PAYLOAD, 1, retry="0 catch mend")
+        store.end(store.take(), failed(f"cannot mend token={SECRET}"))
+        store.end(store.take(new(retry="3 1h", payload=PAYLOAD)), failed(f"later {SECRET}"))
+
+    def reads(text: str) -> list[Any]:
+        """Search for a text in each way; return the results and what was read."""
+        some: list[Operation[Any]] = []
+        for way in [*WAYS, {"hold": Hold.RETRY}, {"ids": (1, 2, 3, 4)}, {"oldest_first": True, "limit": 2}]:
+            wanted = Filter(error=text, **{kind: True}, **way)
+            some += [admin.select(wanted), admin.page(wanted, budget=100), admin.page(wanted, budget=5)]
+        for action in (BulkAction.REDRIVE, BulkAction.CANCEL):
+            wanted = scoped(action, Filter(error=text, limit=NEWEST, **{kind: True}))
+            some.append(bulk.preview(action, wanted, BulkOptions(), now=store.now))
+        return [_read(store, each) for each in some]
+
+    right, wrong = reads("token=hunter7secret"), reads("token=wrong7guess00")
+
+    assert [seen for _, seen in right] == [seen for _, seen in wrong]
+    assert all("hunter" not in repr(query) for _, seen in right for query, _ in seen)
+    assert sum(count for _, seen in right for _, count in seen) > 100
+    assert not any(found for found, _ in right if isinstance(found, tuple))
+
+
+def test_a_redacted_search_finds_what_any_search_finds(store: Harness, monkeypatch: pytest.MonkeyPatch):
+    """The rows that are read for it, some at a time, have the same jobs, in the same order."""
+    monkeypatch.setattr(admin, "_AT_ONCE", 2)
+    _refused(store, PAYLOAD, 7)
+    store.end(store.take(new(retry="0")), FATAL)
+    for way in WAYS:
+        for limit in (0, 1, 3, 5, 100):
+            given = {"error": "token=[redacted]", "limit": limit, **way}
+            assert ids(store, **given) == ids(store, redacted=True, **given)
+    wanted = Filter(error="token=[redacted]", redacted=True)
+    assert [7, 6, 5, 4, 3, 2, 1] == [job.id for job in store.do(admin.page(wanted, budget=100)).jobs]
+
+
+@pytest.mark.parametrize("state", [State.DEAD, State.CANCELLED])
+def test_an_operation_by_errors_reads_some_jobs_at_a_time(
+    store: Harness, state: State, monkeypatch: pytest.MonkeyPatch
+):
+    """The preview of an operation by errors ends after a number of jobs; its batches change all that match."""
+    monkeypatch.setattr(bulk, "READ", 15)
+    monkeypatch.setattr(bulk, "STRIDE", 10)
+    found = _refused(store, PAYLOAD, 7) if state is State.DEAD else []
+    for _ in range(7 if state is State.CANCELLED else 0):
+        claim = store.take(new(retry="3 1h", payload=PAYLOAD))
+        store.end(claim, failed(f"401 for order-17, token={SECRET}"))
+        store.do(admin.cancel(claim.id, now=store.now))
+        found.append(claim.id)
+    wanted = scoped(BulkAction.REDRIVE, Filter(error="token=[redacted]", redacted=True, state=state, limit=NEWEST))
+    preview = store.do(bulk.preview(BulkAction.REDRIVE, wanted, BulkOptions(), now=store.now))
+    number = store.do(bulk.start(preview, actor="ann", now=store.now)).id
+    batches = []
+    while (done := store.do(bulk.carry_out(number, now=store.now))) is not None:
+        batches.append(done.ids)
+
+    assert (3, False) == (preview.changes, preview.is_whole)
+    assert tuple(found) == tuple(each for ids in batches for each in ids)
+    assert len(batches) > 3
+
+
+def test_a_list_of_jobs_that_wait_goes_on_behind_secrets(store: Harness):
+    """Jobs that wait are in the order of their due times, so that more of them are read from the first on."""
+    claims = [store.take(new(retry="3 1h", payload=each)) for each in (PAYLOAD, PAYLOAD, b"{}")]
+    for claim in claims:
+        store.end(claim, failed(f"401 for {SECRET}"))
+
+    assert [3] == ids(store, error="hunter7", hold=Hold.RETRY, oldest_first=False, limit=1)
+
+
+def test_errors_are_searched_without_the_secrets_of_the_progress(store: Harness):
+    """An error may repeat what its handler has reported."""
+    claim = store.take(new(retry="0"))
+    store.report((claim, '{"token": "hunter7secret"}'))
+    store.end(claim, failed(f"401 for token={SECRET}", permanent="no"))
+
+    assert [] == ids(store, error="hunter7")
+    assert [1] == ids(store, error="token=[redacted]", redacted=True)

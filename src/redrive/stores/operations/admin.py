@@ -18,7 +18,7 @@ from redrive.errors import StoreOpenError
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import cancel_jobs
-from redrive.stores.operations.jobs import lock
+from redrive.stores.operations.jobs import documents_of, lock
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
 # The number of jobs up to which ids are read from a partial index first. If there are more, the table is scanned.
@@ -27,9 +27,9 @@ FEW = 5_000
 # The number of the newest jobs that a list for a person reads at once; `page` has the id from which to read on.
 BUDGET = 20_000
 
-# How many times as many rows are read if too few of them match, and the jobs whose arguments are read at once.
+# How many times as many rows are read if too few of them match, and the jobs whose documents are read at once.
 _MORE = 4
-_PAYLOADS = 500
+_AT_ONCE = 500
 
 _UNFINISHED = (State.READY, State.RUNNING, State.WAITING)
 
@@ -89,8 +89,9 @@ def selected(wanted: Filter, *, restarting: bool = False, unfinished: bool = Fal
     return (yield from _matching(Query("jobs_select", params, into=JobRecord), wanted))
 
 
-# The statement compares errors as they are stored, secrets included. If its rows were the answer, a reader who is not
-# shown a secret could find it letter by letter.
+# A statement that compares errors sees them as they are stored, secrets included. If its rows were the answer, a reader
+# who is not shown a secret could find it letter by letter; and if only its rows were read further, by the time of the
+# search. For such a reader it has the other conditions only, so that the rows that are read do not depend on secrets.
 def _matching(query: Query, wanted: Filter) -> Steps[Sequence[JobRecord]]:
     """Return the rows of a statement that match a filter, also where errors are searched as they are shown."""
     rows: Sequence[JobRecord]
@@ -98,24 +99,29 @@ def _matching(query: Query, wanted: Filter) -> Steps[Sequence[JobRecord]]:
         rows = yield query
         return rows
     search, count = ErrorSearch(wanted.error, hidden=wanted.hidden), query.params["count"]
-    most = count
+    # Each error has the empty text, and jobs without an error have none.
+    params = {**query.params, "error": "" if wanted.reads_errors else search.part}
+    most = _AT_ONCE if wanted.reads_errors and count else count
+    found: list[JobRecord] = []
     while True:
-        rows = yield replace(query, params={**query.params, "error": search.part, "count": most})
-        found = yield from _found(search, rows)
+        rows = yield replace(query, params={**params, "count": most})
+        found += yield from _found(search, rows)
         if len(found) >= count or len(rows) < most:
             return found[:count]
-        most = min(most * _MORE, NEWEST)
+        if query.name == "jobs_held":
+            # Its order is that of due times, so that no id says where to go on.
+            found, most = [], min(most * _MORE, NEWEST)
+        else:
+            params["after_id" if wanted.oldest_first else "before_id"] = rows[-1].id
 
 
 def _found(search: ErrorSearch, rows: Sequence[JobRecord]) -> Steps[list[JobRecord]]:
     """Return the jobs with an error in which a search finds its text."""
     found: list[JobRecord] = []
-    for first in range(0, len(rows), _PAYLOADS):
-        some = rows[first : first + _PAYLOADS]
-        # A catch job has the arguments of the job that it catches.
-        sources = {job.id: job.parent_id or job.id for job in some}
-        payloads: dict[int, bytes] = dict((yield Query("payloads_of", {"ids": sorted(set(sources.values()))})))
-        found += [job for job in some if search.finds(job.error, payloads.get(sources[job.id]))]
+    for first in range(0, len(rows), _AT_ONCE):
+        some = rows[first : first + _AT_ONCE]
+        documents = yield from documents_of({job.id: job.parent_id for job in some})
+        found += [job for job in some if search.finds(job.error, documents[job.id].all)]
     return found
 
 
@@ -124,7 +130,7 @@ def _params(wanted: Filter, *, restarting: bool = False) -> dict[str, object]:
     params["count"] = params.pop("limit")
     asks_for_dead = restarting or wanted.state is State.DEAD or wanted.caught is not None
     params["refreshes"] = wanted.refreshes or wanted.ids is not None or not asks_for_dead
-    del params["all"], params["hidden"]
+    del params["all"], params["hidden"], params["redacted"]
     return params
 
 

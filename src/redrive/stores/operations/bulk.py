@@ -45,6 +45,9 @@ COUNTED: Final = 10_000
 READ: Final = 100_000
 STRIDE: Final = 10_000
 
+# How many times fewer these are if the errors of all rows are read.
+_FEWER: Final = 5
+
 #: Jobs that a preview lists, and the tasks, queues and reasons by which it counts them.
 LISTED: Final = 10
 
@@ -169,6 +172,12 @@ def preview(  # noqa: PLR0913 - the choices of an operator, and the result of an
 def _window(action: BulkAction, wanted: Filter, stride: int) -> Steps[int | None]:
     """Return the id before which to stop reading the table; None if an index finds all jobs or few rows are left."""
     is_dead = wanted.ids is None and wanted.state is State.DEAD and wanted.caught is False
+    if wanted.reads_errors:
+        stride //= _FEWER
+        if is_dead:
+            window = {"after_id": wanted.after_id, "before_id": wanted.before_id, "most": stride}
+            ((count, last),) = yield Query("dead_window", window)
+            return last + 1 if count == stride else None
     if is_dead or (yield from few(wanted, unfinished=action is not BulkAction.REDRIVE)) is not None:
         return None
     ((first, _),) = yield Query("span", {"after_id": wanted.after_id})

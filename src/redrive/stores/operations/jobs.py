@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import AttemptRecord, Enqueue, Hold, JobRecord, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys
-from redrive.stores.query import DRAWN, Batch, Query, Steps, reads, wakes, writes
+from redrive.stores.query import DRAWN, Batch, Query, Rows, Steps, reads, wakes, writes
 
 T = TypeVar("T")
 
@@ -327,10 +327,47 @@ def history(job_id: int) -> Steps[tuple[AttemptRecord, ...]]:
     return tuple((yield Query("attempts_of", {"job_id": job_id}, into=AttemptRecord)))
 
 
+class Documents(msgspec.Struct, frozen=True, gc=False):
+    """The documents of a job that its errors may repeat, as JSON.
+
+    Attributes:
+        payload: its arguments.
+        result: its result; also an earlier one.
+        all: these, its progress, and what belongs to its run, its machine and the job that it catches.
+    """
+
+    payload: bytes | None = None
+    result: bytes | None = None
+    all: tuple[bytes, ...] = ()
+
+
+#: Of a job without documents.
+NO_DOCUMENTS: Final = Documents()
+
+
 @reads
-def payloads(job_ids: Sequence[int]) -> Steps[dict[int, bytes]]:
-    """Return the arguments of jobs as JSON, by the ids of the jobs that have some; catch jobs have none."""
-    return dict((yield Query("payloads_of", {"ids": list(job_ids)})))
+def documents(sources: Mapping[int, int | None]) -> Steps[dict[int, Documents]]:
+    """Return the documents of jobs; `sources` has for each of them the job that it catches."""
+    return (yield from documents_of(sources))
+
+
+def documents_of(sources: Mapping[int, int | None]) -> Steps[dict[int, Documents]]:
+    """Return the documents of jobs as a part of a larger operation."""
+    rows: Rows = ()
+    if sources:
+        ids = {*sources, *(each for each in sources.values() if each is not None)}
+        rows = yield Query("documents_of", {"ids": sorted(ids)})
+    found: dict[int | None, list[bytes]] = defaultdict(list)
+    named: dict[tuple[int, str], bytes] = {}
+    for number, kind, document in rows:
+        found[number].append(document)
+        named[number, kind] = document
+    return {
+        number: Documents(
+            named.get((number, "payload")), named.get((number, "result")), (*found[number], *found[parent])
+        )
+        for number, parent in sources.items()
+    }
 
 
 @reads

@@ -15,7 +15,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.machine import InstanceRecord, InstanceStatus, MoveRecord
 from redrive.engine.records import Filter, JobRecord
 from redrive.stores.operations import admin, clock, jobs, queues
-from redrive.stores.operations.jobs import CatchMaterial
+from redrive.stores.operations.jobs import Documents
 from redrive.stores.operations.machines import manage
 from redrive.stores.operations.machines.rows import LAST
 from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site, path_to
@@ -112,12 +112,14 @@ def instance(site: Site, request: Request) -> Procedure[Page]:
     limit = request.limit(SHOWN)
     moves: tuple[MoveRecord, ...] = yield manage.history(machine, key, before=before, limit=limit + 1)
     job = yield from _job(found)
-    material: CatchMaterial | None = None if job is None else (yield jobs.material(job.id))
+    # An event and the job of its transition have one id.
+    numbers = {each.id for each in moves} | ({job.id} if job is not None else set())
+    documents: dict[int, Documents] = yield jobs.documents(dict.fromkeys(numbers))
     values = Shown.of(
         site.payloads,
         found.data,
-        None if material is None else material.payload,
         others=[each.payload for each in moves],
+        repeated=[text for each in documents.values() for text in each.all],
     )
     transition = None
     at: datetime
@@ -135,7 +137,7 @@ def instance(site: Site, request: Request) -> Procedure[Page]:
         created_at=found.created_at,
         waits_for=_waits_for(site, found),
         transition=transition,
-        last_error=values.clear(found.error or _last_error(material)),
+        last_error=values.clear(found.error or (None if job is None else job.error)),
         timeout_at=found.timeout_at,
         timeout_event=found.timeout_event,
         data=values.payload,
@@ -157,10 +159,6 @@ def _job(found: InstanceRecord) -> Procedure[JobRecord | None]:
         return None
     there: tuple[JobRecord, ...] = yield admin.select(Filter(ids=(found.job_id,)))
     return there[0] if there else None
-
-
-def _last_error(material: CatchMaterial | None) -> str | None:
-    return material.attempts[-1].error if material is not None and material.attempts else None
 
 
 def _waits_for(site: Site, found: InstanceRecord) -> tuple[tuple[str, str], ...]:

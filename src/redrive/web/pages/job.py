@@ -16,7 +16,7 @@ from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.origin import read_origin
 from redrive.engine.records import AttemptRecord, JobRecord, Progress
 from redrive.stores.operations import attempts, jobs, queues
-from redrive.stores.operations.jobs import CatchMaterial
+from redrive.stores.operations.jobs import CatchMaterial, Documents
 from redrive.web.charts.timeline import Bar, draw
 from redrive.web.exchange import Form, Moved, Page, Request, Site, path_to
 from redrive.web.pages.jobs import JobLine, line
@@ -130,9 +130,10 @@ def job(site: Site, request: Request) -> Procedure[Page]:
     around = (yield queues.circumstances([record], now=site.app.now()))[number]
     progress: Progress | None = yield attempts.progress(number)
     tags = yield jobs.tags([number])
-    result: bytes | None = (yield jobs.result(number)) if record.state is State.SUCCEEDED else None
+    documents: Documents = (yield jobs.documents({number: record.parent_id}))[number]
+    result = documents.result if record.state is State.SUCCEEDED else None
     details = None if progress is None else progress.details.encode()
-    shown = Shown.of(site.payloads, material.payload, result, details)
+    shown = Shown.of(site.payloads, material.payload, result, details, repeated=documents.all)
     lines = [_attempt(each, shown) for each in material.attempts]
     left_out = max(0, len(lines) - FIRST - LATEST)
     origin = read_origin(record.origin)

@@ -17,6 +17,7 @@ from redrive.engine.records import NEWEST, Filter, Hold, JobRecord
 from redrive.engine.runs import is_far
 from redrive.stores.operations import admin, queues
 from redrive.stores.operations import jobs as operations
+from redrive.stores.operations.jobs import NO_DOCUMENTS, Documents
 from redrive.web.exchange import Newest, Page, Request, Site
 from redrive.web.filters import FilterError, parse, write
 from redrive.web.shown import Shown
@@ -112,12 +113,15 @@ def read(site: Site, request: Request, where: Filter) -> Procedure[JobList]:
     found: admin.JobPage = yield admin.page(replace(where, before_id=before, limit=limit + 1), budget=admin.BUDGET)
     shown = found.jobs[:limit]
     around: dict[int, Circumstances] = yield queues.circumstances(shown, now=site.app.now())
-    # A catch job has the arguments of the job that it catches; an error text may repeat them.
-    sources = {job.id: job.parent_id or job.id for job in shown}
-    payloads: dict[int, bytes] = yield operations.payloads(sorted(set(sources.values())))
+    # Others have no text that could repeat a value.
+    sources = {job.id: job.parent_id for job in shown if job.error is not None or job.note is not None}
+    documents: dict[int, Documents] = yield operations.documents(sources)
     return JobList(
         write(where),
-        items=tuple(line(job, around[job.id], Shown.of(site.payloads, payloads.get(sources[job.id]))) for job in shown),
+        items=tuple(
+            line(job, around[job.id], Shown.of(site.payloads, repeated=documents.get(job.id, NO_DOCUMENTS).all))
+            for job in shown
+        ),
         before=str(shown[-1].id) if len(found.jobs) > limit else None,
         searched_to=None if found.searched_to is None else str(found.searched_to),
         actions=_actions(where),

@@ -18,6 +18,7 @@ from redrive.engine.machine import InstanceRecord, InstanceStatus
 from redrive.engine.records import Count
 from redrive.stores.operations import clock
 from redrive.stores.operations import jobs as operations
+from redrive.stores.operations.jobs import NO_DOCUMENTS, Documents
 from redrive.stores.operations.machines import manage
 from redrive.stores.operations.machines.manage import EXACT, InstancesFound, StateCount
 from redrive.web.exchange import Named, Page, Refusal, Request, Site
@@ -161,7 +162,9 @@ def machine(site: Site, request: Request) -> Procedure[Page]:
         name, state=state, status=status, after=after, limit=limit + 1, budget=BUDGET
     )
     shown, is_full = found.instances[:limit], len(found.instances) > limit
-    payloads = yield operations.payloads(sorted({each.job_id for each in shown if each.job_id is not None}))
+    documents: dict[int | None, Documents] = yield operations.documents(
+        {each.job_id: None for each in shown if each.job_id is not None}
+    )
     line = _machine(site, name, counts, at)
     data = MachinePage(
         at=at,
@@ -172,7 +175,10 @@ def machine(site: Site, request: Request) -> Procedure[Page]:
         state=state,
         status=status,
         instances=tuple(
-            instance_line(each, Shown.of(site.payloads, payloads.get(each.job_id), each.data)) for each in shown
+            instance_line(
+                each, Shown.of(site.payloads, each.data, repeated=documents.get(each.job_id, NO_DOCUMENTS).all)
+            )
+            for each in shown
         ),
         after=shown[-1].key if is_full else found.searched_to,
         searched=BUDGET if found.searched_to is not None and not is_full else None,

@@ -17,6 +17,7 @@ from redrive.app.run_events import EventKind, RunEvent, events_of
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.runs import RunRecord, StepKind
 from redrive.stores.operations import jobs, managing_runs, queues
+from redrive.stores.operations.jobs import Documents
 from redrive.stores.operations.managing_runs import RunView, Timeline
 from redrive.web.exchange import Form, Moved, Page, Refusal, Request, Site, path_to
 from redrive.web.pages.jobs import due_at, standing
@@ -123,12 +124,17 @@ def run(site: Site, request: Request) -> Procedure[Page]:
     found: Timeline = yield managing_runs.timeline(*_place(request), latest=LATEST + 1)
     record, job = found.run, found.job
     around = (yield queues.circumstances([job], now=site.app.now()))[job.id]
-    payloads: dict[int, bytes] = yield jobs.payloads([job.id])
-    result: bytes | None = (yield jobs.result(job.id)) if job.state is State.SUCCEEDED else None
+    documents: Documents = (yield jobs.documents({job.id: None}))[job.id]
+    result = documents.result if job.state is State.SUCCEEDED else None
     is_cut = len(found.steps) > LATEST
     events = events_of(found)
     shown = Shown.of(
-        site.payloads, payloads.get(job.id), result, record.values, others=[each.result for each in events]
+        site.payloads,
+        documents.payload,
+        result,
+        record.values,
+        others=[each.result for each in events],
+        repeated=documents.all,
     )
     children = {each.job_id: _child(each) for each in found.children}
     data = RunPage(

@@ -14,6 +14,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import NEWEST, Hold
 from redrive.stores.operations import jobs as operations
 from redrive.stores.operations import managing_runs, queues
+from redrive.stores.operations.jobs import NO_DOCUMENTS, Documents
 from redrive.stores.operations.managing_runs import RunFilter, RunsFound, RunView
 from redrive.web.exchange import Newest, Page, Request, Site
 from redrive.web.pages.jobs import standing
@@ -93,7 +94,9 @@ def run_list(site: Site, request: Request) -> Procedure[Page]:
     found: RunsFound = yield managing_runs.search(wanted, budget=BUDGET)
     shown = found.runs[:limit]
     around = yield queues.circumstances([each.job for each in shown], now=site.app.now())
-    payloads: dict[int, bytes] = yield operations.payloads([each.job.id for each in shown])
+    # Others have no text that could repeat a value.
+    spoken = [each.job.id for each in shown if each.job.error is not None or each.job.note is not None]
+    documents: dict[int, Documents] = yield operations.documents(dict.fromkeys(spoken))
     is_full = len(found.runs) > limit
     before = shown[-1].job.id if is_full else found.searched_to
     data = RunList(
@@ -101,7 +104,12 @@ def run_list(site: Site, request: Request) -> Procedure[Page]:
         wanted.state,
         wanted.hold,
         items=tuple(
-            run_line(each, around[each.job.id], Shown.of(site.payloads, payloads.get(each.job.id))) for each in shown
+            run_line(
+                each,
+                around[each.job.id],
+                Shown.of(site.payloads, repeated=documents.get(each.job.id, NO_DOCUMENTS).all),
+            )
+            for each in shown
         ),
         before=None if before is None else str(before),
         searched=BUDGET if found.searched_to is not None and not is_full else None,

@@ -151,8 +151,8 @@ def subscription(site: Site, request: Request) -> Procedure[Page]:
     topic, name = _place(request)
     status = yield from _status(site, topic, name)
     dead = status.dead[:SHOWN]
-    payloads: dict[int, bytes] = yield jobs.payloads(sorted({each.id for each in (*held_by(status), *dead)}))
-    shown = shown_of(site, (*held_by(status), *dead), payloads)
+    failed = (*held_by(status), *dead)
+    shown = shown_of(site, failed, (yield jobs.documents({each.id: None for each in failed})))
     known, feeders = status.subscription, {job.id: job.state for job in status.feeders}
     data = SubscriptionPage(
         at=status.at,

@@ -14,6 +14,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import Count
 from redrive.engine.topics import DeliveryRecord
 from redrive.stores.operations import jobs
+from redrive.stores.operations.jobs import Documents
 from redrive.stores.operations.topics import lag, retention
 from redrive.stores.operations.topics.lag import EXACT, SubscriptionStatus
 from redrive.stores.operations.topics.retention import TopicSize
@@ -94,9 +95,9 @@ def topic_list(site: Site, _: Request) -> Procedure[Page]:
     found: tuple[SubscriptionStatus, ...] = yield lag.status(dead=False, now=site.app.now())
     sizes: tuple[TopicSize, ...] = yield retention.topics()
     ids = {each.id for status in found for each in held_by(status)}
-    payloads: dict[int, bytes] = yield jobs.payloads(sorted(ids))
+    documents: dict[int, Documents] = yield jobs.documents(dict.fromkeys(ids))
     data = TopicList(
-        subscriptions=tuple(subscription_line(each, shown_of(site, held_by(each), payloads)) for each in found),
+        subscriptions=tuple(subscription_line(each, shown_of(site, held_by(each), documents)) for each in found),
         topics=tuple(TopicLine(each.topic, count(each.events), each.first_at) for each in sizes),
     )
     return Page("Topics", data)
@@ -107,9 +108,9 @@ def held_by(status: SubscriptionStatus) -> tuple[DeliveryRecord, ...]:
     return status.held_by[:SHOWN]
 
 
-def shown_of(site: Site, deliveries: Sequence[DeliveryRecord], payloads: Mapping[int, bytes]) -> Shown:
+def shown_of(site: Site, deliveries: Sequence[DeliveryRecord], documents: Mapping[int, Documents]) -> Shown:
     """Return the values that errors of these deliveries may repeat."""
-    return Shown.of(site.payloads, None, others=[payloads.get(each.id) for each in deliveries])
+    return Shown.of(site.payloads, repeated=[text for each in deliveries for text in documents[each.id].all])
 
 
 def subscription_line(status: SubscriptionStatus, shown: Shown) -> SubscriptionLine:
