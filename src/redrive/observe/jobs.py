@@ -7,30 +7,30 @@ return a context manager for it.
 One attempt emits `JobStarted` once, and its end at most once. Another process than the one that began it may emit the
 end: after a crash the worker that takes its lease emits `JobRescued` or `JobDied`.
 
-=====================  =======================================================================  ==========
-event                  emitted when                                                             outcome
-=====================  =======================================================================  ==========
-`JobsEnqueuing`        jobs are about to be stored; around that
-`JobEnqueued`          a new job has been stored                                                enqueued
-`JobStarted`           its handler is about to be called; around the call
-`JobSucceeded`         it has succeeded                                                         succeeded
-`JobRetryScheduled`    it has failed, and another attempt follows                               retried
-`CatchStuck`           instead, if a catch task has failed so often that an operator must look  retried
-`JobDied`              it gave up: its policy, its deadline, a bad payload, too many crashes    died
-`RefreshAttemptFailed` instead, if it was an attempt at a refresh that another one follows      died
-`JobSnoozed`           its handler has asked to be called later                                 snoozed
-`JobSuspended`         its handler waits for a completion from outside                          suspended
-`JobParked`            a run of a workflow waits                                                parked
-`JobReleased`          its worker gave it back: a stop, an open breaker                         released
-`JobHeld`              no code for it: an unknown task, arguments that cannot be read           released
-``JobCancelled``       an operator, a program or its own handler has cancelled it               cancelled
-`JobRescued`           its worker vanished; it runs again                                       rescued
-`JobLeaseLost`         an attempt ended that had no lease any more: it changed nothing          lost
-`JobCaught`            the catch task of a dead job has succeeded                               caught
-`WorkerStarted`        a worker takes jobs from now on
-`WorkerStopped`        it takes no more jobs
-`WorkerDutyFailed`     one of its background duties has failed because of a defect
-=====================  =======================================================================  ==========
+======================  =======================================================================  ==========
+event                   emitted when                                                             outcome
+======================  =======================================================================  ==========
+`JobsEnqueuing`         jobs are about to be stored; around that
+`JobEnqueued`           a new job has been stored                                                enqueued
+`JobStarted`            its handler is about to be called; around the call
+`JobSucceeded`          it has succeeded                                                         succeeded
+`JobRetryScheduled`     it has failed, and another attempt follows                               retried
+`CatchStuck`            instead, if a catch task has failed so often that an operator must look  retried
+`JobDied`               it gave up: its policy, its deadline, a bad payload, too many crashes    died
+`RefreshAttemptFailed`  instead, if it was an attempt at a refresh that another one follows      died
+`JobSnoozed`            its handler has asked to be called later                                 snoozed
+`JobSuspended`          its handler waits for a completion from outside                          suspended
+`JobParked`             a run of a workflow waits                                                parked
+`JobReleased`           its worker gave it back: a stop, an open breaker                         released
+`JobHeld`               no code for it: an unknown task, arguments that cannot be read           released
+``JobCancelled``        an operator, a program or its own handler has cancelled it               cancelled
+`JobRescued`            its worker vanished; it runs again                                       rescued
+`JobLeaseLost`          an attempt ended that had no lease any more: it changed nothing          lost
+`JobCaught`             the catch task of a dead job has succeeded                               caught
+`WorkerStarted`         a worker takes jobs from now on
+`WorkerStopped`         it takes no more jobs
+`WorkerDutyFailed`      one of its background duties has failed because of a defect
+======================  =======================================================================  ==========
 """
 
 from __future__ import annotations
