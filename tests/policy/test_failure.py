@@ -10,7 +10,7 @@ from hypothesis import given
 
 from redrive.errors import Cancel, GiveUp, PolicySyntaxError, PolicyValueError, RetryAfter, Snooze
 from redrive.policy import Failure, Stage
-from redrive.policy.failure import names_of_class
+from redrive.policy.failure import forbid_repetition, names_of_class
 from tests.policy.strategies import failures
 
 
@@ -68,6 +68,15 @@ def test_reason_and_stage_are_the_caller_s():
 
     assert ("TIMEOUT", Stage.IN_FLIGHT) == (failure.reason, failure.stage)
     assert ("ERROR", Stage.ANSWERED) == (Failure.of(OSError("x")).reason, Failure.of(OSError("x")).stage)
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_given_stage_leaves_the_word_of_the_callee(stage: Stage):
+    """The function that an exception in flight has left is named, whichever way the stage was found."""
+    error = OSError("x")
+    forbid_repetition(error, "bank.charge", 0.0)
+
+    assert ("bank.charge" if stage is Stage.IN_FLIGHT else None) == Failure.of(error, stage=stage).once
 
 
 @pytest.mark.parametrize("attribute", ["hint", "retry_after"])

@@ -226,7 +226,7 @@ def test_the_stricter_of_both_declarations_holds():
     policy = Policy(on=Exception, idempotent=True)
     lost, refused = TimeoutError(), ConnectionRefusedError()
     for error in (lost, refused):
-        forbid_repetition(error, "bank.charge")
+        forbid_repetition(error, "bank.charge", 0.0)
 
     assert ["not_idempotent", "backoff"] == [decided(policy, error) for error in (lost, refused)]
     assert "not_idempotent" == decided(policy, caused(ValueError(), lost))
@@ -237,7 +237,7 @@ def test_the_stricter_of_both_declarations_holds():
 def test_the_word_of_the_callee_is_read_beside_a_classifier():
     """A classifier that returns a whole failure describes the exception, and not the function that raised it."""
     error = ValueError()
-    forbid_repetition(error, "bank.charge")
+    forbid_repetition(error, "bank.charge", 0.0)
     told = Failure((), "lost", stage=IN_FLIGHT)
 
     assert "bank.charge" == described(error, told, None).once

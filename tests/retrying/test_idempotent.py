@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import pickle
 import urllib.error
 from typing import Any
 
@@ -12,10 +13,11 @@ import trio
 
 import redrive
 from redrive import App, Policy
+from redrive.clock import SystemClock
 from redrive.errors import PolicyValueError
 from redrive.policy import Stage
 from redrive.policy.breaker import BreakerSettings, BreakerStatus
-from redrive.policy.failure import forbidden_by
+from redrive.policy.failure import forbid_repetition, forbidden_by
 from redrive.retrying import Hedge, breaker
 from redrive.testing import VirtualClock, drain
 
@@ -203,6 +205,52 @@ def test_a_task_passed_to_a_policy_has_its_word(word):
     assert calls_of(Stage.IN_FLIGHT, True, word) == failing.calls
 
 
+def _shared(clock: Any) -> tuple[int, Exception]:
+    """Await one future with an exception twice; return the calls of the second function, and its error."""
+    calls: list[int] = []
+
+    async def main() -> None:
+        future = asyncio.get_running_loop().create_future()
+        future.set_exception(ConnectionResetError())
+
+        @redrive.retry(policy_of(False))
+        async def book() -> None:
+            await future
+
+        @redrive.retry(policy_of(True))
+        async def read() -> None:
+            calls.append(1)
+            await future
+
+        with pytest.raises(ConnectionResetError):
+            await book()
+        await read()
+
+    with redrive.testing.using(clock=clock), pytest.raises(ConnectionResetError) as found:
+        asyncio.run(main())
+    return len(calls), found.value
+
+
+@pytest.mark.parametrize("clock", [SystemClock, VirtualClock])
+def test_a_callee_that_is_over_has_no_word_in_a_later_call(clock):
+    """One exception object is raised by two calls: the declaration of the first does not hold for the second."""
+    calls, error = _shared(clock())
+
+    assert ATTEMPTS == calls
+    assert "book" not in "".join(error.__notes__[-1:])
+
+
+def test_the_word_of_a_callee_in_another_process_counts():
+    """Times of another process cannot be compared."""
+    error = ConnectionResetError()
+    forbid_repetition(error, "bank.charge", at=0.0)
+    received = pickle.loads(pickle.dumps(error))
+
+    assert ["bank.charge", None] == [forbidden_by(each, since=1.0) for each in (received, error)]
+    with pytest.raises(ConnectionResetError):
+        policy_of(True).call(Failing(iter([received]).__next__).plain)
+
+
 def test_the_word_of_a_callee_outlives_another_exception():
     """Exceptions that name the first one as their cause are not repeated either."""
     calls = []
@@ -245,6 +293,121 @@ def test_the_word_of_a_callee_that_is_cut_off_counts(library, form, callee):
 
     assert [1] == calls
     assert forbidden_by(found.value)
+
+
+async def _closing(calls: list[int], library: str) -> None:
+    """Wait until it is cancelled, and replace the cancellation."""
+    calls.append(1)
+    try:
+        await (trio.Event() if library == "trio" else asyncio.Event()).wait()
+    finally:
+        raise OSError("the connection is closed")
+
+
+async def _first(policy: Policy, function: Any) -> None:
+    """Read the first item of a generator that calls a function."""
+
+    @redrive.retry(policy)
+    async def items() -> Any:
+        yield await function()
+
+    async for _ in items():
+        pass
+
+
+async def aprepared(policy: Policy, function: Any) -> Any:
+    """Await a decorated function whose attempts have a timeout."""
+    await redrive.retry(policy.with_(attempt_timeout="1h"))(function)()
+
+
+async def aclassified(policy: Policy, function: Any) -> Any:
+    """Await a function under a policy whose classifier is awaited."""
+
+    async def on(_: Exception) -> bool:
+        return True
+
+    await redrive.retry(policy.with_(on=on))(function)()
+
+
+@pytest.mark.parametrize("library", ["asyncio", "trio"])
+@pytest.mark.parametrize("form", [*ASYNC, aprepared, aclassified, _first])
+@pytest.mark.parametrize("outer", [adecorated, aiterated])
+def test_the_word_of_a_callee_that_replaces_its_cancellation_counts(library, outer, form):
+    """A callee that is cut off and raises an error of its own from its cleanup is not repeated either."""
+    calls: list[int] = []
+
+    async def close() -> None:
+        await _closing(calls, library)
+
+    async def book() -> None:
+        await form(policy_of(False), close)
+
+    async def main() -> None:
+        await outer(policy_of(True, attempt_timeout=1e-6).with_(on=Exception), book)
+
+    with pytest.raises(OSError):
+        trio.run(main) if library == "trio" else asyncio.run(main())
+
+    assert [1] == calls
+
+
+@pytest.mark.parametrize("form", [adecorated, acalled, aiterated])
+def test_a_cancellation_together_with_a_timeout_has_the_word_of_the_callee(form):
+    """An attempt that replaces both ends with a cancellation, which is marked as any other."""
+
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asyncio.current_task().cancel()
+            raise OSError("the connection is closed")
+
+    with pytest.raises(asyncio.CancelledError) as found:
+        asyncio.run(form(policy_of(False, attempt_timeout=1e-6), slow))
+
+    assert forbidden_by(found.value)
+
+
+@pytest.mark.parametrize("mode", ["until_first_item", "restart"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_generator_that_has_yielded_an_item_has_its_word(is_async, mode):
+    """A stream that fails after its first item is not repeated by a call around it."""
+    calls = []
+
+    def rows():
+        calls.append(1)
+        yield 1
+        raise ConnectionResetError
+
+    async def arows():
+        for row in rows():
+            yield row
+
+    stream = redrive.retry(policy_of(False), generator=mode)(arows if is_async else rows)
+
+    async def read():
+        return [row async for row in stream()]
+
+    with pytest.raises(ConnectionResetError) as found:
+        asyncio.run(policy_of(True).acall(read)) if is_async else policy_of(True).call(lambda: list(stream()))
+
+    assert [1] == calls
+    assert "idempotent=False" in found.value.__notes__[-1]
+
+
+def test_an_error_of_the_consumer_of_a_generator_is_not_marked():
+    """The consumer throws it in: what it has called in flight is not the work of the generator."""
+
+    @redrive.retry(policy_of(False))
+    def rows():
+        yield 1
+
+    stream = rows()
+    next(stream)
+    with pytest.raises(ConnectionResetError) as found:
+        stream.throw(ConnectionResetError())
+
+    assert forbidden_by(found.value) is None
 
 
 def test_a_generator_that_is_declared_not_idempotent_has_its_word():

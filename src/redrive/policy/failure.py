@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import lru_cache
+from math import inf
 from typing import cast
 
 from redrive.errors import GiveUp, PolicyError, PolicyValueError, RetryAfter, Signal
@@ -90,6 +91,8 @@ class Failure(NamedTuple):
             is_plain = (
                 known[1]
                 and reason is None
+                # Only then the word of a called function counts, see `forbid_repetition`.
+                and stage is not Stage.IN_FLIGHT
                 and exception.__cause__ is None
                 and getattr(exception, "hint", None) is None
                 and getattr(exception, "retry_after", None) is None
@@ -239,19 +242,29 @@ def of_leaves(group: Failure, leaves: Iterable[Failure], stage: Stage | None) ->
 
 
 _ONCE = "__redrive_once__"
+# Marks of another process have a copy of this object, and times of another clock: they count as new.
+_HERE = object()
 
 
-def forbid_repetition(error: BaseException, name: str) -> None:
-    """Store on an exception that it has left a function that is declared ``idempotent=False``.
+def forbid_repetition(error: BaseException, name: str, at: float) -> None:
+    """Store on an exception that it has left a function that is declared ``idempotent=False``, and when.
 
     A failure in flight is then repeated by no policy around that function: the stricter of both declarations holds.
+    ``at`` is monotonic time.
     """
-    set_attribute(error, _ONCE, name)
+    set_attribute(error, _ONCE, (name, at, _HERE))
 
 
-def forbidden_by(exception: BaseException) -> str | None:
-    """Return the name that `forbid_repetition` stored on an exception or on an origin of it; None without one."""
-    return next((found for link in origins(exception) if (found := mark_of(link, _ONCE)) is not None), None)
+def forbidden_by(exception: BaseException, since: float = -inf) -> str | None:
+    """Return the name that `forbid_repetition` stored on an exception or on an origin of it; None without one.
+
+    Args:
+        exception: the exception.
+        since: the start of an attempt, in monotonic time. Older marks do not count: one object may be raised by several
+            calls, as that of a future is. Calls that await it at the same time cannot be told apart: the mark counts.
+    """
+    marks = (mark_of(link, _ONCE) for link in origins(exception))
+    return next((mark[0] for mark in marks if mark and (mark[1] >= since or mark[2] is not _HERE)), None)
 
 
 def flatten(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:

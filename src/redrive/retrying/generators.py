@@ -139,11 +139,13 @@ class _Stream:
     def _is_over(self, error: Exception) -> bool:
         if error is self.thrown:
             return True
-        committed = self._yielded and self._mode == UNTIL_FIRST_ITEM
+        if not self._yielded or self._mode != UNTIL_FIRST_ITEM:
+            return False
         notes = notes_of(error)
-        if committed and self.call.repeats(error, None) and COMMITTED not in notes:
+        if self.call.repeats(error, None) and COMMITTED not in notes:
             set_attribute(error, "__notes__", [*notes, COMMITTED])
-        return committed
+        self.call.left_by(error)
+        return True
 
 
 def _wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380); `yield from` cannot retry

@@ -13,7 +13,7 @@ from typing import Any
 
 from redrive.policy.classify import is_coroutine_function
 from redrive.policy.failure import forbid_repetition
-from redrive.retrying.context import refuse_copies
+from redrive.retrying.context import SYSTEM, refuse_copies
 
 
 def once_only(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -25,7 +25,7 @@ def once_only(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             try:
                 return await function(*args, **kwargs)
             except BaseException as error:
-                forbid_repetition(error, name)
+                forbid_repetition(error, name, SYSTEM.monotonic())
                 raise
 
         return functools.wraps(function)(acalled)
@@ -35,7 +35,7 @@ def once_only(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            forbid_repetition(error, name)
+            forbid_repetition(error, name, SYSTEM.monotonic())
             raise
 
     return functools.wraps(function)(called)

@@ -96,8 +96,9 @@ class _BlockAttempt:
                 return self._decide(error)
             try:
                 self._timeout.__exit__(kind, error, traceback)
-            except TimeoutError as overrun:
-                if self._decide(overrun):
+            except BaseException as replaced:
+                # A timeout of its own, or a cancellation that came with it.
+                if self._decide(replaced):
                     return True
                 raise
             return self._decide(error)

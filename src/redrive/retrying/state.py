@@ -39,7 +39,7 @@ from redrive.observe.listeners import INFO, LISTENERS, LOGGED, LOGS, WARNING, he
 from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 from redrive.policy.classify import Answer, answer_of, described
 from redrive.policy.duration import ZERO, span
-from redrive.policy.failure import forbid_repetition
+from redrive.policy.failure import forbid_repetition, forbidden_by
 from redrive.policy.outcome import Deferred, GaveUp, Hook, Ok, Outcome, Record, RetryDetails, surface
 from redrive.retrying import rng
 from redrive.retrying.cancellation import keep_cancellation
@@ -366,8 +366,13 @@ class CallState(Scope):
 
     def keep_cancellation(self, error: Exception, handled: BaseException | EllipsisType | None = ...) -> None:
         """Raise the cancellation that an attempt has turned into another error; see `keep_cancellation`."""
-        if not self.off:
+        if self.off:
+            return
+        try:
             self._cancel_requests = keep_cancellation(error, self._cancel_requests, handled)
+        except BaseException as cancellation:
+            self.left_by(cancellation)
+            raise
 
     def _raise_kept(self, kept: Exception) -> NoReturn:
         """Raise the error before an attempt that the end of the interpreter has prevented."""
@@ -401,6 +406,10 @@ class CallState(Scope):
             failure = described(error, answer, stage)
         if timed_out and failure.reason == "ERROR":
             failure = failure._replace(reason="TIMEOUT")
+        if failure.once is not None and failure.once == forbidden_by(error):
+            # Of this attempt. Where the call has another clock, its start is the latest instant that is known.
+            began = self.began if self.clock is SYSTEM else self.counted_to
+            failure = failure._replace(once=forbidden_by(error, began))
         self._count_inner(error)
         if self._decide(failure, at, error):
             self._error = error if self._truncated or self.plan.stop is not None else None
@@ -428,7 +437,7 @@ class CallState(Scope):
     def left_by(self, error: BaseException) -> None:
         """Mark an exception that ends the call, also a cancellation; see `forbid_repetition`."""
         if self.plan.once:
-            forbid_repetition(error, self.name)
+            forbid_repetition(error, self.name, _MONOTONIC())
 
     def accepts(self, result: Any) -> bool:
         """Return True if a result ends the call: it is good, or bad and not retried."""
