@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -90,6 +91,18 @@ def test_an_exception_may_carry_a_hint(attribute: str, value: object):
 def test_other_attributes_with_that_name_are_ignored(value: object):
     """Attributes `hint` with another value are ignored, such as the advice of a database."""
     assert Failure.of(with_attributes(OSError(), hint=value)).hint is None
+
+
+def test_headers_that_raise_do_not_hide_the_result():
+    """A result whose headers cannot be read has no hint."""
+
+    class Headers(dict[str, str]):
+        """Headers of a response that is closed."""
+
+        def get(self, *_: object) -> str:
+            raise KeyError("closed")
+
+    assert Failure.of_result(SimpleNamespace(headers=Headers())).hint is None
 
 
 def test_a_broken_text_does_not_hide_the_failure():

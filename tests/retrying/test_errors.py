@@ -363,6 +363,32 @@ class Unnoted(Exception):
     __notes__ = None
 
 
+def of_metaclass(**methods):
+    """Return a class of exceptions with a metaclass that has methods of its own."""
+    return type("Meta", (type,), {"__hash__": type.__hash__, **methods})("OfMeta", (Exception,), {})
+
+
+def broken(*_):
+    """Raise as a broken method."""
+    raise KeyError("broken")
+
+
+class Seconds(float):
+    """A number that cannot be compared."""
+
+    __lt__ = broken
+
+
+#: Classes that are odd by themselves, and not by an attribute of their instances.
+CLASSES = {
+    "unhashable": of_metaclass(__hash__=None),
+    "hash raises": of_metaclass(__hash__=broken),
+    "equality raises": of_metaclass(__eq__=broken),
+    "module None": type("Nowhere", (Exception,), {"__module__": None}),
+    "module 3": type("Nowhere", (Exception,), {"__module__": 3}),
+    "retry_after": type("Asking", (Exception,), {"retry_after": Seconds(1)}),
+    "hint": type("Hinting", (Exception,), {"hint": Seconds(1)}),
+}
 ODD = [
     *map(
         raising,
@@ -429,6 +455,35 @@ def test_an_attribute_that_raises_does_not_replace_the_error(kind, logged, caplo
         found = {name: type(fail(way)) for name, way in ways(AT_ONCE.with_(on=kind), function).items()}
 
     assert dict.fromkeys(found, kind) == found
+
+
+ANY = AT_ONCE.with_(on=Exception)
+
+
+@pytest.mark.parametrize("logged", [True, False], ids=["logged", "silent"])
+@pytest.mark.parametrize("kind", CLASSES.values(), ids=CLASSES)
+def test_an_odd_class_does_not_replace_the_error(kind, logged, caplog):
+    """An error of an odd class is retried and raised as any other, alone and as the cause of another."""
+    caplog.set_level(logging.DEBUG if logged else logging.CRITICAL, "redrive")
+    calls = []
+
+    def function():
+        calls.append(1)
+        raise kind("real")
+
+    def chained():
+        try:
+            function()
+        except kind as error:
+            raise Busy from error
+
+    with using(clock=JumpingClock()):
+        for name, way in ways(ANY, function).items():
+            calls.clear()
+            assert type(fail(way)) is kind
+            # The jitter decides if a wait is truncated.
+            assert len(calls) == {"not matched": 1, "hedged": 6, "truncated": len(calls)}.get(name, 3)
+        assert Busy is type(fail(redrive.retry(ANY)(chained)))
 
 
 # asyncio itself asks for the class of an exception, and waits for ever if that raises.

@@ -11,12 +11,13 @@ called function as ``idempotent=False`` (`forbid_repetition`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from math import inf
 from typing import cast
 
-from redrive.errors import GiveUp, PolicyError, PolicyValueError, RetryAfter, Signal
+from redrive.errors import GiveUp, PolicyValueError, RetryAfter, Signal
 from redrive.errors.foreign import attribute, cause_of, is_a, mark_of, set_attribute
 from redrive.policy.duration import parse_duration
 from redrive.policy.stage import Stage, origins, stage_of, stage_of_class
@@ -84,7 +85,11 @@ class Failure(NamedTuple):
             PolicyError: the handler raised `redrive.errors.RetryAfter` with an invalid duration.
             PolicyValueError: the stage does not exist; the value of a stage, as text, is converted.
         """
-        known = names_of_class(type(exception))
+        kind = type(exception)
+        try:
+            known = names_of_class(kind)
+        except Exception:  # noqa: BLE001 - a metaclass may refuse to be hashed, or raise
+            known = _names_of_class(kind)
         if stage is not None and stage.__class__ is not Stage:
             stage = _stage(stage)
         try:
@@ -117,7 +122,11 @@ class Failure(NamedTuple):
         """
         import reprlib
 
-        hint = _hint(result) or _header_hint(result)
+        hint = _hint(result)
+        if not hint:
+            with suppress(Exception):
+                # A foreign mapping may raise anything, too.
+                hint = _header_hint(result)
         text = f"result {reprlib.repr(result)}"
         return cls((), text, "RESULT", hint=hint, candidate=True, rejected_by=rejected_by)
 
@@ -138,8 +147,9 @@ def qualified_name(cls: type) -> str:
 
 
 def _names_of_class(cls: type[BaseException]) -> tuple[tuple[str, ...], bool, Stage]:
-    hidden = {object, BaseException} if issubclass(cls, Exception) else {object}
-    types = tuple(qualified_name(base) for base in cls.__mro__ if base not in hidden)
+    # By identity: a metaclass may compare and hash its classes as it likes.
+    hidden = BaseException if issubclass(cls, Exception) else object
+    types = tuple(qualified_name(base) for base in cls.__mro__ if base is not object and base is not hidden)
     stage, is_sure = stage_of_class(types)
     return types, is_sure and not issubclass(cls, Signal | BaseExceptionGroup), stage
 
@@ -195,13 +205,10 @@ def _hint(failed: object) -> timedelta | None:
         value = attribute(failed, "retry_after")
         if value is None:
             return None
-    # Database drivers have a text for users under the same name.
-    if isinstance(value, str):
-        return None
-    try:
-        return parse_duration(value)
-    except PolicyError:
-        return None
+    # Database drivers have a text for users under the same name. The methods of a foreign number may raise anything.
+    with suppress(Exception):
+        return None if isinstance(value, str) else parse_duration(value)
+    return None
 
 
 def _signalled(plain: Failure, exception: BaseException, *, given: str | None) -> Failure:

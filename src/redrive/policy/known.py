@@ -25,9 +25,8 @@ Reader: TypeAlias = Callable[[BaseException], Failure | None]
 
 
 def _reader_of(kind: type[BaseException]) -> Reader | None:
-    """Return the reader of the integration for a class of exceptions; None if its library has none."""
     for base in kind.__mro__:
-        provider = FAILURE_READERS.get(base.__module__.partition(".")[0])
+        provider = FAILURE_READERS.get(str(base.__module__).partition(".")[0])
         if provider is not None:
             try:
                 return cast("Reader", provider())
@@ -38,7 +37,15 @@ def _reader_of(kind: type[BaseException]) -> Reader | None:
 
 
 # The cache is bounded, as that of `redrive.policy.failure.names_of_class`.
-reader_of = cast("Callable[[type[BaseException]], Reader | None]", lru_cache(1024)(_reader_of))
+_kept_reader_of = cast("Callable[[type[BaseException]], Reader | None]", lru_cache(1024)(_reader_of))
+
+
+def reader_of(kind: type[BaseException]) -> Reader | None:
+    """Return the reader of the integration for a class of exceptions; None if its library has none."""
+    try:
+        return _kept_reader_of(kind)
+    except Exception:  # noqa: BLE001 - a metaclass may refuse to be hashed, or raise
+        return _reader_of(kind)
 
 
 def describe(exception: BaseException, *, reason: str | None = None, stage: Stage | None = None) -> Failure:

@@ -10,7 +10,7 @@ from typing import Any
 from redrive.errors import PolicyValueError
 from redrive.policy import History, Policy, Retry
 from redrive.policy.classify import is_coroutine_function
-from redrive.policy.decider import Wait
+from redrive.policy.decider import NO_WAIT, Wait
 from redrive.retrying.own import OwnBudget
 
 # The random sample of the longest delay.
@@ -73,7 +73,7 @@ class Plan:
         """
         try:
             low, spread = self._waits[type(exception)][attempts]
-        except KeyError:
+        except Exception:  # noqa: BLE001 - an unknown class, or one that cannot be hashed
             low, spread = self._learn(type(exception), attempts)
         try:
             if (
@@ -91,7 +91,11 @@ class Plan:
 
     def _learn(self, kind: type[BaseException], attempts: int) -> Wait:
         """Ask the policy for a wait, and keep it if it is one of the first."""
-        if kind not in self._waits and len(self._waits) >= CLASSES_KEPT:
+        try:
+            is_new = kind not in self._waits
+        except Exception:  # noqa: BLE001 - whatever its metaclass raises
+            return NO_WAIT
+        if is_new and len(self._waits) >= CLASSES_KEPT:
             # A program that makes classes on the fly must not fill the memory.
             self._waits.clear()
         wait = self.policy.wait_for(kind, attempts)
