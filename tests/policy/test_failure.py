@@ -103,6 +103,7 @@ def test_headers_that_raise_do_not_hide_the_result():
             raise KeyError("closed")
 
     assert Failure.of_result(SimpleNamespace(headers=Headers())).hint is None
+    assert timedelta(seconds=1) == Failure.of_result(SimpleNamespace(headers=Headers(), hint=1)).hint
 
 
 def test_a_broken_text_does_not_hide_the_failure():

@@ -14,7 +14,8 @@ import redrive
 from redrive.clock import in_trio
 from redrive.orchestrator import Orchestrator, Request
 from redrive.policy import Backoff, Policy
-from redrive.retrying import Hedge
+from redrive.policy.failure import forbidden_by
+from redrive.retrying import Hedge, cancellation
 from redrive.retrying.cancellation import latest_cancellation
 from tests.retrying.helpers import Busy
 
@@ -163,6 +164,218 @@ def test_a_scope_of_anyio_ends_a_call(form, library):
         return scope.cancelled_caught
 
     assert anyio.run(main, backend=library)
+
+
+# -------------------------------------------------------------------------- without a cancellation in the chain
+
+
+class Silent(Driver):
+    """A client that catches a cancellation, and returns nothing or fails after its `except` clause."""
+
+    async def __call__(self):
+        """Wait until the task is cancelled."""
+        self.calls += 1
+        self.waits.set()
+        # Not by anyio, whose own error the last wait would raise.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        if self.how == "fails":
+            raise Busy("closed")
+
+
+POLLED = POLICY.with_(on_result=lambda result: result is None)
+
+
+async def missing(result):
+    """Reject a result, later."""
+    return result is None
+
+
+async def polled(policy, function):
+    """Set the result of a block."""
+    async for attempt in policy:
+        with attempt:
+            attempt.result = await function()
+
+
+RESULT_FORMS = {
+    **{form: FORMS[form] for form in ("decorated", "prepared", "acall", "aoutcome", "hedged")},
+    "awaited predicate": lambda policy, function: policy.with_(on_result=missing).acall(function),
+    "hook": lambda policy, function: policy.with_(on_retry=lambda _: None).acall(function),
+    "block": polled,
+    "prepared block": lambda policy, function: polled(policy.with_(attempt_timeout="1h"), function),
+}
+
+
+@pytest.mark.parametrize("form", RESULT_FORMS)
+def test_a_cancellation_that_becomes_a_rejected_result_ends_the_call(form):
+    """A result is not retried if the task was cancelled during its attempt."""
+
+    async def main():
+        driver = Silent()
+        return await cancelled(RESULT_FORMS[form](POLLED, driver), driver), driver.calls
+
+    assert ("cancelled", 1) == asyncio.run(main())
+
+
+def test_a_timeout_around_a_call_comes_although_its_results_are_rejected():
+    """`asyncio.timeout` around a call raises `TimeoutError`."""
+
+    async def main():
+        async with asyncio.timeout(None) as scope:
+            asyncio.get_running_loop().call_soon(scope.reschedule, 0)
+            await POLLED.acall(Silent())
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+
+
+def test_a_cancellation_that_becomes_an_accepted_result_is_that_of_the_attempt():
+    """A result that is not retried is returned, as without a policy."""
+
+    async def main():
+        driver = Silent()
+        return await cancelled(POLLED.with_(attempts=1).acall(driver), driver), driver.calls
+
+    assert (None, 1) == asyncio.run(main())
+
+
+def test_a_cancellation_that_becomes_a_rejected_result_has_the_word_of_the_callee():
+    """The attempt was cut off: a call around it does not repeat what is declared not idempotent."""
+
+    async def main():
+        driver = Silent()
+        task = asyncio.ensure_future(POLLED.with_(idempotent=False).acall(driver))
+        await driver.waits.wait()
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError) as found:
+        asyncio.run(main())
+    assert forbidden_by(found.value)
+
+
+@pytest.mark.parametrize("library", ["asyncio", "trio"])
+@pytest.mark.parametrize("form", RESULT_FORMS)
+def test_a_scope_of_anyio_ends_a_call_whose_results_are_rejected(form, library):
+    """The scope catches its own cancellation, which comes again at the next wait."""
+    calls = []
+
+    async def function():
+        calls.append(1)
+        with contextlib.suppress(anyio.get_cancelled_exc_class()):
+            await anyio.sleep_forever()
+
+    async def main():
+        with anyio.CancelScope() as scope:
+            if in_trio():
+                scope.cancel()
+            else:
+                asyncio.get_running_loop().call_soon(scope.cancel)
+            await RESULT_FORMS[form](POLLED, function)
+        return scope.cancelled_caught
+
+    assert (True, 1) == (anyio.run(main, backend=library), len(calls))
+
+
+@pytest.mark.parametrize("form", ["decorated", "acall", "aoutcome", "block", "generator", "orchestrator"])
+def test_a_later_attempt_that_fails_after_it_has_caught_a_cancellation(form, monkeypatch):
+    """The requests that came during an attempt prove a cancellation, where task groups take back all of theirs."""
+    monkeypatch.setattr(cancellation, "COUNT_IS_PROOF", True)
+
+    async def main():
+        driver = Silent("fails")
+
+        async def function():
+            if driver.calls != 1:
+                driver.calls += 1
+                raise Busy
+            await driver()
+
+        return await cancelled(FORMS[form](POLICY.with_(attempts=3), function), driver), driver.calls
+
+    assert ("cancelled", 2) == asyncio.run(main())
+
+
+@pytest.mark.parametrize("form", ["prepared", "hedged", "classified", "bounded block", "polled"])
+def test_a_first_attempt_that_fails_after_it_has_caught_a_cancellation(form, monkeypatch):
+    """Calls that have counted the requests before their first attempt notice that they have risen."""
+    monkeypatch.setattr(cancellation, "COUNT_IS_PROOF", True)
+    forms = {
+        **FORMS,
+        "bounded block": lambda policy, function: block(policy.with_(attempt_timeout="1h"), function),
+        "polled": lambda policy, function: POLLED.acall(function),
+    }
+
+    async def main():
+        driver = Silent("fails")
+        return await cancelled(forms[form](POLICY, driver), driver), driver.calls
+
+    assert ("cancelled", 1) == asyncio.run(main())
+
+
+@pytest.mark.parametrize("form", [*RESULT_FORMS, "classified", "generator"])
+@pytest.mark.parametrize("proof", [True, False])
+def test_the_cleanup_after_a_caught_cancellation_is_retried(form, proof, monkeypatch):
+    """A task that has caught its cancellation may call functions that are retried, for an error and for a result."""
+    monkeypatch.setattr(cancellation, "COUNT_IS_PROOF", proof)
+    calls = []
+
+    async def flush():
+        calls.append(1)
+        if len(calls) == 1:
+            raise Busy
+        return None if len(calls) == 2 and form in RESULT_FORMS else "flushed"
+
+    async def main():
+        driver = Silent()
+
+        async def work():
+            await driver()
+            await {**FORMS, **RESULT_FORMS}[form](POLLED if form in RESULT_FORMS else POLICY, flush)
+
+        return await cancelled(work(), driver)
+
+    assert not isinstance(asyncio.run(main()), Busy | str)
+    assert (3 if form in RESULT_FORMS else 2) == len(calls)
+
+
+@pytest.mark.parametrize("form", ["decorated", "prepared", "acall", "block", "generator", "classified"])
+def test_a_task_group_whose_failure_the_attempt_has_handled_is_no_cancellation(form):
+    """On Python 3.11 and 3.12 the group leaves a request behind, and the error that follows shows nothing of it."""
+    calls = []
+
+    async def fail():
+        raise Busy
+
+    async def function():
+        calls.append(1)
+        with contextlib.suppress(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+        raise Busy
+
+    with pytest.raises(Busy):
+        asyncio.run(FORMS[form](POLICY, function))
+    assert 5 == len(calls)
+
+
+def test_what_an_error_shows_is_no_other_cancellation(monkeypatch):
+    """A timeout of an old library takes back no request, and its error shows where it came from."""
+    monkeypatch.setattr(cancellation, "COUNT_IS_PROOF", True)
+    calls = []
+
+    async def function():
+        calls.append(1)
+        asyncio.current_task().cancel()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise TimeoutError from error
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(FORMS["prepared"](POLICY.with_(on=TimeoutError), function))
+    assert 5 == len(calls)
 
 
 def test_a_cancellation_of_a_later_attempt_ends_the_call():

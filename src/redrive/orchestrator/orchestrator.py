@@ -125,7 +125,7 @@ class Orchestrator:
             Exception: the last exception of ``send``, if it is not retried; an exception of the strategy.
         """
         self.begin(request)
-        cancel_requests = 0
+        cancel_requests: int | None = None
         try:
             with published(request, lambda error: self._classified(request, error) is not None):
                 while not request.completed:

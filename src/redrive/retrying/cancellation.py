@@ -1,4 +1,4 @@
-"""Cancellations that an attempt has turned into another error.
+"""Cancellations that an attempt has turned into another error, or into a result that is rejected.
 
 A function that is cancelled may raise another error from its cleanup: ``finally: await writer.drain()`` raises
 ``ConnectionError``. A retry would lose the cancellation then: `asyncio.timeout`, `asyncio.wait_for` and
@@ -7,39 +7,59 @@ back (``Task.cancelling``). Under trio the next wait raises the cancellation aga
 
 The cleanup of a cancelled task may call functions that are retried. The cancellation that such a task is handling is in
 the chain of contexts of each error, too; it was caught outside of the call, by a frame that is still on the stack.
+
+An attempt that leaves its ``except`` clause before it raises or returns leaves no cancellation in that chain. Then only
+the requests prove one, if they have been counted before the attempt, as those of a cleanup are older:
+
+* They are counted where it costs a call without failures nothing: in calls with ``on_result``, a timeout, a given
+  deadline, a coroutine function in the policy, in copies of a hedged call, and after each failure. In the first attempt
+  of another call such a cancellation is not noticed.
+* An error needs Python 3.13. Before, an `asyncio.TaskGroup` with a failed task may leave a request behind, and an
+  attempt that handles its exception group and fails later looks as if it had been cancelled.
+* A rejected result is believed on all versions, because it has no chain of contexts. On 3.11 and 3.12, an attempt that
+  handles the exception group of a task group must raise an error instead of returning a result that is rejected.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from math import inf
 from types import EllipsisType, FrameType, TracebackType
 
 from redrive.errors.foreign import cause_of, context_of, is_a
 
+# Task groups take back all their requests.
+COUNT_IS_PROOF = sys.version_info >= (3, 13)
 
-def keep_cancellation(error: Exception, before: int, handled: BaseException | EllipsisType | None = ...) -> int:
+
+def keep_cancellation(
+    error: Exception | None, before: int | None, handled: BaseException | EllipsisType | None = ...
+) -> int:
     """Raise the cancellation that an attempt has turned into another error, if the task of asyncio was cancelled.
 
     Args:
-        error: what the attempt has raised.
-        before: how many requests for a cancellation there were at the end of the attempt before, 0 at the first one.
+        error: what the attempt has raised; None if it has returned a result that is rejected.
+        before: how many requests for a cancellation there were before the attempt; None if they were not counted.
         handled: for a block, what was being handled when its attempt began, because the frame of a block is still on
             the stack; for a call, nothing.
 
     Returns:
         The requests for a cancellation that have not been taken back, for the next attempt.
     """
-    requests = _requests()
-    if requests > before:
-        cancellation = latest_cancellation(error, handled)
+    requests = cancel_requests()
+    if requests and requests > (before or 0):
+        cancellation = None if error is None else latest_cancellation(error, handled)
         if cancellation is not None:
             # The same object, because anyio recognises its own by their text.
             raise cancellation
+        if before is not None and (error is None or _proves(error)) and not _comes_again():
+            kind: type[BaseException] = sys.modules["asyncio"].CancelledError
+            raise kind("the task was cancelled during an attempt that did not raise the cancellation")
     return requests
 
 
-def _requests() -> int:
+def cancel_requests() -> int:
     """Return how many requests for a cancellation the current task of asyncio has not taken back."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
@@ -52,7 +72,19 @@ def _requests() -> int:
     return 0 if task is None else int(task.cancelling())
 
 
-# The number of requests alone is no proof: `asyncio.TaskGroup` of Python 3.11 does not take back all of its own.
+def _proves(error: Exception) -> bool:
+    """Return True if further requests prove a cancellation that an error does not show."""
+    kind: type[BaseException] = sys.modules["asyncio"].CancelledError
+    # What an error shows was decided on already: it was taken back, or came before the call.
+    return COUNT_IS_PROOF and not any(is_a(link, kind) for link in _chain(error))
+
+
+def _comes_again() -> bool:
+    """Return True if a cancel scope of anyio is cancelled: it cancels the next wait, too, by an error of its own."""
+    anyio = sys.modules.get("anyio")
+    return anyio is not None and anyio.current_effective_deadline() == -inf
+
+
 def latest_cancellation(
     error: BaseException, handled: BaseException | EllipsisType | None = ...
 ) -> BaseException | None:

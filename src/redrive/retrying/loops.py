@@ -20,6 +20,7 @@ from redrive.errors.foreign import is_a
 from redrive.policy import Failure, format_duration
 from redrive.policy.classify import Answer, answer_of, is_coroutine_function, must_be_awaited, refuse_coroutine
 from redrive.policy.outcome import Outcome
+from redrive.retrying.cancellation import cancel_requests
 from redrive.retrying.context import LOOPS
 from redrive.retrying.plan import Plan
 from redrive.retrying.state import CallState, start
@@ -84,8 +85,9 @@ async def acall(plan: Plan, function: _AsyncFunction, args: tuple[Any, ...], kwa
 
 async def aproceed(state: CallState, function: _AsyncFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call and await the function until it succeeds or the policy gives up; return its last result."""
-    if not state.plan.has_hooks:
+    if not state.plan.is_attended:
         return await _copies(state, function, args, kwargs)
+    state.cancel_requests = cancel_requests()
     state.args, state.kwargs, state.awaits_hooks = args, kwargs, True
     try:
         return await _copies(state, function, args, kwargs)
@@ -119,7 +121,7 @@ async def attempts(state: CallState, function: _AsyncFunction, args: tuple[Any, 
                 else:
                     result = await function(*args, **kwargs)
             except BaseException as error:
-                if not await afailed(state, error, timed_out=timeout is not None and timeout.expired):
+                if not await afailed(state, error, timeout):
                     raise
             else:
                 if await _aaccepts(state, result) if state.plan.awaits else state.accepts(result):
@@ -133,11 +135,14 @@ async def attempts(state: CallState, function: _AsyncFunction, args: tuple[Any, 
 LOOPS.update((proceed.__code__, attempts.__code__))
 
 
-async def afailed(state: CallState, error: BaseException, *, timed_out: bool = False) -> bool:
+async def afailed(state: CallState, error: BaseException, timer: Timeout | None = None) -> bool:
     """Return True if an attempt that raised is retried; await the classifier if it is a coroutine function."""
     if not isinstance(error, Exception):
         state.left_by(error)
         return False
+    timed_out = False
+    if timer is not None:
+        timed_out, state.cancel_requests = timer.expired, timer.pending
     on = state.plan.policy.on
     if state.plan.awaits and not state.off and callable(on) and is_coroutine_function(on):
         if not timed_out:
@@ -182,6 +187,9 @@ async def aoutcome(
 class _AsyncioTimeout:
     """A timer that cancels the current asyncio task, by the protocol of ``asyncio.timeout``, as a plain ``with``."""
 
+    #: The requests for a cancellation of the task before the attempt.
+    pending = 0
+
     def __init__(self, state: CallState) -> None:
         self._state = state
         self.expired = False
@@ -193,7 +201,7 @@ class _AsyncioTimeout:
         if task is None:
             raise RuntimeError(f"{self._state.name}: a timeout cuts off a task, and this code runs in none")
         self._task = task
-        self._pending = task.cancelling()
+        self.pending = task.cancelling()
         self._timer = asyncio.get_running_loop().call_later(_time_left(self._state), self._expire)
 
     def _expire(self) -> None:
@@ -209,7 +217,7 @@ class _AsyncioTimeout:
         import asyncio
 
         # If there are more cancel requests than before and this one, another cancellation comes first.
-        is_ours = self._task.uncancel() <= self._pending
+        is_ours = self._task.uncancel() <= self.pending
         if is_ours and is_a(error, asyncio.CancelledError):
             raise _timeout_error(self._state) from error
         if not is_ours and isinstance(error, Exception):
@@ -218,6 +226,9 @@ class _AsyncioTimeout:
 
 class _TrioTimeout:
     """A cancel scope of trio that raises `TimeoutError`."""
+
+    #: Trio counts no requests: it cancels the next wait, too.
+    pending = 0
 
     def __init__(self, state: CallState) -> None:
         self._state = state

@@ -39,6 +39,8 @@ class Plan:
         self.has_deadline = given.deadline_given and self.limit is not None
         #: Seconds for one attempt; None for no limit.
         self.timeout = None if policy.attempt_timeout is None else policy.attempt_timeout.total_seconds()
+        #: True if awaited attempts are cut off, by one of the two.
+        self.is_bounded = self.has_deadline or self.timeout is not None
         #: True if the policy ever calls again.
         self.retries = policy.attempts != 1 or any(rule.attempts not in (None, 1) for rule in policy.rules)
         #: True if the call leaves a retry to an enclosing call that would make it (``nested="outer"``).
@@ -55,6 +57,8 @@ class Plan:
         self.hedged = policy.hedge is not None
         #: True if the policy has ``on_retry`` or ``on_give_up``.
         self.has_hooks = bool(policy.retry_hooks or policy.give_up_hooks)
+        #: True if an awaited call needs more than its attempts: hooks, or a count of the requests for a cancellation.
+        self.is_attended = self.has_hooks or self.checks_results or self.awaits
         #: The event that ends the waits of calls; None without one.
         self.stop = policy.stop
         #: True if `quick` must not decide: a hook is called, or the event has a listener.
@@ -64,7 +68,7 @@ class Plan:
         self.own = None if policy.budget_given or not (self.retries or self.hedged) else own or OwnBudget()
         indirect = self.is_slow or self.shares or self.hedged or self.checks_results or self.awaits
         #: True if a call needs no preparation; the compiled wrapper then makes the first attempt itself.
-        self.direct = not self.has_deadline and self.timeout is None and not indirect
+        self.direct = not self.is_bounded and not indirect
 
     def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> float | None:
         """Return the seconds to wait in the common case, without building a history and a decision.

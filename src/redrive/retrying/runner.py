@@ -20,6 +20,7 @@ from redrive.policy.call_methods import AttemptProtocol, Runner
 from redrive.policy.classify import is_coroutine_function, refuse_async, refuse_coroutine
 from redrive.policy.outcome import Outcome
 from redrive.retrying import context, loops
+from redrive.retrying.cancellation import cancel_requests
 from redrive.retrying.context import Scope
 from redrive.retrying.loops import Timeout, attempt_timeout
 from redrive.retrying.plan import Plan, name_of
@@ -82,6 +83,8 @@ class _BlockAttempt:
         self._token = self._call.publish()
         if self._is_async:
             self._handled = sys.exception()
+            if self._call.plan.checks_results:
+                self._call.cancel_requests = cancel_requests()
             if self._call.bounded:
                 self._timeout = attempt_timeout(self._call)
                 self._timeout.__enter__()
@@ -119,6 +122,8 @@ class _BlockAttempt:
             retry = not call.accepts(self.result)
         elif isinstance(error, Exception):
             if self._is_async and not timed_out:
+                if self._timeout is not None:
+                    call.cancel_requests = self._timeout.pending
                 call.keep_cancellation(error, self._handled)
             retry = call.timed_out(error) if timed_out else call.failed(error)
         else:

@@ -139,6 +139,8 @@ class CallState(Scope):
     awaits_hooks = False
     #: What coroutine functions among the hooks have returned, until it is awaited.
     pending: tuple[Awaitable[object], ...] = ()
+    #: The requests for a cancellation of the task before the attempt; None if they were not counted.
+    cancel_requests: int | None = None
     #: The records of the other copies of a hedged call.
     copies: tuple[Record, ...] = ()
     _name: str | None = None
@@ -151,7 +153,6 @@ class CallState(Scope):
     #: The error that is retried, in a wait in which the interpreter may end, and then until the next attempt fails.
     _kept: Exception | None = None
     _counted = 0
-    _cancel_requests = 0
     _emitted: Entry | None = None
     _total_wait = ZERO
 
@@ -214,7 +215,7 @@ class CallState(Scope):
     @property
     def bounded(self) -> bool:
         """True if awaited attempts are cancelled at a timeout or at a deadline that the user gave."""
-        return (self.plan.has_deadline or self.plan.timeout is not None) and not self.off
+        return self.plan.is_bounded and not self.off
 
     @property
     def hedges(self) -> bool:
@@ -364,12 +365,12 @@ class CallState(Scope):
         self.keep_cancellation(error)
         return self.failed(error)
 
-    def keep_cancellation(self, error: Exception, handled: BaseException | EllipsisType | None = ...) -> None:
-        """Raise the cancellation that an attempt has turned into another error; see `keep_cancellation`."""
+    def keep_cancellation(self, error: Exception | None, handled: BaseException | EllipsisType | None = ...) -> None:
+        """Raise the cancellation that an attempt has not raised; see `redrive.retrying.cancellation`."""
         if self.off:
             return
         try:
-            self._cancel_requests = keep_cancellation(error, self._cancel_requests, handled)
+            self.cancel_requests = keep_cancellation(error, self.cancel_requests, handled)
         except BaseException as cancellation:
             self.left_by(cancellation)
             raise
@@ -511,6 +512,8 @@ class CallState(Scope):
         if self.below and isinstance(decision, GiveUp):
             decision = decision._replace(why=f"{decision.why}, {self.below} of them in calls below")
         if isinstance(decision, Retry):
+            if error is None and self.cancel_requests is not None:
+                self.keep_cancellation(None)
             decision = self._adjusted(decision, error, result)
         if isinstance(decision, Retry) and decision.rule != "deadline":
             decision = self._charge(failure, decision)
@@ -562,7 +565,8 @@ class CallState(Scope):
         copy.bind(SCOPE.get(), self._name)
         copy.began = self._monotonic()
         copy.above = self.above
-        copy._quick, copy.is_copy = never_quick, True
+        # It runs in a new task.
+        copy._quick, copy.is_copy, copy.cancel_requests = never_quick, True, 0
         copy.args, copy.kwargs, copy.awaits_hooks = self.args, self.kwargs, self.awaits_hooks
         return copy
 
