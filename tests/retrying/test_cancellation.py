@@ -207,6 +207,13 @@ RESULT_FORMS = {
 }
 
 
+@pytest.fixture
+def proof(monkeypatch):
+    """Have task groups take back all their requests, as from Python 3.13 on."""
+    monkeypatch.setattr(cancellation, "COUNT_IS_PROOF", True)
+
+
+@pytest.mark.usefixtures("proof")
 @pytest.mark.parametrize("form", RESULT_FORMS)
 def test_a_cancellation_that_becomes_a_rejected_result_ends_the_call(form):
     """A result is not retried if the task was cancelled during its attempt."""
@@ -218,6 +225,7 @@ def test_a_cancellation_that_becomes_a_rejected_result_ends_the_call(form):
     assert ("cancelled", 1) == asyncio.run(main())
 
 
+@pytest.mark.usefixtures("proof")
 def test_a_timeout_around_a_call_comes_although_its_results_are_rejected():
     """`asyncio.timeout` around a call raises `TimeoutError`."""
 
@@ -230,6 +238,7 @@ def test_a_timeout_around_a_call_comes_although_its_results_are_rejected():
         asyncio.run(main())
 
 
+@pytest.mark.usefixtures("proof")
 def test_a_cancellation_that_becomes_an_accepted_result_is_that_of_the_attempt():
     """A result that is not retried is returned, as without a policy."""
 
@@ -240,6 +249,7 @@ def test_a_cancellation_that_becomes_an_accepted_result_is_that_of_the_attempt()
     assert (None, 1) == asyncio.run(main())
 
 
+@pytest.mark.usefixtures("proof")
 def test_a_cancellation_that_becomes_a_rejected_result_has_the_word_of_the_callee():
     """The attempt was cut off: a call around it does not repeat what is declared not idempotent."""
 
@@ -255,6 +265,7 @@ def test_a_cancellation_that_becomes_a_rejected_result_has_the_word_of_the_calle
     assert forbidden_by(found.value)
 
 
+@pytest.mark.usefixtures("proof")
 @pytest.mark.parametrize("library", ["asyncio", "trio"])
 @pytest.mark.parametrize("form", RESULT_FORMS)
 def test_a_scope_of_anyio_ends_a_call_whose_results_are_rejected(form, library):
@@ -315,10 +326,10 @@ def test_a_first_attempt_that_fails_after_it_has_caught_a_cancellation(form, mon
 
 
 @pytest.mark.parametrize("form", [*RESULT_FORMS, "classified", "generator"])
-@pytest.mark.parametrize("proof", [True, False])
-def test_the_cleanup_after_a_caught_cancellation_is_retried(form, proof, monkeypatch):
+@pytest.mark.parametrize("is_proof", [True, False])
+def test_the_cleanup_after_a_caught_cancellation_is_retried(form, is_proof, monkeypatch):
     """A task that has caught its cancellation may call functions that are retried, for an error and for a result."""
-    monkeypatch.setattr(cancellation, "COUNT_IS_PROOF", proof)
+    monkeypatch.setattr(cancellation, "COUNT_IS_PROOF", is_proof)
     calls = []
 
     async def flush():
@@ -358,6 +369,25 @@ def test_a_task_group_whose_failure_the_attempt_has_handled_is_no_cancellation(f
     with pytest.raises(Busy):
         asyncio.run(FORMS[form](POLICY, function))
     assert 5 == len(calls)
+
+
+@pytest.mark.parametrize("form", RESULT_FORMS)
+def test_a_task_group_whose_failure_became_a_rejected_result_is_no_cancellation(form):
+    """An attempt that handles the failure of its group, and returns a result that is rejected, is retried."""
+    calls = []
+
+    async def fail():
+        raise Busy
+
+    async def function():
+        calls.append(1)
+        with contextlib.suppress(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+        return "done" if len(calls) == 3 else None
+
+    asyncio.run(RESULT_FORMS[form](POLLED, function))
+    assert 3 == len(calls)
 
 
 def test_what_an_error_shows_is_no_other_cancellation(monkeypatch):

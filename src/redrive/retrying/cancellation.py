@@ -14,10 +14,9 @@ the requests prove one, if they have been counted before the attempt, as those o
 * They are counted where it costs a call without failures nothing: in calls with ``on_result``, a timeout, a given
   deadline, a coroutine function in the policy, in copies of a hedged call, and after each failure. In the first attempt
   of another call such a cancellation is not noticed.
-* An error needs Python 3.13. Before, an `asyncio.TaskGroup` with a failed task may leave a request behind, and an
-  attempt that handles its exception group and fails later looks as if it had been cancelled.
-* A rejected result is believed on all versions, because it has no chain of contexts. On 3.11 and 3.12, an attempt that
-  handles the exception group of a task group must raise an error instead of returning a result that is rejected.
+* They prove it on Python 3.13 and later. Before, an `asyncio.TaskGroup` with a failed task may leave a request behind,
+  and an attempt that handles its exception group, and fails or returns a rejected result later, looks as if it had been
+  cancelled.
 """
 
 from __future__ import annotations
@@ -53,7 +52,12 @@ def keep_cancellation(
         if cancellation is not None:
             # The same object, because anyio recognises its own by their text.
             raise cancellation
-        if before is not None and (error is None or _proves(error)) and not _comes_again():
+        if (
+            COUNT_IS_PROOF
+            and before is not None
+            and not (error is not None and _shows_one(error))
+            and not _comes_again()
+        ):
             kind: type[BaseException] = sys.modules["asyncio"].CancelledError
             raise kind("the task was cancelled during an attempt that did not raise the cancellation")
     return requests
@@ -72,11 +76,10 @@ def cancel_requests() -> int:
     return 0 if task is None else int(task.cancelling())
 
 
-def _proves(error: Exception) -> bool:
-    """Return True if further requests prove a cancellation that an error does not show."""
+def _shows_one(error: Exception) -> bool:
+    """Return True if a cancellation is in the chain of an error: it was taken back, or came before the call."""
     kind: type[BaseException] = sys.modules["asyncio"].CancelledError
-    # What an error shows was decided on already: it was taken back, or came before the call.
-    return COUNT_IS_PROOF and not any(is_a(link, kind) for link in _chain(error))
+    return any(is_a(link, kind) for link in _chain(error))
 
 
 def _comes_again() -> bool:
