@@ -19,6 +19,7 @@ from redrive.errors import PolicyValueError
 from redrive.policy.budget import OWN
 from redrive.retrying import Hedge, TokenBudget, budget, isolated
 from redrive.retrying.own import OwnBudget
+from redrive.retrying.plan import Plan
 from redrive.retrying.shared import SharedBreaker
 from redrive.testing import VirtualClock, using
 from tests.retrying.helpers import Busy, Script, checkpoint
@@ -230,6 +231,37 @@ def test_no_budget_limits_nothing():
     crowd = Crowd(THREE.with_(budget=None))
 
     assert 1000 == asyncio.run(crowd.together(500))[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_bounded"),
+    [
+        ({"attempts": 100_000, "deadline": None}, False),
+        ({"attempts": None, "deadline": "1d"}, False),
+        ({"attempts": 100, "deadline": "1d"}, True),
+        ({"attempts": None, "deadline": "1h"}, True),
+        ({"attempts": 100_000}, True),
+    ],
+)
+def test_a_consumer_has_no_budget(changes, is_bounded):
+    """Calls that may connect again more than a hundred times, for more than an hour, go on side by side."""
+    policy = THREE.with_(**changes)
+
+    assert is_bounded is (Plan(policy, "consume").own is not None)
+
+
+def test_consumers_go_on_side_by_side():
+    """Three consumers lose their connections a thousand times, and end when the target is there."""
+
+    async def main():
+        crowd = Crowd(THREE.with_(attempts=100_000, deadline=None))
+        running = asyncio.ensure_future(crowd.together(3))
+        while crowd.calls < 1000 and not running.done():
+            await checkpoint()
+        crowd.is_down = False
+        return (await running)[1]
+
+    assert [] == asyncio.run(main())
 
 
 def test_a_named_budget_takes_the_place_of_the_own_one():

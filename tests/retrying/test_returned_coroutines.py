@@ -192,3 +192,26 @@ def test_a_function_is_checked_until_it_has_returned():
     assert 1 == function()
     after = function.__closure__[function.__code__.co_freevars.index("_rd_call")].cell_contents
     assert (True, 2) == (before is not after and after is function.__wrapped__, function())
+
+
+@functools.singledispatch
+def load(key):
+    """Return a value at once."""
+    return "plain"
+
+
+@load.register
+async def _(key: int):
+    """Return a value later."""
+
+
+@pytest.mark.parametrize(
+    "function", [load, functools.partial(load), functools.lru_cache(load)], ids=["singledispatch", "partial", "cache"]
+)
+def test_a_function_that_calls_others_is_always_checked(function):
+    """One that returned a value may return a coroutine for another argument."""
+    call = redrive.retry(POLICY)(function)
+
+    assert "plain" == call("a")
+    with pytest.raises(CoroutineReturned):
+        call(1)

@@ -17,7 +17,7 @@ import redrive.testing
 from redrive.policy import Backoff, Policy
 from redrive.policy.budget import ConcurrencyBudget
 from redrive.retrying import BreakerSettings, Limiter, TokenBudget, breaker, budget, isolated
-from redrive.retrying.context import finish_imports
+from redrive.retrying.context import finish_imports, roll
 from redrive.retrying.shutdown import is_refused
 from tests.retrying.helpers import Busy, JumpingClock
 
@@ -315,3 +315,39 @@ def test_a_fork_waits_for_the_modules_of_failures(monkeypatch):
     monkeypatch.setattr(threading, "active_count", lambda: 2)
     finish_imports()
     assert "redrive.observe.logs" in loaded
+
+
+LAST = """
+import redrive, logging
+logging.disable(50)
+
+class Mine(Exception):
+    pass
+
+@redrive.retry(on=Mine, attempts=3, backoff=redrive.Backoff.constant(0))
+def fail():
+    raise Mine
+
+class Late:
+    def __del__(self, fail=fail):
+        try:
+            fail()
+        except BaseException as error:
+            print(type(error).__name__, error.__retry__.rule, flush=True)
+
+late = Late()
+"""
+
+
+def test_a_first_failure_at_the_very_end_raises_the_users_error():
+    """Where `random` cannot be loaded any more, the call retries without jitter."""
+    done = subprocess.run([sys.executable, "-c", LAST], capture_output=True, text=True, check=True)
+
+    assert ("Mine attempts\n", "") == (done.stdout, done.stderr)
+
+
+def test_without_random_the_sample_is_zero(monkeypatch):
+    """The interpreter may end before the first failure."""
+    monkeypatch.setitem(sys.modules, "random", None)
+
+    assert 0.0 == roll()

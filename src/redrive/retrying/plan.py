@@ -15,6 +15,8 @@ from redrive.retrying.own import OwnBudget
 
 # The random sample of the longest delay.
 _LONGEST = 1 - 2.0**-53
+# More attempts than these, for more seconds than these, are those of a consumer that connects again and again.
+_OFTEN, _LONG = 100, 3600.0
 # The number of classes of exceptions, and of attempts for each of them, with a kept wait.
 CLASSES_KEPT, WAITS_KEPT = 1024, 64
 
@@ -64,11 +66,19 @@ class Plan:
         #: True if `quick` must not decide: a hook is called, or the event has a listener.
         self.is_slow = self.has_hooks or self.stop is not None
         #: The budget of the function, policy object or transport, which several plans may share; None if the policy has
-        #: ``budget``, also ``budget=None``, or never calls again.
-        self.own = None if policy.budget_given or not (self.retries or self.hedged) else own or OwnBudget()
+        #: ``budget``, also ``budget=None``, or never calls again, or as often as a consumer.
+        self.own = own or OwnBudget() if self._needs_budget() else None
         indirect = self.is_slow or self.shares or self.hedged or self.checks_results or self.awaits
         #: True if a call needs no preparation; the compiled wrapper then makes the first attempt itself.
         self.direct = not self.is_bounded and not indirect
+
+    def _needs_budget(self) -> bool:
+        policy = self.policy
+        # A consumer that connects again and again for days succeeds when it ends: nothing is paid back until then, and
+        # its lost connections are no burst.
+        is_often = policy.attempts is None or policy.attempts > _OFTEN
+        is_consumer = is_often and (self.limit is None or self.limit > _LONG)
+        return (self.retries or self.hedged) and not policy.budget_given and not is_consumer
 
     def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> float | None:
         """Return the seconds to wait in the common case, without building a history and a decision.

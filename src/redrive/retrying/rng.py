@@ -8,9 +8,11 @@ from __future__ import annotations
 
 
 def roll() -> float:
-    """Return a sample from [0, 1) for `Policy.decide`."""
-    import random
-
+    """Return a sample from [0, 1) for `Policy.decide`; 0.0 when the interpreter ends and loads nothing any more."""
+    try:
+        import random
+    except ImportError:
+        return 0.0
     # Read from the module, it costs the next failures nothing.
     globals()["roll"] = random.random
     return random.random()

@@ -183,16 +183,17 @@ def compile_wrapper(function: Callable[..., Any], plan: Plan, parts: Parts, *, i
 
 
 class _Checked:
-    """A plain function that is called for the first time: it must not return a coroutine.
+    """A function that must not return a coroutine.
 
-    A check of each result would cost a tenth of a call. The kind of a function's results does not change, so the
-    wrapper calls the function itself as soon as it has returned.
+    A check of each result would cost a tenth of a call, so the wrapper calls a plain function itself as soon as it has
+    returned. The results of others, such as those of `functools.singledispatch`, are of several kinds.
     """
 
-    __slots__ = ("cell", "function")
+    __slots__ = ("_is_plain", "cell", "function")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
+        self._is_plain = isinstance(function, FunctionType) and not hasattr(function, "__wrapped__")
         #: The variable of the wrapper that holds what it calls.
         self.cell: CellType | None = None
 
@@ -200,7 +201,7 @@ class _Checked:
         """Call the function."""
         result = refuse_coroutine(self.function(*args, **kwargs), self.function)
         # While successes are counted, the cell holds the function that counts.
-        if self.cell is not None and self.cell.cell_contents is self:
+        if self._is_plain and self.cell is not None and self.cell.cell_contents is self:
             self.cell.cell_contents = self.function
         return result
 
