@@ -36,6 +36,7 @@ def group(*leaves: BaseException) -> Failure:
         ((ValueError, "TIMEOUT", OSError, ValueError), ("TIMEOUT", "builtins.OSError", "builtins.ValueError")),
         ([UserError], (f"{__name__}.UserError",)),
         ({"A.b.C"}, ("A.b.C",)),
+        (["HTTP_404", "HTTP_1_1_REQUIRED", "HTTP_2_GOAWAY"], ("HTTP_1_1_REQUIRED", "HTTP_2_GOAWAY", "HTTP_404")),
     ],
 )
 def test_types_and_reasons_become_names(on: object, expected: tuple[str, ...]):

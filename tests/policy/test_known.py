@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from unittest.mock import patch
 
+import httpx
 import pytest
 from redis import exceptions as redis
 
@@ -76,6 +77,22 @@ def test_what_is_given_is_kept():
 
     assert ("MINE", Stage.NOT_SENT, timedelta(seconds=9)) == (found.reason, found.stage, found.hint)
     assert Stage.IN_FLIGHT is describe(error).stage
+
+
+@pytest.mark.parametrize(
+    ("error", "stage"),
+    [
+        (caused(TimeoutError("late"), httpx.ConnectError("refused")), Stage.IN_FLIGHT),
+        (caused(ValueError("mine"), caused(ConnectionResetError(), httpx.ConnectError("refused"))), Stage.IN_FLIGHT),
+        (caused(ValueError("mine"), httpx.ConnectError("refused")), Stage.NOT_SENT),
+        (caused(httpx.ConnectError("refused"), TimeoutError("inside of the library")), Stage.NOT_SENT),
+        (caused(httpx.ReadError("lost"), KeyError()), Stage.IN_FLIGHT),
+    ],
+)
+def test_a_cause_does_not_take_back_what_was_in_flight(error: BaseException, stage: Stage):
+    """What the exceptions around a known cause prove stays; what the library has inside of its own is its business."""
+    assert stage is describe(error).stage
+    assert Stage.NOT_SENT is describe(error, stage=Stage.NOT_SENT).stage
 
 
 def test_a_group_is_described_by_its_leaves():

@@ -95,3 +95,12 @@ def test_a_named_tuple_is_one_of_the_library():
     assert (Theirs(1), "1b", Ours(1)) == (Ours(1), Ours(1).both, pickle.loads(pickle.dumps(Ours(1))))
     with pytest.raises(TypeError, match="first"):
         Ours()  # type: ignore[call-arg]
+
+
+def test_a_field_without_a_default_comes_first():
+    """A default that stands before a field without one is refused, instead of moving to that field."""
+    with pytest.raises(TypeError, match="Wrong: a field without a default follows first"):
+
+        class Wrong(NamedTuple):
+            first: int = 1
+            second: int  # type: ignore[misc]

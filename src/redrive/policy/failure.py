@@ -4,8 +4,8 @@ An exception is reduced to the *names* of its classes, its message, and its hint
 whole MRO gives the same answer as ``except``, also for rows of a database.
 
 Signals (`redrive.errors.RetryAfter`, `redrive.errors.GiveUp`) also apply in the chain of explicit causes:
-``raise Declined() from GiveUp("stolen card")`` is as final as the bare signal. The same holds for the declaration of a
-called function as ``idempotent=False`` (`forbid_repetition`).
+``raise Declined() from GiveUp("stolen card")`` is as final as the bare signal. The same holds for a called function
+that is declared ``idempotent=False`` (`forbid_repetition`).
 """
 
 from __future__ import annotations

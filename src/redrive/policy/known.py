@@ -15,7 +15,7 @@ from typing import TypeAlias, cast
 
 from redrive.errors.foreign import cause_of
 from redrive.policy.failure import Failure, flatten, forbidden_by, of_leaves
-from redrive.policy.stage import Stage
+from redrive.policy.stage import Stage, stage_of_one
 from redrive.seams import FAILURE_READERS
 
 __all__ = ["describe", "reader_of"]
@@ -54,7 +54,8 @@ def describe(exception: BaseException, *, reason: str | None = None, stage: Stag
     Args:
         exception: the exception. What a signal in it has settled is kept.
         reason: name of the reason; by default that of the integration, or see `Failure.of`.
-        stage: how far the call got; by default what an integration knows, or else what the exception proves.
+        stage: how far the call got; by default what an integration knows, or else what the exception proves. An
+            exception that was in flight stays so, whatever an integration knows about its cause.
     """
     failure = Failure.of(exception, reason=reason, stage=stage)
     if not failure.leaves and cause_of(exception) is None and reader_of(type(exception)) is None:
@@ -81,14 +82,19 @@ def describe(exception: BaseException, *, reason: str | None = None, stage: Stag
 
 
 def _read(exception: BaseException) -> Failure | None:
-    """Return what an integration reads from an exception or from the first of its causes that one knows."""
+    """Return what an integration reads from an exception or from the first of its causes that one knows.
+
+    If an exception around that cause was in flight, so is the whole.
+    """
+    is_lost = False
     for link in _causes(exception):
         read, found = reader_of(type(link)), None
         # The methods of a foreign exception may raise anything.
         with suppress(Exception):
             found = None if read is None else read(link)
         if found is not None:
-            return found
+            return found._replace(stage=Stage.IN_FLIGHT) if is_lost else found
+        is_lost = is_lost or stage_of_one(link) is Stage.IN_FLIGHT
     return None
 
 

@@ -123,7 +123,8 @@ GRPC_REASONS = (
 def refuse_unknown(name: str, field: str) -> None:
     """Raise `PolicyValueError` for the name of a status or a code that does not exist, which no failure could have."""
     status = name[5:]
-    if name.startswith("HTTP_") and status[:1].isdecimal():
+    # Reasons such as HTTP_1_1_REQUIRED name no status.
+    if name.startswith("HTTP_") and (status.isdecimal() or status[1:] == "XX"):
         if not (len(status) == len("404") and status.isdecimal() and int(status) in STATUSES):
             valid = f"{STATUSES[0]} to {STATUSES[-1]}"
             raise PolicyValueError(f"{field}: {name} names no status of HTTP, which are {valid}, as in HTTP_404")

@@ -120,7 +120,7 @@ def stage_of_class(types: tuple[str, ...]) -> tuple[Stage, bool]:
 
 def stage_of(exception: BaseException) -> Stage:
     """Return the stage that an exception and its origins prove."""
-    found = {_own(link) for link in origins(exception)} - {None}
+    found = {stage_of_one(link) for link in origins(exception)} - {None}
     if _IN_FLIGHT in found:
         return _IN_FLIGHT
     return _NOT_SENT if found == {_NOT_SENT} else _ANSWERED
@@ -145,7 +145,7 @@ def origins(exception: BaseException) -> Iterator[BaseException]:
         waiting += [each for each in (cause_of(link), *inner) if is_a(each, BaseException)]
 
 
-def _own(link: BaseException) -> Stage | None:
+def stage_of_one(link: BaseException) -> Stage | None:
     """Return the stage that one exception proves by itself; None if it proves nothing."""
     stage = next((_STAGES[name] for name in _names(link) if name in _STAGES), None)
     if stage is not _IN_FLIGHT:

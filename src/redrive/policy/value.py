@@ -24,7 +24,11 @@ else:
 
         def __new__(cls, name: str, _: tuple[type, ...], namespace: dict[str, Any]) -> type:
             notes = namespace.get("__annotations__", {})
-            defaults = [namespace[each] for each in notes if each in namespace]
+            given = [each for each in notes if each in namespace]
+            # The last fields have the defaults.
+            if given != [*notes][len(notes) - len(given) :]:
+                raise TypeError(f"{name}: a field without a default follows {given[0]}, which has one")
+            defaults = [namespace[each] for each in given]
             made = namedtuple(  # noqa: PYI024 - see the module
                 name, notes, defaults=defaults, module=namespace["__module__"]
             )
