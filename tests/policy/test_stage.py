@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.process
+import errno
 import http.client
+import imaplib
+import multiprocessing
 import smtplib
 import socket
 import ssl
+import subprocess
 import urllib.error
 from functools import partial
 
 import pytest
+import requests
+import urllib3
 
 from redrive.errors import CircuitOpen, StoreOutcomeUnknown, UnambiguousTimeout
 from redrive.policy import Failure, History, Policy, Stage
@@ -40,7 +47,30 @@ STAGES = [
     (http.client.IncompleteRead(b""), IN_FLIGHT),
     (http.client.RemoteDisconnected(), IN_FLIGHT),
     (http.client.BadStatusLine("?"), IN_FLIGHT),
+    (http.client.LineTooLong("header line"), IN_FLIGHT),
+    (http.client.UnknownProtocol("HTTP/3"), IN_FLIGHT),
+    (http.client.HTTPException("got more than 100 headers"), IN_FLIGHT),
+    (http.client.InvalidURL(), ANSWERED),
+    (http.client.CannotSendRequest(), ANSWERED),
+    (http.client.NotConnected(), ANSWERED),
+    (requests.exceptions.ConnectionError(http.client.HTTPException("got more than 100 headers")), IN_FLIGHT),
+    (urllib3.exceptions.ProtocolError("Connection aborted.", http.client.HTTPException("too many")), IN_FLIGHT),
+    (urllib.error.ContentTooShortError("got 1 of 2 bytes", b""), IN_FLIGHT),
+    (multiprocessing.TimeoutError("pool"), IN_FLIGHT),
+    (subprocess.TimeoutExpired("book", 5), IN_FLIGHT),
+    (subprocess.CalledProcessError(1, "book"), ANSWERED),
+    (concurrent.futures.process.BrokenProcessPool(), IN_FLIGHT),
+    (imaplib.IMAP4.abort("socket error: EOF"), IN_FLIGHT),
+    (imaplib.IMAP4.error("no such mailbox"), ANSWERED),
+    (OSError(errno.EHOSTUNREACH, "No route to host"), IN_FLIGHT),
+    (OSError(errno.ENETUNREACH, "Network is unreachable"), IN_FLIGHT),
+    (OSError(errno.ENETRESET, "Network dropped connection on reset"), IN_FLIGHT),
+    (OSError(errno.ENOTCONN, "Transport endpoint is not connected"), IN_FLIGHT),
+    (OSError(errno.ENOSPC, "No space left on device"), ANSWERED),
+    (OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"), ANSWERED),
+    (urllib.error.URLError(OSError(errno.EHOSTUNREACH, "No route to host")), IN_FLIGHT),
     (asyncio.IncompleteReadError(b"", 4), IN_FLIGHT),
+    (asyncio.LimitOverrunError("too long", 9), IN_FLIGHT),
     (smtplib.SMTPServerDisconnected("Connection unexpectedly closed"), IN_FLIGHT),
     (_LostOrder(), IN_FLIGHT),
     (CircuitOpen("open"), NOT_SENT),
@@ -163,6 +193,38 @@ def test_a_timeout_while_connecting_was_not_sent(connect):
 
     assert (True, NOT_SENT) == (isinstance(error, TimeoutError), Failure.of(error).stage)
     assert NOT_SENT is Failure.of(urllib.error.URLError(error)).stage
+
+
+def test_a_network_that_is_lost_while_connecting_was_not_sent(monkeypatch):
+    """The number of the error is one of a lost connection, too; the traceback proves that there was none."""
+
+    def connect(*_):
+        raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    error = raised(partial(socket.create_connection, ("127.0.0.1", 9)))
+
+    assert NOT_SENT is Failure.of(error).stage
+    assert NOT_SENT is Failure.of(urllib.error.URLError(error)).stage
+
+
+class Declined(Exception):
+    """An error of a program."""
+
+
+@pytest.mark.parametrize("reason", [None, "DECLINED"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        Declined(TimeoutError()),
+        Declined("late", ConnectionRefusedError()),
+        ExceptionGroup("", [Declined(TimeoutError())]),
+    ],
+    ids=repr,
+)
+def test_the_arguments_of_other_exceptions_are_no_origins(error, reason):
+    """A retry in process does not look into each exception; `raise ... from` makes an origin."""
+    assert ANSWERED is Failure.of(error, reason=reason).stage
 
 
 def test_a_timeout_while_reading_was_in_flight():

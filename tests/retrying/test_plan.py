@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from datetime import timedelta
 
 import pytest
@@ -109,6 +110,14 @@ def test_precomputed_answers_do_not_depend_on_earlier_calls(kind: type[Exception
     for attempts in (1, 2, 99, 100, 101, 1):
         delay = float(attempts) if kind is OSError and attempts < 100 else None
         assert delay == plan.quick(kind(), attempts, 0.0, 0.5)
+
+
+def test_the_number_of_a_bare_os_error_is_read_each_time():
+    """A lost network is decided on with all details, before and after errors that are none."""
+    plan = Plan(PLAIN, "call")
+    lost, local = OSError(errno.EHOSTUNREACH, "No route to host"), OSError(errno.ENOSPC, "No space left")
+
+    assert [None, 2.0, None, 2.0] == [plan.quick(error, 2, 1.0, 0.5) for error in (lost, local, lost, local)]
 
 
 def test_dynamically_created_classes_do_not_fill_the_cache():

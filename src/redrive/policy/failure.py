@@ -20,7 +20,7 @@ from typing import cast
 from redrive.errors import GiveUp, PolicyValueError, RetryAfter, Signal
 from redrive.errors.foreign import attribute, cause_of, is_a, mark_of, set_attribute
 from redrive.policy.duration import parse_duration
-from redrive.policy.stage import Stage, origins, stage_of, stage_of_class
+from redrive.policy.stage import Stage, is_lost, origins, stage_of, stage_of_class
 from redrive.policy.value import NamedTuple
 
 
@@ -95,6 +95,7 @@ class Failure(NamedTuple):
         try:
             is_plain = (
                 known[1]
+                and (type(exception) is not OSError or not is_lost(exception))
                 and reason is None
                 # Only then the word of a called function counts, see `forbid_repetition`.
                 and stage is not Stage.IN_FLIGHT

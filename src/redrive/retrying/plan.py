@@ -11,6 +11,7 @@ from redrive.errors import PolicyValueError
 from redrive.policy import History, Policy, Retry
 from redrive.policy.classify import is_coroutine_function
 from redrive.policy.decider import NO_WAIT, Wait
+from redrive.policy.stage import is_lost
 from redrive.retrying.own import OwnBudget
 
 # The random sample of the longest delay.
@@ -19,6 +20,10 @@ _LONGEST = 1 - 2.0**-53
 _OFTEN, _LONG = 100, 3600.0
 # The number of classes of exceptions, and of attempts for each of them, with a kept wait.
 CLASSES_KEPT, WAITS_KEPT = 1024, 64
+
+
+class _Local(OSError):
+    """The class under which the waits of a bare `OSError` are kept that is no failure of the network."""
 
 
 class Plan:
@@ -88,7 +93,7 @@ class Plan:
         try:
             low, spread = self._waits[type(exception)][attempts]
         except Exception:  # noqa: BLE001 - an unknown class, or one that cannot be hashed
-            low, spread = self._learn(type(exception), attempts)
+            low, spread = self._learn(exception, attempts)
         try:
             if (
                 exception.__cause__ is not None
@@ -103,10 +108,19 @@ class Plan:
         delay = low + sample * spread
         return delay if elapsed + delay < self._room else None
 
-    def _learn(self, kind: type[BaseException], attempts: int) -> Wait:
+    def _learn(self, exception: BaseException, attempts: int) -> Wait:
         """Ask the policy for a wait, and keep it if it is one of the first."""
+        kind = key = type(exception)
+        if kind is OSError:
+            # Each one is looked at, so that nothing is kept under the class itself.
+            if is_lost(exception):
+                return NO_WAIT
+            key = _Local
+            kept = self._waits.get(key, {}).get(attempts)
+            if kept is not None:
+                return kept
         try:
-            is_new = kind not in self._waits
+            is_new = key not in self._waits
         except Exception:  # noqa: BLE001 - whatever its metaclass raises
             return NO_WAIT
         if is_new and len(self._waits) >= CLASSES_KEPT:
@@ -114,7 +128,7 @@ class Plan:
             self._waits.clear()
         wait = self.policy.wait_for(kind, attempts)
         if attempts <= WAITS_KEPT:
-            self._waits.setdefault(kind, {})[attempts] = wait
+            self._waits.setdefault(key, {})[attempts] = wait
         return wait
 
     def refuse_hedge(self, kind: str) -> None:

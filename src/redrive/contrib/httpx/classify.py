@@ -25,6 +25,7 @@ from redrive.policy.classify import (
     reading,
 )
 from redrive.policy.failure import Lasting
+from redrive.policy.stage import frames
 from redrive.retrying import http
 
 with extra("httpx"):
@@ -43,6 +44,7 @@ _NO_CONNECTION = (
 _HOPELESS = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
 # The code of RFC 9113, section 7.
 _REFUSED_STREAM = 7
+_CLIENT = "httpx._client"
 _SENDING = ".send_request_headers.started"
 _SPENT = "the body of the request is a stream that has been read and cannot be read again"
 
@@ -272,21 +274,29 @@ def _read(error: BaseException, allowed: Allowed) -> Failure:
 
 
 def _answer(error: httpx.HTTPStatusError, allowed: Allowed) -> Failure:
-    request, response = error.request, error.response
+    response, earlier = error.response, _earlier(error)
+    # Another attempt repeats the request before a redirect.
+    request = earlier[0].request if earlier else error.request
     given, sent = response.headers.multi_items(), request.headers.multi_items()
     statuses, methods = allowed
     failure = http.failure_of(
         request.method, response.status_code, given, sent=sent, error=error, statuses=statuses, methods=methods
     )
+    is_repeatable = allowed.repeatable(request, request.headers)
     if failure is None:
         # A redirect, of which `raise_for_status` complains, or a success that the policy names.
-        stage = Stage.ANSWERED if allowed.repeatable(request, request.headers) else Stage.IN_FLIGHT
+        stage = Stage.ANSWERED if is_repeatable else Stage.IN_FLIGHT
         return Failure.of(error)._replace(reason=f"HTTP_{response.status_code}", lasting=Lasting(stage=stage))
+    if earlier and not is_repeatable:
+        # The target of the redirect has refused, and not the server that accepted the request.
+        return failure._replace(stage=Stage.IN_FLIGHT)
     return failure
 
 
 def _broken(error: BaseException, evidence: Evidence | None) -> Failure:
     stage = Trail().stage(error) if evidence is None else evidence.stage
+    if _earlier(error):
+        stage = Stage.IN_FLIGHT
     timed_out = is_a(error, (httpx.TimeoutException, TimeoutError))
     failure = Failure.of(error, reason="TIMEOUT" if timed_out else None, stage=stage)
     hopeless = is_a(error, _HOPELESS) or _is_distrusted(error)
@@ -310,6 +320,16 @@ def _evidence(error: BaseException) -> Evidence | None:
     return None
 
 
+def _earlier(error: BaseException) -> list[httpx.Response]:
+    """Return the redirects before the request that failed: it was sent by a client, not by a transport."""
+    if is_a(error, httpx.HTTPStatusError):
+        return error.response.history
+    for (module, name), frame in frames(error):
+        if module == _CLIENT and name.endswith("._send_handling_redirects"):
+            return cast("list[httpx.Response]", frame.f_locals.get("history") or [])
+    return []
+
+
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and the errors that led to it."""
     seen: set[int] = set()
@@ -321,6 +341,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _request(error: BaseException) -> httpx.Request | None:
+    """Return the request that another attempt sends; None if it is unknown."""
+    earlier = _earlier(error)
+    if earlier:
+        return earlier[0].request
     evidence = _evidence(error)
     if evidence is not None:
         return evidence.request
