@@ -5,6 +5,7 @@ The functions never raise, even if a method or a property of the exception does:
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import Any, TypeGuard, TypeVar
 
@@ -19,6 +20,7 @@ __all__ = [
     "notes_of",
     "set_attribute",
     "set_context",
+    "set_mark",
     "summary",
     "trace",
 ]
@@ -48,9 +50,45 @@ def is_a(error: object, kind: type[T] | tuple[type[T], ...]) -> TypeGuard[T]:
 _CAUSE, _CONTEXT, _OWN = (BaseException.__dict__[name] for name in ("__cause__", "__context__", "__dict__"))
 
 
+class _MarkedText(str):
+    """An argument of a `TimeoutError`, equal to the text that it replaces, that carries the marks of the exception."""
+
+    __slots__ = ("marks",)
+    marks: dict[str, Any]
+
+    @classmethod
+    def of(cls, text: str, marks: dict[str, Any]) -> _MarkedText:
+        made = cls(text)
+        made.marks = marks
+        return made
+
+
+def set_mark(error: BaseException, name: str, value: object) -> None:
+    """Store a value on an exception, for `mark_of`.
+
+    Where a bare `TimeoutError` goes from a thread to an event loop or back (`asyncio.to_thread`, ``run_in_executor``,
+    ``run_coroutine_threadsafe``), asyncio raises a new one with the same arguments. There the mark is carried by the
+    first argument that is a text, or by an empty text if there is no argument; no other argument can carry it.
+    """
+    set_attribute(error, name, value)
+    # Where asyncio is loaded, threading is, too.
+    if type(error) is not TimeoutError or "asyncio" not in sys.modules or sys.modules["threading"].active_count() == 1:
+        return
+    args = list(error.args) or [""]
+    for at, text in enumerate(args):
+        if isinstance(text, str):
+            args[at] = _MarkedText.of(text, {**getattr(text, "marks", {}), name: value})
+            error.args = tuple(args)
+            break
+
+
 def mark_of(error: BaseException, name: str) -> Any:  # noqa: ANN401 - as it was set
-    """Return what `set_attribute` has stored on an exception; None if it has stored nothing."""
-    return _OWN.__get__(error).get(name)
+    """Return what `set_mark` has stored on an exception; None if it has stored nothing."""
+    found = _OWN.__get__(error).get(name)
+    if found is None and type(error) is TimeoutError:
+        carried = [text.marks.get(name) for text in error.args if type(text) is _MarkedText]
+        return next(iter(carried), None)
+    return found
 
 
 def cause_of(error: BaseException) -> BaseException | None:

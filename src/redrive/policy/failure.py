@@ -18,7 +18,7 @@ from math import inf
 from typing import cast
 
 from redrive.errors import GiveUp, PolicyValueError, RetryAfter, Signal
-from redrive.errors.foreign import attribute, cause_of, is_a, mark_of, set_attribute
+from redrive.errors.foreign import attribute, cause_of, is_a, mark_of, set_mark
 from redrive.policy.duration import parse_duration
 from redrive.policy.stage import Stage, is_lost, origins, stage_of, stage_of_class
 from redrive.policy.value import NamedTuple
@@ -260,7 +260,7 @@ def forbid_repetition(error: BaseException, name: str, at: float) -> None:
     A failure in flight is then repeated by no policy around that function: the stricter of both declarations holds.
     ``at`` is monotonic time.
     """
-    set_attribute(error, _ONCE, (name, at, _HERE))
+    set_mark(error, _ONCE, (name, at, _HERE))
 
 
 def forbidden_by(exception: BaseException, since: float = -inf) -> str | None:

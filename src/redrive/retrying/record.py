@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, TypeAlias
 
-from redrive.errors.foreign import attribute, is_a, mark_of, notes_of, set_attribute
+from redrive.errors.foreign import attribute, is_a, mark_of, notes_of, set_attribute, set_mark
 from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, Retry
 from redrive.policy.duration import ZERO, span
 from redrive.policy.failure import names_of_class
@@ -90,7 +90,7 @@ _SPENT = "__redrive_spent__"
 
 def mark_spent(error: Exception, attempts: int, at: float) -> None:
     """Store on an error the attempts of a call that has given up with it, and when; ``at`` is monotonic time."""
-    set_attribute(error, _SPENT, (at, attempts))
+    set_mark(error, _SPENT, (at, attempts))
 
 
 def pass_spent(error: BaseException, response: object) -> None:
