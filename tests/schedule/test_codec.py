@@ -194,6 +194,7 @@ def test_an_unknown_gap_or_frequency_is_refused():
     ("given", "problem"),
     [
         ({"delays": ["1s"], "repeat_last": "no"}, "repeat_last='no': write True or False"),
+        ({"schedule": 7}, "schedule=7 is not a Schedule; RefreshPolicy.parse reads English"),
         ({"schedule": "every day"}, "schedule='every day' is not a Schedule; RefreshPolicy.parse reads English"),
         ({"on_give_up": Action("panic")}, "write a list of actions"),
         ({"on_give_up": ["panic"]}, "write a list of actions"),

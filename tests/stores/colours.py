@@ -60,6 +60,7 @@ BOTH = {
     "test_the_latest_occurrence_of_each_cron_is_read",
     "test_the_longest_waiting_instances_come_first",
     "test_the_next_due_time_is_read_without_a_claim",
+    "test_each_of_many_jobs_has_its_own_payload",
     "test_the_material_of_a_job_without_payload",
     "test_the_time_until_the_next_wait_ends",
     "test_what_decides_on_due_jobs_is_read",
@@ -72,6 +73,7 @@ BOTH = {
 """Tests that use PostgreSQL in both colours."""
 
 TURSO = {
+    "test_each_of_many_jobs_has_its_own_payload",
     "test_a_batch_that_failed_is_tried_again",
     "test_a_check_returns_the_lost_leases",
     "test_a_child_and_the_row_of_its_call_are_written_together",

@@ -128,7 +128,8 @@ def refuse_unknown(name: str, field: str) -> None:
         if not (len(status) == len("404") and status.isdecimal() and int(status) in STATUSES):
             valid = f"{STATUSES[0]} to {STATUSES[-1]}"
             raise PolicyValueError(f"{field}: {name} names no status of HTTP, which are {valid}, as in HTTP_404")
-    elif name.startswith("GRPC_") and name not in GRPC_REASONS and name not in _REGISTRY:
+    # The lists of a service config may have OK, which no failure has.
+    elif name.startswith("GRPC_") and name not in ("GRPC_OK", *GRPC_REASONS) and name not in _REGISTRY:
         import difflib  # most programs never need it
 
         near = difflib.get_close_matches(name, GRPC_REASONS, n=1) or ["GRPC_UNAVAILABLE"]

@@ -111,7 +111,7 @@ class Plan:
     def _learn(self, exception: BaseException, attempts: int) -> Wait:
         """Ask the policy for a wait, and keep it if it is one of the first."""
         kind = key = type(exception)
-        if kind is OSError:
+        if type(exception) is OSError:
             # Each one is looked at, so that nothing is kept under the class itself.
             if is_lost(exception):
                 return NO_WAIT

@@ -11,7 +11,6 @@ from redrive.app.context import Context
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptOutcome, Hold
 from redrive.runtime.attempts import Attempts
-from redrive.runtime.claimer import Claimer
 from redrive.runtime.worker import Worker
 from redrive.testing import drain
 from tests.conformance.scenarios.manual_workers import ManualWorker, boom
@@ -106,7 +105,7 @@ def test_a_stop_between_claim_and_dispatch_strands_nothing(app, monkeypatch, bat
     worker = Worker(app, concurrency=5)
     claimed = []
     stopped = asyncio.Event()
-    real_arun, real_stop = app.store.arun, Claimer.stop
+    real_arun, real_close = app.store.arun, Attempts.close
 
     async def arun(operation):
         """Run the operation; after a claim, stop the worker before it receives the reply."""
@@ -117,12 +116,12 @@ def test_a_stop_between_claim_and_dispatch_strands_nothing(app, monkeypatch, bat
             await stopped.wait()
         return answer
 
-    def stop(claimer: Claimer) -> None:
-        real_stop(claimer)
+    def close(attempts: Attempts) -> None:
+        real_close(attempts)
         stopped.set()
 
     monkeypatch.setattr(app.store, "arun", arun)
-    monkeypatch.setattr(Claimer, "stop", stop)
+    monkeypatch.setattr(Attempts, "close", close)
     asyncio.run(asyncio.wait_for(worker.run(), PATIENCE))
 
     assert (5, []) == (len(claimed), ran)

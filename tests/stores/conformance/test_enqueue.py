@@ -108,7 +108,7 @@ def test_a_payload_comes_back_as_it_was(store: Harness, payload: bytes | None):
     """Arguments of a job, or their absence, are stored byte for byte."""
     number = store.put(new(payload=payload))
 
-    assert payload == store.do(jobs.payloads([number])).get(number)
+    assert payload == store.do(jobs.documents({number: None}))[number].payload
     assert payload == store.take().payload
 
 
@@ -151,12 +151,13 @@ def test_each_of_many_jobs_has_its_own_payload(store: Harness):
     payloads = [b"1", None, ESCAPED, b'"' + b"x" * 300_000 + b'"', b"2"]
     numbers = store.do(jobs.enqueue([new(payload=each) for each in payloads], now=store.now)).ids
 
-    assert payloads == [store.do(jobs.payloads([number])).get(number) for number in numbers]
+    assert payloads == [store.do(jobs.documents({number: None}))[number].payload for number in numbers]
 
 
 def test_payload_and_result_of_an_unknown_job_are_none(store: Harness):
     """Payload and result of an unknown job are None."""
-    assert ({}, None) == (store.do(jobs.payloads([404])), store.do(jobs.result(404)))
+    assert {} == store.do(jobs.documents({}))
+    assert ({404: jobs.Documents()}, None) == (store.do(jobs.documents({404: None})), store.do(jobs.result(404)))
 
 
 def test_a_catch_gets_the_complete_request(store: Harness):

@@ -281,7 +281,7 @@ def test_a_burst_becomes_one_job(store: Harness):
         assert first == store.put(debounced(payload))
         due.append((store.job(first).scheduled_at - began).total_seconds())
 
-    assert ([3, 4, 5, 5], b"4") == (due, store.do(jobs.payloads([first]))[first])
+    assert ([3, 4, 5, 5], b"4") == (due, store.do(jobs.documents({first: None}))[first].payload)
     assert Hold.DEBOUNCE is store.job(first).hold
 
 
@@ -319,7 +319,7 @@ def test_a_burst_in_one_batch_is_one_job(store: Harness):
     """Of debounced calls in one batch the last arguments count."""
     numbers = store.enqueue(debounced(b"0"), debounced(b"1"), debounced(b"2"))
 
-    assert (1, b"2") == (len(set(numbers)), store.do(jobs.payloads(numbers))[numbers[0]])
+    assert (1, b"2") == (len(set(numbers)), store.do(jobs.documents({numbers[0]: None}))[numbers[0]].payload)
 
 
 @pytest.mark.parametrize("until", ["start", "end"])

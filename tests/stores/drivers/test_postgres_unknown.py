@@ -83,7 +83,7 @@ class ProxiedApps:
         return sum(MARK.encode() in (self._payload(job.id) or b"") for job in self.near.jobs.select())
 
     def _payload(self, number: int) -> bytes | None:
-        return self.near.store.run(jobs.payloads([number])).get(number)
+        return self.near.store.run(jobs.documents({number: None}))[number].payload
 
 
 @pytest.fixture

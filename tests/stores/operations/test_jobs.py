@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from redrive.engine.records import AttemptRecord, JobRecord, KeyUntil, NewJob
+from redrive.engine.lifecycle import State
+from redrive.engine.records import AttemptRecord, Enqueue, JobRecord, KeyUntil, NewJob, OnConflict
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.dialects import loader
 from redrive.stores.operations import admin, jobs, redriving
-from redrive.stores.query import Query
+from redrive.stores.operations.keys import Holder
+from redrive.stores.query import Operation, Query
 from tests.engine.helpers import job
 from tests.stores.helpers import T0, new, seconds
 from tests.stores.operations.conversing import CLOCK, converse, names, single
@@ -186,3 +188,13 @@ def test_an_unknown_job_has_no_salt():
     """Reading the idempotency key of a missing job raises an error with its id."""
     with pytest.raises(JobNotFound, match="7"):
         converse(jobs.salt(7), [])
+
+
+def test_jobs_of_a_handler_whose_keys_were_all_taken_are_not_inserted():
+    """The jobs that hold the keys by the end of the attempt stand for all of them: nothing follows the look."""
+    job = replace(new(), key="k", on_conflict=OnConflict.EXISTING)
+    steps = jobs.write_all([Enqueue(9, job)], T0)
+    holder = Holder("send", "k", 3, "send", State.READY, debounced=False)
+    _, asked = converse(Operation("write_all", steps, writes=True), [], [holder])
+
+    assert ["keys_take", "keys_find"] == [each.name for each in single(asked)]

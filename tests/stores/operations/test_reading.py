@@ -11,9 +11,11 @@ from redrive.stores.operations.topics import feed
 from tests.stores.operations.conversing import converse
 
 
-def test_arguments_are_read_by_job():
+def test_documents_are_read_by_job():
     """Arguments are answered by the ids of the jobs that have some."""
-    assert {3: b"{}"} == converse(jobs.payloads([3, 4]), [(3, b"{}")])[0]
+    rows = [(3, "payload", b"{}")]
+    expected = {3: jobs.Documents(b"{}", all=(b"{}",)), 4: jobs.Documents()}
+    assert expected == converse(jobs.documents({3: None, 4: None}), rows)[0]
 
 
 def test_feeders_are_counted_by_worker():

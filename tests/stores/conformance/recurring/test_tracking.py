@@ -47,7 +47,7 @@ def test_a_new_item_is_started_at_once(clockwork: Clockwork):
     assert (T0, None, clockwork.definition.timing) == (item.tracked_at, item.own, item.timing)
     assert ("refresh:fresh/a", b'{"id":1}', b'{"id":1}') == (
         job.origin,
-        clockwork.do(jobs.payloads([job.id]))[job.id],
+        clockwork.do(jobs.documents({job.id: None}))[job.id].payload,
         item.payload,
     )
     assert sound(clockwork)
