@@ -3,7 +3,7 @@
 They combine *decisions*, not fields, so that each part keeps its own candidates, limits, rules and deadline:
 
 * ``a & b``: give up if either gives up; of two retries the later one. If the wait is longer than that of a part, that
-  part is asked again with it, because of its deadline.
+  part is asked again with it, because of its deadline; so it is in ``a & b & c``, where all three are asked.
 * ``a | b``: give up if both give up; of two retries the earlier one. (To wait until the deadline and then not to call,
   ``over_deadline="truncate"``, is to give up.)
 * ``a >> b``: the decision of a until it gives up; from then on that of b. Each part counts the failures that it decided
@@ -11,9 +11,6 @@ They combine *decisions*, not fields, so that each part keeps its own candidates
   The deadline of b, too, runs from the start of the call.
 
 These are cats-retry's join, meet and followedBy; on decisions ``&`` and ``|`` obey the laws of a distributive lattice.
-The laws are about the instant of the next call, if there is one. With ``truncate`` the order of brackets may decide if
-a call without a further attempt ends at once or at the deadline: a part that waits for its deadline makes no call, so
-that the other parts are not asked about one.
 ``up_to``, ``cap``, ``at_least``, ``per`` and, except for ``>>``, ``take`` apply to the parts.
 
 A result is a failure for a part with an ``on_result`` that rejects it, and for a part without ``on_result`` that names
@@ -27,7 +24,7 @@ around the call; ``decide`` does not use them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
@@ -245,28 +242,40 @@ class Both(Combined):
         self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
     ) -> Decision:
         """See `redrive.policy.Policy.decide`."""
-        for_left, for_right = self._histories(history)
-        failure_left, failure_right = self._failures(failure)
+        # Nested `&` count as one, and each part is asked with the longest wait of all: the order of brackets has no
+        # effect. A part that waits only until its deadline does not hide a wait at which another part gives up.
+        members = [*self.members(history, failure)]
         chosen: Retry | Defer | None = None
         while True:
-            left = self.left.decide(for_left, failure_left, now, sample, least)
-            if isinstance(left, GiveUp) and (failure.rejected_by is None or _accepts(left, failure)):
-                return left
-            right = self.right.decide(for_right, failure_right, now, sample, least)
-            # A result that the right part accepts is accepted.
-            if isinstance(left, GiveUp):
-                return right if isinstance(right, GiveUp) and _accepts(right, failure) else left
-            if isinstance(right, GiveUp):
-                return right
-            before = chosen
-            chosen = right if _rank(right, now) > _rank(left, now) else left
-            if before is not None and _rank(before, now) == _rank(chosen, now):
-                # Both parts accept the wait of this part.
-                return before
-            ends, wait, _ = _rank(chosen, now)
-            if ends or wait <= least:
-                return chosen
-            least = wait
+            asked: list[Retry | Defer] = []
+            ended: list[GiveUp] = []
+            for part, past, seen in members:
+                decision = part.decide(past, seen, now, sample, least)
+                if not isinstance(decision, GiveUp):
+                    asked.append(decision)
+                elif failure.rejected_by is None:
+                    return decision
+                else:
+                    ended.append(decision)
+            if ended:
+                # A result that one part accepts is accepted.
+                return next((each for each in ended if _accepts(each, failure)), ended[0])
+            before, chosen = chosen, max(asked, key=lambda each: _rank(each, now))
+            longest = max((_rank(each, now)[1] for each in asked if not _rank(each, now)[0]), default=least)
+            if longest <= least:
+                # All parts accept the wait of this part.
+                return before if before is not None and _rank(before, now) == _rank(chosen, now) else chosen
+            least = longest
+
+    def members(self, history: History, failure: Failure) -> Iterator[tuple[Policy, History, Failure]]:
+        """Yield the parts that are no `&` themselves, with the history and the failure as each sees them."""
+        for part, past, seen in zip(
+            (self.left, self.right), self._histories(history), self._failures(failure), strict=True
+        ):
+            if isinstance(part, Both):
+                yield from part.members(past, seen)
+            else:
+                yield part, past, seen
 
 
 class Either(Combined):
