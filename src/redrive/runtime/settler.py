@@ -128,7 +128,7 @@ class Settler:
         if keyed:
             self._set_aside(keyed)
             self._endings[: len(batch)] = batch = [each for each in batch if not leases.takes_keys(each)]
-        if batch:
+        if batch or self._stopped:
             await self._write(batch)
         del self._endings[: len(batch)]
         if not self._endings:
